@@ -1,0 +1,45 @@
+# Two commands for newcomers: `make demo` and `make test`. Both install what they need into .venv first.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: install demo test check unit sql e2e format lock clean
+
+install: .venv/installed
+
+.venv/installed: requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 …"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+# The main job on real data: see examples/flights/README.md.
+demo: install
+	@$(BIN)/python examples/flights/demo.py
+
+# Everything: style, types, layers, then all tests, the fast ones first.
+test: check
+	$(BIN)/pytest
+
+check: install
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+unit sql e2e: install
+	$(BIN)/pytest tests/$@
+
+format: install
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# Writes the locked versions anew, with hashes and without naming where they come from.
+lock: install
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --universal --python-version 3.11 \
+		--no-header --no-annotate --upgrade --output-file requirements/dev.txt
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/flights/data

@@ -1,0 +1,89 @@
+"""Every name that more than one part of the program must spell alike.
+
+States, outcome classes, environment names and the names of runs. This module holds words and the rules for
+making them; it never decides anything and imports nothing of the project.
+"""
+
+import re
+from enum import IntEnum, StrEnum
+
+GROUP = "opendataflow.io"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+READY_CHANNEL = "opendataflow_ready"
+"""The NOTIFY channel that says: work of the job in the payload may have become claimable."""
+
+
+class ChunkStatus(StrEnum):
+    """The state of one chunk of a data set (design: the table of chunk status)."""
+
+    DECLARED = "DECLARED"
+    READY = "READY"
+    RUNNING = "RUNNING"
+    FAILED = "FAILED"
+    RESUBMIT = "RESUBMIT"
+    HOLD = "HOLD"
+    PENDING = "PENDING"
+
+
+class WorkState(StrEnum):
+    """The state of what one job has to do for one data id."""
+
+    WAITING = "WAITING"
+    READY = "READY"
+    RUNNING = "RUNNING"
+    RETRY = "RETRY"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    HELD = "HELD"
+    SKIPPED = "SKIPPED"
+
+
+class RunState(StrEnum):
+    """The state of one attempt."""
+
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    LOST = "LOST"
+    CANCELLED = "CANCELLED"
+
+
+class OutcomeClass(StrEnum):
+    """Why a run ended as it did; the class decides which budget a failure burns."""
+
+    SUCCESS = "Success"
+    APPLICATION = "Application"
+    INFRASTRUCTURE = "Infrastructure"
+    DEADLINE = "DeadlineExceeded"
+    OUT_OF_MEMORY = "OOMKilled"
+    CANCELLED = "Cancelled"
+
+
+class ExitCode(IntEnum):
+    """What the command line's exit codes mean; documented in docs/reference/exit-codes.md."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNFINISHED = 3
+    UNREACHABLE = 4
+    SCHEMA = 5
+    INTERRUPTED = 130
+
+
+def shell_name(text: str) -> str:
+    """Return `text` with each character that a shell variable's name can't have replaced by `_`."""
+    name = re.sub(r"[^A-Za-z0-9_]", "_", text)
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def run_name(job: str, run: int) -> str:
+    """Return the name of a run's pod or folder: at most 40 characters, a DNS-1035 label.
+
+    The run id alone makes it unique; the job's name in front is for people.
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")[:20].rstrip("-")
+    slug = slug if slug[:1].isalpha() else f"j-{slug}".rstrip("-")
+    return f"{slug}-r{run}"
