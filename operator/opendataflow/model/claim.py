@@ -1,0 +1,105 @@
+"""What the store and the engine tell each other about runs and their ends. Values only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from opendataflow.model.run import Host
+from opendataflow.names import OutcomeClass, RunState, WorkState
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where the search for READY work of a job goes on (the watermark): after this rank and key, in hex."""
+
+    rank: int = -1
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class ClaimedRun:
+    """A run whose intent is committed. `attempts`: application failures before it; `bounds`: by data set."""
+
+    run: int
+    job: str
+    data_id: str
+    fence: int
+    attempt: int
+    attempts: int
+    infrastructure_attempts: int
+    bounds: Mapping[str, Mapping[str, Any]]
+    lease: str
+    host: Host
+    runs_home: str
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """The answer to a claim. `dropped`: works that looked READY but could not be taken just now."""
+
+    runs: tuple[ClaimedRun, ...]
+    dropped: int
+    position: Position
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The outcome of a run, for committing. `delay`: seconds until the retry, where `verdict` is RETRY."""
+
+    run: int
+    fence: int
+    verdict: WorkState
+    state: RunState
+    kind: OutcomeClass
+    message: str
+    reason: str | None = None
+    delay: float = 0.0
+    exit_code: int | None = None
+    log_tail: str = ""
+    log_path: str | None = None
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What a run and its work are after a commit. `already`: they were so before it."""
+
+    run: int
+    run_state: RunState
+    work_state: WorkState
+    already: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a request for one chunk or work; `result` is done, unchanged, remembered, refused or unknown."""
+
+    data_id: str
+    result: str
+    state: str | None
+    message: str | None
+
+
+@dataclass(frozen=True)
+class DeclaredJob:
+    """What the engine has to know of a job that Postgres remembers: rows of `job` and of its data sets."""
+
+    job: Mapping[str, Any]
+    datasets: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How many works of a job are in which state; `next_due`: seconds until its next retry."""
+
+    job: str
+    counts: Mapping[WorkState, int]
+    next_due: float | None
+
+    def of(self, *states: WorkState) -> int:
+        """The number of works in these states."""
+        return sum(self.counts.get(state, 0) for state in states)
+
+    @property
+    def total(self) -> int:
+        """The number of works."""
+        return sum(self.counts.values())

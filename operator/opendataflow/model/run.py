@@ -1,0 +1,91 @@
+"""One attempt, as the engine, the launchers and the store speak of it.
+
+Values only: who starts a run, who watches it and who records it are elsewhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opendataflow.names import OutcomeClass
+
+
+@dataclass(frozen=True)
+class Command:
+    """What a run executes.
+
+    `argv`: the program and its arguments, never through a shell. `env`: the whole of what the run sees beside
+    the launcher's own surroundings. `cwd`: where it starts. `files`: name -> text, written into the run's
+    folder before it starts (the context, Spark's properties); `env` names them with `{run_folder}`.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: Path
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunOrder:
+    """A claimed run, ready to be started. `deadline`: seconds it may take, None for no limit."""
+
+    run: int
+    name: str
+    job: str
+    data_id: str
+    attempt: int
+    fence: int
+    command: Command
+    deadline: float | None = None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a launcher saw at the end of a run; core/outcome.py judges it.
+
+    `exit_code`: None where the process did not end by itself. `signal`: the signal that ended it.
+    `deadline_exceeded`: the launcher stopped it for its deadline. `lost`: why nobody can tell how it ended.
+    `cancelled`: the launcher stopped it because a person asked. `log_tail`: at most 64 KiB, the end of its output.
+    """
+
+    run: int
+    exit_code: int | None = None
+    signal: int | None = None
+    deadline_exceeded: bool = False
+    cancelled: bool = False
+    lost: str | None = None
+    log_tail: str = ""
+    log_path: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The verdict on an ended run. `message`: one line for people."""
+
+    kind: OutcomeClass
+    message: str
+    exit_code: int | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the run's outputs are good."""
+        return self.kind is OutcomeClass.SUCCESS
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where a process runs, for proving it dead: two processes with the same `boot` see the same process ids.
+
+    `name`: the host's name. `boot`: the kernel's boot id and the process id namespace.
+    """
+
+    name: str
+    boot: str
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Whether an earlier run is certainly not running any more, and how that is known."""
+
+    dead: bool
+    reason: str

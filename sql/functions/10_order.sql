@@ -1,0 +1,24 @@
+-- The order of data ids, once for the whole program.
+
+-- A key whose byte order is the natural order of ids: "1.2" before "1.10", dates in order. Every run of digits
+-- becomes its length (four digits) and the digits without leading zeros; the id itself follows, so that ids with
+-- equal keys ("1", "01") still have an order. Descending: all bytes inverted, so that a forward scan serves it.
+CREATE FUNCTION opendataflow.sort_key(p_id text, p_descending boolean DEFAULT false) RETURNS bytea
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+    SELECT CASE WHEN p_descending
+                THEN decode(translate(encode(k.ascending, 'hex'), '0123456789abcdef', 'fedcba9876543210'), 'hex')
+                     || '\xff'::bytea
+                ELSE k.ascending END
+    FROM (SELECT convert_to(string_agg(
+                     CASE WHEN m.part[1] ~ '^[0-9]'
+                          THEN lpad(length(ltrim(m.part[1], '0'))::text, 4, '0') || ltrim(m.part[1], '0')
+                          ELSE m.part[1] END, '' ORDER BY m.place) || chr(1) || p_id, 'UTF8') AS ascending
+          FROM regexp_matches(p_id, '[0-9]+|[^0-9]+', 'g') WITH ORDINALITY AS m(part, place)) AS k
+$$;
+
+-- Whether a job that is limited to the ids from..to (both included, either may be null) has work for an id.
+CREATE FUNCTION opendataflow.in_range(p_id text, p_from text, p_to text) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT (p_from IS NULL OR opendataflow.sort_key(p_id) >= opendataflow.sort_key(p_from))
+       AND (p_to IS NULL OR opendataflow.sort_key(p_id) <= opendataflow.sort_key(p_to))
+$$;

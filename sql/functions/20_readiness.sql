@@ -1,0 +1,72 @@
+-- Readiness, once for the whole program: what keeps a work from being claimed. `why` shows these rows,
+-- `work.blockers` counts them, claim checks them again under the chunks' locks, verify recomputes them.
+
+-- Rule 2: whether an output chunk is locked for a job whose last run of this id is p_last_run. FAILED by the
+-- job's own run does not lock: as long as the work is open, it has retries left.
+CREATE FUNCTION opendataflow.locks_output(p_status text, p_chunk_run bigint, p_last_run bigint) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT p_status IN ('READY', 'RUNNING', 'HOLD', 'PENDING')
+        OR (p_status = 'FAILED' AND (p_chunk_run = p_last_run) IS NOT TRUE)
+$$;
+
+-- The data sets of each job with their part in it.
+CREATE VIEW opendataflow.job_dataset AS
+    SELECT job, dataset, 'IN' AS itemtype FROM opendataflow.job_input
+    UNION ALL
+    SELECT job, dataset, 'OUT' FROM opendataflow.job_output;
+
+-- The data sets whose ids make work for a job: its inputs, or its outputs where it has no input.
+CREATE VIEW opendataflow.job_source AS
+    SELECT job, dataset FROM opendataflow.job_input
+    UNION ALL
+    SELECT o.job, o.dataset FROM opendataflow.job_output o
+    WHERE NOT EXISTS (SELECT FROM opendataflow.job_input i WHERE i.job = o.job);
+
+-- One row for each thing that keeps a work from being claimed (rules 1 to 3).
+CREATE VIEW opendataflow.blocker AS
+    SELECT w.job, w.data_id, i.dataset, 'IN' AS itemtype, coalesce(c.status, 'DECLARED') AS status,
+           coalesce(c.readers, 0) AS readers, c.run, c.reason
+    FROM opendataflow.work w
+    JOIN opendataflow.job_input i ON i.job = w.job
+    LEFT JOIN opendataflow.chunk c ON c.dataset = i.dataset AND c.data_id = w.data_id
+    WHERE c.status IS DISTINCT FROM 'READY'
+    UNION ALL
+    SELECT w.job, w.data_id, o.dataset, 'OUT', c.status, c.readers, c.run, c.reason
+    FROM opendataflow.work w
+    JOIN opendataflow.job_output o ON o.job = w.job
+    JOIN opendataflow.chunk c ON c.dataset = o.dataset AND c.data_id = w.data_id
+    WHERE opendataflow.locks_output(c.status, c.run, w.run) OR c.readers > 0;
+
+-- The works whose readiness depends on the given chunks.
+CREATE FUNCTION opendataflow.affected(p_datasets text[], p_ids text[]) RETURNS TABLE (job text, data_id text)
+LANGUAGE sql STABLE ROWS 100 AS $$
+    SELECT DISTINCT l.job, p.data_id
+    FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
+    JOIN opendataflow.job_dataset l ON l.dataset = p.dataset
+$$;
+
+-- Counts the blockers of the given works anew and moves them between WAITING and READY. The caller holds the
+-- works' row locks: whoever changes a chunk comes after this transaction for them, or before it. Returns the jobs
+-- that have READY work now.
+CREATE FUNCTION opendataflow.recount(p_jobs text[], p_ids text[]) RETURNS text[]
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    v_woken text[];
+BEGIN
+    WITH counted AS (
+        SELECT p.job, p.data_id,
+               (SELECT count(*)::integer FROM blocker b WHERE b.job = p.job AND b.data_id = p.data_id) AS blockers
+        FROM (SELECT DISTINCT * FROM unnest(p_jobs, p_ids)) AS p(job, data_id)
+    ), moved AS (
+        UPDATE work w
+        SET blockers = n.blockers,
+            state = CASE WHEN w.state = 'RETRY' THEN 'RETRY'
+                         WHEN n.blockers = 0 OR w.forced THEN 'READY' ELSE 'WAITING' END
+        FROM counted n
+        WHERE w.job = n.job AND w.data_id = n.data_id AND w.state IN ('WAITING', 'READY', 'RETRY')
+          AND w.blockers <> n.blockers
+        RETURNING w.job, w.state
+    )
+    SELECT coalesce(array_agg(DISTINCT job), '{}') INTO v_woken FROM moved WHERE state = 'READY';
+    RETURN v_woken;
+END $$;

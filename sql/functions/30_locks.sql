@@ -1,0 +1,126 @@
+-- Taking locks, always in this order: 0 advisory locks of data sets, 1 lease, 2 job, 3 chunks by (data set, id),
+-- 4 works by (job, id), 5 runs and history. Only claim goes 2, 4, 3, and never waits after 2.
+
+-- Says what is about to change states and for whom; the triggers write it into the history.
+CREATE FUNCTION opendataflow.begin_event(p_event text, p_actor text, p_reason text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'a state can only be changed in a READ COMMITTED transaction, this one is %',
+            upper(current_setting('transaction_isolation')) USING ERRCODE = 'DF001';
+    END IF;
+    PERFORM set_config('opendataflow.event', p_event, true),
+            set_config('opendataflow.actor', coalesce(nullif(p_actor, ''), session_user), true),
+            set_config('opendataflow.reason', coalesce(p_reason, ''), true);
+END $$;
+
+-- Level 0: shared for changes of chunks, exclusive for changes of what jobs are linked to.
+CREATE FUNCTION opendataflow.lock_datasets(p_datasets text[], p_exclusive boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_key integer;
+BEGIN
+    FOR v_key IN SELECT DISTINCT hashtext(d) AS k FROM unnest(p_datasets) AS d ORDER BY k LOOP
+        IF p_exclusive THEN
+            PERFORM pg_advisory_xact_lock(20131, v_key);
+        ELSE
+            PERFORM pg_advisory_xact_lock_shared(20131, v_key);
+        END IF;
+    END LOOP;
+END $$;
+
+-- The data sets in which new ids of the given ones can make new rows: everything that jobs reading them are
+-- linked to, and so on downwards.
+CREATE FUNCTION opendataflow.reach(p_datasets text[]) RETURNS text[]
+LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE reached(dataset) AS (
+        SELECT d FROM unnest(p_datasets) AS d
+        UNION
+        SELECT l.dataset FROM reached r
+        JOIN opendataflow.job_source s ON s.dataset = r.dataset
+        JOIN opendataflow.job_dataset l ON l.job = s.job
+    )
+    SELECT coalesce(array_agg(dataset), '{}') FROM reached
+$$;
+
+-- Level 0 for changes that can make rows. What is reachable is read before the locks are held; where an apply
+-- came in between, the caller has to begin again (a retryable error).
+CREATE FUNCTION opendataflow.lock_reach(p_datasets text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_reach text[] := opendataflow.reach(p_datasets);
+BEGIN
+    PERFORM opendataflow.lock_datasets(v_reach);
+    IF NOT opendataflow.reach(p_datasets) <@ v_reach THEN
+        RAISE EXCEPTION 'the jobs of these data sets were changed at this moment: try again'
+            USING ERRCODE = 'serialization_failure';
+    END IF;
+END $$;
+
+-- Level 3.
+CREATE FUNCTION opendataflow.lock_chunks(p_datasets text[], p_ids text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    PERFORM FROM chunk c
+    WHERE (c.dataset, c.data_id) IN (SELECT p.dataset, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id))
+    ORDER BY c.dataset, c.data_id FOR UPDATE;
+END $$;
+
+-- Level 4. No filter on the state: a work whose state is changing right now must be waited for, not passed by.
+CREATE FUNCTION opendataflow.lock_works(p_jobs text[], p_ids text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    PERFORM FROM work w
+    WHERE (w.job, w.data_id) IN (SELECT p.job, p.data_id FROM unnest(p_jobs, p_ids) AS p(job, data_id))
+    ORDER BY w.job, w.data_id FOR UPDATE;
+END $$;
+
+-- Triggers: history, and no change of a state around the functions -------------------------------------------
+
+CREATE FUNCTION opendataflow.current_event() RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_event text := nullif(current_setting('opendataflow.event', true), '');
+BEGIN
+    IF v_event IS NULL THEN
+        RAISE EXCEPTION 'states are changed by the functions of schema opendataflow only, not by UPDATE'
+            USING ERRCODE = 'DF001', HINT = 'use dataflow resubmit, hold, release or publish';
+    END IF;
+    RETURN v_event;
+END $$;
+
+CREATE FUNCTION opendataflow.chunk_changed() RETURNS trigger
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+BEGIN
+    INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
+    SELECT 'chunk', n.dataset, n.data_id, current_event(), o.status, n.status, n.run, n.fence,
+           current_setting('opendataflow.actor', true),
+           coalesce(nullif(current_setting('opendataflow.reason', true), ''), n.reason)
+    FROM new_rows n JOIN old_rows o ON o.dataset = n.dataset AND o.data_id = n.data_id
+    WHERE n.status <> o.status OR n.fence IS DISTINCT FROM o.fence;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER chunk_changed AFTER UPDATE ON opendataflow.chunk REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.chunk_changed();
+
+CREATE FUNCTION opendataflow.work_changed() RETURNS trigger
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+BEGIN
+    INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
+    SELECT 'work', n.job, n.data_id, current_event(), o.state, n.state, n.run, n.fence,
+           current_setting('opendataflow.actor', true),
+           coalesce(nullif(current_setting('opendataflow.reason', true), ''), n.reason)
+    FROM new_rows n JOIN old_rows o ON o.job = n.job AND o.data_id = n.data_id
+    WHERE n.state <> o.state;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER work_changed AFTER UPDATE ON opendataflow.work REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.work_changed();
+
+CREATE FUNCTION opendataflow.refuse_change() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% of opendataflow.% is refused: rows are only added', TG_OP, TG_TABLE_NAME USING ERRCODE = 'DF001';
+END $$;
+CREATE TRIGGER history_is_append_only BEFORE UPDATE ON opendataflow.history
+    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.refuse_change();

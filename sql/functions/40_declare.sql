@@ -1,0 +1,118 @@
+-- How chunks and works come to be, and how chunks become READY from outside.
+
+-- Makes the rows that the given chunks bring with them: the chunks themselves, a work for each job that has one of
+-- their data sets as its source, the chunks of all data sets of that job, and so on downwards. New chunks are
+-- DECLARED, new works WAITING, READY, or DONE where an output is READY already. The caller holds level 0 for
+-- everything in reach. Returns the jobs that have READY work now.
+CREATE FUNCTION opendataflow.spread(p_datasets text[], p_ids text[]) RETURNS text[]
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+DECLARE
+    v_datasets text[];
+    v_ids      text[];
+    v_jobs     text[];
+    v_work_ids text[];
+BEGIN
+    WITH RECURSIVE reached(dataset, data_id) AS (
+        SELECT p.dataset, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
+        UNION
+        SELECT l.dataset, r.data_id
+        FROM reached r
+        JOIN job_source s ON s.dataset = r.dataset
+        JOIN job j ON j.id = s.job AND NOT j.deleted AND in_range(r.data_id, j.chunk_from, j.chunk_to)
+        JOIN job_dataset l ON l.job = s.job
+    )
+    SELECT array_agg(dataset), array_agg(data_id) INTO v_datasets, v_ids FROM reached;
+
+    INSERT INTO chunk (dataset, data_id)
+    SELECT p.dataset, p.data_id FROM unnest(v_datasets, v_ids) AS p(dataset, data_id) ORDER BY 1, 2
+    ON CONFLICT DO NOTHING;
+
+    WITH made AS (
+        INSERT INTO work (job, data_id, state, blockers, sort_key)
+        SELECT DISTINCT s.job, p.data_id, 'WAITING', 1, sort_key(p.data_id, j.descending)
+        FROM unnest(v_datasets, v_ids) AS p(dataset, data_id)
+        JOIN job_source s ON s.dataset = p.dataset
+        JOIN job j ON j.id = s.job AND NOT j.deleted AND in_range(p.data_id, j.chunk_from, j.chunk_to)
+        ORDER BY 1, 2
+        ON CONFLICT DO NOTHING
+        RETURNING job, data_id
+    )
+    SELECT array_agg(job), array_agg(data_id) INTO v_jobs, v_work_ids FROM made;
+    PERFORM finish_published(v_jobs, v_work_ids);
+    RETURN recount(v_jobs, v_work_ids);
+END $$;
+
+-- Open works with a READY output are DONE: somebody else has published what they would make. HELD and SKIPPED
+-- works remember it. The caller holds the works' row locks.
+CREATE FUNCTION opendataflow.finish_published(p_jobs text[], p_ids text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    UPDATE work w
+    SET state = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN w.state ELSE 'DONE' END,
+        held_from = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN 'DONE' END,
+        blockers = 0, due_at = NULL, again = false, reason = 'published from outside'
+    FROM unnest(p_jobs, p_ids) AS p(job, data_id)
+    WHERE w.job = p.job AND w.data_id = p.data_id AND w.state NOT IN ('RUNNING', 'DONE')
+      AND EXISTS (SELECT FROM job_output o JOIN chunk c ON c.dataset = o.dataset AND c.data_id = w.data_id
+                  WHERE o.job = w.job AND c.status = 'READY');
+END $$;
+
+-- Declares chunks of one data set with their bounds (null where there are none). Rows that are there keep their
+-- status. Returns the jobs that have READY work now.
+CREATE FUNCTION opendataflow.declare_chunks(p_dataset text, p_ids text[], p_bounds jsonb[], p_actor text) RETURNS text[]
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+DECLARE
+    v_datasets text[] := array_fill(p_dataset, ARRAY[cardinality(p_ids)]);
+    v_woken    text[];
+BEGIN
+    PERFORM begin_event('declare', p_actor), lock_reach(ARRAY[p_dataset]);
+    v_woken := spread(v_datasets, p_ids);
+    PERFORM lock_chunks(v_datasets, p_ids);
+    UPDATE chunk c SET bounds = p.bounds
+    FROM unnest(p_ids, p_bounds) AS p(data_id, bounds)
+    WHERE c.dataset = p_dataset AND c.data_id = p.data_id AND c.bounds IS DISTINCT FROM p.bounds
+      AND p.bounds IS NOT NULL;
+    PERFORM announce(v_woken);
+    RETURN v_woken;
+END $$;
+
+-- Tells listening engines that jobs have READY work. Not called by complete: its engine gets them as the answer, and
+-- a commit that notifies takes a lock that all such commits share.
+CREATE FUNCTION opendataflow.announce(p_jobs text[]) RETURNS void
+LANGUAGE sql AS $$
+    SELECT pg_notify('opendataflow_ready', j) FROM unnest(p_jobs) AS j
+$$;
+
+-- Chunks of one data set become READY from outside, each with a new fence; the producer's open work becomes DONE.
+-- RUNNING chunks are refused. One row for each id.
+CREATE FUNCTION opendataflow.publish(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
+RETURNS TABLE (data_id text, result text, status text, message text)
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids      text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_datasets text[] := array_fill(p_dataset, ARRAY[cardinality(v_ids)]);
+    v_busy     text[];
+BEGIN
+    PERFORM begin_event('publish', p_actor, p_reason);
+    IF NOT EXISTS (SELECT FROM dataset d WHERE d.id = p_dataset) THEN
+        RAISE EXCEPTION 'there is no data set %', p_dataset USING ERRCODE = 'DF002';
+    END IF;
+    PERFORM lock_reach(ARRAY[p_dataset]), spread(v_datasets, v_ids), lock_chunks(v_datasets, v_ids);
+    PERFORM lock_works(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, v_ids) a;
+    v_busy := ARRAY(SELECT c.data_id FROM chunk c
+                    WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids) AND c.status = 'RUNNING');
+    UPDATE chunk c
+    SET status = 'READY', held_status = NULL, fence = nextval('fence'), run = NULL,
+        published_at = clock_timestamp(), reason = p_reason
+    WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids) AND c.status <> 'RUNNING';
+    PERFORM finish_published(array_agg(o.job), array_agg(i))
+    FROM job_output o, unnest(v_ids) AS i WHERE o.dataset = p_dataset AND i <> ALL (v_busy);
+    PERFORM announce(recount(array_agg(a.job), array_agg(a.data_id))) FROM affected(v_datasets, v_ids) a;
+    RETURN QUERY
+    SELECT i, CASE WHEN i = ANY (v_busy) THEN 'refused' ELSE 'done' END,
+           CASE WHEN i = ANY (v_busy) THEN 'RUNNING' ELSE 'READY' END,
+           CASE WHEN i = ANY (v_busy) THEN format('chunk %s of %s is being written by run %s: publish it when the run has ended',
+                                                  i, p_dataset, c.run) END
+    FROM unnest(v_ids) AS i JOIN chunk c ON c.dataset = p_dataset AND c.data_id = i;
+END $$;

@@ -1,0 +1,103 @@
+-- The ends of runs: their outcome is committed before anything of them may go.
+
+-- Commits the outcomes of runs, all in one transaction. p_outcomes is a list of
+--   {run, fence, verdict: DONE | RETRY | FAILED, state: SUCCEEDED | FAILED | LOST | CANCELLED, class, delay (seconds,
+--    for RETRY), exit_code, message, reason (of the work, default: message), log_tail, log_path}
+-- Success makes all outputs READY at once. Failure makes them FAILED and the work RETRY or FAILED. A resubmit that was
+-- remembered opens the work again, whatever the verdict; its outputs become RESUBMIT and never READY in between.
+-- A run that has ended already, or whose fence is older, changes nothing: its row says `already` with the state that
+-- it has, so that a caller who lost the first answer reads what happened. `woken`: jobs that have READY work now.
+CREATE FUNCTION opendataflow.complete(p_outcomes jsonb, p_actor text)
+RETURNS TABLE (run bigint, run_state text, work_state text, already boolean, woken text[])
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    v_runs     bigint[];   -- the runs of the call
+    v_live     bigint[];   -- those that are ended by it
+    v_datasets text[];
+    v_ids      text[];
+    v_jobs     text[];
+    v_work_ids text[];
+    v_woken    text[];
+BEGIN
+    PERFORM begin_event('complete', p_actor);
+    SELECT array_agg(o.run) INTO v_runs FROM jsonb_to_recordset(p_outcomes) AS o(run bigint);
+
+    -- What a run locked never changes after its claim, so it can be read before the locks are held.
+    SELECT array_agg(d), array_agg(r.data_id) INTO v_datasets, v_ids
+    FROM run r, unnest(r.reads || r.writes) AS d WHERE r.id = ANY (v_runs);
+    SELECT array_agg(x.job), array_agg(x.data_id) INTO v_jobs, v_work_ids
+    FROM (SELECT r.job, r.data_id FROM run r WHERE r.id = ANY (v_runs)
+          UNION SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a) x;
+    PERFORM lock_datasets(v_datasets), lock_chunks(v_datasets, v_ids), lock_works(v_jobs, v_work_ids);
+    PERFORM FROM run r WHERE r.id = ANY (v_runs) ORDER BY r.id FOR UPDATE;
+
+    WITH ended AS (
+        UPDATE run r
+        SET state = o.state, finished_at = clock_timestamp(), failure_class = nullif(o.class, 'Success'),
+            exit_code = o.exit_code, message = o.message, log_tail = o.log_tail, log_path = o.log_path
+        FROM jsonb_to_recordset(p_outcomes)
+             AS o(run bigint, fence bigint, state text, class text, exit_code integer, message text, log_tail text, log_path text)
+        WHERE r.id = o.run AND r.fence = o.fence AND r.state = 'RUNNING'
+        RETURNING r.id
+    )
+    SELECT coalesce(array_agg(id), '{}') INTO v_live FROM ended;
+
+    UPDATE chunk c
+    SET status = CASE WHEN w.again THEN 'RESUBMIT' WHEN r.state = 'SUCCEEDED' THEN 'READY' ELSE 'FAILED' END,
+        published_at = CASE WHEN r.state = 'SUCCEEDED' AND NOT w.again THEN clock_timestamp() ELSE c.published_at END,
+        reason = CASE WHEN w.again THEN 'resubmitted while it was running' WHEN r.state <> 'SUCCEEDED' THEN r.message END
+    FROM run r JOIN work w ON w.job = r.job AND w.data_id = r.data_id
+    WHERE r.id = ANY (v_live) AND c.dataset = ANY (r.writes) AND c.data_id = r.data_id
+      AND c.run = r.id AND c.status = 'RUNNING';
+
+    UPDATE chunk c SET readers = c.readers - n.readers
+    FROM (SELECT d AS dataset, r.data_id, count(*) AS readers
+          FROM run r, unnest(r.reads) AS d WHERE r.id = ANY (v_live) GROUP BY 1, 2) n
+    WHERE c.dataset = n.dataset AND c.data_id = n.data_id;
+
+    UPDATE work w
+    SET state = CASE WHEN w.again THEN 'WAITING' WHEN o.verdict = 'DONE' THEN 'DONE' WHEN o.verdict = 'RETRY' THEN 'RETRY' ELSE 'FAILED' END,
+        blockers = CASE WHEN w.again THEN 1 ELSE 0 END,
+        rank = CASE WHEN w.again THEN 1 WHEN o.verdict = 'RETRY' THEN w.rank ELSE 2 END,
+        attempts = CASE WHEN w.again THEN 0
+                        ELSE w.attempts + (o.verdict <> 'DONE' AND o.class <> 'Infrastructure')::integer END,
+        infrastructure_attempts = CASE WHEN w.again THEN 0
+                        ELSE w.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure')::integer END,
+        due_at = CASE WHEN NOT w.again AND o.verdict = 'RETRY' THEN clock_timestamp() + make_interval(secs => o.delay) END,
+        reason = CASE WHEN w.again THEN 'resubmitted while it was running' WHEN o.verdict <> 'DONE' THEN coalesce(o.reason, o.message) END,
+        again = false, forced = false, stale = false
+    FROM jsonb_to_recordset(p_outcomes)
+         AS o(run bigint, verdict text, class text, delay double precision, message text, reason text)
+    WHERE o.run = ANY (v_live) AND w.run = o.run AND w.state = 'RUNNING'
+      AND (w.job, w.data_id) IN (SELECT r.job, r.data_id FROM run r WHERE r.id = ANY (v_live));
+
+    v_woken := recount(v_jobs, v_work_ids);
+    RETURN QUERY
+    SELECT r.id, r.state, w.state, r.id <> ALL (v_live), v_woken
+    FROM unnest(v_runs) AS n(id) JOIN run r ON r.id = n.id JOIN work w ON w.job = r.job AND w.data_id = r.data_id;
+END $$;
+
+-- Opens works whose backoff is over. Returns the jobs that have READY work now, and when the next one is due.
+CREATE FUNCTION opendataflow.retry_due(p_limit integer DEFAULT 1000)
+RETURNS TABLE (woken text[], next_due timestamptz)
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+DECLARE
+    v_jobs text[];
+    v_ids  text[];
+BEGIN
+    PERFORM begin_event('retry due', 'engine');
+    SELECT array_agg(d.job), array_agg(d.data_id) INTO v_jobs, v_ids
+    FROM (SELECT w.job, w.data_id FROM work w WHERE w.state = 'RETRY' AND w.due_at <= clock_timestamp()
+          ORDER BY w.due_at LIMIT p_limit) AS d;
+    IF v_jobs IS NOT NULL THEN
+        PERFORM lock_works(v_jobs, v_ids);
+        UPDATE work w SET state = 'WAITING', blockers = greatest(w.blockers, 1), due_at = NULL
+        FROM unnest(v_jobs, v_ids) AS p(job, data_id)
+        WHERE w.job = p.job AND w.data_id = p.data_id AND w.state = 'RETRY' AND w.due_at <= clock_timestamp();
+        woken := recount(v_jobs, v_ids);
+    END IF;
+    woken := coalesce(woken, '{}');
+    next_due := (SELECT min(w.due_at) FROM work w WHERE w.state = 'RETRY');
+    RETURN NEXT;
+END $$;

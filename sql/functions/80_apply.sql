@@ -1,0 +1,172 @@
+-- Applying what users declare: data sets and jobs, all in one transaction.
+
+-- One apply at a time. Taken before the graph of jobs is checked, so that what was checked is what is written.
+CREATE FUNCTION opendataflow.lock_apply() RETURNS void
+LANGUAGE sql AS $$ SELECT pg_advisory_xact_lock(20132, 0) $$;
+
+-- The data sets whose chunks or works an apply can touch: level 0, exclusive. The new links are not written yet (jobs
+-- come after data sets in the order of locks), so they are taken from the request.
+CREATE FUNCTION opendataflow.reach_of_apply(p_datasets jsonb, p_jobs jsonb) RETURNS text[]
+LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE linked(job, dataset) AS (
+        SELECT j.value ->> 'id', d
+        FROM jsonb_array_elements(p_jobs) AS j,
+             jsonb_array_elements_text((j.value -> 'inputs') || (j.value -> 'outputs')) AS d
+        UNION
+        SELECT l.job, l.dataset FROM opendataflow.job_dataset l
+    ), reached(dataset) AS (
+        SELECT d.value ->> 'id' FROM jsonb_array_elements(p_datasets) AS d
+        UNION
+        SELECT l.dataset FROM linked l WHERE l.job IN (SELECT j.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS j)
+        UNION
+        SELECT further.dataset FROM reached r JOIN linked l ON l.dataset = r.dataset
+        JOIN linked further ON further.job = l.job
+    )
+    SELECT coalesce(array_agg(dataset), '{}') FROM reached
+$$;
+
+-- p_datasets: [{id, kind, hostname, …, options, partitioning, chunks: [{id, bounds}]}]. p_jobs: [{id, parallelism, …,
+-- inputs: [], outputs: [], env: {}}]; the keys are the tables' columns. Chunks of a data set without a producer are
+-- published, the others declared. A job with other data sets, range or order gets its work rebuilt: RUNNING keeps
+-- what it recorded, DONE becomes stale when its data sets changed, work without an id any more goes. Returns the
+-- jobs that have READY work now.
+CREATE FUNCTION opendataflow.apply(p_datasets jsonb, p_jobs jsonb, p_actor text) RETURNS text[]
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+DECLARE
+    v_rebuild  text[];
+    v_relinked text[];
+    v_job      text;
+    v_woken    text[] := '{}';
+BEGIN
+    PERFORM begin_event('apply', p_actor), lock_apply(), lock_datasets(reach_of_apply(p_datasets, p_jobs), true);
+    PERFORM put_datasets(p_datasets);
+    PERFORM FROM job j WHERE j.id IN (SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n)
+    ORDER BY j.id FOR NO KEY UPDATE;
+
+    -- Compared before anything is written.
+    SELECT coalesce(array_agg(n.id) FILTER (WHERE j.id IS NULL OR j.deleted OR n.links <> links_of(n.id)), '{}'),
+           coalesce(array_agg(n.id) FILTER (WHERE j.id IS NULL OR j.deleted OR n.links <> links_of(n.id)
+                OR (j.descending, j.chunk_from, j.chunk_to) IS DISTINCT FROM (n.descending, n.chunk_from, n.chunk_to)), '{}')
+    INTO v_relinked, v_rebuild
+    FROM (SELECT r.*, ARRAY(SELECT 'IN ' || d FROM jsonb_array_elements_text(r.inputs) AS d
+                            UNION SELECT 'OUT ' || d FROM jsonb_array_elements_text(r.outputs) AS d ORDER BY 1) AS links
+          FROM jsonb_to_recordset(p_jobs)
+               AS r(id text, inputs jsonb, outputs jsonb, descending boolean, chunk_from text, chunk_to text)) AS n
+    LEFT JOIN job j ON j.id = n.id;
+
+    PERFORM put_jobs(p_jobs);
+    v_woken := v_woken || put_chunks(p_datasets);
+    UPDATE work w SET stale = true WHERE w.job = ANY (v_relinked) AND w.state = 'DONE' AND NOT w.stale;
+    FOREACH v_job IN ARRAY v_rebuild LOOP
+        v_woken := v_woken || rebuild(v_job);
+    END LOOP;
+    v_woken := ARRAY(SELECT DISTINCT j FROM unnest(v_woken) AS j);
+    -- Also jobs whose parallelism has grown have something to do now.
+    PERFORM announce(ARRAY(SELECT j FROM unnest(v_woken) AS j UNION SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n));
+    RETURN v_woken;
+END $$;
+
+-- The data sets of a job as sorted words, for comparing.
+CREATE FUNCTION opendataflow.links_of(p_job text) RETURNS text[]
+LANGUAGE sql STABLE AS $$
+    SELECT ARRAY(SELECT l.itemtype || ' ' || l.dataset FROM opendataflow.job_dataset l WHERE l.job = p_job ORDER BY 1)
+$$;
+
+CREATE FUNCTION opendataflow.put_datasets(p_datasets jsonb) RETURNS void
+LANGUAGE sql SET search_path = opendataflow, pg_temp AS $$
+    INSERT INTO dataset (id, kind, hostname, database, schemaname, tablename, username, encryptedpass, url, format,
+                         options, secret_ref, partitioning)
+    SELECT d.id, d.kind, d.hostname, d.database, d.schemaname, d.tablename, d.username, d.encryptedpass, d.url, d.format,
+           coalesce(d.options, '{}'), d.secret_ref, d.partitioning
+    FROM jsonb_populate_recordset(NULL::dataset, p_datasets) AS d ORDER BY d.id
+    ON CONFLICT (id) DO UPDATE SET
+        (kind, hostname, database, schemaname, tablename, username, encryptedpass, url, format, options, secret_ref,
+         partitioning, modified)
+      = (excluded.kind, excluded.hostname, excluded.database, excluded.schemaname, excluded.tablename, excluded.username,
+         excluded.encryptedpass, excluded.url, excluded.format, excluded.options, excluded.secret_ref,
+         excluded.partitioning, now())
+$$;
+
+CREATE FUNCTION opendataflow.put_jobs(p_jobs jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+DECLARE
+    v_ids text[] := ARRAY(SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n);
+BEGIN
+    INSERT INTO job (id, parallelism, priority, suspended, descending, chunk_from, chunk_to, retry_limit,
+                     infrastructure_limit, backoff_initial, backoff_factor, backoff_maximum, run_deadline)
+    SELECT j.id, j.parallelism, j.priority, j.suspended, j.descending, j.chunk_from, j.chunk_to, j.retry_limit,
+           j.infrastructure_limit, j.backoff_initial, j.backoff_factor, j.backoff_maximum, j.run_deadline
+    FROM jsonb_populate_recordset(NULL::job, p_jobs) AS j ORDER BY j.id
+    ON CONFLICT (id) DO UPDATE SET
+        (parallelism, priority, suspended, deleted, descending, chunk_from, chunk_to, retry_limit, infrastructure_limit,
+         backoff_initial, backoff_factor, backoff_maximum, run_deadline, modified)
+      = (excluded.parallelism, excluded.priority, excluded.suspended, false, excluded.descending, excluded.chunk_from,
+         excluded.chunk_to, excluded.retry_limit, excluded.infrastructure_limit, excluded.backoff_initial,
+         excluded.backoff_factor, excluded.backoff_maximum, excluded.run_deadline, now());
+
+    DELETE FROM job_input i WHERE i.job = ANY (v_ids);
+    DELETE FROM job_output o WHERE o.job = ANY (v_ids);
+    DELETE FROM job_env e WHERE e.job = ANY (v_ids);
+    INSERT INTO job_input (job, dataset)
+    SELECT n.value ->> 'id', d FROM jsonb_array_elements(p_jobs) AS n, jsonb_array_elements_text(n.value -> 'inputs') AS d;
+    INSERT INTO job_output (job, dataset)
+    SELECT n.value ->> 'id', d FROM jsonb_array_elements(p_jobs) AS n, jsonb_array_elements_text(n.value -> 'outputs') AS d;
+    INSERT INTO job_env (job, name, value)
+    SELECT n.value ->> 'id', e.key, e.value FROM jsonb_array_elements(p_jobs) AS n, jsonb_each_text(n.value -> 'env') AS e;
+END $$;
+
+-- The chunks that the data sets of an apply name.
+CREATE FUNCTION opendataflow.given_chunks(p_datasets jsonb) RETURNS TABLE (dataset text, data_id text, bounds jsonb)
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT d.value ->> 'id', c.value ->> 'id', c.value -> 'bounds'
+    FROM jsonb_array_elements(p_datasets) AS d, jsonb_array_elements(coalesce(d.value -> 'chunks', '[]')) AS c
+$$;
+
+-- Chunks of the data sets' own sources: READY where no job produces them, else declared.
+CREATE FUNCTION opendataflow.put_chunks(p_datasets jsonb) RETURNS text[]
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+DECLARE
+    v_datasets text[];
+    v_ids      text[];
+    v_woken    text[];
+BEGIN
+    SELECT array_agg(g.dataset), array_agg(g.data_id) INTO v_datasets, v_ids FROM given_chunks(p_datasets) g;
+    IF v_ids IS NULL THEN
+        RETURN '{}';
+    END IF;
+    v_woken := spread(v_datasets, v_ids);
+    PERFORM lock_chunks(v_datasets, v_ids);
+    PERFORM lock_works(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, v_ids) a;
+    UPDATE chunk c SET bounds = g.bounds FROM given_chunks(p_datasets) g
+    WHERE c.dataset = g.dataset AND c.data_id = g.data_id AND jsonb_typeof(g.bounds) = 'object' AND c.bounds IS DISTINCT FROM g.bounds;
+    UPDATE chunk c SET status = 'READY', fence = nextval('fence'), published_at = clock_timestamp(), reason = 'declared as there'
+    FROM given_chunks(p_datasets) g
+    WHERE c.dataset = g.dataset AND c.data_id = g.data_id AND c.status = 'DECLARED'
+      AND NOT EXISTS (SELECT FROM job_output o WHERE o.dataset = c.dataset);
+    SELECT v_woken || recount(array_agg(a.job), array_agg(a.data_id)) INTO v_woken FROM affected(v_datasets, v_ids) a;
+    RETURN v_woken;
+END $$;
+
+-- Makes the works of a job what its data sets, range and order say now. The caller holds level 0 exclusively.
+CREATE FUNCTION opendataflow.rebuild(p_job text) RETURNS text[]
+LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+DECLARE
+    v_job   job;
+    v_ids   text[];
+    v_woken text[];
+BEGIN
+    SELECT * INTO v_job FROM job j WHERE j.id = p_job;
+    PERFORM FROM work w WHERE w.job = p_job ORDER BY w.data_id FOR UPDATE;
+    DELETE FROM work w
+    WHERE w.job = p_job AND w.state NOT IN ('RUNNING', 'DONE')
+      AND (NOT in_range(w.data_id, v_job.chunk_from, v_job.chunk_to)
+           OR NOT EXISTS (SELECT FROM job_source s JOIN chunk c ON c.dataset = s.dataset
+                          WHERE s.job = p_job AND c.data_id = w.data_id));
+    SELECT spread(array_agg(c.dataset), array_agg(c.data_id)) INTO v_woken
+    FROM job_source s JOIN chunk c ON c.dataset = s.dataset WHERE s.job = p_job;
+    UPDATE work w SET sort_key = sort_key(w.data_id, v_job.descending)
+    WHERE w.job = p_job AND w.sort_key <> sort_key(w.data_id, v_job.descending);
+    v_ids := ARRAY(SELECT w.data_id FROM work w WHERE w.job = p_job);
+    PERFORM finish_published(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
+    RETURN v_woken || recount(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
+END $$;

@@ -1,0 +1,80 @@
+-- What must hold, recomputed from the rows themselves; one sentence for each row that breaks it. One statement, so
+-- that all of it is seen at one moment.
+CREATE FUNCTION opendataflow.verify() RETURNS SETOF text
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
+    WITH live AS (SELECT w.* FROM work w JOIN job j ON j.id = w.job WHERE NOT j.deleted)
+
+    SELECT format('work %s/%s is %s with %s blockers, but %s things block it', w.job, w.data_id, w.state, w.blockers, b.n)
+    FROM live w, LATERAL (
+        SELECT (SELECT count(*) FROM job_input i
+                WHERE i.job = w.job AND NOT EXISTS (SELECT FROM chunk c WHERE c.dataset = i.dataset AND c.data_id = w.data_id
+                                                    AND c.status = 'READY'))
+             + (SELECT count(*) FROM job_output o JOIN chunk c ON c.dataset = o.dataset AND c.data_id = w.data_id
+                WHERE o.job = w.job AND (c.readers > 0 OR c.status NOT IN ('DECLARED', 'RESUBMIT', 'FAILED')
+                                         OR (c.status = 'FAILED' AND NOT EXISTS (
+                                             SELECT FROM run r WHERE r.id = c.run AND r.job = w.job AND r.id = w.run)))) AS n) b
+    WHERE w.state IN ('WAITING', 'READY', 'RETRY') AND b.n <> w.blockers
+
+    UNION ALL
+    SELECT format('work %s/%s is WAITING and nothing blocks it', w.job, w.data_id) FROM live w
+    WHERE w.state = 'WAITING' AND w.blockers = 0
+
+    UNION ALL
+    SELECT format('work %s/%s is RUNNING, but its run %s is %s', w.job, w.data_id, w.run, coalesce(r.state, 'not there'))
+    FROM work w LEFT JOIN run r ON r.id = w.run AND r.job = w.job AND r.data_id = w.data_id AND r.fence = w.fence
+    WHERE w.state = 'RUNNING' AND r.state IS DISTINCT FROM 'RUNNING'
+
+    UNION ALL
+    SELECT format('run %s is RUNNING, but its work %s/%s is %s', r.id, r.job, r.data_id, coalesce(w.state, 'not there'))
+    FROM run r LEFT JOIN work w ON w.job = r.job AND w.data_id = r.data_id AND w.run = r.id
+    WHERE r.state = 'RUNNING' AND w.state IS DISTINCT FROM 'RUNNING'
+
+    UNION ALL
+    SELECT format('chunk %s/%s has %s readers, but %s running runs read it', c.dataset, c.data_id, c.readers, n.readers)
+    FROM chunk c, LATERAL (SELECT count(*) AS readers FROM run r
+                           WHERE r.state = 'RUNNING' AND c.dataset = ANY (r.reads) AND r.data_id = c.data_id) n
+    WHERE c.readers <> n.readers
+
+    UNION ALL
+    SELECT format('chunk %s/%s is RUNNING, but no running run writes it', c.dataset, c.data_id) FROM chunk c
+    WHERE c.status = 'RUNNING' AND NOT EXISTS (
+        SELECT FROM run r WHERE r.id = c.run AND r.state = 'RUNNING' AND c.dataset = ANY (r.writes)
+                            AND r.data_id = c.data_id AND r.fence = c.fence)
+
+    UNION ALL
+    SELECT format('run %s writes %s/%s, but the chunk is %s', r.id, d, r.data_id, coalesce(c.status, 'not there'))
+    FROM run r CROSS JOIN unnest(r.writes) AS d LEFT JOIN chunk c ON c.dataset = d AND c.data_id = r.data_id
+    WHERE r.state = 'RUNNING' AND (c.status IS DISTINCT FROM 'RUNNING' OR c.run <> r.id)
+
+    UNION ALL
+    SELECT format('job %s has no work for %s, an id of its data set %s', s.job, c.data_id, s.dataset)
+    FROM job_source s JOIN job j ON j.id = s.job AND NOT j.deleted JOIN chunk c ON c.dataset = s.dataset
+    WHERE in_range(c.data_id, j.chunk_from, j.chunk_to)
+      AND NOT EXISTS (SELECT FROM work w WHERE w.job = s.job AND w.data_id = c.data_id)
+
+    UNION ALL
+    SELECT format('work %s/%s has no chunk in its data set %s', w.job, w.data_id, l.dataset)
+    FROM live w JOIN job_dataset l ON l.job = w.job
+    WHERE w.state <> 'DONE' AND NOT EXISTS (SELECT FROM chunk c WHERE c.dataset = l.dataset AND c.data_id = w.data_id)
+
+    UNION ALL
+    SELECT format('chunk %s/%s is READY, but work %s/%s that makes it is %s', c.dataset, c.data_id, w.job, w.data_id, w.state)
+    FROM chunk c JOIN job_output o ON o.dataset = c.dataset JOIN live w ON w.job = o.job AND w.data_id = c.data_id
+    WHERE c.status = 'READY' AND w.state IN ('WAITING', 'READY', 'RETRY')
+
+    UNION ALL
+    SELECT format('work %s/%s has another sort key than its order gives', w.job, w.data_id)
+    FROM work w JOIN job j ON j.id = w.job WHERE NOT j.deleted AND w.sort_key <> sort_key(w.data_id, j.descending)
+
+    UNION ALL
+    SELECT format('chunk %s/%s has fence %s, which was never given out', c.dataset, c.data_id, c.fence)
+    FROM chunk c, fence f WHERE c.fence > f.last_value
+
+    UNION ALL
+    SELECT format('%s %s/%s is %s, but its history ends with %s', n.kind, n.owner, n.data_id, n.state, h.to_state)
+    FROM (SELECT 'chunk' AS kind, dataset AS owner, data_id, status AS state FROM chunk
+          UNION ALL SELECT 'work', job, data_id, state FROM work) n,
+         LATERAL (SELECT h.to_state FROM history h WHERE h.kind = n.kind AND h.owner = n.owner AND h.data_id = n.data_id
+                  ORDER BY h.id DESC LIMIT 1) h
+    WHERE h.to_state <> n.state
+$$;

@@ -1,0 +1,178 @@
+-- What people and engines ask to see. Nothing here changes anything.
+
+-- The links of all jobs that are not deleted, for checking the graph: one row for each job.
+CREATE FUNCTION opendataflow.links() RETURNS TABLE (job text, inputs text[], outputs text[])
+LANGUAGE sql STABLE AS $$
+    SELECT j.id,
+           ARRAY(SELECT i.dataset FROM opendataflow.job_input i WHERE i.job = j.id ORDER BY 1),
+           ARRAY(SELECT o.dataset FROM opendataflow.job_output o WHERE o.job = j.id ORDER BY 1)
+    FROM opendataflow.job j WHERE NOT j.deleted ORDER BY j.id
+$$;
+
+-- What an engine has to know of jobs: their limits, and their data sets with what the runs see of them.
+CREATE FUNCTION opendataflow.job_facts(p_jobs text[]) RETURNS TABLE (job jsonb, datasets jsonb)
+LANGUAGE sql STABLE AS $$
+    SELECT to_jsonb(j), coalesce(
+        (SELECT jsonb_agg(to_jsonb(d) || jsonb_build_object('itemtype', l.itemtype) ORDER BY l.itemtype, l.dataset)
+         FROM opendataflow.job_dataset l JOIN opendataflow.dataset d ON d.id = l.dataset WHERE l.job = j.id), '[]')
+    FROM opendataflow.job j WHERE j.id = ANY (p_jobs) ORDER BY j.id
+$$;
+
+-- How much of some jobs' work is in which state; `next_due`: seconds until the next retry.
+CREATE FUNCTION opendataflow.progress(p_jobs text[]) RETURNS TABLE (job text, counts jsonb, next_due double precision)
+LANGUAGE sql STABLE AS $$
+    SELECT j, coalesce((SELECT jsonb_object_agg(s.state, s.n)
+                        FROM (SELECT w.state, count(*) AS n FROM opendataflow.work w WHERE w.job = j GROUP BY w.state) s), '{}'),
+           (SELECT CASE WHEN count(*) > 0 THEN greatest(0, extract(epoch FROM min(w.due_at) - clock_timestamp())) END
+            FROM opendataflow.work w WHERE w.job = j AND w.state = 'RETRY')
+    FROM unnest(p_jobs) AS j
+$$;
+
+-- Those of some jobs that have READY work.
+CREATE FUNCTION opendataflow.hungry(p_jobs text[]) RETURNS SETOF text
+LANGUAGE sql STABLE AS $$
+    SELECT j FROM unnest(p_jobs) AS j
+    WHERE EXISTS (SELECT FROM opendataflow.work w WHERE w.job = j AND w.state = 'READY')
+$$;
+
+CREATE FUNCTION opendataflow.list_jobs() RETURNS TABLE (
+    job text, state text, done bigint, total bigint, running bigint, retry bigint, failed bigint, parallelism integer,
+    inputs text, outputs text)
+LANGUAGE sql STABLE AS $$
+    SELECT j.id,
+           CASE WHEN j.deleted THEN 'Deleted' WHEN j.suspended THEN 'Suspended' WHEN w.running > 0 THEN 'Running'
+                WHEN w.failed > 0 THEN 'Failed' WHEN w.total > 0 AND w.done + w.skipped = w.total THEN 'Done'
+                WHEN w.ready > 0 THEN 'Ready' ELSE 'Waiting' END,
+           w.done, w.total, w.running, w.retry, w.failed, j.parallelism,
+           (SELECT string_agg(i.dataset, ', ' ORDER BY i.dataset) FROM opendataflow.job_input i WHERE i.job = j.id),
+           (SELECT string_agg(o.dataset, ', ' ORDER BY o.dataset) FROM opendataflow.job_output o WHERE o.job = j.id)
+    FROM opendataflow.job j, LATERAL (
+        SELECT count(*) AS total, count(*) FILTER (WHERE w.state = 'DONE') AS done,
+               count(*) FILTER (WHERE w.state = 'RUNNING') AS running, count(*) FILTER (WHERE w.state = 'RETRY') AS retry,
+               count(*) FILTER (WHERE w.state = 'FAILED') AS failed, count(*) FILTER (WHERE w.state = 'READY') AS ready,
+               count(*) FILTER (WHERE w.state = 'SKIPPED') AS skipped
+        FROM opendataflow.work w WHERE w.job = j.id) w
+    ORDER BY j.id
+$$;
+
+CREATE FUNCTION opendataflow.list_datasets() RETURNS TABLE (
+    dataset text, kind text, place text, producer text, consumers text, ready bigint, failed bigint, chunks bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT d.id, coalesce(d.kind, d.format), coalesce(d.url, concat_ws('.', d.database, d.schemaname, d.tablename)),
+           (SELECT o.job FROM opendataflow.job_output o WHERE o.dataset = d.id),
+           (SELECT string_agg(i.job, ', ' ORDER BY i.job) FROM opendataflow.job_input i WHERE i.dataset = d.id),
+           c.ready, c.failed, c.chunks
+    FROM opendataflow.dataset d, LATERAL (
+        SELECT count(*) AS chunks, count(*) FILTER (WHERE c.status = 'READY') AS ready,
+               count(*) FILTER (WHERE c.status = 'FAILED') AS failed
+        FROM opendataflow.chunk c WHERE c.dataset = d.id) c
+    ORDER BY d.id
+$$;
+
+CREATE FUNCTION opendataflow.list_chunks(p_dataset text, p_status text, p_limit integer) RETURNS TABLE (
+    dataset text, data_id text, status text, fence bigint, run bigint, readers integer, published_at timestamptz, reason text)
+LANGUAGE sql STABLE AS $$
+    SELECT c.dataset, c.data_id, c.status, c.fence, c.run, c.readers, c.published_at, c.reason
+    FROM opendataflow.chunk c
+    WHERE (p_dataset IS NULL OR c.dataset = p_dataset) AND (p_status IS NULL OR c.status = p_status)
+    ORDER BY c.dataset, opendataflow.sort_key(c.data_id) LIMIT p_limit
+$$;
+
+-- The newest runs first.
+CREATE FUNCTION opendataflow.list_runs(p_job text, p_data_id text, p_limit integer) RETURNS TABLE (
+    run bigint, job text, data_id text, state text, attempt integer, fence bigint, host text, claimed_at timestamptz,
+    finished_at timestamptz, seconds double precision, failure_class text, exit_code integer, message text, log_path text)
+LANGUAGE sql STABLE AS $$
+    SELECT r.id, r.job, r.data_id, r.state, r.attempt, r.fence, r.host, r.claimed_at, r.finished_at,
+           round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1)::double precision,
+           r.failure_class, r.exit_code, r.message, r.log_path
+    FROM opendataflow.run r
+    WHERE (p_job IS NULL OR r.job = p_job) AND (p_data_id IS NULL OR r.data_id = p_data_id)
+    ORDER BY r.id DESC LIMIT p_limit
+$$;
+
+-- The last run of a work, or the run with an id, with the end of its log.
+CREATE FUNCTION opendataflow.run_log(p_job text, p_data_id text, p_run bigint) RETURNS TABLE (
+    run bigint, job text, data_id text, state text, attempt integer, runs_home text, log_path text, log_tail text)
+LANGUAGE sql STABLE AS $$
+    SELECT r.id, r.job, r.data_id, r.state, r.attempt, r.runs_home, r.log_path, r.log_tail
+    FROM opendataflow.run r
+    WHERE (p_run IS NOT NULL AND r.id = p_run) OR (p_run IS NULL AND r.job = p_job AND r.data_id = p_data_id)
+    ORDER BY r.id DESC LIMIT 1
+$$;
+
+-- One job on one screen, whatever the number of its chunks. Gaps are works that are not DONE before the last DONE one, in
+-- the job's order; the watermark is the last id before the first of them. Rate: successes a minute over the last quarter
+-- of an hour, or since the first of them began.
+CREATE FUNCTION opendataflow.job_status(p_job text) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
+    WITH edge AS (
+        SELECT (SELECT sort_key FROM work WHERE job = p_job AND state <> 'DONE' ORDER BY sort_key LIMIT 1) AS first_open,
+               (SELECT sort_key FROM work WHERE job = p_job AND state = 'DONE' ORDER BY sort_key DESC LIMIT 1) AS last_done
+    ), gap AS (
+        SELECT w.data_id, w.state, w.sort_key FROM work w, edge e
+        WHERE w.job = p_job AND w.state <> 'DONE' AND w.sort_key < e.last_done
+    ), recent AS (
+        SELECT count(*) AS n,
+               greatest(extract(epoch FROM clock_timestamp() - greatest(min(r.claimed_at), clock_timestamp() - interval '15 min')), 1) AS seconds
+        FROM run r WHERE r.job = p_job AND r.state = 'SUCCEEDED' AND r.finished_at > clock_timestamp() - interval '15 min'
+    ), todo AS (
+        SELECT count(*) AS n FROM work w WHERE w.job = p_job AND w.state IN ('WAITING', 'READY', 'RUNNING', 'RETRY')
+    )
+    SELECT jsonb_build_object(
+        'job', j.id, 'parallelism', j.parallelism, 'suspended', j.suspended, 'deleted', j.deleted,
+        'counts', (SELECT p.counts FROM progress(ARRAY[p_job]) p),
+        'next_due', (SELECT p.next_due FROM progress(ARRAY[p_job]) p),
+        'running', (SELECT coalesce(jsonb_agg(x ORDER BY x.run), '[]') FROM (
+                        SELECT r.id AS run, r.data_id, r.attempt, round(extract(epoch FROM clock_timestamp() - r.claimed_at)) AS seconds
+                        FROM run r WHERE r.job = p_job AND r.state = 'RUNNING' ORDER BY r.id LIMIT 10) x),
+        'failed', (SELECT coalesce(jsonb_agg(x ORDER BY x.chunks DESC, x.reason), '[]') FROM (
+                        SELECT w.reason, count(*) AS chunks, (array_agg(w.data_id ORDER BY w.sort_key))[1:3] AS examples
+                        FROM work w WHERE w.job = p_job AND w.state = 'FAILED' GROUP BY w.reason
+                        ORDER BY count(*) DESC, w.reason LIMIT 10) x),
+        'waiting', (SELECT coalesce(jsonb_agg(x ORDER BY x.chunks DESC), '[]') FROM (
+                        SELECT b.dataset, b.itemtype, b.status, count(*) AS chunks,
+                               (array_agg(b.data_id ORDER BY sort_key(b.data_id)))[1:3] AS examples
+                        FROM blocker b JOIN work w ON w.job = b.job AND w.data_id = b.data_id
+                        WHERE b.job = p_job AND w.state = 'WAITING' GROUP BY 1, 2, 3 ORDER BY count(*) DESC LIMIT 10) x),
+        'gaps', (SELECT count(*) FROM gap),
+        'gap_examples', (SELECT coalesce(jsonb_agg(g.data_id ORDER BY g.sort_key), '[]') FROM (SELECT * FROM gap ORDER BY sort_key LIMIT 5) g),
+        'watermark', (SELECT w.data_id FROM work w, edge e
+                      WHERE w.job = p_job AND w.state = 'DONE' AND (e.first_open IS NULL OR w.sort_key < e.first_open)
+                      ORDER BY w.sort_key DESC LIMIT 1),
+        'per_minute', (SELECT CASE WHEN r.n > 0 THEN round((r.n * 60 / r.seconds)::numeric, 2) END FROM recent r),
+        'eta_seconds', (SELECT CASE WHEN r.n > 0 AND t.n > 0 THEN round(t.n * r.seconds / r.n) END FROM recent r, todo t))
+    FROM job j WHERE j.id = p_job
+$$;
+
+-- Why a work is not running: its state, what blocks it with evidence, and what limits its job.
+CREATE FUNCTION opendataflow.why(p_job text, p_data_id text) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
+    SELECT jsonb_build_object(
+        'job', w.job, 'data_id', w.data_id, 'state', w.state, 'reason', w.reason, 'held_from', w.held_from, 'again', w.again,
+        'stale', w.stale, 'attempts', w.attempts, 'infrastructure_attempts', w.infrastructure_attempts,
+        'retry_limit', j.retry_limit, 'due_at', w.due_at,
+        'due_in_seconds', CASE WHEN w.due_at IS NOT NULL THEN greatest(0, round(extract(epoch FROM w.due_at - clock_timestamp()))) END,
+        'suspended', j.suspended, 'deleted', j.deleted, 'parallelism', j.parallelism,
+        'running', (SELECT count(*) FROM work x WHERE x.job = w.job AND x.state = 'RUNNING'),
+        'before_it', (SELECT count(*) FROM work x WHERE x.job = w.job AND x.state = 'READY' AND (x.rank, x.sort_key) < (w.rank, w.sort_key)),
+        'engines', (SELECT count(*) FROM lease l WHERE l.expires_at > clock_timestamp()),
+        'blockers', (SELECT coalesce(jsonb_agg(to_jsonb(b) || jsonb_build_object(
+                            'producer', p.job, 'producer_state', p.state, 'producer_reason', p.reason) ORDER BY b.itemtype, b.dataset), '[]')
+                     FROM blocker b
+                     LEFT JOIN LATERAL (SELECT o.job, pw.state, pw.reason FROM job_output o
+                                        LEFT JOIN work pw ON pw.job = o.job AND pw.data_id = b.data_id
+                                        WHERE o.dataset = b.dataset) p ON b.itemtype = 'IN'
+                     WHERE b.job = w.job AND b.data_id = w.data_id AND w.state IN ('WAITING', 'READY', 'RETRY')),
+        'last_run', (SELECT to_jsonb(r) FROM list_runs(w.job, w.data_id, 1) r))
+    FROM work w JOIN job j ON j.id = w.job
+    WHERE w.job = p_job AND w.data_id = p_data_id
+$$;
+
+-- The ids that a job has work for, or a data set has chunks of: for telling which one was meant.
+CREATE FUNCTION opendataflow.known_ids(p_owner text, p_limit integer) RETURNS SETOF text
+LANGUAGE sql STABLE AS $$
+    SELECT w.data_id FROM opendataflow.work w WHERE w.job = p_owner
+    UNION
+    SELECT c.data_id FROM opendataflow.chunk c WHERE c.dataset = p_owner LIMIT p_limit
+$$;

@@ -1,0 +1,406 @@
+"""A small model of the store: what chunks, works and runs must be after each request, in plain Python.
+
+It follows the rules of readiness and the two tables of transitions as they are written for users. It never looks at
+Postgres and knows nothing of its functions, locks or counters: what the store keeps up to date step by step (readers,
+blockers, WAITING or READY) is computed here from scratch each time it is asked for.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+Key = tuple[str, str]
+"""(data set, data id) of a chunk, (job, data id) of a work."""
+Answers = dict[str, str]
+"""Data id -> done, unchanged, remembered, refused or unknown."""
+
+MADE = ("READY", "PENDING", "FAILED")
+"""What a chunk can be asked for again from."""
+LOCKING = ("READY", "RUNNING", "HOLD", "PENDING", "FAILED")
+"""What keeps an output from being written (rule 2)."""
+OPEN = "OPEN"
+"""WAITING or READY: which of the two is a question of blockers."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a user declares: the data sets of a job, its order and how much of it may run at once."""
+
+    id: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    parallelism: int = 1
+    descending: bool = False
+    suspended: bool = False
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The data sets whose ids make work."""
+        return self.inputs or self.outputs
+
+    @property
+    def links(self) -> tuple[frozenset[str], frozenset[str]]:
+        """What a rebuild depends on."""
+        return frozenset(self.inputs), frozenset(self.outputs)
+
+
+@dataclass
+class Chunk:
+    """`held`: what a HOLD returns to; `maker`: the job whose run left it as it is, None where it came from outside."""
+
+    status: str = "DECLARED"
+    held: str | None = None
+    maker: str | None = None
+
+    @property
+    def underneath(self) -> str:
+        """The status, or what is under a HOLD."""
+        return self.held or self.status
+
+    def become(self, status: str) -> None:
+        """Change; a HOLD remembers the change."""
+        if self.status == "HOLD":
+            self.held = status
+        else:
+            self.status = status
+
+
+@dataclass
+class Work:
+    """`due_in`: seconds until a RETRY is due; `held`: what a release returns to."""
+
+    state: str = OPEN
+    held: str | None = None
+    resubmitted: bool = False
+    attempts: int = 0
+    infrastructure_attempts: int = 0
+    due_in: float | None = None
+    again: bool = False
+
+
+@dataclass
+class Run:
+    """One attempt, with the data sets that it recorded at its claim."""
+
+    id: int
+    job: str
+    data_id: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    state: str = "RUNNING"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: the engine's verdict for the work, the run's state, the class of its failure."""
+
+    verdict: str
+    state: str = "FAILED"
+    failure_class: str = "Application"
+    delay: float = 0
+
+
+@dataclass
+class Model:
+    """The whole store."""
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    chunks: dict[Key, Chunk] = field(default_factory=dict)
+    works: dict[Key, Work] = field(default_factory=dict)
+    runs: dict[int, Run] = field(default_factory=dict)
+
+    # Readiness -----------------------------------------------------------------------------------------------
+
+    def readers(self, dataset: str, data_id: str) -> int:
+        """How many running consumers hold the shared lock of a chunk."""
+        return sum(r.state == "RUNNING" and r.data_id == data_id and dataset in r.reads for r in self.runs.values())
+
+    def blockers(self, job_id: str, data_id: str) -> int:
+        """One for each input that is not READY, one for each output that is locked or being read (rules 1 to 3)."""
+        job = self.jobs[job_id]
+        missing = sum(self._status(d, data_id) != "READY" for d in job.inputs)
+        return missing + sum(self._blocks(job_id, d, data_id) for d in job.outputs)
+
+    def _status(self, dataset: str, data_id: str) -> str | None:
+        chunk = self.chunks.get((dataset, data_id))
+        return chunk.status if chunk else None
+
+    def _blocks(self, job_id: str, dataset: str, data_id: str) -> bool:
+        chunk = self.chunks.get((dataset, data_id))
+        if chunk is None:
+            return False
+        own_failure = chunk.status == "FAILED" and chunk.maker == job_id  # open work has retries left
+        locked = chunk.status in LOCKING and not own_failure
+        return locked or self.readers(dataset, data_id) > 0
+
+    def state(self, job_id: str, data_id: str) -> str:
+        """The state as the store names it."""
+        work = self.works[job_id, data_id]
+        if work.state != OPEN:
+            return work.state
+        return "WAITING" if self.blockers(job_id, data_id) else "READY"
+
+    def _place(self, job_id: str, data_id: str) -> tuple[int, list[tuple[int, str]]]:
+        """Resubmitted work first, then the natural order: digits count as numbers."""
+        parts = [(int(p), "") if p.isdigit() else (-1, p) for p in re.findall(r"\d+|\D+", data_id)]
+        return 1 if self.works[job_id, data_id].resubmitted else 2, parts
+
+    def ready(self, job_id: str) -> list[str]:
+        """The ids that may be claimed, in the job's order."""
+        ids = [i for j, i in self.works if j == job_id and self.state(j, i) == "READY"]
+        natural = sorted(ids, key=lambda i: self._place(job_id, i)[1], reverse=self.jobs[job_id].descending)
+        return sorted(natural, key=lambda i: self._place(job_id, i)[0])
+
+    def claimable(self, job_id: str, limit: int) -> list[str]:
+        """What a claim of at most `limit` works takes now."""
+        job = self.jobs[job_id]
+        running = sum(j == job_id and w.state == "RUNNING" for (j, _), w in self.works.items())
+        free = 0 if job.suspended else min(limit, job.parallelism - running)
+        return self.ready(job_id)[: max(free, 0)]
+
+    # How rows come to be -------------------------------------------------------------------------------------
+
+    def _producer(self, dataset: str) -> str | None:
+        return next((j.id for j in self.jobs.values() if dataset in j.outputs), None)
+
+    def _fill(self) -> None:
+        """Work for every id of every source, with its chunks, until there is nothing to add."""
+        before = -1
+        while before != len(self.chunks) + len(self.works):
+            before = len(self.chunks) + len(self.works)
+            for job in self.jobs.values():
+                for data_id in [i for d, i in self.chunks if d in job.sources]:
+                    for dataset in job.inputs + job.outputs:
+                        self.chunks.setdefault((dataset, data_id), Chunk())
+                    if (job.id, data_id) not in self.works:
+                        self.works[job.id, data_id] = Work()
+                        self._finish_if_made(job.id, data_id)
+
+    def _finish_if_made(self, job_id: str, data_id: str) -> None:
+        """Work that is still to do is DONE when one of its outputs is there; HELD remembers it."""
+        work = self.works[job_id, data_id]
+        made = [d for d in self.jobs[job_id].outputs if (d, data_id) in self.chunks]
+        if work.state in ("RUNNING", "DONE") or not any(self.chunks[d, data_id].underneath == "READY" for d in made):
+            return
+        work.again, work.due_in = False, None
+        if work.state == "HELD":
+            work.held = "DONE"
+        else:
+            work.state = "DONE"
+
+    def declare(self, dataset: str, ids: Iterable[str]) -> None:
+        """Chunks are there by name, with no status yet."""
+        for data_id in ids:
+            self.chunks.setdefault((dataset, data_id), Chunk())
+        self._fill()
+
+    def apply(self, jobs: Iterable[Job], sources: Mapping[str, Iterable[str]]) -> None:
+        """Jobs as declared now, and the ids of data sets' own sources: READY where no job makes them."""
+        rebuilt = []
+        for job in jobs:
+            old = self.jobs.get(job.id)
+            if old is None or old.links != job.links:
+                rebuilt.append(job.id)
+            self.jobs[job.id] = job
+        for dataset, ids in sources.items():
+            for data_id in ids:
+                chunk = self.chunks.setdefault((dataset, data_id), Chunk())
+                if chunk.status == "DECLARED" and self._producer(dataset) is None:
+                    chunk.status = "READY"
+        for job_id in rebuilt:
+            self._rebuild(job_id)
+        self._fill()
+
+    def _rebuild(self, job_id: str) -> None:
+        ids = {i for d, i in self.chunks if d in self.jobs[job_id].sources}
+        for key in [k for k, w in self.works.items() if k[0] == job_id and w.state not in ("RUNNING", "DONE")]:
+            if key[1] not in ids:
+                del self.works[key]
+        for data_id in [i for j, i in self.works if j == job_id]:
+            self._finish_if_made(job_id, data_id)
+
+    # What happens to them ------------------------------------------------------------------------------------
+
+    def publish(self, dataset: str, ids: Iterable[str]) -> Answers:
+        """From outside: READY whatever it was, but never under a run that writes it."""
+        answers = {}
+        for data_id in ids:
+            self.declare(dataset, [data_id])
+            chunk = self.chunks[dataset, data_id]
+            if chunk.status == "RUNNING":
+                answers[data_id] = "refused"
+                continue
+            answers[data_id] = "done"
+            chunk.status, chunk.held, chunk.maker = "READY", None, None
+            producer = self._producer(dataset)
+            if producer and (producer, data_id) in self.works:
+                self._finish_if_made(producer, data_id)
+        return answers
+
+    def claim(self, job_id: str, data_id: str, run_id: int) -> None:
+        """A run takes its work and its outputs, and reads its inputs."""
+        job = self.jobs[job_id]
+        self.runs[run_id] = Run(run_id, job_id, data_id, job.inputs, job.outputs)
+        work = self.works[job_id, data_id]
+        work.state = "RUNNING"
+        for dataset in job.outputs:
+            self.chunks[dataset, data_id].status = "RUNNING"
+            self.chunks[dataset, data_id].maker = job_id
+
+    def complete(self, run_id: int, outcome: Outcome) -> bool:
+        """The end of a run; False if it had ended before, and nothing changes."""
+        run = self.runs[run_id]
+        if run.state != "RUNNING":
+            return False
+        run.state = outcome.state
+        for dataset in run.writes:
+            self.chunks[dataset, run.data_id].status = "READY" if outcome.verdict == "DONE" else "FAILED"
+        work = self.works[run.job, run.data_id]
+        if work.again:
+            self._reopen(run.job, run.data_id, also=run.writes)
+        else:
+            self._settle(work, outcome)
+            if work.state == "RETRY":
+                self._finish_if_made(run.job, run.data_id)
+        return True
+
+    def _settle(self, work: Work, outcome: Outcome) -> None:
+        work.state = outcome.verdict
+        work.due_in = outcome.delay if outcome.verdict == "RETRY" else None
+        if outcome.verdict != "RETRY":
+            work.resubmitted = False
+        if outcome.verdict != "DONE" and outcome.failure_class == "Infrastructure":
+            work.infrastructure_attempts += 1
+        elif outcome.verdict != "DONE":
+            work.attempts += 1
+
+    def pass_time(self, seconds: float) -> None:
+        """Backoffs get shorter."""
+        for work in self.works.values():
+            if work.due_in is not None:
+                work.due_in -= seconds
+
+    def retry_due(self) -> None:
+        """Work whose backoff is over is open again."""
+        for work in self.works.values():
+            if work.state == "RETRY" and work.due_in is not None and work.due_in <= 0:
+                work.state, work.due_in = OPEN, None
+
+    # What people ask for -------------------------------------------------------------------------------------
+
+    def _reopen(self, job_id: str, data_id: str, also: tuple[str, ...] = ()) -> None:
+        """All outputs become RESUBMIT together; the work is open with new budgets, before the others."""
+        for dataset in {*self.jobs[job_id].outputs, *also}:
+            chunk = self.chunks.get((dataset, data_id))
+            if chunk and chunk.underneath in MADE:
+                chunk.become("RESUBMIT")
+        self.works[job_id, data_id] = Work(resubmitted=True)
+
+    def _anything_made(self, job_id: str, data_id: str) -> bool:
+        outputs = [self.chunks.get((d, data_id)) for d in self.jobs[job_id].outputs]
+        return any(c.underneath in MADE for c in outputs if c)
+
+    def resubmit(self, job_id: str, ids: Iterable[str]) -> Answers:
+        """Work is asked for again."""
+        return {i: self._resubmit_one(job_id, i) for i in ids}
+
+    def _resubmit_one(self, job_id: str, data_id: str) -> str:
+        work = self.works.get((job_id, data_id))
+        if work is None:
+            return "unknown"
+        if work.state in ("RUNNING", "HELD"):
+            work.again = True
+            return "remembered"
+        if work.state == OPEN and not self._anything_made(job_id, data_id):
+            return "unchanged"
+        self._reopen(job_id, data_id)
+        return "done"
+
+    def resubmit_chunks(self, dataset: str, ids: Iterable[str]) -> Answers:
+        """Chunks are asked for again: through the work that makes them, else they wait to be published."""
+        return {i: self._resubmit_chunk(dataset, i) for i in ids}
+
+    def _resubmit_chunk(self, dataset: str, data_id: str) -> str:
+        producer = self._producer(dataset)
+        if producer and (producer, data_id) in self.works:
+            return self._resubmit_one(producer, data_id)
+        chunk = self.chunks.get((dataset, data_id))
+        if chunk is None:
+            return "unknown"
+        if chunk.underneath not in MADE:
+            return "unchanged"
+        chunk.become("RESUBMIT")
+        return "remembered" if chunk.status == "HOLD" else "done"
+
+    def hold(self, job_id: str, ids: Iterable[str]) -> Answers:
+        """Work is kept from running."""
+        answers = {}
+        for data_id in ids:
+            work = self.works.get((job_id, data_id))
+            if work is None:
+                answers[data_id] = "unknown"
+            elif work.state in (OPEN, "RETRY", "FAILED"):
+                work.state, work.held = "HELD", work.state
+                answers[data_id] = "done"
+            else:
+                answers[data_id] = "unchanged" if work.state == "HELD" else "refused"
+        return answers
+
+    def release(self, job_id: str, ids: Iterable[str]) -> Answers:
+        """Work becomes what it was, with what was asked meanwhile."""
+        answers = {}
+        for data_id in ids:
+            work = self.works.get((job_id, data_id))
+            answers[data_id] = "done" if work and work.state == "HELD" else "unchanged" if work else "unknown"
+            if work is None or work.held is None:
+                continue
+            if work.again:
+                self._reopen(job_id, data_id)
+            else:
+                work.state, work.held = work.held, None
+        return answers
+
+    def hold_chunks(self, dataset: str, ids: Iterable[str]) -> Answers:
+        """Chunks are kept from being read and written."""
+        answers = {}
+        for data_id in ids:
+            chunk = self.chunks.get((dataset, data_id))
+            if chunk is None:
+                answers[data_id] = "unknown"
+            elif chunk.status in ("RUNNING", "HOLD"):
+                answers[data_id] = "refused" if chunk.status == "RUNNING" else "unchanged"
+            else:
+                chunk.status, chunk.held = "HOLD", chunk.status
+                answers[data_id] = "done"
+        return answers
+
+    def release_chunks(self, dataset: str, ids: Iterable[str]) -> Answers:
+        """Chunks become what they were, with what was asked meanwhile."""
+        answers = {}
+        for data_id in ids:
+            chunk = self.chunks.get((dataset, data_id))
+            answers[data_id] = "unknown" if chunk is None else "unchanged" if chunk.held is None else "done"
+            if chunk and chunk.held is not None:
+                chunk.status, chunk.held = chunk.held, None
+        return answers
+
+    # For comparing -------------------------------------------------------------------------------------------
+
+    def seen(self) -> dict[str, tuple[object, ...]]:
+        """Everything that the store shows, a line each: chunks (status, under a HOLD, readers) and works (state, under
+        a hold, blockers, resubmitted, attempts of both kinds, again)."""
+        lines: dict[str, tuple[object, ...]] = {}
+        for (dataset, data_id), chunk in self.chunks.items():
+            lines[f"chunk {dataset}/{data_id}"] = (chunk.status, chunk.held, self.readers(dataset, data_id))
+        for (job_id, data_id), work in self.works.items():
+            counted = work.state in (OPEN, "RETRY")
+            lines[f"work {job_id}/{data_id}"] = (
+                self.state(job_id, data_id),
+                work.held,
+                self.blockers(job_id, data_id) if counted else 0,
+                work.resubmitted and counted,
+                work.attempts,
+                work.infrastructure_attempts,
+                work.again,
+            )
+        return lines

@@ -1,0 +1,284 @@
+"""Every change of a state is written down with who asked for it and why, and nothing else changes a state."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.sql.conftest import Connection, open_connection
+from tests.sql.graph import (
+    apply,
+    ask,
+    chunk,
+    claim,
+    dataset,
+    end,
+    job,
+    lasting_database,
+    open_lease,
+    raw,
+    value,
+    work,
+)
+
+AROUND = "states are changed by the functions of schema opendataflow only, not by UPDATE"
+
+
+@pytest.fixture(scope="module")
+def shared(postgres_server: str, template_database: str) -> Iterator[Connection]:
+    with lasting_database(postgres_server, template_database) as connection:
+        yield connection
+
+
+@pytest.fixture
+def db(shared: Connection) -> Iterator[Connection]:
+    with shared.transaction(force_rollback=True):
+        apply(shared, [dataset("a", "x"), dataset("b")], [job("j", ["a"], ["b"])])
+        yield shared
+
+
+@pytest.fixture
+def lease(db: Connection) -> str:
+    return open_lease(db)
+
+
+def newest(db: Connection) -> int:
+    """The number of the last row of the history."""
+    return int(value(db, "SELECT coalesce(max(id), 0) FROM opendataflow.history"))
+
+
+def told(db: Connection, after: int) -> list[tuple[Any, ...]]:
+    """What was added to the history: thing, event, from, to, actor, reason."""
+    rows = db.execute("SELECT * FROM opendataflow.history WHERE id > %s ORDER BY kind, owner, id", (after,)).fetchall()
+    return [
+        (f"{r['owner']}/{r['data_id']}", r["event"], r["from_state"], r["to_state"], r["actor"], r["reason"])
+        for r in rows
+    ]
+
+
+def request(db: Connection, verb: str, owner: str, reason: str | None = "the source was wrong") -> None:
+    db.execute(f"SELECT * FROM opendataflow.{verb}(%s, '{{x}}', 'ada', %s)", (owner, reason))
+
+
+# Every change has a row
+
+
+def test_an_apply_tells_what_it_published_and_what_became_ready(db: Connection) -> None:
+    assert told(db, 0) == [
+        ("a/x", "apply", "DECLARED", "READY", "test", "declared as there"),
+        ("j/x", "apply", "WAITING", "READY", "test", None),
+    ]
+
+
+def test_a_claim_is_told_with_its_engine_run_and_fence(db: Connection, lease: str) -> None:
+    before = newest(db)
+    [run] = claim(db, lease, "j")
+
+    assert told(db, before) == [
+        ("b/x", "claim", "DECLARED", "RUNNING", "engine host", None),
+        ("j/x", "claim", "READY", "RUNNING", "engine host", None),
+    ]
+    rows = db.execute("SELECT run, fence FROM opendataflow.history WHERE id > %s", (before,)).fetchall()
+    assert rows == [{"run": run["run"], "fence": run["fence"]}] * 2
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status", "state", "reason"),
+    [
+        ("DONE", "READY", "DONE", None),
+        ("RETRY", "FAILED", "RETRY", "exit code 7"),
+        ("FAILED", "FAILED", "FAILED", "exit code 7"),
+    ],
+)
+def test_the_end_of_a_run_is_told_with_its_run_fence_and_message(
+    db: Connection, lease: str, verdict: str, status: str, state: str, reason: str | None
+) -> None:
+    [run] = claim(db, lease, "j")
+    before = newest(db)
+
+    end(db, run, verdict, message="exit code 7")
+
+    assert told(db, before) == [
+        ("b/x", "complete", "RUNNING", status, "test", reason),
+        ("j/x", "complete", "RUNNING", state, "test", reason),
+    ]
+    rows = db.execute("SELECT run, fence FROM opendataflow.history WHERE id > %s", (before,)).fetchall()
+    assert rows == [{"run": run["run"], "fence": run["fence"]}] * 2
+
+
+def test_a_retry_that_is_due_is_told(db: Connection, lease: str) -> None:
+    end(db, claim(db, lease, "j")[0], "RETRY")
+    before = newest(db)
+
+    db.execute("SELECT * FROM opendataflow.retry_due()")
+
+    rows = told(db, before)
+    assert [row[:2] for row in rows] == [("j/x", "retry due")] * len(rows)
+    assert (rows[0][2], rows[-1][3]) == ("RETRY", "READY")
+
+
+def test_a_publication_is_told_with_its_actor_reason_and_new_version(db: Connection) -> None:
+    before = newest(db)
+    request(db, "publish", "b", "loaded by hand")
+
+    assert told(db, before) == [
+        ("b/x", "publish", "DECLARED", "READY", "ada", "loaded by hand"),
+        ("j/x", "publish", "READY", "DONE", "ada", "loaded by hand"),
+    ]
+    fence = value(db, "SELECT fence FROM opendataflow.history WHERE kind = 'chunk' AND id > %s", before)
+    assert fence == chunk(db, "b", "x")["fence"]
+
+
+def test_a_new_version_is_told_also_where_the_status_stays(db: Connection) -> None:
+    before = newest(db)
+    request(db, "publish", "a", "corrected")
+    assert told(db, before) == [("a/x", "publish", "READY", "READY", "ada", "corrected")]
+
+
+def test_a_resubmit_is_told_for_the_work_and_its_chunks(db: Connection, lease: str) -> None:
+    end(db, claim(db, lease, "j")[0], "DONE")
+    before = newest(db)
+
+    request(db, "resubmit", "j")
+
+    rows = told(db, before)
+    assert rows[0] == ("b/x", "resubmit", "READY", "RESUBMIT", "ada", "the source was wrong")
+    assert {(row[0], row[1], *row[4:]) for row in rows[1:]} == {("j/x", "resubmit", "ada", "the source was wrong")}
+    assert (rows[1][2], rows[-1][3]) == ("DONE", "READY")
+
+
+def test_hold_and_release_of_work_are_told(db: Connection) -> None:
+    before = newest(db)
+    request(db, "hold", "j", "not on a Friday")
+    held = newest(db)
+    assert told(db, before) == [("j/x", "hold", "READY", "HELD", "ada", "not on a Friday")]
+
+    request(db, "release", "j", "Monday")
+
+    rows = told(db, held)
+    assert {(row[1], *row[4:]) for row in rows} == {("release", "ada", "Monday")}
+    assert (rows[0][2], rows[-1][3]) == ("HELD", "READY")
+
+
+def test_hold_and_release_of_a_chunk_are_told_with_what_follows(db: Connection) -> None:
+    before = newest(db)
+    request(db, "hold_chunks", "a", "being repaired")
+    held = newest(db)
+    assert told(db, before) == [
+        ("a/x", "hold", "READY", "HOLD", "ada", "being repaired"),
+        ("j/x", "hold", "READY", "WAITING", "ada", "being repaired"),
+    ]
+
+    request(db, "release_chunks", "a", None)
+
+    assert [row[:5] for row in told(db, held)] == [
+        ("a/x", "release", "HOLD", "READY", "ada"),
+        ("j/x", "release", "WAITING", "READY", "ada"),
+    ]
+
+
+def test_consumers_that_become_ready_through_a_run_are_told(db: Connection, lease: str) -> None:
+    apply(db, [dataset("c")], [job("k", ["b"], ["c"])])
+    [run] = claim(db, lease, "j")
+    before = newest(db)
+
+    end(db, run, "DONE")
+
+    assert [row[:5] for row in told(db, before)] == [
+        ("b/x", "complete", "RUNNING", "READY", "test"),
+        ("j/x", "complete", "RUNNING", "DONE", "test"),
+        ("k/x", "complete", "WAITING", "READY", "test"),
+    ]
+
+
+def test_a_request_that_changes_nothing_adds_nothing(db: Connection) -> None:
+    before = newest(db)
+    for verb, owner in (("resubmit", "j"), ("release", "j"), ("release_chunks", "b"), ("resubmit_chunks", "b")):
+        request(db, verb, owner)
+    assert told(db, before) == []
+
+
+@pytest.mark.parametrize("actor", [None, ""])
+def test_without_a_name_the_actor_is_the_user_of_the_database(db: Connection, actor: str | None) -> None:
+    before = newest(db)
+    db.execute("SELECT * FROM opendataflow.hold('j', '{x}', %s, NULL)", (actor,))
+    assert told(db, before)[0][4] == value(db, "SELECT session_user::text")
+
+
+def test_the_history_of_a_chunk_is_a_chain_from_its_first_status_to_its_present_one(db: Connection, lease: str) -> None:
+    end(db, claim(db, lease, "j")[0], "RETRY")
+    db.execute("SELECT * FROM opendataflow.retry_due()")
+    end(db, claim(db, lease, "j")[0], "DONE")
+    request(db, "hold_chunks", "b")
+    request(db, "resubmit", "j")
+    request(db, "release_chunks", "b")
+
+    for kind, owner, present in (
+        ("chunk", "b", chunk(db, "b", "x")["status"]),
+        ("work", "j", work(db, "j", "x")["state"]),
+    ):
+        rows = db.execute(
+            "SELECT from_state, to_state FROM opendataflow.history WHERE kind = %s AND owner = %s ORDER BY id",
+            (kind, owner),
+        ).fetchall()
+        assert [row["from_state"] for row in rows[1:]] == [row["to_state"] for row in rows[:-1]]
+        assert rows[-1]["to_state"] == present
+
+
+# Nothing else changes a state
+
+
+@pytest.fixture
+def elsewhere(shared: Connection) -> Iterator[Connection]:
+    """Another session of the same database, which has called no function; what it does is rolled back, too."""
+    password = f" password={shared.info.password}" if shared.info.password else ""
+    with open_connection(shared.info.dsn + password) as connection, connection.transaction(force_rollback=True):
+        apply(connection, [dataset("a", "x"), dataset("b")], [job("j", ["a"], ["b"])])
+        connection.execute("SELECT set_config('opendataflow.event', '', true)")
+        yield connection
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE opendataflow.chunk SET status = 'DECLARED' WHERE dataset = 'a'",
+        "UPDATE opendataflow.chunk SET fence = fence + 1 WHERE dataset = 'a'",
+        "UPDATE opendataflow.work SET state = 'RETRY', due_at = now()",
+    ],
+)
+def test_a_state_is_not_changed_around_the_functions(elsewhere: Connection, statement: str) -> None:
+    with pytest.raises(psycopg.Error, match=AROUND) as error, elsewhere.transaction():
+        elsewhere.execute(statement)
+    assert error.value.sqlstate == "DF001"
+    assert error.value.diag.message_hint == "use dataflow resubmit, hold, release or publish"
+
+
+def test_a_function_does_not_open_the_door_for_later_transactions(dsn: str) -> None:
+    with open_connection(dsn) as connection:
+        apply(connection, [dataset("a", "x")], [])
+        with pytest.raises(psycopg.Error, match=AROUND):
+            connection.execute("UPDATE opendataflow.chunk SET status = 'DECLARED'")
+
+
+def test_what_is_no_state_may_be_changed(elsewhere: Connection) -> None:
+    elsewhere.execute("UPDATE opendataflow.chunk SET rows = 5 WHERE dataset = 'a'")
+    assert chunk(elsewhere, "a", "x")["rows"] == 5
+
+
+def test_the_history_is_never_changed(db: Connection) -> None:
+    with (
+        pytest.raises(psycopg.Error, match=r"UPDATE of opendataflow\.history is refused: rows are only added") as error,
+        db.transaction(),
+    ):
+        raw(db, "UPDATE opendataflow.history SET actor = 'nobody'")
+    assert error.value.sqlstate == "DF001"
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_transaction_that_does_not_see_what_others_commit_is_refused(dsn: str, level: str) -> None:
+    sentence = f"a state can only be changed in a READ COMMITTED transaction, this one is {level}"
+    with open_connection(dsn) as connection:
+        connection.execute(f"SET default_transaction_isolation = '{level}'")
+        with pytest.raises(psycopg.Error, match=sentence):
+            ask(connection, "hold", "j", "x")

@@ -1,0 +1,91 @@
+"""The schema: made anew or migrated it is the same, and the program refuses one that it does not work with."""
+
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from opendataflow.errors import SchemaMismatch
+from opendataflow.store import sql_files
+from opendataflow.store.connection import connect
+from opendataflow.store.schema import migrate, migrate_step_by_step, read_state, require_current
+from tests.sql.conftest import Connection
+
+CATALOG = """
+    SELECT format('%s.%s %s %s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+                  pg_get_expr(d.adbin, d.adrelid), a.attidentity) AS line
+    FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
+    WHERE c.relnamespace = 'opendataflow'::regnamespace
+    UNION ALL SELECT conrelid::regclass || ' ' || conname || ' ' || pg_get_constraintdef(oid)
+    FROM pg_constraint WHERE connamespace = 'opendataflow'::regnamespace
+    UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'opendataflow'
+    UNION ALL SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'opendataflow'::regnamespace
+    UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger
+    WHERE NOT tgisinternal AND tgrelid::regclass::text LIKE 'opendataflow.%'
+    UNION ALL SELECT pg_get_viewdef(oid) FROM pg_class WHERE relkind = 'v' AND relnamespace = 'opendataflow'::regnamespace
+    UNION ALL SELECT format('%s %s %s', sequencename, increment_by, cache_size) FROM pg_sequences
+    WHERE schemaname = 'opendataflow'
+    ORDER BY line
+"""
+
+
+@pytest.fixture
+def empty_dsn(postgres_server: str) -> str:
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS dataflow_test_empty WITH (FORCE)")
+        connection.execute("CREATE DATABASE dataflow_test_empty")
+    return make_conninfo(postgres_server, dbname="dataflow_test_empty")
+
+
+async def test_a_migrated_schema_is_the_same_as_a_fresh_one(empty_dsn: str, db: Connection) -> None:
+    async with await connect(empty_dsn) as connection:
+        await migrate_step_by_step(connection)
+        migrated = [row["line"] for row in await (await connection.execute(CATALOG)).fetchall()]
+    fresh = [row["line"] for row in db.execute(CATALOG)]
+    assert len(fresh) > 100
+    assert migrated == fresh
+
+
+async def test_migrating_twice_does_nothing_the_second_time(empty_dsn: str) -> None:
+    async with await connect(empty_dsn) as connection:
+        assert await migrate(connection) == ["tables created", "functions, views and triggers replaced"]
+        assert await migrate(connection) == []
+        await require_current(connection)
+
+
+async def test_a_database_without_the_schema_is_refused_with_the_command_that_helps(empty_dsn: str) -> None:
+    async with await connect(empty_dsn) as connection:
+        with pytest.raises(SchemaMismatch, match="no OpenDataFlow schema yet: run `dataflow db migrate`"):
+            await require_current(connection)
+
+
+async def test_an_older_schema_is_refused_with_the_command_that_helps(dsn: str) -> None:
+    async with await connect(dsn) as connection:
+        await connection.execute("DELETE FROM opendataflow.migration")
+        await connection.execute("INSERT INTO opendataflow.migration (number, name) VALUES (0, 'before')")
+        with pytest.raises(SchemaMismatch, match="older schema than this program: run `dataflow db migrate`"):
+            await require_current(connection)
+
+
+async def test_a_newer_schema_is_refused_and_not_migrated(dsn: str) -> None:
+    async with await connect(dsn) as connection:
+        await connection.execute("INSERT INTO opendataflow.migration (number, name) VALUES (9999, 'later')")
+        with pytest.raises(SchemaMismatch, match="schema 9999, which is newer than this program"):
+            await migrate(connection)
+
+
+async def test_functions_of_an_older_program_are_replaced(dsn: str) -> None:
+    async with await connect(dsn) as connection:
+        await connection.execute("UPDATE opendataflow.installed SET functions = 'older'")
+        with pytest.raises(SchemaMismatch):
+            await require_current(connection)
+        assert await migrate(connection) == ["functions, views and triggers replaced"]
+        assert (await read_state(connection)).current
+
+
+def test_every_sql_file_is_carried_by_the_program() -> None:
+    tracked = Path(__file__).parents[2] / "sql"
+    assert {m.name for m in sql_files.migrations()} == {p.stem for p in (tracked / "migrations").glob("*.sql")}
+    assert all(p.read_text() in sql_files.functions_text() for p in (tracked / "functions").glob("*.sql"))

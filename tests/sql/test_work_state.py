@@ -1,0 +1,430 @@
+"""Every state of work and everything that can happen to it: what it becomes, or the sentence that refuses it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.sql.conftest import Connection
+from tests.sql.graph import (
+    apply,
+    ask,
+    chunk,
+    chunks,
+    claim,
+    dataset,
+    end,
+    job,
+    lasting_database,
+    open_lease,
+    problems,
+    raw,
+    transitions,
+    value,
+    work,
+    works,
+)
+
+Run = dict[str, Any]
+
+# Work x of job j, which makes b/x of a/x. `comes` and `goes`: its input is published, or held. `due`: the moment of the
+# retry. `published`: its output is. HELD:S and SKIPPED:S remember S. After a state: `=` nothing changed, `?` remembered,
+# `!` refused. `-`: no run is there whose end could be told.
+TABLE = """
+state           comes  goes  claim  success retried failed lost  due   resubmit  hold  release  published
+WAITING         READY  WAITING WAITING! -   -       -      -     WAITING WAITING= HELD:WAITING WAITING= DONE
+READY           READY  WAITING RUNNING  -   -       -      -     READY READY=    HELD:READY READY=     DONE
+RUNNING         RUNNING RUNNING RUNNING! DONE RETRY FAILED RETRY RUNNING RUNNING? RUNNING! RUNNING=    RUNNING!
+RETRY           RETRY  RETRY RETRY! RETRY=  RETRY=  RETRY= RETRY= READY READY    HELD:RETRY RETRY=     DONE
+DONE            DONE   DONE  DONE!  DONE=   DONE=   DONE=  DONE= DONE  READY     DONE! DONE=           DONE
+FAILED          FAILED FAILED FAILED! FAILED= FAILED= FAILED= FAILED= FAILED READY HELD:FAILED FAILED= DONE
+HELD:WAITING    HELD:WAITING HELD:WAITING HELD:WAITING! - - - - HELD:WAITING HELD:WAITING? HELD:WAITING= WAITING HELD:DONE
+HELD:READY      HELD:READY HELD:READY HELD:READY! - - - - HELD:READY HELD:READY? HELD:READY= READY HELD:DONE
+HELD:RETRY      HELD:RETRY HELD:RETRY HELD:RETRY! HELD:RETRY= HELD:RETRY= HELD:RETRY= HELD:RETRY= HELD:RETRY HELD:RETRY? HELD:RETRY= RETRY HELD:DONE
+HELD:FAILED     HELD:FAILED HELD:FAILED HELD:FAILED! HELD:FAILED= HELD:FAILED= HELD:FAILED= HELD:FAILED= HELD:FAILED HELD:FAILED? HELD:FAILED= FAILED HELD:DONE
+HELD:DONE       HELD:DONE HELD:DONE HELD:DONE! - - - - HELD:DONE HELD:DONE? HELD:DONE= DONE HELD:DONE
+SKIPPED:READY   SKIPPED:READY SKIPPED:READY SKIPPED:READY! - - - - SKIPPED:READY SKIPPED:READY! SKIPPED:READY! READY SKIPPED:DONE
+SKIPPED:FAILED  SKIPPED:FAILED SKIPPED:FAILED SKIPPED:FAILED! SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED SKIPPED:FAILED! SKIPPED:FAILED! FAILED SKIPPED:DONE
+"""  # noqa: E501
+
+RESULTS = {"=": "unchanged", "?": "remembered", "!": "refused"}
+
+SENTENCES = {
+    ("resubmit", "unchanged"): "it has not run yet: there is nothing to do again",
+    ("resubmit", "remembered", "RUNNING"): "it is running: it runs again after its end",
+    ("resubmit", "remembered", "HELD"): "it is held: it runs again after its release",
+    ("resubmit", "refused"): "x of job j is skipped: release it first",
+    ("hold", "unchanged"): "it is held already",
+    ("hold", "refused", "RUNNING"): "x of job j is running: hold it when the run has ended",
+    ("hold", "refused"): "x of job j is {state}: only work that is still to do can be held",
+    ("release", "unchanged"): "it is {state}, not held",
+    ("publish", "refused"): "chunk x of b is being written by run {run}: publish it when the run has ended",
+}
+
+FAILURE = {"verdict": "FAILED"}
+RETRY = {"verdict": "RETRY"}
+LOST = {"verdict": "RETRY", "state": "LOST", "class": "Infrastructure", "message": "its host is gone"}
+ENDS: dict[str, dict[str, Any]] = {"success": {"verdict": "DONE"}, "retried": RETRY, "failed": FAILURE, "lost": LOST}
+
+
+def cases(*events: str) -> list[tuple[str, str, str, str]]:
+    """Read the table: state before, event, state after, result."""
+    header, *rows = (line.split() for line in TABLE.strip().splitlines())
+    return [
+        (row[0], event, cell.rstrip("=?!"), RESULTS.get(cell[-1], "done"))
+        for row in rows
+        for event, cell in zip(header[1:], row[1:], strict=True)
+        if cell != "-" and event in events
+    ]
+
+
+@pytest.fixture(scope="module")
+def shared(postgres_server: str, template_database: str) -> Iterator[Connection]:
+    with lasting_database(postgres_server, template_database) as connection:
+        yield connection
+
+
+@pytest.fixture
+def db(shared: Connection) -> Iterator[Connection]:
+    with shared.transaction(force_rollback=True):
+        yield shared
+
+
+def state(db: Connection) -> str:
+    """The state of work x, with what it remembers."""
+    row = work(db, "j", "x")
+    return f"{row['state']}:{row['held_from']}" if row["held_from"] else str(row["state"])
+
+
+def brought_to(db: Connection, wanted: str, delay: float = 0) -> Run:
+    """Job j and its work x in the state; return the run that brought it there, empty where there was none."""
+    apply(db, [dataset("a"), dataset("b")], [job("j", ["a"], ["b"])])
+    value(db, "SELECT opendataflow.declare_chunks('a', '{x}', '{NULL}', 'test')")
+    run: Run = {}
+    kept, _, plain = wanted.rpartition(":")
+    if plain != "WAITING":
+        ask(db, "publish", "a", "x")
+    if plain in ("RUNNING", "RETRY", "DONE", "FAILED") and wanted != "HELD:DONE":
+        [run] = claim(db, open_lease(db), "j")
+    if plain in ("RETRY", "DONE", "FAILED") and run:
+        end(db, run, plain, delay=delay)
+    if kept == "HELD":
+        ask(db, "hold", "j", "x")
+    if kept == "SKIPPED":
+        raw(db, "UPDATE opendataflow.work SET state = 'SKIPPED', held_from = state, blockers = 0")
+    if wanted == "HELD:DONE":
+        ask(db, "publish", "b", "x")
+    assert state(db) == wanted
+    return run
+
+
+@pytest.mark.parametrize(("before", "event", "after", "result"), cases("comes", "goes", "due"))
+def test_what_happens_around_work_moves_it_only_while_it_is_open(
+    db: Connection, before: str, event: str, after: str, result: str
+) -> None:
+    brought_to(db, before)
+
+    if event == "comes":
+        ask(db, "publish", "a", "x")
+    elif event == "goes":
+        ask(db, "hold_chunks", "a", "x")
+    else:
+        db.execute("SELECT * FROM opendataflow.retry_due()")
+
+    assert (state(db), result) == (after, "done")
+    assert problems(db) == []
+
+
+@pytest.mark.parametrize(("before", "event", "after", "result"), cases("claim"))
+def test_only_ready_work_is_claimed(db: Connection, before: str, event: str, after: str, result: str) -> None:
+    brought_to(db, before)
+
+    runs = claim(db, open_lease(db), "j")
+
+    assert (state(db), event, len(runs)) == (after, "claim", 1 if result == "done" else 0)
+    assert problems(db) == []
+
+
+@pytest.mark.parametrize(("before", "event", "after", "result"), cases(*ENDS))
+def test_the_end_of_a_run_moves_its_work_and_only_once(
+    db: Connection, before: str, event: str, after: str, result: str
+) -> None:
+    run = brought_to(db, before)
+
+    answer = end(db, run, **ENDS[event])
+
+    assert (state(db), answer["already"]) == (after, result == "unchanged")
+    assert answer["work_state"] == after.split(":")[0]
+    assert problems(db) == []
+
+
+@pytest.mark.parametrize(("before", "event", "after", "result"), cases("resubmit", "hold", "release", "published"))
+def test_a_request_for_work_moves_it_or_says_why_not(
+    db: Connection, before: str, event: str, after: str, result: str
+) -> None:
+    run = brought_to(db, before)
+    verb, owner = ("publish", "b") if event == "published" else (event, "j")
+
+    [answer] = ask(db, verb, owner, "x")
+
+    assert (state(db), answer["result"]) == (after, result)
+    now = after.split(":")[0]
+    sentence = SENTENCES.get((verb, result, now)) or SENTENCES.get((verb, result)) or ""
+    assert (answer["message"] or "") == sentence.format(state=now, run=run.get("run"))
+    assert problems(db) == []
+
+
+# Resubmit
+
+
+@pytest.mark.parametrize("outcome", ENDS)
+def test_work_resubmitted_while_it_runs_is_open_again_at_its_end_whatever_that_is(db: Connection, outcome: str) -> None:
+    run = brought_to(db, "RUNNING")
+    ask(db, "resubmit", "j", "x")
+    assert chunks(db)["b/x"] == "RUNNING"
+
+    answer = end(db, run, **ENDS[outcome])
+
+    assert answer["work_state"] == "READY"
+    assert answer["woken"] == ["j"]
+    assert transitions(db, "chunk", "b", "x") == ["DECLARED", "RUNNING", "RESUBMIT"]
+    assert transitions(db, "work", "j", "x") == ["WAITING", "READY", "RUNNING", "WAITING", "READY"]
+    row = work(db, "j", "x")
+    assert (row["again"], row["rank"], row["attempts"], row["infrastructure_attempts"]) == (False, 1, 0, 0)
+
+
+def test_consumers_never_see_the_output_of_a_run_that_was_resubmitted_meanwhile(db: Connection) -> None:
+    apply(
+        db,
+        [dataset("a", "x"), dataset("b"), dataset("c")],
+        [job("j", ["a"], ["b"]), job("k", ["b"], ["c"])],
+    )
+    [run] = claim(db, open_lease(db), "j")
+    ask(db, "resubmit", "j", "x")
+
+    end(db, run, "DONE")
+
+    assert transitions(db, "work", "k", "x") == []
+    assert works(db) == {"j/x": "READY", "k/x": "WAITING"}
+
+
+@pytest.mark.parametrize(("held", "output"), [("WAITING", "DECLARED"), ("RETRY", "RESUBMIT"), ("FAILED", "RESUBMIT")])
+def test_a_resubmit_of_held_work_is_done_at_its_release(db: Connection, held: str, output: str) -> None:
+    brought_to(db, f"HELD:{held}", delay=3600)
+    ask(db, "resubmit", "j", "x")
+    ask(db, "publish", "a", "x")
+    assert works(db) == {"j/x": "HELD"}
+
+    ask(db, "release", "j", "x")
+
+    assert (state(db), chunks(db)["b/x"]) == ("READY", output)
+    row = work(db, "j", "x")
+    assert (row["again"], row["rank"], row["attempts"], row["due_at"]) == (False, 1, 0, None)
+    assert problems(db) == []
+
+
+def test_held_work_whose_output_was_published_and_resubmitted_runs_again_after_its_release(db: Connection) -> None:
+    brought_to(db, "HELD:DONE")
+    ask(db, "resubmit", "j", "x")
+
+    ask(db, "release", "j", "x")
+
+    assert (state(db), chunks(db)["b/x"]) == ("READY", "RESUBMIT")
+
+
+def test_a_publication_after_the_resubmit_of_held_work_is_the_answer_to_it(db: Connection) -> None:
+    brought_to(db, "HELD:READY")
+    ask(db, "resubmit", "j", "x")
+    ask(db, "publish", "b", "x")
+
+    ask(db, "release", "j", "x")
+
+    assert (state(db), chunks(db)["b/x"]) == ("DONE", "READY")
+
+
+def test_resubmitted_work_has_its_budgets_back(db: Connection) -> None:
+    end(db, brought_to(db, "RUNNING"), **LOST)
+    db.execute("SELECT * FROM opendataflow.retry_due()")
+    end(db, claim(db, open_lease(db), "j")[0], **FAILURE)
+    row = work(db, "j", "x")
+    assert (row["attempts"], row["infrastructure_attempts"]) == (1, 1)
+
+    ask(db, "resubmit", "j", "x")
+
+    row = work(db, "j", "x")
+    assert (row["attempts"], row["infrastructure_attempts"]) == (0, 0)
+    assert claim(db, open_lease(db), "j")[0]["attempt"] == 1
+
+
+def test_open_work_with_a_failed_output_is_opened_like_work_that_failed(db: Connection) -> None:
+    apply(db, [dataset("a", "x"), dataset("b"), dataset("c")], [job("j", ["a"], ["b"])])
+    end(db, claim(db, open_lease(db), "j")[0], "FAILED")
+    apply(db, [], [job("other", ["a"], ["c"]), job("j", ["a"], [])])
+    apply(db, [], [job("other", ["a"], ["c", "b"])])
+    assert works(db)["other/x"] == "WAITING"
+
+    [answer] = ask(db, "resubmit", "other", "x")
+
+    assert (answer["result"], works(db)["other/x"], chunks(db)["b/x"]) == ("done", "READY", "RESUBMIT")
+
+
+def test_a_resubmitted_producer_waits_for_its_inputs_and_its_consumers_wait_for_it(db: Connection) -> None:
+    apply(
+        db,
+        [dataset("a", "x"), dataset("b"), dataset("c")],
+        [job("j", ["a"], ["b"]), job("k", ["b"], ["c"])],
+    )
+    end(db, claim(db, open_lease(db), "j")[0], "DONE")
+    assert works(db) == {"j/x": "DONE", "k/x": "READY"}
+    ask(db, "hold_chunks", "a", "x")
+
+    [answer] = ask(db, "resubmit", "j", "x")
+
+    assert (answer["result"], answer["state"]) == ("done", "WAITING")
+    assert works(db) == {"j/x": "WAITING", "k/x": "WAITING"}
+
+
+# Hold and release
+
+
+def test_released_work_looks_at_its_blockers_of_now(db: Connection) -> None:
+    brought_to(db, "HELD:WAITING")
+    ask(db, "publish", "a", "x")
+    ask(db, "release", "j", "x")
+    assert state(db) == "READY"
+
+    ask(db, "hold", "j", "x")
+    ask(db, "hold_chunks", "a", "x")
+    ask(db, "release", "j", "x")
+    assert state(db) == "WAITING"
+    assert problems(db) == []
+
+
+def test_work_keeps_the_moment_of_its_retry_while_it_is_held(db: Connection) -> None:
+    brought_to(db, "RETRY", delay=3600)
+    due = work(db, "j", "x")["due_at"]
+    ask(db, "hold", "j", "x")
+    db.execute("SELECT * FROM opendataflow.retry_due()")
+    ask(db, "release", "j", "x")
+
+    assert (state(db), work(db, "j", "x")["due_at"]) == ("RETRY", due)
+
+
+@pytest.mark.parametrize("verb", ["resubmit", "hold", "release"])
+def test_work_that_is_not_there_is_unknown(db: Connection, verb: str) -> None:
+    brought_to(db, "READY")
+
+    [answer] = ask(db, verb, "j", "y")
+
+    assert (answer["result"], answer["message"]) == ("unknown", "job j has no work for y")
+
+
+# Failures and retries
+
+
+def test_each_class_of_failure_burns_its_own_budget(db: Connection) -> None:
+    run = brought_to(db, "RUNNING")
+    burnt = []
+    for failure in ("Application", "Infrastructure", "DeadlineExceeded", "OOMKilled", "Infrastructure"):
+        end(db, run, "RETRY", **{"class": failure})
+        db.execute("SELECT * FROM opendataflow.retry_due()")
+        row = work(db, "j", "x")
+        burnt.append((row["attempts"], row["infrastructure_attempts"]))
+        [run] = claim(db, open_lease(db), "j")
+
+    assert burnt == [(1, 0), (1, 1), (2, 1), (3, 1), (3, 2)]
+    assert run["attempt"] == 6
+
+
+def test_a_success_burns_no_budget(db: Connection) -> None:
+    end(db, brought_to(db, "RUNNING"), "DONE")
+    row = work(db, "j", "x")
+    assert (row["attempts"], row["infrastructure_attempts"], row["reason"]) == (0, 0, None)
+
+
+def test_a_retry_waits_until_it_is_due(db: Connection) -> None:
+    brought_to(db, "RETRY", delay=3600)
+
+    row = db.execute("SELECT * FROM opendataflow.retry_due()").fetchone()
+
+    assert row is not None
+    assert (state(db), row["woken"]) == ("RETRY", [])
+    assert row["next_due"] == work(db, "j", "x")["due_at"]
+
+
+def test_a_retry_that_is_due_waits_for_inputs_that_have_gone(db: Connection) -> None:
+    brought_to(db, "RETRY")
+    ask(db, "hold_chunks", "a", "x")
+    db.execute("SELECT * FROM opendataflow.retry_due()")
+    assert state(db) == "WAITING"
+
+    ask(db, "release_chunks", "a", "x")
+
+    assert state(db) == "READY"
+
+
+def test_due_retries_are_told_to_the_engine(db: Connection) -> None:
+    brought_to(db, "RETRY")
+
+    row = db.execute("SELECT * FROM opendataflow.retry_due()").fetchone()
+
+    assert row == {"woken": ["j"], "next_due": None}
+
+
+def test_work_says_why_it_failed(db: Connection) -> None:
+    end(db, brought_to(db, "RUNNING"), "FAILED", message="exit code 7", reason="exit code 7, after 2 of 2 attempts")
+    assert work(db, "j", "x")["reason"] == "exit code 7, after 2 of 2 attempts"
+    assert chunk(db, "b", "x")["reason"] == "exit code 7"
+
+
+# Inputs that change under a run
+
+
+@pytest.mark.parametrize("verb", ["resubmit_chunks", "hold_chunks"])
+def test_work_goes_on_when_its_input_is_withdrawn(db: Connection, verb: str) -> None:
+    run = brought_to(db, "RUNNING")
+    ask(db, verb, "a", "x")
+    assert (state(db), problems(db)) == ("RUNNING", [])
+
+    end(db, run, "DONE")
+
+    assert (state(db), chunks(db)["b/x"]) == ("DONE", "READY")
+    assert chunk(db, "a", "x")["readers"] == 0
+    assert problems(db) == []
+
+
+def test_work_whose_input_was_withdrawn_is_stale_once_it_is_published_anew(db: Connection) -> None:
+    run = brought_to(db, "RUNNING")
+    ask(db, "resubmit_chunks", "a", "x")
+    end(db, run, "DONE")
+    assert work(db, "j", "x")["stale"] is False
+
+    ask(db, "publish", "a", "x")
+
+    assert (state(db), work(db, "j", "x")["stale"]) == ("DONE", True)
+
+
+def test_work_is_stale_at_its_end_when_its_input_was_published_anew_meanwhile(db: Connection) -> None:
+    run = brought_to(db, "RUNNING")
+    ask(db, "publish", "a", "x")
+
+    end(db, run, "DONE")
+
+    assert (state(db), work(db, "j", "x")["stale"]) == ("DONE", True)
+
+
+def test_consumers_that_are_done_are_stale_once_their_producer_has_made_a_new_version(db: Connection) -> None:
+    apply(
+        db,
+        [dataset("a", "x"), dataset("b"), dataset("c")],
+        [job("j", ["a"], ["b"]), job("k", ["b"], ["c"])],
+    )
+    lease = open_lease(db)
+    end(db, claim(db, lease, "j")[0], "DONE")
+    end(db, claim(db, lease, "k")[0], "DONE")
+    ask(db, "resubmit", "j", "x")
+    assert work(db, "k", "x")["stale"] is False
+
+    end(db, claim(db, lease, "j")[0], "DONE")
+
+    assert (work(db, "k", "x")["state"], work(db, "k", "x")["stale"]) == ("DONE", True)
