@@ -1,0 +1,53 @@
+"""What a run executes: the program, its variables and the files that it finds in its folder. Pure: the folder of the
+run is not known yet and stands as `{run_folder}` in the two variables that name it."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from opendataflow.core.environment import CONTEXT_FILE, JobFacts, RunFacts, context, environment
+from opendataflow.model.claim import ClaimedRun
+from opendataflow.model.dataset import DataSetFacts
+from opendataflow.model.jobfile import absolute_path
+from opendataflow.model.resources import DataFlowJob, Spark
+from opendataflow.model.run import Command
+
+SPARK_DEFAULTS = "spark-defaults.conf"
+
+# What a run on one machine needs beside what its user wrote: no web page for each run.
+_SPARK_LOCAL = {"spark.ui.enabled": "false"}
+
+
+def command(
+    job: DataFlowJob, run: ClaimedRun, datasets: Mapping[str, DataSetFacts], folder: Path, python: str
+) -> Command:
+    """Return the command of a run of `job`. `folder`: of the job's file, where relative paths begin and runs start.
+    `python`: the interpreter for Spark programs."""
+    facts = JobFacts.of(job)
+    this = RunFacts(run.run, run.data_id, run.attempt, run.fence)
+    env = environment(facts, this, datasets)
+    files = {CONTEXT_FILE: json.dumps(context(facts, this, datasets, run.bounds), indent=2, ensure_ascii=False)}
+    script, spark = job.spec.runtime.script, job.spec.runtime.spark
+    if spark is not None:
+        env |= {"SPARK_CONF_DIR": "{run_folder}", "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+        files[SPARK_DEFAULTS] = spark_defaults(spark)
+        return Command((python, str(absolute_path(spark.main, folder)), *spark.args), env, folder, files)
+    assert script is not None  # a runtime is exactly one of the two
+    return Command(script.command, env, absolute_path(script.working_directory, folder), files)
+
+
+def spark_defaults(spark: Spark) -> str:
+    """Return the text of Spark's properties file for a driver that is its own executor (`local[cores]`)."""
+    conf = {
+        "spark.master": f"local[{spark.cores}]",
+        "spark.driver.memory": spark.memory,
+        **_SPARK_LOCAL,
+        **spark.conf,
+    }
+    return "".join(f"{_escaped(key)} {_escaped(value)}\n" for key, value in conf.items())
+
+
+def _escaped(text: str) -> str:
+    """Escape for java.util.Properties, which reads the file."""
+    special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", " ": "\\ ", "=": "\\=", ":": "\\:", "#": "\\#"}
+    return "".join(special.get(letter, letter) for letter in text)

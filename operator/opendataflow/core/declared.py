@@ -1,0 +1,55 @@
+"""What users wrote, as the rows that the store keeps. Pure; the keys are the columns of sql/schema/tables.sql.
+
+Commands and code of users are not among them: what is executed stays in the user's file.
+"""
+
+from typing import Any
+
+from opendataflow.core.environment import JobFacts, check_names
+from opendataflow.core.graph import JobLinks
+from opendataflow.core.retry import RetryPolicy
+from opendataflow.model.dataset import DataSetFacts
+from opendataflow.model.resources import DataFlowJob, DataSet
+
+Row = dict[str, Any]
+
+
+def dataset_row(dataset: DataSet) -> Row:
+    """The row of a data set, with `chunks`: [{id, bounds}] of its chunk source."""
+    facts = DataSetFacts.of(dataset)
+    partitioning = dataset.spec.partitioning
+    return {
+        **{column: getattr(facts, column) for column in facts.__dataclass_fields__},
+        "options": dict(facts.options),
+        "partitioning": None if partitioning is None else partitioning.model_dump(),
+        "chunks": [{"id": data_id, "bounds": bounds} for data_id, bounds in dataset.chunks()],
+    }
+
+
+def job_row(job: DataFlowJob) -> Row:
+    """The row of a job with `inputs`, `outputs` and `env`. InvalidInput where two things would set one variable."""
+    check_names(JobFacts.of(job))
+    spec, policy = job.spec, RetryPolicy.of(job.spec.retry)
+    return {
+        "id": job.id,
+        "parallelism": spec.parallelism,
+        "priority": spec.priority,
+        "suspended": spec.suspend,
+        "descending": spec.order == "descending",
+        "chunk_from": spec.chunks.start if spec.chunks else None,
+        "chunk_to": spec.chunks.end if spec.chunks else None,
+        "retry_limit": policy.limit,
+        "infrastructure_limit": policy.infrastructure_limit,
+        "backoff_initial": policy.initial,
+        "backoff_factor": policy.factor,
+        "backoff_maximum": policy.maximum,
+        "run_deadline": spec.run_deadline_seconds,
+        "inputs": list(spec.inputs),
+        "outputs": list(spec.outputs),
+        "env": dict(spec.env),
+    }
+
+
+def links(row: Row) -> JobLinks:
+    """The links of a job out of a row with `job`, `inputs` and `outputs`."""
+    return JobLinks(row["job"], tuple(row["inputs"]), tuple(row["outputs"]))

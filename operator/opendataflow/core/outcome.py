@@ -1,0 +1,65 @@
+"""Judges how a run ended. Pure: it sees what the launcher saw and never asks anybody.
+
+The first line that applies counts:
+
+    what was seen                                       outcome
+    --------------------------------------------------  -----------------------------------------------
+    exit code 0, neither cancelled nor past its deadline  Success
+    cancelled by a person                               Cancelled
+    lost: nobody can tell how it ended                  Infrastructure, with the reason
+    stopped at its deadline (also with exit code 0)     DeadlineExceeded
+    signal 9 that was not ours                          Application, "killed by SIGKILL (out of memory?)"
+    another signal                                      Application, with the signal's name
+    another exit code                                   Application, with the last line of its output
+    nothing at all                                      Infrastructure
+"""
+
+import re
+import signal
+
+from opendataflow.model.run import Ended, Outcome
+from opendataflow.names import OutcomeClass
+
+_LONGEST_LINE = 200
+_TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+
+
+def judge(ended: Ended) -> Outcome:
+    """Return the verdict on an ended run, with one line for people and the exit code where there was one."""
+    kind, message = _verdict(ended)
+    return Outcome(kind=kind, message=message, exit_code=ended.exit_code)
+
+
+def _verdict(ended: Ended) -> tuple[OutcomeClass, str]:
+    if ended.exit_code == 0 and not ended.cancelled and not ended.deadline_exceeded:
+        return OutcomeClass.SUCCESS, "exit code 0"
+    if ended.cancelled:
+        return OutcomeClass.CANCELLED, "cancelled"
+    if ended.lost is not None:
+        return OutcomeClass.INFRASTRUCTURE, f"lost: {ended.lost}"
+    if ended.deadline_exceeded:
+        return OutcomeClass.DEADLINE, "stopped at its deadline"
+    if ended.signal is not None:
+        return OutcomeClass.APPLICATION, f"killed by {_signal_name(ended.signal)}"
+    if ended.exit_code is not None:
+        line = _last_line(ended.log_tail)
+        return OutcomeClass.APPLICATION, f"exit code {ended.exit_code}" + (f": {line}" if line else "")
+    return OutcomeClass.INFRASTRUCTURE, "lost: it ended with neither an exit code nor a signal"
+
+
+def _signal_name(number: int) -> str:
+    if number == signal.SIGKILL:
+        return "SIGKILL (out of memory?)"
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def _last_line(log: str) -> str:
+    """Return the last line with anything to read, without colours and control characters."""
+    for line in reversed(_TERMINAL_SEQUENCE.sub("", log).splitlines()):
+        readable = "".join(letter if letter.isprintable() else " " for letter in line).strip()
+        if readable:
+            return readable[:_LONGEST_LINE]
+    return ""

@@ -1,0 +1,41 @@
+"""Decides which jobs get the free slots. Pure: it sees counts and returns what to claim.
+
+Which work of a job comes first, and whether it is ready at all, is decided in Postgres only.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A job that may have READY work. `running`: its runs now; `parallelism`: the most it may have."""
+
+    job: str
+    priority: int
+    parallelism: int
+    running: int
+
+
+@dataclass(frozen=True)
+class ClaimOrder:
+    """Claim up to `limit` works of a job."""
+
+    job: str
+    limit: int
+
+
+def plan(demands: Iterable[Demand], free: int) -> list[ClaimOrder]:
+    """Share `free` slots among jobs: a higher priority is served first and fully; jobs of one priority get slots in
+    turn, the one with the fewest runs first. No job gets more than its parallelism leaves. One order for each job
+    that gets any, in the order of priority and name."""
+    grants: dict[str, int] = {}
+    ordered = sorted(demands, key=lambda d: (-d.priority, d.job))
+    while free > 0:
+        hungry = [d for d in ordered if d.running + grants.get(d.job, 0) < d.parallelism]
+        if not hungry:
+            break
+        first = min(hungry, key=lambda d: (-d.priority, d.running + grants.get(d.job, 0), d.job))
+        grants[first.job] = grants.get(first.job, 0) + 1
+        free -= 1
+    return [ClaimOrder(d.job, grants[d.job]) for d in ordered if d.job in grants]
