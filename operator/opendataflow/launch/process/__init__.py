@@ -1,0 +1,1 @@
+"""Runs as local process groups. The only place that forks, signals and looks at other processes."""
