@@ -1,0 +1,41 @@
+"""What all commands share: the application, how a command runs, and who is asking."""
+
+import asyncio
+import getpass
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
+
+import typer
+
+from opendataflow.cli.database import open_store
+from opendataflow.cli.show import Output
+from opendataflow.settings import read_settings
+from opendataflow.store.store import Store
+
+T = TypeVar("T")
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")]
+
+app = typer.Typer(
+    name="dataflow",
+    help="Run partitioned batch work when its data is ready.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+
+def actor() -> str:
+    """Who is asking, for the history: user@host."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def with_store(ask: Callable[[Store], Awaitable[T]]) -> T:
+    """Open the store, ask it, close it."""
+
+    async def asked() -> T:
+        async with open_store(read_settings()) as store:
+            return await ask(store)
+
+    return asyncio.run(asked())

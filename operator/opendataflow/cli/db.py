@@ -1,0 +1,66 @@
+"""`dataflow db`: the schema of the database, and whether its contents hold together."""
+
+import asyncio
+
+import typer
+
+from opendataflow.cli.app import app, with_store
+from opendataflow.cli.database import dsn_source
+from opendataflow.errors import SchemaMismatch
+from opendataflow.names import ExitCode
+from opendataflow.settings import read_settings
+from opendataflow.store import sql_files
+from opendataflow.store.connection import connect, place
+from opendataflow.store.schema import SchemaState, migrate, read_state
+
+db = typer.Typer(help="The database: its schema, and whether its contents hold together.", no_args_is_help=True)
+app.add_typer(db, name="db")
+
+
+@db.command("migrate")
+def migrate_database() -> None:
+    """Bring the database to the schema of this program; does nothing where it has it."""
+
+    async def ask() -> list[str]:
+        async with dsn_source(read_settings()) as source, await connect(source()) as connection:
+            return await migrate(connection)
+
+    done = asyncio.run(ask())
+    for line in done or ["the schema is up to date"]:
+        typer.echo(line)
+
+
+@db.command("status")
+def database_status() -> None:
+    """Show which schema the database has and which this program works with. Exit code 5 where they differ."""
+
+    async def ask() -> tuple[str, int, SchemaState]:
+        async with dsn_source(read_settings()) as source:
+            dsn = source()
+            async with await connect(dsn) as connection:
+                return place(dsn), connection.info.server_version, await read_state(connection)
+
+    where, version, state = asyncio.run(ask())
+    typer.echo(f"database  {where}, Postgres {version // 10000}.{version % 10000}")
+    for migration in sql_files.migrations():
+        typer.echo(f"schema    {migration.name}  {'applied' if migration.number in state.applied else 'pending'}")
+    same = state.functions == sql_files.functions_digest()
+    typer.echo(f"functions {state.functions or 'none'}  {'current' if same else 'of another version'}")
+    if not state.current:
+        raise SchemaMismatch(
+            "the database is newer than this program: install a newer one"
+            if state.newer
+            else "the database is not up to date: run `dataflow db migrate`"
+        )
+
+
+@db.command("verify")
+def verify() -> int:
+    """Recompute everything that must hold from first principles. Exit code 1 where something does not."""
+    problems = with_store(lambda store: store.verify())
+    for problem in problems:
+        typer.echo(problem)
+    if problems:
+        return ExitCode.FAILED
+    typer.echo("all is consistent")
+    return ExitCode.OK

@@ -1,0 +1,56 @@
+"""`dataflow get`: lists of jobs, data sets, chunks and runs."""
+
+from typing import Annotated
+
+import typer
+
+from opendataflow.cli.app import OutputOption, app, with_store
+from opendataflow.cli.show import Output, rows
+from opendataflow.names import ChunkStatus
+
+get = typer.Typer(help="List jobs, data sets, chunks or runs.", no_args_is_help=True)
+app.add_typer(get, name="get")
+
+LimitOption = Annotated[int, typer.Option("--limit", min=1, help="The most rows to list.")]
+
+
+@get.command("jobs")
+def jobs(output: OutputOption = Output.TABLE) -> None:
+    """List all jobs with how far they are."""
+    found = with_store(lambda store: store.list_jobs())
+    columns = ("job", "state", "done", "total", "running", "retry", "failed", "parallelism", "inputs", "outputs")
+    rows(found, output, columns, "no jobs: dataflow apply -f FILE")
+
+
+@get.command("datasets")
+def datasets(output: OutputOption = Output.TABLE) -> None:
+    """List all data sets with their chunks' states."""
+    found = with_store(lambda store: store.list_datasets())
+    columns = ("dataset", "kind", "place", "producer", "consumers", "ready", "failed", "chunks")
+    rows(found, output, columns, "no data sets: dataflow apply -f FILE")
+
+
+@get.command("chunks")
+def chunks(
+    dataset: Annotated[str | None, typer.Argument(help="A data set; all where none is given.")] = None,
+    status: Annotated[ChunkStatus | None, typer.Option("--status", help="Only chunks of one status.")] = None,
+    limit: LimitOption = 1000,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List chunks in their natural order."""
+    found = with_store(lambda store: store.list_chunks(dataset, status, limit))
+    columns = ("dataset", "data_id", "status", "run", "published_at", "reason")
+    rows(found, output, columns, "no chunks")
+
+
+@get.command("runs")
+def runs(
+    job: Annotated[str | None, typer.Argument(help="A job; all where none is given.")] = None,
+    data_id: Annotated[str | None, typer.Argument(help="A data id; all where none is given.")] = None,
+    limit: LimitOption = 50,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List runs, the newest first."""
+    found = with_store(lambda store: store.list_runs(job, data_id, limit))
+    columns = ("run", "job", "data_id", "attempt", "state", "claimed_at", "seconds", "message")
+    rows(found, output, columns, "no runs")

@@ -1,0 +1,102 @@
+"""`dataflow local`: the engine with processes of this machine."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from opendataflow.cli.app import actor, app
+from opendataflow.cli.apply import FilesOption
+from opendataflow.cli.database import open_store
+from opendataflow.cli.files import Declared, apply_files, read_files
+from opendataflow.cli.live import Display
+from opendataflow.cli.show import console
+from opendataflow.cli.status import job_status, print_status
+from opendataflow.engine.engine import Engine
+from opendataflow.engine.orders import FileOrders
+from opendataflow.errors import InvalidInput
+from opendataflow.launch.process.launcher import ProcessLauncher
+from opendataflow.model.claim import Progress
+from opendataflow.names import ExitCode, WorkState
+from opendataflow.settings import Settings, read_settings
+
+_OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY, WorkState.RUNNING, WorkState.FAILED)
+
+
+@app.command("local")
+def local(
+    files: FilesOption,
+    parallelism: Annotated[
+        int | None,
+        typer.Option(
+            "--parallelism", min=1, help="The most runs at a time of all jobs together; default: the number of cores."
+        ),
+    ] = None,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option(
+            "--until-caught-up", help="End when nothing is left that can run. Exit code 3 if something failed or waits."
+        ),
+    ] = False,
+) -> int:
+    """Apply job files and run their jobs here. Ctrl-C lets runs end and starts no new ones; twice ends them."""
+    declared = read_files(files)
+    if not declared.jobs:
+        raise InvalidInput(f"{files[0]}: there is no DataFlowJob in it: nothing to run")
+    return asyncio.run(_run(read_settings(), declared, parallelism or os.cpu_count() or 1, until_caught_up))
+
+
+async def _run(settings: Settings, declared: Declared, parallelism: int, until_caught_up: bool) -> int:
+    async with open_store(settings, size=6) as store:
+        await apply_files(store, declared, actor())
+        jobs = [job.id for job in declared.jobs]
+        screen = console()
+        display = Display(screen, jobs)
+        engine = Engine(
+            store,
+            ProcessLauncher(settings.runs_home),
+            {job.id: FileOrders(job, declared.folders[job.id], sys.executable) for job in declared.jobs},
+            display,
+            parallelism=parallelism,
+            until_caught_up=until_caught_up,
+        )
+        interrupted = _stop_on_signals(engine, display)
+        following = asyncio.create_task(display.follow(store))
+        try:
+            progress = await engine.run()
+            display.show(progress)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        screen.print()
+        for job in jobs:
+            print_status(screen, await job_status(store, job))
+        return ExitCode.INTERRUPTED if interrupted else _exit_code(progress)
+
+
+def _exit_code(progress: Sequence[Progress]) -> int:
+    return ExitCode.UNFINISHED if any(job.of(*_OPEN) for job in progress) else ExitCode.OK
+
+
+def _stop_on_signals(engine: Engine, display: Display) -> list[int]:
+    """Drain at the first SIGINT or SIGTERM, end the runs at the second; return the list that receives them."""
+    received: list[int] = []
+    loop = asyncio.get_running_loop()
+    killing: set[asyncio.Task[None]] = set()
+
+    def stop(number: int) -> None:
+        received.append(number)
+        if len(received) == 1:
+            display.note("stopping: runs go on to their end, nothing new starts; once more ends them now")
+            engine.drain()
+        elif not killing:
+            display.note("ending the runs; their work is tried again")
+            killing.add(loop.create_task(engine.kill()))
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    return received

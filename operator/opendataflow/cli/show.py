@@ -1,0 +1,99 @@
+"""How the command line shows things: tables for people, JSON and YAML for programs. It asks for nothing itself."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from opendataflow.names import ChunkStatus, WorkState
+
+Row = Mapping[str, Any]
+
+_WIDE = 10_000
+"""Columns of an output that no person looks at: nothing is cut there."""
+
+_COLOURS = {
+    WorkState.DONE: "green",
+    WorkState.READY: "green",
+    WorkState.RUNNING: "cyan",
+    WorkState.RETRY: "yellow",
+    WorkState.FAILED: "red",
+    WorkState.HELD: "magenta",
+    ChunkStatus.HOLD: "magenta",
+    ChunkStatus.RESUBMIT: "yellow",
+    ChunkStatus.PENDING: "yellow",
+}
+
+
+class Output(StrEnum):
+    """The forms of an answer."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that cuts nothing where its output is no terminal."""
+    made = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    if not made.is_terminal:
+        made.width = _WIDE
+    return made
+
+
+def rows(found: Sequence[Row], output: Output, columns: Sequence[str], empty: str) -> None:
+    """Print rows: all their fields as JSON or YAML, the given columns as a table; `empty` where there are none."""
+    if output is not Output.TABLE:
+        document([dict(row) for row in found], output)
+        return
+    if not found:
+        console(stderr=True).print(empty, markup=False)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.upper().replace("_", " "), overflow="fold", no_wrap=column not in ("message", "reason"))
+    for row in found:
+        table.add_row(*(_cell(row[column]) for column in columns))
+    console().print(table)
+
+
+def document(value: object, output: Output) -> None:
+    """Print a value as JSON or YAML."""
+    plain = json.loads(json.dumps(value, default=_plain, ensure_ascii=False))
+    if output is Output.JSON:
+        sys.stdout.write(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
+    else:
+        yaml.safe_dump(plain, sys.stdout, sort_keys=False, allow_unicode=True)
+
+
+def coloured(state: object) -> Text:
+    """A state in its colour."""
+    return Text(str(state), style=_COLOURS.get(str(state), ""))  # type: ignore[call-overload]  # keys are texts
+
+
+def duration(seconds: float) -> str:
+    """A duration as people say it: 45 s, 12 min, 3.5 h, 4 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"
+
+
+def _cell(value: object) -> Text:
+    if value is None:
+        return Text("-", style="dim")
+    if isinstance(value, datetime):
+        return Text(value.astimezone().strftime("%Y-%m-%d %H:%M:%S"))
+    return coloured(value)
+
+
+def _plain(value: object) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,0 +1,105 @@
+"""What people ask of chunks and works: resubmit, hold, release, publish; and `lost`, by hand.
+
+Every one is all or nothing: where one id is unknown or refused, nothing is changed.
+"""
+
+import difflib
+from collections.abc import Sequence
+from typing import Annotated, LiteralString
+
+import typer
+
+from opendataflow.cli.app import actor, app, with_store
+from opendataflow.core.completion import completion
+from opendataflow.engine.engine import policy_of
+from opendataflow.errors import Refused, UnknownThing
+from opendataflow.model.claim import Answer
+from opendataflow.model.run import Ended
+from opendataflow.store.store import Store
+
+Owner = Annotated[str, typer.Argument(help="A job, or with --dataset a data set.")]
+DataIds = Annotated[list[str], typer.Argument(help="One data id or more.")]
+OfDataset = Annotated[bool, typer.Option("--dataset", help="The first argument is a data set, not a job.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Why; goes into the history.")]
+
+
+@app.command("resubmit")
+def resubmit(owner: Owner, data_ids: DataIds, dataset: OfDataset = False, reason: Reason = None) -> None:
+    """Ask for work again: its outputs become RESUBMIT and it runs as soon as its inputs are ready."""
+    _ask("resubmit_chunks" if dataset else "resubmit", owner, data_ids, reason)
+
+
+@app.command("hold")
+def hold(owner: Owner, data_ids: DataIds, dataset: OfDataset = False, reason: Reason = None) -> None:
+    """Keep work from running; with --dataset, keep chunks from being read and written."""
+    _ask("hold_chunks" if dataset else "hold", owner, data_ids, reason)
+
+
+@app.command("release")
+def release(owner: Owner, data_ids: DataIds, dataset: OfDataset = False, reason: Reason = None) -> None:
+    """Undo a hold: what was held is what it was, with what was asked meanwhile."""
+    _ask("release_chunks" if dataset else "release", owner, data_ids, reason)
+
+
+@app.command("publish")
+def publish(
+    dataset: Annotated[str, typer.Argument(help="A data set.")], data_ids: DataIds, reason: Reason = None
+) -> None:
+    """Say that chunks of a data set are there: they become READY, new ones are declared by it."""
+    _ask("publish", dataset, data_ids, reason)
+
+
+@app.command("lost")
+def lost(
+    run: Annotated[int, typer.Argument(help="The run, as `dataflow get runs` shows it.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask whether it is certain.")] = False,
+) -> None:
+    """Say that a run is certainly dead, where the program can't prove it: its host is gone. It is tried again."""
+    if not yes:
+        typer.confirm(
+            f"Is it certain that nothing of run {run} is alive? A second one would write beside it", abort=True
+        )
+
+    async def ask(store: Store) -> str:
+        found = await store.run(run)
+        if found is None:
+            raise UnknownThing(f"there is no run {run}: see `dataflow get runs`")
+        declared = (await store.declared_jobs([found.job]))[found.job]
+        ended = Ended(run, lost=f"said by {actor()}")
+        completed, _ = await store.complete([completion(found, ended, policy_of(declared))], actor())
+        if completed[0].already:
+            raise Refused(f"run {run} has ended already: it is {completed[0].run_state}")
+        return f"run {run} is lost; {found.data_id} of job {found.job} is {completed[0].work_state}"
+
+    typer.echo(with_store(ask))
+
+
+def _ask(verb: LiteralString, owner: str, data_ids: Sequence[str], reason: str | None) -> None:
+    async def ask(store: Store) -> tuple[list[Answer], list[str]]:
+        answers = await store.ask(verb, owner, data_ids, actor(), reason)
+        unknown = any(answer.result == "unknown" for answer in answers)
+        return answers, await store.known_ids(owner) if unknown else []
+
+    answers, known = with_store(ask)
+    _refuse_if_any(answers, known)
+    for answer in answers:
+        detail = f" ({answer.message})" if answer.message else ""
+        typer.echo(f"{owner} {answer.data_id}: {answer.state}{detail}")
+
+
+def _refuse_if_any(answers: Sequence[Answer], known: Sequence[str]) -> None:
+    """Raise the sentences of what can't be done; nothing was changed then."""
+    unknown = [f"{a.message}{_meant(a.data_id, known)}" for a in answers if a.result == "unknown"]
+    refused = [str(a.message) for a in answers if a.result == "refused"]
+    rest = "; nothing was changed" if len(answers) > 1 else ""
+    if unknown:
+        raise UnknownThing("; ".join(unknown) + rest)
+    if refused:
+        raise Refused("; ".join(refused) + rest)
+
+
+def _meant(data_id: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(data_id, known, n=1)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; it has {', '.join(known[:3])}{' …' if len(known) > 3 else ''}" if known else ""

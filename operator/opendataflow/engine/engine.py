@@ -1,0 +1,364 @@
+"""The loop that every run's life goes through: claim, start, watch, complete, release.
+
+The intent of a run (its row, fence and locks) is committed before the launcher hears of it, and its outcome before
+the launcher forgets it; whatever the moment at which this process ends, the next one finds each run in a state that
+it can go on from. While Postgres does not answer, runs go on, nothing new starts, and outcomes wait here.
+
+It never decides which work is ready (Postgres does), never judges an end (core/ does) and never touches a process.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from opendataflow.core.completion import completion
+from opendataflow.core.plan import Demand, plan
+from opendataflow.core.retry import RetryPolicy
+from opendataflow.engine import limits
+from opendataflow.engine.ports import Launcher, Observer
+from opendataflow.errors import DataflowError, LeaseLost
+from opendataflow.model.claim import ClaimedRun, Completion, DeclaredJob, Position, Progress
+from opendataflow.model.run import Ended, RunOrder
+from opendataflow.names import WorkState, run_name
+from opendataflow.store.store import Store
+
+OrderMaker = Callable[[ClaimedRun, DeclaredJob], RunOrder]
+"""Makes the order for a claimed run. May raise DataflowError: the run ends with its sentence."""
+
+UNFINISHED = (WorkState.READY, WorkState.RUNNING, WorkState.RETRY)
+
+
+@dataclass
+class _JobView:
+    """What this engine remembers of a job between two claims; Postgres holds the truth."""
+
+    declared: DeclaredJob
+    position: Position = field(default_factory=Position)
+    hungry: bool = True
+    searched_at: float = 0.0
+
+    @property
+    def runnable(self) -> bool:
+        row = self.declared.job
+        return not row["suspended"] and not row["deleted"] and row["parallelism"] > 0
+
+    @property
+    def policy(self) -> RetryPolicy:
+        return policy_of(self.declared)
+
+
+def policy_of(declared: DeclaredJob) -> RetryPolicy:
+    """The retry policy of a job as Postgres remembers it."""
+    row = declared.job
+    return RetryPolicy(
+        limit=row["retry_limit"],
+        infrastructure_limit=row["infrastructure_limit"],
+        initial=row["backoff_initial"],
+        factor=row["backoff_factor"],
+        maximum=row["backoff_maximum"],
+    )
+
+
+class Engine:
+    """Runs the work of some jobs until it is told to stop, or until nothing is left that it could do."""
+
+    def __init__(
+        self,
+        store: Store,
+        launcher: Launcher,
+        makers: Mapping[str, OrderMaker],
+        observer: Observer,
+        *,
+        parallelism: int,
+        until_caught_up: bool = False,
+    ) -> None:
+        self._store = store
+        self._launcher = launcher
+        self._makers = makers
+        self._observer = observer
+        self._parallelism = parallelism
+        self._until_caught_up = until_caught_up
+        self._lease = str(uuid.uuid4())
+        self._lease_until = 0.0
+        self._actor = f"engine {launcher.host.name}"
+        self._jobs: dict[str, _JobView] = {}
+        self._runs: dict[int, ClaimedRun] = {}
+        self._wake = asyncio.Event()
+        self._finished = asyncio.Event()
+        self._outcomes: asyncio.Queue[Ended] = asyncio.Queue()
+        self._starts = asyncio.Semaphore(limits.STARTS_AT_ONCE)
+        self._draining = False
+        self._killing = False
+        self._uncertain = False
+        self._away = False
+
+    # -- from outside ----------------------------------------------------------------------------------------
+
+    async def run(self) -> list[Progress]:
+        """Work until the end; return how far the jobs are."""
+        await self._launcher.announce(self._lease)
+        await self._open_lease()
+        await self._look_at_jobs()
+        try:
+            await self._work()
+        except BaseExceptionGroup as group:
+            # Any one of the loops ending ends the process; the first reason is the one to tell.
+            raise group.exceptions[0] from group
+        finally:
+            await self._launcher.close()
+        progress = await self._store.progress(list(self._makers))
+        await self._store.close_lease(self._lease)
+        return progress
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            loops = [
+                tasks.create_task(self._whenever_woken(self._claim_all, limits.PROBE_SECONDS), name="claims"),
+                tasks.create_task(self._every(limits.RENEW_SECONDS, self._renew), name="lease"),
+                tasks.create_task(self._every(limits.TAKEOVER_SECONDS, self._take_over), name="takeovers"),
+                tasks.create_task(self._every(limits.PROBE_SECONDS, self._probe), name="probe"),
+                tasks.create_task(self._watch(), name="watch"),
+                tasks.create_task(self._commit(), name="commits"),
+                tasks.create_task(self._listen(), name="listen"),
+            ]
+            await self._finished.wait()
+            for loop in loops:
+                loop.cancel()
+
+    def drain(self) -> None:
+        """Start nothing new; end when the runs have ended."""
+        self._draining = True
+        self._wake.set()
+
+    async def kill(self) -> None:
+        """Start nothing new and end the runs now; their work is tried again."""
+        self._killing = True
+        self.drain()
+        for run in list(self._runs):
+            await self._launcher.kill(run, cancelled=False)
+
+    # -- claim and start -------------------------------------------------------------------------------------
+
+    async def _claim_all(self) -> None:
+        """Fill the free slots, then see whether there is anything left to wait for."""
+        if self._uncertain:
+            await self._adopt_own()
+        while not self._draining and time.monotonic() < self._lease_until:
+            orders = plan(self._demands(), self._parallelism - len(self._runs))
+            if not orders:
+                break
+            for order in orders:
+                await self._claim(order.job, order.limit)
+        await self._finish_if_done()
+
+    def _demands(self) -> list[Demand]:
+        running: dict[str, int] = dict.fromkeys(self._jobs, 0)
+        for run in self._runs.values():
+            running[run.job] += 1
+        return [
+            Demand(job, view.declared.job["priority"], view.declared.job["parallelism"], running[job])
+            for job, view in self._jobs.items()
+            if view.hungry and view.runnable
+        ]
+
+    async def _claim(self, job: str, limit: int) -> None:
+        view = self._jobs[job]
+        now = time.monotonic()
+        if view.position == Position():
+            view.searched_at = now
+        view.hungry = False  # whatever wakes the job while the claim is under way counts
+        self._uncertain = True  # until the answer is here, runs may exist that nobody starts
+        claimed = await self._store.claim(self._lease, job, limit, view.position)
+        self._uncertain = False
+        for run in claimed.runs:
+            self._begin(run)
+        if len(claimed.runs) == limit:
+            view.position, view.hungry = claimed.position, True
+        elif view.position != Position() and now - view.searched_at > limits.REWIND_SECONDS:
+            view.position, view.hungry = Position(), True
+        else:
+            view.position, view.hungry = claimed.position, view.hungry or claimed.dropped > 0
+        if claimed.dropped:
+            await asyncio.sleep(limits.DROPPED_SECONDS)
+
+    def _begin(self, run: ClaimedRun) -> None:
+        self._runs[run.run] = run
+        self._observer.claimed(run)
+        self._tasks.create_task(self._start(run), name=f"start of run {run.run}")
+
+    async def _start(self, run: ClaimedRun) -> None:
+        async with self._starts:
+            try:
+                order = self._makers[run.job](run, self._jobs[run.job].declared)
+            except DataflowError as error:
+                await self._outcomes.put(Ended(run.run, exit_code=126, log_tail=str(error)))
+                return
+            # A lease that has ended may mean that another engine is proving this run dead right now.
+            while time.monotonic() > self._lease_until and not self._killing:  # noqa: ASYNC110 # a clock sets no event
+                await asyncio.sleep(limits.RECONNECT_SECONDS)
+            if self._killing:
+                await self._outcomes.put(Ended(run.run, lost="stopped before it started"))
+            else:
+                await self._launcher.start(order)
+
+    async def _adopt_own(self) -> None:
+        """Start runs that were claimed but whose claim was never answered, because the connection broke."""
+        for run, _ in await self._store.running_runs(self._lease, own=True):
+            if run.run not in self._runs and run.job in self._jobs:
+                self._begin(run)
+        self._uncertain = False
+
+    async def _finish_if_done(self) -> None:
+        if self._runs:
+            return
+        if self._draining:
+            self._finished.set()
+        elif self._until_caught_up:
+            progress = await self._store.progress(list(self._makers))
+            if not any(p.of(*UNFINISHED) for p in progress if self._jobs[p.job].runnable):
+                self._finished.set()
+
+    # -- watch and complete ----------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        while True:
+            await self._outcomes.put(await self._launcher.ended())
+
+    async def _commit(self) -> None:
+        """Commit outcomes as they come; those that come while a commit is under way go together in the next."""
+        while True:
+            ended = [await self._outcomes.get()]
+            while len(ended) < limits.COMMIT_BATCH and not self._outcomes.empty():
+                ended.append(self._outcomes.get_nowait())
+            runs = {end.run: self._runs[end.run] for end in ended}
+            await self._complete([completion(runs[e.run], e, self._jobs[runs[e.run].job].policy) for e in ended], runs)
+            for run in runs.values():
+                del self._runs[run.run]
+                await self._launcher.release(run_name(run.job, run.run))
+            self._wake.set()
+
+    async def _complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> None:
+        """Commit, for as long as it takes: an outcome is never given up."""
+        while True:
+            try:
+                completed, woken = await self._store.complete(completions, self._actor)
+                break
+            except DataflowError as error:
+                if not error.retryable:
+                    raise
+                self._note_away(error)
+                await asyncio.sleep(limits.RECONNECT_SECONDS)
+        results = {result.run: result for result in completed}
+        for done in completions:
+            self._observer.completed(done, runs[done.run], results[done.run])
+        for job in {*woken, *(run.job for run in runs.values())}:
+            self._feed(job)
+
+    def _feed(self, job: str) -> None:
+        """A job may have READY work: ask for it, from the start of its order unless that was done just now."""
+        view = self._jobs.get(job)
+        if view is None:
+            return
+        view.hungry = True
+        if time.monotonic() - view.searched_at > limits.REWIND_SECONDS:
+            view.position = Position()
+
+    # -- around it -------------------------------------------------------------------------------------------
+
+    async def _open_lease(self) -> None:
+        before = time.monotonic()
+        await self._store.open_lease(
+            self._lease, "local", self._launcher.host, self._launcher.runs_home, limits.LEASE_SECONDS
+        )
+        self._lease_until = before + limits.LEASE_SECONDS
+
+    async def _renew(self) -> None:
+        before = time.monotonic()
+        if await self._store.renew_lease(self._lease, limits.LEASE_SECONDS):
+            self._lease_until = before + limits.LEASE_SECONDS
+        else:
+            await self._open_lease()
+
+    async def _look_at_jobs(self) -> None:
+        for job, declared in (await self._store.declared_jobs(list(self._makers))).items():
+            if job in self._jobs:
+                self._jobs[job].declared = declared
+            else:
+                self._jobs[job] = _JobView(declared)
+
+    async def _probe(self) -> None:
+        """Once a second: retries that are due, jobs that were changed, and READY work wherever it is in the order."""
+        await self._store.retry_due()
+        await self._look_at_jobs()
+        for job in await self._store.hungry(list(self._jobs)):
+            self._jobs[job].hungry, self._jobs[job].position = True, Position()
+        self._wake.set()
+
+    async def _take_over(self) -> None:
+        """Complete, as lost, the runs of engines that have ended; each only when it is proven dead."""
+        for run, _ in await self._store.running_runs(self._lease, own=False):
+            if (
+                run.runs_home != self._launcher.runs_home
+                or not (await self._launcher.owner_gone(run.lease, run.host)).dead
+            ):
+                continue
+            proof = await self._launcher.prove_dead(run_name(run.job, run.run), run.host)
+            if not proof.dead:
+                continue
+            declared = (await self._store.declared_jobs([run.job]))[run.job]
+            lost = Ended(run.run, lost=f"the engine that started it has ended; {proof.reason}")
+            self._observer.note(f"{run.job} {run.data_id}: run {run.run} is lost: {proof.reason}")
+            await self._complete([completion(run, lost, policy_of(declared))], {run.run: run})
+            await self._launcher.release(run_name(run.job, run.run))
+            self._wake.set()
+
+    async def _listen(self) -> None:
+        """Be woken by changes that others make; the probe finds the same a second later."""
+
+        async def listen() -> None:
+            async with self._store.listening() as jobs:
+                async for job in jobs:
+                    self._feed(job)
+                    self._wake.set()
+
+        while True:
+            await self._surviving(listen)
+
+    async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await self._surviving(step)
+            await asyncio.sleep(seconds)
+
+    async def _whenever_woken(self, step: Callable[[], Awaitable[None]], seconds: float) -> None:
+        while True:
+            self._wake.clear()
+            await self._surviving(step)
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _surviving(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Do a step; where the database does not answer, say so once and leave it to the next time."""
+        try:
+            await step()
+        except LeaseLost:
+            pass  # the next renewal brings it back
+        except DataflowError as error:
+            if not error.retryable:
+                raise
+            self._note_away(error)
+            await asyncio.sleep(limits.RECONNECT_SECONDS)
+        else:
+            if self._away:
+                self._away = False
+                self._observer.note("Postgres answers again")
+
+    def _note_away(self, error: DataflowError) -> None:
+        if not self._away:
+            self._away = True
+            self._observer.note(f"{error} Runs go on; nothing new starts until it answers.")

@@ -1,0 +1,28 @@
+"""The engine's pauses and bounds, in seconds and counts; each with the reason for its size."""
+
+LEASE_SECONDS = 20.0
+"""How long a lease lives without renewal: at least 15 s, so that a short stall costs nothing."""
+
+RENEW_SECONDS = 5.0
+"""How often it is renewed: three renewals may fail before it ends."""
+
+PROBE_SECONDS = 1.0
+"""How often every job is asked for work from the start of its order. Finds what was passed by or woken elsewhere."""
+
+REWIND_SECONDS = 0.2
+"""How soon after such a search a short batch may lead to the next one."""
+
+DROPPED_SECONDS = 0.02
+"""The pause before a job is asked again whose chunks were locked by somebody at that moment."""
+
+TAKEOVER_SECONDS = 5.0
+"""How often runs of engines that have ended are looked for."""
+
+STARTS_AT_ONCE = 16
+"""How many runs are being started at the same time."""
+
+COMMIT_BATCH = 200
+"""The most outcomes in one commit."""
+
+RECONNECT_SECONDS = 0.5
+"""The pause after the database did not answer."""

@@ -1,0 +1,39 @@
+"""Turns a claimed run into an order for the launcher, from the job file that is on this machine.
+
+What is executed comes from the file, where the data is from Postgres: a data set may have been declared elsewhere.
+"""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from opendataflow.core.command import command
+from opendataflow.model.claim import ClaimedRun, DeclaredJob
+from opendataflow.model.dataset import DataSetFacts
+from opendataflow.model.resources import DataFlowJob
+from opendataflow.model.run import RunOrder
+from opendataflow.names import run_name
+
+_COLUMNS = [field.name for field in fields(DataSetFacts)]
+
+
+@dataclass(frozen=True)
+class FileOrders:
+    """Makes the orders of one job. `folder`: of its file. `python`: the interpreter for Spark programs."""
+
+    job: DataFlowJob
+    folder: Path
+    python: str
+
+    def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> RunOrder:
+        """Return the order; InvalidInput where the file does not fit to what is declared."""
+        datasets = {row["id"]: DataSetFacts(**{c: row[c] for c in _COLUMNS}) for row in declared.datasets}
+        return RunOrder(
+            run=run.run,
+            name=run_name(run.job, run.run),
+            job=run.job,
+            data_id=run.data_id,
+            attempt=run.attempt,
+            fence=run.fence,
+            command=command(self.job, run, datasets, self.folder, self.python),
+            deadline=self.job.spec.run_deadline_seconds,
+        )
