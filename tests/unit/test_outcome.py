@@ -1,0 +1,60 @@
+"""How a run ended decides which budget a failure burns, and what people read."""
+
+import signal
+from typing import Any
+
+import pytest
+
+from opendataflow.core.outcome import judge
+from opendataflow.model.run import Ended
+from opendataflow.names import OutcomeClass
+
+
+@pytest.mark.parametrize(
+    ("seen", "kind", "message"),
+    [
+        ({"exit_code": 0}, OutcomeClass.SUCCESS, "exit code 0"),
+        ({"exit_code": 0, "cancelled": True}, OutcomeClass.CANCELLED, "cancelled"),
+        ({"exit_code": 0, "deadline_exceeded": True}, OutcomeClass.DEADLINE, "stopped at its deadline"),
+        ({"signal": 15, "cancelled": True}, OutcomeClass.CANCELLED, "cancelled"),
+        ({"lost": "host gone", "cancelled": True}, OutcomeClass.CANCELLED, "cancelled"),
+        ({"deadline_exceeded": True, "cancelled": True}, OutcomeClass.CANCELLED, "cancelled"),
+        ({"lost": "host gone"}, OutcomeClass.INFRASTRUCTURE, "lost: host gone"),
+        ({"lost": "host gone", "signal": 9}, OutcomeClass.INFRASTRUCTURE, "lost: host gone"),
+        ({"lost": "host gone", "deadline_exceeded": True}, OutcomeClass.INFRASTRUCTURE, "lost: host gone"),
+        ({"signal": 9, "deadline_exceeded": True}, OutcomeClass.DEADLINE, "stopped at its deadline"),
+        ({"exit_code": 3, "deadline_exceeded": True}, OutcomeClass.DEADLINE, "stopped at its deadline"),
+        ({"signal": 9}, OutcomeClass.APPLICATION, "killed by SIGKILL (out of memory?)"),
+        ({"signal": 11}, OutcomeClass.APPLICATION, "killed by SIGSEGV"),
+        (
+            {"signal": signal.SIGRTMIN + 2},
+            OutcomeClass.APPLICATION,
+            f"killed by signal {signal.SIGRTMIN + 2}",
+        ),
+        ({"exit_code": 3}, OutcomeClass.APPLICATION, "exit code 3"),
+        ({}, OutcomeClass.INFRASTRUCTURE, "lost: it ended with neither an exit code nor a signal"),
+    ],
+)
+def test_the_first_line_of_the_table_that_applies_counts(
+    seen: dict[str, Any], kind: OutcomeClass, message: str
+) -> None:
+    outcome = judge(Ended(run=1, **seen))
+    assert (outcome.kind, outcome.message, outcome.exit_code) == (kind, message, seen.get("exit_code"))
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("starting\nno such table\n\n  \n", "no such table"),
+        ("\x1b[31mno such\0 table\x1b[0m\n\x1b[0m\n", "no such  table"),
+        ("10 %\r20 %\r", "20 %"),
+        ("x" * 300, "x" * 200),
+        ("größe\u2028Ende", "Ende"),
+    ],
+)
+def test_a_failure_tells_the_last_line_that_can_be_read(log: str, line: str) -> None:
+    assert judge(Ended(run=1, exit_code=3, log_tail=log)).message == f"exit code 3: {line}"
+
+
+def test_a_log_of_blanks_adds_nothing() -> None:
+    assert judge(Ended(run=1, exit_code=1, log_tail="\n \n")).message == "exit code 1"
