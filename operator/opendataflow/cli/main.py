@@ -1,13 +1,13 @@
 """The entry point `dataflow`: errors become one sentence and an exit code."""
 
 import logging
-import os
 import sys
 
-import click
+import typer
 
 from opendataflow.cli import apply, db, get, local, status, verbs  # noqa: F401  # each registers its commands
 from opendataflow.cli.app import app
+from opendataflow.cli.show import silence
 from opendataflow.errors import DataflowError
 from opendataflow.names import ExitCode
 
@@ -23,18 +23,41 @@ def run(arguments: list[str]) -> int:
     """Run one command; return its exit code (docs/reference/exit-codes.md)."""
     try:
         result = app(arguments, prog_name="dataflow", standalone_mode=False)
-        return int(result) if isinstance(result, int) else int(ExitCode.OK)
-    except click.exceptions.Exit as end:
-        return end.exit_code
-    except click.ClickException as error:
-        error.show()
-        return int(ExitCode.USAGE)
+        _flush()
     except DataflowError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return int(error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
-        return int(ExitCode.INTERRUPTED)
+        return _fail(str(error), error.exit_code)
+    except typer.TyperException as error:
+        return _fail(_usage(error), ExitCode.USAGE)
+    except typer.Abort:
+        return _fail("nothing was confirmed, so nothing was changed", ExitCode.INTERRUPTED)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except SystemExit:  # Typer's way of telling that the reader of the output has gone, and its only use of it
+        silence()
+        return ExitCode.OK
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+def _fail(sentence: str, code: ExitCode) -> ExitCode:
+    _flush()
+    if sentence:
+        sys.stderr.write(f"error: {sentence}\n")
+    return code
+
+
+def _flush() -> None:
+    """Print what is waiting: a reader that has gone is noticed here, and not when the interpreter ends."""
+    try:
+        sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has gone, as `head` does. Nothing more can be printed, also not at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(ExitCode.OK)
+        silence()
+
+
+def _usage(error: typer.TyperException) -> str:
+    """What is wrong with the arguments, and where to read on; nothing where the help was printed for want of any."""
+    said = error.format_message().replace("Value error, ", "").rstrip(".")
+    if not said:
+        return ""
+    context = getattr(error, "ctx", None)
+    where = f"see `{context.command_path if context else 'dataflow'} --help`"
+    return f"{said[:1].lower()}{said[1:]}" + (f" Else {where}" if said.endswith("?") else f"; {where}")

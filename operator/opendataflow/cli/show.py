@@ -1,6 +1,7 @@
 """How the command line shows things: tables for people, JSON and YAML for programs. It asks for nothing itself."""
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -40,9 +41,22 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
+class _Console(Console):
+    """Where its reader has gone, as `head` does, it falls silent; what is under way goes on."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        silence()
+
+
+def silence() -> None:
+    """Print nothing more, also not at exit: nobody reads it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console that cuts nothing where its output is no terminal."""
-    made = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    made = _Console(stderr=stderr, highlight=False, soft_wrap=False)
     if not made.is_terminal:
         made.width = _WIDE
     return made

@@ -9,7 +9,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from opendataflow.launch.process.host import this_host
+from opendataflow.launch.process.host import boot_and_namespace, this_host
 from opendataflow.model.run import Host, Proof
 
 
@@ -33,17 +33,20 @@ class Presence:
             self._held = None
 
     def gone(self, lease: str, host: Host) -> Proof:
-        """Say whether the engine with this lease, of this machine, has ended."""
+        """Say whether the engine with this lease, of this machine, has ended.
+
+        Host names are not unique: only a file that the engine has left here shows that it lived here.
+        """
         here = this_host()
         if host.name != here.name:
             return Proof(False, f"it belongs to another host, {host.name}")
-        if host.boot != here.boot and host.boot.partition("/")[0] != here.boot.partition("/")[0]:
-            return Proof(True, "the machine has restarted since")
         try:
             found = os.open(self._path(lease), os.O_RDWR)
         except FileNotFoundError:
             return Proof(False, f"nothing tells whether its engine lives: {self._path(lease)} is missing")
         try:
+            if boot_and_namespace(host)[0] != boot_and_namespace(here)[0]:
+                return Proof(True, "the machine has restarted since")
             fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return Proof(False, "its engine is alive")
