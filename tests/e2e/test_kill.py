@@ -4,6 +4,7 @@ Seen at others: a controller that restarts between creating a child and recordin
 its process was gone before it was seen, a partition that is run twice.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -71,10 +72,8 @@ def _postmaster(home: Path) -> int | None:
 def _kill_postmaster(home: Path) -> None:
     pid = _postmaster(home)
     if pid is not None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def _await_results(results: Path, more: int, runner: subprocess.Popen[str]) -> None:
@@ -143,7 +142,8 @@ def test_the_next_start_finds_a_killed_runners_runs_and_goes_on(embedded: Progra
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_one_signal_drains_and_two_end_the_runs(embedded: Program, job: Path, number: signal.Signals) -> None:
-    job.write_text((JOB % 4).replace("sh, work.sh", "sh, -c, 'echo $$ >> pids; sleep 600'").replace("parallelism: 8", "parallelism: 2"))
+    text = (JOB % 4).replace("sh, work.sh", "sh, -c, 'echo $$ >> pids; sleep 600'")
+    job.write_text(text.replace("parallelism: 8", "parallelism: 2"))
     runner = embedded.start("local", "-f", str(job), "--parallelism", "4")
     while not (job.parent / "pids").exists() or len((job.parent / "pids").read_text().split()) < 2:
         assert runner.poll() is None

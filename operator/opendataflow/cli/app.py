@@ -2,6 +2,7 @@
 
 import asyncio
 import getpass
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeVar
@@ -27,8 +28,12 @@ app = typer.Typer(
 
 
 def actor() -> str:
-    """Who is asking, for the history: user@host."""
-    return f"{getpass.getuser()}@{socket.gethostname()}"
+    """Who is asking, for the history: user@host; in a container the user may have only a number."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
 
 
 def with_store(ask: Callable[[Store], Awaitable[T]]) -> T:

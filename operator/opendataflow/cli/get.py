@@ -5,8 +5,12 @@ from typing import Annotated
 import typer
 
 from opendataflow.cli.app import OutputOption, app, with_store
-from opendataflow.cli.show import Output, rows
+from opendataflow.cli.show import Output, did_you_mean, rows
+from opendataflow.cli.status import job_status
+from opendataflow.errors import UnknownThing
 from opendataflow.names import ChunkStatus
+from opendataflow.store.connection import Row
+from opendataflow.store.store import Store
 
 get = typer.Typer(help="List jobs, data sets, chunks or runs.", no_args_is_help=True)
 app.add_typer(get, name="get")
@@ -38,7 +42,16 @@ def chunks(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List chunks in their natural order."""
-    found = with_store(lambda store: store.list_chunks(dataset, status, limit))
+
+    async def ask(store: Store) -> list[Row]:
+        found = await store.list_chunks(dataset, status, limit)
+        if not found and dataset is not None:
+            known = [row["dataset"] for row in await store.list_datasets()]
+            if dataset not in known:
+                raise UnknownThing(f"there is no data set {dataset}{did_you_mean(dataset, known)}")
+        return found
+
+    found = with_store(ask)
     columns = ("dataset", "data_id", "status", "run", "published_at", "reason")
     rows(found, output, columns, "no chunks")
 
@@ -51,6 +64,13 @@ def runs(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List runs, the newest first."""
-    found = with_store(lambda store: store.list_runs(job, data_id, limit))
+
+    async def ask(store: Store) -> list[Row]:
+        found = await store.list_runs(job, data_id, limit)
+        if not found and job is not None:
+            await job_status(store, job)
+        return found
+
+    found = with_store(ask)
     columns = ("run", "job", "data_id", "attempt", "state", "claimed_at", "seconds", "message")
     rows(found, output, columns, "no runs")

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from opendataflow.cli.show import coloured, duration
+from opendataflow.cli.show import coloured
+from opendataflow.core.explain import duration
 from opendataflow.errors import DataflowError
 from opendataflow.model import claim
 from opendataflow.names import RunState, WorkState

@@ -1,5 +1,6 @@
 """How the command line shows things: tables for people, JSON and YAML for programs. It asks for nothing itself."""
 
+import difflib
 import json
 import os
 import sys
@@ -92,17 +93,16 @@ def coloured(state: object) -> Text:
     return Text(str(state), style=_COLOURS.get(str(state), ""))  # type: ignore[call-overload]  # keys are texts
 
 
-def duration(seconds: float) -> str:
-    """A duration as people say it: 45 s, 12 min, 3.5 h, 4 days."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 90 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """What may have been meant, to follow a sentence about an unknown name; nothing where nothing is known."""
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f" (did you mean {close[0]}?)"
+    return f" (known: {', '.join(known[:3])}{' …' if len(known) > 3 else ''})" if known else ""
 
 
 def _cell(value: object) -> Text:
-    if value is None:
+    if value is None or value == "":
         return Text("-", style="dim")
     if isinstance(value, datetime):
         return Text(value.astimezone().strftime("%Y-%m-%d %H:%M:%S"))

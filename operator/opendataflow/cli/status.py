@@ -1,6 +1,8 @@
 """`dataflow status`, `why` and `logs`: what is going on, on one screen."""
 
-from collections.abc import Sequence
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +12,11 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, app, with_store
-from opendataflow.cli.show import Output, coloured, console, document, duration
-from opendataflow.core.explain import explain
+from opendataflow.cli.show import Output, coloured, console, did_you_mean, document
+from opendataflow.core.explain import counted, duration, explain, meaning, shell_command
 from opendataflow.errors import InvalidInput, UnknownThing
-from opendataflow.names import WorkState
+from opendataflow.launch.process.folder import LOG
+from opendataflow.names import ChunkStatus, WorkState, run_name
 from opendataflow.store.store import Store
 
 Status = dict[str, Any]
@@ -44,7 +47,17 @@ async def job_status(store: Store, job: str) -> Status:
     """The status of a job; UnknownThing where there is none."""
     found = await store.job_status(job)
     if found is None:
-        raise UnknownThing(f"there is no job {job}: see `dataflow get jobs`")
+        known = [row["job"] for row in await store.list_jobs()]
+        raise UnknownThing(f"there is no job {job}{did_you_mean(job, known)}")
+    return found
+
+
+async def work_status(store: Store, job: str, data_id: str) -> Status:
+    """What a work waits for; UnknownThing where there is no such job or work."""
+    found = await store.why(job, data_id)
+    if found is None:
+        await job_status(store, job)
+        raise UnknownThing(f"job {job} has no work for {data_id}{did_you_mean(data_id, await store.known_ids(job))}")
     return found
 
 
@@ -55,15 +68,7 @@ def why(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Say what a chunk's work waits for, with evidence, and what to do about it."""
-
-    async def ask(store: Store) -> Status:
-        found = await store.why(job, data_id)
-        if found is None:
-            await job_status(store, job)
-            raise UnknownThing(f"job {job} has no work for {data_id}: see `dataflow status {job}`")
-        return found
-
-    found = with_store(ask)
+    found = with_store(lambda store: work_status(store, job, data_id))
     if output is not Output.TABLE:
         document(found, output)
         return
@@ -79,24 +84,38 @@ def logs(
 ) -> None:
     """Print what a run has printed: all of it where its file is on this machine, else the end that is kept."""
     if run is None and (job is None or data_id is None):
-        raise InvalidInput("logs needs JOB and DATAID, or --run RUN")
-    found = with_store(lambda store: store.run_log(job, data_id, run))
-    if found is None:
-        raise UnknownThing(f"there is no run {run}" if run is not None else f"{data_id} of job {job} has not run yet")
-    typer.echo(
-        f"run {found['run']} of {found['job']} {found['data_id']}, attempt {found['attempt']}: {found['state']}",
-        err=True,
-    )
-    path = log_file(found)
-    if path is not None and path.is_file():
-        typer.echo(path.read_text("utf-8", errors="replace"), nl=False)
-    else:
-        typer.echo(found["log_tail"] or "", nl=False)
+        raise InvalidInput("logs needs a job and a data id, or --run RUN")
+
+    async def ask(store: Store) -> Status:
+        found = await store.run_log(job, data_id, run)
+        if found is None and run is not None:
+            raise UnknownThing(f"there is no run {run}: see `dataflow get runs`")
+        if found is None:
+            waiting = await work_status(store, str(job), str(data_id))
+            see = shell_command("why", waiting["job"], waiting["data_id"])
+            raise UnknownThing(f"{data_id} of job {job} has not run yet: see `{see}`")
+        return found
+
+    print_log(with_store(ask))
 
 
-def log_file(found: Status) -> Path | None:
-    """Where the whole log of a run is, if it is known: also while it runs."""
-    return Path(found["log_path"]) if found["log_path"] else None
+def print_log(run: Status) -> None:
+    """Print the log of a run on stdout, and on stderr which run it is and what is missing."""
+    name = f"run {run['run']} of {run['job']} {run['data_id']}, attempt {run['attempt']}"
+    typer.echo(f"{name}: {run['state']}", err=True)
+    path = log_file(run)
+    try:
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+    except FileNotFoundError:
+        kept = "the end that is kept follows" if run["log_tail"] else "nothing else is kept"
+        typer.echo(f"its log file {path} is not on this machine; {kept}", err=True)
+        typer.echo(run["log_tail"] or "", nl=False)
+
+
+def log_file(run: Status) -> Path:
+    """Where the whole log of a run is, on the machine where it ran; also while it runs."""
+    return Path(run["log_path"] or f"{run['runs_home']}/{run_name(run['job'], run['run'])}/{LOG}")
 
 
 def print_status(to: Console, status: Status) -> None:
@@ -114,38 +133,47 @@ def print_status(to: Console, status: Status) -> None:
     to.print(head)
     if to.is_terminal:
         to.print("  ", ProgressBar(total=max(total, 1), completed=done, width=60), sep="")
-    for line in _lines(status):
+    for line in status_lines(status):
         to.print(f"  {line}", markup=False)
 
 
-def _lines(status: Status) -> list[str]:
-    lines = []
+def status_lines(status: Status) -> list[str]:
+    """What follows the counts: rate, watermark, what runs, and what failed or waits with the command that helps."""
+    return [*_pace(status), *_failed(status), *_waiting(status)]
+
+
+def _pace(status: Status) -> Iterator[str]:
     if status["per_minute"]:
-        left = f", about {duration(status['eta_seconds'])} left" if status["eta_seconds"] is not None else ""
-        lines.append(f"rate       {status['per_minute']:.3g} a minute{left}")
+        moving = any(status["counts"].get(state) for state in (WorkState.READY, WorkState.RUNNING, WorkState.RETRY))
+        left = f", about {duration(status['eta_seconds'])} left" if moving and status["eta_seconds"] else ""
+        yield f"rate       {status['per_minute']:.3g} a minute{left}"
+    gaps = f"{counted(status['gaps'], 'gap')}: {_some(status['gap_examples'], status['gaps'])}"
     if status["watermark"]:
-        gaps = (
-            f"; {status['gaps']} gap(s) after it: {_some(status['gap_examples'], status['gaps'])}"
-            if status["gaps"]
-            else ""
-        )
-        lines.append(f"watermark  all done up to {status['watermark']}{gaps}")
+        yield f"watermark  all done up to {status['watermark']}{f'; after it {gaps}' if status['gaps'] else ''}"
     elif status["gaps"]:
-        lines.append(f"gaps       {status['gaps']}: {_some(status['gap_examples'], status['gaps'])}")
+        yield f"gaps       {gaps}"
     for run in status["running"]:
-        lines += [f"running    {run['data_id']}, attempt {run['attempt']}, for {duration(run['seconds'])}"]
+        yield f"running    {run['data_id']}, attempt {run['attempt']}, for {duration(run['seconds'])}"
     if status["next_due"] is not None:
-        lines.append(f"retry      the next in {duration(status['next_due'])}")
+        yield f"retry      the next in {duration(status['next_due'])}"
+
+
+def _failed(status: Status) -> Iterator[str]:
     for group in status["failed"]:
-        lines.append(f"failed     {group['chunks']} x {group['reason']}: {_some(group['examples'], group['chunks'])}")
-        lines.append(f"           next: dataflow resubmit {status['job']} {' '.join(group['examples'])}")
+        yield f"failed     {_chunks(group)}: {group['reason'] or 'no reason is known'}"
+        yield f"           when the cause is mended: {shell_command('resubmit', status['job'], *group['examples'])}"
+
+
+def _waiting(status: Status) -> Iterator[str]:
     for group in status["waiting"]:
         what = "input" if group["itemtype"] == "IN" else "output"
-        ids = _some(group["examples"], group["chunks"])
-        lines.append(f"waiting    {group['chunks']} x {what} {group['dataset']} is {group['status']}: {ids}")
-        if group["status"] not in ("RUNNING", "DECLARED", "RESUBMIT"):
-            lines.append(f"           see: dataflow why {status['job']} {group['examples'][0]}")
-    return lines
+        yield f"waiting    {_chunks(group)}: {what} {group['dataset']} is {meaning(group['status'])}"
+        if group["status"] != ChunkStatus.RUNNING:
+            yield f"           see: {shell_command('why', status['job'], group['examples'][0])}"
+
+
+def _chunks(group: Status) -> str:
+    return f"{counted(group['chunks'], 'chunk')} ({_some(group['examples'], group['chunks'])})"
 
 
 def _some(examples: Sequence[str], count: int) -> str:

@@ -3,13 +3,13 @@
 Every one is all or nothing: where one id is unknown or refused, nothing is changed.
 """
 
-import difflib
 from collections.abc import Sequence
 from typing import Annotated, LiteralString
 
 import typer
 
 from opendataflow.cli.app import actor, app, with_store
+from opendataflow.cli.show import did_you_mean
 from opendataflow.core.completion import completion
 from opendataflow.engine.engine import policy_of
 from opendataflow.errors import Refused, UnknownThing
@@ -57,7 +57,9 @@ def lost(
     """Say that a run is certainly dead, where the program can't prove it: its host is gone. It is tried again."""
     if not yes:
         typer.confirm(
-            f"Is it certain that nothing of run {run} is alive? A second one would write beside it", abort=True
+            f"Is it certain that nothing of run {run} is alive? A second one would write beside it",
+            abort=True,
+            err=True,
         )
 
     async def ask(store: Store) -> str:
@@ -76,7 +78,10 @@ def lost(
 
 def _ask(verb: LiteralString, owner: str, data_ids: Sequence[str], reason: str | None) -> None:
     async def ask(store: Store) -> tuple[list[Answer], list[str]]:
-        answers = await store.ask(verb, owner, data_ids, actor(), reason)
+        try:
+            answers = await store.ask(verb, owner, data_ids, actor(), reason)
+        except UnknownThing as error:
+            raise await _unknown_owner(store, owner, str(error)) from error
         unknown = any(answer.result == "unknown" for answer in answers)
         return answers, await store.known_ids(owner) if unknown else []
 
@@ -87,19 +92,22 @@ def _ask(verb: LiteralString, owner: str, data_ids: Sequence[str], reason: str |
         typer.echo(f"{owner} {answer.data_id}: {answer.state}{detail}")
 
 
+async def _unknown_owner(store: Store, owner: str, said: str) -> UnknownThing:
+    jobs = [row["job"] for row in await store.list_jobs()]
+    datasets = [row["dataset"] for row in await store.list_datasets()]
+    if owner in datasets:
+        return UnknownThing(f"{said}: it is a data set, which needs --dataset")
+    if owner in jobs:
+        return UnknownThing(f"{said}: it is a job")
+    return UnknownThing(f"{said}{did_you_mean(owner, jobs if ' no job ' in said else datasets)}")
+
+
 def _refuse_if_any(answers: Sequence[Answer], known: Sequence[str]) -> None:
     """Raise the sentences of what can't be done; nothing was changed then."""
-    unknown = [f"{a.message}{_meant(a.data_id, known)}" for a in answers if a.result == "unknown"]
+    unknown = [f"{a.message}{did_you_mean(a.data_id, known)}" for a in answers if a.result == "unknown"]
     refused = [str(a.message) for a in answers if a.result == "refused"]
     rest = "; nothing was changed" if len(answers) > 1 else ""
     if unknown:
         raise UnknownThing("; ".join(unknown) + rest)
     if refused:
         raise Refused("; ".join(refused) + rest)
-
-
-def _meant(data_id: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(data_id, known, n=1)
-    if close:
-        return f"; did you mean {close[0]}?"
-    return f"; it has {', '.join(known[:3])}{' …' if len(known) > 3 else ''}" if known else ""

@@ -1,5 +1,6 @@
-"""Says in sentences why a work is not running, and what to do about it. Pure: the evidence comes from the store."""
+"""Says in sentences why a work is not running, and which command helps. Pure: the evidence comes from the store."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -7,22 +8,65 @@ from opendataflow.names import ChunkStatus, WorkState
 
 Evidence = Mapping[str, Any]
 
-_UNTOUCHED = (ChunkStatus.DECLARED, ChunkStatus.RESUBMIT)
+_MEANING = {
+    ChunkStatus.DECLARED: "not made yet",
+    ChunkStatus.READY: "there already",
+    ChunkStatus.RUNNING: "being written",
+    ChunkStatus.FAILED: "not usable",
+    ChunkStatus.RESUBMIT: "asked for again",
+    ChunkStatus.HOLD: "held by a person",
+    ChunkStatus.PENDING: "not accepted yet",
+}
+_OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY)
 
 
 def explain(why: Evidence) -> list[str]:
     """Return sentences, the most important first. `why`: the answer of opendataflow.why()."""
     state = WorkState(why["state"])
     sentences = [_state(why, state)]
-    if state in (WorkState.WAITING, WorkState.READY, WorkState.RETRY):
+    if state in (WorkState.WAITING, WorkState.RETRY):
         sentences += [_blocker(why, blocker) for blocker in why["blockers"]]
+    if state in _OPEN:
         sentences += _limits(why, state)
     last = why["last_run"]
     if last and state is not WorkState.RUNNING:
-        sentences.append(f"last run: {last['run']}, attempt {last['attempt']}, {last['state']}{_message(last)}")
+        message = f": {last['message']}" if last["message"] else ""
+        sentences.append(f"last run: {last['run']}, attempt {last['attempt']}, {last['state']}{message}")
+    if last:
+        sentences.append(f"its log: dataflow logs --run {last['run']}")
     if state is WorkState.FAILED:
-        sentences.append(f"when the cause is mended: dataflow resubmit {why['job']} {why['data_id']}")
+        sentences.append(f"when the cause is mended: {_resubmit(why['job'], why)}")
     return sentences
+
+
+def meaning(status: str, reason: str | None = None) -> str:
+    """A chunk's status with what it says: DECLARED (not made yet), HOLD (held by a person: audit)."""
+    words = [] if reason and status == ChunkStatus.RESUBMIT else [_MEANING[ChunkStatus(status)]]
+    return f"{status} ({': '.join([*words, *([reason] if reason else [])])})"
+
+
+def shell_command(verb: str, *arguments: str, dataset: bool = False) -> str:
+    """A command of this program as it can be pasted into a shell. `dataset`: it is for chunks of a data set."""
+    options = ["--dataset"] if dataset else []
+    if any(argument.startswith("-") for argument in arguments):
+        options.append("--")  # chunks of a range may begin below zero
+    return f"dataflow {shlex.join([verb, *options, *arguments])}"
+
+
+def duration(seconds: float) -> str:
+    """A duration as people say it: 0.2 s, 45 s, 12 min, 3.5 h, 4 days."""
+    if seconds < 9.95:
+        return f"{seconds:.2g} s"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"
+
+
+def counted(number: int, word: str) -> str:
+    """1 chunk, 2 chunks."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _state(why: Evidence, state: WorkState) -> str:
@@ -32,67 +76,95 @@ def _state(why: Evidence, state: WorkState) -> str:
         case WorkState.FAILED:
             return f"{name}: {why['reason'] or 'no reason is known'}"
         case WorkState.RETRY:
-            return f"{name}: tried again in {why['due_in_seconds']:.0f} s ({why['reason']})"
+            return f"{name}: {_next_attempt(why)}"
         case WorkState.RUNNING if last:
-            again = "; it runs again after its end" if why["again"] else ""
-            run = f"run {last['run']}, attempt {last['attempt']}, for {last['seconds']:.0f} s at {last['host']}"
-            return f"{name}: {run}{again}"
-        case WorkState.HELD:
+            again = "; it was asked for again and runs once more after its end" if why["again"] else ""
+            return f"{name}: run {last['run']}, attempt {last['attempt']}, for {_so_far(last)}{again}"
+        case WorkState.HELD | WorkState.SKIPPED:
             again = "; it was asked for again meanwhile" if why["again"] else ""
-            return f"{name} (it was {why['held_from']}){again}: dataflow release {why['job']} {why['data_id']}"
+            reason = f": {why['reason']}" if why["reason"] else ""
+            release = shell_command("release", why["job"], why["data_id"])
+            return f"{name} by a person (it was {why['held_from']}){reason}{again}; to let it go on: {release}"
         case WorkState.DONE if why["stale"]:
-            return f"{name}, but stale: what it was made from has changed"
+            return f"{name}, but made from data that has changed since; to make it again: {_resubmit(why['job'], why)}"
         case _:
             return name
 
 
+def _next_attempt(why: Evidence) -> str:
+    due = why["due_in_seconds"]
+    when = f"in {duration(due)}" if due else "now"
+    left = max(why["retry_limit"] - why["attempts"], 0)
+    return f"the last attempt failed, the next one is due {when}; {left} more may fail after it"
+
+
+def _so_far(run: Evidence) -> str:
+    return f"{duration(run['seconds'])} at {run['host']}"
+
+
 def _blocker(why: Evidence, blocker: Evidence) -> str:
-    status, chunk = blocker["status"], f"chunk {why['data_id']} of {blocker['dataset']}"
+    chunk = f"chunk {why['data_id']} of {blocker['dataset']}"
+    status, reason = ChunkStatus(blocker["status"]), blocker["reason"]
     if blocker["itemtype"] == "IN":
-        return f"waits for input {chunk}, which is {status}{_origin(why, blocker)}"
-    if blocker["readers"] and (status in _UNTOUCHED or status == ChunkStatus.FAILED):
-        return f"waits until {blocker['readers']} running reader(s) of its output {chunk} have ended"
-    return f"its output {chunk} is {status} and so locked{_because(blocker['reason'])}{_unlock(why, blocker)}"
+        if blocker["producer_state"] in (WorkState.FAILED, WorkState.RETRY):
+            reason = None  # the producer's own says more
+        return f"waits for input {chunk}, which is {meaning(status, reason)}; {_origin(why, blocker)}"
+    if blocker["readers"]:
+        return f"waits for {counted(blocker['readers'], 'running run')} to end reading its output {chunk}"
+    return f"may not write its output {chunk}, which is {meaning(status, reason)}{_unlock(why, blocker)}"
 
 
 def _origin(why: Evidence, blocker: Evidence) -> str:
-    producer = blocker["producer"]
-    if producer is None:
-        if blocker["status"] in _UNTOUCHED:
-            return f": no job makes it; when it is there: dataflow publish {blocker['dataset']} {why['data_id']}"
-        return _because(blocker["reason"]) + _unlock(why, blocker)
-    state = blocker["producer_state"]
+    """Where an input chunk comes from, and what brings it."""
+    dataset, producer, state = blocker["dataset"], blocker["producer"], blocker["producer_state"]
+    publish = shell_command("publish", dataset, why["data_id"])
+    match ChunkStatus(blocker["status"]):
+        case ChunkStatus.HOLD:
+            return _release(why, blocker)
+        case ChunkStatus.PENDING:
+            return f"when it is good: {publish}"
     if state is None:
-        return f": job {producer}, which makes it, has no work for {why['data_id']}"
-    remedy = f"; then: dataflow resubmit {producer} {why['data_id']}" if state == WorkState.FAILED else ""
-    return f": job {producer}, which makes it, is {state}{_because(blocker['producer_reason'])}{remedy}"
+        maker = "no job makes it" if producer is None else f"job {producer} makes {dataset}, but not this chunk"
+        return f"{maker}; when it is there: {publish}"
+    makes = f"job {producer}, which makes it, is {state}"
+    if state in (WorkState.FAILED, WorkState.DONE):
+        reason = f" ({blocker['producer_reason']})" if blocker["producer_reason"] else ""
+        return f"{makes}{reason}; when the cause is mended: {_resubmit(producer, why)}"
+    return f"{makes}; see: {shell_command('why', producer, why['data_id'])}"
 
 
 def _unlock(why: Evidence, blocker: Evidence) -> str:
-    if blocker["status"] == ChunkStatus.HOLD:
-        return f"; dataflow release --dataset {blocker['dataset']} {why['data_id']}"
-    if blocker["itemtype"] == "OUT" and blocker["status"] in (ChunkStatus.FAILED, ChunkStatus.PENDING):
-        return f"; dataflow resubmit {why['job']} {why['data_id']}"
-    return ""
+    """What makes an output chunk writable."""
+    match ChunkStatus(blocker["status"]):
+        case ChunkStatus.HOLD:
+            return f"; {_release(why, blocker)}"
+        case ChunkStatus.FAILED | ChunkStatus.PENDING | ChunkStatus.READY:
+            return f"; to write it anew: {_resubmit(why['job'], why)}"
+        case _:
+            return ""
 
 
 def _limits(why: Evidence, state: WorkState) -> Iterator[str]:
+    job = why["job"]
     if why["deleted"]:
-        yield f"job {why['job']} is deleted: apply it again"
+        yield f"job {job} is deleted: apply its file again"
     if why["suspended"]:
-        yield f"job {why['job']} is suspended: nothing new starts"
-    if state is WorkState.READY:
-        if why["running"] >= why["parallelism"]:
-            yield f"all {why['parallelism']} slot(s) of job {why['job']} are taken"
-        if why["before_it"]:
-            yield f"{why['before_it']} other ready chunk(s) come before it"
-        if not why["engines"]:
-            yield "no engine is running: dataflow local -f FILE"
+        yield f"job {job} is suspended, nothing new starts: take `suspend` out of its file and apply it"
+    if state is not WorkState.READY:
+        return
+    if why["parallelism"] == 0:
+        yield f"job {job} has parallelism 0, nothing new starts: raise it in its file and apply it"
+    elif why["running"] >= why["parallelism"]:
+        yield f"job {job} runs {why['running']} at a time (its parallelism) and all of them are busy: it has to wait"
+    if why["before_it"]:
+        yield f"before it: {counted(why['before_it'], 'ready chunk')} of the job"
+    if not why["engines"]:
+        yield "no engine is running; to start one: dataflow local -f FILE"
 
 
-def _because(reason: str | None) -> str:
-    return f" ({reason})" if reason else ""
+def _resubmit(job: str, why: Evidence) -> str:
+    return shell_command("resubmit", job, why["data_id"])
 
 
-def _message(run: Evidence) -> str:
-    return f": {run['message']}" if run["message"] else ""
+def _release(why: Evidence, blocker: Evidence) -> str:
+    return f"to let it go: {shell_command('release', blocker['dataset'], why['data_id'], dataset=True)}"

@@ -20,7 +20,7 @@ from opendataflow.engine import limits
 from opendataflow.engine.ports import Launcher, Observer
 from opendataflow.errors import DataflowError, LeaseLost
 from opendataflow.model.claim import ClaimedRun, Completion, DeclaredJob, Position, Progress
-from opendataflow.model.run import Ended, RunOrder
+from opendataflow.model.run import Ended, Proof, RunOrder
 from opendataflow.names import WorkState, run_name
 from opendataflow.store.store import Store
 
@@ -89,6 +89,7 @@ class Engine:
         self._finished = asyncio.Event()
         self._outcomes: asyncio.Queue[Ended] = asyncio.Queue()
         self._starts = asyncio.Semaphore(limits.STARTS_AT_ONCE)
+        self._unproven: set[int] = set()
         self._draining = False
         self._killing = False
         self._uncertain = False
@@ -299,21 +300,30 @@ class Engine:
 
     async def _take_over(self) -> None:
         """Complete, as lost, the runs of engines that have ended; each only when it is proven dead."""
-        for run, _ in await self._store.running_runs(self._lease, own=False):
-            if (
-                run.runs_home != self._launcher.runs_home
-                or not (await self._launcher.owner_gone(run.lease, run.host)).dead
-            ):
-                continue
-            proof = await self._launcher.prove_dead(run_name(run.job, run.run), run.host)
-            if not proof.dead:
-                continue
-            declared = (await self._store.declared_jobs([run.job]))[run.job]
-            lost = Ended(run.run, lost=f"the engine that started it has ended; {proof.reason}")
-            self._observer.note(f"{run.job} {run.data_id}: run {run.run} is lost: {proof.reason}")
-            await self._complete([completion(run, lost, policy_of(declared))], {run.run: run})
-            await self._launcher.release(run_name(run.job, run.run))
-            self._wake.set()
+        for run, lease_lives in await self._store.running_runs(self._lease, own=False):
+            proof = await self._prove_dead(run)
+            if proof.dead:
+                await self._lose(run, proof.reason)
+            elif not lease_lives and run.run not in self._unproven:
+                self._unproven.add(run.run)
+                self._observer.note(
+                    f"{run.job} {run.data_id}: run {run.run} has no engine any more and is not known to be dead: "
+                    f"{proof.reason}. If it is: dataflow lost {run.run}"
+                )
+
+    async def _prove_dead(self, run: ClaimedRun) -> Proof:
+        if run.runs_home != self._launcher.runs_home:
+            return Proof(False, f"its files are in {run.runs_home}, those of this engine in {self._launcher.runs_home}")
+        owner = await self._launcher.owner_gone(run.lease, run.host)
+        return await self._launcher.prove_dead(run_name(run.job, run.run), run.host) if owner.dead else owner
+
+    async def _lose(self, run: ClaimedRun, reason: str) -> None:
+        declared = (await self._store.declared_jobs([run.job]))[run.job]
+        lost = Ended(run.run, lost=f"its engine has ended; {reason}")
+        self._observer.note(f"{run.job} {run.data_id}: taken over from an engine that has ended: {reason}")
+        await self._complete([completion(run, lost, policy_of(declared))], {run.run: run})
+        await self._launcher.release(run_name(run.job, run.run))
+        self._wake.set()
 
     async def _listen(self) -> None:
         """Be woken by changes that others make; the probe finds the same a second later."""

@@ -108,7 +108,6 @@ async def open_pool(source: DsnSource, size: int) -> Pool:
         timeout=10,
         # The pool's own pauses double without an end. It gives up early, and the next one who asks starts anew.
         reconnect_timeout=5,
-        check=AsyncConnectionPool.check_connection,
     )
     await pool.open(wait=False)
     return pool

@@ -1,0 +1,231 @@
+"""The engine over a real Postgres and real processes, while the connection between them misbehaves.
+
+Seen at others: one limit that two schedulers do not share, a batch that must end before new slots are filled, a
+controller that can't tell what became of its request.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from opendataflow.cli.files import apply_files, read_files
+from opendataflow.engine.engine import Engine
+from opendataflow.engine.orders import FileOrders
+from opendataflow.launch.process.launcher import ProcessLauncher
+from opendataflow.model.claim import ClaimedRun, Completed, Completion, Progress
+from opendataflow.names import WorkState
+from opendataflow.store.store import Store
+
+JOB = """
+apiVersion: opendataflow.io/v1alpha1
+kind: DataSet
+metadata: {{name: a}}
+spec:
+  chunkSource: {{range: {{from: 0, to: {chunks}, step: 1}}}}
+---
+apiVersion: opendataflow.io/v1alpha1
+kind: DataSet
+metadata: {{name: b}}
+---
+apiVersion: opendataflow.io/v1alpha1
+kind: DataFlowJob
+metadata: {{name: job}}
+spec:
+  inputs: [a]
+  outputs: [b]
+  parallelism: {parallelism}
+  retry: {{limit: 0, infrastructureLimit: 100, backoff: {{initial: 0s}}}}
+  runtime:
+    script:
+      command: [sh, -c, {script}]
+"""
+
+
+@dataclass
+class Seen:
+    """Remembers what the engine tells."""
+
+    claims: list[ClaimedRun] = field(default_factory=list)
+    ends: list[Completed] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def claimed(self, run: ClaimedRun) -> None:
+        self.claims.append(run)
+
+    def completed(self, completion: Completion, run: ClaimedRun, result: Completed) -> None:  # noqa: ARG002 # a protocol
+        self.ends.append(result)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+class Wire:
+    """A TCP relay to Postgres that can be cut, or made to lose the answer to one request."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._down = False
+        self._mute = False
+        self._lost: bytes | None = None
+        self.port = 0
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["Wire"]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        yield self
+        self.cut()
+        server.close()
+
+    def cut(self) -> None:
+        """Break all connections and refuse new ones."""
+        self._down = True
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    def restore(self) -> None:
+        """Be a good wire again."""
+        self._down = self._mute = False
+
+    def lose_answer_to(self, request: str) -> None:
+        """Let the next request with this text through, lose its answer, and be down for a moment."""
+        self._lost = request.encode()
+
+    def _begin_losing(self) -> None:
+        self._lost, self._mute = None, True
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.4, self.cut)
+        loop.call_later(0.8, self.restore)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._down:
+            writer.transport.abort()
+            return
+        back_reader, back_writer = await asyncio.open_connection(*self._target)
+        self._writers |= {writer, back_writer}
+        await asyncio.gather(self._relay(reader, back_writer, False), self._relay(back_reader, writer, True))
+        self._writers -= {writer, back_writer}
+
+    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: bool) -> None:
+        try:
+            while data := await reader.read(65536):
+                if not answers and self._lost is not None and self._lost in data:
+                    self._begin_losing()
+                if not (answers and self._mute):
+                    writer.write(data)
+                    await writer.drain()
+        except (ConnectionError, OSError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.transport.abort()
+
+
+@pytest.fixture
+async def wire(dsn: str) -> AsyncIterator[Wire]:
+    parts = conninfo_to_dict(dsn)
+    async with Wire(str(parts["host"]), int(str(parts["port"]))).open() as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def engine_over(
+    dsn: str, home: Path, script: str, *, chunks: int, parallelism: int, slots: int = 100
+) -> AsyncIterator[tuple[Engine, Seen, Store]]:
+    """An engine for one script job, which ends when it has caught up."""
+    file = home / "job.yaml"
+    file.write_text(JOB.format(chunks=chunks, parallelism=parallelism, script=f"'{script}'"))
+    declared = read_files([file])
+    store = await Store.open(lambda: dsn, size=6)
+    try:
+        await apply_files(store, declared, "test")
+        seen = Seen()
+        orders = {"job": FileOrders(declared.jobs[0], home, "python3")}
+        launcher = ProcessLauncher(home / "runs")
+        yield Engine(store, launcher, orders, seen, parallelism=slots, until_caught_up=True), seen, store
+    finally:
+        await store.close()
+
+
+def _done(progress: list[Progress]) -> int:
+    return progress[0].of(WorkState.DONE)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 # processes and files set no event
+        await asyncio.sleep(0.02)
+
+
+async def test_slots_are_refilled_one_by_one(dsn: str, tmp_path: Path) -> None:
+    script = "if [ $dataid = 0-0 ]; then while [ ! -e stop ]; do sleep 0.02; done; fi"
+    async with engine_over(dsn, tmp_path, script, chunks=10, parallelism=2) as (engine, seen, _):
+        running = asyncio.create_task(engine.run())
+        await _until(lambda: len(seen.ends) == 9)  # all others end while the first one runs
+        (tmp_path / "stop").touch()
+        assert _done(await running) == 10
+
+
+async def test_two_engines_together_keep_the_cap_of_the_job(dsn: str, tmp_path: Path) -> None:
+    script = 'mkdir "slot-$dataid" && ls -d slot-* | wc -l >> ../counts; sleep 0.05; rmdir "slot-$dataid"'
+    homes = [tmp_path / "one", tmp_path / "two"]
+    shared = tmp_path / "shared"
+    for folder in (*homes, shared):
+        folder.mkdir()
+    script = f"cd {shared} && {script}"
+    async with (
+        engine_over(dsn, homes[0], script, chunks=60, parallelism=3, slots=2) as (first, seen_first, store),
+        engine_over(dsn, homes[1], script, chunks=60, parallelism=3, slots=2) as (second, seen_second, _),
+    ):
+        progress, _ = await asyncio.gather(first.run(), second.run())
+        assert await store.verify() == []
+    assert _done(progress) == 60
+    assert len(seen_first.claims) + len(seen_second.claims) == 60
+    assert min(len(seen_first.claims), len(seen_second.claims)) > 0
+    assert max(int(line) for line in (tmp_path / "counts").read_text().split()) <= 3
+
+
+async def test_runs_go_on_while_postgres_is_away_and_their_outcomes_are_not_lost(
+    dsn: str, tmp_path: Path, wire: Wire
+) -> None:
+    through = make_conninfo(dsn, port=wire.port)
+    async with engine_over(through, tmp_path, "sleep 0.5; touch done-$dataid", chunks=6, parallelism=3) as made:
+        engine, seen, store = made
+        running = asyncio.create_task(engine.run())
+        await _until(lambda: len(seen.claims) >= 3)
+        wire.cut()
+        await _until(lambda: len(list(tmp_path.glob("done-*"))) >= 3)
+        await asyncio.sleep(0.3)
+        assert len(seen.claims) == 3, "something new started without Postgres"
+        assert any("does not answer" in note for note in seen.notes)
+        wire.restore()
+        assert _done(await running) == 6
+        assert await store.verify() == []
+    assert len(seen.claims) == 6, "a run was repeated"
+    assert seen.notes[-1] == "Postgres answers again"
+
+
+async def test_a_claim_whose_answer_is_lost_is_started_by_its_engine(dsn: str, tmp_path: Path, wire: Wire) -> None:
+    through = make_conninfo(dsn, port=wire.port)
+    async with engine_over(through, tmp_path, "true", chunks=4, parallelism=4) as (engine, seen, _):
+        wire.lose_answer_to("opendataflow.claim(")
+        assert _done(await engine.run()) == 4
+    with psycopg.connect(dsn) as connection:
+        runs = connection.execute("SELECT state, count(*) FROM opendataflow.run GROUP BY 1").fetchall()
+    assert any("does not answer" in note for note in seen.notes)
+    assert runs == [("SUCCEEDED", 4)], "the runs of the lost answer were not started, or others were in their place"
+
+
+async def test_an_outcome_whose_answer_is_lost_is_committed_once(dsn: str, tmp_path: Path, wire: Wire) -> None:
+    through = make_conninfo(dsn, port=wire.port)
+    async with engine_over(through, tmp_path, "true", chunks=4, parallelism=4) as (engine, seen, store):
+        wire.lose_answer_to("opendataflow.complete(")
+        assert _done(await engine.run()) == 4
+        assert await store.verify() == []
+    assert any(end.already for end in seen.ends), "the outcome was not committed before its answer was lost"
+    assert {end.work_state for end in seen.ends} == {WorkState.DONE}
