@@ -105,7 +105,7 @@ def _checked_location(text: str) -> str:
     if holds_password(text):
         raise refused(
             "a password in a URL would be stored in plain text; take it out and write "
-            "spec.credentials.encryptedPassword (made by `dataflow crypt`)"
+            "spec.credentials.encryptedPassword"
         )
     return text
 
@@ -125,7 +125,7 @@ def _without_keys(written: Any, forbidden: Callable[[str], bool]) -> Any:
         if isinstance(key, str) and forbidden(key.casefold()):
             raise refused(
                 "a password is never written in plain text; write spec.credentials.encryptedPassword of the "
-                "data set (made by `dataflow crypt`) instead",
+                "data set instead",
                 key,
             )
     return written
@@ -233,7 +233,7 @@ class Credentials(Written):
     """How a run proves who it is. Only encrypted here."""
 
     encrypted_password: NonEmpty = Field(
-        description="The password, encrypted with the user's passkey by `dataflow crypt`."
+        description="The password, encrypted with the user's passkey."
     )
 
 

@@ -1,0 +1,83 @@
+"""What the documentation says is true: its commands run, its files parse, its links lead somewhere."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from typer.main import get_command
+
+import generate
+import opendataflow.cli.main  # noqa: F401 # registers the commands
+from opendataflow.cli.app import app
+from opendataflow.model.jobfile import parse_job_file
+from tests.e2e.conftest import DATAFLOW, Program
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
+PAGES = [page for page in PAGES if "data" not in page.relative_to(ROOT).parts]
+BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def _without_times(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+def test_every_command_of_the_tutorial_does_what_is_shown(embedded: Program, tmp_path: Path) -> None:
+    environ = {**embedded.environ, "PATH": f"{DATAFLOW.parent}:{os.environ['PATH']}"}
+    said = ""
+    for language, options, text in BLOCK.findall((ROOT / "docs" / "tutorial.md").read_text()):
+        if file := re.search(r"file=(\S+)", options):
+            (tmp_path / file[1]).write_text(text)
+        elif language == "text":
+            assert set(_without_times(text)) <= set(_without_times(said))
+        elif language == "console":
+            exit_code = int(found[1]) if (found := re.search(r"exit=(\d+)", options)) else 0
+            for entry in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+                command, _, shown = entry.partition("\n")
+                done = subprocess.run(
+                    command, shell=True, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+                )
+                said = done.stdout + done.stderr
+                assert done.returncode == exit_code, f"$ {command}\n{said}"
+                assert set(_without_times(shown)) <= set(_without_times(said)), f"$ {command}\n{said}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_dataflow_command_that_is_mentioned_exists_with_its_options(page: Path) -> None:
+    commands = get_command(app)
+    mentioned = re.findall(r"(?:^ {4}|\$ |`)dataflow ((?:[a-z][^\n`#]*))", page.read_text(), re.MULTILINE)
+    for words in (line.split() for line in mentioned):
+        command, rest = commands, words
+        while isinstance(command, click.Group) and rest and rest[0] in command.commands:
+            command, rest = command.commands[rest[0]], rest[1:]
+        assert command is not commands, f"{_name(page)}: there is no command dataflow {' '.join(words)}"
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in rest if re.fullmatch(r"--?[a-z-]+", word)} <= known, f"{_name(page)}: dataflow {words}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_job_file_that_is_shown_is_valid(page: Path) -> None:
+    for language, _, text in BLOCK.findall(page.read_text()):
+        if language == "yaml" and all(
+            isinstance(part, dict) and "apiVersion" in part for part in yaml.safe_load_all(text)
+        ):
+            parse_job_file(text, _name(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), f"{_name(page)}: {target}"
+
+
+def test_the_reference_of_job_files_is_what_the_models_say() -> None:
+    assert (ROOT / "docs" / "reference" / "job-file.md").read_text() == generate.page(), "run: python docs/generate.py"
