@@ -22,19 +22,32 @@ CREATE VIEW opendataflow.job_source AS
     SELECT o.job, o.dataset FROM opendataflow.job_output o
     WHERE NOT EXISTS (SELECT FROM opendataflow.job_input i WHERE i.job = o.job);
 
--- One row for each thing that keeps a work from being claimed (rules 1 to 3).
+-- Whether a job still has work for an id: its range has it, and one of the data sets that make its work.
+CREATE FUNCTION opendataflow.in_scope(p_job text, p_id text) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM opendataflow.job j
+                   JOIN opendataflow.job_source s ON s.job = j.id
+                   CROSS JOIN LATERAL (SELECT FROM opendataflow.chunk c
+                                       WHERE c.dataset = s.dataset AND c.data_id = p_id OFFSET 0) c
+                   WHERE j.id = p_job AND opendataflow.in_range(p_id, j.chunk_from, j.chunk_to))
+$$;
+
+-- One row for each thing that keeps a work from being claimed (rules 1 to 3). OFFSET 0 keeps the planner from anything
+-- but a look-up of each chunk by its whole key.
 CREATE VIEW opendataflow.blocker AS
-    SELECT w.job, w.data_id, i.dataset, 'IN' AS itemtype, coalesce(c.status, 'DECLARED') AS status,
+    SELECT w.job, w.data_id, w.state, i.dataset, 'IN' AS itemtype, coalesce(c.status, 'DECLARED') AS status,
            coalesce(c.readers, 0) AS readers, c.run, c.reason
     FROM opendataflow.work w
     JOIN opendataflow.job_input i ON i.job = w.job
-    LEFT JOIN opendataflow.chunk c ON c.dataset = i.dataset AND c.data_id = w.data_id
+    LEFT JOIN LATERAL (SELECT * FROM opendataflow.chunk c
+                       WHERE c.dataset = i.dataset AND c.data_id = w.data_id OFFSET 0) c ON true
     WHERE c.status IS DISTINCT FROM 'READY'
     UNION ALL
-    SELECT w.job, w.data_id, o.dataset, 'OUT', c.status, c.readers, c.run, c.reason
+    SELECT w.job, w.data_id, w.state, o.dataset, 'OUT', c.status, c.readers, c.run, c.reason
     FROM opendataflow.work w
     JOIN opendataflow.job_output o ON o.job = w.job
-    JOIN opendataflow.chunk c ON c.dataset = o.dataset AND c.data_id = w.data_id
+    CROSS JOIN LATERAL (SELECT * FROM opendataflow.chunk c
+                        WHERE c.dataset = o.dataset AND c.data_id = w.data_id OFFSET 0) c
     WHERE opendataflow.locks_output(c.status, c.run, w.run) OR c.readers > 0;
 
 -- The works whose readiness depends on the given chunks.
@@ -49,7 +62,7 @@ $$;
 -- works' row locks: whoever changes a chunk comes after this transaction for them, or before it. Returns the jobs
 -- that have READY work now.
 CREATE FUNCTION opendataflow.recount(p_jobs text[], p_ids text[]) RETURNS text[]
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_woken text[];
 BEGIN

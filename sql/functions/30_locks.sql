@@ -14,6 +14,14 @@ BEGIN
             set_config('opendataflow.reason', coalesce(p_reason, ''), true);
 END $$;
 
+CREATE FUNCTION opendataflow.require_dataset(p_dataset text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM dataset d WHERE d.id = p_dataset) THEN
+        RAISE EXCEPTION 'there is no data set %', p_dataset USING ERRCODE = 'DF002';
+    END IF;
+END $$;
+
 -- Level 0: shared for changes of chunks, exclusive for changes of what jobs are linked to.
 CREATE FUNCTION opendataflow.lock_datasets(p_datasets text[], p_exclusive boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -59,7 +67,7 @@ END $$;
 
 -- Level 3.
 CREATE FUNCTION opendataflow.lock_chunks(p_datasets text[], p_ids text[]) RETURNS void
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM chunk c
     WHERE (c.dataset, c.data_id) IN (SELECT p.dataset, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id))
@@ -68,7 +76,7 @@ END $$;
 
 -- Level 4. No filter on the state: a work whose state is changing right now must be waited for, not passed by.
 CREATE FUNCTION opendataflow.lock_works(p_jobs text[], p_ids text[]) RETURNS void
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM work w
     WHERE (w.job, w.data_id) IN (SELECT p.job, p.data_id FROM unnest(p_jobs, p_ids) AS p(job, data_id))
@@ -90,7 +98,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION opendataflow.chunk_changed() RETURNS trigger
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
     SELECT 'chunk', n.dataset, n.data_id, current_event(), o.status, n.status, n.run, n.fence,
@@ -104,7 +112,7 @@ CREATE TRIGGER chunk_changed AFTER UPDATE ON opendataflow.chunk REFERENCING OLD 
     FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.chunk_changed();
 
 CREATE FUNCTION opendataflow.work_changed() RETURNS trigger
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
     SELECT 'work', n.job, n.data_id, current_event(), o.state, n.state, n.run, n.fence,
@@ -116,6 +124,18 @@ BEGIN
 END $$;
 CREATE TRIGGER work_changed AFTER UPDATE ON opendataflow.work REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.work_changed();
+
+CREATE FUNCTION opendataflow.work_gone() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
+    SELECT 'work', o.job, o.data_id, current_event(), o.state, 'GONE', o.run, o.fence,
+           current_setting('opendataflow.actor', true), 'its id is not among those of the job any more'
+    FROM old_rows o;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER work_gone AFTER DELETE ON opendataflow.work REFERENCING OLD TABLE AS old_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.work_gone();
 
 CREATE FUNCTION opendataflow.refuse_change() RETURNS trigger
 LANGUAGE plpgsql AS $$

@@ -5,7 +5,7 @@
 -- DECLARED, new works WAITING, READY, or DONE where an output is READY already. The caller holds level 0 for
 -- everything in reach. Returns the jobs that have READY work now.
 CREATE FUNCTION opendataflow.spread(p_datasets text[], p_ids text[]) RETURNS text[]
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_datasets text[];
     v_ids      text[];
@@ -45,7 +45,7 @@ END $$;
 -- Open works with a READY output are DONE: somebody else has published what they would make. HELD and SKIPPED
 -- works remember it. The caller holds the works' row locks.
 CREATE FUNCTION opendataflow.finish_published(p_jobs text[], p_ids text[]) RETURNS void
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE work w
     SET state = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN w.state ELSE 'DONE' END,
@@ -53,19 +53,36 @@ BEGIN
         blockers = 0, due_at = NULL, again = false, reason = 'published from outside'
     FROM unnest(p_jobs, p_ids) AS p(job, data_id)
     WHERE w.job = p.job AND w.data_id = p.data_id AND w.state NOT IN ('RUNNING', 'DONE')
-      AND EXISTS (SELECT FROM job_output o JOIN chunk c ON c.dataset = o.dataset AND c.data_id = w.data_id
+      AND EXISTS (SELECT FROM job_output o
+                  CROSS JOIN LATERAL (SELECT c.status FROM chunk c
+                                      WHERE c.dataset = o.dataset AND c.data_id = w.data_id OFFSET 0) c
                   WHERE o.job = w.job AND c.status = 'READY');
+END $$;
+
+-- Consumers that are DONE become stale where the given chunks are READY in another version than they have read. The
+-- caller holds the works' row locks.
+CREATE FUNCTION opendataflow.mark_stale(p_datasets text[], p_ids text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE work w SET stale = true
+    FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
+    JOIN job_input i ON i.dataset = p.dataset
+    WHERE w.job = i.job AND w.data_id = p.data_id AND w.state = 'DONE' AND NOT w.stale
+      AND EXISTS (SELECT FROM run r
+                  CROSS JOIN LATERAL unnest(r.reads, r.read_fences) AS f(dataset, fence)
+                  JOIN chunk c ON c.dataset = f.dataset AND c.data_id = r.data_id
+                  WHERE r.id = w.run AND f.dataset = p.dataset AND c.status = 'READY' AND c.fence <> f.fence);
 END $$;
 
 -- Declares chunks of one data set with their bounds (null where there are none). Rows that are there keep their
 -- status. Returns the jobs that have READY work now.
 CREATE FUNCTION opendataflow.declare_chunks(p_dataset text, p_ids text[], p_bounds jsonb[], p_actor text) RETURNS text[]
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_datasets text[] := array_fill(p_dataset, ARRAY[cardinality(p_ids)]);
     v_woken    text[];
 BEGIN
-    PERFORM begin_event('declare', p_actor), lock_reach(ARRAY[p_dataset]);
+    PERFORM begin_event('declare', p_actor), require_dataset(p_dataset), lock_reach(ARRAY[p_dataset]);
     v_woken := spread(v_datasets, p_ids);
     PERFORM lock_chunks(v_datasets, p_ids);
     UPDATE chunk c SET bounds = p.bounds
@@ -87,18 +104,14 @@ $$;
 -- RUNNING chunks are refused. One row for each id.
 CREATE FUNCTION opendataflow.publish(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, status text, message text)
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_ids      text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
     v_datasets text[] := array_fill(p_dataset, ARRAY[cardinality(v_ids)]);
     v_busy     text[];
 BEGIN
-    PERFORM begin_event('publish', p_actor, p_reason);
-    IF NOT EXISTS (SELECT FROM dataset d WHERE d.id = p_dataset) THEN
-        RAISE EXCEPTION 'there is no data set %', p_dataset USING ERRCODE = 'DF002';
-    END IF;
-    PERFORM lock_reach(ARRAY[p_dataset]), spread(v_datasets, v_ids), lock_chunks(v_datasets, v_ids);
+    PERFORM begin_event('publish', p_actor, p_reason), require_dataset(p_dataset), lock_reach(ARRAY[p_dataset]), spread(v_datasets, v_ids), lock_chunks(v_datasets, v_ids);
     PERFORM lock_works(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, v_ids) a;
     v_busy := ARRAY(SELECT c.data_id FROM chunk c
                     WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids) AND c.status = 'RUNNING');
@@ -108,6 +121,7 @@ BEGIN
     WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids) AND c.status <> 'RUNNING';
     PERFORM finish_published(array_agg(o.job), array_agg(i))
     FROM job_output o, unnest(v_ids) AS i WHERE o.dataset = p_dataset AND i <> ALL (v_busy);
+    PERFORM mark_stale(v_datasets, v_ids);
     PERFORM announce(recount(array_agg(a.job), array_agg(a.data_id))) FROM affected(v_datasets, v_ids) a;
     RETURN QUERY
     SELECT i, CASE WHEN i = ANY (v_busy) THEN 'refused' ELSE 'done' END,

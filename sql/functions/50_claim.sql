@@ -35,7 +35,7 @@ $$;
 -- A short batch does not mean that there is nothing more: works whose rows were locked are passed by.
 CREATE FUNCTION opendataflow.claim(p_lease uuid, p_job text, p_limit integer,
                                    p_after_rank integer DEFAULT -1, p_after_key bytea DEFAULT '') RETURNS jsonb
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_lease     lease;
     v_job       job;
@@ -121,7 +121,7 @@ END $$;
 -- The writes of a claim, for works and chunks that the caller has locked and found good.
 CREATE FUNCTION opendataflow.take(p_lease opendataflow.lease, p_job text, p_inputs text[], p_outputs text[], p_ids text[])
 RETURNS jsonb
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_runs   bigint[];
     v_ids    text[];
@@ -139,7 +139,8 @@ BEGIN
     )
     SELECT array_agg(id), array_agg(data_id), array_agg(fence) INTO v_runs, v_ids, v_fences FROM made;
 
-    UPDATE work w SET state = 'RUNNING', run = r.run, fence = r.fence, due_at = NULL, reason = NULL, blockers = 0
+    UPDATE work w SET state = 'RUNNING', run = r.run, fence = r.fence, due_at = NULL, reason = NULL, blockers = 0,
+                      stale = false
     FROM unnest(v_runs, v_ids, v_fences) AS r(run, data_id, fence) WHERE w.job = p_job AND w.data_id = r.data_id;
     UPDATE chunk c SET status = 'RUNNING', run = r.run, fence = r.fence, reason = NULL
     FROM unnest(v_runs, v_ids, v_fences) AS r(run, data_id, fence) WHERE c.dataset = ANY (p_outputs) AND c.data_id = r.data_id;

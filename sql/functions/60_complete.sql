@@ -9,7 +9,7 @@
 -- it has, so that a caller who lost the first answer reads what happened. `woken`: jobs that have READY work now.
 CREATE FUNCTION opendataflow.complete(p_outcomes jsonb, p_actor text)
 RETURNS TABLE (run bigint, run_state text, work_state text, already boolean, woken text[])
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_runs     bigint[];   -- the runs of the call
@@ -66,22 +66,34 @@ BEGIN
                         ELSE w.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure')::integer END,
         due_at = CASE WHEN NOT w.again AND o.verdict = 'RETRY' THEN clock_timestamp() + make_interval(secs => o.delay) END,
         reason = CASE WHEN w.again THEN 'resubmitted while it was running' WHEN o.verdict <> 'DONE' THEN coalesce(o.reason, o.message) END,
-        again = false, forced = false, stale = false
+        stale = w.stale AND o.verdict = 'DONE' AND NOT w.again, again = false, forced = false
     FROM jsonb_to_recordset(p_outcomes)
          AS o(run bigint, verdict text, class text, delay double precision, message text, reason text)
-    WHERE o.run = ANY (v_live) AND w.run = o.run AND w.state = 'RUNNING'
-      AND (w.job, w.data_id) IN (SELECT r.job, r.data_id FROM run r WHERE r.id = ANY (v_live));
+    JOIN run r ON r.id = o.run
+    WHERE o.run = ANY (v_live) AND w.job = r.job AND w.data_id = r.data_id AND w.run = r.id AND w.state = 'RUNNING';
 
+    -- The job was applied with other data sets meanwhile: a chunk may have a new producer, and open work no id any more.
+    IF EXISTS (SELECT FROM run r JOIN work w ON w.job = r.job AND w.data_id = r.data_id, unnest(r.writes || r.reads) AS d
+               WHERE r.id = ANY (v_live)
+                 AND NOT EXISTS (SELECT FROM job_dataset l WHERE l.job = r.job AND l.dataset = d)) THEN
+        PERFORM finish_published(v_jobs, v_work_ids);
+        DELETE FROM work w USING run r
+        WHERE r.id = ANY (v_live) AND w.job = r.job AND w.data_id = r.data_id AND w.state <> 'DONE'
+          AND NOT in_scope(w.job, w.data_id);
+    END IF;
+
+    PERFORM mark_stale(array_agg(d), array_agg(r.data_id))
+    FROM run r, unnest(r.writes || r.reads) AS d WHERE r.id = ANY (v_live) AND r.state = 'SUCCEEDED';
     v_woken := recount(v_jobs, v_work_ids);
     RETURN QUERY
-    SELECT r.id, r.state, w.state, r.id <> ALL (v_live), v_woken
-    FROM unnest(v_runs) AS n(id) JOIN run r ON r.id = n.id JOIN work w ON w.job = r.job AND w.data_id = r.data_id;
+    SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken
+    FROM unnest(v_runs) AS n(id) JOIN run r ON r.id = n.id LEFT JOIN work w ON w.job = r.job AND w.data_id = r.data_id;
 END $$;
 
 -- Opens works whose backoff is over. Returns the jobs that have READY work now, and when the next one is due.
 CREATE FUNCTION opendataflow.retry_due(p_limit integer DEFAULT 1000)
 RETURNS TABLE (woken text[], next_due timestamptz)
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_jobs text[];
     v_ids  text[];

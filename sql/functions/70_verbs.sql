@@ -4,7 +4,7 @@
 
 -- Level 3 and 4 for works of one job: the chunks that it writes, the works that depend on them, the works themselves.
 CREATE FUNCTION opendataflow.lock_outputs(p_job text, p_ids text[]) RETURNS void
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_datasets text[];
     v_ids      text[];
@@ -23,7 +23,7 @@ END $$;
 
 -- Counts anew what depends on the outputs of works of one job, and tells engines.
 CREATE FUNCTION opendataflow.settle_outputs(p_job text, p_ids text[]) RETURNS void
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM announce(recount(array_agg(x.job), array_agg(x.data_id)))
     FROM (SELECT p_job AS job, i AS data_id FROM unnest(p_ids) AS i
@@ -35,7 +35,7 @@ END $$;
 -- Re-opens works whose rows and chunks are locked: outputs become RESUBMIT together (one under HOLD remembers it), the
 -- work is open again with new budgets.
 CREATE FUNCTION opendataflow.reopen(p_job text, p_ids text[], p_reason text) RETURNS void
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE chunk c
     SET status = CASE WHEN c.status = 'HOLD' THEN 'HOLD' ELSE 'RESUBMIT' END,
@@ -53,7 +53,7 @@ END $$;
 -- Asks for works again. RUNNING goes on and is opened again at its end; HELD remembers it until its release.
 CREATE FUNCTION opendataflow.resubmit(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
@@ -62,10 +62,12 @@ BEGIN
     PERFORM begin_event('resubmit', p_actor, p_reason), lock_outputs(p_job, v_ids);
     SELECT coalesce(jsonb_object_agg(i, CASE
                WHEN w.state IS NULL THEN 'unknown'
-               WHEN w.state = 'SKIPPED' THEN 'refused'
+               WHEN w.state = 'SKIPPED' OR (w.state = 'DONE' AND NOT in_scope(p_job, i)) THEN 'refused'
                WHEN w.state IN ('RUNNING', 'HELD') THEN 'remembered'
                WHEN w.state IN ('WAITING', 'READY') AND NOT EXISTS (
-                    SELECT FROM job_output o JOIN chunk c ON c.dataset = o.dataset AND c.data_id = w.data_id
+                    SELECT FROM job_output o
+                    CROSS JOIN LATERAL (SELECT * FROM chunk c
+                                        WHERE c.dataset = o.dataset AND c.data_id = w.data_id OFFSET 0) c
                     WHERE o.job = p_job AND coalesce(c.held_status, c.status) IN ('READY', 'PENDING', 'FAILED')) THEN 'unchanged'
                ELSE 'done' END), '{}') INTO v_rows
     FROM unnest(v_ids) AS i LEFT JOIN work w ON w.job = p_job AND w.data_id = i;
@@ -75,7 +77,9 @@ BEGIN
     RETURN QUERY
     SELECT i, v_rows ->> i, w.state, CASE v_rows ->> i
         WHEN 'unknown' THEN format('job %s has no work for %s', p_job, i)
-        WHEN 'refused' THEN format('%s of job %s is skipped: release it first', i, p_job)
+        WHEN 'refused' THEN CASE w.state
+            WHEN 'SKIPPED' THEN format('%s of job %s is skipped: release it first', i, p_job)
+            ELSE format('%s is not among the ids of job %s any more: apply the job with data sets that have it', i, p_job) END
         WHEN 'remembered' THEN CASE w.state WHEN 'RUNNING' THEN 'it is running: it runs again after its end'
                                             ELSE 'it is held: it runs again after its release' END
         WHEN 'unchanged' THEN 'it has not run yet: there is nothing to do again' END
@@ -86,7 +90,7 @@ END $$;
 -- Asks for chunks of a data set again: through their producer, or, with none, until they are published again.
 CREATE FUNCTION opendataflow.resubmit_chunks(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_job  text;
@@ -128,14 +132,11 @@ END $$;
 
 -- Level 3 and 4 for chunks of one data set.
 CREATE FUNCTION opendataflow.lock_dataset_chunks(p_dataset text, p_ids text[]) RETURNS void
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_datasets text[] := array_fill(p_dataset, ARRAY[cardinality(p_ids)]);
 BEGIN
-    IF NOT EXISTS (SELECT FROM dataset d WHERE d.id = p_dataset) THEN
-        RAISE EXCEPTION 'there is no data set %', p_dataset USING ERRCODE = 'DF002';
-    END IF;
-    PERFORM lock_datasets(ARRAY[p_dataset]), lock_chunks(v_datasets, p_ids);
+    PERFORM require_dataset(p_dataset), lock_datasets(ARRAY[p_dataset]), lock_chunks(v_datasets, p_ids);
     PERFORM lock_works(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, p_ids) a;
 END $$;
 
@@ -149,7 +150,7 @@ $$;
 -- Keeps works from running: WAITING, READY, RETRY and FAILED become HELD.
 CREATE FUNCTION opendataflow.hold(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
@@ -174,10 +175,10 @@ BEGIN
     ORDER BY sort_key(i);
 END $$;
 
--- HELD works become what they were, with what was asked meanwhile.
+-- HELD and SKIPPED works become what they were, with what was asked meanwhile.
 CREATE FUNCTION opendataflow.release(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_ids   text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
@@ -191,7 +192,7 @@ BEGIN
         SET state = CASE WHEN w.held_from = 'READY' THEN 'WAITING' ELSE w.held_from END,
             blockers = CASE WHEN w.held_from IN ('READY', 'WAITING') THEN 1 ELSE 0 END,
             held_from = NULL, again = false, reason = CASE WHEN w.held_from IN ('RETRY', 'FAILED') THEN w.reason END
-        WHERE w.job = p_job AND w.data_id = ANY (v_ids) AND w.state = 'HELD'
+        WHERE w.job = p_job AND w.data_id = ANY (v_ids) AND w.state IN ('HELD', 'SKIPPED')
         RETURNING w.data_id
     ) SELECT coalesce(array_agg(data_id), '{}') INTO v_done FROM moved;
     PERFORM reopen(p_job, v_again, p_reason), settle_outputs(p_job, v_ids);
@@ -200,7 +201,7 @@ BEGIN
            w.state,
            CASE WHEN w.state IS NULL THEN format('job %s has no work for %s', p_job, i)
                 WHEN i = ANY (v_done) THEN NULL
-                ELSE format('it is %s, not held', w.state) END
+                ELSE format('it is %s, neither held nor skipped', w.state) END
     FROM unnest(v_ids) AS i LEFT JOIN work w ON w.job = p_job AND w.data_id = i
     ORDER BY sort_key(i);
 END $$;
@@ -208,7 +209,7 @@ END $$;
 -- Keeps chunks from being read and written: any status but RUNNING becomes HOLD and is remembered.
 CREATE FUNCTION opendataflow.hold_chunks(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
@@ -236,7 +237,7 @@ END $$;
 -- HOLD chunks become what they were, with what was asked meanwhile.
 CREATE FUNCTION opendataflow.release_chunks(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
@@ -249,6 +250,9 @@ BEGIN
         WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids) AND c.status = 'HOLD'
         RETURNING c.data_id
     ) SELECT coalesce(array_agg(data_id), '{}') INTO v_done FROM moved;
+    -- A producer that came while the chunk was held has nothing to do now.
+    PERFORM finish_published(array_agg(a.job), array_agg(a.data_id))
+    FROM affected(array_fill(p_dataset, ARRAY[cardinality(v_done)]), v_done) a;
     PERFORM settle_chunks(p_dataset, v_ids);
     RETURN QUERY
     SELECT i, CASE WHEN c.status IS NULL THEN 'unknown' WHEN i = ANY (v_done) THEN 'done' ELSE 'unchanged' END,

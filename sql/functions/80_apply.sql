@@ -28,13 +28,16 @@ $$;
 -- p_datasets: [{id, kind, hostname, …, options, partitioning, chunks: [{id, bounds}]}]. p_jobs: [{id, parallelism, …,
 -- inputs: [], outputs: [], env: {}}]; the keys are the tables' columns. Chunks of a data set without a producer are
 -- published, the others declared. A job with other data sets, range or order gets its work rebuilt: RUNNING keeps
--- what it recorded, DONE becomes stale when its data sets changed, work without an id any more goes. Returns the
+-- what it recorded, it and DONE become stale when the data sets changed, work without an id any more goes. Returns the
 -- jobs that have READY work now.
 CREATE FUNCTION opendataflow.apply(p_datasets jsonb, p_jobs jsonb, p_actor text) RETURNS text[]
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_rebuild  text[];
     v_relinked text[];
+    v_datasets text[];
+    v_ids      text[];
+    v_bounds   jsonb[];
     v_job      text;
     v_woken    text[] := '{}';
 BEGIN
@@ -55,8 +58,16 @@ BEGIN
     LEFT JOIN job j ON j.id = n.id;
 
     PERFORM put_jobs(p_jobs);
-    v_woken := v_woken || put_chunks(p_datasets);
-    UPDATE work w SET stale = true WHERE w.job = ANY (v_relinked) AND w.state = 'DONE' AND NOT w.stale;
+    SELECT array_agg(d.value ->> 'id'), array_agg(c.value ->> 'id'), array_agg(c.value -> 'bounds')
+    INTO v_datasets, v_ids, v_bounds
+    FROM jsonb_array_elements(p_datasets) AS d, jsonb_array_elements(coalesce(d.value -> 'chunks', '[]')) AS c;
+    v_woken := v_woken || spread(v_datasets, v_ids);
+    PERFORM lock_chunks(v_datasets, v_ids);
+    PERFORM lock_works(array_agg(x.job), array_agg(x.data_id))
+    FROM (SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a
+          UNION SELECT w.job, w.data_id FROM work w WHERE w.job = ANY (v_rebuild)) x;
+    v_woken := v_woken || put_chunks(v_datasets, v_ids, v_bounds);
+    UPDATE work w SET stale = true WHERE w.job = ANY (v_relinked) AND w.state IN ('DONE', 'RUNNING') AND NOT w.stale;
     FOREACH v_job IN ARRAY v_rebuild LOOP
         v_woken := v_woken || rebuild(v_job);
     END LOOP;
@@ -88,7 +99,7 @@ LANGUAGE sql SET search_path = opendataflow, pg_temp AS $$
 $$;
 
 CREATE FUNCTION opendataflow.put_jobs(p_jobs jsonb) RETURNS void
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_ids text[] := ARRAY(SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n);
 BEGIN
@@ -115,53 +126,36 @@ BEGIN
     SELECT n.value ->> 'id', e.key, e.value FROM jsonb_array_elements(p_jobs) AS n, jsonb_each_text(n.value -> 'env') AS e;
 END $$;
 
--- The chunks that the data sets of an apply name.
-CREATE FUNCTION opendataflow.given_chunks(p_datasets jsonb) RETURNS TABLE (dataset text, data_id text, bounds jsonb)
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT d.value ->> 'id', c.value ->> 'id', c.value -> 'bounds'
-    FROM jsonb_array_elements(p_datasets) AS d, jsonb_array_elements(coalesce(d.value -> 'chunks', '[]')) AS c
-$$;
-
--- Chunks of the data sets' own sources: READY where no job produces them, else declared.
-CREATE FUNCTION opendataflow.put_chunks(p_datasets jsonb) RETURNS text[]
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
-DECLARE
-    v_datasets text[];
-    v_ids      text[];
-    v_woken    text[];
+-- Chunks of the data sets' own sources: READY where no job produces them, else declared. The caller holds the locks of
+-- the chunks and of the works that depend on them.
+CREATE FUNCTION opendataflow.put_chunks(p_datasets text[], p_ids text[], p_bounds jsonb[]) RETURNS text[]
+LANGUAGE plpgsql AS $$
 BEGIN
-    SELECT array_agg(g.dataset), array_agg(g.data_id) INTO v_datasets, v_ids FROM given_chunks(p_datasets) g;
-    IF v_ids IS NULL THEN
-        RETURN '{}';
-    END IF;
-    v_woken := spread(v_datasets, v_ids);
-    PERFORM lock_chunks(v_datasets, v_ids);
-    PERFORM lock_works(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, v_ids) a;
-    UPDATE chunk c SET bounds = g.bounds FROM given_chunks(p_datasets) g
-    WHERE c.dataset = g.dataset AND c.data_id = g.data_id AND jsonb_typeof(g.bounds) = 'object' AND c.bounds IS DISTINCT FROM g.bounds;
-    UPDATE chunk c SET status = 'READY', fence = nextval('fence'), published_at = clock_timestamp(), reason = 'declared as there'
-    FROM given_chunks(p_datasets) g
+    UPDATE chunk c SET bounds = g.bounds
+    FROM unnest(p_datasets, p_ids, p_bounds) AS g(dataset, data_id, bounds)
+    WHERE c.dataset = g.dataset AND c.data_id = g.data_id AND jsonb_typeof(g.bounds) = 'object'
+      AND c.bounds IS DISTINCT FROM g.bounds;
+    UPDATE chunk c SET status = 'READY', fence = nextval('fence'), published_at = clock_timestamp(),
+                       reason = 'declared as there'
+    FROM unnest(p_datasets, p_ids) AS g(dataset, data_id)
     WHERE c.dataset = g.dataset AND c.data_id = g.data_id AND c.status = 'DECLARED'
       AND NOT EXISTS (SELECT FROM job_output o WHERE o.dataset = c.dataset);
-    SELECT v_woken || recount(array_agg(a.job), array_agg(a.data_id)) INTO v_woken FROM affected(v_datasets, v_ids) a;
-    RETURN v_woken;
+    RETURN (SELECT recount(array_agg(a.job), array_agg(a.data_id)) FROM affected(p_datasets, p_ids) a);
 END $$;
 
--- Makes the works of a job what its data sets, range and order say now. The caller holds level 0 exclusively.
+-- Makes the works of a job what its data sets, range and order say now. The caller holds level 0 exclusively and the
+-- works' row locks.
 CREATE FUNCTION opendataflow.rebuild(p_job text) RETURNS text[]
-LANGUAGE plpgsql SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     v_job   job;
     v_ids   text[];
     v_woken text[];
 BEGIN
     SELECT * INTO v_job FROM job j WHERE j.id = p_job;
-    PERFORM FROM work w WHERE w.job = p_job ORDER BY w.data_id FOR UPDATE;
     DELETE FROM work w
     WHERE w.job = p_job AND w.state NOT IN ('RUNNING', 'DONE')
-      AND (NOT in_range(w.data_id, v_job.chunk_from, v_job.chunk_to)
-           OR NOT EXISTS (SELECT FROM job_source s JOIN chunk c ON c.dataset = s.dataset
-                          WHERE s.job = p_job AND c.data_id = w.data_id));
+      AND NOT in_scope(p_job, w.data_id);
     SELECT spread(array_agg(c.dataset), array_agg(c.data_id)) INTO v_woken
     FROM job_source s JOIN chunk c ON c.dataset = s.dataset WHERE s.job = p_job;
     UPDATE work w SET sort_key = sort_key(w.data_id, v_job.descending)

@@ -55,7 +55,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     UNION ALL
     SELECT format('work %s/%s has no chunk in its data set %s', w.job, w.data_id, l.dataset)
     FROM live w JOIN job_dataset l ON l.job = w.job
-    WHERE w.state <> 'DONE' AND NOT EXISTS (SELECT FROM chunk c WHERE c.dataset = l.dataset AND c.data_id = w.data_id)
+    WHERE w.state NOT IN ('DONE', 'RUNNING') AND NOT EXISTS (SELECT FROM chunk c WHERE c.dataset = l.dataset AND c.data_id = w.data_id)
 
     UNION ALL
     SELECT format('chunk %s/%s is READY, but work %s/%s that makes it is %s', c.dataset, c.data_id, w.job, w.data_id, w.state)
@@ -76,5 +76,5 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
           UNION ALL SELECT 'work', job, data_id, state FROM work) n,
          LATERAL (SELECT h.to_state FROM history h WHERE h.kind = n.kind AND h.owner = n.owner AND h.data_id = n.data_id
                   ORDER BY h.id DESC LIMIT 1) h
-    WHERE h.to_state <> n.state
+    WHERE h.to_state NOT IN (n.state, 'GONE')
 $$;

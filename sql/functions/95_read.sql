@@ -133,8 +133,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'waiting', (SELECT coalesce(jsonb_agg(x ORDER BY x.chunks DESC), '[]') FROM (
                         SELECT b.dataset, b.itemtype, b.status, count(*) AS chunks,
                                (array_agg(b.data_id ORDER BY sort_key(b.data_id)))[1:3] AS examples
-                        FROM blocker b JOIN work w ON w.job = b.job AND w.data_id = b.data_id
-                        WHERE b.job = p_job AND w.state = 'WAITING' GROUP BY 1, 2, 3 ORDER BY count(*) DESC LIMIT 10) x),
+                        FROM blocker b WHERE b.job = p_job AND b.state = 'WAITING' GROUP BY 1, 2, 3 ORDER BY count(*) DESC LIMIT 10) x),
         'gaps', (SELECT count(*) FROM gap),
         'gap_examples', (SELECT coalesce(jsonb_agg(g.data_id ORDER BY g.sort_key), '[]') FROM (SELECT * FROM gap ORDER BY sort_key LIMIT 5) g),
         'watermark', (SELECT w.data_id FROM work w, edge e
