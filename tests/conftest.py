@@ -1,8 +1,10 @@
-"""What tests share: a Postgres of their own, or the one that DATAFLOW_TEST_DSN names.
+"""What tests share: a Postgres, their own or the one of DATAFLOW_TEST_DSN, and in it a fresh database for each test.
 
 Nothing here touches the home folder of the person who runs the tests.
 """
 
+import asyncio
+import itertools
 import os
 import shutil
 import tempfile
@@ -12,13 +14,18 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
+from opendataflow.store.connection import connect
 from opendataflow.store.embedded import EmbeddedPostgres, installed_version
+from opendataflow.store.schema import migrate
 
 DSN_VARIABLE = "DATAFLOW_TEST_DSN"
 OLDEST = 150000
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 """Settings for servers whose data nobody needs tomorrow."""
+
+_numbers = itertools.count(1)
 
 
 @contextmanager
@@ -68,3 +75,46 @@ def postgres_server() -> Iterator[str]:
         return
     with _open_folder() as folder, EmbeddedPostgres(folder / "postgres", FAST) as dsn:
         yield dsn
+
+
+@pytest.fixture(scope="session")
+def template_database(postgres_server: str) -> Iterator[str]:
+    """The name of a database with the current schema and no rows."""
+    name = f"dataflow_test_template_{os.getpid()}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {name}")
+
+    async def fill() -> None:
+        async with await connect(make_conninfo(postgres_server, dbname=name)) as connection:
+            await migrate(connection)
+
+    asyncio.run(fill())
+    yield name
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@contextmanager
+def _fresh_database(server: str, template: str) -> Iterator[str]:
+    name = f"dataflow_test_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+    yield make_conninfo(server, dbname=name)
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def dsn(postgres_server: str, template_database: str) -> Iterator[str]:
+    """The address of a fresh database with the current schema."""
+    with _fresh_database(postgres_server, template_database) as fresh:
+        yield fresh
+
+
+@pytest.fixture(scope="module")
+def lasting_dsn(postgres_server: str, template_database: str) -> Iterator[str]:
+    """The same, for a module's tests together: none of them may change what is in it."""
+    with _fresh_database(postgres_server, template_database) as fresh:
+        yield fresh

@@ -191,7 +191,9 @@ BEGIN
         UPDATE work w
         SET state = CASE WHEN w.held_from = 'READY' THEN 'WAITING' ELSE w.held_from END,
             blockers = CASE WHEN w.held_from IN ('READY', 'WAITING') THEN 1 ELSE 0 END,
-            held_from = NULL, again = false, reason = CASE WHEN w.held_from IN ('RETRY', 'FAILED') THEN w.reason END
+            held_from = NULL, again = false,
+            reason = CASE WHEN w.held_from IN ('RETRY', 'FAILED')
+                          THEN coalesce((SELECT r.message FROM run r WHERE r.id = w.run), w.reason) END
         WHERE w.job = p_job AND w.data_id = ANY (v_ids) AND w.state IN ('HELD', 'SKIPPED')
         RETURNING w.data_id
     ) SELECT coalesce(array_agg(data_id), '{}') INTO v_done FROM moved;
@@ -201,7 +203,7 @@ BEGIN
            w.state,
            CASE WHEN w.state IS NULL THEN format('job %s has no work for %s', p_job, i)
                 WHEN i = ANY (v_done) THEN NULL
-                ELSE format('it is %s, neither held nor skipped', w.state) END
+                ELSE format('it is %s, not held', w.state) END
     FROM unnest(v_ids) AS i LEFT JOIN work w ON w.job = p_job AND w.data_id = i
     ORDER BY sort_key(i);
 END $$;
@@ -246,7 +248,8 @@ BEGIN
     PERFORM begin_event('release', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
     WITH moved AS (
         UPDATE chunk c SET status = c.held_status, held_status = NULL,
-                           reason = CASE WHEN c.held_status IN ('FAILED', 'PENDING') THEN c.reason END
+                           reason = CASE WHEN c.held_status IN ('FAILED', 'PENDING')
+                                         THEN coalesce((SELECT r.message FROM run r WHERE r.id = c.run), c.reason) END
         WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids) AND c.status = 'HOLD'
         RETURNING c.data_id
     ) SELECT coalesce(array_agg(data_id), '{}') INTO v_done FROM moved;

@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from opendataflow.cli.main import run
+from tests.sql.conftest import Connection, open_connection
+
 DATAFLOW = Path(sys.executable).parent / "dataflow"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command has printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,60 @@ class Program:
         assert "Traceback" not in output, output
         assert code is None or done.returncode == code, output
         return output
+
+    def ask(self, *arguments: str, typed: str = "", cwd: Path | None = None) -> Answer:
+        """Run a command to its end; return all that it said. `typed`: what a person answers to its questions."""
+        done = subprocess.run(
+            [DATAFLOW, *arguments],
+            env=self.environ,
+            input=typed,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+            cwd=cwd,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+
+class Inside:
+    """Runs commands inside the tests' own process: for what is about words only, without a start of Python each."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def ask(self, program: Program, *arguments: str, cwd: Path | None = None) -> Answer:
+        """Run a command to its end, with the home and the database of `program`."""
+        self._capsys.readouterr()
+        with self._monkeypatch.context() as patched:
+            for name, value in program.environ.items():
+                patched.setenv(name, value)
+            if cwd is not None:
+                patched.chdir(cwd)
+            code = run(list(arguments))
+        said = self._capsys.readouterr()
+        return Answer(code, said.out, said.err)
+
+
+@pytest.fixture
+def inside(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+    """Commands without a process of their own."""
+    return Inside(monkeypatch, capsys)
+
+
+@pytest.fixture
+def dataflow(dsn: str, tmp_path: Path) -> Program:
+    """The program with a fresh database of its own and no server to start: a command takes less than a second."""
+    return Program(tmp_path / "home", dsn)
+
+
+@pytest.fixture
+def db(dsn: str) -> Iterator[Connection]:
+    """A connection to the database of `dataflow`; commits by itself."""
+    with open_connection(dsn) as connection:
+        yield connection
 
 
 @pytest.fixture

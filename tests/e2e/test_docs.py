@@ -5,7 +5,6 @@ import re
 import subprocess
 from pathlib import Path
 
-import click
 import pytest
 import yaml
 from typer.main import get_command
@@ -56,8 +55,8 @@ def test_every_dataflow_command_that_is_mentioned_exists_with_its_options(page: 
     mentioned = re.findall(r"(?:^ {4}|\$ |`)dataflow ((?:[a-z][^\n`#]*))", page.read_text(), re.MULTILINE)
     for words in (line.split() for line in mentioned):
         command, rest = commands, words
-        while isinstance(command, click.Group) and rest and rest[0] in command.commands:
-            command, rest = command.commands[rest[0]], rest[1:]
+        while rest and (below := getattr(command, "commands", {}).get(rest[0])):
+            command, rest = below, rest[1:]
         assert command is not commands, f"{_name(page)}: there is no command dataflow {' '.join(words)}"
         known = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in rest if re.fullmatch(r"--?[a-z-]+", word)} <= known, f"{_name(page)}: dataflow {words}"

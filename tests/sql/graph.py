@@ -1,6 +1,7 @@
 """Small graphs of data sets and jobs for the tests, and calls of the functions that they are about."""
 
 import json
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -106,7 +107,7 @@ def problems(db: Connection) -> list[str]:
 @contextmanager
 def lasting_database(server: str, template: str) -> Iterator[Connection]:
     """A connection to a clone of the template that a module's tests share: each of them rolls back what it did."""
-    name = "dataflow_test_lasting"
+    name = f"dataflow_test_lasting_{os.getpid()}"
     with open_connection(server) as admin:
         admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
         admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")

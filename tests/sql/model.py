@@ -46,11 +46,11 @@ class Job:
 
 @dataclass
 class Chunk:
-    """`held`: what a HOLD returns to; `maker`: the job whose run left it as it is, None where it came from outside."""
+    """`held`: what a HOLD returns to; `maker`: the run that left it as it is, None where it came from outside."""
 
     status: str = "DECLARED"
     held: str | None = None
-    maker: str | None = None
+    maker: int | None = None
 
     @property
     def underneath(self) -> str:
@@ -67,7 +67,7 @@ class Chunk:
 
 @dataclass
 class Work:
-    """`due_in`: seconds until a RETRY is due; `held`: what a release returns to."""
+    """`due_in`: seconds until a RETRY is due; `held`: what a release returns to; `run`: its last one."""
 
     state: str = OPEN
     held: str | None = None
@@ -76,6 +76,7 @@ class Work:
     infrastructure_attempts: int = 0
     due_in: float | None = None
     again: bool = False
+    run: int | None = None
 
 
 @dataclass
@@ -129,7 +130,9 @@ class Model:
         chunk = self.chunks.get((dataset, data_id))
         if chunk is None:
             return False
-        own_failure = chunk.status == "FAILED" and chunk.maker == job_id  # open work has retries left
+        # Open work has retries left. Work that a rebuild made anew knows of no run: what failed before stays locked.
+        own_run = self.works[job_id, data_id].run
+        own_failure = chunk.status == "FAILED" and own_run is not None and chunk.maker == own_run
         locked = chunk.status in LOCKING and not own_failure
         return locked or self.readers(dataset, data_id) > 0
 
@@ -176,13 +179,17 @@ class Model:
                         self.works[job.id, data_id] = Work()
                         self._finish_if_made(job.id, data_id)
 
+    def _has_source(self, job_id: str, data_id: str) -> bool:
+        """A rebuild keeps work that runs or is done, also when its id is not one of the job's any more."""
+        return any((d, data_id) in self.chunks for d in self.jobs[job_id].sources)
+
     def _finish_if_made(self, job_id: str, data_id: str) -> None:
         """Work that is still to do is DONE when one of its outputs is there; HELD remembers it."""
         work = self.works[job_id, data_id]
         made = [d for d in self.jobs[job_id].outputs if (d, data_id) in self.chunks]
-        if work.state in ("RUNNING", "DONE") or not any(self.chunks[d, data_id].underneath == "READY" for d in made):
+        if work.state in ("RUNNING", "DONE") or not any(self.chunks[d, data_id].status == "READY" for d in made):
             return
-        work.again, work.due_in = False, None
+        work.due_in = None
         if work.state == "HELD":
             work.held = "DONE"
         else:
@@ -212,9 +219,8 @@ class Model:
         self._fill()
 
     def _rebuild(self, job_id: str) -> None:
-        ids = {i for d, i in self.chunks if d in self.jobs[job_id].sources}
         for key in [k for k, w in self.works.items() if k[0] == job_id and w.state not in ("RUNNING", "DONE")]:
-            if key[1] not in ids:
+            if not self._has_source(*key):
                 del self.works[key]
         for data_id in [i for j, i in self.works if j == job_id]:
             self._finish_if_made(job_id, data_id)
@@ -235,6 +241,7 @@ class Model:
             producer = self._producer(dataset)
             if producer and (producer, data_id) in self.works:
                 self._finish_if_made(producer, data_id)
+                self.works[producer, data_id].again &= self.works[producer, data_id].state == "RUNNING"
         return answers
 
     def claim(self, job_id: str, data_id: str, run_id: int) -> None:
@@ -242,10 +249,10 @@ class Model:
         job = self.jobs[job_id]
         self.runs[run_id] = Run(run_id, job_id, data_id, job.inputs, job.outputs)
         work = self.works[job_id, data_id]
-        work.state = "RUNNING"
+        work.state, work.run = "RUNNING", run_id
         for dataset in job.outputs:
             self.chunks[dataset, data_id].status = "RUNNING"
-            self.chunks[dataset, data_id].maker = job_id
+            self.chunks[dataset, data_id].maker = run_id
 
     def complete(self, run_id: int, outcome: Outcome) -> bool:
         """The end of a run; False if it had ended before, and nothing changes."""
@@ -262,6 +269,8 @@ class Model:
             self._settle(work, outcome)
             if work.state == "RETRY":
                 self._finish_if_made(run.job, run.data_id)
+        if work.state != "DONE" and not self._has_source(run.job, run.data_id):
+            del self.works[run.job, run.data_id]
         return True
 
     def _settle(self, work: Work, outcome: Outcome) -> None:
@@ -294,7 +303,7 @@ class Model:
             chunk = self.chunks.get((dataset, data_id))
             if chunk and chunk.underneath in MADE:
                 chunk.become("RESUBMIT")
-        self.works[job_id, data_id] = Work(resubmitted=True)
+        self.works[job_id, data_id] = Work(resubmitted=True, run=self.works[job_id, data_id].run)
 
     def _anything_made(self, job_id: str, data_id: str) -> bool:
         outputs = [self.chunks.get((d, data_id)) for d in self.jobs[job_id].outputs]
@@ -308,6 +317,8 @@ class Model:
         work = self.works.get((job_id, data_id))
         if work is None:
             return "unknown"
+        if work.state == "DONE" and not self._has_source(job_id, data_id):
+            return "refused"
         if work.state in ("RUNNING", "HELD"):
             work.again = True
             return "remembered"
@@ -382,6 +393,9 @@ class Model:
             answers[data_id] = "unknown" if chunk is None else "unchanged" if chunk.held is None else "done"
             if chunk and chunk.held is not None:
                 chunk.status, chunk.held = chunk.held, None
+                producer = self._producer(dataset)
+                if producer and (producer, data_id) in self.works:
+                    self._finish_if_made(producer, data_id)
         return answers
 
     # For comparing -------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The schema: made anew or migrated it is the same, and the program refuses one that it does not work with."""
 
+import os
 from pathlib import Path
 
 import psycopg
@@ -33,10 +34,11 @@ CATALOG = """
 
 @pytest.fixture
 def empty_dsn(postgres_server: str) -> str:
+    name = f"dataflow_test_empty_{os.getpid()}"
     with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute("DROP DATABASE IF EXISTS dataflow_test_empty WITH (FORCE)")
-        connection.execute("CREATE DATABASE dataflow_test_empty")
-    return make_conninfo(postgres_server, dbname="dataflow_test_empty")
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {name}")
+    return make_conninfo(postgres_server, dbname=name)
 
 
 async def test_a_migrated_schema_is_the_same_as_a_fresh_one(empty_dsn: str, db: Connection) -> None:

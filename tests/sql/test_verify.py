@@ -267,8 +267,10 @@ def test_what_one_row_can_show_is_refused_by_a_constraint(db: Connection, run: R
 def test_two_runs_of_one_work_at_a_time_are_refused_by_a_constraint(db: Connection, run: Run) -> None:
     with pytest.raises(psycopg.errors.UniqueViolation, match="run_one_at_a_time"), db.transaction():
         db.execute(
-            """INSERT INTO opendataflow.run (job, data_id, attempt, fence, lease, host, boot, runs_home, reads, read_fences, writes)
-               SELECT job, data_id, attempt, nextval('opendataflow.fence'), lease, host, boot, runs_home, reads, read_fences, writes
+            """INSERT INTO opendataflow.run (job, data_id, attempt, fence, lease, host, boot, runs_home,
+                                             reads, read_fences, writes)
+               SELECT job, data_id, attempt, nextval('opendataflow.fence'), lease, host, boot, runs_home,
+                      reads, read_fences, writes
                FROM opendataflow.run WHERE id = %s""",
             (run["run"],),
         )

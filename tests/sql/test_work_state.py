@@ -27,9 +27,9 @@ from tests.sql.graph import (
 
 Run = dict[str, Any]
 
-# Work x of job j, which makes b/x of a/x. `comes` and `goes`: its input is published, or held. `due`: the moment of the
-# retry. `published`: its output is. HELD:S and SKIPPED:S remember S. After a state: `=` nothing changed, `?` remembered,
-# `!` refused. `-`: no run is there whose end could be told.
+# Work x of job j, which makes b/x of a/x. `comes` and `goes`: its input is published, or held. `due`: the moment of
+# the retry. `published`: its output is. HELD:S and SKIPPED:S remember S. After a state: `=` nothing changed, `?`
+# remembered, `!` refused. `-`: no run is there whose end could be told.
 TABLE = """
 state           comes  goes  claim  success retried failed lost  due   resubmit  hold  release  published
 WAITING         READY  WAITING WAITING! -   -       -      -     WAITING WAITING= HELD:WAITING WAITING= DONE

@@ -47,9 +47,7 @@ def test_without_java_the_demo_ends_with_one_sentence(tmp_path: Path) -> None:
         ("no runtime present, requesting install", None),
     ],
 )
-def test_the_release_of_java_is_read_from_what_it_says(
-    tmp_path: Path, said: str, release: int | None
-) -> None:
+def test_the_release_of_java_is_read_from_what_it_says(tmp_path: Path, said: str, release: int | None) -> None:
     assert demo.java_version(str(fake_java(tmp_path, said))) == release
 
 

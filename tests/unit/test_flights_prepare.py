@@ -40,17 +40,13 @@ def test_all_files_are_as_in_the_package_but_the_two_wrong_ones(data: Path, mont
     assert (data / "airlines.csv").read_bytes() == AIRLINES.read_bytes()
 
 
-def test_the_torn_file_is_a_beginning_that_ends_in_the_middle_of_a_line(
-    data: Path, months: dict[str, bytes]
-) -> None:
+def test_the_torn_file_is_a_beginning_that_ends_in_the_middle_of_a_line(data: Path, months: dict[str, bytes]) -> None:
     torn, whole = prepare.month_file(data, "2013-03").read_bytes(), months["2013-03"]
     assert whole.startswith(torn)
     assert 0 < torn.rsplit(b"\n", 1)[1].count(b",") < whole.split(b"\n", 1)[0].count(b",")
 
 
-def test_the_bad_file_has_one_other_row_whose_arrival_delay_is_no_number(
-    data: Path, months: dict[str, bytes]
-) -> None:
+def test_the_bad_file_has_one_other_row_whose_arrival_delay_is_no_number(data: Path, months: dict[str, bytes]) -> None:
     bad = prepare.month_file(data, "2013-09").read_bytes().splitlines()
     good = months["2013-09"].splitlines()
     [(before, after)] = [(old, new) for old, new in zip(good, bad, strict=True) if old != new]

@@ -1,0 +1,566 @@
+"""The command line as people use it: what it prints, what it changes, and the code that it ends with."""
+
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from opendataflow.names import ExitCode
+from tests.e2e.conftest import DATAFLOW, Inside, Program
+from tests.sql.conftest import Connection
+from tests.sql.graph import apply, ask, chunks, claim, dataset, end, job, open_lease, raw, transitions, value, works
+
+FILE = """
+apiVersion: opendataflow.io/v1alpha1
+kind: DataSet
+metadata: {name: numbers}
+spec:
+  chunkSource: {list: ["1", "2", "10"]}
+---
+apiVersion: opendataflow.io/v1alpha1
+kind: DataSet
+metadata: {name: squares}
+---
+apiVersion: opendataflow.io/v1alpha1
+kind: DataFlowJob
+metadata: {name: square}
+spec:
+  inputs: [numbers]
+  outputs: [squares]
+  parallelism: 8
+  retry: {limit: 0}
+  runtime: {script: {command: [sh, work.sh]}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A job file whose runs do what is written to work.sh beside it."""
+    (tmp_path / "work.sh").write_text("true")
+    path = tmp_path / "job.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def chain(db: Connection, *ids: str) -> None:
+    """Declare numbers -> square -> squares -> sum -> sums."""
+    datasets = [dataset("numbers", *(ids or ("1", "2", "10"))), dataset("squares"), dataset("sums")]
+    apply(db, datasets, [job("square", ["numbers"], ["squares"]), job("sum", ["squares"], ["sums"])])
+
+
+def run_once(db: Connection, job_id: str, verdict: str = "DONE", **changes: Any) -> dict[str, Any]:
+    """Claim the next work of a job and end its run; return the run."""
+    [run] = claim(db, open_lease(db), job_id)
+    end(db, run, verdict, **changes)
+    return run
+
+
+# apply and get -------------------------------------------------------------------------------------------
+
+
+def test_apply_tells_what_it_has_declared(dataflow: Program, db: Connection, inside: Inside, file: Path) -> None:
+    for _ in range(2):  # also the second time, when nothing changes
+        answer = inside.ask(dataflow, "apply", "-f", str(file))
+        assert answer.out.splitlines() == [
+            "data set numbers applied",
+            "data set squares applied",
+            "job square applied",
+        ]
+        assert works(db) == {"square/1": "READY", "square/2": "READY", "square/10": "READY"}
+
+
+def test_several_files_are_applied_together(dataflow: Program, db: Connection, inside: Inside, file: Path) -> None:
+    first, second = file.with_name("a.yaml"), file.with_name("b.yaml")
+    datasets, jobs = FILE.split("---\n", 2)[:2], FILE.split("---\n", 2)[2]
+    first.write_text(jobs)  # names data sets of the file after it
+    second.write_text("---\n".join(datasets))
+    assert inside.ask(dataflow, "apply", "-f", str(first), "-f", str(second)).code == ExitCode.OK
+    assert len(works(db)) == 3
+
+
+def test_jobs_are_listed(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    run_once(db, "square")
+    head, square, total = inside.ask(dataflow, "get", "jobs").out.splitlines()
+    assert " ".join(head.split()) == "JOB STATE DONE TOTAL RUNNING RETRY FAILED PARALLELISM INPUTS OUTPUTS"
+    assert " ".join(square.split()) == "square Ready 1 3 0 0 0 100 numbers squares"
+    assert " ".join(total.split()) == "sum Ready 0 3 0 0 0 100 squares sums"
+
+
+def test_data_sets_are_listed(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    _, numbers, squares, _ = inside.ask(dataflow, "get", "datasets").out.splitlines()
+    assert " ".join(numbers.split()) == "numbers - - - square 3 0 3"
+    assert " ".join(squares.split()) == "squares - - square sum 0 0 3"
+
+
+def test_chunks_are_listed_in_their_natural_order(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    rows = inside.ask(dataflow, "get", "chunks", "squares").out.splitlines()[1:]
+    assert [row.split()[:3] for row in rows] == [
+        ["squares", "1", "DECLARED"],
+        ["squares", "2", "DECLARED"],
+        ["squares", "10", "DECLARED"],
+    ]
+
+
+def test_chunks_are_listed_by_status_and_up_to_a_limit(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    ready = json.loads(inside.ask(dataflow, "get", "chunks", "--status", "READY", "--limit", "2", "-o", "json").out)
+    assert [(row["dataset"], row["data_id"]) for row in ready] == [("numbers", "1"), ("numbers", "2")]
+
+
+def test_runs_are_listed_newest_first(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    run_once(db, "square")
+    run_once(db, "square", "FAILED", message="exit code 1: oops")
+    rows = json.loads(inside.ask(dataflow, "get", "runs", "square", "-o", "json").out)
+    assert [(row["data_id"], row["state"]) for row in rows] == [("2", "FAILED"), ("1", "SUCCEEDED")]
+    assert inside.ask(dataflow, "get", "runs", "square", "2").out.splitlines()[1].endswith("exit code 1: oops")
+
+
+@pytest.mark.parametrize("what", ["jobs", "datasets", "chunks", "runs"])
+def test_json_and_yaml_say_the_same(dataflow: Program, db: Connection, inside: Inside, what: str) -> None:
+    chain(db)
+    run_once(db, "square")
+    as_json = json.loads(inside.ask(dataflow, "get", what, "-o", "json").out)
+    assert as_json
+    assert yaml.safe_load(inside.ask(dataflow, "get", what, "-o", "yaml").out) == as_json
+
+
+def test_where_there_is_nothing_stdout_is_empty_and_stderr_says_how_to_begin(dataflow: Program, inside: Inside) -> None:
+    for arguments in (("get", "jobs"), ("status",)):
+        answer = inside.ask(dataflow, *arguments)
+        assert (answer.code, answer.out, answer.err) == (ExitCode.OK, "", "no jobs: dataflow apply -f FILE\n")
+
+
+def test_status_tells_what_failed_what_waits_and_the_commands_that_help(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    chain(db)
+    run_once(db, "square", "FAILED", reason="no retries left (1 allowed): exit code 1: oops")
+    run_once(db, "square")
+    lines = [line.strip() for line in inside.ask(dataflow, "status").out.splitlines()]
+    assert lines[0] == "square   1 of 3 done, 1 READY, 1 FAILED   parallelism 100"
+    assert "gaps       1 gap: 1" in lines
+    assert "failed     1 chunk (1): no retries left (1 allowed): exit code 1: oops" in lines
+    assert "when the cause is mended: dataflow resubmit square 1" in lines
+    assert "waiting    1 chunk (1): input squares is FAILED (not usable)" in lines
+    assert "see: dataflow why sum 1" in lines
+
+
+def test_status_of_one_job_is_a_document_too(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    [status] = json.loads(inside.ask(dataflow, "status", "sum", "-o", "json").out)
+    assert (status["job"], status["counts"]) == ("sum", {"WAITING": 3})
+
+
+# why -----------------------------------------------------------------------------------------------------
+
+
+def _input_not_published(db: Connection) -> None:
+    chain(db, "1")
+    ask(db, "resubmit_chunks", "numbers", "1")
+
+
+def _input_under_hold(db: Connection) -> None:
+    chain(db, "1")
+    ask(db, "hold_chunks", "numbers", "1")
+
+
+def _input_failed(db: Connection) -> None:
+    chain(db, "1")
+    run_once(db, "square", "FAILED")
+
+
+def _output_under_hold(db: Connection) -> None:
+    chain(db, "1")
+    ask(db, "hold_chunks", "squares", "1")
+
+
+def _failed(db: Connection) -> None:
+    chain(db, "1")
+    run_once(db, "square", "FAILED")
+
+
+def _held(db: Connection) -> None:
+    chain(db, "1")
+    ask(db, "hold", "square", "1")
+
+
+def _stale(db: Connection) -> None:
+    chain(db, "1")
+    run_once(db, "square")
+    raw(db, "UPDATE opendataflow.work SET stale = true WHERE job = 'square'")
+
+
+REMEDIES: dict[str, tuple[Callable[[Connection], None], str, str, str, str]] = {
+    "an input that nobody has published": (
+        _input_not_published,
+        "square",
+        "waits for input chunk 1 of numbers, which is RESUBMIT",
+        "dataflow publish numbers 1",
+        "READY",
+    ),
+    "an input under hold": (
+        _input_under_hold,
+        "square",
+        "waits for input chunk 1 of numbers, which is HOLD (held by a person",
+        "dataflow release --dataset numbers 1",
+        "READY",
+    ),
+    "an output under hold": (
+        _output_under_hold,
+        "square",
+        "may not write its output chunk 1 of squares, which is HOLD (held by a person",
+        "dataflow release --dataset squares 1",
+        "READY",
+    ),
+    "failed": (_failed, "square", "1 of job square is FAILED: exit code 1", "dataflow resubmit square 1", "READY"),
+    "held": (_held, "square", "1 of job square is HELD by a person", "dataflow release square 1", "READY"),
+    "stale": (_stale, "square", "made from data that has changed since", "dataflow resubmit square 1", "READY"),
+}
+
+
+@pytest.mark.parametrize("case", REMEDIES)
+def test_why_names_the_reason_and_the_command_that_helps(
+    dataflow: Program, db: Connection, inside: Inside, case: str
+) -> None:
+    seed, job_id, words, remedy, state = REMEDIES[case]
+    seed(db)
+    answer = inside.ask(dataflow, "why", job_id, "1")
+    assert words in answer.out
+    assert remedy in answer.out
+    assert inside.ask(dataflow, *shlex.split(remedy)[1:]).code == ExitCode.OK
+    assert works(db)[f"{job_id}/1"] == state
+
+
+def test_why_follows_a_failed_input_to_the_job_that_makes_it(dataflow: Program, db: Connection, inside: Inside) -> None:
+    _input_failed(db)
+    assert inside.ask(dataflow, "why", "sum", "1").out.splitlines() == [
+        "1 of job sum is WAITING",
+        (
+            "waits for input chunk 1 of squares, which is FAILED (not usable); job square, which makes it, is FAILED "
+            "(exit code 1); when the cause is mended: dataflow resubmit square 1"
+        ),
+    ]
+
+
+def test_why_follows_an_input_that_is_not_made_yet(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, "1")
+    assert (
+        inside.ask(dataflow, "why", "sum", "1")
+        .out.splitlines()[1]
+        .endswith("which is DECLARED (not made yet); job square, which makes it, is READY; see: dataflow why square 1")
+    )
+
+
+def test_why_tells_of_ready_work_what_is_before_it_and_that_nothing_runs(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    chain(db)
+    assert inside.ask(dataflow, "why", "square", "10").out.splitlines() == [
+        "10 of job square is READY",
+        "before it: 2 ready chunks of the job",
+        "no engine is running; to start one: dataflow local -f FILE",
+    ]
+
+
+def test_why_tells_of_a_full_job(dataflow: Program, db: Connection, inside: Inside) -> None:
+    apply(db, [dataset("numbers", "1", "2")], [job("square", ["numbers"], [], parallelism=1)])
+    claim(db, open_lease(db), "square")
+    assert "runs 1 at a time (its parallelism)" in inside.ask(dataflow, "why", "square", "2").out
+
+
+def test_why_tells_of_running_work_where_it_runs(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, "1")
+    [run] = claim(db, open_lease(db), "square")
+    first, second = inside.ask(dataflow, "why", "square", "1").out.splitlines()
+    assert re.fullmatch(rf"1 of job square is RUNNING: run {run['run']}, attempt 1, for [\d.]+ s at host", first)
+    assert second == f"its log: dataflow logs --run {run['run']}"
+
+
+def test_why_tells_who_reads_an_output(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, "1")
+    run_once(db, "square")
+    claim(db, open_lease(db), "sum")
+    ask(db, "resubmit", "square", "1")
+    assert "waits for 1 running run to end reading its output chunk 1 of squares" in (
+        inside.ask(dataflow, "why", "square", "1").out
+    )
+
+
+def test_why_tells_when_the_next_attempt_is_due(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, "1")
+    run_once(db, "square", "RETRY", delay=3000)
+    assert "the next one is due in 50 min; 0 more may fail after it" in (inside.ask(dataflow, "why", "square", "1").out)
+
+
+def test_why_is_a_document_too(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, "1")
+    why = json.loads(inside.ask(dataflow, "why", "sum", "1", "-o", "json").out)
+    assert (why["state"], why["blockers"][0]["producer"]) == ("WAITING", "square")
+
+
+# logs ----------------------------------------------------------------------------------------------------
+
+
+def test_logs_print_the_whole_file_byte_for_byte(dataflow: Program, db: Connection, tmp_path: Path) -> None:
+    chain(db, "1")
+    log = tmp_path / "output.log"
+    log.write_bytes(b"first\n" + b"\xff\r\0" * 50_000 + b"no line end")
+    run_once(db, "square", log_path=str(log), log_tail="no line end")
+    done = subprocess.run([DATAFLOW, "logs", "square", "1"], env=dataflow.environ, capture_output=True, check=True)
+    assert done.stdout == log.read_bytes()
+
+
+def test_logs_print_the_end_that_is_kept_where_the_file_is_gone(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    chain(db, "1")
+    run = run_once(db, "square", log_path="/elsewhere/output.log", log_tail="the end\n")
+    answer = inside.ask(dataflow, "logs", "--run", str(run["run"]))
+    assert answer.out == "the end\n"
+    assert answer.err.splitlines() == [
+        f"run {run['run']} of square 1, attempt 1: SUCCEEDED",
+        "its log file /elsewhere/output.log is not on this machine; the end that is kept follows",
+    ]
+
+
+def test_logs_of_a_work_are_those_of_its_last_run(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, "1")
+    run_once(db, "square", "FAILED", log_tail="first attempt\n")
+    ask(db, "resubmit", "square", "1")
+    run_once(db, "square", log_tail="second attempt\n")
+    assert inside.ask(dataflow, "logs", "square", "1").out == "second attempt\n"
+
+
+# Verbs ---------------------------------------------------------------------------------------------------
+
+
+def test_resubmit_asks_for_work_again(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    run_once(db, "square")
+    assert inside.ask(dataflow, "resubmit", "square", "1").out == "square 1: READY\n"
+    assert chunks(db)["squares/1"] == "RESUBMIT"
+
+
+def test_resubmit_of_a_chunk_asks_its_producer(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    run_once(db, "square")
+    assert inside.ask(dataflow, "resubmit", "--dataset", "squares", "1").out == "squares 1: READY\n"
+    assert works(db)["square/1"] == "READY"
+
+
+def test_resubmit_of_running_work_is_remembered(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    claim(db, open_lease(db), "square")
+    assert inside.ask(dataflow, "resubmit", "square", "1").out == (
+        "square 1: RUNNING (it is running: it runs again after its end)\n"
+    )
+
+
+def test_hold_and_release_of_work(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    assert inside.ask(dataflow, "hold", "square", "1", "2").out == "square 1: HELD\nsquare 2: HELD\n"
+    assert inside.ask(dataflow, "release", "square", "1").out == "square 1: READY\n"
+    assert (works(db)["square/1"], works(db)["square/2"]) == ("READY", "HELD")
+
+
+def test_hold_and_release_of_chunks(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    assert inside.ask(dataflow, "hold", "--dataset", "numbers", "1").out == "numbers 1: HOLD\n"
+    assert works(db)["square/1"] == "WAITING"
+    assert inside.ask(dataflow, "release", "--dataset", "numbers", "1").out == "numbers 1: READY\n"
+    assert works(db)["square/1"] == "READY"
+
+
+def test_publish_brings_chunks_that_nobody_knew(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, "1")
+    assert inside.ask(dataflow, "publish", "numbers", "7", "-5").code == ExitCode.USAGE  # an option?
+    assert inside.ask(dataflow, "publish", "--", "numbers", "7", "-5").out == "numbers -5: READY\nnumbers 7: READY\n"
+    assert (works(db)["square/7"], works(db)["square/-5"]) == ("READY", "READY")
+
+
+def test_what_the_state_does_not_allow_is_refused_for_all_ids(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    chain(db)
+    claim(db, open_lease(db), "square")
+    answer = inside.ask(dataflow, "hold", "square", "1", "2")
+    assert (answer.code, answer.out) == (ExitCode.FAILED, "")
+    assert answer.err == "error: 1 of job square is running: hold it when the run has ended; nothing was changed\n"
+    assert works(db)["square/2"] == "READY"
+
+
+def test_a_verb_records_who_asked_and_why(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    inside.ask(dataflow, "hold", "square", "1", "--reason", "audit of 2013")
+    assert transitions(db, "work", "square", "1")[-1] == "HELD"
+    query = "SELECT actor || ': ' || reason FROM opendataflow.history WHERE event = 'hold'"
+    assert re.fullmatch(r"\S+@\S+: audit of 2013", value(db, query))
+
+
+# lost ----------------------------------------------------------------------------------------------------
+
+
+def test_lost_asks_first_and_takes_only_yes(dataflow: Program, db: Connection) -> None:
+    chain(db, "1")
+    [run] = claim(db, open_lease(db), "square")
+    for typed in ("n\n", "\n", ""):
+        answer = dataflow.ask("lost", str(run["run"]), typed=typed)
+        assert (answer.code, answer.out.strip()) == (ExitCode.INTERRUPTED, "")
+        assert answer.err.startswith(f"Is it certain that nothing of run {run['run']} is alive?")
+        assert answer.err.endswith("error: nothing was confirmed, so nothing was changed\n")
+        assert works(db) == {"square/1": "RUNNING", "sum/1": "WAITING"}
+    answer = dataflow.ask("lost", str(run["run"]), typed="y\n")
+    assert answer.out.strip() == f"run {run['run']} is lost; 1 of job square is RETRY"
+    assert works(db)["square/1"] == "RETRY"
+
+
+def test_lost_does_not_ask_those_who_are_certain(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, "1")
+    [run] = claim(db, open_lease(db), "square")
+    answer = inside.ask(dataflow, "lost", str(run["run"]), "--yes")
+    assert (answer.code, answer.err) == (ExitCode.OK, "")
+    assert value(db, "SELECT state FROM opendataflow.run") == "LOST"
+
+
+def test_a_run_that_has_ended_can_not_be_lost(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, "1")
+    run = run_once(db, "square")
+    answer = inside.ask(dataflow, "lost", str(run["run"]), "--yes")
+    assert answer.code == ExitCode.FAILED
+    assert answer.err == f"error: run {run['run']} has ended already: it is SUCCEEDED\n"
+
+
+# db ------------------------------------------------------------------------------------------------------
+
+
+def test_migrate_makes_the_schema_and_then_has_nothing_to_do(dataflow: Program, db: Connection, inside: Inside) -> None:
+    db.execute("DROP SCHEMA opendataflow CASCADE")
+    first = inside.ask(dataflow, "db", "migrate")
+    assert first.out.splitlines() == ["tables created", "functions, views and triggers replaced"]
+    assert inside.ask(dataflow, "db", "migrate").out == "the schema is up to date\n"
+    assert inside.ask(dataflow, "db", "verify").out == "all is consistent\n"
+
+
+def test_db_status_tells_the_place_and_the_schema(dataflow: Program, db: Connection, inside: Inside) -> None:
+    answer = inside.ask(dataflow, "db", "status")
+    assert re.match(rf"database  \S+/{db.info.dbname}, Postgres \d+\.\d+\n", answer.out)
+    assert "0001_tables  applied" in answer.out
+    assert answer.out.rstrip().endswith("current")
+    assert (answer.code, answer.err) == (ExitCode.OK, "")
+    assert not db.info.password or db.info.password not in answer.out
+
+
+def test_db_status_of_an_older_database_names_the_command_that_helps(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    db.execute("UPDATE opendataflow.installed SET functions = 'of an older program'")
+    answer = inside.ask(dataflow, "db", "status")
+    assert answer.code == ExitCode.SCHEMA
+    assert answer.out.rstrip().endswith("of another version")
+    assert answer.err == "error: the database is not up to date: run `dataflow db migrate`\n"
+
+
+def test_verify_tells_what_does_not_hold(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, "1")
+    raw(db, "UPDATE opendataflow.chunk SET readers = 3 WHERE dataset = 'numbers'")
+    answer = inside.ask(dataflow, "db", "verify")
+    assert answer.code == ExitCode.FAILED
+    assert answer.out == "chunk numbers/1 has 3 readers, but 0 running runs read it\n"
+
+
+# Pipes ---------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(dataflow: Program, db: Connection, tmp_path: Path) -> None:
+    chain(db, *(f"{number:0200}" for number in range(300)))  # more than a pipe holds
+    (tmp_path / "long.log").write_text("line\n" * 100_000)
+    run = run_once(db, "square", log_path=str(tmp_path / "long.log"))
+    for command in ("get chunks", "get chunks -o json", "get chunks -o yaml", f"logs --run {run['run']}"):
+        script = f"{DATAFLOW} {command} | head -n 1; exit ${{PIPESTATUS[0]}}"
+        done = subprocess.run(["bash", "-c", script], env=dataflow.environ, capture_output=True, text=True, check=False)
+        assert done.returncode == ExitCode.OK
+        assert len(done.stdout.splitlines()) == 1
+        assert [line for line in done.stderr.splitlines() if not line.startswith("run ")] == []
+
+
+def test_what_is_piped_is_not_cut(dataflow: Program, db: Connection) -> None:
+    long = "a very long data id " * 20
+    chain(db, long.strip())
+    assert long.strip() in dataflow.ask("get", "chunks", "numbers").out
+
+
+# local ---------------------------------------------------------------------------------------------------
+
+
+def test_local_runs_all_there_is_and_tells_it_line_by_line(dataflow: Program, file: Path) -> None:
+    (file.parent / "work.sh").write_text('echo "to stdout: $dataid"; echo "to stderr" >&2')
+    answer = dataflow.ask("local", "-f", str(file), "--until-caught-up", "--parallelism", "1")
+    assert (answer.code, answer.err) == (ExitCode.OK, "")
+    live, _, status = answer.out.partition("\n\n")
+    assert [re.sub(r"^\d\d:\d\d:\d\d  |run \d+", "", line) for line in live.splitlines()] == [
+        line
+        for data_id in ("1", "2", "10")
+        for line in (f"square  {data_id}  started  , attempt 1", f"square  {data_id}  DONE")
+    ]
+    assert status.startswith("square   3 of 3 done   parallelism 8\n")
+    assert dataflow.ask("logs", "square", "10").out == "to stdout: 10\nto stderr\n"
+
+
+def test_local_ends_with_3_where_something_failed_and_names_the_way_on(dataflow: Program, file: Path) -> None:
+    (file.parent / "work.sh").write_text('test "$dataid" != 2 || { echo no such table >&2; exit 9; }')
+    answer = dataflow.ask("local", "-f", str(file), "--until-caught-up")
+    assert answer.code == ExitCode.UNFINISHED
+    assert re.search(r"square  2  FAILED  no retries left \(0 allowed\): exit code 9: no such table\n", answer.out)
+    assert "when the cause is mended: dataflow resubmit square 2\n" in answer.out
+
+
+def test_local_ends_with_3_where_something_waits(dataflow: Program, db: Connection, file: Path) -> None:
+    waiting = FILE.replace("inputs: [numbers]", "inputs: [numbers, prices]")
+    file.write_text(f"{waiting}---{FILE.split('---')[1].replace('squares', 'prices')}")
+    answer = dataflow.ask("local", "-f", str(file), "--until-caught-up")
+    assert answer.code == ExitCode.UNFINISHED
+    assert "waiting    3 chunks (1, 2, 10): input prices is DECLARED (not made yet)" in answer.out
+    assert value(db, "SELECT count(*) FROM opendataflow.run") == 0
+
+
+def test_parallelism_limits_all_jobs_of_an_engine_together(dataflow: Program, file: Path) -> None:
+    (file.parent / "work.sh").write_text("echo + >> seen; sleep 0.3; echo - >> seen")
+    file.write_text(FILE.replace('["1", "2", "10"]', "[a, b, c, d, e, f]"))
+    assert dataflow.ask("local", "-f", str(file), "--until-caught-up", "--parallelism", "2").code == ExitCode.OK
+    running = [0]
+    for sign in (file.parent / "seen").read_text().split():
+        running.append(running[-1] + (1 if sign == "+" else -1))
+    assert max(running) == 2
+    assert running[-1] == 0
+
+
+def test_local_goes_on_where_nobody_reads_its_output_any_more(dataflow: Program, db: Connection, file: Path) -> None:
+    (file.parent / "work.sh").write_text("sleep 0.1")
+    script = f"{DATAFLOW} local -f {file} --parallelism 1 --until-caught-up | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], env=dataflow.environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (ExitCode.OK, "")
+    assert set(works(db).values()) == {"DONE"}
+
+
+def test_help_tells_every_command(inside: Inside, tmp_path: Path) -> None:
+    answer = inside.ask(Program(tmp_path), "--help")
+    assert answer.code == ExitCode.OK
+    verbs = ("resubmit", "hold", "release", "publish", "lost")
+    for command in ("apply", "get", "status", "why", "logs", "local", "db", *verbs):
+        assert f" {command} " in answer.out
+
+
+def test_without_a_command_the_help_is_shown(inside: Inside, tmp_path: Path) -> None:
+    answer = inside.ask(Program(tmp_path))
+    assert (answer.code, answer.err) == (ExitCode.USAGE, "")
+    assert "Usage: dataflow" in answer.out

@@ -1,0 +1,201 @@
+"""The jobs of the flights example on a small made month: real Spark, started as a run is started."""
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import prepare
+from opendataflow.model.jobfile import parse_job_file
+
+EXAMPLE = prepare.DATA.parent
+JOBS = {job.id: job.spec for job in parse_job_file((EXAMPLE / "job.yaml").read_text("utf-8"), "job.yaml").jobs}
+MONTH = "2013-02"
+HEADER = (
+    "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,carrier,flight,tailnum,"
+    "origin,dest,air_time,distance,hour,minute,time_hour"
+)
+READER = """
+import json, sys
+from pyspark.sql import SparkSession
+with SparkSession.builder.getOrCreate() as spark:
+    tables = [spark.read.parquet(folder).collect() for folder in sys.argv[1:]]
+print(json.dumps([[row.asDict() for row in table] for table in tables], default=str))
+"""
+
+
+def flight(day: int, carrier: str, dep_delay: int | None, arr_delay: int | str | None) -> str:
+    """A line of the file; a flight without a departure delay was cancelled."""
+    cells = [2013, 2, day, None if dep_delay is None else 600, 600, dep_delay, 700, 700, arr_delay, carrier]
+    cells += [1, None, "EWR", "ORD", 60, 719, 6, 0, "2013-02-01T11:00:00Z"]
+    return ",".join("NA" if cell is None else str(cell) for cell in cells)
+
+
+FLIGHTS = [
+    flight(1, "AA", 10, 20),
+    flight(1, "AA", -4, -10),
+    flight(1, "AA", None, None),
+    flight(1, "UA", 0, 15),
+    flight(2, "AA", 3, 35),
+    flight(2, "HA", 5, None),
+]
+STATISTICS = [
+    # day, carrier, flights, cancelled, arrived, late, departure delay: mean, max, arrival delay: mean, max
+    ("2013-02-01", "AA", 3, 1, 2, 1, 3.0, 10, 5.0, 20),
+    ("2013-02-01", "UA", 1, 0, 1, 1, 0.0, 0, 15.0, 15),
+    ("2013-02-02", "AA", 1, 0, 1, 1, 3.0, 3, 35.0, 35),
+    ("2013-02-02", "HA", 1, 0, 0, 0, 5.0, 5, None, None),
+]
+
+
+class Place:
+    """A folder with the data sets of the example; runs are started there in the documented environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.urls = {name: str(folder / name) for name in ("flights", "carrier_delays", "delay_report")}
+        (folder / "flights").mkdir()
+        (folder / "airlines.csv").write_text("carrier,name\nAA,American Airlines\nHA,Hawaiian\n", "utf-8")
+
+    def write(self, *lines: str, end: str = "\n") -> None:
+        (self.folder / "flights" / f"{MONTH}.csv").write_text("\n".join((HEADER, *lines)) + end, "utf-8")
+
+    def partition(self, dataset: str) -> Path:
+        return self.folder / dataset / f"month={MONTH}"
+
+    def run(self, job: str, fence: int) -> subprocess.CompletedProcess[str]:
+        spark = JOBS[job].runtime.spark
+        assert spark is not None
+        arguments = ["--airlines", str(self.folder / "airlines.csv")] if spark.args else []
+        return self.python([str(EXAMPLE / spark.main), *arguments], job, fence)
+
+    def tables(self, *folders: Path) -> list[list[dict[str, Any]]]:
+        """The rows of Parquet folders, read by Spark."""
+        read = self.python(["-c", READER, *map(str, folders)], "delays", 0)
+        assert read.returncode == 0, read.stderr
+        tables: list[list[dict[str, Any]]] = json.loads(read.stdout)
+        return tables
+
+    def python(self, arguments: list[str], job: str, fence: int) -> subprocess.CompletedProcess[str]:
+        spec = JOBS[job]
+        assert spec.runtime.spark is not None
+        told = {
+            "job": job, "data_id": MONTH, "run_id": fence, "attempt": 1, "fence": fence,
+            "datasets": {
+                name: {"itemtype": kind, "url": self.urls[name]}
+                for kind, names in (("IN", spec.inputs), ("OUT", spec.outputs))
+                for name in names
+            },
+        }  # fmt: skip
+        (self.folder / "context.json").write_text(json.dumps(told), "utf-8")
+        conf = {"spark.master": "local[1]", "spark.driver.memory": "1g", **spec.runtime.spark.conf}
+        properties = "".join(f"{name} {value}\n" for name, value in conf.items())
+        (self.folder / "spark-defaults.conf").write_text(properties, "utf-8")
+        environ = {"dataid": MONTH, "jobid": job, "SPARK_CONF_DIR": str(self.folder)}
+        environ["DATAFLOW_CONTEXT"] = str(self.folder / "context.json")
+        return subprocess.run(
+            [sys.executable, *arguments],
+            cwd=EXAMPLE,
+            env={**os.environ, **spec.env, **environ},
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+        )
+
+
+def sentence(ended: subprocess.CompletedProcess[str]) -> str:
+    """The last line of what a failed run says."""
+    assert ended.returncode == 1
+    return ended.stderr.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def done_twice(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A place where the month was computed by fence 5 (kept as `once`) and again by fence 6."""
+    place = Place(tmp_path_factory.mktemp("done"))
+    place.write(*FLIGHTS)
+    for fence in (5, 6):
+        ended = place.run("delays", fence)
+        assert ended.returncode == 0, ended.stderr
+        if fence == 5:
+            shutil.copytree(place.partition("carrier_delays"), place.folder / "once")
+    return place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_the_statistics_are_right_and_doing_a_chunk_twice_equals_doing_it_once(done_twice: Place) -> None:
+    once, twice = done_twice.tables(done_twice.folder / "once", done_twice.partition("carrier_delays"))
+    assert [tuple(row.values()) for row in once] == STATISTICS
+    assert twice == once
+    left = {path.name for path in done_twice.partition("carrier_delays").parent.iterdir()}
+    assert left == {f"month={MONTH}", f".month={MONTH}.lock"}
+
+
+def test_an_older_fence_does_not_overwrite_what_a_newer_one_published(done_twice: Place) -> None:
+    published = done_twice.partition("carrier_delays")
+    before = {path.name: path.stat().st_mtime_ns for path in published.iterdir()}
+    assert "fence 4, a newer one with fence 6" in sentence(done_twice.run("delays", 4))
+    assert {path.name: path.stat().st_mtime_ns for path in published.iterdir()} == before
+
+
+def test_the_report_weighs_the_days_and_names_the_carriers(done_twice: Place) -> None:
+    ended = done_twice.run("report", 7)
+    assert ended.returncode == 0, ended.stderr
+    with (done_twice.partition("delay_report") / "carriers.csv").open(encoding="utf-8", newline="") as file:
+        assert [tuple(row) for row in csv.reader(file)] == [
+            ("carrier", "name", "flights", "cancelled", "late_percent", "mean_arr_delay", "max_arr_delay"),
+            ("AA", "American Airlines", "4", "1", "66.7", "15.0", "35"),
+            ("UA", "UA", "1", "0", "100.0", "15.0", "15"),
+            ("HA", "Hawaiian", "1", "0", "", "", ""),
+        ]
+    page = (done_twice.partition("delay_report") / "report.md").read_text("utf-8")
+    assert "| 2013-02-02 | 2 | 0 | 100.0 | 35.0 |\n| 2013-02-01 | 4 | 1 | 66.7 | 8.3 |" in page
+    assert "| Hawaiian | 1 | 0 | - | - | - |" in page
+
+
+def test_a_file_cut_in_the_middle_of_a_line_fails_with_a_sentence(place: Place) -> None:
+    place.write(*FLIGHTS, FLIGHTS[0][:30], end="")
+    said = sentence(place.run("delays", 1))
+    source = place.folder / "flights" / f"{MONTH}.csv"
+    assert said == f"flights {MONTH}: torn file: {source} ends in the middle of a line"
+    assert not place.partition("carrier_delays").exists()
+
+
+def test_a_delay_that_is_no_number_fails_with_a_sentence_that_names_file_line_and_value(place: Place) -> None:
+    place.write(*FLIGHTS[:2], flight(1, "AA", 3, "late"), *FLIGHTS[2:])
+    said = sentence(place.run("delays", 1))
+    source = place.folder / "flights" / f"{MONTH}.csv"
+    assert said.startswith(f"flights {MONTH}: bad row: {source}, line 4: arr_delay is 'late', not a number")
+    assert not place.partition("carrier_delays").exists()
+
+
+def test_a_row_with_too_few_columns_fails_though_spark_could_do_without_the_missing_ones(
+    place: Place,
+) -> None:
+    place.write(*FLIGHTS, FLIGHTS[0].rpartition(",")[0])
+    said = sentence(place.run("delays", 1))
+    assert "line 8: 18 columns instead of 19" in said
+
+
+def test_a_missing_file_fails_with_a_sentence(place: Place) -> None:
+    said = sentence(place.run("delays", 1))
+    assert said.startswith(f"flights {MONTH}: no file {place.folder / 'flights' / f'{MONTH}.csv'}")
+
+
+def test_a_job_that_was_started_by_hand_says_how_to_start_it() -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "DATAFLOW_CONTEXT"}
+    ended = subprocess.run(
+        [sys.executable, EXAMPLE / "delays.py"],
+        env=environ, capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    assert "start this job with `dataflow local -f job.yaml`" in sentence(ended)

@@ -1,0 +1,168 @@
+"""Everything that changes states, at once on a few chunks: nobody ever waits in a circle, nothing else goes wrong."""
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from tests.sql import graph
+from tests.sql.conftest import Connection, open_connection
+
+SECONDS = float(os.environ.get("DATAFLOW_TEST_DEADLOCK_SECONDS", "60"))
+CLIENTS = 8
+IDS = ("1", "2", "3", "4", "5")
+JOBS = {
+    "split": graph.job("split", ["a"], ["b", "c"], parallelism=3),
+    "left": graph.job("left", ["b"], ["d"], parallelism=2),
+    "right": graph.job("right", ["b", "c"], ["e"]),
+    "join": graph.job("join", ["d", "e"], ["f"]),
+    "make": graph.job("make", [], ["g"]),
+}
+OTHERS = (
+    graph.job("left", ["b", "c"], ["d"], parallelism=4),
+    graph.job("join", ["e"], ["f"], descending=True),
+    graph.job("split", ["a"], ["b", "c", "h"]),
+)
+DATASETS = "abcdefgh"
+
+
+@dataclass
+class Client:
+    """Asks for anything, in any order; `counts` says how often each request changed something."""
+
+    db: Connection
+    number: int
+    counts: Counter[str] = field(default_factory=Counter)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    lease: str = ""
+
+    def work(self, until: float) -> "Client":
+        """Ask until a moment of the monotonic clock, then end the runs that were claimed."""
+        dice = random.Random(self.number)
+        self.lease = graph.open_lease(self.db)
+        requests: list[Callable[[random.Random], None]] = [
+            *([self.claim] * 6),
+            *([self.complete] * 6),
+            *([self.publish] * 3),
+            *([self.ask_for_works] * 3),
+            *([self.ask_for_chunks] * 3),
+            self.retry_due,
+            self.declare,
+            self.apply,
+        ]
+        while time.monotonic() < until:
+            self.repeated(dice.choice(requests), dice)
+        while self.runs:
+            self.repeated(self.complete, dice)
+        return self
+
+    def repeated(self, request: Callable[[random.Random], None], dice: random.Random) -> None:
+        """The one error that may come says that the same request has to be made again."""
+        try:
+            request(dice)
+        except psycopg.errors.SerializationFailure:
+            self.counts["to be repeated"] += 1
+
+    def claim(self, dice: random.Random) -> None:
+        runs = graph.claim(self.db, self.lease, dice.choice([*JOBS]), dice.randint(1, 5))
+        self.runs += runs
+        self.counts["claim"] += len(runs)
+
+    def complete(self, dice: random.Random) -> None:
+        dice.shuffle(self.runs)
+        some = self.runs[: dice.randint(1, 5)]
+        if not some:
+            return
+        verdict = dice.choice(["DONE", "DONE", "DONE", "RETRY", "FAILED"])
+        state = "SUCCEEDED" if verdict == "DONE" else "FAILED"
+        outcomes = [
+            {
+                "run": r["run"],
+                "fence": r["fence"],
+                "verdict": verdict,
+                "state": state,
+                "class": "Application",
+                "delay": 0,
+            }
+            for r in some
+        ]
+        query = "SELECT * FROM opendataflow.complete(%s, 'test')"
+        rows = self.db.execute(query, (Jsonb(outcomes),)).fetchall()
+        assert not any(row["already"] for row in rows)
+        self.runs = self.runs[len(some) :]
+        self.counts["complete"] += len(some)
+
+    def publish(self, dice: random.Random) -> None:
+        self.ask("publish", dice.choice("aaagbdh"), dice)
+
+    def ask_for_works(self, dice: random.Random) -> None:
+        self.ask(dice.choice(["resubmit", "hold", "release", "release"]), dice.choice([*JOBS]), dice)
+
+    def ask_for_chunks(self, dice: random.Random) -> None:
+        verb = dice.choice(["resubmit_chunks", "hold_chunks", "release_chunks", "release_chunks"])
+        self.ask(verb, dice.choice(DATASETS), dice)
+
+    def ask(self, verb: str, owner: str, dice: random.Random) -> None:
+        rows = graph.ask(self.db, verb, owner, *dice.sample(IDS, dice.randint(1, len(IDS))))
+        self.counts[verb] += sum(row["result"] in ("done", "remembered") for row in rows)
+
+    def retry_due(self, _: random.Random) -> None:
+        row = self.db.execute("SELECT * FROM opendataflow.retry_due()").fetchone()
+        assert row is not None
+        self.counts["retry_due"] += len(row["woken"])
+
+    def declare(self, dice: random.Random) -> None:
+        ids = dice.sample(IDS, len(IDS))
+        self.db.execute(
+            "SELECT opendataflow.declare_chunks(%s, %s, array_fill(NULL::jsonb, ARRAY[%s]), 'test')",
+            (dice.choice(DATASETS), ids, len(ids)),
+        )
+        self.counts["declare"] += 1
+
+    def apply(self, dice: random.Random) -> None:
+        jobs = {job["id"]: job for job in (*dice.sample([*JOBS.values()], 2), dice.choice(OTHERS))}
+        graph.apply(
+            self.db, [graph.dataset(d, *dice.sample(IDS, 2)) for d in dice.sample(DATASETS, 2)], [*jobs.values()]
+        )
+        self.counts["apply"] += 1
+
+
+@pytest.fixture
+def connections(dsn: str) -> Iterator[list[Connection]]:
+    opened = [open_connection(dsn) for _ in range(CLIENTS)]
+    for connection in opened:
+        connection.execute("SET statement_timeout = '60s'")
+        try:
+            connection.execute("SET deadlock_timeout = '200ms'")
+        except psycopg.errors.InsufficientPrivilege:
+            print("the user of the tests may not set deadlock_timeout: the server's own is used")
+    yield opened
+    for connection in opened:
+        connection.close()
+
+
+@pytest.mark.timeout(SECONDS + 300)
+def test_requests_at_once_never_deadlock_and_leave_the_store_consistent(
+    db: Connection, connections: list[Connection]
+) -> None:
+    graph.apply(db, [graph.dataset(d) for d in DATASETS], [*JOBS.values()])
+    until = time.monotonic() + SECONDS
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        clients = [Client(connection, number) for number, connection in enumerate(connections)]
+        futures = [pool.submit(client.work, until) for client in clients]
+    counts: Counter[str] = sum((future.result().counts for future in futures), Counter())
+    print(", ".join(f"{name}: {number}" for name, number in sorted(counts.items())))
+    assert graph.problems(db) == []
+    assert "RUNNING" not in graph.works(db).values()
+    expected = {"claim", "complete", "publish", "resubmit", "hold", "release", "resubmit_chunks", "hold_chunks"}
+    assert expected | {"release_chunks", "retry_due", "declare", "apply"} <= {
+        name for name, number in counts.items() if number > 0
+    }

@@ -1,0 +1,149 @@
+"""What a run executes: arguments untouched, files for its folder, paths from the job file's folder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opendataflow.core.command import command, spark_defaults
+from opendataflow.model.claim import ClaimedRun
+from opendataflow.model.dataset import DataSetFacts
+from opendataflow.model.resources import DataFlowJob, Spark
+from opendataflow.model.run import Command, Host
+from opendataflow.names import API_VERSION
+
+FOLDER = Path("/jobs/flights")
+PYTHON = "/venv/bin/python"
+RUN = ClaimedRun(
+    run=7,
+    job="load",
+    data_id="2013-02",
+    fence=42,
+    attempt=2,
+    attempts=1,
+    infrastructure_attempts=0,
+    bounds={"flights": {"from": "2013-02-01", "to": "2013-03-01"}},
+    lease="lease",
+    host=Host("h", "b"),
+    runs_home="/runs",
+)
+DATASETS = {
+    "flights": DataSetFacts("flights", url="data/flüge", options={"sep": ";"}, encryptedpass="lmibu"),
+    "delays": DataSetFacts("delays"),
+}
+
+
+def made(runtime: dict[str, Any], **spec: Any) -> Command:
+    whole = {"inputs": ["flights"], "outputs": ["delays"], "runtime": runtime, **spec}
+    job = DataFlowJob.model_validate(
+        {"apiVersion": API_VERSION, "kind": "DataFlowJob", "metadata": {"name": "load"}, "spec": whole}
+    )
+    return command(job, RUN, DATASETS, FOLDER, PYTHON)
+
+
+def script(*argv: str, **more: str) -> Command:
+    return made({"script": {"command": list(argv), **more}})
+
+
+def test_a_script_gets_its_arguments_as_they_are_written() -> None:
+    argv = ("./load.sh", "$HOME", "$(date)", "a b", "'\"", "", "*", "{run_folder}")
+    assert script(*argv).argv == argv
+
+
+def test_a_script_starts_in_the_folder_of_its_file() -> None:
+    assert script("./load.sh").cwd == FOLDER
+
+
+def test_a_working_directory_is_relative_to_the_folder_of_the_file() -> None:
+    assert script("./load.sh", workingDirectory="bin").cwd == FOLDER / "bin"
+    assert script("./load.sh", workingDirectory="/srv").cwd == Path("/srv")
+
+
+def test_a_run_has_the_variables_of_its_chunk_and_its_job() -> None:
+    env = made({"script": {"command": ["./load.sh"]}}, env={"MODE": "full"}).env
+    assert (env["dataid"], env["jobid"], env["cmd"], env["MODE"]) == ("2013-02", "load", "./load.sh", "full")
+    assert (env["DATAFLOW_RUN_ID"], env["DATAFLOW_ATTEMPT"], env["DATAFLOW_FENCE"]) == ("7", "2", "42")
+    assert env["flights_encryptedpass"] == "lmibu"
+
+
+def test_the_context_file_tells_the_chunk_with_its_bounds() -> None:
+    context = json.loads(script("./load.sh").files["context.json"])
+    assert (context["job"], context["data_id"], context["run_id"], context["fence"]) == ("load", "2013-02", 7, 42)
+    assert context["datasets"]["flights"]["bounds"] == {"from": "2013-02-01", "to": "2013-03-01"}
+    assert context["datasets"]["delays"]["bounds"] is None
+
+
+def test_the_context_file_can_be_read_by_people_and_holds_no_password() -> None:
+    text = script("./load.sh").files["context.json"]
+    assert "data/flüge" in text
+    assert "lmibu" not in text
+
+
+def test_a_script_has_no_file_but_the_context() -> None:
+    assert set(script("./load.sh").files) == {"context.json"}
+
+
+def test_a_spark_program_is_started_by_the_interpreter_from_the_folder_of_the_file() -> None:
+    spark = made({"spark": {"main": "delays.py", "args": ["--day", "$x"]}})
+    assert spark.argv == (PYTHON, "/jobs/flights/delays.py", "--day", "$x")
+    assert spark.cwd == FOLDER
+    assert spark.env["cmd"] == "delays.py"
+
+
+def test_a_spark_program_finds_its_properties_and_its_interpreter_by_itself() -> None:
+    spark = made({"spark": {"main": "delays.py"}})
+    assert spark.env["SPARK_CONF_DIR"] == "{run_folder}"
+    assert spark.env["PYSPARK_PYTHON"] == spark.env["PYSPARK_DRIVER_PYTHON"] == PYTHON
+    assert set(spark.files) == {"context.json", "spark-defaults.conf"}
+
+
+def properties(spark: Spark) -> dict[str, str]:
+    return parse_properties(spark_defaults(spark))
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read as java.util.Properties does."""
+    found = {}
+    for line in text.split("\n"):
+        parts, escaped, blank = ["", ""], False, 0
+        for letter in line:
+            if escaped:
+                parts[blank] += {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}.get(letter, letter)
+            elif letter != "\\":
+                assert letter not in "\r\t\f=:#!"
+                if letter == " " and blank == 0:
+                    blank = 1
+                    continue
+                assert letter != " "
+                parts[blank] += letter
+            escaped = letter == "\\" and not escaped
+        if line:
+            found[parts[0]] = parts[1]
+    return found
+
+
+def test_spark_runs_on_as_many_cores_and_as_much_memory_as_is_written() -> None:
+    found = properties(Spark(main="x.py", cores=3, memory="2g"))
+    assert found["spark.master"] == "local[3]"
+    assert found["spark.driver.memory"] == "2g"
+
+
+def test_a_run_opens_no_web_page_unless_the_user_wants_one() -> None:
+    assert properties(Spark(main="x.py"))["spark.ui.enabled"] == "false"
+    assert properties(Spark(main="x.py", conf={"spark.ui.enabled": "true"}))["spark.ui.enabled"] == "true"
+
+
+def test_the_users_properties_count_more_than_ours() -> None:
+    assert properties(Spark(main="x.py", conf={"spark.master": "local[1]"}))["spark.master"] == "local[1]"
+
+
+keys = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
+values = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+
+
+@given(st.dictionaries(keys, values))
+def test_every_property_reaches_spark_as_it_is_written(conf: dict[str, str]) -> None:
+    found = properties(Spark(main="x.py", conf=conf))
+    assert {key: found[key] for key in conf} == conf

@@ -1,0 +1,306 @@
+"""What a person reads who asks why something is not running: the reason, and the command that helps."""
+
+from typing import Any
+
+import pytest
+
+from opendataflow.core.explain import counted, duration, explain, meaning, shell_command
+from opendataflow.names import ChunkStatus, WorkState
+
+RUN = {"run": 8, "attempt": 2, "state": "FAILED", "message": "exit code 1: oops", "seconds": 754.2, "host": "h1"}
+
+
+def evidence(state: str, **changes: Any) -> dict[str, Any]:
+    """The answer of opendataflow.why() for a work that nothing limits."""
+    return {
+        "job": "load",
+        "data_id": "2013",
+        "state": state,
+        "reason": None,
+        "held_from": None,
+        "again": False,
+        "stale": False,
+        "attempts": 0,
+        "retry_limit": 2,
+        "due_in_seconds": None,
+        "suspended": False,
+        "deleted": False,
+        "parallelism": 2,
+        "running": 0,
+        "before_it": 0,
+        "engines": 1,
+        "blockers": [],
+        "last_run": None,
+        **changes,
+    }
+
+
+def blocked(itemtype: str, status: str, **changes: Any) -> str:
+    """The sentence about one blocker of a WAITING work."""
+    blocker = {
+        "dataset": "orders",
+        "itemtype": itemtype,
+        "status": status,
+        "readers": 0,
+        "reason": None,
+        "producer": None,
+        "producer_state": None,
+        "producer_reason": None,
+        **changes,
+    }
+    first, second = explain(evidence("WAITING", blockers=[blocker]))
+    assert first == "2013 of job load is WAITING"
+    return second
+
+
+# States --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", WorkState)
+def test_the_first_sentence_tells_the_state(state: WorkState) -> None:
+    why = evidence(state, held_from="READY", due_in_seconds=4, last_run=RUN)
+    assert explain(why)[0].startswith(f"2013 of job load is {state}")
+
+
+def test_failed_tells_the_reason_the_log_and_the_way_on() -> None:
+    assert explain(evidence("FAILED", reason="no retries left (2 allowed): exit code 1: oops", last_run=RUN)) == [
+        "2013 of job load is FAILED: no retries left (2 allowed): exit code 1: oops",
+        "last run: 8, attempt 2, FAILED: exit code 1: oops",
+        "its log: dataflow logs --run 8",
+        "when the cause is mended: dataflow resubmit load 2013",
+    ]
+
+
+def test_retry_tells_when_the_next_attempt_comes_and_how_many_are_left() -> None:
+    assert explain(evidence("RETRY", attempts=1, due_in_seconds=300, last_run=RUN)) == [
+        "2013 of job load is RETRY: the last attempt failed, the next one is due in 5 min; 1 more may fail after it",
+        "last run: 8, attempt 2, FAILED: exit code 1: oops",
+        "its log: dataflow logs --run 8",
+    ]
+
+
+def test_a_retry_that_is_due_comes_now() -> None:
+    assert "the next one is due now; 0 more" in explain(evidence("RETRY", attempts=2, due_in_seconds=0))[0]
+
+
+def test_running_tells_where_and_for_how_long_and_its_log() -> None:
+    assert explain(evidence("RUNNING", last_run={**RUN, "state": "RUNNING", "message": None})) == [
+        "2013 of job load is RUNNING: run 8, attempt 2, for 13 min at h1",
+        "its log: dataflow logs --run 8",
+    ]
+
+
+def test_running_tells_that_it_was_asked_for_again() -> None:
+    [sentence, _] = explain(evidence("RUNNING", again=True, last_run=RUN))
+    assert sentence.endswith("; it was asked for again and runs once more after its end")
+
+
+@pytest.mark.parametrize("state", ["HELD", "SKIPPED"])
+def test_held_tells_what_it_was_and_how_to_let_it_go_on(state: str) -> None:
+    assert explain(evidence(state, held_from="RETRY", reason="audit")) == [
+        f"2013 of job load is {state} by a person (it was RETRY): audit; to let it go on: dataflow release load 2013"
+    ]
+
+
+def test_held_tells_that_it_was_asked_for_again() -> None:
+    assert "; it was asked for again meanwhile;" in explain(evidence("HELD", held_from="FAILED", again=True))[0]
+
+
+def test_done_tells_its_run() -> None:
+    run = {**RUN, "state": "SUCCEEDED", "message": "exit code 0"}
+    assert explain(evidence("DONE", last_run=run)) == [
+        "2013 of job load is DONE",
+        "last run: 8, attempt 2, SUCCEEDED: exit code 0",
+        "its log: dataflow logs --run 8",
+    ]
+
+
+def test_done_but_stale_tells_how_to_make_it_again() -> None:
+    [sentence] = explain(evidence("DONE", stale=True))
+    assert sentence.startswith("2013 of job load is DONE, but made from data that has changed since; ")
+    assert sentence.endswith("to make it again: dataflow resubmit load 2013")
+
+
+# What limits a job ---------------------------------------------------------------------------------------
+
+
+def test_ready_with_nothing_in_its_way_needs_no_more_words() -> None:
+    assert explain(evidence("READY")) == ["2013 of job load is READY"]
+
+
+def test_ready_without_an_engine_tells_how_to_start_one() -> None:
+    assert explain(evidence("READY", engines=0))[1:] == ["no engine is running; to start one: dataflow local -f FILE"]
+
+
+def test_ready_behind_others_tells_how_many() -> None:
+    assert explain(evidence("READY", before_it=1))[1:] == ["before it: 1 ready chunk of the job"]
+    assert explain(evidence("READY", before_it=70))[1:] == ["before it: 70 ready chunks of the job"]
+
+
+def test_ready_in_a_busy_job_tells_its_parallelism() -> None:
+    assert explain(evidence("READY", running=2))[1:] == [
+        "job load runs 2 at a time (its parallelism) and all of them are busy: it has to wait"
+    ]
+
+
+def test_ready_in_a_job_with_no_parallelism_tells_to_raise_it() -> None:
+    assert explain(evidence("READY", parallelism=0))[1:] == [
+        "job load has parallelism 0, nothing new starts: raise it in its file and apply it"
+    ]
+
+
+@pytest.mark.parametrize("state", ["WAITING", "READY", "RETRY"])
+def test_a_suspended_job_is_named_for_all_open_work(state: str) -> None:
+    sentence = "job load is suspended, nothing new starts: take `suspend` out of its file and apply it"
+    assert sentence in explain(evidence(state, suspended=True, due_in_seconds=4))
+
+
+@pytest.mark.parametrize("state", ["WAITING", "READY", "RETRY"])
+def test_a_deleted_job_is_named_for_all_open_work(state: str) -> None:
+    sentence = "job load is deleted: apply its file again"
+    assert sentence in explain(evidence(state, deleted=True, due_in_seconds=4))
+
+
+# Inputs --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["DECLARED", "RESUBMIT", "FAILED"])
+def test_an_input_that_no_job_makes_has_to_be_published(status: str) -> None:
+    sentence = blocked("IN", status)
+    assert sentence.startswith(f"waits for input chunk 2013 of orders, which is {status} (")
+    assert sentence.endswith("; no job makes it; when it is there: dataflow publish orders 2013")
+
+
+def test_the_reason_of_an_input_is_told() -> None:
+    assert "FAILED (not usable: checksum differs)" in blocked("IN", "FAILED", reason="checksum differs")
+
+
+def test_an_input_whose_job_failed_tells_why_and_how_to_run_that_job_again() -> None:
+    failed = {"producer": "export", "producer_state": "FAILED", "producer_reason": "no retries left: exit code 1"}
+    assert blocked("IN", "FAILED", reason="exit code 1", **failed) == (
+        "waits for input chunk 2013 of orders, which is FAILED (not usable); job export, which makes it, is FAILED "
+        "(no retries left: exit code 1); when the cause is mended: dataflow resubmit export 2013"
+    )
+
+
+def test_an_input_that_was_set_failed_although_its_job_is_done_has_to_be_made_again() -> None:
+    sentence = blocked("IN", "FAILED", reason="bad rows", producer="export", producer_state="DONE")
+    assert "FAILED (not usable: bad rows)" in sentence
+    assert sentence.endswith("is DONE; when the cause is mended: dataflow resubmit export 2013")
+
+
+@pytest.mark.parametrize("state", ["WAITING", "READY", "RUNNING", "RETRY", "HELD", "SKIPPED"])
+def test_an_input_whose_job_is_not_done_tells_where_to_look_on(state: str) -> None:
+    assert blocked("IN", "DECLARED", producer="export", producer_state=state) == (
+        "waits for input chunk 2013 of orders, which is DECLARED (not made yet); job export, which makes it, is "
+        f"{state}; see: dataflow why export 2013"
+    )
+
+
+def test_an_input_that_its_job_leaves_out_has_to_be_published() -> None:
+    assert blocked("IN", "DECLARED", producer="export") == (
+        "waits for input chunk 2013 of orders, which is DECLARED (not made yet); job export makes orders, but not "
+        "this chunk; when it is there: dataflow publish orders 2013"
+    )
+
+
+@pytest.mark.parametrize("producer", [{}, {"producer": "export", "producer_state": "DONE"}])
+def test_an_input_under_hold_has_to_be_released_whoever_makes_it(producer: dict[str, str]) -> None:
+    assert blocked("IN", "HOLD", reason="audit", **producer) == (
+        "waits for input chunk 2013 of orders, which is HOLD (held by a person: audit); to let it go: "
+        "dataflow release --dataset orders 2013"
+    )
+
+
+def test_an_input_that_waits_for_a_person_tells_how_to_accept_it() -> None:
+    assert blocked("IN", "PENDING", producer="export", producer_state="DONE") == (
+        "waits for input chunk 2013 of orders, which is PENDING (not accepted yet); when it is good: "
+        "dataflow publish orders 2013"
+    )
+
+
+# Outputs -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", ["FAILED", "PENDING", "READY"])
+def test_an_output_that_must_not_be_overwritten_tells_how_to_allow_it(status: str) -> None:
+    sentence = blocked("OUT", status)
+    assert sentence.startswith(f"may not write its output chunk 2013 of orders, which is {status} (")
+    assert sentence.endswith("; to write it anew: dataflow resubmit load 2013")
+
+
+def test_an_output_under_hold_has_to_be_released() -> None:
+    assert blocked("OUT", "HOLD").endswith("; to let it go: dataflow release --dataset orders 2013")
+
+
+def test_an_output_that_is_being_written_only_takes_time() -> None:
+    assert blocked("OUT", "RUNNING") == (
+        "may not write its output chunk 2013 of orders, which is RUNNING (being written)"
+    )
+
+
+@pytest.mark.parametrize(("readers", "runs"), [(1, "1 running run"), (3, "3 running runs")])
+def test_an_output_that_is_being_read_only_takes_time(readers: int, runs: str) -> None:
+    assert blocked("OUT", "RESUBMIT", readers=readers) == (
+        f"waits for {runs} to end reading its output chunk 2013 of orders"
+    )
+
+
+@pytest.mark.parametrize("itemtype", ["IN", "OUT"])
+@pytest.mark.parametrize("status", ChunkStatus)
+@pytest.mark.parametrize("state", [None, *WorkState])
+def test_every_blocker_has_a_sentence(itemtype: str, status: ChunkStatus, state: WorkState | None) -> None:
+    sentence = blocked(itemtype, status, producer="export" if state else None, producer_state=state)
+    assert "None" not in sentence
+    assert status in sentence
+
+
+def test_all_blockers_are_told() -> None:
+    blocker = {"itemtype": "IN", "status": "DECLARED", "readers": 0, "reason": None}
+    blocker |= {"producer": None, "producer_state": None, "producer_reason": None}
+    why = evidence("WAITING", blockers=[{**blocker, "dataset": name} for name in ("orders", "prices")])
+    assert [sentence.split(",")[0] for sentence in explain(why)[1:]] == [
+        "waits for input chunk 2013 of orders",
+        "waits for input chunk 2013 of prices",
+    ]
+
+
+# Words ---------------------------------------------------------------------------------------------------
+
+
+def test_a_command_can_be_pasted_whatever_the_ids_are() -> None:
+    assert shell_command("resubmit", "load all", "it's", "$x") == "dataflow resubmit 'load all' 'it'\"'\"'s' '$x'"
+
+
+def test_an_id_below_zero_is_not_taken_for_an_option() -> None:
+    assert shell_command("hold", "numbers", "-10--1", dataset=True) == "dataflow hold --dataset -- numbers -10--1"
+
+
+def test_a_status_comes_with_its_meaning_and_its_reason() -> None:
+    assert meaning("DECLARED") == "DECLARED (not made yet)"
+    assert meaning("HOLD", "audit") == "HOLD (held by a person: audit)"
+    assert meaning("RESUBMIT", "late data") == "RESUBMIT (late data)"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "0 s"),
+        (0.2, "0.2 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (89, "89 s"),
+        (90, "2 min"),
+        (3600, "60 min"),
+        (5400, "1.5 h"),
+        (100_000, "27.8 h"),
+        (172_800, "2 days"),
+        (2_419_200, "28 days"),
+    ],
+)
+def test_durations_are_told_as_people_do(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_one_is_not_many() -> None:
+    assert [counted(number, "gap") for number in (0, 1, 2)] == ["0 gaps", "1 gap", "2 gaps"]

@@ -1,0 +1,45 @@
+"""What the environment tells the program."""
+
+from pathlib import Path
+
+import pytest
+
+from opendataflow.settings import read_settings
+
+
+def test_the_dsn_is_taken_as_it_is() -> None:
+    assert read_settings({"DATAFLOW_DSN": "postgresql://h/db"}).dsn == "postgresql://h/db"
+
+
+@pytest.mark.parametrize("environ", [{}, {"DATAFLOW_DSN": ""}])
+def test_no_dsn_or_an_empty_one_means_the_embedded_postgres(environ: dict[str, str]) -> None:
+    assert read_settings(environ).dsn is None
+
+
+def test_the_home_is_where_it_is_told_to_be() -> None:
+    settings = read_settings({"DATAFLOW_HOME": "/data/flow"})
+    assert settings.home == Path("/data/flow")
+    assert settings.postgres_home == Path("/data/flow/postgres")
+    assert settings.runs_home == Path("/data/flow/runs")
+
+
+def test_a_relative_home_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_settings({"DATAFLOW_HOME": "flow"}).home == tmp_path / "flow"
+
+
+def test_a_user_keeps_the_state_where_the_desktop_standard_says() -> None:
+    assert read_settings({"XDG_STATE_HOME": "/state"}, uid=1000).home == Path("/state/opendataflow")
+
+
+@pytest.mark.parametrize("environ", [{}, {"XDG_STATE_HOME": ""}])
+def test_a_user_keeps_the_state_in_the_home_folder(environ: dict[str, str]) -> None:
+    assert read_settings(environ, uid=1000).home == Path.home() / ".local/state/opendataflow"
+
+
+def test_root_keeps_the_state_where_the_user_of_postgres_can_enter() -> None:
+    assert read_settings({"XDG_STATE_HOME": "/root/state"}, uid=0).home == Path("/var/lib/opendataflow")
+
+
+def test_the_home_that_is_told_counts_for_root_too() -> None:
+    assert read_settings({"DATAFLOW_HOME": "/data"}, uid=0).home == Path("/data")

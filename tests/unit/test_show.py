@@ -1,0 +1,186 @@
+"""How answers look: tables for people, documents for programs, the lines of a job's status."""
+
+import io
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+
+from opendataflow.cli.show import Output, did_you_mean, rows
+from opendataflow.cli.status import print_status, status_lines
+
+COLUMNS = ("data_id", "reason")
+ROW: dict[str, Any] = {"data_id": "2013", "reason": "late", "fence": 7, "at": datetime(2013, 2, 1, 12, tzinfo=UTC)}
+
+
+def printed(capsys: pytest.CaptureFixture[str], found: list[dict[str, Any]], output: Output = Output.TABLE) -> str:
+    rows(found, output, COLUMNS, "no chunks")
+    return capsys.readouterr().out
+
+
+def test_a_table_shows_the_columns_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    head, line = printed(capsys, [ROW]).splitlines()
+    assert head.split() == ["DATA", "ID", "REASON"]
+    assert line.split() == ["2013", "late"]
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+def test_a_cell_with_nothing_in_it_shows_a_dash(capsys: pytest.CaptureFixture[str], nothing: str | None) -> None:
+    assert printed(capsys, [{**ROW, "reason": nothing}]).splitlines()[1].split() == ["2013", "-"]
+
+
+def test_a_table_that_no_terminal_shows_is_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "x" * 3000
+    assert long in printed(capsys, [{**ROW, "reason": long}])
+
+
+@pytest.mark.parametrize("text", ["[red]7[/red]", "[/]", ":smile:", "[bold"])
+def test_data_is_shown_as_it_is(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    assert text in printed(capsys, [{**ROW, "data_id": text}])
+
+
+def test_an_empty_table_is_a_word_on_stderr_and_nothing_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    rows([], Output.TABLE, COLUMNS, "no jobs: dataflow apply -f FILE")
+    assert capsys.readouterr() == ("", "no jobs: dataflow apply -f FILE\n")
+
+
+def test_json_has_all_fields_and_times_in_iso_format(capsys: pytest.CaptureFixture[str]) -> None:
+    [row] = json.loads(printed(capsys, [ROW], Output.JSON))
+    assert row == {"data_id": "2013", "reason": "late", "fence": 7, "at": "2013-02-01T12:00:00+00:00"}
+
+
+def test_yaml_says_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    as_yaml = yaml.safe_load(printed(capsys, [ROW], Output.YAML))
+    assert as_yaml == json.loads(printed(capsys, [ROW], Output.JSON))
+
+
+@pytest.mark.parametrize("output", [Output.JSON, Output.YAML])
+def test_documents_keep_letters_readable(capsys: pytest.CaptureFixture[str], output: Output) -> None:
+    assert "flüge 日本" in printed(capsys, [{"data_id": "flüge 日本"}], output)
+
+
+@pytest.mark.parametrize("output", [Output.JSON, Output.YAML])
+def test_nothing_found_is_an_empty_list(capsys: pytest.CaptureFixture[str], output: Output) -> None:
+    assert printed(capsys, [], output) == "[]\n"
+
+
+def test_the_closest_name_is_proposed() -> None:
+    assert did_you_mean("2013-2", ["2013-01", "2013-02"]) in (" (did you mean 2013-02?)", " (did you mean 2013-01?)")
+    assert did_you_mean("sqare", ["sum", "square"]) == " (did you mean square?)"
+
+
+def test_without_a_close_name_some_are_told() -> None:
+    assert did_you_mean("x", ["aa", "bb", "cc", "dd"]) == " (known: aa, bb, cc …)"
+    assert did_you_mean("x", ["aa", "bb"]) == " (known: aa, bb)"
+
+
+def test_where_nothing_is_known_nothing_is_proposed() -> None:
+    assert did_you_mean("x", []) == ""
+
+
+# Status --------------------------------------------------------------------------------------------------
+
+
+def job_status(**changes: Any) -> dict[str, Any]:
+    """The answer of opendataflow.job_status() for a job that has not begun."""
+    return {
+        "job": "load",
+        "parallelism": 2,
+        "suspended": False,
+        "deleted": False,
+        "counts": {"READY": 4},
+        "next_due": None,
+        "running": [],
+        "failed": [],
+        "waiting": [],
+        "gaps": 0,
+        "gap_examples": [],
+        "watermark": None,
+        "per_minute": None,
+        "eta_seconds": None,
+        **changes,
+    }
+
+
+def shown(status: dict[str, Any]) -> list[str]:
+    file = io.StringIO()
+    print_status(Console(file=file, width=200), status)
+    return file.getvalue().splitlines()
+
+
+def test_the_first_line_counts_what_is_there() -> None:
+    counts = {"DONE": 2, "FAILED": 1, "RETRY": 0, "WAITING": 5}
+    assert shown(job_status(counts=counts)) == ["load   2 of 8 done, 5 WAITING, 1 FAILED   parallelism 2"]
+
+
+def test_a_suspended_job_says_so() -> None:
+    assert shown(job_status(suspended=True))[0].endswith("parallelism 2, suspended")
+
+
+def test_a_job_without_chunks_has_a_status_too() -> None:
+    assert shown(job_status(counts={})) == ["load   0 of 0 done   parallelism 2"]
+
+
+def test_a_job_that_has_not_begun_has_one_line() -> None:
+    assert status_lines(job_status()) == []
+
+
+def test_the_rate_comes_with_the_time_that_is_left() -> None:
+    assert status_lines(job_status(per_minute=0.5, eta_seconds=2_419_200)) == [
+        "rate       0.5 a minute, about 28 days left"
+    ]
+
+
+def test_where_all_that_is_left_waits_for_others_no_time_is_told() -> None:
+    stuck = job_status(counts={"DONE": 3, "WAITING": 1}, per_minute=30, eta_seconds=2)
+    assert status_lines(stuck) == ["rate       30 a minute"]
+
+
+def test_the_watermark_comes_with_the_gaps_after_it() -> None:
+    assert status_lines(job_status(watermark="2013-05")) == ["watermark  all done up to 2013-05"]
+    assert status_lines(job_status(watermark="2013-05", gaps=1, gap_examples=["2013-06"])) == [
+        "watermark  all done up to 2013-05; after it 1 gap: 2013-06"
+    ]
+
+
+def test_gaps_at_the_very_start_have_no_watermark() -> None:
+    assert status_lines(job_status(gaps=12, gap_examples=["1", "2"])) == ["gaps       12 gaps: 1, 2 …"]
+
+
+def test_what_runs_is_told_with_its_time() -> None:
+    run = {"run": 3, "data_id": "2013", "attempt": 2, "seconds": 754}
+    assert status_lines(job_status(running=[run])) == ["running    2013, attempt 2, for 13 min"]
+
+
+def test_the_next_retry_is_told() -> None:
+    assert status_lines(job_status(next_due=7.26)) == ["retry      the next in 7.3 s"]
+
+
+def test_failures_come_by_reason_with_the_command_that_helps() -> None:
+    group = {"reason": "no retries left (2 allowed): exit code 1: oops", "chunks": 12, "examples": ["a b", "c", "d"]}
+    assert status_lines(job_status(failed=[group])) == [
+        "failed     12 chunks (a b, c, d …): no retries left (2 allowed): exit code 1: oops",
+        "           when the cause is mended: dataflow resubmit load 'a b' c d",
+    ]
+
+
+def test_what_waits_is_told_with_where_to_look_on() -> None:
+    group = {"dataset": "orders", "itemtype": "IN", "status": "FAILED", "chunks": 1, "examples": ["2013"]}
+    assert status_lines(job_status(waiting=[group])) == [
+        "waiting    1 chunk (2013): input orders is FAILED (not usable)",
+        "           see: dataflow why load 2013",
+    ]
+
+
+def test_what_is_being_made_needs_no_look() -> None:
+    group = {"dataset": "orders", "itemtype": "IN", "status": "RUNNING", "chunks": 2, "examples": ["1", "2"]}
+    assert status_lines(job_status(waiting=[group])) == [
+        "waiting    2 chunks (1, 2): input orders is RUNNING (being written)"
+    ]
+
+
+def test_names_in_a_status_are_shown_as_they_are() -> None:
+    assert shown(job_status(job="[red]:smile:", watermark="[/]"))[1:] == ["  watermark  all done up to [/]"]
