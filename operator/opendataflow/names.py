@@ -14,9 +14,12 @@ API_VERSION = f"{GROUP}/{VERSION}"
 READY_CHANNEL = "opendataflow_ready"
 """The NOTIFY channel that says: work of the job in the payload may have become claimable."""
 
+_SLUG = 40 - len(f"-r{2**63 - 1}")
+"""How much of a job's name fits beside the longest number of a run."""
+
 
 class ChunkStatus(StrEnum):
-    """The state of one chunk of a data set (design: the table of chunk status)."""
+    """The state of one chunk of a data set (docs/reference/states.md)."""
 
     DECLARED = "DECLARED"
     READY = "READY"
@@ -84,6 +87,6 @@ def run_name(job: str, run: int) -> str:
 
     The run id alone makes it unique; the job's name in front is for people.
     """
-    slug = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")[:20].rstrip("-")
-    slug = slug if slug[:1].isalpha() else f"j-{slug}".rstrip("-")
-    return f"{slug}-r{run}"
+    slug = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")
+    slug = slug if slug[:1].isalpha() else f"j-{slug}"
+    return f"{slug[:_SLUG].rstrip('-')}-r{run}"

@@ -59,7 +59,8 @@ def claim(db: Connection, lease: str, job_id: str, limit: int = 1) -> list[dict[
 def claim_all(db: Connection, lease: str, job_id: str, limit: int = 1, rank: int = -1, key: str = "") -> dict[str, Any]:
     """Claim; return the whole answer."""
     row = db.execute(
-        "SELECT opendataflow.claim(%s::uuid, %s, %s, %s, decode(%s, 'hex')) AS answer", (lease, job_id, limit, rank, key)
+        "SELECT opendataflow.claim(%s::uuid, %s, %s, %s, decode(%s, 'hex')) AS answer",
+        (lease, job_id, limit, rank, key),
     ).fetchone()
     assert row is not None
     return dict(row["answer"])

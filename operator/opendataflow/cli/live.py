@@ -28,7 +28,7 @@ class Display:
         self._console = console
         self._width = max((len(job) for job in jobs), default=0)
         self._bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[state]}"),

@@ -57,7 +57,7 @@ def silence() -> None:
 
 def console(*, stderr: bool = False) -> Console:
     """A console that cuts nothing where its output is no terminal."""
-    made = _Console(stderr=stderr, highlight=False, soft_wrap=False)
+    made = _Console(stderr=stderr, highlight=False, soft_wrap=False, markup=False, emoji=False)
     if not made.is_terminal:
         made.width = _WIDE
     return made
@@ -69,7 +69,7 @@ def rows(found: Sequence[Row], output: Output, columns: Sequence[str], empty: st
         document([dict(row) for row in found], output)
         return
     if not found:
-        console(stderr=True).print(empty, markup=False)
+        console(stderr=True).print(empty)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:

@@ -134,7 +134,7 @@ def print_status(to: Console, status: Status) -> None:
     if to.is_terminal:
         to.print("  ", ProgressBar(total=max(total, 1), completed=done, width=60), sep="")
     for line in status_lines(status):
-        to.print(f"  {line}", markup=False)
+        to.print(Text(f"  {line}"))
 
 
 def status_lines(status: Status) -> list[str]:

@@ -49,5 +49,5 @@ def spark_defaults(spark: Spark) -> str:
 
 def _escaped(text: str) -> str:
     """Escape for java.util.Properties, which reads the file."""
-    special = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", " ": "\\ ", "=": "\\=", ":": "\\:", "#": "\\#"}
+    special = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {letter: f"\\{letter}" for letter in "\\ =:#!"}
     return "".join(special.get(letter, letter) for letter in text)

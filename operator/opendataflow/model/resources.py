@@ -232,9 +232,7 @@ class Location(Written):
 class Credentials(Written):
     """How a run proves who it is. Only encrypted here."""
 
-    encrypted_password: NonEmpty = Field(
-        description="The password, encrypted with the user's passkey."
-    )
+    encrypted_password: NonEmpty = Field(description="The password, encrypted with the user's passkey.")
 
 
 class Partitioning(Written):

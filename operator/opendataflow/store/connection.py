@@ -33,8 +33,11 @@ def place(dsn: str) -> str:
     """Say where a DSN points to, without its password."""
     try:
         parts = conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError as error:
-        raise InvalidInput(f"DATAFLOW_DSN is not a Postgres address: {one_line(error)}") from error
+    except psycopg.ProgrammingError:
+        # What libpq says may quote the password.
+        raise InvalidInput(
+            "DATAFLOW_DSN is not a Postgres address: one looks like postgresql://user@host:5432/database"
+        ) from None
     return f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
 
 
@@ -45,13 +48,20 @@ def one_line(error: BaseException) -> str:
 
 @asynccontextmanager
 async def translated(where: str) -> AsyncIterator[None]:
-    """Turn psycopg's errors into those of errors.py. `where` is the database's place, for the sentence."""
+    """Turn psycopg's errors into those of errors.py, and let no cancellation get lost.
+
+    `where` is the database's place, for the sentence.
+    """
     try:
         yield
     except PoolTimeout as error:
         raise Unreachable(f"Postgres at {where} does not answer: is it running, and is DATAFLOW_DSN right?") from error
     except psycopg.Error as error:
         raise _translate(error, where) from error
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        # An answer and a cancellation have come together, and psycopg has dropped the cancellation.
+        raise asyncio.CancelledError
 
 
 def _translate(error: psycopg.Error, where: str) -> DataflowError:
