@@ -76,8 +76,9 @@ BEGIN
             state = CASE WHEN w.state = 'RETRY' THEN 'RETRY'
                          WHEN n.blockers = 0 OR w.forced THEN 'READY' ELSE 'WAITING' END
         FROM counted n
-        WHERE w.job = n.job AND w.data_id = n.data_id AND w.state IN ('WAITING', 'READY', 'RETRY')
-          AND w.blockers <> n.blockers
+        -- CASE: a condition on the state alone could lead the planner to an index by state.
+        WHERE w.job = n.job AND w.data_id = n.data_id
+          AND CASE WHEN w.state IN ('WAITING', 'READY', 'RETRY') THEN w.blockers <> n.blockers END
         RETURNING w.job, w.state
     )
     SELECT coalesce(array_agg(DISTINCT job), '{}') INTO v_woken FROM moved WHERE state = 'READY';

@@ -50,7 +50,7 @@ BEGIN
     UPDATE work w
     SET state = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN w.state ELSE 'DONE' END,
         held_from = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN 'DONE' END,
-        blockers = 0, due_at = NULL, again = false, reason = 'published from outside'
+        blockers = 0, due_at = NULL, reason = 'published from outside'
     FROM unnest(p_jobs, p_ids) AS p(job, data_id)
     WHERE w.job = p.job AND w.data_id = p.data_id AND w.state NOT IN ('RUNNING', 'DONE')
       AND EXISTS (SELECT FROM job_output o
@@ -64,14 +64,17 @@ END $$;
 CREATE FUNCTION opendataflow.mark_stale(p_datasets text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE work w SET stale = true
-    FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
-    JOIN job_input i ON i.dataset = p.dataset
-    WHERE w.job = i.job AND w.data_id = p.data_id AND w.state = 'DONE' AND NOT w.stale
-      AND EXISTS (SELECT FROM run r
-                  CROSS JOIN LATERAL unnest(r.reads, r.read_fences) AS f(dataset, fence)
-                  JOIN chunk c ON c.dataset = f.dataset AND c.data_id = r.data_id
-                  WHERE r.id = w.run AND f.dataset = p.dataset AND c.status = 'READY' AND c.fence <> f.fence);
+    WITH changed AS MATERIALIZED (
+        SELECT i.job, p.data_id
+        FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
+        JOIN job_input i ON i.dataset = p.dataset
+        CROSS JOIN LATERAL (SELECT w.run, w.state FROM work w WHERE w.job = i.job AND w.data_id = p.data_id OFFSET 0) w
+        WHERE w.state = 'DONE'
+          AND (SELECT c.fence FROM chunk c WHERE c.dataset = p.dataset AND c.data_id = p.data_id AND c.status = 'READY')
+           <> (SELECT f.fence FROM run r CROSS JOIN LATERAL unnest(r.reads, r.read_fences) AS f(dataset, fence)
+               WHERE r.id = w.run AND f.dataset = p.dataset)
+    )
+    UPDATE work w SET stale = true FROM changed c WHERE w.job = c.job AND w.data_id = c.data_id AND NOT w.stale;
 END $$;
 
 -- Declares chunks of one data set with their bounds (null where there are none). Rows that are there keep their
@@ -121,6 +124,10 @@ BEGIN
     WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids) AND c.status <> 'RUNNING';
     PERFORM finish_published(array_agg(o.job), array_agg(i))
     FROM job_output o, unnest(v_ids) AS i WHERE o.dataset = p_dataset AND i <> ALL (v_busy);
+    -- Held work that was asked for again has got what was asked for.
+    UPDATE work w SET again = false
+    FROM job_output o
+    WHERE o.dataset = p_dataset AND w.job = o.job AND w.data_id = ANY (v_ids) AND w.again AND w.state = 'HELD';
     PERFORM mark_stale(v_datasets, v_ids);
     PERFORM announce(recount(array_agg(a.job), array_agg(a.data_id))) FROM affected(v_datasets, v_ids) a;
     RETURN QUERY

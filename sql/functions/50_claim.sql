@@ -69,6 +69,9 @@ BEGIN
     IF v_job.suspended OR v_job.deleted THEN
         v_free := 0;
     END IF;
+    -- From here on nothing is waited for. SKIP LOCKED still waits in one rare case (a row that was updated and is being
+    -- updated again), which could end in a deadlock with a complete: then the claim is given up and can be repeated.
+    PERFORM set_config('lock_timeout', '50ms', true);
     SELECT coalesce(array_agg(i.dataset ORDER BY i.dataset), '{}') INTO v_inputs FROM job_input i WHERE i.job = p_job;
     SELECT coalesce(array_agg(o.dataset ORDER BY o.dataset), '{}') INTO v_outputs FROM job_output o WHERE o.job = p_job;
 

@@ -19,17 +19,19 @@ DECLARE
     v_jobs     text[];
     v_work_ids text[];
     v_woken    text[];
+    v_again    record;
 BEGIN
     PERFORM begin_event('complete', p_actor);
     SELECT array_agg(o.run) INTO v_runs FROM jsonb_to_recordset(p_outcomes) AS o(run bigint);
-
-    -- What a run locked never changes after its claim, so it can be read before the locks are held.
-    SELECT array_agg(d), array_agg(r.data_id) INTO v_datasets, v_ids
-    FROM run r, unnest(r.reads || r.writes) AS d WHERE r.id = ANY (v_runs);
+    SELECT array_agg(t.dataset), array_agg(t.data_id) INTO v_datasets, v_ids FROM touched(v_runs) t;
+    PERFORM lock_datasets(v_datasets);
+    IF EXISTS (SELECT FROM touched(v_runs) t WHERE t.dataset <> ALL (v_datasets)) THEN
+        RAISE EXCEPTION 'a job of these runs was changed at this moment: try again' USING ERRCODE = 'serialization_failure';
+    END IF;
     SELECT array_agg(x.job), array_agg(x.data_id) INTO v_jobs, v_work_ids
     FROM (SELECT r.job, r.data_id FROM run r WHERE r.id = ANY (v_runs)
           UNION SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a) x;
-    PERFORM lock_datasets(v_datasets), lock_chunks(v_datasets, v_ids), lock_works(v_jobs, v_work_ids);
+    PERFORM lock_chunks(v_datasets, v_ids), lock_works(v_jobs, v_work_ids);
     PERFORM FROM run r WHERE r.id = ANY (v_runs) ORDER BY r.id FOR UPDATE;
 
     WITH ended AS (
@@ -56,32 +58,34 @@ BEGIN
           FROM run r, unnest(r.reads) AS d WHERE r.id = ANY (v_live) GROUP BY 1, 2) n
     WHERE c.dataset = n.dataset AND c.data_id = n.data_id;
 
+    FOR v_again IN
+        SELECT w.job, array_agg(w.data_id) AS ids FROM run r JOIN work w ON w.job = r.job AND w.data_id = r.data_id
+        WHERE r.id = ANY (v_live) AND w.run = r.id AND w.again GROUP BY w.job
+    LOOP
+        PERFORM reopen(v_again.job, v_again.ids, 'resubmitted while it was running');
+    END LOOP;
+
     UPDATE work w
-    SET state = CASE WHEN w.again THEN 'WAITING' WHEN o.verdict = 'DONE' THEN 'DONE' WHEN o.verdict = 'RETRY' THEN 'RETRY' ELSE 'FAILED' END,
-        blockers = CASE WHEN w.again THEN 1 ELSE 0 END,
-        rank = CASE WHEN w.again THEN 1 WHEN o.verdict = 'RETRY' THEN w.rank ELSE 2 END,
-        attempts = CASE WHEN w.again THEN 0
-                        ELSE w.attempts + (o.verdict <> 'DONE' AND o.class <> 'Infrastructure')::integer END,
-        infrastructure_attempts = CASE WHEN w.again THEN 0
-                        ELSE w.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure')::integer END,
-        due_at = CASE WHEN NOT w.again AND o.verdict = 'RETRY' THEN clock_timestamp() + make_interval(secs => o.delay) END,
-        reason = CASE WHEN w.again THEN 'resubmitted while it was running' WHEN o.verdict <> 'DONE' THEN coalesce(o.reason, o.message) END,
-        stale = w.stale AND o.verdict = 'DONE' AND NOT w.again, again = false, forced = false
+    SET state = CASE o.verdict WHEN 'DONE' THEN 'DONE' WHEN 'RETRY' THEN 'RETRY' ELSE 'FAILED' END,
+        rank = CASE WHEN o.verdict = 'RETRY' THEN w.rank ELSE 2 END,
+        attempts = w.attempts + (o.verdict <> 'DONE' AND o.class <> 'Infrastructure')::integer,
+        infrastructure_attempts = w.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure')::integer,
+        due_at = CASE WHEN o.verdict = 'RETRY' THEN clock_timestamp() + make_interval(secs => o.delay) END,
+        reason = CASE WHEN o.verdict <> 'DONE' THEN coalesce(o.reason, o.message) END,
+        stale = w.stale AND o.verdict = 'DONE', forced = false
     FROM jsonb_to_recordset(p_outcomes)
          AS o(run bigint, verdict text, class text, delay double precision, message text, reason text)
     JOIN run r ON r.id = o.run
     WHERE o.run = ANY (v_live) AND w.job = r.job AND w.data_id = r.data_id AND w.run = r.id AND w.state = 'RUNNING';
 
-    -- The job was applied with other data sets meanwhile: a chunk may have a new producer, and open work no id any more.
-    IF EXISTS (SELECT FROM run r JOIN work w ON w.job = r.job AND w.data_id = r.data_id, unnest(r.writes || r.reads) AS d
-               WHERE r.id = ANY (v_live)
-                 AND NOT EXISTS (SELECT FROM job_dataset l WHERE l.job = r.job AND l.dataset = d)) THEN
+    -- Where jobs were applied meanwhile: open work may have no id any more, and a READY chunk another producer.
+    DELETE FROM work w USING run r
+    WHERE r.id = ANY (v_live) AND w.job = r.job AND w.data_id = r.data_id AND w.state <> 'DONE'
+      AND NOT in_scope(w.job, w.data_id);
+    IF EXISTS (SELECT FROM run r WHERE r.id = ANY (v_live)
+               AND r.writes <> ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = r.job ORDER BY o.dataset)) THEN
         PERFORM finish_published(v_jobs, v_work_ids);
-        DELETE FROM work w USING run r
-        WHERE r.id = ANY (v_live) AND w.job = r.job AND w.data_id = r.data_id AND w.state <> 'DONE'
-          AND NOT in_scope(w.job, w.data_id);
     END IF;
-
     PERFORM mark_stale(array_agg(d), array_agg(r.data_id))
     FROM run r, unnest(r.writes || r.reads) AS d WHERE r.id = ANY (v_live) AND r.state = 'SUCCEEDED';
     v_woken := recount(v_jobs, v_work_ids);
@@ -89,6 +93,15 @@ BEGIN
     SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken
     FROM unnest(v_runs) AS n(id) JOIN run r ON r.id = n.id LEFT JOIN work w ON w.job = r.job AND w.data_id = r.data_id;
 END $$;
+
+-- The chunks that the ends of runs can change: what the runs locked, which never changes after their claim, and what
+-- their jobs write now.
+CREATE FUNCTION opendataflow.touched(p_runs bigint[]) RETURNS TABLE (dataset text, data_id text)
+LANGUAGE sql STABLE AS $$
+    SELECT d, r.data_id FROM opendataflow.run r CROSS JOIN LATERAL unnest(r.reads || r.writes) AS d WHERE r.id = ANY (p_runs)
+    UNION
+    SELECT o.dataset, r.data_id FROM opendataflow.run r JOIN opendataflow.job_output o ON o.job = r.job WHERE r.id = ANY (p_runs)
+$$;
 
 -- Opens works whose backoff is over. Returns the jobs that have READY work now, and when the next one is due.
 CREATE FUNCTION opendataflow.retry_due(p_limit integer DEFAULT 1000)

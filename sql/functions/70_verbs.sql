@@ -6,13 +6,18 @@
 CREATE FUNCTION opendataflow.lock_outputs(p_job text, p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
+    v_outputs  text[];
     v_datasets text[];
     v_ids      text[];
 BEGIN
     IF NOT EXISTS (SELECT FROM job j WHERE j.id = p_job) THEN
         RAISE EXCEPTION 'there is no job %', p_job USING ERRCODE = 'DF002';
     END IF;
-    PERFORM lock_datasets(array_agg(o.dataset)) FROM job_output o WHERE o.job = p_job;
+    v_outputs := ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = p_job ORDER BY o.dataset);
+    PERFORM lock_datasets(v_outputs);
+    IF v_outputs <> ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = p_job ORDER BY o.dataset) THEN
+        RAISE EXCEPTION 'job % was changed at this moment: try again', p_job USING ERRCODE = 'serialization_failure';
+    END IF;
     SELECT array_agg(o.dataset), array_agg(i) INTO v_datasets, v_ids
     FROM job_output o, unnest(p_ids) AS i WHERE o.job = p_job;
     PERFORM lock_chunks(v_datasets, v_ids);
@@ -87,7 +92,8 @@ BEGIN
     ORDER BY sort_key(i);
 END $$;
 
--- Asks for chunks of a data set again: through their producer, or, with none, until they are published again.
+-- Asks for chunks of a data set again: through the work that makes them, or, where there is none, until they are
+-- published again.
 CREATE FUNCTION opendataflow.resubmit_chunks(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -95,20 +101,27 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_job  text;
     v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_made text[];
     v_done text[];
 BEGIN
+    PERFORM begin_event('resubmit', p_actor, p_reason), require_dataset(p_dataset);
     -- The producer is read before its locks are held: they must be taken in order, all outputs at once.
     SELECT o.job INTO v_job FROM job_output o WHERE o.dataset = p_dataset;
-    IF FOUND THEN
-        RETURN QUERY SELECT * FROM resubmit(v_job, v_ids, p_actor, p_reason);
-        RETURN;
+    IF v_job IS NULL THEN
+        PERFORM lock_dataset_chunks(p_dataset, v_ids);
+    ELSE
+        PERFORM lock_outputs(v_job, v_ids);
     END IF;
-    PERFORM begin_event('resubmit', p_actor, p_reason);
-    PERFORM lock_dataset_chunks(p_dataset, v_ids);
-    IF EXISTS (SELECT FROM job_output o WHERE o.dataset = p_dataset) THEN
-        RAISE EXCEPTION 'data set % has got a producer at this moment: try again', p_dataset
+    IF v_job IS DISTINCT FROM (SELECT o.job FROM job_output o WHERE o.dataset = p_dataset) THEN
+        RAISE EXCEPTION 'data set % has got another producer at this moment: try again', p_dataset
             USING ERRCODE = 'serialization_failure';
     END IF;
+    v_made := ARRAY(SELECT w.data_id FROM work w WHERE w.job = v_job AND w.data_id = ANY (v_ids));
+    IF cardinality(v_made) > 0 THEN
+        RETURN QUERY SELECT * FROM resubmit(v_job, v_made, p_actor, p_reason);
+    END IF;
+
+    v_ids := ARRAY(SELECT i FROM unnest(v_ids) AS i WHERE i <> ALL (v_made));
     WITH moved AS (
         UPDATE chunk c
         SET status = CASE WHEN c.status = 'HOLD' THEN 'HOLD' ELSE 'RESUBMIT' END,

@@ -28,4 +28,6 @@ BEGIN
             EXECUTE format('ALTER FUNCTION %s SET %s', v_function.signature, v_setting);
         END LOOP;
     END LOOP;
+    -- Claim sets it for its own queries; here it gets its bounds, and its caller the own value back.
+    ALTER FUNCTION opendataflow.claim(uuid, text, integer, integer, bytea) SET lock_timeout = '10s';
 END $$;

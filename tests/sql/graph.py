@@ -8,9 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from psycopg.conninfo import make_conninfo
+from psycopg.errors import LockNotAvailable, SerializationFailure
 from psycopg.types.json import Jsonb
 
 from tests.sql.conftest import Connection, open_connection
+
+TRY_AGAIN = (SerializationFailure, LockNotAvailable)
+"""Errors that ask for the same request once more; the store does that by itself."""
 
 JOB: dict[str, Any] = {
     "parallelism": 100,

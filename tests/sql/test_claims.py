@@ -44,7 +44,10 @@ class Claimer:
         positions = dict.fromkeys(self.jobs, (-1, ""))
         while self.left:
             for job in self.jobs:
-                answer = self._claim(lease, job, *positions[job])
+                try:
+                    answer = self._claim(lease, job, *positions[job])
+                except graph.TRY_AGAIN:
+                    continue
                 # An answer with no runs may be a position that has got too far: the next claim looks at everything.
                 positions[job] = (answer["rank"], answer["key"]) if answer["runs"] else (-1, "")
                 self._complete(answer["runs"])

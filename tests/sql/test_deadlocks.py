@@ -65,10 +65,10 @@ class Client:
         return self
 
     def repeated(self, request: Callable[[random.Random], None], dice: random.Random) -> None:
-        """The one error that may come says that the same request has to be made again."""
+        """The errors that may come say that the same request has to be made again."""
         try:
             request(dice)
-        except psycopg.errors.SerializationFailure:
+        except graph.TRY_AGAIN:
             self.counts["to be repeated"] += 1
 
     def claim(self, dice: random.Random) -> None:

@@ -509,7 +509,7 @@ class Scene:
             waited = self._waits(thread)
         thread.join()
         for error in filter(None, outcome):
-            if not isinstance(error, psycopg.errors.SerializationFailure):
+            if not isinstance(error, graph.TRY_AGAIN):
                 raise error
             second(self.second, self)  # "try again" is an answer: whoever gets it does
         return waited

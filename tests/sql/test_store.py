@@ -6,7 +6,6 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-
 import pytest
 from psycopg.conninfo import make_conninfo
 

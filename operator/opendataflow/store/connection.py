@@ -19,7 +19,9 @@ DsnSource = Callable[[], str]
 Row = dict[str, Any]
 Pool = AsyncConnectionPool[AsyncConnection[Row]]
 
-_SERIALIZATION = ("40001", "40P01")
+_REPEATABLE = ("40001", "40P01", "55P03")
+"""Serialization failure, deadlock, lock timeout."""
+
 _BY_SQLSTATE: dict[str, type[DataflowError]] = {"DF001": Refused, "DF002": UnknownThing, "DF003": LeaseLost}
 
 
@@ -68,7 +70,7 @@ def _translate(error: psycopg.Error, where: str) -> DataflowError:
     state = error.sqlstate or ""
     if state in _BY_SQLSTATE:
         return _BY_SQLSTATE[state](error.diag.message_primary or one_line(error))
-    if state in _SERIALIZATION:
+    if state in _REPEATABLE:
         return TryAgainError(one_line(error))
     if state.startswith(("08", "57P")) or (isinstance(error, psycopg.OperationalError) and not state):
         return Unreachable(f"Postgres at {where} does not answer: {one_line(error)}")
