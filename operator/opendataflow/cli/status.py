@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
@@ -132,7 +133,7 @@ def print_status(to: Console, status: Status) -> None:
     )
     to.print(head)
     if to.is_terminal:
-        to.print("  ", ProgressBar(total=max(total, 1), completed=done, width=60), sep="")
+        to.print(Padding(ProgressBar(total=max(total, 1), completed=done, width=60), (0, 0, 0, 2)))
     for line in status_lines(status):
         to.print(Text(f"  {line}"))
 
