@@ -76,6 +76,11 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+def is_shell_name(text: str) -> bool:
+    """Say whether a shell can have a variable of this name."""
+    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) is not None
+
+
 def shell_name(text: str) -> str:
     """Return `text` with each character that a shell variable's name can't have replaced by `_`."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", text)

@@ -7,12 +7,14 @@ are not known here: whoever opens the ciphertext adds `D_password` by itself.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.model.dataset import DataSetFacts
-from opendataflow.model.resources import DataFlowJob, is_shell_name
-from opendataflow.names import shell_name
+from opendataflow.names import is_shell_name, shell_name
+
+if TYPE_CHECKING:  # a wrapped script starts without the models of job files, whose import takes longer than its run
+    from opendataflow.model.resources import DataFlowJob
 
 CONTEXT_FILE = "context.json"
 """The name of the context in the run's folder."""
@@ -46,7 +48,7 @@ class JobFacts:
     namespace: str | None = None
 
     @classmethod
-    def of(cls, job: DataFlowJob) -> Self:
+    def of(cls, job: "DataFlowJob") -> Self:
         """Return the facts of a job as it is written; of a Spark job the program is its main file."""
         script, spark = job.spec.runtime.script, job.spec.runtime.spark
         program = script.command[0] if script is not None else spark.main if spark is not None else ""

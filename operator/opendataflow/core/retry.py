@@ -6,11 +6,13 @@ There are two budgets. A program that fails, takes too long or needs too much me
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from opendataflow.model.resources import Retry
 from opendataflow.model.run import Outcome
 from opendataflow.names import OutcomeClass
+
+if TYPE_CHECKING:  # see core/environment.py
+    from opendataflow.model.resources import Retry
 
 _LARGEST_EXPONENT = 2**53  # every whole number up to here is exactly a float
 
@@ -26,7 +28,7 @@ class RetryPolicy:
     maximum: float = 600.0
 
     @classmethod
-    def of(cls, retry: Retry) -> Self:
+    def of(cls, retry: "Retry") -> Self:
         """Return the policy as a job's `spec.retry` says it."""
         backoff = retry.backoff
         return cls(

@@ -5,9 +5,10 @@ Values only. The plain password is not here; whoever opens the ciphertext hands 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from opendataflow.model.resources import DataSet
+if TYPE_CHECKING:  # see core/environment.py
+    from opendataflow.model.resources import DataSet
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class DataSetFacts:
     options: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, dataset: DataSet) -> Self:
+    def of(cls, dataset: "DataSet") -> Self:
         """Return the facts of a data set as it is written."""
         location, credentials = dataset.spec.location, dataset.spec.credentials
         return cls(

@@ -26,6 +26,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
+from opendataflow.names import is_shell_name
+
 Bounds = dict[str, str | int]
 """What one chunk covers: `from` is inside, `to` is not. Dates are text, numbers are numbers."""
 
@@ -136,11 +138,6 @@ def _with_shell_names(env: dict[str, str]) -> dict[str, str]:
         if not is_shell_name(name):
             raise refused("the name of a variable has only letters, digits and _ and does not begin with a digit", name)
     return env
-
-
-def is_shell_name(text: str) -> bool:
-    """Say whether a shell can have a variable of this name."""
-    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) is not None
 
 
 def _unique(ids: tuple[str, ...]) -> tuple[str, ...]:
