@@ -73,6 +73,7 @@ class ExitCode(IntEnum):
     UNFINISHED = 3
     UNREACHABLE = 4
     SCHEMA = 5
+    NOTHING_READY = 75
     INTERRUPTED = 130
 
 

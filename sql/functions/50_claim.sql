@@ -28,13 +28,14 @@ LANGUAGE sql AS $$
 $$;
 
 -- Claims up to p_limit works of a job, in order, from the position after (p_after_rank, p_after_key) on; never
--- more than the job's parallelism leaves free. Returns
+-- more than the job's parallelism leaves free. p_data_id: only this one. Returns
 --   runs     [{run, data_id, fence, attempt, attempts, infrastructure_attempts, bounds: {data set: …}}]
 --   dropped  works that looked READY but whose chunks were locked or had changed; they stay as they are
 --   rank, key (hex)  the position after which to go on; it never passes a dropped work
 -- A short batch does not mean that there is nothing more: works whose rows were locked are passed by.
 CREATE FUNCTION opendataflow.claim(p_lease uuid, p_job text, p_limit integer,
-                                   p_after_rank integer DEFAULT -1, p_after_key bytea DEFAULT '') RETURNS jsonb
+                                   p_after_rank integer DEFAULT -1, p_after_key bytea DEFAULT '',
+                                   p_data_id text DEFAULT NULL) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
     v_lease     lease;
@@ -81,6 +82,7 @@ BEGIN
         INTO v_ids, v_ranks, v_keys, v_last_runs
         FROM (SELECT w.data_id, w.rank, w.sort_key, w.run FROM work w
               WHERE w.job = p_job AND w.state = 'READY' AND (w.rank, w.sort_key) > (v_rank::smallint, v_key)
+                AND (p_data_id IS NULL OR w.data_id = p_data_id)
               ORDER BY w.rank, w.sort_key LIMIT v_free FOR UPDATE SKIP LOCKED) AS r;
         EXIT WHEN v_ids IS NULL;
 

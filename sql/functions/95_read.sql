@@ -9,10 +9,11 @@ LANGUAGE sql STABLE AS $$
     FROM opendataflow.job j WHERE NOT j.deleted ORDER BY j.id
 $$;
 
--- What an engine has to know of jobs: their limits, and their data sets with what the runs see of them.
+-- What an engine has to know of jobs: their limits and env items, and their data sets with what the runs see of them.
 CREATE FUNCTION opendataflow.job_facts(p_jobs text[]) RETURNS TABLE (job jsonb, datasets jsonb)
 LANGUAGE sql STABLE AS $$
-    SELECT to_jsonb(j), coalesce(
+    SELECT to_jsonb(j) || jsonb_build_object('env', (SELECT coalesce(jsonb_object_agg(e.name, e.value), '{}')
+                                                     FROM opendataflow.job_env e WHERE e.job = j.id)), coalesce(
         (SELECT jsonb_agg(to_jsonb(d) || jsonb_build_object('itemtype', l.itemtype) ORDER BY l.itemtype, l.dataset)
          FROM opendataflow.job_dataset l JOIN opendataflow.dataset d ON d.id = l.dataset WHERE l.job = j.id), '[]')
     FROM opendataflow.job j WHERE j.id = ANY (p_jobs) ORDER BY j.id

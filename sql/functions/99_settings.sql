@@ -29,5 +29,5 @@ BEGIN
         END LOOP;
     END LOOP;
     -- Claim sets it for its own queries; here it gets its bounds, and its caller the own value back.
-    ALTER FUNCTION opendataflow.claim(uuid, text, integer, integer, bytea) SET lock_timeout = '10s';
+    ALTER FUNCTION opendataflow.claim(uuid, text, integer, integer, bytea, text) SET lock_timeout = '10s';
 END $$;

@@ -5,12 +5,12 @@ import asyncio
 import typer
 
 from opendataflow.cli.app import app, with_store
-from opendataflow.cli.database import dsn_source
 from opendataflow.errors import SchemaMismatch
 from opendataflow.names import ExitCode
 from opendataflow.settings import read_settings
 from opendataflow.store import sql_files
 from opendataflow.store.connection import connect, place
+from opendataflow.store.opening import dsn_source
 from opendataflow.store.schema import SchemaState, migrate, read_state
 
 db = typer.Typer(help="The database: its schema, and whether its contents hold together.", no_args_is_help=True)

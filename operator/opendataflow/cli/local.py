@@ -11,7 +11,6 @@ import typer
 
 from opendataflow.cli.app import actor, app
 from opendataflow.cli.apply import FilesOption
-from opendataflow.cli.database import open_store
 from opendataflow.cli.files import Declared, apply_files, read_files
 from opendataflow.cli.live import Display
 from opendataflow.cli.show import console
@@ -23,6 +22,7 @@ from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.claim import Progress
 from opendataflow.names import ExitCode, WorkState
 from opendataflow.settings import Settings, read_settings
+from opendataflow.store.opening import open_store
 
 _OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY, WorkState.RUNNING, WorkState.FAILED)
 

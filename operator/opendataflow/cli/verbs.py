@@ -11,7 +11,7 @@ import typer
 from opendataflow.cli.app import actor, app, with_store
 from opendataflow.cli.show import did_you_mean
 from opendataflow.core.completion import completion
-from opendataflow.engine.engine import policy_of
+from opendataflow.engine.takeover import policy_of
 from opendataflow.errors import Refused, UnknownThing
 from opendataflow.model.claim import Answer
 from opendataflow.model.run import Ended

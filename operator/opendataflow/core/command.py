@@ -1,11 +1,11 @@
 """What a run executes: the program, its variables and the files that it finds in its folder. Pure: the folder of the
 run is not known yet and stands as `{run_folder}` in the two variables that name it."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from opendataflow.core.environment import CONTEXT_FILE, JobFacts, RunFacts, context, environment
+from opendataflow.core.environment import JobFacts
+from opendataflow.core.surroundings import surroundings
 from opendataflow.model.claim import ClaimedRun
 from opendataflow.model.dataset import DataSetFacts
 from opendataflow.model.jobfile import absolute_path
@@ -23,10 +23,7 @@ def command(
 ) -> Command:
     """Return the command of a run of `job`. `folder`: of the job's file, where relative paths begin and runs start.
     `python`: the interpreter for Spark programs."""
-    facts = JobFacts.of(job)
-    this = RunFacts(run.run, run.data_id, run.attempt, run.fence)
-    env = environment(facts, this, datasets)
-    files = {CONTEXT_FILE: json.dumps(context(facts, this, datasets, run.bounds), indent=2, ensure_ascii=False)}
+    env, files = surroundings(JobFacts.of(job), run, datasets)
     script, spark = job.spec.runtime.script, job.spec.runtime.spark
     if spark is not None:
         env |= {"SPARK_CONF_DIR": "{run_folder}", "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}

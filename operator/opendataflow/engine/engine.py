@@ -18,9 +18,10 @@ from opendataflow.core.plan import Demand, plan
 from opendataflow.core.retry import RetryPolicy
 from opendataflow.engine import limits
 from opendataflow.engine.ports import Launcher, Observer
+from opendataflow.engine.takeover import Takeover, policy_of
 from opendataflow.errors import DataflowError, LeaseLost
 from opendataflow.model.claim import ClaimedRun, Completion, DeclaredJob, Position, Progress
-from opendataflow.model.run import Ended, Proof, RunOrder
+from opendataflow.model.run import Ended, RunOrder
 from opendataflow.names import WorkState, run_name
 from opendataflow.store.store import Store
 
@@ -49,18 +50,6 @@ class _JobView:
         return policy_of(self.declared)
 
 
-def policy_of(declared: DeclaredJob) -> RetryPolicy:
-    """The retry policy of a job as Postgres remembers it."""
-    row = declared.job
-    return RetryPolicy(
-        limit=row["retry_limit"],
-        infrastructure_limit=row["infrastructure_limit"],
-        initial=row["backoff_initial"],
-        factor=row["backoff_factor"],
-        maximum=row["backoff_maximum"],
-    )
-
-
 class Engine:
     """Runs the work of some jobs until it is told to stop, or until nothing is left that it could do."""
 
@@ -82,6 +71,7 @@ class Engine:
         self._until_caught_up = until_caught_up
         self._lease = str(uuid.uuid4())
         self._lease_until = 0.0
+        self._takeover = Takeover(store, launcher, self._lease, observer.note)
         self._actor = f"engine {launcher.host.name}"
         self._jobs: dict[str, _JobView] = {}
         self._runs: dict[int, ClaimedRun] = {}
@@ -89,7 +79,6 @@ class Engine:
         self._finished = asyncio.Event()
         self._outcomes: asyncio.Queue[Ended] = asyncio.Queue()
         self._starts = asyncio.Semaphore(limits.STARTS_AT_ONCE)
-        self._unproven: set[int] = set()
         self._draining = False
         self._killing = False
         self._uncertain = False
@@ -299,31 +288,9 @@ class Engine:
         self._wake.set()
 
     async def _take_over(self) -> None:
-        """Complete, as lost, the runs of engines that have ended; each only when it is proven dead."""
-        for run, lease_lives in await self._store.running_runs(self._lease, own=False):
-            proof = await self._prove_dead(run)
-            if proof.dead:
-                await self._lose(run, proof.reason)
-            elif not lease_lives and run.run not in self._unproven:
-                self._unproven.add(run.run)
-                self._observer.note(
-                    f"{run.job} {run.data_id}: run {run.run} has no engine any more and is not known to be dead: "
-                    f"{proof.reason}. If it is: dataflow lost {run.run}"
-                )
-
-    async def _prove_dead(self, run: ClaimedRun) -> Proof:
-        if run.runs_home != self._launcher.runs_home:
-            return Proof(False, f"its files are in {run.runs_home}, those of this engine in {self._launcher.runs_home}")
-        owner = await self._launcher.owner_gone(run.lease, run.host)
-        return await self._launcher.prove_dead(run_name(run.job, run.run), run.host) if owner.dead else owner
-
-    async def _lose(self, run: ClaimedRun, reason: str) -> None:
-        declared = (await self._store.declared_jobs([run.job]))[run.job]
-        lost = Ended(run.run, lost=f"its engine has ended; {reason}")
-        self._observer.note(f"{run.job} {run.data_id}: taken over from an engine that has ended: {reason}")
-        await self._complete([completion(run, lost, policy_of(declared))], {run.run: run})
-        await self._launcher.release(run_name(run.job, run.run))
-        self._wake.set()
+        for job in await self._takeover.look():
+            self._feed(job)
+            self._wake.set()
 
     async def _listen(self) -> None:
         """Be woken by changes that others make; the probe finds the same a second later."""

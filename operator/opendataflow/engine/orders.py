@@ -3,7 +3,7 @@
 What is executed comes from the file, where the data is from Postgres: a data set may have been declared elsewhere.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from opendataflow.core.command import command
@@ -12,8 +12,6 @@ from opendataflow.model.dataset import DataSetFacts
 from opendataflow.model.resources import DataFlowJob
 from opendataflow.model.run import RunOrder
 from opendataflow.names import run_name
-
-_COLUMNS = [field.name for field in fields(DataSetFacts)]
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class FileOrders:
 
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> RunOrder:
         """Return the order; InvalidInput where the file does not fit to what is declared."""
-        datasets = {row["id"]: DataSetFacts(**{c: row[c] for c in _COLUMNS}) for row in declared.datasets}
+        datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
         return RunOrder(
             run=run.run,
             name=run_name(run.job, run.run),

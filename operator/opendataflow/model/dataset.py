@@ -4,8 +4,8 @@ Values only. The plain password is not here; whoever opens the ciphertext hands 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:  # see core/environment.py
     from opendataflow.model.resources import DataSet
@@ -36,3 +36,8 @@ class DataSetFacts:
             encryptedpass=None if credentials is None else credentials.encrypted_password,
             **location.model_dump(),
         )
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return the facts of a data set as the database remembers it; the row may have more columns."""
+        return cls(**{field.name: row[field.name] for field in fields(cls)})

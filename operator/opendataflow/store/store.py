@@ -80,10 +80,10 @@ class Store:
         """End a lease now."""
         await self._one("SELECT opendataflow.close_lease(%s::uuid)", lease)
 
-    async def claim(self, lease: str, job: str, limit: int, after: Position) -> Claimed:
-        """Claim up to `limit` works of a job, from `after` on. LeaseLost where the lease has ended."""
-        query = "SELECT opendataflow.claim(%s::uuid, %s, %s, %s, decode(%s, 'hex')) AS claimed"
-        answer = (await self._one(query, lease, job, limit, after.rank, after.key))["claimed"]
+    async def claim(self, lease: str, job: str, limit: int, after: Position, data_id: str | None = None) -> Claimed:
+        """Claim up to `limit` works of a job, from `after` on, or only one. LeaseLost where the lease has ended."""
+        query = "SELECT opendataflow.claim(%s::uuid, %s, %s, %s, decode(%s, 'hex'), %s) AS claimed"
+        answer = (await self._one(query, lease, job, limit, after.rank, after.key, data_id))["claimed"]
         runs = tuple(_claimed_run(run) for run in answer["runs"])
         return Claimed(runs, answer["dropped"], Position(answer["rank"], answer["key"]))
 

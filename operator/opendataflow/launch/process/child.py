@@ -22,6 +22,7 @@ from opendataflow.launch.process.environment import Environment, run_environment
 from opendataflow.launch.process.folder import RunFolder
 from opendataflow.launch.process.record import new_token, record_heading
 from opendataflow.launch.process.shim import SHELL, SHIM
+from opendataflow.launch.process.tee import Tee
 from opendataflow.model.run import Host, RunOrder
 
 AWKWARD_FILE = ".environment"
@@ -51,6 +52,7 @@ class Child:
     folder: RunFolder
     token: str
     process: subprocess.Popen[bytes]
+    tee: Tee | None
     ended: asyncio.Future[ExitStatus]
     stopping: asyncio.Future[Stop]
 
@@ -81,10 +83,11 @@ def draft_of(folder: RunFolder, token: str) -> Path:
     return folder.record.with_name(f"{folder.record.name}.{token}")
 
 
-def spawn(order: RunOrder, folder: RunFolder, host: Host, ln: str) -> Child:
+def spawn(order: RunOrder, folder: RunFolder, host: Host, ln: str, *, foreground: bool = False) -> Child:
     """Start the run's shim in a session of its own; a few milliseconds, never cancelled half-way.
 
-    Raises OSError or ValueError where no process could be made; nothing runs then.
+    `foreground`: what it prints is shown as well, and it reads what this program would read. Raises OSError or
+    ValueError where no process could be made; nothing runs then.
     """
     token = new_token()
     folder.prepare(order.command.files)
@@ -92,20 +95,25 @@ def spawn(order: RunOrder, folder: RunFolder, host: Host, ln: str) -> Child:
     shim = [SHELL, "-c", SHIM, "dataflow"]
     shim += [str(folder.record), str(draft_of(folder, token)), record_heading(token, host), ln]
     log = folder.open_log()
+    tee = Tee(log) if foreground else None
+    out, err = tee.open() if tee else (log, log)
     try:
         process = subprocess.Popen(
             [*shim, *_around_the_shell(environment, folder), *order.command.argv],
             env=environment.plain,
             cwd=order.command.cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdin=None if foreground else subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
             start_new_session=True,
         )
     finally:
-        os.close(log)
+        if tee is not None:
+            tee.started()
+        else:
+            os.close(log)
     loop = asyncio.get_running_loop()
-    child = Child(order, folder, token, process, loop.create_future(), loop.create_future())
+    child = Child(order, folder, token, process, tee, loop.create_future(), loop.create_future())
     _watch(child, loop)
     return child
 

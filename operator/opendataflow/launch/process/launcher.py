@@ -37,12 +37,18 @@ SECONDS_TO_CLOSE = 10.0
 class ProcessLauncher:
     """Runs as local processes, each with a folder of its own under `runs_home`.
 
+    `foreground`: show what runs print, and let them read from the terminal; see `tee`.
     `deadline_grace`, `kill_grace`: seconds between SIGTERM and SIGKILL, at a deadline and at a kill. Raises
     `Refused` on a machine that is no Linux with /proc.
     """
 
     def __init__(
-        self, runs_home: Path, *, deadline_grace: float = DEADLINE_GRACE, kill_grace: float = KILL_GRACE
+        self,
+        runs_home: Path,
+        *,
+        foreground: bool = False,
+        deadline_grace: float = DEADLINE_GRACE,
+        kill_grace: float = KILL_GRACE,
     ) -> None:
         """Look at the host; create nothing yet."""
         self._host = this_host()
@@ -54,6 +60,7 @@ class ProcessLauncher:
         self._children: dict[int, Child] = {}
         self._watches: set[asyncio.Task[None]] = set()
         self._ends: asyncio.Queue[Ended | BaseException] = asyncio.Queue()
+        self._foreground = foreground
         self._closed = False
 
     @property
@@ -90,7 +97,7 @@ class ProcessLauncher:
             if folder.has_record():
                 self._ends.put_nowait(_report(order, folder, lost=_why_refused(order, folder)))
                 return
-            child = spawn(order, folder, self._host, self._ln)
+            child = spawn(order, folder, self._host, self._ln, foreground=self._foreground)
         except (OSError, ValueError) as error:
             self._ends.put_nowait(_not_started(order, folder, error))
             return
@@ -152,6 +159,8 @@ class ProcessLauncher:
             await wait_for_session(child.session, self._graces[stop])
         await kill_session(child.session)
         status = await child.ended
+        if child.tee is not None:
+            await asyncio.to_thread(child.tee.finish, SECONDS_TO_CLOSE)
         child.collect()
         del self._children[child.order.run]
         self._ends.put_nowait(_stopped(child, stop, status) if stop else _ended(child, status))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 def private(path: str, flags: int) -> int:
     """Open, as a new file of mode 0600 if need be; never inherited by a program. An `opener` for `open`."""
-    return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return os.open(path, flags | os.O_CREAT, 0o600)
 
 
 def write_private(path: Path, text: str) -> None:

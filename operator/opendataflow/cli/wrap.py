@@ -1,0 +1,20 @@
+"""`dataflow run`: one run around a script, as RunJob does it, with the choices spelled out."""
+
+from typing import Annotated
+
+import typer
+
+from opendataflow.cli.app import app
+from opendataflow.core.wrapped import job_of
+from opendataflow.runjob import main as runjob
+from opendataflow.runjob.wrap import Wrap
+
+
+@app.command("run")
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="CMD...", help="The program and its arguments, after `--`.")],
+    job: Annotated[str | None, typer.Option("--job", help="The job; default: the program's name.")] = None,
+    data_id: Annotated[str | None, typer.Option("--data-id", help="Only this chunk; default: the first.")] = None,
+) -> int:
+    """Run one ready chunk of a job around a program, in the foreground; the program's exit code is passed on."""
+    return runjob.run(Wrap(job or job_of(command[0]), tuple(command), data_id))

@@ -1,0 +1,38 @@
+"""The run of a script that its caller names, of a job that only Postgres describes. Pure."""
+
+from pathlib import Path
+
+from opendataflow.core.environment import JobFacts
+from opendataflow.core.surroundings import surroundings
+from opendataflow.model.claim import ClaimedRun, DeclaredJob
+from opendataflow.model.dataset import DataSetFacts
+from opendataflow.model.run import Command, RunOrder
+from opendataflow.names import run_name
+
+
+def job_of(script: str) -> str:
+    """The job that a script is for: its file's name without the extension."""
+    return Path(script).stem
+
+
+def wrapped_order(run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...], cwd: Path) -> RunOrder:
+    """Return the order for a claimed run that executes `argv` in `cwd`."""
+    datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
+    facts = JobFacts(
+        id=run.job,
+        program=argv[0],
+        inputs=tuple(row["id"] for row in declared.datasets if row["itemtype"] == "IN"),
+        outputs=tuple(row["id"] for row in declared.datasets if row["itemtype"] == "OUT"),
+        env=declared.job["env"],
+    )
+    env, files = surroundings(facts, run, datasets)
+    return RunOrder(
+        run=run.run,
+        name=run_name(run.job, run.run),
+        job=run.job,
+        data_id=run.data_id,
+        attempt=run.attempt,
+        fence=run.fence,
+        command=Command(argv, env, cwd, files),
+        deadline=declared.job["run_deadline"],
+    )

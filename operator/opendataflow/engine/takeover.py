@@ -1,0 +1,69 @@
+"""Takes over the runs of engines that have ended: each is proven dead, then committed as lost.
+
+Proof of death comes first, always: a run that may still write is left alone, and a person is told what to do.
+"""
+
+from collections.abc import Callable, Collection
+
+from opendataflow.core.completion import completion
+from opendataflow.core.retry import RetryPolicy
+from opendataflow.engine.ports import Launcher
+from opendataflow.model.claim import ClaimedRun, DeclaredJob
+from opendataflow.model.run import Ended, Proof
+from opendataflow.names import run_name
+from opendataflow.store.store import Store
+
+
+def policy_of(declared: DeclaredJob) -> RetryPolicy:
+    """The retry policy of a job as Postgres remembers it."""
+    row = declared.job
+    return RetryPolicy(
+        limit=row["retry_limit"],
+        infrastructure_limit=row["infrastructure_limit"],
+        initial=row["backoff_initial"],
+        factor=row["backoff_factor"],
+        maximum=row["backoff_maximum"],
+    )
+
+
+class Takeover:
+    """Looks after the runs of others on behalf of one engine. `note`: tells a person, once for each run."""
+
+    def __init__(self, store: Store, launcher: Launcher, lease: str, note: Callable[[str], None]) -> None:
+        self._store = store
+        self._launcher = launcher
+        self._lease = lease
+        self._actor = f"engine {launcher.host.name}"
+        self._note = note
+        self._unproven: set[int] = set()
+
+    async def look(self, jobs: Collection[str] | None = None) -> set[str]:
+        """Take over what can be proven dead, of some jobs or of all; return the jobs that may have READY work now."""
+        woken: set[str] = set()
+        for run, lease_lives in await self._store.running_runs(self._lease, own=False):
+            if jobs is not None and run.job not in jobs:
+                continue
+            proof = await self._prove_dead(run)
+            if proof.dead:
+                woken |= await self._lose(run, proof.reason)
+            elif not lease_lives and run.run not in self._unproven:
+                self._unproven.add(run.run)
+                self._note(
+                    f"{run.job} {run.data_id}: run {run.run} has no engine any more and is not known to be dead: "
+                    f"{proof.reason}. If it is: dataflow lost {run.run}"
+                )
+        return woken
+
+    async def _prove_dead(self, run: ClaimedRun) -> Proof:
+        if run.runs_home != self._launcher.runs_home:
+            return Proof(False, f"its files are in {run.runs_home}, those of this engine in {self._launcher.runs_home}")
+        owner = await self._launcher.owner_gone(run.lease, run.host)
+        return await self._launcher.prove_dead(run_name(run.job, run.run), run.host) if owner.dead else owner
+
+    async def _lose(self, run: ClaimedRun, reason: str) -> set[str]:
+        declared = (await self._store.declared_jobs([run.job]))[run.job]
+        lost = Ended(run.run, lost=f"its engine has ended; {reason}")
+        self._note(f"{run.job} {run.data_id}: taken over from an engine that has ended: {reason}")
+        _, woken = await self._store.complete([completion(run, lost, policy_of(declared))], self._actor)
+        await self._launcher.release(run_name(run.job, run.run))
+        return {*woken, run.job}

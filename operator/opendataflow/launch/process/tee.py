@@ -1,0 +1,59 @@
+"""Shows what a run prints to this program's own reader, beside its log. For one run in the foreground.
+
+Standard output and standard error arrive at this program's own, each byte as it comes; the log gets both. When the own
+reader goes away, as a closed pipe does, the log goes on getting everything: a run does not fail because nobody listens.
+"""
+
+import os
+import threading
+from dataclasses import dataclass, field
+
+_CHUNK = 65536
+
+
+@dataclass
+class Tee:
+    """Two pipes and a thread for each. `log`: a descriptor of the log, closed at the end."""
+
+    log: int
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _writing: list[int] = field(default_factory=list)
+
+    def open(self) -> tuple[int, int]:
+        """Return the descriptors for a child's standard output and standard error."""
+        for own in (1, 2):
+            reading, writing = os.pipe()
+            thread = threading.Thread(target=self._pump, args=(reading, own), daemon=True, name=f"tee-{own}")
+            thread.start()
+            self._threads.append(thread)
+            self._writing.append(writing)
+        return self._writing[0], self._writing[1]
+
+    def started(self) -> None:
+        """Close this program's ends for writing: what is left are the child's, and the pipes end with them."""
+        for writing in self._writing:
+            os.close(writing)
+        self._writing.clear()
+
+    def finish(self, seconds: float) -> None:
+        """Wait until all that was printed has been handed on, but no longer than `seconds`."""
+        for thread in self._threads:
+            thread.join(seconds)
+        os.close(self.log)
+
+    def _pump(self, reading: int, own: int) -> None:
+        listening = True
+        with os.fdopen(reading, "rb", buffering=0) as pipe:
+            while data := pipe.read(_CHUNK):
+                _write_all(self.log, data)
+                if listening:
+                    try:
+                        _write_all(own, data)
+                    except OSError:
+                        listening = False
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

@@ -1,0 +1,160 @@
+"""One run around a script: claim, start, wait, complete. The same steps as the engine's, for one chunk.
+
+The intent is committed before the script starts and the outcome before this ends. Killed at any moment, it leaves a run
+that the next RunJob or engine of this machine proves dead and gives up as lost.
+"""
+
+import asyncio
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from opendataflow.core.completion import completion
+from opendataflow.core.explain import explain
+from opendataflow.core.wrapped import wrapped_order
+from opendataflow.engine import limits
+from opendataflow.engine.takeover import Takeover, policy_of
+from opendataflow.errors import DataflowError, UnknownThing
+from opendataflow.launch.process.launcher import ProcessLauncher
+from opendataflow.model.claim import ClaimedRun, Completed, Completion, DeclaredJob, Position
+from opendataflow.model.run import Ended
+from opendataflow.names import ExitCode, RunState, run_name
+from opendataflow.runjob import words
+from opendataflow.store.store import Store
+
+_CLAIM_TRIES = 20
+
+
+@dataclass(frozen=True)
+class Wrap:
+    """What to run: the job, the program with its arguments, and a data id where only one is wanted."""
+
+    job: str
+    argv: tuple[str, ...]
+    data_id: str | None = None
+
+
+class Wrapper:
+    """Does one run. `say`: prints a line on standard output; `warn`: one on standard error."""
+
+    def __init__(self, store: Store, launcher: ProcessLauncher, say: Callable[[str], None]) -> None:
+        self._store = store
+        self._launcher = launcher
+        self._say = say
+        self._lease = str(uuid.uuid4())
+        self.run: int | None = None
+
+    async def once(self, wrap: Wrap) -> int:
+        """Run one chunk if one is ready; return the exit code: the script's, or 75 where nothing was ready."""
+        declared = (await self._store.declared_jobs([wrap.job])).get(wrap.job)
+        if declared is None:
+            raise UnknownThing(f"there is no job {wrap.job}: see `dataflow get jobs`")
+        await self._launcher.announce(self._lease)
+        host, home = self._launcher.host, self._launcher.runs_home
+        await self._store.open_lease(self._lease, "local", host, home, limits.LEASE_SECONDS)
+        try:
+            await Takeover(self._store, self._launcher, self._lease, _warn).look([wrap.job])
+            await self._store.retry_due()
+            run = await self._claim(wrap)
+            if run is None:
+                await self._say_why(wrap)
+                return ExitCode.NOTHING_READY
+            return await self._around(run, declared, wrap.argv)
+        finally:
+            await self._store.close_lease(self._lease)
+
+    async def _claim(self, wrap: Wrap) -> ClaimedRun | None:
+        """Take one work; where its chunks were locked by somebody at that moment, try again."""
+        for _ in range(_CLAIM_TRIES):
+            claimed = await self._store.claim(self._lease, wrap.job, 1, Position(), wrap.data_id)
+            if claimed.runs:
+                return claimed.runs[0]
+            if not claimed.dropped:
+                return None
+            await asyncio.sleep(limits.DROPPED_SECONDS)
+        return None
+
+    async def _say_why(self, wrap: Wrap) -> None:
+        self._say(words.nothing(_now()))
+        if wrap.data_id is not None:
+            why = await self._store.why(wrap.job, wrap.data_id)
+            for sentence in explain(why) if why else [f"job {wrap.job} has no work for {wrap.data_id}"]:
+                _warn(sentence)
+            return
+        (progress,) = await self._store.progress([wrap.job])
+        counts = ", ".join(f"{n} {state}" for state, n in sorted(progress.counts.items()))
+        _warn(f"job {wrap.job}: {counts or 'no chunks yet'}; see: dataflow status {wrap.job}")
+
+    async def _around(self, run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...]) -> int:
+        self.run = run.run
+        self._say(words.launching(_now(), argv[0], run.data_id))
+        renewing = asyncio.create_task(self._renew())
+        try:
+            ended = await self._execute(run, declared, argv)
+        finally:
+            renewing.cancel()
+        done = completion(run, ended, policy_of(declared))
+        succeeded = done.state is RunState.SUCCEEDED
+        self._say(words.ended(_now(), argv[0], succeeded=succeeded))
+        result = await self._complete(done)
+        if result.already and result.run_state != done.state:
+            _warn(f"run {run.run} was ended by somebody else: it is {result.run_state}")
+        inputs = sum(row["itemtype"] == "IN" for row in declared.datasets)
+        status = "READY" if succeeded else "FAILED"
+        outputs = len(declared.datasets) - inputs
+        self._say(words.updated(status, run.job, run.data_id, outputs=outputs, inputs=inputs))
+        if not succeeded and done.reason:
+            _warn(done.reason)
+        await self._launcher.release(run_name(run.job, run.run))
+        return exit_code(ended)
+
+    async def _execute(self, run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...]) -> Ended:
+        try:
+            order = wrapped_order(run, declared, argv, Path.cwd())
+        except DataflowError as error:
+            _warn(str(error))
+            return Ended(run.run, exit_code=126, log_tail=str(error))
+        await self._launcher.start(order)
+        return await self._launcher.ended()
+
+    async def _complete(self, done: Completion) -> Completed:
+        """Commit the outcome, for as long as it takes: it is never given up."""
+        while True:
+            try:
+                completed, _ = await self._store.complete([done], f"engine {self._launcher.host.name}")
+                return completed[0]
+            except DataflowError as error:
+                if not error.retryable:
+                    raise
+                _warn(f"{error} The outcome waits until it answers.")
+                await asyncio.sleep(limits.RENEW_SECONDS)
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(limits.RENEW_SECONDS)
+            try:
+                await self._store.renew_lease(self._lease, limits.LEASE_SECONDS)
+            except DataflowError as error:
+                _warn(str(error))
+
+
+def exit_code(ended: Ended) -> int:
+    """The exit code to pass on: the script's own, 128 and the signal as a shell tells it, 1 where there was neither."""
+    if ended.exit_code is not None:
+        return ended.exit_code
+    return 128 + ended.signal if ended.signal is not None else ExitCode.FAILED
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()
+
+
+def _warn(text: str) -> None:
+    try:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+    except OSError:
+        pass  # nobody listens any more; the outcome counts

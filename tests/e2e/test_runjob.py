@@ -1,0 +1,245 @@
+"""RunJob around an unchanged script: the words, rows and environment that users of the old framework rely on."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Program
+from tests.sql.conftest import Connection
+
+DATE = re.compile(r"^\w{3} \w{3} \d\d [\d:]{8} \S* ?\d{4}: ")
+RUNJOB = Path(sys.executable).parent / "RunJob"
+
+JOB = """
+apiVersion: opendataflow.io/v1alpha1
+kind: DataSet
+metadata: {name: bobin}
+spec:
+  location: {hostname: h1, database: d1, schemaname: s1, tablename: t1, username: u1}
+  chunkSource: {list: ["2.0", "10.0"]}
+---
+apiVersion: opendataflow.io/v1alpha1
+kind: DataSet
+metadata: {name: bobout}
+---
+apiVersion: opendataflow.io/v1alpha1
+kind: DataFlowJob
+metadata: {name: loadbob}
+spec:
+  inputs: [bobin]
+  outputs: [bobout]
+  parallelism: 10
+  retry: {limit: 0, backoff: {initial: 0s}}
+  env: {COLOUR: "it's \\"blue\\" $HOME `x`"}
+  runtime: {script: {command: [./loadbob.sh]}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, dataflow: Program) -> Path:
+    """A folder with the job applied; its script is still to be written."""
+    (tmp_path / "job.yaml").write_text(JOB)
+    dataflow.run("apply", "-f", str(tmp_path / "job.yaml"))
+    return tmp_path
+
+
+def script(folder: Path, text: str) -> None:
+    """Write the script that the job is named after."""
+    file = folder / "loadbob.sh"
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+
+
+def start(program: Program, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start RunJob for the script."""
+    return subprocess.Popen(
+        [RUNJOB, "./loadbob.sh", *arguments],
+        cwd=folder,
+        env=program.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(program: Program, folder: Path, *arguments: str) -> tuple[int, list[str], str]:
+    """Run it to its end; return the exit code, the lines of stdout without their dates, and stderr."""
+    process = start(program, folder, *arguments)
+    out, err = process.communicate(timeout=60)
+    return (
+        process.returncode,
+        [re.sub(r"^\w{3} \w{3} \d\d [\d:]{8} \S* ?\d{4}: ", "", line) for line in out.splitlines()],
+        err,
+    )
+
+
+def alive(pid: str) -> bool:
+    """Whether a process runs; one that only waits for its parent to notice its end does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def outputs(db: Connection) -> dict[str, str]:
+    rows = db.execute("SELECT data_id, status FROM opendataflow.chunk WHERE dataset = 'bobout'").fetchall()
+    return {row["data_id"]: row["status"] for row in rows}
+
+
+def test_it_prints_the_words_of_the_old_framework_around_what_the_script_prints(
+    dataflow: Program, folder: Path, db: Connection
+) -> None:
+    script(folder, 'echo "loading $1 $2"')
+    code, lines, err = run(dataflow, folder, "one", "two words")
+    assert (code, err) == (0, "")
+    assert lines == [
+        "Launching ./loadbob.sh with dataid 2.0",
+        "loading one two words",
+        "Job ./loadbob.sh is complete. Updating status",
+        "1 rows updated to READY for loadbob and 2.0 1 IN file-local locks released",
+    ]
+    assert outputs(db) == {"2.0": "READY", "10.0": "DECLARED"}
+
+
+def test_the_exit_code_of_the_script_is_passed_on_and_its_chunk_is_failed(
+    dataflow: Program, folder: Path, db: Connection
+) -> None:
+    script(folder, "echo no such table >&2; exit 7")
+    code, lines, err = run(dataflow, folder)
+    assert code == 7
+    assert lines[1:] == [
+        "Job ./loadbob.sh has failed. Updating status",
+        "1 rows updated to FAILED for loadbob and 2.0 1 IN file-local locks released",
+    ]
+    assert err.startswith("no such table\n")
+    assert outputs(db)["2.0"] == "FAILED"
+
+
+def test_with_nothing_ready_it_says_so_and_why_and_starts_nothing(dataflow: Program, folder: Path) -> None:
+    script(folder, "touch was-started")
+    dataflow.run("hold", "loadbob", "2.0", "10.0")
+    code, lines, err = run(dataflow, folder)
+    assert (code, lines) == (75, ["no suitable data available for job. Not running it"])
+    assert err == "job loadbob: 2 HELD; see: dataflow status loadbob\n"
+    assert not (folder / "was-started").exists()
+
+
+def test_the_environment_is_that_of_the_old_framework(dataflow: Program, folder: Path) -> None:
+    script(folder, "env -0 > seen")
+    run(dataflow, folder)
+    seen = dict(item.split("=", 1) for item in (folder / "seen").read_text().split("\0") if item)
+    names = ("dataid", "jobid", "cmd", "bobin", "bobout", "COLOUR")
+    assert {name: value for name, value in seen.items() if name.startswith(names)} == {
+        "dataid": "2.0",
+        "jobid": "loadbob",
+        "cmd": "./loadbob.sh",
+        "bobin_datasetid": "bobin",
+        "bobin_itemtype": "IN",
+        "bobin_hostname": "h1",
+        "bobin_database": "d1",
+        "bobin_schemaname": "s1",
+        "bobin_tablename": "t1",
+        "bobin_username": "u1",
+        "bobout_datasetid": "bobout",
+        "bobout_itemtype": "OUT",
+        "COLOUR": 'it\'s "blue" $HOME `x`',
+    }
+    assert "DATAFLOW_DSN" not in seen
+
+
+def test_several_at_once_take_different_chunks_and_the_third_finds_none(
+    dataflow: Program, folder: Path, db: Connection
+) -> None:
+    script(folder, 'echo "$dataid" >> seen; while [ ! -e stop ]; do sleep 0.05; done')
+    running = [start(dataflow, folder), start(dataflow, folder)]
+    while not (folder / "seen").exists() or len((folder / "seen").read_text().split()) < 2:
+        time.sleep(0.05)
+    code, _, _ = run(dataflow, folder)
+    (folder / "stop").touch()
+    for process in running:
+        process.communicate(timeout=60)
+    assert [process.returncode for process in running] == [0, 0]
+    assert code == 75
+    assert sorted((folder / "seen").read_text().split()) == ["10.0", "2.0"]
+    assert outputs(db) == {"2.0": "READY", "10.0": "READY"}
+
+
+def test_a_reader_that_goes_away_does_not_fail_the_run(dataflow: Program, folder: Path, db: Connection) -> None:
+    script(folder, "for i in 1 2 3 4 5; do echo $i; sleep 0.1; done; touch done")
+    process = start(dataflow, folder)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert process.stderr is not None
+    process.stderr.close()
+    assert (folder / "done").exists()
+    assert outputs(db)["2.0"] == "READY"
+
+
+def test_after_a_killed_runjob_the_next_one_ends_what_is_left_and_takes_the_chunk(
+    dataflow: Program, folder: Path, db: Connection
+) -> None:
+    script(folder, 'if [ ! -e first ]; then echo $$ > first; sleep 600; fi; echo "$dataid" > second')
+    process = start(dataflow, folder)
+    while not (folder / "first").exists() or not (folder / "first").read_text().strip():
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    code, lines, err = run(dataflow, folder)
+    assert code == 0
+    assert lines[0] == "Launching ./loadbob.sh with dataid 2.0"
+    assert "taken over from an engine that has ended" in err
+    assert not alive((folder / "first").read_text().strip())
+    states = db.execute("SELECT state FROM opendataflow.run ORDER BY id").fetchall()
+    assert [row["state"] for row in states] == ["LOST", "SUCCEEDED"]
+
+
+def test_sigterm_ends_the_script_and_gives_its_chunk_back(dataflow: Program, folder: Path, db: Connection) -> None:
+    script(folder, "touch started; sleep 600")
+    process = start(dataflow, folder)
+    while not (folder / "started").exists():
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    work = db.execute("SELECT state FROM opendataflow.work WHERE data_id = '2.0'").fetchone()
+    assert work == {"state": "RETRY"}
+
+
+def test_dataflow_run_takes_the_job_and_the_chunk_that_are_named(
+    dataflow: Program, folder: Path, db: Connection
+) -> None:
+    assert (folder / "job.yaml").exists()
+    said = dataflow.run("run", "--job", "loadbob", "--data-id", "10.0", "--", "echo", "--hello")
+    assert "Launching echo with dataid 10.0" in said
+    assert "\n--hello\n" in said
+    assert outputs(db) == {"2.0": "DECLARED", "10.0": "READY"}
+    again = dataflow.run("run", "--job", "loadbob", "--data-id", "10.0", "--", "true", code=75)
+    assert "10.0 of job loadbob is DONE" in again
+
+
+def test_a_script_of_no_known_job_is_one_sentence(dataflow: Program, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [RUNJOB, "./other.sh"], cwd=tmp_path, env=dataflow.environ, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: there is no job other: see `dataflow get jobs`\n"
+
+
+def test_it_needs_a_script(dataflow: Program) -> None:
+    done = subprocess.run([RUNJOB], env=dataflow.environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: RunJob needs a script")
+
+
+def test_it_loads_none_of_the_slow_parts() -> None:
+    """What makes it start in a moment: neither the models of job files nor the command line's tables."""
+    code = "import sys, opendataflow.runjob.main; print({'pydantic', 'rich', 'typer', 'yaml'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
