@@ -12,6 +12,15 @@ import pytest
 from opendataflow.cli.main import run
 from tests.sql.conftest import Connection, open_connection
 
+
+def alive(pid: int | str) -> bool:
+    """Whether a process runs; one that only waits for its parent to notice its end does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 DATAFLOW = Path(sys.executable).parent / "dataflow"
 
 

@@ -59,7 +59,9 @@ def test_every_dataflow_command_that_is_mentioned_exists_with_its_options(page: 
             command, rest = below, rest[1:]
         assert command is not commands, f"{_name(page)}: there is no command dataflow {' '.join(words)}"
         known = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in rest if re.fullmatch(r"--?[a-z][a-z-]*", word)} <= known, f"{_name(page)}: dataflow {words}"
+        assert {word for word in rest if re.fullmatch(r"--?[a-z][a-z-]*", word)} <= known, (
+            f"{_name(page)}: dataflow {words}"
+        )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from opendataflow.store.embedded import EmbeddedPostgres
-from tests.e2e.conftest import Program
+from tests.e2e.conftest import Program, alive
 
 CHUNKS = 500
 KILLS = 8
@@ -135,7 +135,7 @@ def test_the_next_start_finds_a_killed_runners_runs_and_goes_on(embedded: Progra
     job.write_text((JOB % 4).replace("sh, work.sh", "'true'"))
     embedded.run("local", "-f", str(job), "--until-caught-up")
 
-    assert not any(Path(f"/proc/{pid}").exists() for pid in left)
+    assert not any(alive(pid) for pid in left)
     runs = json.loads(embedded.run("get", "runs", "square", "-o", "json"))
     assert sorted(run["state"] for run in runs) == ["LOST"] * 4 + ["SUCCEEDED"] * 4
 
@@ -158,6 +158,6 @@ def test_one_signal_drains_and_two_end_the_runs(embedded: Program, job: Path, nu
     assert "stopping: runs go on to their end" in output
     pids = [int(pid) for pid in (job.parent / "pids").read_text().split()]
     assert len(pids) == 2
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not any(alive(pid) for pid in pids)
     jobs = json.loads(embedded.run("get", "jobs", "-o", "json"))
     assert (jobs[0]["running"], jobs[0]["retry"], jobs[0]["failed"]) == (0, 2, 0)

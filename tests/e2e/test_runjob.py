@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Program
+from tests.e2e.conftest import Program, alive
 from tests.sql.conftest import Connection
 
 DATE = re.compile(r"^\w{3} \w{3} \d\d [\d:]{8} \S* ?\d{4}: ")
@@ -76,14 +76,6 @@ def run(program: Program, folder: Path, *arguments: str) -> tuple[int, list[str]
         [re.sub(r"^\w{3} \w{3} \d\d [\d:]{8} \S* ?\d{4}: ", "", line) for line in out.splitlines()],
         err,
     )
-
-
-def alive(pid: str) -> bool:
-    """Whether a process runs; one that only waits for its parent to notice its end does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def outputs(db: Connection) -> dict[str, str]:
