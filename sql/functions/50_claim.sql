@@ -13,8 +13,8 @@ LANGUAGE sql AS $$
     ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at;
 $$;
 
--- Renews a lease, also one that has ended meanwhile: as long as its row is there, nobody has taken anything over.
--- False: the row is gone.
+-- Renews a lease, also one that has ended meanwhile: what ends with it are only its
+-- claims. False: the row is gone.
 CREATE FUNCTION opendataflow.renew_lease(p_lease uuid, p_ttl interval) RETURNS boolean
 LANGUAGE sql AS $$
     WITH renewed AS (
@@ -30,6 +30,7 @@ $$;
 -- Claims up to p_limit works of a job, in order, from the position after (p_after_rank, p_after_key) on; never
 -- more than the job's parallelism leaves free. p_data_id: only this one. Returns
 --   runs     [{run, data_id, fence, attempt, attempts, infrastructure_attempts, bounds: {data set: …}}]
+--   facts    the job and its data sets at this moment, as job_facts() tells them, where there are runs
 --   dropped  works that looked READY but whose chunks were locked or had changed; they stay as they are
 --   rank, key (hex)  the position after which to go on; it never passes a dropped work
 -- A short batch does not mean that there is nothing more: works whose rows were locked are passed by.
@@ -82,7 +83,7 @@ BEGIN
         INTO v_ids, v_ranks, v_keys, v_last_runs
         FROM (SELECT w.data_id, w.rank, w.sort_key, w.run FROM work w
               WHERE w.job = p_job AND w.state = 'READY' AND (w.rank, w.sort_key) > (v_rank::smallint, v_key)
-                AND (p_data_id IS NULL OR w.data_id = p_data_id)
+                AND (p_data_id IS NULL OR w.sort_key = sort_key(p_data_id, v_job.descending))
               ORDER BY w.rank, w.sort_key LIMIT v_free FOR UPDATE SKIP LOCKED) AS r;
         EXIT WHEN v_ids IS NULL;
 
@@ -119,8 +120,9 @@ BEGIN
         v_claimed := v_claimed || v_batch;
         v_free := v_free - jsonb_array_length(v_batch);
     END LOOP;
-    RETURN jsonb_build_object('runs', v_claimed, 'dropped', v_dropped, 'rank', v_safe_rank,
-                              'key', encode(v_safe_key, 'hex'));
+    RETURN jsonb_build_object(
+        'runs', v_claimed, 'dropped', v_dropped, 'rank', v_safe_rank, 'key', encode(v_safe_key, 'hex'),
+        'facts', CASE WHEN v_claimed <> '[]' THEN (SELECT to_jsonb(f) FROM job_facts(ARRAY[p_job]) f) END);
 END $$;
 
 -- The writes of a claim, for works and chunks that the caller has locked and found good.

@@ -164,6 +164,8 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                                         LEFT JOIN work pw ON pw.job = o.job AND pw.data_id = b.data_id
                                         WHERE o.dataset = b.dataset) p ON b.itemtype = 'IN'
                      WHERE b.job = w.job AND b.data_id = w.data_id AND w.state IN ('WAITING', 'READY', 'RETRY')),
+        'engine_lives', EXISTS (SELECT FROM run r JOIN lease l ON l.id = r.lease
+                                WHERE r.id = w.run AND l.expires_at > clock_timestamp()),
         'last_run', (SELECT to_jsonb(r) FROM list_runs(w.job, w.data_id, 1) r))
     FROM work w JOIN job j ON j.id = w.job
     WHERE w.job = p_job AND w.data_id = p_data_id

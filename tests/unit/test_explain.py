@@ -29,6 +29,7 @@ def evidence(state: str, **changes: Any) -> dict[str, Any]:
         "running": 0,
         "before_it": 0,
         "engines": 1,
+        "engine_lives": True,
         "blockers": [],
         "last_run": None,
         **changes,
@@ -304,3 +305,9 @@ def test_durations_are_told_as_people_do(seconds: float, words: str) -> None:
 
 def test_one_is_not_many() -> None:
     assert [counted(number, "gap") for number in (0, 1, 2)] == ["0 gaps", "1 gap", "2 gaps"]
+
+
+def test_a_run_whose_engine_is_not_heard_of_tells_what_to_do() -> None:
+    last = {"run": 7, "attempt": 1, "state": "RUNNING", "seconds": 5.0, "host": "laptop", "message": None}
+    sentences = explain(evidence("RUNNING", engine_lives=False, last_run=last))
+    assert any("engine at laptop has not been heard of" in s and "dataflow lost 7" in s for s in sentences)

@@ -49,7 +49,7 @@ def _end(engine: subprocess.Popen[str]) -> None:
 def test_an_engine_that_lives_is_not_gone(tmp_path: Path, engine: subprocess.Popen[str]) -> None:
     proof = Presence(tmp_path).gone(LEASE, this_host())
     _end(engine)
-    assert (proof.dead, proof.reason) == (False, "its engine is alive")
+    assert (proof.dead, proof.alive, proof.reason) == (False, True, "its engine is alive")
 
 
 def test_a_killed_engine_is_gone_though_its_child_lives(tmp_path: Path, engine: subprocess.Popen[str]) -> None:
@@ -67,12 +67,17 @@ def test_an_engine_of_another_host_is_never_said_to_be_gone(tmp_path: Path) -> N
     assert "another host, elsewhere" in proof.reason
 
 
-def test_an_engine_from_before_a_restart_is_gone(tmp_path: Path) -> None:
+def test_an_engine_from_before_a_restart_is_gone(tmp_path: Path, engine: subprocess.Popen[str]) -> None:
+    _end(engine)
+    proof = Presence(tmp_path).gone(LEASE, Host(this_host().name, "another-boot/pid:[1]"))
+    assert (proof.dead, proof.reason) == (True, "its engine has ended")
+
+
+def test_an_engine_that_has_left_leaves_nothing(tmp_path: Path) -> None:
     presence = Presence(tmp_path)
     presence.hold(LEASE)
-    presence.drop()
-    proof = presence.gone(LEASE, Host(this_host().name, "another-boot/pid:[1]"))
-    assert (proof.dead, proof.reason) == (True, "the machine has restarted since")
+    presence.drop(LEASE)
+    assert list(tmp_path.rglob("*.lock")) == []
 
 
 def test_a_machine_with_the_same_name_is_not_taken_for_this_one_after_a_restart(tmp_path: Path) -> None:

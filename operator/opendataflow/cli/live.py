@@ -5,6 +5,7 @@ It only shows; the engine tells it.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from rich.console import Console
@@ -91,6 +92,7 @@ class Display:
 
     def _print(self, line: Text) -> None:
         stamped = Text(datetime.now().astimezone().strftime("%H:%M:%S  "), style="dim")
-        self._console.print(
-            stamped.append_text(line.copy()) if line.style == "" else stamped.append(line.plain, line.style)
-        )
+        with suppress(OSError):  # nobody can read it; the runs go on
+            self._console.print(
+                stamped.append_text(line.copy()) if line.style == "" else stamped.append(line.plain, line.style)
+            )

@@ -65,13 +65,14 @@ async def _run(settings: Settings, declared: Declared, parallelism: int, until_c
             until_caught_up=until_caught_up,
         )
         interrupted = _stop_on_signals(engine, display)
-        following = asyncio.create_task(display.follow(store))
+        following = asyncio.create_task(display.follow(store)) if screen.is_terminal else None
         try:
             progress = await engine.run()
             display.show(progress)
         finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            if following is not None:
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
         screen.print()
         for job in jobs:
             print_status(screen, await job_status(store, job))
@@ -96,6 +97,8 @@ def _stop_on_signals(engine: Engine, display: Display) -> list[int]:
         elif not killing:
             display.note("ending the runs; their work is tried again")
             killing.add(loop.create_task(engine.kill()))
+            for known in (signal.SIGINT, signal.SIGTERM):  # a third one ends this process at once
+                loop.remove_signal_handler(known)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)

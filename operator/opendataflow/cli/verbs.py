@@ -13,8 +13,10 @@ from opendataflow.cli.show import did_you_mean
 from opendataflow.core.completion import completion
 from opendataflow.engine.takeover import policy_of
 from opendataflow.errors import Refused, UnknownThing
+from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.claim import Answer
 from opendataflow.model.run import Ended
+from opendataflow.settings import read_settings
 from opendataflow.store.store import Store
 
 Owner = Annotated[str, typer.Argument(help="A job, or with --dataset a data set.")]
@@ -66,6 +68,9 @@ def lost(
         found = await store.run(run)
         if found is None:
             raise UnknownThing(f"there is no run {run}: see `dataflow get runs`")
+        launcher = ProcessLauncher(read_settings().runs_home)
+        if found.runs_home == launcher.runs_home and (await launcher.owner_gone(found.lease, found.host)).alive:
+            raise Refused(f"the engine of run {run} is alive on this machine: stop it, and the run ends with it")
         declared = (await store.declared_jobs([found.job]))[found.job]
         ended = Ended(run, lost=f"said by {actor()}")
         completed, _ = await store.complete([completion(found, ended, policy_of(declared))], actor())

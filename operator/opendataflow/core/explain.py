@@ -29,6 +29,11 @@ def explain(why: Evidence) -> list[str]:
     if state in _OPEN:
         sentences += _limits(why, state)
     last = why["last_run"]
+    if last and state is WorkState.RUNNING and not why["engine_lives"]:
+        sentences.append(
+            f"its engine at {last['host']} has not been heard of for a while: start one there again; "
+            f"if nothing of the run is alive any more: dataflow lost {last['run']}"
+        )
     if last and state is not WorkState.RUNNING:
         message = f": {last['message']}" if last["message"] else ""
         sentences.append(f"last run: {last['run']}, attempt {last['attempt']}, {last['state']}{message}")

@@ -10,23 +10,22 @@ It never decides which work is ready (Postgres does), never judges an end (core/
 import asyncio
 import time
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from opendataflow.core.completion import completion
 from opendataflow.core.plan import Demand, plan
 from opendataflow.core.retry import RetryPolicy
 from opendataflow.engine import limits
-from opendataflow.engine.ports import Launcher, Observer
+from opendataflow.engine.ports import Launcher, Observer, OrderMaker
 from opendataflow.engine.takeover import Takeover, policy_of
 from opendataflow.errors import DataflowError, LeaseLost
 from opendataflow.model.claim import ClaimedRun, Completion, DeclaredJob, Position, Progress
-from opendataflow.model.run import Ended, RunOrder
+from opendataflow.model.run import Ended
 from opendataflow.names import WorkState, run_name
 from opendataflow.store.store import Store
-
-OrderMaker = Callable[[ClaimedRun, DeclaredJob], RunOrder]
-"""Makes the order for a claimed run. May raise DataflowError: the run ends with its sentence."""
 
 UNFINISHED = (WorkState.READY, WorkState.RUNNING, WorkState.RETRY)
 
@@ -36,6 +35,7 @@ class _JobView:
     """What this engine remembers of a job between two claims; Postgres holds the truth."""
 
     declared: DeclaredJob
+    fits: bool = True
     position: Position = field(default_factory=Position)
     hungry: bool = True
     searched_at: float = 0.0
@@ -43,7 +43,7 @@ class _JobView:
     @property
     def runnable(self) -> bool:
         row = self.declared.job
-        return not row["suspended"] and not row["deleted"] and row["parallelism"] > 0
+        return self.fits and not row["suspended"] and not row["deleted"] and row["parallelism"] > 0
 
     @property
     def policy(self) -> RetryPolicy:
@@ -82,6 +82,7 @@ class Engine:
         self._draining = False
         self._killing = False
         self._uncertain = False
+        self._adopt_at = 0.0
         self._away = False
 
     # -- from outside ----------------------------------------------------------------------------------------
@@ -100,6 +101,7 @@ class Engine:
             await self._launcher.close()
         progress = await self._store.progress(list(self._makers))
         await self._store.close_lease(self._lease)
+        await self._launcher.depart(self._lease)
         return progress
 
     async def _work(self) -> None:
@@ -134,7 +136,7 @@ class Engine:
 
     async def _claim_all(self) -> None:
         """Fill the free slots, then see whether there is anything left to wait for."""
-        if self._uncertain:
+        if not self._draining and (self._uncertain or time.monotonic() > self._adopt_at):
             await self._adopt_own()
         while not self._draining and time.monotonic() < self._lease_until:
             orders = plan(self._demands(), self._parallelism - len(self._runs))
@@ -163,8 +165,10 @@ class Engine:
         self._uncertain = True  # until the answer is here, runs may exist that nobody starts
         claimed = await self._store.claim(self._lease, job, limit, view.position)
         self._uncertain = False
+        if claimed.declared is not None:
+            view.declared = claimed.declared
         for run in claimed.runs:
-            self._begin(run)
+            self._begin(run, view.declared)
         if len(claimed.runs) == limit:
             view.position, view.hungry = claimed.position, True
         elif view.position != Position() and now - view.searched_at > limits.REWIND_SECONDS:
@@ -174,15 +178,19 @@ class Engine:
         if claimed.dropped:
             await asyncio.sleep(limits.DROPPED_SECONDS)
 
-    def _begin(self, run: ClaimedRun) -> None:
+    def _begin(self, run: ClaimedRun, declared: DeclaredJob) -> None:
         self._runs[run.run] = run
         self._observer.claimed(run)
-        self._tasks.create_task(self._start(run), name=f"start of run {run.run}")
+        self._tasks.create_task(self._start(run, declared), name=f"start of run {run.run}")
 
-    async def _start(self, run: ClaimedRun) -> None:
+    async def _start(self, run: ClaimedRun, declared: DeclaredJob) -> None:
         async with self._starts:
+            if not self._makers[run.job].fits(declared):
+                reason = "the job was applied with other data sets just before it started"
+                await self._outcomes.put(Ended(run.run, lost=reason))
+                return
             try:
-                order = self._makers[run.job](run, self._jobs[run.job].declared)
+                order = self._makers[run.job](run, declared)
             except DataflowError as error:
                 await self._outcomes.put(Ended(run.run, exit_code=126, log_tail=str(error)))
                 return
@@ -193,13 +201,21 @@ class Engine:
                 await self._outcomes.put(Ended(run.run, lost="stopped before it started"))
             else:
                 await self._launcher.start(order)
+            if self._killing:  # it may have come between
+                await self._launcher.kill(run.run, cancelled=False)
 
     async def _adopt_own(self) -> None:
-        """Start runs that were claimed but whose claim was never answered, because the connection broke."""
+        """Start runs that were claimed but whose claim was never answered, because the connection broke.
+
+        A claim may be committed long after its connection broke, so this is done again and again.
+        """
+        known = set(self._runs)  # before the question: a run that ends meanwhile is not to be begun again
+        await self._look_at_jobs()
         for run, _ in await self._store.running_runs(self._lease, own=True):
-            if run.run not in self._runs and run.job in self._jobs:
-                self._begin(run)
+            if run.run not in known and run.run not in self._runs and run.job in self._jobs:
+                self._begin(run, self._jobs[run.job].declared)
         self._uncertain = False
+        self._adopt_at = time.monotonic() + limits.TAKEOVER_SECONDS
 
     async def _finish_if_done(self) -> None:
         if self._runs:
@@ -208,7 +224,8 @@ class Engine:
             self._finished.set()
         elif self._until_caught_up:
             progress = await self._store.progress(list(self._makers))
-            if not any(p.of(*UNFINISHED) for p in progress if self._jobs[p.job].runnable):
+            stuck = Counter(self._takeover.unproven.values())  # nobody here can end what they wait for
+            if not any(p.of(*UNFINISHED) > stuck[p.job] for p in progress if self._jobs[p.job].runnable):
                 self._finished.set()
 
     # -- watch and complete ----------------------------------------------------------------------------------
@@ -227,7 +244,8 @@ class Engine:
             await self._complete([completion(runs[e.run], e, self._jobs[runs[e.run].job].policy) for e in ended], runs)
             for run in runs.values():
                 del self._runs[run.run]
-                await self._launcher.release(run_name(run.job, run.run))
+                with suppress(OSError):  # files that are left over disturb nobody
+                    await self._launcher.release(run_name(run.job, run.run))
             self._wake.set()
 
     async def _complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> None:
@@ -274,10 +292,13 @@ class Engine:
 
     async def _look_at_jobs(self) -> None:
         for job, declared in (await self._store.declared_jobs(list(self._makers))).items():
-            if job in self._jobs:
-                self._jobs[job].declared = declared
-            else:
-                self._jobs[job] = _JobView(declared)
+            view = self._jobs.setdefault(job, _JobView(declared))
+            view.declared, fitted, view.fits = declared, view.fits, self._makers[job].fits(declared)
+            if fitted and not view.fits:
+                self._observer.note(
+                    f"{job} was applied with other data sets than this engine's file has: nothing new of it starts "
+                    "here; start the engine again with the new file"
+                )
 
     async def _probe(self) -> None:
         """Once a second: retries that are due, jobs that were changed, and READY work wherever it is in the order."""

@@ -22,6 +22,12 @@ class FileOrders:
     folder: Path
     python: str
 
+    def fits(self, declared: DeclaredJob) -> bool:
+        """Whether the file has the data sets that the job has now."""
+        spec = self.job.spec
+        written = {*((d, "IN") for d in spec.inputs), *((d, "OUT") for d in spec.outputs)}
+        return written == {(row["id"], row["itemtype"]) for row in declared.datasets}
+
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> RunOrder:
         """Return the order; InvalidInput where the file does not fit to what is declared."""
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}

@@ -5,7 +5,7 @@ A launcher starts runs, tells when they have ended, and proves earlier ones dead
 
 from typing import Protocol
 
-from opendataflow.model.claim import ClaimedRun, Completed, Completion
+from opendataflow.model.claim import ClaimedRun, Completed, Completion, DeclaredJob
 from opendataflow.model.run import Ended, Host, Proof, RunOrder
 
 
@@ -22,6 +22,9 @@ class Launcher(Protocol):
 
     async def announce(self, lease: str) -> None:
         """Show that the engine with this lease lives, in a way that ends with its process. Comes before its claims."""
+
+    async def depart(self, lease: str) -> None:
+        """Stop showing it and leave nothing behind: every run of the engine is committed."""
 
     async def owner_gone(self, lease: str, host: Host) -> Proof:
         """Say whether the engine with this lease has certainly ended."""
@@ -50,6 +53,16 @@ class Launcher(Protocol):
 
     async def close(self) -> None:
         """End every run that is left."""
+
+
+class OrderMaker(Protocol):
+    """Knows what one job executes."""
+
+    def fits(self, declared: DeclaredJob) -> bool:
+        """Whether what it knows is about the data sets that the job has now; else nothing of the job may start."""
+
+    def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> RunOrder:
+        """Make the order for a claimed run. May raise DataflowError: the run ends with its sentence."""
 
 
 class Observer(Protocol):

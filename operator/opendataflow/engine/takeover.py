@@ -35,7 +35,8 @@ class Takeover:
         self._lease = lease
         self._actor = f"engine {launcher.host.name}"
         self._note = note
-        self._unproven: set[int] = set()
+        self.unproven: dict[int, str] = {}
+        """Runs that have no engine any more and are not known to be dead, with their jobs."""
 
     async def look(self, jobs: Collection[str] | None = None) -> set[str]:
         """Take over what can be proven dead, of some jobs or of all; return the jobs that may have READY work now."""
@@ -46,8 +47,8 @@ class Takeover:
             proof = await self._prove_dead(run)
             if proof.dead:
                 woken |= await self._lose(run, proof.reason)
-            elif not lease_lives and run.run not in self._unproven:
-                self._unproven.add(run.run)
+            elif not lease_lives and not proof.alive and run.run not in self.unproven:
+                self.unproven[run.run] = run.job
                 self._note(
                     f"{run.job} {run.data_id}: run {run.run} has no engine any more and is not known to be dead: "
                     f"{proof.reason}. If it is: dataflow lost {run.run}"

@@ -35,11 +35,13 @@ class ClaimedRun:
 
 @dataclass(frozen=True)
 class Claimed:
-    """The answer to a claim. `dropped`: works that looked READY but could not be taken just now."""
+    """The answer to a claim. `dropped`: works that looked READY but could not be taken just now. `declared`: what the
+    job was at that moment, where there are runs: a run must not see an older or a newer one."""
 
     runs: tuple[ClaimedRun, ...]
     dropped: int
     position: Position
+    declared: "DeclaredJob | None"
 
 
 @dataclass(frozen=True)

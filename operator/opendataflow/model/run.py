@@ -85,7 +85,8 @@ class Host:
 
 @dataclass(frozen=True)
 class Proof:
-    """Whether an earlier run is certainly not running any more, and how that is known."""
+    """Whether an earlier run or engine has certainly ended, and how that is known. `alive`: it certainly has not."""
 
     dead: bool
     reason: str
+    alive: bool = False

@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from opendataflow.core.wrapped import job_of
 from opendataflow.errors import DataflowError, InvalidInput
@@ -38,35 +39,23 @@ def _wrap(arguments: Sequence[str]) -> Wrap:
 async def _run(wrap: Wrap) -> int:
     settings = read_settings()
     async with open_store(settings, size=2) as store:
-        launcher = ProcessLauncher(settings.runs_home, foreground=True)
-        wrapper = Wrapper(store, launcher, _say)
-        stopped = _stop_on_signals(wrapper, launcher)
-        code = await wrapper.once(wrap)
-        return 128 + stopped[0] if stopped else code
+        wrapper = Wrapper(store, ProcessLauncher(settings.runs_home, foreground=True), _say)
+        _stop_on_signals(wrapper)
+        return await wrapper.once(wrap)
 
 
 def _say(line: str) -> None:
-    try:
+    with suppress(OSError):  # the reader has gone; the run goes on
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
-    except OSError:
-        pass  # the reader has gone; the run goes on
 
 
-def _stop_on_signals(wrapper: Wrapper, launcher: ProcessLauncher) -> list[int]:
-    """End the script at SIGINT or SIGTERM; its work is given back. Return the list that receives the signals."""
-    received: list[int] = []
+def _stop_on_signals(wrapper: Wrapper) -> None:
+    """End the script at SIGINT, SIGTERM or SIGHUP; its chunk is given back."""
     tasks: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
-
-    def stop(number: int) -> None:
-        received.append(number)
-        if wrapper.run is not None:
-            tasks.add(loop.create_task(launcher.kill(wrapper.run, cancelled=False)))
-
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, stop, number)
-    return received
+        loop.add_signal_handler(number, lambda: tasks.add(loop.create_task(wrapper.stop())))
 
 
 if __name__ == "__main__":

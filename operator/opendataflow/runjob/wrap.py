@@ -5,9 +5,11 @@ that the next RunJob or engine of this machine proves dead and gives up as lost.
 """
 
 import asyncio
+import signal
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,9 +19,9 @@ from opendataflow.core.explain import explain
 from opendataflow.core.wrapped import wrapped_order
 from opendataflow.engine import limits
 from opendataflow.engine.takeover import Takeover, policy_of
-from opendataflow.errors import DataflowError, UnknownThing
+from opendataflow.errors import DataflowError
 from opendataflow.launch.process.launcher import ProcessLauncher
-from opendataflow.model.claim import ClaimedRun, Completed, Completion, DeclaredJob, Position
+from opendataflow.model.claim import Claimed, ClaimedRun, Completed, Completion, DeclaredJob, Position
 from opendataflow.model.run import Ended
 from opendataflow.names import ExitCode, RunState, run_name
 from opendataflow.runjob import words
@@ -38,40 +40,53 @@ class Wrap:
 
 
 class Wrapper:
-    """Does one run. `say`: prints a line on standard output; `warn`: one on standard error."""
+    """Does one run. `say`: prints a line on standard output."""
 
     def __init__(self, store: Store, launcher: ProcessLauncher, say: Callable[[str], None]) -> None:
         self._store = store
         self._launcher = launcher
         self._say = say
         self._lease = str(uuid.uuid4())
-        self.run: int | None = None
+        self._run: int | None = None
+        self._stopped = asyncio.Event()
 
     async def once(self, wrap: Wrap) -> int:
-        """Run one chunk if one is ready; return the exit code: the script's, or 75 where nothing was ready."""
-        declared = (await self._store.declared_jobs([wrap.job])).get(wrap.job)
-        if declared is None:
-            raise UnknownThing(f"there is no job {wrap.job}: see `dataflow get jobs`")
+        """Run one chunk if one is ready; return the exit code: the script's, or 75 where nothing was started."""
         await self._launcher.announce(self._lease)
+        await Takeover(self._store, self._launcher, self._lease, _warn).look([wrap.job])
+        await self._store.retry_due()
         host, home = self._launcher.host, self._launcher.runs_home
         await self._store.open_lease(self._lease, "local", host, home, limits.LEASE_SECONDS)
+        renewing = asyncio.create_task(self._renew())
         try:
-            await Takeover(self._store, self._launcher, self._lease, _warn).look([wrap.job])
-            await self._store.retry_due()
-            run = await self._claim(wrap)
-            if run is None:
-                await self._say_why(wrap)
-                return ExitCode.NOTHING_READY
-            return await self._around(run, declared, wrap.argv)
+            return await self._once(wrap)
         finally:
-            await self._store.close_lease(self._lease)
+            renewing.cancel()
+            with suppress(DataflowError):  # a lease that can't be closed ends by itself
+                await self._store.close_lease(self._lease)
 
-    async def _claim(self, wrap: Wrap) -> ClaimedRun | None:
+    async def stop(self) -> None:
+        """Start nothing, and end the script; its chunk is given back."""
+        self._stopped.set()
+        if self._run is not None:
+            await self._launcher.kill(self._run, cancelled=False)
+
+    async def _once(self, wrap: Wrap) -> int:
+        claimed = None if self._stopped.is_set() else await self._claim(wrap)
+        if claimed is None or claimed.declared is None:
+            await self._say_why(wrap)
+            return ExitCode.NOTHING_READY
+        (run,) = claimed.runs
+        code = await self._around(run, claimed.declared, wrap.argv)
+        await self._launcher.depart(self._lease)
+        return code
+
+    async def _claim(self, wrap: Wrap) -> Claimed | None:
         """Take one work; where its chunks were locked by somebody at that moment, try again."""
         for _ in range(_CLAIM_TRIES):
             claimed = await self._store.claim(self._lease, wrap.job, 1, Position(), wrap.data_id)
             if claimed.runs:
-                return claimed.runs[0]
+                return claimed
             if not claimed.dropped:
                 return None
             await asyncio.sleep(limits.DROPPED_SECONDS)
@@ -84,31 +99,29 @@ class Wrapper:
             for sentence in explain(why) if why else [f"job {wrap.job} has no work for {wrap.data_id}"]:
                 _warn(sentence)
             return
+        row = (await self._store.declared_jobs([wrap.job]))[wrap.job].job
         (progress,) = await self._store.progress([wrap.job])
         counts = ", ".join(f"{n} {state}" for state, n in sorted(progress.counts.items()))
-        _warn(f"job {wrap.job}: {counts or 'no chunks yet'}; see: dataflow status {wrap.job}")
+        limit = "is suspended" if row["suspended"] else f"runs {row['parallelism']} at a time"
+        _warn(f"job {wrap.job} {limit}: {counts or 'no chunks yet'}; see: dataflow status {wrap.job}")
 
     async def _around(self, run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...]) -> int:
-        self.run = run.run
         self._say(words.launching(_now(), argv[0], run.data_id))
-        renewing = asyncio.create_task(self._renew())
-        try:
-            ended = await self._execute(run, declared, argv)
-        finally:
-            renewing.cancel()
+        ended = await self._execute(run, declared, argv)
         done = completion(run, ended, policy_of(declared))
         succeeded = done.state is RunState.SUCCEEDED
         self._say(words.ended(_now(), argv[0], succeeded=succeeded))
         result = await self._complete(done)
-        if result.already and result.run_state != done.state:
-            _warn(f"run {run.run} was ended by somebody else: it is {result.run_state}")
+        await self._launcher.release(run_name(run.job, run.run))
+        if result.run_state is not done.state:
+            _warn(f"run {run.run} was ended by somebody else: it is {result.run_state}, and nothing was updated")
+            return exit_code(ended) or ExitCode.FAILED
         inputs = sum(row["itemtype"] == "IN" for row in declared.datasets)
         status = "READY" if succeeded else "FAILED"
         outputs = len(declared.datasets) - inputs
         self._say(words.updated(status, run.job, run.data_id, outputs=outputs, inputs=inputs))
         if not succeeded and done.reason:
             _warn(done.reason)
-        await self._launcher.release(run_name(run.job, run.run))
         return exit_code(ended)
 
     async def _execute(self, run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...]) -> Ended:
@@ -117,7 +130,12 @@ class Wrapper:
         except DataflowError as error:
             _warn(str(error))
             return Ended(run.run, exit_code=126, log_tail=str(error))
+        self._run = run.run
+        if self._stopped.is_set():
+            return Ended(run.run, lost="stopped before it started")
         await self._launcher.start(order)
+        if self._stopped.is_set():  # it may have come between
+            await self._launcher.kill(run.run, cancelled=False)
         return await self._launcher.ended()
 
     async def _complete(self, done: Completion) -> Completed:
@@ -142,10 +160,10 @@ class Wrapper:
 
 
 def exit_code(ended: Ended) -> int:
-    """The exit code to pass on: the script's own, 128 and the signal as a shell tells it, 1 where there was neither."""
+    """The exit code to pass on: the script's own, 128 and the signal as a shell tells it, 143 where it was stopped."""
     if ended.exit_code is not None:
         return ended.exit_code
-    return 128 + ended.signal if ended.signal is not None else ExitCode.FAILED
+    return 128 + (ended.signal or signal.SIGTERM)
 
 
 def _now() -> datetime:
@@ -153,8 +171,6 @@ def _now() -> datetime:
 
 
 def _warn(text: str) -> None:
-    try:
+    with suppress(OSError):  # nobody listens any more; the outcome counts
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
-    except OSError:
-        pass  # nobody listens any more; the outcome counts

@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from opendataflow.errors import DataflowError, InvalidInput, LeaseLost, Refused, UnknownThing, Unreachable
+from opendataflow.names import ExitCode
 
 DsnSource = Callable[[], str]
 """Returns where the database is now. It may take long (an embedded server is started again), so it runs in a thread."""
@@ -29,6 +30,7 @@ class TryAgainError(DataflowError):
     """The transaction lost against another one and can be repeated as it was."""
 
     retryable = True
+    exit_code = ExitCode.UNREACHABLE
 
 
 def place(dsn: str) -> str:
@@ -71,14 +73,18 @@ def _translate(error: psycopg.Error, where: str) -> DataflowError:
     if state in _BY_SQLSTATE:
         return _BY_SQLSTATE[state](error.diag.message_primary or one_line(error))
     if state in _REPEATABLE:
-        return TryAgainError(one_line(error))
-    if state.startswith(("08", "57P")) or (isinstance(error, psycopg.OperationalError) and not state):
+        return TryAgainError("others change the same rows at this moment, again and again: try it once more")
+    # Away, or not able to work now: no connection, shut down, a statement's time, resources, disk, a standby.
+    unconnected = isinstance(error, psycopg.OperationalError) and not state
+    if unconnected or state == "25006" or state.startswith(("08", "53", "57", "58")):
         return Unreachable(f"Postgres at {where} does not answer: {one_line(error)}")
     if state.startswith(("28", "3D")):
         return Unreachable(
             f"Postgres at {where} refuses the connection: {error.diag.message_primary or one_line(error)}"
         )
-    return DataflowError(f"Postgres refused a statement ({state or 'no code'}): {one_line(error)}")
+    # Without the details: they quote rows.
+    said = error.diag.message_primary or one_line(error)
+    return DataflowError(f"Postgres refused a statement ({state or 'no code'}): {said}")
 
 
 async def connect(dsn: str) -> AsyncConnection[Row]:

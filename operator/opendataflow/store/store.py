@@ -85,7 +85,9 @@ class Store:
         query = "SELECT opendataflow.claim(%s::uuid, %s, %s, %s, decode(%s, 'hex'), %s) AS claimed"
         answer = (await self._one(query, lease, job, limit, after.rank, after.key, data_id))["claimed"]
         runs = tuple(_claimed_run(run) for run in answer["runs"])
-        return Claimed(runs, answer["dropped"], Position(answer["rank"], answer["key"]))
+        facts = answer["facts"]
+        declared = DeclaredJob(facts["job"], tuple(facts["datasets"])) if facts else None
+        return Claimed(runs, answer["dropped"], Position(answer["rank"], answer["key"]), declared)
 
     async def complete(self, completions: Sequence[Completion], actor: str) -> tuple[list[Completed], list[str]]:
         """Commit outcomes, all together; return what the runs are now and the jobs that have READY work."""

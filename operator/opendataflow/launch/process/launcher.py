@@ -77,6 +77,10 @@ class ProcessLauncher:
         """Show that the engine with this lease lives; see `presence`."""
         self._presence.hold(lease)
 
+    async def depart(self, lease: str) -> None:
+        """Stop showing it: all its runs are committed."""
+        self._presence.drop(lease)
+
     async def owner_gone(self, lease: str, host: Host) -> Proof:
         """Say whether the engine with this lease has certainly ended."""
         return self._presence.gone(lease, host)

@@ -9,7 +9,8 @@ import fcntl
 import os
 from pathlib import Path
 
-from opendataflow.launch.process.host import boot_and_namespace, this_host
+from opendataflow.errors import Refused
+from opendataflow.launch.process.host import this_host
 from opendataflow.model.run import Host, Proof
 
 
@@ -22,13 +23,19 @@ class Presence:
 
     def hold(self, lease: str) -> None:
         """Show that the engine with this lease lives, until `drop` or the end of the process."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._held = os.open(self._path(lease), os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._held = os.open(self._path(lease), os.O_CREAT | os.O_RDWR, 0o600)
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Refused(
+                f"{self._folder} can't be written ({error.strerror}): make it writable, or name another DATAFLOW_HOME"
+            ) from error
 
-    def drop(self) -> None:
-        """Stop showing it."""
+    def drop(self, lease: str) -> None:
+        """Stop showing it, and leave nothing: for an engine whose runs are all committed."""
         if self._held is not None:
+            self._path(lease).unlink(missing_ok=True)
             os.close(self._held)
             self._held = None
 
@@ -45,11 +52,9 @@ class Presence:
         except FileNotFoundError:
             return Proof(False, f"nothing tells whether its engine lives: {self._path(lease)} is missing")
         try:
-            if boot_and_namespace(host)[0] != boot_and_namespace(here)[0]:
-                return Proof(True, "the machine has restarted since")
             fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return Proof(False, "its engine is alive")
+            return Proof(False, "its engine is alive", alive=True)
         finally:
             os.close(found)
         return Proof(True, "its engine has ended")

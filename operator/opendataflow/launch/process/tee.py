@@ -6,6 +6,7 @@ reader goes away, as a closed pipe does, the log goes on getting everything: a r
 
 import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 _CHUNK = 65536
@@ -39,13 +40,16 @@ class Tee:
         """Wait until all that was printed has been handed on, but no longer than `seconds`."""
         for thread in self._threads:
             thread.join(seconds)
-        os.close(self.log)
+        # A process that has left the session may hold a pipe open: its thread goes on writing to the log.
+        if not any(thread.is_alive() for thread in self._threads):
+            os.close(self.log)
 
     def _pump(self, reading: int, own: int) -> None:
         listening = True
         with os.fdopen(reading, "rb", buffering=0) as pipe:
             while data := pipe.read(_CHUNK):
-                _write_all(self.log, data)
+                with suppress(OSError):  # a full disk must not end the script
+                    _write_all(self.log, data)
                 if listening:
                     try:
                         _write_all(own, data)
