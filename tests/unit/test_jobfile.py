@@ -51,10 +51,12 @@ spec:
   env: {MODE: full}
 """
 NO_PASSWORD = (
-    "a password is never written in plain text; write spec.credentials.encryptedPassword of the data set instead"
+    "a password is never written in plain text; write spec.credentials.encryptedPassword of the data set instead "
+    "(made by `dataflow crypt new`)"
 )
 NO_PASSWORD_IN_URL = (
-    "a password in a URL would be stored in plain text; take it out and write spec.credentials.encryptedPassword"
+    "a password in a URL would be stored in plain text; take it out and write spec.credentials.encryptedPassword "
+    "(made by `dataflow crypt new`)"
 )
 DURATION = 'a duration is hours, minutes and seconds like "90s", "5m" or "1h30m"'
 VARIABLE = "the name of a variable has only letters, digits and _ and does not begin with a digit"

@@ -108,12 +108,14 @@ async def test_the_run_sees_the_runner_s_environment_without_its_secrets(
 ) -> None:
     monkeypatch.setenv("DATAFLOW_DSN", "postgresql://secret")
     monkeypatch.setenv("PASSKEY", "secret")
+    monkeypatch.setenv("PASSKEY_NEW", "secret")
     monkeypatch.setenv("JAVA_HOME", "/opt/java")
     monkeypatch.setenv("COLOUR", "from the runner")
     given = {"COLOUR": "from the command"}
     seen = await environment_seen(launcher, order(sys.executable, "-c", DUMP_ENVIRONMENT, env=given))
     assert "DATAFLOW_DSN" not in seen
     assert "PASSKEY" not in seen
+    assert "PASSKEY_NEW" not in seen
     assert seen["JAVA_HOME"] == "/opt/java"
     assert seen["COLOUR"] == "from the command"
 

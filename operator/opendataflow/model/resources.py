@@ -107,7 +107,7 @@ def _checked_location(text: str) -> str:
     if holds_password(text):
         raise refused(
             "a password in a URL would be stored in plain text; take it out and write "
-            "spec.credentials.encryptedPassword"
+            "spec.credentials.encryptedPassword (made by `dataflow crypt new`)"
         )
     return text
 
@@ -127,7 +127,7 @@ def _without_keys(written: Any, forbidden: Callable[[str], bool]) -> Any:
         if isinstance(key, str) and forbidden(key.casefold()):
             raise refused(
                 "a password is never written in plain text; write spec.credentials.encryptedPassword of the "
-                "data set instead",
+                "data set instead (made by `dataflow crypt new`)",
                 key,
             )
     return written
@@ -229,7 +229,9 @@ class Location(Written):
 class Credentials(Written):
     """How a run proves who it is. Only encrypted here."""
 
-    encrypted_password: NonEmpty = Field(description="The password, encrypted with the user's passkey.")
+    encrypted_password: NonEmpty = Field(
+        description="The password, encrypted with the user's passkey (made by `dataflow crypt new`)."
+    )
 
 
 class Partitioning(Written):

@@ -1,0 +1,105 @@
+"""`dataflow crypt`: makes ciphertexts of passwords, opens them, and moves them to another passkey.
+
+Neither a passkey nor a plaintext is ever an argument, and nothing but `open` prints one.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opendataflow.cli.app import app
+from opendataflow.cli.passkey import NEW_PASSKEY, PASSKEY, ask_hidden, find_passkey
+from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, open_sealed, seal
+from opendataflow.errors import DataflowError, InvalidInput
+
+_KEY_FILE_HELP = "A file that only you can open, with the {} in its first line. Without it: {}, else you are asked."
+
+crypt = typer.Typer(help="Ciphertexts of passwords: make, open, move to another passkey.", no_args_is_help=True)
+app.add_typer(crypt, name="crypt")
+
+KeyFile = Annotated[Path | None, typer.Option("--key-file", help=_KEY_FILE_HELP.format("passkey", "PASSKEY"))]
+NewKeyFile = Annotated[
+    Path | None, typer.Option("--new-key-file", help=_KEY_FILE_HELP.format("new passkey", "PASSKEY_NEW"))
+]
+
+
+# Unknown arguments come here too, since Typer's own sentence would show them.
+@crypt.command("new", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def new(context: typer.Context, key_file: KeyFile = None) -> None:
+    """Seal a password: typed at the prompt, or all of stdin without its last newline. Prints the ciphertext."""
+    if context.args:
+        raise InvalidInput(
+            "`dataflow crypt new` takes no argument, since every user of the machine can read arguments: "
+            "type the plaintext at the prompt, or pipe it in"
+        )
+    passkey = find_passkey(PASSKEY, key_file, twice=True)
+    typer.echo(_sealed(_plaintext(), passkey))
+
+
+@crypt.command("open")
+def open_ciphertext(
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="A ciphertext; else it is stdin.")] = None,
+    key_file: KeyFile = None,
+) -> None:
+    """Print the plaintext of a ciphertext; a newline after it only where a terminal shows it."""
+    if texts and len(texts) > 1:
+        raise InvalidInput("`dataflow crypt open` takes one ciphertext; a passkey is never an argument")
+    text = texts[0] if texts else _read_stdin()
+    plaintext = open_sealed(text, find_passkey(PASSKEY, key_file))
+    # As bytes: the plaintext is UTF-8, whatever the locale is.
+    typer.echo(plaintext.encode(), nl=sys.stdout.isatty())
+
+
+@crypt.command("rotate")
+def rotate(
+    texts: Annotated[list[str] | None, typer.Argument(help="Ciphertexts; else the lines of stdin.")] = None,
+    key_file: KeyFile = None,
+    new_key_file: NewKeyFile = None,
+) -> None:
+    """Seal ciphertexts with a new passkey: one line for each, in their order; nothing where one does not open."""
+    given = texts or _read_stdin().splitlines()
+    if not given:
+        raise InvalidInput("no ciphertext was given: give them as arguments, or as lines on stdin")
+    passkey = find_passkey(PASSKEY, key_file)
+    plaintexts = _opened(given, passkey)
+    new_passkey = find_passkey(NEW_PASSKEY, new_key_file, twice=True)
+    rotated = [_sealed(plaintext, new_passkey) for plaintext in plaintexts]
+    typer.echo("\n".join(rotated))
+
+
+def _sealed(plaintext: str, passkey: str) -> str:
+    return seal(plaintext, passkey, salt=os.urandom(SALT_BYTES), nonce=os.urandom(NONCE_BYTES))
+
+
+def _opened(texts: Sequence[str], passkey: str) -> list[str]:
+    plaintexts = []
+    for number, text in enumerate(texts, 1):
+        try:
+            plaintexts.append(open_sealed(text, passkey))
+        except DataflowError as error:
+            where = f"ciphertext {number} of {len(texts)}: " if len(texts) > 1 else ""
+            raise type(error)(f"{where}{error}; nothing was rotated") from None
+    return plaintexts
+
+
+def _plaintext() -> str:
+    if sys.stdin is not None and sys.stdin.isatty():
+        return ask_hidden("plaintext", twice=True, remedy="pipe it in")
+    plaintext = _read_stdin().removesuffix("\n")
+    if not plaintext:
+        raise InvalidInput("the plaintext is empty: type it at the prompt, or pipe it in")
+    return plaintext
+
+
+def _read_stdin() -> str:
+    """All of stdin, which is UTF-8 whatever the locale is; empty where it is closed."""
+    if sys.stdin is None:
+        return ""
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError:  # its own text would show what was read
+        raise InvalidInput("what comes from stdin is no UTF-8 text") from None
