@@ -139,7 +139,8 @@ def test_the_users_properties_count_more_than_ours() -> None:
     assert properties(Spark(main="x.py", conf={"spark.master": "local[1]"}))["spark.master"] == "local[1]"
 
 
-keys = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
+keys = words.filter(lambda key: key.casefold() != "password")  # which is refused
 values = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
