@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from tests.e2e.conftest import Program, alive
 from tests.sql.conftest import Connection
 
@@ -235,3 +236,55 @@ def test_it_loads_none_of_the_slow_parts() -> None:
     code = "import sys, opendataflow.runjob.main; print({'pydantic', 'rich', 'typer', 'yaml'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def seal_password(db: Connection, password: str) -> None:
+    """Give the input data set a password that the passkey `plugh` opens."""
+    text = seal(password, "plugh", salt=b"s" * SALT_BYTES, nonce=b"n" * NONCE_BYTES)
+    db.execute("UPDATE opendataflow.dataset SET encryptedpass = %s WHERE id = 'bobin'", (text,))
+
+
+HOSTILE = 'it\'s "secret" $HOME `x`\nline two ü'
+
+
+@pytest.mark.parametrize("form", ["environment", "argument"])
+def test_passwords_reach_the_script_untouched_and_nothing_else(
+    dataflow: Program, folder: Path, db: Connection, form: str
+) -> None:
+    seal_password(db, HOSTILE)
+    script(
+        folder, 'printf %s "$bobin_password" > seen; echo "connecting with $bobin_password"; env | grep PASSKEY; true'
+    )
+    environ = dataflow.environ | ({"PASSKEY": "plugh"} if form == "environment" else {})
+    arguments = [*(["plugh"] if form == "argument" else []), "./loadbob.sh"]
+    done = subprocess.run([RUNJOB, *arguments], cwd=folder, env=environ, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert (folder / "seen").read_text() == HOSTILE
+    assert "PASSKEY" not in done.stdout
+    assert ("other users of this machine can read" in done.stderr) == (form == "argument")
+    for table in ("run", "history", "work", "chunk", "dataset", "job_env", "lease"):
+        for row in db.execute(f"SELECT to_jsonb(t)::text AS row FROM opendataflow.{table} t"):
+            assert "line two" not in row["row"]
+            assert "plugh" not in row["row"]
+    assert all("line two" not in file.read_text() for file in (dataflow.home / "runs").rglob("context.json"))
+
+
+def test_a_wrong_passkey_costs_no_chunk_its_attempt(dataflow: Program, folder: Path, db: Connection) -> None:
+    seal_password(db, "secret")
+    script(folder, "touch was-started")
+    environ = dataflow.environ | {"PASSKEY": "xyzzy"}
+    done = subprocess.run(
+        [RUNJOB, "./loadbob.sh"], cwd=folder, env=environ, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: the password of data set bobin can't be opened: ")
+    assert not (folder / "was-started").exists()
+    assert outputs(db)["2.0"] == "DECLARED"
+
+
+def test_without_a_passkey_it_says_which_password_is_not_set(dataflow: Program, folder: Path, db: Connection) -> None:
+    seal_password(db, "secret")
+    script(folder, 'test -z "${bobin_password+x}"')
+    code, _, err = run(dataflow, folder)
+    assert (code, err) == (0, "bobin_password is not set: PASSKEY is not given\n")

@@ -1,5 +1,6 @@
 """The run of a script that its caller names, of a job that only Postgres describes. Pure."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from opendataflow.core.environment import JobFacts
@@ -15,8 +16,10 @@ def job_of(script: str) -> str:
     return Path(script).stem
 
 
-def wrapped_order(run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...], cwd: Path) -> RunOrder:
-    """Return the order for a claimed run that executes `argv` in `cwd`."""
+def wrapped_order(
+    run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...], cwd: Path, passwords: Mapping[str, str]
+) -> RunOrder:
+    """Return the order for a claimed run that executes `argv` in `cwd`. `passwords`: variables for its eyes only."""
     datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
     facts = JobFacts(
         id=run.job,
@@ -33,6 +36,6 @@ def wrapped_order(run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...],
         data_id=run.data_id,
         attempt=run.attempt,
         fence=run.fence,
-        command=Command(argv, env, cwd, files),
+        command=Command(argv, {**env, **passwords}, cwd, files),
         deadline=declared.job["run_deadline"],
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from contextlib import suppress
 from opendataflow.core.wrapped import job_of
 from opendataflow.errors import DataflowError, InvalidInput
 from opendataflow.launch.process.launcher import ProcessLauncher
+from opendataflow.runjob.passwords import Passwords, split_key
 from opendataflow.runjob.wrap import Wrap, Wrapper
 from opendataflow.settings import read_settings
 from opendataflow.store.opening import open_store
@@ -19,15 +21,20 @@ def main() -> None:
     """Run one chunk of the script's job and exit with the script's exit code."""
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     try:
-        sys.exit(run(_wrap(sys.argv[1:])))
+        passkey, command = split_key(sys.argv[1:], os.environ)
+        if passkey is not None and "PASSKEY" not in os.environ:
+            sys.stderr.write(
+                "the passkey is an argument, which other users of this machine can read: set PASSKEY instead\n"
+            )
+        sys.exit(run(_wrap(command), passkey))
     except DataflowError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(error.exit_code)
 
 
-def run(wrap: Wrap) -> int:
+def run(wrap: Wrap, passkey: str | None) -> int:
     """Run one chunk; return the exit code."""
-    return asyncio.run(_run(wrap))
+    return asyncio.run(_run(wrap, Passwords(passkey)))
 
 
 def _wrap(arguments: Sequence[str]) -> Wrap:
@@ -36,10 +43,10 @@ def _wrap(arguments: Sequence[str]) -> Wrap:
     return Wrap(job_of(arguments[0]), tuple(arguments))
 
 
-async def _run(wrap: Wrap) -> int:
+async def _run(wrap: Wrap, passwords: Passwords) -> int:
     settings = read_settings()
     async with open_store(settings, size=2) as store:
-        wrapper = Wrapper(store, ProcessLauncher(settings.runs_home, foreground=True), _say)
+        wrapper = Wrapper(store, ProcessLauncher(settings.runs_home, foreground=True), passwords, _say)
         _stop_on_signals(wrapper)
         return await wrapper.once(wrap)
 

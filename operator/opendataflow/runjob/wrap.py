@@ -10,7 +10,7 @@ import sys
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from opendataflow.model.claim import Claimed, ClaimedRun, Completed, Completion,
 from opendataflow.model.run import Ended
 from opendataflow.names import ExitCode, RunState, run_name
 from opendataflow.runjob import words
+from opendataflow.runjob.passwords import Passwords
 from opendataflow.store.store import Store
 
 _CLAIM_TRIES = 20
@@ -42,9 +43,12 @@ class Wrap:
 class Wrapper:
     """Does one run. `say`: prints a line on standard output."""
 
-    def __init__(self, store: Store, launcher: ProcessLauncher, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, store: Store, launcher: ProcessLauncher, passwords: Passwords, say: Callable[[str], None]
+    ) -> None:
         self._store = store
         self._launcher = launcher
+        self._passwords = passwords
         self._say = say
         self._lease = str(uuid.uuid4())
         self._run: int | None = None
@@ -72,6 +76,7 @@ class Wrapper:
             await self._launcher.kill(self._run, cancelled=False)
 
     async def _once(self, wrap: Wrap) -> int:
+        await self._check_passwords(wrap.job)
         claimed = None if self._stopped.is_set() else await self._claim(wrap)
         if claimed is None or claimed.declared is None:
             await self._say_why(wrap)
@@ -80,6 +85,14 @@ class Wrapper:
         code = await self._around(run, claimed.declared, wrap.argv)
         await self._launcher.depart(self._lease)
         return code
+
+    async def _check_passwords(self, job: str) -> None:
+        """Open them before anything is claimed: a wrong passkey must not cost a chunk its attempt."""
+        declared = (await self._store.declared_jobs([job])).get(job)
+        if declared is not None:
+            self._passwords.variables(declared.datasets)
+            for variable in self._passwords.missing(declared.datasets):
+                _warn(f"{variable} is not set: PASSKEY is not given")
 
     async def _claim(self, wrap: Wrap) -> Claimed | None:
         """Take one work; where its chunks were locked by somebody at that moment, try again."""
@@ -126,7 +139,7 @@ class Wrapper:
 
     async def _execute(self, run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...]) -> Ended:
         try:
-            order = wrapped_order(run, declared, argv, Path.cwd())
+            order = wrapped_order(run, declared, argv, Path.cwd(), self._passwords.variables(declared.datasets))
         except DataflowError as error:
             _warn(str(error))
             return Ended(run.run, exit_code=126, log_tail=str(error))
@@ -136,7 +149,8 @@ class Wrapper:
         await self._launcher.start(order)
         if self._stopped.is_set():  # it may have come between
             await self._launcher.kill(run.run, cancelled=False)
-        return await self._launcher.ended()
+        ended = await self._launcher.ended()
+        return replace(ended, log_tail=self._passwords.redacted(ended.log_tail))
 
     async def _complete(self, done: Completion) -> Completed:
         """Commit the outcome, for as long as it takes: it is never given up."""
