@@ -92,7 +92,7 @@ DECLARE
 BEGIN
     IF v_event IS NULL THEN
         RAISE EXCEPTION 'states are changed by the functions of schema opendataflow only, not by UPDATE'
-            USING ERRCODE = 'DF001', HINT = 'use dataflow resubmit, hold, release or publish';
+            USING ERRCODE = 'DF001', HINT = 'use the commands of dataflow: see dataflow --help';
     END IF;
     RETURN v_event;
 END $$;

@@ -50,7 +50,7 @@ BEGIN
     UPDATE work w
     SET state = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN w.state ELSE 'DONE' END,
         held_from = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN 'DONE' END,
-        blockers = 0, due_at = NULL, reason = 'published from outside'
+        blockers = 0, due_at = NULL, forced = false, reason = 'published from outside'
     FROM unnest(p_jobs, p_ids) AS p(job, data_id)
     WHERE w.job = p.job AND w.data_id = p.data_id AND w.state NOT IN ('RUNNING', 'DONE')
       AND EXISTS (SELECT FROM job_output o
@@ -124,10 +124,10 @@ BEGIN
     WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids) AND c.status <> 'RUNNING';
     PERFORM finish_published(array_agg(o.job), array_agg(i))
     FROM job_output o, unnest(v_ids) AS i WHERE o.dataset = p_dataset AND i <> ALL (v_busy);
-    -- Held work that was asked for again has got what was asked for.
+    -- Work that was put aside and asked for again has got what was asked for.
     UPDATE work w SET again = false
     FROM job_output o
-    WHERE o.dataset = p_dataset AND w.job = o.job AND w.data_id = ANY (v_ids) AND w.again AND w.state = 'HELD';
+    WHERE o.dataset = p_dataset AND w.job = o.job AND w.data_id = ANY (v_ids) AND w.again AND w.state IN ('HELD', 'SKIPPED');
     PERFORM mark_stale(v_datasets, v_ids);
     PERFORM announce(recount(array_agg(a.job), array_agg(a.data_id))) FROM affected(v_datasets, v_ids) a;
     RETURN QUERY

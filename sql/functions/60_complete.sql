@@ -72,7 +72,7 @@ BEGIN
         infrastructure_attempts = w.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure')::integer,
         due_at = CASE WHEN o.verdict = 'RETRY' THEN clock_timestamp() + make_interval(secs => o.delay) END,
         reason = CASE WHEN o.verdict <> 'DONE' THEN coalesce(o.reason, o.message) END,
-        stale = w.stale AND o.verdict = 'DONE', forced = false
+        stale = w.stale AND o.verdict = 'DONE', forced = w.forced AND o.verdict = 'RETRY'
     FROM jsonb_to_recordset(p_outcomes)
          AS o(run bigint, verdict text, class text, delay double precision, message text, reason text)
     JOIN run r ON r.id = o.run

@@ -381,6 +381,28 @@ def test_hold_and_release_of_chunks(dataflow: Program, db: Connection, inside: I
     assert works(db)["square/1"] == "READY"
 
 
+def test_skip_says_that_work_will_not_be_done_until_its_release(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    chain(db)
+    assert inside.ask(dataflow, "skip", "square", "1", "--reason", "no such number").out == "square 1: SKIPPED\n"
+    assert inside.ask(dataflow, "why", "square", "1").out == (
+        "1 of job square is SKIPPED by a person (it was READY): no such number; "
+        "to let it go on: dataflow release square 1\n"
+    )
+    answer = inside.ask(dataflow, "resubmit", "square", "1")
+    assert (answer.code, answer.err) == (ExitCode.FAILED, "error: 1 of job square is skipped: release it first\n")
+    assert inside.ask(dataflow, "release", "square", "1").out == "square 1: READY\n"
+
+
+def test_force_runs_work_without_its_inputs(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    assert inside.ask(dataflow, "force", "sum", "2").out == "sum 2: READY\n"
+    assert "it is forced" in inside.ask(dataflow, "why", "sum", "2").out.splitlines()[1]
+    run_once(db, "sum")
+    assert (works(db)["sum/2"], chunks(db)["sums/2"]) == ("DONE", "READY")
+
+
 def test_publish_brings_chunks_that_nobody_knew(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db, "1")
     assert inside.ask(dataflow, "publish", "numbers", "7", "-5").code == ExitCode.USAGE  # an option?

@@ -19,6 +19,7 @@ def evidence(state: str, **changes: Any) -> dict[str, Any]:
         "reason": None,
         "held_from": None,
         "again": False,
+        "forced": False,
         "stale": False,
         "attempts": 0,
         "retry_limit": 2,
@@ -51,6 +52,10 @@ def blocked(itemtype: str, status: str, **changes: Any) -> str:
     first, second = explain(evidence("WAITING", blockers=[blocker]))
     assert first == "2013 of job load is WAITING"
     return second
+
+
+def test_forced_work_is_told_apart() -> None:
+    assert explain(evidence("READY", forced=True))[1].startswith("it is forced: it waits neither for inputs")
 
 
 # States --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What people ask of chunks and works: resubmit, hold, release, publish; and `lost`, by hand.
+"""What people ask of chunks and works: resubmit, hold, release, skip, force, publish; and `lost`, by hand.
 
 Every one is all or nothing: where one id is unknown or refused, nothing is changed.
 """
@@ -18,6 +18,7 @@ from opendataflow.model.run import Ended
 from opendataflow.store.store import Store
 
 Owner = Annotated[str, typer.Argument(help="A job, or with --dataset a data set.")]
+Job = Annotated[str, typer.Argument(help="A job.")]
 DataIds = Annotated[list[str], typer.Argument(help="One data id or more.")]
 OfDataset = Annotated[bool, typer.Option("--dataset", help="The first argument is a data set, not a job.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; goes into the history.")]
@@ -37,8 +38,20 @@ def hold(owner: Owner, data_ids: DataIds, dataset: OfDataset = False, reason: Re
 
 @app.command("release")
 def release(owner: Owner, data_ids: DataIds, dataset: OfDataset = False, reason: Reason = None) -> None:
-    """Undo a hold: what was held is what it was, with what was asked meanwhile."""
+    """Undo a hold or a skip: what was put aside is what it was, with what was asked meanwhile."""
     _ask("release_chunks" if dataset else "release", owner, data_ids, reason)
+
+
+@app.command("skip")
+def skip(job: Job, data_ids: DataIds, reason: Reason = None) -> None:
+    """Say that work will not be done; `dataflow release` undoes it."""
+    _ask("skip", job, data_ids, reason)
+
+
+@app.command("force")
+def force(job: Job, data_ids: DataIds, reason: Reason = None) -> None:
+    """Run work next, whatever its inputs and outputs are; only never beside a run that writes the same chunk."""
+    _ask("force", job, data_ids, reason)
 
 
 @app.command("publish")

@@ -24,6 +24,8 @@ def explain(why: Evidence) -> list[str]:
     """Return sentences, the most important first. `why`: the answer of opendataflow.why()."""
     state = WorkState(why["state"])
     sentences = [_state(why, state)]
+    if why["forced"] and state in _OPEN:
+        sentences.append("it is forced: it waits neither for inputs, nor for locked outputs, nor for their readers")
     if state in (WorkState.WAITING, WorkState.RETRY):
         sentences += [_blocker(why, blocker) for blocker in why["blockers"]]
     if state in _OPEN:

@@ -156,7 +156,7 @@ class Store:
     async def ask(
         self, verb: LiteralString, owner: str, ids: Sequence[str], actor: str, reason: str | None
     ) -> list[Answer]:
-        """Call resubmit, hold, release (of a job) or the same with _chunks, publish (of a data set).
+        """Call a verb: resubmit, hold, … of a job, or publish, resubmit_chunks, hold_chunks, … of a data set.
 
         All or nothing: where one id is refused or unknown, nothing is changed and the answers say why.
         """
