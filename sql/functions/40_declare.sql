@@ -43,7 +43,8 @@ BEGIN
 END $$;
 
 -- Open works with a READY output are DONE: somebody else has published what they would make. HELD and SKIPPED
--- works remember it. The caller holds the works' row locks.
+-- works remember it. What a FAILED work has made itself, beside an output that was rejected, is no reason. The caller
+-- holds the works' row locks.
 CREATE FUNCTION opendataflow.finish_published(p_jobs text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -54,9 +55,10 @@ BEGIN
     FROM unnest(p_jobs, p_ids) AS p(job, data_id)
     WHERE w.job = p.job AND w.data_id = p.data_id AND w.state NOT IN ('RUNNING', 'DONE')
       AND EXISTS (SELECT FROM job_output o
-                  CROSS JOIN LATERAL (SELECT c.status FROM chunk c
+                  CROSS JOIN LATERAL (SELECT c.status, c.run FROM chunk c
                                       WHERE c.dataset = o.dataset AND c.data_id = w.data_id OFFSET 0) c
-                  WHERE o.job = w.job AND c.status = 'READY');
+                  WHERE o.job = w.job AND c.status = 'READY'
+                    AND (coalesce(w.held_from, w.state) <> 'FAILED' OR c.run IS NULL OR c.run <> w.run));
 END $$;
 
 -- Consumers that are DONE become stale where the given chunks are READY in another version than they have read. The

@@ -410,6 +410,30 @@ def test_publish_brings_chunks_that_nobody_knew(dataflow: Program, db: Connectio
     assert (works(db)["square/7"], works(db)["square/-5"]) == ("READY", "READY")
 
 
+def _pending(db: Connection) -> None:
+    chain(db, "1", "2")
+    run_once(db, "square")
+    run_once(db, "square")
+    ask(db, "hold_chunks", "squares", "1", "2")
+    raw(db, "UPDATE opendataflow.chunk SET held_status = 'PENDING' WHERE dataset = 'squares'")
+    ask(db, "release_chunks", "squares", "1", "2")
+
+
+def test_accept_and_reject_say_what_a_person_thinks_of_chunks(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    _pending(db)
+    assert "when it is good: dataflow accept squares 1; when it is not: dataflow reject squares 1" in (
+        inside.ask(dataflow, "why", "sum", "1").out
+    )
+    assert inside.ask(dataflow, "accept", "squares", "1").out == "squares 1: READY\n"
+    assert inside.ask(dataflow, "reject", "squares", "2", "--reason", "empty").out == "squares 2: FAILED\n"
+    assert works(db) == {"square/1": "DONE", "square/2": "FAILED", "sum/1": "READY", "sum/2": "WAITING"}
+    answer = inside.ask(dataflow, "accept", "squares", "2")
+    assert answer.code == ExitCode.FAILED
+    assert answer.err == "error: chunk 2 of squares is FAILED: only PENDING ones can be accepted\n"
+
+
 def test_what_the_state_does_not_allow_is_refused_for_all_ids(
     dataflow: Program, db: Connection, inside: Inside
 ) -> None:

@@ -220,7 +220,7 @@ def test_an_input_under_hold_has_to_be_released_whoever_makes_it(producer: dict[
 def test_an_input_that_waits_for_a_person_tells_how_to_accept_it() -> None:
     assert blocked("IN", "PENDING", producer="export", producer_state="DONE") == (
         "waits for input chunk 2013 of orders, which is PENDING (not accepted yet); when it is good: "
-        "dataflow publish orders 2013"
+        "dataflow accept orders 2013; when it is not: dataflow reject orders 2013"
     )
 
 

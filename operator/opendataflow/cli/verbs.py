@@ -1,4 +1,5 @@
-"""What people ask of chunks and works: resubmit, hold, release, skip, force, publish; and `lost`, by hand.
+"""What people ask of chunks and works: resubmit, hold, release, skip, force, publish, accept, reject; and `lost`, by
+hand.
 
 Every one is all or nothing: where one id is unknown or refused, nothing is changed.
 """
@@ -19,6 +20,7 @@ from opendataflow.store.store import Store
 
 Owner = Annotated[str, typer.Argument(help="A job, or with --dataset a data set.")]
 Job = Annotated[str, typer.Argument(help="A job.")]
+DataSet = Annotated[str, typer.Argument(help="A data set.")]
 DataIds = Annotated[list[str], typer.Argument(help="One data id or more.")]
 OfDataset = Annotated[bool, typer.Option("--dataset", help="The first argument is a data set, not a job.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; goes into the history.")]
@@ -55,11 +57,21 @@ def force(job: Job, data_ids: DataIds, reason: Reason = None) -> None:
 
 
 @app.command("publish")
-def publish(
-    dataset: Annotated[str, typer.Argument(help="A data set.")], data_ids: DataIds, reason: Reason = None
-) -> None:
+def publish(dataset: DataSet, data_ids: DataIds, reason: Reason = None) -> None:
     """Say that chunks of a data set are there: they become READY, new ones are declared by it."""
     _ask("publish", dataset, data_ids, reason)
+
+
+@app.command("accept")
+def accept(dataset: DataSet, data_ids: DataIds, reason: Reason = None) -> None:
+    """Say that chunks that wait for it (PENDING) are good: they become READY."""
+    _ask("accept", dataset, data_ids, reason)
+
+
+@app.command("reject")
+def reject(dataset: DataSet, data_ids: DataIds, reason: Reason = None) -> None:
+    """Say that chunks that wait for it (PENDING) are not good: they and the work that made them become FAILED."""
+    _ask("reject", dataset, data_ids, reason)
 
 
 @app.command("lost")

@@ -119,12 +119,12 @@ def _blocker(why: Evidence, blocker: Evidence) -> str:
 def _origin(why: Evidence, blocker: Evidence) -> str:
     """Where an input chunk comes from, and what brings it."""
     dataset, producer, state = blocker["dataset"], blocker["producer"], blocker["producer_state"]
-    publish = shell_command("publish", dataset, why["data_id"])
+    publish, accept, reject = (shell_command(v, dataset, why["data_id"]) for v in ("publish", "accept", "reject"))
     match ChunkStatus(blocker["status"]):
         case ChunkStatus.HOLD:
             return _release(why, blocker)
         case ChunkStatus.PENDING:
-            return f"when it is good: {publish}"
+            return f"when it is good: {accept}; when it is not: {reject}"
     if state is None:
         maker = "no job makes it" if producer is None else f"job {producer} makes {dataset}, but not this chunk"
         return f"{maker}; when it is there: {publish}"
