@@ -358,6 +358,18 @@ def test_resubmit_of_a_chunk_asks_its_producer(dataflow: Program, db: Connection
     assert works(db)["square/1"] == "READY"
 
 
+def test_resubmit_with_cascade_lists_all_that_is_made_again(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, "1")
+    run_once(db, "square")
+    run_once(db, "sum")
+    for arguments in (("square",), ("--dataset", "squares")):
+        answer = inside.ask(dataflow, "resubmit", "--cascade", *arguments, "1")
+        assert answer.out == f"{arguments[-1]} 1: READY\nsum 1: WAITING\n"
+        run_once(db, "square")
+        run_once(db, "sum")
+    assert works(db) == {"square/1": "DONE", "sum/1": "DONE"}
+
+
 def test_resubmit_of_running_work_is_remembered(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db)
     claim(db, open_lease(db), "square")

@@ -573,6 +573,7 @@ REQUESTS: dict[str, Request] = {
     "publication of b": asking("publish", "b", "3", "1", "2"),
     "resubmit of split": asking("resubmit", "split", "2", "1", "10"),
     "resubmit of chunks of c": asking("resubmit_chunks", "c", "1", "2"),
+    "resubmit of split and all below": asking("resubmit_cascade", "split", "10", "1", "2"),
     "hold of right": asking("hold", "right", "1", "2"),
     "force of split": asking("force", "split", "10", "1", "2"),
     "force of right": asking("force", "right", "2", "1"),

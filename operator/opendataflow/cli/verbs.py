@@ -27,9 +27,20 @@ Reason = Annotated[str | None, typer.Option("--reason", help="Why; goes into the
 
 
 @app.command("resubmit")
-def resubmit(owner: Owner, data_ids: DataIds, dataset: OfDataset = False, reason: Reason = None) -> None:
+def resubmit(
+    owner: Owner,
+    data_ids: DataIds,
+    dataset: OfDataset = False,
+    cascade: Annotated[
+        bool, typer.Option("--cascade", help="Ask also for all that was made of it, downwards.")
+    ] = False,
+    reason: Reason = None,
+) -> None:
     """Ask for work again: its outputs become RESUBMIT and it runs as soon as its inputs are ready."""
-    _ask("resubmit_chunks" if dataset else "resubmit", owner, data_ids, reason)
+    if cascade:
+        _ask("resubmit_chunks_cascade" if dataset else "resubmit_cascade", owner, data_ids, reason)
+    else:
+        _ask("resubmit_chunks" if dataset else "resubmit", owner, data_ids, reason)
 
 
 @app.command("hold")
@@ -114,7 +125,7 @@ def _ask(verb: LiteralString, owner: str, data_ids: Sequence[str], reason: str |
     _refuse_if_any(answers, known)
     for answer in answers:
         detail = f" ({answer.message})" if answer.message else ""
-        typer.echo(f"{owner} {answer.data_id}: {answer.state}{detail}")
+        typer.echo(f"{answer.job or owner} {answer.data_id}: {answer.state}{detail}")
 
 
 async def _unknown_owner(store: Store, owner: str, said: str) -> UnknownThing:

@@ -71,12 +71,16 @@ class Completed:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request for one chunk or work; `result` is done, unchanged, remembered, refused or unknown."""
+    """What became of a request for one chunk or work; `result` is done, unchanged, remembered, refused or unknown.
+
+    `job`: whose work it is, where that is not the one that was asked: a cascade reaches those of other jobs.
+    """
 
     data_id: str
     result: str
     state: str | None
     message: str | None
+    job: str | None = None
 
 
 @dataclass(frozen=True)
