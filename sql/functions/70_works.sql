@@ -10,9 +10,7 @@ DECLARE
     v_datasets text[];
     v_ids      text[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM job j WHERE j.id = p_job) THEN
-        RAISE EXCEPTION 'there is no job %', p_job USING ERRCODE = 'DF002';
-    END IF;
+    PERFORM require_job(p_job);
     v_outputs := ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = p_job ORDER BY o.dataset);
     PERFORM lock_datasets(v_outputs);
     IF v_outputs <> ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = p_job ORDER BY o.dataset) THEN

@@ -74,7 +74,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_outputs text[] := outputs_of(p_job);
 BEGIN
-    PERFORM begin_event('resubmit', p_actor, p_reason), lock_below(v_outputs, p_ids);
+    PERFORM begin_event('resubmit', p_actor, p_reason), require_job(p_job), lock_below(v_outputs, p_ids);
     IF v_outputs <> outputs_of(p_job) THEN
         RAISE EXCEPTION 'job % was changed at this moment: try again', p_job USING ERRCODE = 'serialization_failure';
     END IF;

@@ -446,6 +446,69 @@ def test_accept_and_reject_say_what_a_person_thinks_of_chunks(
     assert answer.err == "error: chunk 2 of squares is FAILED: only PENDING ones can be accepted\n"
 
 
+# Choosing without naming each id
+
+
+def test_verbs_take_a_range_in_natural_order(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    assert inside.ask(dataflow, "hold", "square", "--from", "2", "--to", "10").out == (
+        "square 2: HELD\nsquare 10: HELD\n"
+    )
+    assert inside.ask(dataflow, "skip", "square", "--to", "1").out == "square 1: SKIPPED\n"
+    assert inside.ask(dataflow, "publish", "numbers", "--from", "10").out == "numbers 10: READY\n"
+
+
+def test_verbs_take_all_that_is_in_a_state(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    run_once(db, "square", "FAILED")
+    run_once(db, "square", "FAILED")
+    assert inside.ask(dataflow, "resubmit", "square", "--failed").out == "square 1: READY\nsquare 2: READY\n"
+    answer = inside.ask(
+        dataflow, "hold", "--dataset", "numbers", "--status", "READY", "--status", "FAILED", "--to", "1"
+    )
+    assert answer.out == "numbers 1: HOLD\n"
+
+
+def test_a_dry_run_only_says_what_would_be_touched(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    run_once(db, "square")
+    answer = inside.ask(dataflow, "resubmit", "square", "--from", "1", "--to", "2", "--dry-run")
+    assert answer.out.splitlines() == [
+        "square 1: would be READY",
+        "square 2: stays READY (it has not run yet: there is nothing to do again)",
+        "1 would be touched; nothing was changed",
+    ]
+    assert works(db)["square/1"] == "DONE"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("resubmit", "square", "--failed"), "no work of job square is FAILED: there is nothing to resubmit"),
+        (
+            ("accept", "squares", "--status", "PENDING", "--from", "1", "--to", "2"),
+            "no chunk of data set squares is PENDING from 1 to 2: there is nothing to accept",
+        ),
+        (("hold", "square", "--from", "11"), "no work of job square is there from 11: there is nothing to hold"),
+    ],
+)
+def test_what_touches_nothing_is_refused(
+    dataflow: Program, db: Connection, inside: Inside, arguments: tuple[str, ...], sentence: str
+) -> None:
+    chain(db)
+    answer = inside.ask(dataflow, *arguments)
+    assert (answer.code, answer.out, answer.err) == (ExitCode.FAILED, "", f"error: {sentence}\n")
+
+
+def test_of_many_refusals_the_first_are_told(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, *map(str, range(1, 10)))
+    claim(db, open_lease(db), "square", 8)
+    answer = inside.ask(dataflow, "hold", "square", "--from", "1")
+    assert answer.err.count(" is running: hold it when the run has ended; ") == 5
+    assert answer.err.endswith("; and 3 more; nothing was changed\n")
+    assert works(db)["square/9"] == "READY"
+
+
 def test_what_the_state_does_not_allow_is_refused_for_all_ids(
     dataflow: Program, db: Connection, inside: Inside
 ) -> None:
