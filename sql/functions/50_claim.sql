@@ -172,6 +172,12 @@ LANGUAGE sql STABLE AS $$
     WHERE r.id = p_run
 $$;
 
+-- Runs of a lease that a person wants to be ended.
+CREATE FUNCTION opendataflow.runs_to_cancel(p_lease uuid) RETURNS SETOF bigint
+LANGUAGE sql STABLE AS $$
+    SELECT r.id FROM opendataflow.run r WHERE r.lease = p_lease AND r.state = 'RUNNING' AND r.cancel_requested
+$$;
+
 -- Runs that are not ended: those of one lease (an engine that lost the answer to a claim finds them here) or of all
 -- others, each with whether its lease still lives.
 CREATE FUNCTION opendataflow.running_runs(p_lease uuid, p_own boolean) RETURNS TABLE (run jsonb, lease_lives boolean)

@@ -1,4 +1,4 @@
--- What people ask for works: resubmit, hold, skip, release, force. Each verb takes ids of one job (of one data set, in the
+-- What people ask for works: resubmit, hold, skip, force, release, cancel. Each verb takes ids of one job (of one data set, in the
 -- next file) and returns one row for each id: result is done, unchanged, remembered, refused or unknown; message says why
 -- where it is not done. A caller that wants all or nothing rolls back when a row is refused or unknown.
 
@@ -212,5 +212,37 @@ BEGIN
                       THEN coalesce((SELECT r.message FROM run r WHERE r.id = w.run AND r.state <> 'SUCCEEDED'), w.reason) END
     WHERE w.job = p_job AND w.data_id = ANY (v_ids) AND w.state IN ('HELD', 'SKIPPED');
     PERFORM reopen(p_job, v_again, p_reason), settle_outputs(p_job, v_ids);
+    RETURN QUERY SELECT * FROM answers_of_works(p_job, v_ids, v_told);
+END $$;
+
+-- Asks for the end of runs: their engine kills them within a second or two, and their work becomes FAILED, never RETRY. One
+-- that ends well before that is good.
+CREATE FUNCTION opendataflow.cancel(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
+RETURNS TABLE (data_id text, result text, state text, message text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_runs bigint[];
+    v_told jsonb;
+BEGIN
+    PERFORM begin_event('cancel', p_actor, p_reason), require_job(p_job),
+            lock_works(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
+    SELECT coalesce(jsonb_object_agg(w.data_id, CASE
+        WHEN w.state <> 'RUNNING' THEN told('refused', format('%s of job %s is %s: only running work can be cancelled',
+                                                              w.data_id, p_job, w.state))
+        WHEN r.cancel_requested THEN told('unchanged', format('run %s is being cancelled already', r.id))
+        WHEN w.again THEN told('done', format('run %s is cancelled in a moment; it was asked for again and runs once more', r.id))
+        ELSE told('done', format('run %s is cancelled in a moment', r.id)) END), '{}') INTO v_told
+    FROM work w LEFT JOIN run r ON r.id = w.run
+    WHERE w.job = p_job AND w.data_id = ANY (v_ids);
+    v_runs := ARRAY(SELECT w.run FROM work w WHERE w.job = p_job AND w.data_id = ANY (ids_told(v_told, 'done')) ORDER BY 1);
+    PERFORM FROM run r WHERE r.id = ANY (v_runs) ORDER BY r.id FOR UPDATE;
+    UPDATE run r SET cancel_requested = true WHERE r.id = ANY (v_runs);
+    -- Nothing has changed its state yet, but who asked and why is to be kept.
+    INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
+    SELECT 'work', r.job, r.data_id, current_event(), 'RUNNING', 'RUNNING', r.id, r.fence,
+           current_setting('opendataflow.actor', true), p_reason
+    FROM run r WHERE r.id = ANY (v_runs) ORDER BY r.id;
     RETURN QUERY SELECT * FROM answers_of_works(p_job, v_ids, v_told);
 END $$;

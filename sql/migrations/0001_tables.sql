@@ -153,7 +153,8 @@ CREATE TABLE opendataflow.lease (
 
 -- One attempt at one claim. What it locked is recorded here and released from here: `reads` with the versions
 -- that it used, `writes`. `lease`, `host`, `boot` and `runs_home` say whose it is, also when the lease is gone.
--- A `forced` run read-locks only inputs that were READY; its row is never cleaned.
+-- A `forced` run read-locks only inputs that were READY; its row is never cleaned. `cancel_requested`: a person asks for
+-- its end; its engine sees that within a second or two.
 CREATE TABLE opendataflow.run (
     id             bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
     job            text NOT NULL,
@@ -171,6 +172,7 @@ CREATE TABLE opendataflow.run (
     writes         text[] NOT NULL,
     forced         boolean NOT NULL DEFAULT false,
     claimed_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    cancel_requested boolean NOT NULL DEFAULT false,
     finished_at    timestamptz,
     failure_class  text,
     exit_code      integer,

@@ -446,6 +446,17 @@ def test_accept_and_reject_say_what_a_person_thinks_of_chunks(
     assert answer.err == "error: chunk 2 of squares is FAILED: only PENDING ones can be accepted\n"
 
 
+def test_cancel_asks_for_the_end_of_a_run(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    [run] = claim(db, open_lease(db), "square")
+    assert inside.ask(dataflow, "cancel", "square", "1").out == (
+        f"square 1: RUNNING (run {run['run']} is cancelled in a moment)\n"
+    )
+    answer = inside.ask(dataflow, "cancel", "square", "2")
+    assert answer.code == ExitCode.FAILED
+    assert answer.err == "error: 2 of job square is READY: only running work can be cancelled\n"
+
+
 # Choosing without naming each id
 
 

@@ -574,6 +574,7 @@ REQUESTS: dict[str, Request] = {
     "resubmit of split": asking("resubmit", "split", "2", "1", "10"),
     "resubmit of chunks of c": asking("resubmit_chunks", "c", "1", "2"),
     "resubmit of split and all below": asking("resubmit_cascade", "split", "10", "1", "2"),
+    "cancellation of split": asking("cancel", "split", "2"),
     "hold of right": asking("hold", "right", "1", "2"),
     "force of split": asking("force", "split", "10", "1", "2"),
     "force of right": asking("force", "right", "2", "1"),

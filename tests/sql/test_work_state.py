@@ -30,22 +30,22 @@ Run = dict[str, Any]
 # the retry. `published`: its output is. HELD:S and SKIPPED:S remember S. After a state: `=` nothing changed, `?`
 # remembered, `!` refused. `-`: no run is there whose end could be told.
 TABLE = """
-state           comes           goes            claim            success         retried         failed          lost            due             resubmit         hold             release  published    skip             force
-WAITING         READY           WAITING         WAITING!         -               -               -               -               WAITING         WAITING=         HELD:WAITING     WAITING= DONE         SKIPPED:WAITING  READY
-READY           READY           WAITING         RUNNING          -               -               -               -               READY           READY=           HELD:READY       READY=   DONE         SKIPPED:READY    READY
-RUNNING         RUNNING         RUNNING         RUNNING!         DONE            RETRY           FAILED          RETRY           RUNNING         RUNNING?         RUNNING!         RUNNING= RUNNING!     RUNNING!         RUNNING!
-RETRY           RETRY           RETRY           RETRY!           RETRY=          RETRY=          RETRY=          RETRY=          READY           READY            HELD:RETRY       RETRY=   DONE         SKIPPED:RETRY    READY
-DONE            DONE            DONE            DONE!            DONE=           DONE=           DONE=           DONE=           DONE            READY            DONE!            DONE=    DONE         DONE!            READY
-FAILED          FAILED          FAILED          FAILED!          FAILED=         FAILED=         FAILED=         FAILED=         FAILED          READY            HELD:FAILED      FAILED=  DONE         SKIPPED:FAILED   READY
-HELD:WAITING    HELD:WAITING    HELD:WAITING    HELD:WAITING!    -               -               -               -               HELD:WAITING    HELD:WAITING?    HELD:WAITING=    WAITING  HELD:DONE    SKIPPED:WAITING  READY
-HELD:READY      HELD:READY      HELD:READY      HELD:READY!      -               -               -               -               HELD:READY      HELD:READY?      HELD:READY=      READY    HELD:DONE    SKIPPED:READY    READY
-HELD:RETRY      HELD:RETRY      HELD:RETRY      HELD:RETRY!      HELD:RETRY=     HELD:RETRY=     HELD:RETRY=     HELD:RETRY=     HELD:RETRY      HELD:RETRY?      HELD:RETRY=      RETRY    HELD:DONE    SKIPPED:RETRY    READY
-HELD:FAILED     HELD:FAILED     HELD:FAILED     HELD:FAILED!     HELD:FAILED=    HELD:FAILED=    HELD:FAILED=    HELD:FAILED=    HELD:FAILED     HELD:FAILED?     HELD:FAILED=     FAILED   HELD:DONE    SKIPPED:FAILED   READY
-HELD:DONE       HELD:DONE       HELD:DONE       HELD:DONE!       -               -               -               -               HELD:DONE       HELD:DONE?       HELD:DONE=       DONE     HELD:DONE    SKIPPED:DONE     READY
-SKIPPED:WAITING SKIPPED:WAITING SKIPPED:WAITING SKIPPED:WAITING! -               -               -               -               SKIPPED:WAITING SKIPPED:WAITING! SKIPPED:WAITING! WAITING  SKIPPED:DONE SKIPPED:WAITING= READY
-SKIPPED:READY   SKIPPED:READY   SKIPPED:READY   SKIPPED:READY!   -               -               -               -               SKIPPED:READY   SKIPPED:READY!   SKIPPED:READY!   READY    SKIPPED:DONE SKIPPED:READY=   READY
-SKIPPED:FAILED  SKIPPED:FAILED  SKIPPED:FAILED  SKIPPED:FAILED!  SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED  SKIPPED:FAILED!  SKIPPED:FAILED!  FAILED   SKIPPED:DONE SKIPPED:FAILED=  READY
-SKIPPED:RETRY   SKIPPED:RETRY   SKIPPED:RETRY   SKIPPED:RETRY!   SKIPPED:RETRY=  SKIPPED:RETRY=  SKIPPED:RETRY=  SKIPPED:RETRY=  SKIPPED:RETRY   SKIPPED:RETRY!   SKIPPED:RETRY!   RETRY    SKIPPED:DONE SKIPPED:RETRY=   READY
+state           comes           goes            claim            success         retried         failed          lost            due             resubmit         hold             release  published    skip             force    cancel
+WAITING         READY           WAITING         WAITING!         -               -               -               -               WAITING         WAITING=         HELD:WAITING     WAITING= DONE         SKIPPED:WAITING  READY    WAITING!
+READY           READY           WAITING         RUNNING          -               -               -               -               READY           READY=           HELD:READY       READY=   DONE         SKIPPED:READY    READY    READY!
+RUNNING         RUNNING         RUNNING         RUNNING!         DONE            RETRY           FAILED          RETRY           RUNNING         RUNNING?         RUNNING!         RUNNING= RUNNING!     RUNNING!         RUNNING! RUNNING
+RETRY           RETRY           RETRY           RETRY!           RETRY=          RETRY=          RETRY=          RETRY=          READY           READY            HELD:RETRY       RETRY=   DONE         SKIPPED:RETRY    READY    RETRY!
+DONE            DONE            DONE            DONE!            DONE=           DONE=           DONE=           DONE=           DONE            READY            DONE!            DONE=    DONE         DONE!            READY    DONE!
+FAILED          FAILED          FAILED          FAILED!          FAILED=         FAILED=         FAILED=         FAILED=         FAILED          READY            HELD:FAILED      FAILED=  DONE         SKIPPED:FAILED   READY    FAILED!
+HELD:WAITING    HELD:WAITING    HELD:WAITING    HELD:WAITING!    -               -               -               -               HELD:WAITING    HELD:WAITING?    HELD:WAITING=    WAITING  HELD:DONE    SKIPPED:WAITING  READY    HELD:WAITING!
+HELD:READY      HELD:READY      HELD:READY      HELD:READY!      -               -               -               -               HELD:READY      HELD:READY?      HELD:READY=      READY    HELD:DONE    SKIPPED:READY    READY    HELD:READY!
+HELD:RETRY      HELD:RETRY      HELD:RETRY      HELD:RETRY!      HELD:RETRY=     HELD:RETRY=     HELD:RETRY=     HELD:RETRY=     HELD:RETRY      HELD:RETRY?      HELD:RETRY=      RETRY    HELD:DONE    SKIPPED:RETRY    READY    HELD:RETRY!
+HELD:FAILED     HELD:FAILED     HELD:FAILED     HELD:FAILED!     HELD:FAILED=    HELD:FAILED=    HELD:FAILED=    HELD:FAILED=    HELD:FAILED     HELD:FAILED?     HELD:FAILED=     FAILED   HELD:DONE    SKIPPED:FAILED   READY    HELD:FAILED!
+HELD:DONE       HELD:DONE       HELD:DONE       HELD:DONE!       -               -               -               -               HELD:DONE       HELD:DONE?       HELD:DONE=       DONE     HELD:DONE    SKIPPED:DONE     READY    HELD:DONE!
+SKIPPED:WAITING SKIPPED:WAITING SKIPPED:WAITING SKIPPED:WAITING! -               -               -               -               SKIPPED:WAITING SKIPPED:WAITING! SKIPPED:WAITING! WAITING  SKIPPED:DONE SKIPPED:WAITING= READY    SKIPPED:WAITING!
+SKIPPED:READY   SKIPPED:READY   SKIPPED:READY   SKIPPED:READY!   -               -               -               -               SKIPPED:READY   SKIPPED:READY!   SKIPPED:READY!   READY    SKIPPED:DONE SKIPPED:READY=   READY    SKIPPED:READY!
+SKIPPED:FAILED  SKIPPED:FAILED  SKIPPED:FAILED  SKIPPED:FAILED!  SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED  SKIPPED:FAILED!  SKIPPED:FAILED!  FAILED   SKIPPED:DONE SKIPPED:FAILED=  READY    SKIPPED:FAILED!
+SKIPPED:RETRY   SKIPPED:RETRY   SKIPPED:RETRY   SKIPPED:RETRY!   SKIPPED:RETRY=  SKIPPED:RETRY=  SKIPPED:RETRY=  SKIPPED:RETRY=  SKIPPED:RETRY   SKIPPED:RETRY!   SKIPPED:RETRY!   RETRY    SKIPPED:DONE SKIPPED:RETRY=   READY    SKIPPED:RETRY!
 """  # noqa: E501
 
 RESULTS = {"=": "unchanged", "?": "remembered", "!": "refused"}
@@ -62,6 +62,8 @@ SENTENCES = {
     ("skip", "unchanged"): "it is skipped already",
     ("skip", "refused", "RUNNING"): "x of job j is running: skip it when the run has ended",
     ("skip", "refused"): "x of job j is {state}: only work that is still to do can be skipped",
+    ("cancel", "done"): "run {run} is cancelled in a moment",
+    ("cancel", "refused"): "x of job j is {state}: only running work can be cancelled",
     ("force", "refused"): "x of job j is running (run {run}): force it when the run has ended",
     ("publish", "refused"): "chunk x of b is being written by run {run}: publish it when the run has ended",
 }
@@ -164,7 +166,7 @@ def test_the_end_of_a_run_moves_its_work_and_only_once(
 
 
 @pytest.mark.parametrize(
-    ("before", "event", "after", "result"), cases("resubmit", "hold", "release", "published", "skip", "force")
+    ("before", "event", "after", "result"), cases("resubmit", "hold", "release", "published", "skip", "force", "cancel")
 )
 def test_a_request_for_work_moves_it_or_says_why_not(
     db: Connection, before: str, event: str, after: str, result: str
@@ -458,7 +460,65 @@ def test_the_history_says_what_was_forced(db: Connection) -> None:
     assert value(db, events) == ["chunk force", "work force"]
 
 
-@pytest.mark.parametrize("verb", ["resubmit", "hold", "release", "skip", "force"])
+# Cancel
+
+
+CANCELLED = {"verdict": "FAILED", "state": "CANCELLED", "class": "Cancelled", "message": "cancelled"}
+
+
+def runs_to_cancel(db: Connection, lease: str) -> list[int]:
+    return [r["run"] for r in db.execute("SELECT opendataflow.runs_to_cancel(%s::uuid) AS run", (lease,))]
+
+
+def test_the_engine_of_a_run_that_is_to_be_cancelled_is_told_until_it_has_ended(db: Connection) -> None:
+    apply(db, [dataset("a", "x"), dataset("b")], [job("j", ["a"], ["b"])])
+    lease = open_lease(db)
+    [run] = claim(db, lease, "j")
+    assert runs_to_cancel(db, lease) == []
+
+    ask(db, "cancel", "j", "x")
+
+    assert (runs_to_cancel(db, lease), runs_to_cancel(db, open_lease(db))) == ([run["run"]], [])
+    assert ask(db, "cancel", "j", "x")[0]["message"] == f"run {run['run']} is being cancelled already"
+    end(db, run, **CANCELLED)
+    assert (state(db), runs_to_cancel(db, lease), problems(db)) == ("FAILED", [], [])
+    assert work(db, "j", "x")["reason"] == "cancelled"
+
+
+@pytest.mark.parametrize("outcome", ["retried", "failed", "lost"])
+def test_a_run_that_was_to_be_cancelled_is_not_tried_again_however_it_ends(db: Connection, outcome: str) -> None:
+    run = brought_to(db, "RUNNING")
+    ask(db, "cancel", "j", "x")
+
+    assert end(db, run, **ENDS[outcome])["run_state"] == "CANCELLED"
+
+    assert (state(db), chunks(db)["b/x"], work(db, "j", "x")["due_at"]) == ("FAILED", "FAILED", None)
+    assert problems(db) == []
+
+
+def test_a_run_that_succeeds_before_it_is_cancelled_is_good(db: Connection) -> None:
+    run = brought_to(db, "RUNNING")
+    ask(db, "cancel", "j", "x")
+    assert end(db, run, "DONE")["run_state"] == "SUCCEEDED"
+    assert (state(db), problems(db)) == ("DONE", [])
+
+
+def test_work_that_was_resubmitted_runs_again_after_it_is_cancelled(db: Connection) -> None:
+    run = brought_to(db, "RUNNING")
+    ask(db, "resubmit", "j", "x")
+    assert ask(db, "cancel", "j", "x")[0]["message"].endswith("it was asked for again and runs once more")
+    end(db, run, **CANCELLED)
+    assert (state(db), problems(db)) == ("READY", [])
+
+
+def test_the_history_says_who_cancelled(db: Connection) -> None:
+    brought_to(db, "RUNNING")
+    value(db, "SELECT result FROM opendataflow.cancel('j', '{x}', 'ada', 'wrong table')")
+    said = "SELECT actor || ': ' || reason FROM opendataflow.history WHERE event = 'cancel'"
+    assert (value(db, said), problems(db)) == ("ada: wrong table", [])
+
+
+@pytest.mark.parametrize("verb", ["resubmit", "hold", "release", "skip", "force", "cancel"])
 def test_work_that_is_not_there_is_unknown(db: Connection, verb: str) -> None:
     brought_to(db, "READY")
 

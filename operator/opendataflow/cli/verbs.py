@@ -71,6 +71,7 @@ VERBS = (
         "Run work next, whatever its inputs and outputs are; only never beside a run that writes the same chunk.",
         works="force",
     ),
+    Verb("cancel", "End runs now; their work is FAILED and not tried again.", works="cancel"),
     Verb(
         "publish",
         "Say that chunks of a data set are there: they become READY, new ones are declared by it.",

@@ -106,6 +106,11 @@ class Store:
         rows = await self._all("SELECT * FROM opendataflow.running_runs(%s::uuid, %s)", lease, own)
         return [(_claimed_run(row["run"]), row["lease_lives"]) for row in rows]
 
+    async def runs_to_cancel(self, lease: str) -> list[int]:
+        """Runs of this lease that a person wants to be ended."""
+        rows = await self._all("SELECT runs_to_cancel AS run FROM opendataflow.runs_to_cancel(%s::uuid)", lease)
+        return [row["run"] for row in rows]
+
     async def run(self, run: int) -> ClaimedRun | None:
         """One run, or None."""
         row = await self._one("SELECT opendataflow.described_run(%s) AS run", run)
