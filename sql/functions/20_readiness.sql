@@ -1,12 +1,15 @@
 -- Readiness, once for the whole program: what keeps a work from being claimed. `why` shows these rows,
 -- `work.blockers` counts them, claim checks them again under the chunks' locks, verify recomputes them.
 
--- Rule 2: whether an output chunk is locked for a job whose last run of this id is p_last_run. FAILED by the
--- job's own run does not lock: as long as the work is open, it has retries left.
-CREATE FUNCTION opendataflow.locks_output(p_status text, p_chunk_run bigint, p_last_run bigint) RETURNS boolean
+-- Rules 2 and 3: whether an output chunk keeps a work from running whose last run is p_last_run. FAILED by the job's own
+-- run does not: as long as the work is open, it has retries left. Forced work waits only for a run that writes the chunk
+-- already, and for a HOLD that came after the force.
+CREATE FUNCTION opendataflow.bars_output(p_forced boolean, p_status text, p_readers integer, p_chunk_run bigint,
+                                         p_last_run bigint) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT p_status IN ('READY', 'RUNNING', 'HOLD', 'PENDING')
-        OR (p_status = 'FAILED' AND (p_chunk_run = p_last_run) IS NOT TRUE)
+    SELECT p_status IN ('RUNNING', 'HOLD')
+        OR (NOT p_forced AND (p_readers > 0 OR p_status IN ('READY', 'PENDING')
+                              OR (p_status = 'FAILED' AND (p_chunk_run = p_last_run) IS NOT TRUE)))
 $$;
 
 -- The data sets of each job with their part in it.
@@ -32,8 +35,8 @@ LANGUAGE sql STABLE AS $$
                    WHERE j.id = p_job AND opendataflow.in_range(p_id, j.chunk_from, j.chunk_to))
 $$;
 
--- One row for each thing that keeps a work from being claimed (rules 1 to 3). OFFSET 0 keeps the planner from anything
--- but a look-up of each chunk by its whole key.
+-- One row for each thing that keeps a work from being claimed (rules 1 to 3); inputs don't where it is forced. OFFSET 0
+-- keeps the planner from anything but a look-up of each chunk by its whole key.
 CREATE VIEW opendataflow.blocker AS
     SELECT w.job, w.data_id, w.state, i.dataset, 'IN' AS itemtype, coalesce(c.status, 'DECLARED') AS status,
            coalesce(c.readers, 0) AS readers, c.run, c.reason
@@ -41,14 +44,14 @@ CREATE VIEW opendataflow.blocker AS
     JOIN opendataflow.job_input i ON i.job = w.job
     LEFT JOIN LATERAL (SELECT * FROM opendataflow.chunk c
                        WHERE c.dataset = i.dataset AND c.data_id = w.data_id OFFSET 0) c ON true
-    WHERE c.status IS DISTINCT FROM 'READY'
+    WHERE NOT w.forced AND c.status IS DISTINCT FROM 'READY'
     UNION ALL
     SELECT w.job, w.data_id, w.state, o.dataset, 'OUT', c.status, c.readers, c.run, c.reason
     FROM opendataflow.work w
     JOIN opendataflow.job_output o ON o.job = w.job
     CROSS JOIN LATERAL (SELECT * FROM opendataflow.chunk c
                         WHERE c.dataset = o.dataset AND c.data_id = w.data_id OFFSET 0) c
-    WHERE opendataflow.locks_output(c.status, c.run, w.run) OR c.readers > 0;
+    WHERE opendataflow.bars_output(w.forced, c.status, c.readers, c.run, w.run);
 
 -- The works whose readiness depends on the given chunks.
 CREATE FUNCTION opendataflow.affected(p_datasets text[], p_ids text[]) RETURNS TABLE (job text, data_id text)
@@ -74,7 +77,7 @@ BEGIN
         UPDATE work w
         SET blockers = n.blockers,
             state = CASE WHEN w.state = 'RETRY' THEN 'RETRY'
-                         WHEN n.blockers = 0 OR w.forced THEN 'READY' ELSE 'WAITING' END
+                         WHEN n.blockers = 0 THEN 'READY' ELSE 'WAITING' END
         FROM counted n
         -- CASE: a condition on the state alone could lead the planner to an index by state.
         WHERE w.job = n.job AND w.data_id = n.data_id

@@ -22,6 +22,14 @@ BEGIN
     END IF;
 END $$;
 
+CREATE FUNCTION opendataflow.require_job(p_job text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM job j WHERE j.id = p_job) THEN
+        RAISE EXCEPTION 'there is no job %', p_job USING ERRCODE = 'DF002';
+    END IF;
+END $$;
+
 -- Level 0: shared for changes of chunks, exclusive for changes of what jobs are linked to.
 CREATE FUNCTION opendataflow.lock_datasets(p_datasets text[], p_exclusive boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -92,7 +100,7 @@ DECLARE
 BEGIN
     IF v_event IS NULL THEN
         RAISE EXCEPTION 'states are changed by the functions of schema opendataflow only, not by UPDATE'
-            USING ERRCODE = 'DF001', HINT = 'use dataflow resubmit, hold, release or publish';
+            USING ERRCODE = 'DF001', HINT = 'use the commands of dataflow: see dataflow --help';
     END IF;
     RETURN v_event;
 END $$;

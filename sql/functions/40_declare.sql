@@ -43,20 +43,22 @@ BEGIN
 END $$;
 
 -- Open works with a READY output are DONE: somebody else has published what they would make. HELD and SKIPPED
--- works remember it. The caller holds the works' row locks.
+-- works remember it. What a FAILED work has made itself, beside an output that was rejected, is no reason. The caller
+-- holds the works' row locks.
 CREATE FUNCTION opendataflow.finish_published(p_jobs text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE work w
     SET state = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN w.state ELSE 'DONE' END,
         held_from = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN 'DONE' END,
-        blockers = 0, due_at = NULL, reason = 'published from outside'
+        blockers = 0, due_at = NULL, forced = false, reason = 'published from outside'
     FROM unnest(p_jobs, p_ids) AS p(job, data_id)
     WHERE w.job = p.job AND w.data_id = p.data_id AND w.state NOT IN ('RUNNING', 'DONE')
       AND EXISTS (SELECT FROM job_output o
-                  CROSS JOIN LATERAL (SELECT c.status FROM chunk c
+                  CROSS JOIN LATERAL (SELECT c.status, c.run FROM chunk c
                                       WHERE c.dataset = o.dataset AND c.data_id = w.data_id OFFSET 0) c
-                  WHERE o.job = w.job AND c.status = 'READY');
+                  WHERE o.job = w.job AND c.status = 'READY'
+                    AND (coalesce(w.held_from, w.state) <> 'FAILED' OR c.run IS NULL OR c.run <> w.run));
 END $$;
 
 -- Consumers that are DONE become stale where the given chunks are READY in another version than they have read. The
@@ -124,10 +126,10 @@ BEGIN
     WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids) AND c.status <> 'RUNNING';
     PERFORM finish_published(array_agg(o.job), array_agg(i))
     FROM job_output o, unnest(v_ids) AS i WHERE o.dataset = p_dataset AND i <> ALL (v_busy);
-    -- Held work that was asked for again has got what was asked for.
+    -- Work that was put aside and asked for again has got what was asked for.
     UPDATE work w SET again = false
     FROM job_output o
-    WHERE o.dataset = p_dataset AND w.job = o.job AND w.data_id = ANY (v_ids) AND w.again AND w.state = 'HELD';
+    WHERE o.dataset = p_dataset AND w.job = o.job AND w.data_id = ANY (v_ids) AND w.again AND w.state IN ('HELD', 'SKIPPED');
     PERFORM mark_stale(v_datasets, v_ids);
     PERFORM announce(recount(array_agg(a.job), array_agg(a.data_id))) FROM affected(v_datasets, v_ids) a;
     RETURN QUERY

@@ -48,6 +48,7 @@ DECLARE
     v_ranks     smallint[];
     v_keys      bytea[];
     v_last_runs bigint[];
+    v_forced    boolean[];
     v_good      text[];
     v_rank      integer := p_after_rank;    -- where the search goes on inside this call
     v_key       bytea := p_after_key;
@@ -79,9 +80,9 @@ BEGIN
 
     FOR v_round IN 1..3 LOOP
         EXIT WHEN v_free <= 0;
-        SELECT array_agg(r.data_id), array_agg(r.rank), array_agg(r.sort_key), array_agg(r.run)
-        INTO v_ids, v_ranks, v_keys, v_last_runs
-        FROM (SELECT w.data_id, w.rank, w.sort_key, w.run FROM work w
+        SELECT array_agg(r.data_id), array_agg(r.rank), array_agg(r.sort_key), array_agg(r.run), array_agg(r.forced)
+        INTO v_ids, v_ranks, v_keys, v_last_runs, v_forced
+        FROM (SELECT w.data_id, w.rank, w.sort_key, w.run, w.forced FROM work w
               WHERE w.job = p_job AND w.state = 'READY' AND (w.rank, w.sort_key) > (v_rank::smallint, v_key)
                 AND (p_data_id IS NULL OR w.sort_key = sort_key(p_data_id, v_job.descending))
               ORDER BY w.rank, w.sort_key LIMIT v_free FOR UPDATE SKIP LOCKED) AS r;
@@ -94,12 +95,12 @@ BEGIN
             FOR UPDATE SKIP LOCKED
         )
         SELECT array_agg(n.data_id) INTO v_good
-        FROM unnest(v_ids, v_last_runs) AS n(data_id, last_run)
+        FROM unnest(v_ids, v_last_runs, v_forced) AS n(data_id, last_run, forced)
         WHERE cardinality(v_inputs) = (SELECT count(*) FROM held h
-                  WHERE h.data_id = n.data_id AND h.dataset = ANY (v_inputs) AND h.status = 'READY')
+                  WHERE h.data_id = n.data_id AND h.dataset = ANY (v_inputs) AND (h.status = 'READY' OR n.forced))
           AND cardinality(v_outputs) = (SELECT count(*) FROM held h
-                  WHERE h.data_id = n.data_id AND h.dataset = ANY (v_outputs) AND h.readers = 0
-                    AND NOT locks_output(h.status, h.run, n.last_run));
+                  WHERE h.data_id = n.data_id AND h.dataset = ANY (v_outputs)
+                    AND NOT bars_output(n.forced, h.status, h.readers, h.run, n.last_run));
 
         IF v_dropped = 0 THEN
             SELECT r.rank, r.sort_key INTO v_safe_rank, v_safe_key
@@ -125,7 +126,8 @@ BEGIN
         'facts', CASE WHEN v_claimed <> '[]' THEN (SELECT to_jsonb(f) FROM job_facts(ARRAY[p_job]) f) END);
 END $$;
 
--- The writes of a claim, for works and chunks that the caller has locked and found good.
+-- The writes of a claim, for works and chunks that the caller has locked and found good. Inputs that are not READY, which
+-- only forced works have, are not read-locked.
 CREATE FUNCTION opendataflow.take(p_lease opendataflow.lease, p_job text, p_inputs text[], p_outputs text[], p_ids text[])
 RETURNS jsonb
 LANGUAGE plpgsql AS $$
@@ -135,12 +137,14 @@ DECLARE
     v_fences bigint[];
 BEGIN
     WITH made AS (
-        INSERT INTO run (job, data_id, attempt, fence, lease, host, boot, runs_home, reads, read_fences, writes)
+        INSERT INTO run (job, data_id, attempt, fence, lease, host, boot, runs_home, reads, read_fences,
+                         writes, forced)
         SELECT p_job, w.data_id, w.attempts + w.infrastructure_attempts + 1, nextval('fence'), p_lease.id, p_lease.host,
-               p_lease.boot, p_lease.runs_home, p_inputs,
-               ARRAY(SELECT c.fence FROM chunk c WHERE c.dataset = ANY (p_inputs) AND c.data_id = w.data_id ORDER BY c.dataset),
-               p_outputs
-        FROM work w WHERE w.job = p_job AND w.data_id = ANY (p_ids)
+               p_lease.boot, p_lease.runs_home, coalesce(n.datasets, '{}'), coalesce(n.fences, '{}'), p_outputs, w.forced
+        FROM work w
+        CROSS JOIN LATERAL (SELECT array_agg(c.dataset ORDER BY c.dataset) AS datasets, array_agg(c.fence ORDER BY c.dataset) AS fences
+                            FROM chunk c WHERE c.dataset = ANY (p_inputs) AND c.data_id = w.data_id AND c.status = 'READY') n
+        WHERE w.job = p_job AND w.data_id = ANY (p_ids)
         ORDER BY w.rank, w.sort_key
         RETURNING id, data_id, fence
     )
@@ -151,7 +155,8 @@ BEGIN
     FROM unnest(v_runs, v_ids, v_fences) AS r(run, data_id, fence) WHERE w.job = p_job AND w.data_id = r.data_id;
     UPDATE chunk c SET status = 'RUNNING', run = r.run, fence = r.fence, reason = NULL
     FROM unnest(v_runs, v_ids, v_fences) AS r(run, data_id, fence) WHERE c.dataset = ANY (p_outputs) AND c.data_id = r.data_id;
-    UPDATE chunk c SET readers = c.readers + 1 WHERE c.dataset = ANY (p_inputs) AND c.data_id = ANY (v_ids);
+    UPDATE chunk c SET readers = c.readers + 1
+    WHERE c.dataset = ANY (p_inputs) AND c.data_id = ANY (v_ids) AND c.status = 'READY';
 
     RETURN (SELECT jsonb_agg(described_run(n.id) ORDER BY n.place) FROM unnest(v_runs) WITH ORDINALITY AS n(id, place));
 END $$;
@@ -164,9 +169,17 @@ LANGUAGE sql STABLE AS $$
         'host', r.host, 'boot', r.boot, 'runs_home', r.runs_home,
         'attempts', w.attempts, 'infrastructure_attempts', w.infrastructure_attempts,
         'bounds', (SELECT coalesce(jsonb_object_agg(c.dataset, c.bounds), '{}') FROM opendataflow.chunk c
-                   WHERE c.dataset = ANY (r.reads || r.writes) AND c.data_id = r.data_id AND c.bounds IS NOT NULL))
+                   WHERE c.dataset = ANY (r.reads || r.writes
+                                          || ARRAY(SELECT i.dataset FROM opendataflow.job_input i WHERE i.job = r.job))
+                     AND c.data_id = r.data_id AND c.bounds IS NOT NULL))
     FROM opendataflow.run r JOIN opendataflow.work w ON w.job = r.job AND w.data_id = r.data_id
     WHERE r.id = p_run
+$$;
+
+-- Runs of a lease that a person wants to be ended.
+CREATE FUNCTION opendataflow.runs_to_cancel(p_lease uuid) RETURNS SETOF bigint
+LANGUAGE sql STABLE AS $$
+    SELECT r.id FROM opendataflow.run r WHERE r.lease = p_lease AND r.state = 'RUNNING' AND r.cancel_requested
 $$;
 
 -- Runs that are not ended: those of one lease (an engine that lost the answer to a claim finds them here) or of all

@@ -4,7 +4,8 @@
 --   {run, fence, verdict: DONE | RETRY | FAILED, state: SUCCEEDED | FAILED | LOST | CANCELLED, class, delay (seconds,
 --    for RETRY), exit_code, message, reason (of the work, default: message), log_tail, log_path}
 -- Success makes all outputs READY at once. Failure makes them FAILED and the work RETRY or FAILED. A resubmit that was
--- remembered opens the work again, whatever the verdict; its outputs become RESUBMIT and never READY in between.
+-- remembered opens the work again, whatever the verdict; its outputs become RESUBMIT and never READY in between. What is
+-- to be cancelled is not tried again, also where its engine was lost before it could do it.
 -- A run that has ended already, or whose fence is older, changes nothing: its row says `already` with the state that
 -- it has, so that a caller who lost the first answer reads what happened. `woken`: jobs that have READY work now.
 CREATE FUNCTION opendataflow.complete(p_outcomes jsonb, p_actor text)
@@ -36,7 +37,7 @@ BEGIN
 
     WITH ended AS (
         UPDATE run r
-        SET state = o.state, finished_at = clock_timestamp(), failure_class = nullif(o.class, 'Success'),
+        SET state = CASE WHEN r.cancel_requested AND o.state <> 'SUCCEEDED' THEN 'CANCELLED' ELSE o.state END, finished_at = clock_timestamp(), failure_class = nullif(o.class, 'Success'),
             exit_code = o.exit_code, message = o.message, log_tail = o.log_tail, log_path = o.log_path
         FROM jsonb_to_recordset(p_outcomes)
              AS o(run bigint, fence bigint, state text, class text, exit_code integer, message text, log_tail text, log_path text)
@@ -66,16 +67,19 @@ BEGIN
     END LOOP;
 
     UPDATE work w
-    SET state = CASE o.verdict WHEN 'DONE' THEN 'DONE' WHEN 'RETRY' THEN 'RETRY' ELSE 'FAILED' END,
-        rank = CASE WHEN o.verdict = 'RETRY' THEN w.rank ELSE 2 END,
+    SET state = v.verdict,
+        rank = CASE WHEN v.verdict = 'RETRY' THEN w.rank ELSE 2 END,
         attempts = w.attempts + (o.verdict <> 'DONE' AND o.class <> 'Infrastructure')::integer,
         infrastructure_attempts = w.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure')::integer,
-        due_at = CASE WHEN o.verdict = 'RETRY' THEN clock_timestamp() + make_interval(secs => o.delay) END,
-        reason = CASE WHEN o.verdict <> 'DONE' THEN coalesce(o.reason, o.message) END,
-        stale = w.stale AND o.verdict = 'DONE', forced = false
+        due_at = CASE WHEN v.verdict = 'RETRY' THEN clock_timestamp() + make_interval(secs => o.delay) END,
+        reason = CASE WHEN v.verdict <> o.verdict THEN 'cancelled; ' || o.message
+                      WHEN v.verdict <> 'DONE' THEN coalesce(o.reason, o.message) END,
+        stale = w.stale AND o.verdict = 'DONE', forced = w.forced AND v.verdict = 'RETRY'
     FROM jsonb_to_recordset(p_outcomes)
          AS o(run bigint, verdict text, class text, delay double precision, message text, reason text)
     JOIN run r ON r.id = o.run
+    CROSS JOIN LATERAL (SELECT CASE WHEN o.verdict = 'DONE' OR (o.verdict = 'RETRY' AND NOT r.cancel_requested)
+                                    THEN o.verdict ELSE 'FAILED' END AS verdict) v
     WHERE o.run = ANY (v_live) AND w.job = r.job AND w.data_id = r.data_id AND w.run = r.id AND w.state = 'RUNNING';
 
     -- Where jobs were applied meanwhile: open work may have no id any more, and a READY chunk another producer.

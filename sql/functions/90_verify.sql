@@ -7,12 +7,13 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT format('work %s/%s is %s with %s blockers, but %s things block it', w.job, w.data_id, w.state, w.blockers, b.n)
     FROM live w, LATERAL (
         SELECT (SELECT count(*) FROM job_input i
-                WHERE i.job = w.job AND NOT EXISTS (SELECT FROM chunk c WHERE c.dataset = i.dataset AND c.data_id = w.data_id
+                WHERE i.job = w.job AND NOT w.forced AND NOT EXISTS (SELECT FROM chunk c WHERE c.dataset = i.dataset AND c.data_id = w.data_id
                                                     AND c.status = 'READY'))
              + (SELECT count(*) FROM job_output o JOIN chunk c ON c.dataset = o.dataset AND c.data_id = w.data_id
-                WHERE o.job = w.job AND (c.readers > 0 OR c.status NOT IN ('DECLARED', 'RESUBMIT', 'FAILED')
+                WHERE o.job = w.job AND CASE WHEN w.forced THEN c.status IN ('RUNNING', 'HOLD') ELSE
+                                         c.readers > 0 OR c.status NOT IN ('DECLARED', 'RESUBMIT', 'FAILED')
                                          OR (c.status = 'FAILED' AND NOT EXISTS (
-                                             SELECT FROM run r WHERE r.id = c.run AND r.job = w.job AND r.id = w.run)))) AS n) b
+                                             SELECT FROM run r WHERE r.id = c.run AND r.job = w.job AND r.id = w.run)) END) AS n) b
     WHERE w.state IN ('WAITING', 'READY', 'RETRY') AND b.n <> w.blockers
 
     UNION ALL
@@ -45,6 +46,10 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT format('run %s writes %s/%s, but the chunk is %s', r.id, d, r.data_id, coalesce(c.status, 'not there'))
     FROM run r CROSS JOIN unnest(r.writes) AS d LEFT JOIN chunk c ON c.dataset = d AND c.data_id = r.data_id
     WHERE r.state = 'RUNNING' AND (c.status IS DISTINCT FROM 'RUNNING' OR c.run <> r.id)
+
+    UNION ALL
+    SELECT format('only one of work %s/%s and its run %s is forced', w.job, w.data_id, r.id)
+    FROM work w JOIN run r ON r.id = w.run WHERE w.state = 'RUNNING' AND r.forced <> w.forced
 
     UNION ALL
     SELECT format('job %s has no work for %s, an id of its data set %s', s.job, c.data_id, s.dataset)

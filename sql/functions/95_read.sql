@@ -150,7 +150,7 @@ CREATE FUNCTION opendataflow.why(p_job text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
         'job', w.job, 'data_id', w.data_id, 'state', w.state, 'reason', w.reason, 'held_from', w.held_from, 'again', w.again,
-        'stale', w.stale, 'attempts', w.attempts, 'infrastructure_attempts', w.infrastructure_attempts,
+        'forced', w.forced, 'stale', w.stale, 'attempts', w.attempts, 'infrastructure_attempts', w.infrastructure_attempts,
         'retry_limit', j.retry_limit, 'due_at', w.due_at,
         'due_in_seconds', CASE WHEN w.due_at IS NOT NULL THEN greatest(0, round(extract(epoch FROM w.due_at - clock_timestamp()))) END,
         'suspended', j.suspended, 'deleted', j.deleted, 'parallelism', j.parallelism,

@@ -104,7 +104,8 @@ CREATE TABLE opendataflow.chunk (
 ) WITH (fillfactor = 80);
 
 -- What one job has to do for one data id. `blockers` counts the rows of the view `blocker`; `rank` is 0 forced,
--- 1 resubmitted, 2 natural; `sort_key` sorts ascending also for jobs that go downwards; `run` is the last run.
+-- 1 resubmitted, 2 natural; `sort_key` sorts ascending also for jobs that go downwards; `run` is the last run;
+-- `forced` lasts until a run succeeds or its retries are used up.
 CREATE TABLE opendataflow.work (
     job                      text NOT NULL REFERENCES opendataflow.job,
     data_id                  text NOT NULL,
@@ -124,13 +125,14 @@ CREATE TABLE opendataflow.work (
     again                    boolean NOT NULL DEFAULT false,
     stale                    boolean NOT NULL DEFAULT false,
     PRIMARY KEY (job, data_id),
-    CONSTRAINT ready_is_unblocked CHECK (state <> 'READY' OR blockers = 0 OR forced),
+    CONSTRAINT ready_is_unblocked CHECK (state <> 'READY' OR blockers = 0),
     CONSTRAINT waiting_is_blocked CHECK (state <> 'WAITING' OR blockers > 0),
     CONSTRAINT only_open_work_counts CHECK (state IN ('WAITING', 'READY', 'RETRY') OR blockers = 0),
     CONSTRAINT retry_has_due CHECK (state <> 'RETRY' OR due_at IS NOT NULL),
     CONSTRAINT running_work_has_run CHECK (state <> 'RUNNING' OR (run IS NOT NULL AND fence IS NOT NULL)),
     CONSTRAINT held_work_remembers CHECK ((state IN ('HELD', 'SKIPPED')) = (held_from IS NOT NULL)),
-    CONSTRAINT again_is_remembered CHECK (NOT again OR state IN ('RUNNING', 'HELD'))
+    CONSTRAINT again_is_remembered CHECK (NOT again OR state IN ('RUNNING', 'HELD', 'SKIPPED')),
+    CONSTRAINT forced_is_to_do CHECK (NOT forced OR state NOT IN ('DONE', 'FAILED'))
 ) WITH (fillfactor = 80);
 CREATE INDEX work_ready ON opendataflow.work (job, rank, sort_key) WHERE state = 'READY';
 CREATE INDEX work_running ON opendataflow.work (job) WHERE state = 'RUNNING';
@@ -151,6 +153,8 @@ CREATE TABLE opendataflow.lease (
 
 -- One attempt at one claim. What it locked is recorded here and released from here: `reads` with the versions
 -- that it used, `writes`. `lease`, `host`, `boot` and `runs_home` say whose it is, also when the lease is gone.
+-- A `forced` run read-locks only inputs that were READY; its row is never cleaned. `cancel_requested`: a person asks for
+-- its end; its engine sees that within a second or two.
 CREATE TABLE opendataflow.run (
     id             bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
     job            text NOT NULL,
@@ -166,7 +170,9 @@ CREATE TABLE opendataflow.run (
     reads          text[] NOT NULL,
     read_fences    bigint[] NOT NULL,
     writes         text[] NOT NULL,
+    forced         boolean NOT NULL DEFAULT false,
     claimed_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    cancel_requested boolean NOT NULL DEFAULT false,
     finished_at    timestamptz,
     failure_class  text,
     exit_code      integer,

@@ -172,6 +172,14 @@ def test_what_is_no_job_file_is_refused(inside: Inside, tmp_path: Path, name: st
 IDS = {
     ("resubmit", "square", "11"): r"job square has no work for 11 \(did you mean 1\?\)$",
     ("resubmit", "square", "1", "x"): r"job square has no work for x \(known: 1, 2\); nothing was changed$",
+    (
+        "resubmit",
+        "square",
+    ): r"no data ids: name one or more, or choose them by --from and --to, by --status or by --failed$",
+    ("hold", "square", "1", "--failed"): r"data ids are given and also chosen by .*: do one of the two$",
+    ("hold", "square", "--status", "BROKEN"): r"work is never BROKEN, but WAITING, READY, .*, SKIPPED$",
+    ("hold", "--dataset", "numbers", "--status", "DONE"): r"chunks are never DONE, but DECLARED, READY, .*, PENDING$",
+    ("force", "squares", "--failed"): r"there is no job squares: it is a data set$",
     ("resubmit", "sqare", "1"): r"there is no job sqare \(did you mean square\?\)$",
     ("resubmit", "squares", "1"): r"there is no job squares: it is a data set, which needs --dataset$",
     ("hold", "--dataset", "number", "1"): r"there is no data set number \(did you mean numbers\?\)$",

@@ -358,6 +358,18 @@ def test_resubmit_of_a_chunk_asks_its_producer(dataflow: Program, db: Connection
     assert works(db)["square/1"] == "READY"
 
 
+def test_resubmit_with_cascade_lists_all_that_is_made_again(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, "1")
+    run_once(db, "square")
+    run_once(db, "sum")
+    for arguments in (("square",), ("--dataset", "squares")):
+        answer = inside.ask(dataflow, "resubmit", "--cascade", *arguments, "1")
+        assert answer.out == f"{arguments[-1]} 1: READY\nsum 1: WAITING\n"
+        run_once(db, "square")
+        run_once(db, "sum")
+    assert works(db) == {"square/1": "DONE", "sum/1": "DONE"}
+
+
 def test_resubmit_of_running_work_is_remembered(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db)
     claim(db, open_lease(db), "square")
@@ -381,11 +393,131 @@ def test_hold_and_release_of_chunks(dataflow: Program, db: Connection, inside: I
     assert works(db)["square/1"] == "READY"
 
 
+def test_skip_says_that_work_will_not_be_done_until_its_release(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    chain(db)
+    assert inside.ask(dataflow, "skip", "square", "1", "--reason", "no such number").out == "square 1: SKIPPED\n"
+    assert inside.ask(dataflow, "why", "square", "1").out == (
+        "1 of job square is SKIPPED by a person (it was READY): no such number; "
+        "to let it go on: dataflow release square 1\n"
+    )
+    answer = inside.ask(dataflow, "resubmit", "square", "1")
+    assert (answer.code, answer.err) == (ExitCode.FAILED, "error: 1 of job square is skipped: release it first\n")
+    assert inside.ask(dataflow, "release", "square", "1").out == "square 1: READY\n"
+
+
+def test_force_runs_work_without_its_inputs(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    assert inside.ask(dataflow, "force", "sum", "2").out == "sum 2: READY\n"
+    assert "it is forced" in inside.ask(dataflow, "why", "sum", "2").out.splitlines()[1]
+    run_once(db, "sum")
+    assert (works(db)["sum/2"], chunks(db)["sums/2"]) == ("DONE", "READY")
+
+
 def test_publish_brings_chunks_that_nobody_knew(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db, "1")
     assert inside.ask(dataflow, "publish", "numbers", "7", "-5").code == ExitCode.USAGE  # an option?
     assert inside.ask(dataflow, "publish", "--", "numbers", "7", "-5").out == "numbers -5: READY\nnumbers 7: READY\n"
     assert (works(db)["square/7"], works(db)["square/-5"]) == ("READY", "READY")
+
+
+def _pending(db: Connection) -> None:
+    chain(db, "1", "2")
+    run_once(db, "square")
+    run_once(db, "square")
+    ask(db, "hold_chunks", "squares", "1", "2")
+    raw(db, "UPDATE opendataflow.chunk SET held_status = 'PENDING' WHERE dataset = 'squares'")
+    ask(db, "release_chunks", "squares", "1", "2")
+
+
+def test_accept_and_reject_say_what_a_person_thinks_of_chunks(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    _pending(db)
+    assert "when it is good: dataflow accept squares 1; when it is not: dataflow reject squares 1" in (
+        inside.ask(dataflow, "why", "sum", "1").out
+    )
+    assert inside.ask(dataflow, "accept", "squares", "1").out == "squares 1: READY\n"
+    assert inside.ask(dataflow, "reject", "squares", "2", "--reason", "empty").out == "squares 2: FAILED\n"
+    assert works(db) == {"square/1": "DONE", "square/2": "FAILED", "sum/1": "READY", "sum/2": "WAITING"}
+    answer = inside.ask(dataflow, "accept", "squares", "2")
+    assert answer.code == ExitCode.FAILED
+    assert answer.err == "error: chunk 2 of squares is FAILED: only PENDING ones can be accepted\n"
+
+
+def test_cancel_asks_for_the_end_of_a_run(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    [run] = claim(db, open_lease(db), "square")
+    assert inside.ask(dataflow, "cancel", "square", "1").out == (
+        f"square 1: RUNNING (run {run['run']} is cancelled in a moment)\n"
+    )
+    answer = inside.ask(dataflow, "cancel", "square", "2")
+    assert answer.code == ExitCode.FAILED
+    assert answer.err == "error: 2 of job square is READY: only running work can be cancelled\n"
+
+
+# Choosing without naming each id
+
+
+def test_verbs_take_a_range_in_natural_order(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    assert inside.ask(dataflow, "hold", "square", "--from", "2", "--to", "10").out == (
+        "square 2: HELD\nsquare 10: HELD\n"
+    )
+    assert inside.ask(dataflow, "skip", "square", "--to", "1").out == "square 1: SKIPPED\n"
+    assert inside.ask(dataflow, "publish", "numbers", "--from", "10").out == "numbers 10: READY\n"
+
+
+def test_verbs_take_all_that_is_in_a_state(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    run_once(db, "square", "FAILED")
+    run_once(db, "square", "FAILED")
+    assert inside.ask(dataflow, "resubmit", "square", "--failed").out == "square 1: READY\nsquare 2: READY\n"
+    answer = inside.ask(
+        dataflow, "hold", "--dataset", "numbers", "--status", "READY", "--status", "FAILED", "--to", "1"
+    )
+    assert answer.out == "numbers 1: HOLD\n"
+
+
+def test_a_dry_run_only_says_what_would_be_touched(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    run_once(db, "square")
+    answer = inside.ask(dataflow, "resubmit", "square", "--from", "1", "--to", "2", "--dry-run")
+    assert answer.out.splitlines() == [
+        "square 1: would be READY",
+        "square 2: stays READY (it has not run yet: there is nothing to do again)",
+        "1 would be touched; nothing was changed",
+    ]
+    assert works(db)["square/1"] == "DONE"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("resubmit", "square", "--failed"), "no work of job square is FAILED: there is nothing to resubmit"),
+        (
+            ("accept", "squares", "--status", "PENDING", "--from", "1", "--to", "2"),
+            "no chunk of data set squares is PENDING from 1 to 2: there is nothing to accept",
+        ),
+        (("hold", "square", "--from", "11"), "no work of job square is there from 11: there is nothing to hold"),
+    ],
+)
+def test_what_touches_nothing_is_refused(
+    dataflow: Program, db: Connection, inside: Inside, arguments: tuple[str, ...], sentence: str
+) -> None:
+    chain(db)
+    answer = inside.ask(dataflow, *arguments)
+    assert (answer.code, answer.out, answer.err) == (ExitCode.FAILED, "", f"error: {sentence}\n")
+
+
+def test_of_many_refusals_the_first_are_told(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db, *map(str, range(1, 10)))
+    claim(db, open_lease(db), "square", 8)
+    answer = inside.ask(dataflow, "hold", "square", "--from", "1")
+    assert answer.err.count(" is running: hold it when the run has ended; ") == 5
+    assert answer.err.endswith("; and 3 more; nothing was changed\n")
+    assert works(db)["square/9"] == "READY"
 
 
 def test_what_the_state_does_not_allow_is_refused_for_all_ids(

@@ -19,7 +19,7 @@ from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.claim import ClaimedRun, Completed, Completion, Progress
-from opendataflow.names import WorkState
+from opendataflow.names import RunState, WorkState
 from opendataflow.store.store import Store
 
 JOB = """
@@ -188,6 +188,18 @@ async def test_two_engines_together_keep_the_cap_of_the_job(dsn: str, tmp_path: 
     assert len(seen_first.claims) + len(seen_second.claims) == 60
     assert min(len(seen_first.claims), len(seen_second.claims)) > 0
     assert max(int(line) for line in (tmp_path / "counts").read_text().split()) <= 3
+
+
+async def test_a_run_is_cancelled_on_request_and_its_work_is_not_tried_again(dsn: str, tmp_path: Path) -> None:
+    script = "touch started-$dataid; if [ $dataid = 0-0 ]; then sleep 300; fi"
+    async with engine_over(dsn, tmp_path, script, chunks=3, parallelism=3) as (engine, seen, store):
+        running = asyncio.create_task(engine.run())
+        await _until(lambda: (tmp_path / "started-0-0").exists() and len(seen.ends) == 2)
+        await store.ask("cancel", "job", ["0-0"], "ada", None)
+        progress = await running
+        assert (_done(progress), progress[0].of(WorkState.FAILED)) == (2, 1)
+        assert [end.run_state for end in seen.ends] == [RunState.SUCCEEDED, RunState.SUCCEEDED, RunState.CANCELLED]
+        assert await store.verify() == []
 
 
 async def test_runs_go_on_while_postgres_is_away_and_their_outcomes_are_not_lost(

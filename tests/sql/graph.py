@@ -89,7 +89,7 @@ def end(db: Connection, run: dict[str, Any], verdict: str, **changes: Any) -> di
 
 
 def ask(db: Connection, verb: str, owner: str, *ids: str) -> list[dict[str, Any]]:
-    """Call a verb (resubmit, hold, release, the same with _chunks, publish) for ids; return its rows as they are."""
+    """Call a verb of works (resubmit, hold …) or chunks (publish, hold_chunks …); return its rows as they are."""
     query = f"SELECT * FROM opendataflow.{verb}(%s, %s, 'test', NULL)"
     return db.execute(query, (owner, list(ids))).fetchall()
 

@@ -76,6 +76,7 @@ class Work:
     infrastructure_attempts: int = 0
     due_in: float | None = None
     again: bool = False
+    forced: bool = False
     run: int | None = None
 
 
@@ -119,6 +120,8 @@ class Model:
     def blockers(self, job_id: str, data_id: str) -> int:
         """One for each input that is not READY, one for each output that is locked or being read (rules 1 to 3)."""
         job = self.jobs[job_id]
+        if self.works[job_id, data_id].forced:
+            return sum(self._status(d, data_id) in ("RUNNING", "HOLD") for d in job.outputs)
         missing = sum(self._status(d, data_id) != "READY" for d in job.inputs)
         return missing + sum(self._blocks(job_id, d, data_id) for d in job.outputs)
 
@@ -144,9 +147,10 @@ class Model:
         return "WAITING" if self.blockers(job_id, data_id) else "READY"
 
     def _place(self, job_id: str, data_id: str) -> tuple[int, list[tuple[int, str]]]:
-        """Resubmitted work first, then the natural order: digits count as numbers."""
+        """Forced work first, then resubmitted work, then the natural order: digits count as numbers."""
         parts = [(int(p), "") if p.isdigit() else (-1, p) for p in re.findall(r"\d+|\D+", data_id)]
-        return 1 if self.works[job_id, data_id].resubmitted else 2, parts
+        work = self.works[job_id, data_id]
+        return 0 if work.forced else 1 if work.resubmitted else 2, parts
 
     def ready(self, job_id: str) -> list[str]:
         """The ids that may be claimed, in the job's order."""
@@ -184,13 +188,13 @@ class Model:
         return any((d, data_id) in self.chunks for d in self.jobs[job_id].sources)
 
     def _finish_if_made(self, job_id: str, data_id: str) -> None:
-        """Work that is still to do is DONE when one of its outputs is there; HELD remembers it."""
+        """Work that is still to do is DONE when one of its outputs is there; work that is put aside remembers it."""
         work = self.works[job_id, data_id]
         made = [d for d in self.jobs[job_id].outputs if (d, data_id) in self.chunks]
         if work.state in ("RUNNING", "DONE") or not any(self.chunks[d, data_id].status == "READY" for d in made):
             return
-        work.due_in = None
-        if work.state == "HELD":
+        work.due_in, work.forced = None, False
+        if work.held is not None:
             work.held = "DONE"
         else:
             work.state = "DONE"
@@ -247,7 +251,8 @@ class Model:
     def claim(self, job_id: str, data_id: str, run_id: int) -> None:
         """A run takes its work and its outputs, and reads its inputs."""
         job = self.jobs[job_id]
-        self.runs[run_id] = Run(run_id, job_id, data_id, job.inputs, job.outputs)
+        reads = tuple(d for d in job.inputs if self._status(d, data_id) == "READY")
+        self.runs[run_id] = Run(run_id, job_id, data_id, reads, job.outputs)
         work = self.works[job_id, data_id]
         work.state, work.run = "RUNNING", run_id
         for dataset in job.outputs:
@@ -277,7 +282,7 @@ class Model:
         work.state = outcome.verdict
         work.due_in = outcome.delay if outcome.verdict == "RETRY" else None
         if outcome.verdict != "RETRY":
-            work.resubmitted = False
+            work.resubmitted = work.forced = False
         if outcome.verdict != "DONE" and outcome.failure_class == "Infrastructure":
             work.infrastructure_attempts += 1
         elif outcome.verdict != "DONE":
@@ -317,7 +322,7 @@ class Model:
         work = self.works.get((job_id, data_id))
         if work is None:
             return "unknown"
-        if work.state == "DONE" and not self._has_source(job_id, data_id):
+        if work.state == "SKIPPED" or (work.state == "DONE" and not self._has_source(job_id, data_id)):
             return "refused"
         if work.state in ("RUNNING", "HELD"):
             work.again = True
@@ -345,24 +350,48 @@ class Model:
 
     def hold(self, job_id: str, ids: Iterable[str]) -> Answers:
         """Work is kept from running."""
-        answers = {}
-        for data_id in ids:
-            work = self.works.get((job_id, data_id))
-            if work is None:
-                answers[data_id] = "unknown"
-            elif work.state in (OPEN, "RETRY", "FAILED"):
-                work.state, work.held = "HELD", work.state
-                answers[data_id] = "done"
-            else:
-                answers[data_id] = "unchanged" if work.state == "HELD" else "refused"
-        return answers
+        return {i: self._put_aside(job_id, i, "HELD", (OPEN, "RETRY", "FAILED")) for i in ids}
+
+    def skip(self, job_id: str, ids: Iterable[str]) -> Answers:
+        """Work will not be done; that can also be said of held work."""
+        return {i: self._put_aside(job_id, i, "SKIPPED", (OPEN, "RETRY", "FAILED", "HELD")) for i in ids}
+
+    def _put_aside(self, job_id: str, data_id: str, state: str, possible: tuple[str, ...]) -> str:
+        work = self.works.get((job_id, data_id))
+        if work is None:
+            return "unknown"
+        if work.state not in possible:
+            return "unchanged" if work.state == state else "refused"
+        work.held = work.held or work.state
+        work.state = state
+        return "done"
+
+    def force(self, job_id: str, ids: Iterable[str]) -> Answers:
+        """Work runs next, whatever its inputs and outputs are, but never beside a run that writes the same chunk."""
+        return {i: self._force_one(job_id, i) for i in ids}
+
+    def _force_one(self, job_id: str, data_id: str) -> str:
+        work = self.works.get((job_id, data_id))
+        if work is None:
+            return "unknown"
+        outputs = [self.chunks[d, data_id] for d in self.jobs[job_id].outputs if (d, data_id) in self.chunks]
+        if work.state == "RUNNING" or any(chunk.status == "RUNNING" for chunk in outputs):
+            return "refused"
+        if work.state == "DONE" and not self._has_source(job_id, data_id):
+            return "refused"
+        if work.forced and self.state(job_id, data_id) == "READY":
+            return "unchanged"
+        for chunk in outputs:
+            chunk.status, chunk.held = "RESUBMIT", None
+        self.works[job_id, data_id] = Work(forced=True, run=work.run)
+        return "done"
 
     def release(self, job_id: str, ids: Iterable[str]) -> Answers:
         """Work becomes what it was, with what was asked meanwhile."""
         answers = {}
         for data_id in ids:
             work = self.works.get((job_id, data_id))
-            answers[data_id] = "done" if work and work.state == "HELD" else "unchanged" if work else "unknown"
+            answers[data_id] = "done" if work and work.held else "unchanged" if work else "unknown"
             if work is None or work.held is None:
                 continue
             if work.again:
@@ -402,7 +431,7 @@ class Model:
 
     def seen(self) -> dict[str, tuple[object, ...]]:
         """Everything that the store shows, a line each: chunks (status, under a HOLD, readers) and works (state, under
-        a hold, blockers, resubmitted, attempts of both kinds, again)."""
+        a hold, blockers, place in the order, attempts of both kinds, again, forced)."""
         lines: dict[str, tuple[object, ...]] = {}
         for (dataset, data_id), chunk in self.chunks.items():
             lines[f"chunk {dataset}/{data_id}"] = (chunk.status, chunk.held, self.readers(dataset, data_id))
@@ -412,9 +441,10 @@ class Model:
                 self.state(job_id, data_id),
                 work.held,
                 self.blockers(job_id, data_id) if counted else 0,
-                work.resubmitted and counted,
+                (0 if work.forced else 1 if work.resubmitted else 2) if counted else None,
                 work.attempts,
                 work.infrastructure_attempts,
                 work.again,
+                work.forced,
             )
         return lines

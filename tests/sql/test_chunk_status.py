@@ -30,35 +30,35 @@ Run = dict[str, Any]
 # HOLD:S is a HOLD that remembers S. After a status: `=` nothing changed, `?` remembered, `!` refused. `-`: no run is
 # there whose end could be told. Resubmit is the same through the job and through the data set.
 TABLE = """
-status            publish   claim     success   retried   failed    lost      resubmit       hold               release
-DECLARED          READY     RUNNING   -         -         -         -         DECLARED=      HOLD:DECLARED      DECLARED=
-READY             READY     READY!    READY=    READY=    READY=    READY=    RESUBMIT       HOLD:READY         READY=
-RUNNING           RUNNING!  RUNNING!  READY     FAILED    FAILED    FAILED    RUNNING?       RUNNING!           RUNNING=
-FAILED-RETRY      READY     RUNNING   FAILED=   FAILED=   FAILED=   FAILED=   RESUBMIT       HOLD:FAILED        FAILED=
-FAILED            READY     FAILED!   FAILED=   FAILED=   FAILED=   FAILED=   RESUBMIT       HOLD:FAILED        FAILED=
-RESUBMIT          READY     RUNNING   RESUBMIT= RESUBMIT= RESUBMIT= RESUBMIT= RESUBMIT=      HOLD:RESUBMIT      RESUBMIT=
-PENDING           READY     PENDING!  PENDING=  PENDING=  PENDING=  PENDING=  RESUBMIT       HOLD:PENDING       PENDING=
-HOLD:DECLARED     READY     HOLD:DECLARED! -    -         -         -         HOLD:DECLARED= HOLD:DECLARED=     DECLARED
-HOLD:READY        READY     HOLD:READY!     HOLD:READY=    HOLD:READY=    HOLD:READY=    HOLD:READY=    HOLD:RESUBMIT  HOLD:READY=    READY
-HOLD:FAILED-RETRY READY     HOLD:FAILED!    HOLD:FAILED=   HOLD:FAILED=   HOLD:FAILED=   HOLD:FAILED=   HOLD:RESUBMIT  HOLD:FAILED=   FAILED
-HOLD:FAILED       READY     HOLD:FAILED!    HOLD:FAILED=   HOLD:FAILED=   HOLD:FAILED=   HOLD:FAILED=   HOLD:RESUBMIT  HOLD:FAILED=   FAILED
-HOLD:RESUBMIT     READY     HOLD:RESUBMIT!  HOLD:RESUBMIT= HOLD:RESUBMIT= HOLD:RESUBMIT= HOLD:RESUBMIT= HOLD:RESUBMIT= HOLD:RESUBMIT= RESUBMIT
-HOLD:PENDING      READY     HOLD:PENDING!   HOLD:PENDING=  HOLD:PENDING=  HOLD:PENDING=  HOLD:PENDING=  HOLD:RESUBMIT  HOLD:PENDING=  PENDING
+status            publish  claim          success        retried        failed         lost           resubmit       hold           release   accept         reject
+DECLARED          READY    RUNNING        -              -              -              -              DECLARED=      HOLD:DECLARED  DECLARED= DECLARED!      DECLARED!
+READY             READY    READY!         READY=         READY=         READY=         READY=         RESUBMIT       HOLD:READY     READY=    READY!         READY!
+RUNNING           RUNNING! RUNNING!       READY          FAILED         FAILED         FAILED         RUNNING?       RUNNING!       RUNNING=  RUNNING!       RUNNING!
+FAILED-RETRY      READY    RUNNING        FAILED=        FAILED=        FAILED=        FAILED=        RESUBMIT       HOLD:FAILED    FAILED=   FAILED!        FAILED!
+FAILED            READY    FAILED!        FAILED=        FAILED=        FAILED=        FAILED=        RESUBMIT       HOLD:FAILED    FAILED=   FAILED!        FAILED!
+RESUBMIT          READY    RUNNING        RESUBMIT=      RESUBMIT=      RESUBMIT=      RESUBMIT=      RESUBMIT=      HOLD:RESUBMIT  RESUBMIT= RESUBMIT!      RESUBMIT!
+PENDING           READY    PENDING!       PENDING=       PENDING=       PENDING=       PENDING=       RESUBMIT       HOLD:PENDING   PENDING=  READY          FAILED
+HOLD:DECLARED     READY    HOLD:DECLARED! -              -              -              -              HOLD:DECLARED= HOLD:DECLARED= DECLARED  HOLD:DECLARED! HOLD:DECLARED!
+HOLD:READY        READY    HOLD:READY!    HOLD:READY=    HOLD:READY=    HOLD:READY=    HOLD:READY=    HOLD:RESUBMIT  HOLD:READY=    READY     HOLD:READY!    HOLD:READY!
+HOLD:FAILED-RETRY READY    HOLD:FAILED!   HOLD:FAILED=   HOLD:FAILED=   HOLD:FAILED=   HOLD:FAILED=   HOLD:RESUBMIT  HOLD:FAILED=   FAILED    HOLD:FAILED!   HOLD:FAILED!
+HOLD:FAILED       READY    HOLD:FAILED!   HOLD:FAILED=   HOLD:FAILED=   HOLD:FAILED=   HOLD:FAILED=   HOLD:RESUBMIT  HOLD:FAILED=   FAILED    HOLD:FAILED!   HOLD:FAILED!
+HOLD:RESUBMIT     READY    HOLD:RESUBMIT! HOLD:RESUBMIT= HOLD:RESUBMIT= HOLD:RESUBMIT= HOLD:RESUBMIT= HOLD:RESUBMIT= HOLD:RESUBMIT= RESUBMIT  HOLD:RESUBMIT! HOLD:RESUBMIT!
+HOLD:PENDING      READY    HOLD:PENDING!  HOLD:PENDING=  HOLD:PENDING=  HOLD:PENDING=  HOLD:PENDING=  HOLD:RESUBMIT  HOLD:PENDING=  PENDING   HOLD:PENDING!  HOLD:PENDING!
 """  # noqa: E501
 
 # The chunk z/x, which no job makes. It is never RUNNING.
 UNPRODUCED = """
-status            publish   resubmit       hold           release
-DECLARED          READY     DECLARED=      HOLD:DECLARED  DECLARED=
-READY             READY     RESUBMIT       HOLD:READY     READY=
-FAILED            READY     RESUBMIT       HOLD:FAILED    FAILED=
-RESUBMIT          READY     RESUBMIT=      HOLD:RESUBMIT  RESUBMIT=
-PENDING           READY     RESUBMIT       HOLD:PENDING   PENDING=
-HOLD:DECLARED     READY     HOLD:DECLARED= HOLD:DECLARED= DECLARED
-HOLD:READY        READY     HOLD:RESUBMIT? HOLD:READY=    READY
-HOLD:FAILED       READY     HOLD:RESUBMIT? HOLD:FAILED=   FAILED
-HOLD:RESUBMIT     READY     HOLD:RESUBMIT= HOLD:RESUBMIT= RESUBMIT
-HOLD:PENDING      READY     HOLD:RESUBMIT? HOLD:PENDING=  PENDING
+status        publish resubmit       hold           release   accept         reject
+DECLARED      READY   DECLARED=      HOLD:DECLARED  DECLARED= DECLARED!      DECLARED!
+READY         READY   RESUBMIT       HOLD:READY     READY=    READY!         READY!
+FAILED        READY   RESUBMIT       HOLD:FAILED    FAILED=   FAILED!        FAILED!
+RESUBMIT      READY   RESUBMIT=      HOLD:RESUBMIT  RESUBMIT= RESUBMIT!      RESUBMIT!
+PENDING       READY   RESUBMIT       HOLD:PENDING   PENDING=  READY          FAILED
+HOLD:DECLARED READY   HOLD:DECLARED= HOLD:DECLARED= DECLARED  HOLD:DECLARED! HOLD:DECLARED!
+HOLD:READY    READY   HOLD:RESUBMIT? HOLD:READY=    READY     HOLD:READY!    HOLD:READY!
+HOLD:FAILED   READY   HOLD:RESUBMIT? HOLD:FAILED=   FAILED    HOLD:FAILED!   HOLD:FAILED!
+HOLD:RESUBMIT READY   HOLD:RESUBMIT= HOLD:RESUBMIT= RESUBMIT  HOLD:RESUBMIT! HOLD:RESUBMIT!
+HOLD:PENDING  READY   HOLD:RESUBMIT? HOLD:PENDING=  PENDING   HOLD:PENDING!  HOLD:PENDING!
 """
 
 RESULTS = {"=": "unchanged", "?": "remembered", "!": "refused"}
@@ -68,6 +68,10 @@ SENTENCES = {
     ("hold_chunks", "refused"): "chunk x of b is being written by run {run}: hold it when the run has ended",
     ("hold_chunks", "unchanged"): "it is held already",
     ("release_chunks", "unchanged"): "it is {status}, not held",
+    ("accept", "refused"): "chunk x of {dataset} is {status}: only PENDING ones can be accepted",
+    ("reject", "refused"): "chunk x of {dataset} is {status}: only PENDING ones can be rejected",
+    ("accept", "refused", "HOLD:PENDING"): "chunk x of {dataset} is held: release it first",
+    ("reject", "refused", "HOLD:PENDING"): "chunk x of {dataset} is held: release it first",
     ("resubmit", "unchanged"): "it has not run yet: there is nothing to do again",
     ("resubmit", "remembered"): "it is running: it runs again after its end",
 }
@@ -149,7 +153,8 @@ def brought_to_unproduced(db: Connection, wanted: str) -> None:
     assert status(db, "z") == wanted
 
 
-ASKED = [case for case in cases(TABLE) if case[1] in ("publish", "hold", "release")]
+OF_CHUNKS_ALONE = ("publish", "accept", "reject")
+ASKED = [case for case in cases(TABLE) if case[1] in ("hold", "release", *OF_CHUNKS_ALONE)]
 
 
 @pytest.mark.parametrize(("before", "event", "after", "result"), ASKED)
@@ -157,13 +162,14 @@ def test_a_request_for_a_chunk_moves_it_or_says_why_not(
     db: Connection, before: str, event: str, after: str, result: str
 ) -> None:
     run = brought_to(db, before)
-    verb = event if event == "publish" else f"{event}_chunks"
+    verb = event if event in OF_CHUNKS_ALONE else f"{event}_chunks"
 
     [answer] = ask(db, verb, "b", "x")
 
     assert (status(db), answer["result"]) == (after, result)
-    sentence = SENTENCES.get((verb, result), "")
-    assert (answer["message"] or "") == sentence.format(run=run.get("run"), status=after)
+    sentence = SENTENCES.get((verb, result, after)) or SENTENCES.get((verb, result), "")
+    now = after.split(":")[0]
+    assert (answer["message"] or "") == sentence.format(run=run.get("run"), status=now, dataset="b")
     assert problems(db) == []
 
 
@@ -215,14 +221,76 @@ def test_a_chunk_that_no_job_makes_is_moved_from_outside_alone(
     db: Connection, before: str, event: str, after: str, result: str
 ) -> None:
     brought_to_unproduced(db, before)
-    verb = event if event == "publish" else f"{event}_chunks"
+    verb = event if event in OF_CHUNKS_ALONE else f"{event}_chunks"
 
     [answer] = ask(db, verb, "z", "x")
 
     assert (status(db, "z"), answer["result"]) == (after, result)
-    sentence = UNPRODUCED_SENTENCES.get((event if event == "resubmit" else verb, result), "")
-    assert (answer["message"] or "") == sentence.format(status=after.split(":")[0])
+    said = event if event == "resubmit" else verb
+    sentence = UNPRODUCED_SENTENCES.get((said, result, after)) or UNPRODUCED_SENTENCES.get((said, result), "")
+    assert (answer["message"] or "") == sentence.format(status=after.split(":")[0], dataset="z")
     assert problems(db) == []
+
+
+# Accept and reject
+
+
+def pending(db: Connection) -> Run:
+    """Job j has made b/x and c/x, b/x waits to be accepted; job k reads both. Return the run."""
+    apply(
+        db,
+        [dataset("a", "x"), dataset("b"), dataset("c"), dataset("d")],
+        [job("j", ["a"], ["b", "c"]), job("k", ["b", "c"], ["d"])],
+    )
+    [run] = claim(db, open_lease(db), "j")
+    end(db, run, "DONE")
+    ask(db, "hold_chunks", "b", "x")  # a status that no function reaches yet, with its consumers told
+    raw(db, "UPDATE opendataflow.chunk SET held_status = 'PENDING' WHERE dataset = 'b'")
+    ask(db, "release_chunks", "b", "x")
+    assert (status(db), works(db)) == ("PENDING", {"j/x": "DONE", "k/x": "WAITING"})
+    return run
+
+
+def test_an_accepted_chunk_has_the_version_of_its_run_and_wakes_its_consumers(db: Connection) -> None:
+    run = pending(db)
+    raw(db, "UPDATE opendataflow.chunk SET published_at = NULL WHERE dataset = 'b'")
+
+    ask(db, "accept", "b", "x")
+
+    row = chunk(db, "b", "x")
+    assert (row["fence"], row["run"], row["published_at"] is None) == (run["fence"], run["run"], False)
+    assert works(db) == {"j/x": "DONE", "k/x": "READY"}
+    assert problems(db) == []
+
+
+def test_the_work_that_made_a_rejected_chunk_has_failed_until_it_is_asked_for_again(db: Connection) -> None:
+    pending(db)
+
+    value(db, "SELECT result FROM opendataflow.reject('b', '{x}', 'ada', 'too few rows')")
+
+    assert works(db) == {"j/x": "FAILED", "k/x": "WAITING"}
+    assert (chunk(db, "b", "x")["reason"], status(db, "c")) == ("rejected: too few rows", "READY")
+    assert work(db, "j", "x")["reason"] == "chunk x of b was rejected: too few rows"
+    for verb in ("hold_chunks", "release_chunks"):  # of its other output, which is good
+        ask(db, verb, "c", "x")
+    assert (works(db)["j/x"], problems(db)) == ("FAILED", [])
+
+    ask(db, "resubmit", "j", "x")
+
+    assert (works(db)["j/x"], status(db, "b"), status(db, "c")) == ("READY", "RESUBMIT", "RESUBMIT")
+    assert problems(db) == []
+
+
+def test_consumers_that_are_done_are_stale_when_another_version_is_accepted(db: Connection) -> None:
+    brought_to(db, "READY")
+    raw(
+        db,
+        "UPDATE opendataflow.chunk SET status = 'PENDING', fence = nextval('opendataflow.fence') WHERE dataset = 'a'",
+    )
+
+    ask(db, "accept", "a", "x")
+
+    assert (works(db)["j/x"], work(db, "j", "x")["stale"], problems(db)) == ("DONE", True, [])
 
 
 # What else the table says
@@ -307,7 +375,7 @@ def test_a_ready_chunk_that_was_held_when_its_producer_came_finishes_the_work_at
     assert problems(db) == []
 
 
-@pytest.mark.parametrize("verb", ["resubmit_chunks", "hold_chunks", "release_chunks"])
+@pytest.mark.parametrize("verb", ["resubmit_chunks", "hold_chunks", "release_chunks", "accept", "reject"])
 def test_a_chunk_that_is_not_there_is_unknown(db: Connection, verb: str) -> None:
     brought_to_unproduced(db, "READY")
 

@@ -104,7 +104,8 @@ class Client:
         self.ask("publish", dice.choice("aaagbdh"), dice)
 
     def ask_for_works(self, dice: random.Random) -> None:
-        self.ask(dice.choice(["resubmit", "hold", "release", "release"]), dice.choice([*JOBS]), dice)
+        verb = dice.choice(["resubmit", "resubmit_cascade", "cancel", "hold", "release", "release", "skip", "force"])
+        self.ask(verb, dice.choice([*JOBS]), dice)
 
     def ask_for_chunks(self, dice: random.Random) -> None:
         verb = dice.choice(["resubmit_chunks", "hold_chunks", "release_chunks", "release_chunks"])

@@ -251,7 +251,7 @@ def test_a_state_is_not_changed_around_the_functions(elsewhere: Connection, stat
     with pytest.raises(psycopg.Error, match=AROUND) as error, elsewhere.transaction():
         elsewhere.execute(statement)
     assert error.value.sqlstate == "DF001"
-    assert error.value.diag.message_hint == "use dataflow resubmit, hold, release or publish"
+    assert error.value.diag.message_hint == "use the commands of dataflow: see dataflow --help"
 
 
 def test_a_function_does_not_open_the_door_for_later_transactions(dsn: str) -> None:

@@ -316,7 +316,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     # Asking --------------------------------------------------------------------------------------------------
 
-    @rule(verb=st.sampled_from(["resubmit", "hold", "release"]), job=machine_state(job_ids), ids=some_ids)
+    @rule(
+        verb=st.sampled_from(["resubmit", "hold", "release", "skip", "force"]), job=machine_state(job_ids), ids=some_ids
+    )
     def ask_for_works(self, verb: str, job: str, ids: list[str]) -> None:
         assert answers(graph.ask(self.people, verb, job, *ids)) == getattr(self.model, verb)(job, ids)
 
@@ -356,10 +358,11 @@ class StoreMachine(RuleBasedStateMachine):
                 w["state"],
                 "OPEN" if w["held_from"] in ("WAITING", "READY") else w["held_from"],
                 w["blockers"],
-                w["rank"] == 1 and w["state"] in ("WAITING", "READY", "RETRY"),
+                w["rank"] if w["state"] in ("WAITING", "READY", "RETRY") else None,
                 w["attempts"],
                 w["infrastructure_attempts"],
                 w["again"],
+                w["forced"],
             )
         return lines
 
@@ -570,7 +573,11 @@ REQUESTS: dict[str, Request] = {
     "publication of b": asking("publish", "b", "3", "1", "2"),
     "resubmit of split": asking("resubmit", "split", "2", "1", "10"),
     "resubmit of chunks of c": asking("resubmit_chunks", "c", "1", "2"),
+    "resubmit of split and all below": asking("resubmit_cascade", "split", "10", "1", "2"),
+    "cancellation of split": asking("cancel", "split", "2"),
     "hold of right": asking("hold", "right", "1", "2"),
+    "force of split": asking("force", "split", "10", "1", "2"),
+    "force of right": asking("force", "right", "2", "1"),
     "hold of chunks of b": asking("hold_chunks", "b", "10", "1"),
     "declaration of new ids of a": declaring("a", "3", "4"),
     "declaration of new ids of b": declaring("b", "4", "3"),

@@ -10,7 +10,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from opendataflow.errors import DataflowError, InvalidInput, LeaseLost, Refused, UnknownThing, Unreachable
-from opendataflow.model.claim import Answer, Claimed, ClaimedRun, Completed, Completion, Position
+from opendataflow.model.claim import Answer, Claimed, ClaimedRun, Completed, Completion, Position, Selection
 from opendataflow.model.run import Host
 from opendataflow.names import OutcomeClass, RunState, WorkState
 from opendataflow.store.connection import Row
@@ -155,6 +155,48 @@ async def test_a_request_for_nothing_is_answered_with_nothing(store: Store, one_
         verb_of_store: Any = verb
         assert await store.ask(verb_of_store, owner, [], "ada", None) == []
     assert works(one_job) == {"j/1": "READY", "j/2": "READY", "j/10": "READY"}
+
+
+# What a request is about
+
+
+@pytest.mark.parametrize(
+    ("chosen", "ids"),
+    [
+        (Selection("2"), ["2", "10"]),
+        (Selection(last="2"), ["1", "2"]),
+        (Selection("2", "9"), ["2"]),
+        (Selection(states=("READY",)), ["2", "10"]),
+        (Selection("10", states=("READY", "HELD")), ["10"]),
+        (Selection("11"), []),
+    ],
+)
+async def test_works_are_chosen_by_range_in_natural_order_and_by_state(
+    store: Store, one_job: Connection, chosen: Selection, ids: list[str]
+) -> None:
+    ask(one_job, "hold", "j", "1")
+    assert [a.data_id for a in await store.ask("hold", "j", chosen, "ada", None)] == ids
+
+
+async def test_chunks_are_chosen_by_range_and_status(store: Store, one_job: Connection) -> None:
+    ask(one_job, "hold_chunks", "a", "1")
+    ready = Selection(states=("READY",), of_chunks=True)
+    assert [a.data_id for a in await store.ask("hold_chunks", "a", ready, "ada", None)] == ["2", "10"]
+    some = Selection("2", "2", of_chunks=True)
+    assert [a.data_id for a in await store.ask("release_chunks", "a", some, "ada", None)] == ["2"]
+
+
+async def test_a_dry_run_tells_what_would_be_and_changes_nothing(store: Store, one_job: Connection) -> None:
+    before = (works(one_job), chunks(one_job), history_length(one_job))
+    answers = await store.ask("hold", "j", Selection("2"), "ada", None, dry_run=True)
+    assert answers == [Answer("2", "done", "HELD", None), Answer("10", "done", "HELD", None)]
+    assert (works(one_job), chunks(one_job), history_length(one_job)) == before
+
+
+@pytest.mark.parametrize("of_chunks", [True, False])
+async def test_nothing_is_chosen_of_what_is_not_there(store: Store, of_chunks: bool) -> None:
+    with pytest.raises(UnknownThing, match=r"^there is no (job|data set) nobody$"):
+        await store.ask("hold_chunks", "nobody", Selection(of_chunks=of_chunks), "ada", None)
 
 
 # Errors

@@ -18,7 +18,6 @@ from tests.sql.graph import (
     lasting_database,
     open_lease,
     problems,
-    raw,
     transitions,
     value,
     work,
@@ -31,20 +30,22 @@ Run = dict[str, Any]
 # the retry. `published`: its output is. HELD:S and SKIPPED:S remember S. After a state: `=` nothing changed, `?`
 # remembered, `!` refused. `-`: no run is there whose end could be told.
 TABLE = """
-state           comes  goes  claim  success retried failed lost  due   resubmit  hold  release  published
-WAITING         READY  WAITING WAITING! -   -       -      -     WAITING WAITING= HELD:WAITING WAITING= DONE
-READY           READY  WAITING RUNNING  -   -       -      -     READY READY=    HELD:READY READY=     DONE
-RUNNING         RUNNING RUNNING RUNNING! DONE RETRY FAILED RETRY RUNNING RUNNING? RUNNING! RUNNING=    RUNNING!
-RETRY           RETRY  RETRY RETRY! RETRY=  RETRY=  RETRY= RETRY= READY READY    HELD:RETRY RETRY=     DONE
-DONE            DONE   DONE  DONE!  DONE=   DONE=   DONE=  DONE= DONE  READY     DONE! DONE=           DONE
-FAILED          FAILED FAILED FAILED! FAILED= FAILED= FAILED= FAILED= FAILED READY HELD:FAILED FAILED= DONE
-HELD:WAITING    HELD:WAITING HELD:WAITING HELD:WAITING! - - - - HELD:WAITING HELD:WAITING? HELD:WAITING= WAITING HELD:DONE
-HELD:READY      HELD:READY HELD:READY HELD:READY! - - - - HELD:READY HELD:READY? HELD:READY= READY HELD:DONE
-HELD:RETRY      HELD:RETRY HELD:RETRY HELD:RETRY! HELD:RETRY= HELD:RETRY= HELD:RETRY= HELD:RETRY= HELD:RETRY HELD:RETRY? HELD:RETRY= RETRY HELD:DONE
-HELD:FAILED     HELD:FAILED HELD:FAILED HELD:FAILED! HELD:FAILED= HELD:FAILED= HELD:FAILED= HELD:FAILED= HELD:FAILED HELD:FAILED? HELD:FAILED= FAILED HELD:DONE
-HELD:DONE       HELD:DONE HELD:DONE HELD:DONE! - - - - HELD:DONE HELD:DONE? HELD:DONE= DONE HELD:DONE
-SKIPPED:READY   SKIPPED:READY SKIPPED:READY SKIPPED:READY! - - - - SKIPPED:READY SKIPPED:READY! SKIPPED:READY! READY SKIPPED:DONE
-SKIPPED:FAILED  SKIPPED:FAILED SKIPPED:FAILED SKIPPED:FAILED! SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED SKIPPED:FAILED! SKIPPED:FAILED! FAILED SKIPPED:DONE
+state           comes           goes            claim            success         retried         failed          lost            due             resubmit         hold             release  published    skip             force    cancel
+WAITING         READY           WAITING         WAITING!         -               -               -               -               WAITING         WAITING=         HELD:WAITING     WAITING= DONE         SKIPPED:WAITING  READY    WAITING!
+READY           READY           WAITING         RUNNING          -               -               -               -               READY           READY=           HELD:READY       READY=   DONE         SKIPPED:READY    READY    READY!
+RUNNING         RUNNING         RUNNING         RUNNING!         DONE            RETRY           FAILED          RETRY           RUNNING         RUNNING?         RUNNING!         RUNNING= RUNNING!     RUNNING!         RUNNING! RUNNING
+RETRY           RETRY           RETRY           RETRY!           RETRY=          RETRY=          RETRY=          RETRY=          READY           READY            HELD:RETRY       RETRY=   DONE         SKIPPED:RETRY    READY    RETRY!
+DONE            DONE            DONE            DONE!            DONE=           DONE=           DONE=           DONE=           DONE            READY            DONE!            DONE=    DONE         DONE!            READY    DONE!
+FAILED          FAILED          FAILED          FAILED!          FAILED=         FAILED=         FAILED=         FAILED=         FAILED          READY            HELD:FAILED      FAILED=  DONE         SKIPPED:FAILED   READY    FAILED!
+HELD:WAITING    HELD:WAITING    HELD:WAITING    HELD:WAITING!    -               -               -               -               HELD:WAITING    HELD:WAITING?    HELD:WAITING=    WAITING  HELD:DONE    SKIPPED:WAITING  READY    HELD:WAITING!
+HELD:READY      HELD:READY      HELD:READY      HELD:READY!      -               -               -               -               HELD:READY      HELD:READY?      HELD:READY=      READY    HELD:DONE    SKIPPED:READY    READY    HELD:READY!
+HELD:RETRY      HELD:RETRY      HELD:RETRY      HELD:RETRY!      HELD:RETRY=     HELD:RETRY=     HELD:RETRY=     HELD:RETRY=     HELD:RETRY      HELD:RETRY?      HELD:RETRY=      RETRY    HELD:DONE    SKIPPED:RETRY    READY    HELD:RETRY!
+HELD:FAILED     HELD:FAILED     HELD:FAILED     HELD:FAILED!     HELD:FAILED=    HELD:FAILED=    HELD:FAILED=    HELD:FAILED=    HELD:FAILED     HELD:FAILED?     HELD:FAILED=     FAILED   HELD:DONE    SKIPPED:FAILED   READY    HELD:FAILED!
+HELD:DONE       HELD:DONE       HELD:DONE       HELD:DONE!       -               -               -               -               HELD:DONE       HELD:DONE?       HELD:DONE=       DONE     HELD:DONE    SKIPPED:DONE     READY    HELD:DONE!
+SKIPPED:WAITING SKIPPED:WAITING SKIPPED:WAITING SKIPPED:WAITING! -               -               -               -               SKIPPED:WAITING SKIPPED:WAITING! SKIPPED:WAITING! WAITING  SKIPPED:DONE SKIPPED:WAITING= READY    SKIPPED:WAITING!
+SKIPPED:READY   SKIPPED:READY   SKIPPED:READY   SKIPPED:READY!   -               -               -               -               SKIPPED:READY   SKIPPED:READY!   SKIPPED:READY!   READY    SKIPPED:DONE SKIPPED:READY=   READY    SKIPPED:READY!
+SKIPPED:FAILED  SKIPPED:FAILED  SKIPPED:FAILED  SKIPPED:FAILED!  SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED  SKIPPED:FAILED!  SKIPPED:FAILED!  FAILED   SKIPPED:DONE SKIPPED:FAILED=  READY    SKIPPED:FAILED!
+SKIPPED:RETRY   SKIPPED:RETRY   SKIPPED:RETRY   SKIPPED:RETRY!   SKIPPED:RETRY=  SKIPPED:RETRY=  SKIPPED:RETRY=  SKIPPED:RETRY=  SKIPPED:RETRY   SKIPPED:RETRY!   SKIPPED:RETRY!   RETRY    SKIPPED:DONE SKIPPED:RETRY=   READY    SKIPPED:RETRY!
 """  # noqa: E501
 
 RESULTS = {"=": "unchanged", "?": "remembered", "!": "refused"}
@@ -57,7 +58,13 @@ SENTENCES = {
     ("hold", "unchanged"): "it is held already",
     ("hold", "refused", "RUNNING"): "x of job j is running: hold it when the run has ended",
     ("hold", "refused"): "x of job j is {state}: only work that is still to do can be held",
-    ("release", "unchanged"): "it is {state}, not held",
+    ("release", "unchanged"): "it is {state}, neither held nor skipped",
+    ("skip", "unchanged"): "it is skipped already",
+    ("skip", "refused", "RUNNING"): "x of job j is running: skip it when the run has ended",
+    ("skip", "refused"): "x of job j is {state}: only work that is still to do can be skipped",
+    ("cancel", "done"): "run {run} is cancelled in a moment",
+    ("cancel", "refused"): "x of job j is {state}: only running work can be cancelled",
+    ("force", "refused"): "x of job j is running (run {run}): force it when the run has ended",
     ("publish", "refused"): "chunk x of b is being written by run {run}: publish it when the run has ended",
 }
 
@@ -111,7 +118,7 @@ def brought_to(db: Connection, wanted: str, delay: float = 0) -> Run:
     if kept == "HELD":
         ask(db, "hold", "j", "x")
     if kept == "SKIPPED":
-        raw(db, "UPDATE opendataflow.work SET state = 'SKIPPED', held_from = state, blockers = 0")
+        ask(db, "skip", "j", "x")
     if wanted == "HELD:DONE":
         ask(db, "publish", "b", "x")
     assert state(db) == wanted
@@ -158,7 +165,9 @@ def test_the_end_of_a_run_moves_its_work_and_only_once(
     assert problems(db) == []
 
 
-@pytest.mark.parametrize(("before", "event", "after", "result"), cases("resubmit", "hold", "release", "published"))
+@pytest.mark.parametrize(
+    ("before", "event", "after", "result"), cases("resubmit", "hold", "release", "published", "skip", "force", "cancel")
+)
 def test_a_request_for_work_moves_it_or_says_why_not(
     db: Connection, before: str, event: str, after: str, result: str
 ) -> None:
@@ -310,7 +319,206 @@ def test_work_keeps_the_moment_of_its_retry_while_it_is_held(db: Connection) -> 
     assert (state(db), work(db, "j", "x")["due_at"]) == ("RETRY", due)
 
 
-@pytest.mark.parametrize("verb", ["resubmit", "hold", "release"])
+def test_a_resubmit_that_held_work_remembers_outlasts_that_it_is_skipped(db: Connection) -> None:
+    brought_to(db, "HELD:FAILED")
+    ask(db, "resubmit", "j", "x")
+    ask(db, "skip", "j", "x")
+    assert state(db) == "SKIPPED:FAILED"
+
+    ask(db, "release", "j", "x")
+
+    assert (state(db), chunks(db)["b/x"], work(db, "j", "x")["rank"]) == ("READY", "RESUBMIT", 1)
+    assert problems(db) == []
+
+
+# Force
+
+
+def two_inputs(db: Connection) -> None:
+    """Job j makes b of a and m; a/x is READY, m/x is not there. Job k reads b."""
+    apply(
+        db,
+        [dataset("a", "x"), dataset("b"), dataset("c"), dataset("m")],
+        [job("j", ["a", "m"], ["b"]), job("k", ["b"], ["c"])],
+    )
+    assert works(db)["j/x"] == "WAITING"
+
+
+def test_forced_work_runs_without_its_inputs_and_reads_only_those_that_are_there(db: Connection) -> None:
+    two_inputs(db)
+
+    [answer] = ask(db, "force", "j", "x")
+    [run] = claim(db, open_lease(db), "j")
+
+    assert (answer["result"], answer["state"], answer["message"]) == ("done", "READY", None)
+    row = db.execute("SELECT * FROM opendataflow.run WHERE id = %s", (run["run"],)).fetchone()
+    assert row is not None
+    assert (row["reads"], row["writes"], row["forced"]) == (["a"], ["b"], True)
+    assert (chunk(db, "a", "x")["readers"], chunk(db, "m", "x")["readers"]) == (1, 0)
+    assert problems(db) == []
+
+    assert end(db, run, "DONE")["work_state"] == "DONE"
+    assert (chunk(db, "a", "x")["readers"], work(db, "j", "x")["forced"], works(db)["k/x"]) == (0, False, "READY")
+    assert problems(db) == []
+
+
+@pytest.mark.parametrize("before", ["READY", "FAILED", "HOLD", "HOLD:READY"])
+def test_forced_work_writes_an_output_that_was_locked(db: Connection, before: str) -> None:
+    if before == "HOLD":
+        brought_to(db, "READY")
+    else:
+        brought_to(db, "FAILED" if before == "FAILED" else "DONE")
+    if before.startswith("HOLD"):
+        ask(db, "hold_chunks", "b", "x")
+
+    ask(db, "force", "j", "x")
+
+    assert (chunk(db, "b", "x")["status"], chunk(db, "b", "x")["held_status"]) == ("RESUBMIT", None)
+    [run] = claim(db, open_lease(db), "j")
+    assert end(db, run, "DONE")["work_state"] == "DONE"
+    assert problems(db) == []
+
+
+def test_running_readers_do_not_hinder_a_forced_run(db: Connection) -> None:
+    apply(db, [dataset("a", "x"), dataset("b"), dataset("c")], [job("j", ["a"], ["b"]), job("k", ["b"], ["c"])])
+    end(db, claim(db, open_lease(db), "j")[0], "DONE")
+    [reader] = claim(db, open_lease(db), "k")
+
+    ask(db, "force", "j", "x")
+    [writer] = claim(db, open_lease(db), "j")
+
+    assert (chunk(db, "b", "x")["status"], chunk(db, "b", "x")["readers"]) == ("RUNNING", 1)
+    assert problems(db) == []
+    end(db, reader, "DONE")
+    end(db, writer, "DONE")
+    assert (works(db)["k/x"], work(db, "k", "x")["stale"]) == ("DONE", True)
+    assert problems(db) == []
+
+
+def test_work_is_not_forced_beside_a_run_of_another_job_that_writes_the_same_chunk(db: Connection) -> None:
+    apply(db, [dataset("a", "x"), dataset("b")], [job("j", ["a"], ["b"])])
+    [run] = claim(db, open_lease(db), "j")
+    apply(db, [], [job("j", ["a"], []), job("other", ["a"], ["b"])])
+
+    [answer] = ask(db, "force", "other", "x")
+
+    assert answer["result"] == "refused"
+    assert answer["message"] == (
+        f"chunk x of b is being written by run {run['run']}: force job other when the run has ended"
+    )
+
+
+def test_a_hold_that_comes_after_the_force_is_kept(db: Connection) -> None:
+    brought_to(db, "WAITING")
+    ask(db, "force", "j", "x")
+    ask(db, "hold_chunks", "b", "x")
+    assert (state(db), claim(db, open_lease(db), "j"), problems(db)) == ("WAITING", [], [])
+
+    ask(db, "force", "j", "x")
+
+    assert state(db) == "READY"
+
+
+def test_forced_work_comes_before_all_other_work(db: Connection) -> None:
+    apply(db, [dataset("a", "1", "2", "3"), dataset("b")], [job("j", ["a"], ["b"])])
+    lease = open_lease(db)
+    end(db, claim(db, lease, "j", 2)[1], "DONE")
+    ask(db, "resubmit", "j", "2")
+    ask(db, "force", "j", "3")
+    assert ask(db, "force", "j", "3")[0]["message"] == "it is forced already"
+
+    assert [run["data_id"] for run in claim(db, lease, "j", 2)] == ["3", "2"]
+
+
+def test_work_stays_forced_until_its_retries_are_used_up(db: Connection) -> None:
+    two_inputs(db)
+    ask(db, "force", "j", "x")
+    end(db, claim(db, open_lease(db), "j")[0], "RETRY")
+    assert (state(db), work(db, "j", "x")["forced"], problems(db)) == ("RETRY", True, [])
+    db.execute("SELECT * FROM opendataflow.retry_due()")
+
+    end(db, claim(db, open_lease(db), "j")[0], "FAILED")
+
+    assert (state(db), work(db, "j", "x")["forced"], problems(db)) == ("FAILED", False, [])
+
+
+def test_forced_work_that_was_held_is_forced_after_its_release(db: Connection) -> None:
+    two_inputs(db)
+    ask(db, "force", "j", "x")
+    ask(db, "hold", "j", "x")
+    assert state(db) == "HELD:READY"
+
+    ask(db, "release", "j", "x")
+
+    assert (state(db), problems(db)) == ("READY", [])
+
+
+def test_the_history_says_what_was_forced(db: Connection) -> None:
+    brought_to(db, "WAITING")
+    ask(db, "force", "j", "x")
+    events = "SELECT array_agg(kind || ' ' || event ORDER BY id) FROM opendataflow.history WHERE event = 'force'"
+    assert value(db, events) == ["chunk force", "work force"]
+
+
+# Cancel
+
+
+CANCELLED = {"verdict": "FAILED", "state": "CANCELLED", "class": "Cancelled", "message": "cancelled"}
+
+
+def runs_to_cancel(db: Connection, lease: str) -> list[int]:
+    return [r["run"] for r in db.execute("SELECT opendataflow.runs_to_cancel(%s::uuid) AS run", (lease,))]
+
+
+def test_the_engine_of_a_run_that_is_to_be_cancelled_is_told_until_it_has_ended(db: Connection) -> None:
+    apply(db, [dataset("a", "x"), dataset("b")], [job("j", ["a"], ["b"])])
+    lease = open_lease(db)
+    [run] = claim(db, lease, "j")
+    assert runs_to_cancel(db, lease) == []
+
+    ask(db, "cancel", "j", "x")
+
+    assert (runs_to_cancel(db, lease), runs_to_cancel(db, open_lease(db))) == ([run["run"]], [])
+    assert ask(db, "cancel", "j", "x")[0]["message"] == f"run {run['run']} is being cancelled already"
+    end(db, run, **CANCELLED)
+    assert (state(db), runs_to_cancel(db, lease), problems(db)) == ("FAILED", [], [])
+    assert work(db, "j", "x")["reason"] == "cancelled"
+
+
+@pytest.mark.parametrize("outcome", ["retried", "failed", "lost"])
+def test_a_run_that_was_to_be_cancelled_is_not_tried_again_however_it_ends(db: Connection, outcome: str) -> None:
+    run = brought_to(db, "RUNNING")
+    ask(db, "cancel", "j", "x")
+
+    assert end(db, run, **ENDS[outcome])["run_state"] == "CANCELLED"
+
+    assert (state(db), chunks(db)["b/x"], work(db, "j", "x")["due_at"]) == ("FAILED", "FAILED", None)
+    assert problems(db) == []
+
+
+def test_a_run_that_succeeds_before_it_is_cancelled_is_good(db: Connection) -> None:
+    run = brought_to(db, "RUNNING")
+    ask(db, "cancel", "j", "x")
+    assert end(db, run, "DONE")["run_state"] == "SUCCEEDED"
+    assert (state(db), problems(db)) == ("DONE", [])
+
+
+def test_work_that_was_resubmitted_runs_again_after_it_is_cancelled(db: Connection) -> None:
+    run = brought_to(db, "RUNNING")
+    ask(db, "resubmit", "j", "x")
+    assert ask(db, "cancel", "j", "x")[0]["message"].endswith("it was asked for again and runs once more")
+    end(db, run, **CANCELLED)
+    assert (state(db), problems(db)) == ("READY", [])
+
+
+def test_the_history_says_who_cancelled(db: Connection) -> None:
+    brought_to(db, "RUNNING")
+    value(db, "SELECT result FROM opendataflow.cancel('j', '{x}', 'ada', 'wrong table')")
+    said = "SELECT actor || ': ' || reason FROM opendataflow.history WHERE event = 'cancel'"
+    assert (value(db, said), problems(db)) == ("ada: wrong table", [])
+
+
+@pytest.mark.parametrize("verb", ["resubmit", "hold", "release", "skip", "force", "cancel"])
 def test_work_that_is_not_there_is_unknown(db: Connection, verb: str) -> None:
     brought_to(db, "READY")
 

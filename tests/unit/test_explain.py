@@ -19,6 +19,7 @@ def evidence(state: str, **changes: Any) -> dict[str, Any]:
         "reason": None,
         "held_from": None,
         "again": False,
+        "forced": False,
         "stale": False,
         "attempts": 0,
         "retry_limit": 2,
@@ -52,6 +53,10 @@ def blocked(itemtype: str, status: str, **changes: Any) -> str:
     first, second = explain(evidence("WAITING", blockers=[blocker]))
     assert first == "2013 of job load is WAITING"
     return second
+
+
+def test_forced_work_is_told_apart() -> None:
+    assert explain(evidence("READY", forced=True))[1].startswith("it is forced: it waits neither for inputs")
 
 
 # States --------------------------------------------------------------------------------------------------
@@ -216,7 +221,7 @@ def test_an_input_under_hold_has_to_be_released_whoever_makes_it(producer: dict[
 def test_an_input_that_waits_for_a_person_tells_how_to_accept_it() -> None:
     assert blocked("IN", "PENDING", producer="export", producer_state="DONE") == (
         "waits for input chunk 2013 of orders, which is PENDING (not accepted yet); when it is good: "
-        "dataflow publish orders 2013"
+        "dataflow accept orders 2013; when it is not: dataflow reject orders 2013"
     )
 
 

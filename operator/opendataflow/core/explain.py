@@ -24,6 +24,8 @@ def explain(why: Evidence) -> list[str]:
     """Return sentences, the most important first. `why`: the answer of opendataflow.why()."""
     state = WorkState(why["state"])
     sentences = [_state(why, state)]
+    if why["forced"] and state in _OPEN:
+        sentences.append("it is forced: it waits neither for inputs, nor for locked outputs, nor for their readers")
     if state in (WorkState.WAITING, WorkState.RETRY):
         sentences += [_blocker(why, blocker) for blocker in why["blockers"]]
     if state in _OPEN:
@@ -122,12 +124,12 @@ def _blocker(why: Evidence, blocker: Evidence) -> str:
 def _origin(why: Evidence, blocker: Evidence) -> str:
     """Where an input chunk comes from, and what brings it."""
     dataset, producer, state = blocker["dataset"], blocker["producer"], blocker["producer_state"]
-    publish = shell_command("publish", dataset, why["data_id"])
+    publish, accept, reject = (shell_command(v, dataset, why["data_id"]) for v in ("publish", "accept", "reject"))
     match ChunkStatus(blocker["status"]):
         case ChunkStatus.HOLD:
             return _release(why, blocker)
         case ChunkStatus.PENDING:
-            return f"when it is good: {publish}"
+            return f"when it is good: {accept}; when it is not: {reject}"
     if state is None:
         maker = "no job makes it" if producer is None else f"job {producer} makes {dataset}, but not this chunk"
         return f"{maker}; when it is there: {publish}"

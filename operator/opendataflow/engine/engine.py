@@ -301,7 +301,9 @@ class Engine:
                 )
 
     async def _probe(self) -> None:
-        """Once a second: retries that are due, jobs that were changed, and READY work wherever it is in the order."""
+        """Once a second: runs to cancel, retries that are due, changed jobs, and READY work that was passed by."""
+        for run in await self._store.runs_to_cancel(self._lease):
+            await self._launcher.kill(run, cancelled=True)  # one that has not started yet: again a second later
         await self._store.retry_due()
         await self._look_at_jobs()
         for job in await self._store.hungry(list(self._jobs)):

@@ -72,13 +72,28 @@ class Completed:
 
 
 @dataclass(frozen=True)
+class Selection:
+    """Works of a job, or chunks of a data set: all from `first` to `last` (both included, in natural order) that are in
+    one of these states; None and no states: no limit."""
+
+    first: str | None = None
+    last: str | None = None
+    states: tuple[str, ...] = ()
+    of_chunks: bool = False
+
+
+@dataclass(frozen=True)
 class Answer:
-    """What became of a request for one chunk or work; `result` is done, unchanged, remembered, refused or unknown."""
+    """What became of a request for one chunk or work; `result` is done, unchanged, remembered, refused or unknown.
+
+    `job`: whose work it is, where that is not the one that was asked: a cascade reaches those of other jobs.
+    """
 
     data_id: str
     result: str
     state: str | None
     message: str | None
+    job: str | None = None
 
 
 @dataclass(frozen=True)

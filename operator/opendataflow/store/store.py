@@ -22,6 +22,7 @@ from opendataflow.model.claim import (
     DeclaredJob,
     Position,
     Progress,
+    Selection,
 )
 from opendataflow.model.run import Host
 from opendataflow.names import READY_CHANNEL, RunState, WorkState
@@ -107,6 +108,11 @@ class Store:
         rows = await self._all("SELECT * FROM opendataflow.running_runs(%s::uuid, %s)", lease, own)
         return [(_claimed_run(row["run"]), row["lease_lives"]) for row in rows]
 
+    async def runs_to_cancel(self, lease: str) -> list[int]:
+        """Runs of this lease that a person wants to be ended."""
+        rows = await self._all("SELECT runs_to_cancel AS run FROM opendataflow.runs_to_cancel(%s::uuid)", lease)
+        return [row["run"] for row in rows]
+
     async def run(self, run: int) -> ClaimedRun | None:
         """One run, or None."""
         row = await self._one("SELECT opendataflow.described_run(%s) AS run", run)
@@ -156,24 +162,33 @@ class Store:
         await self._one(query, dataset, list(ids), [None] * len(ids), actor)
 
     async def ask(
-        self, verb: LiteralString, owner: str, ids: Sequence[str], actor: str, reason: str | None
+        self,
+        verb: LiteralString,
+        owner: str,
+        chosen: Sequence[str] | Selection,
+        actor: str,
+        reason: str | None,
+        *,
+        dry_run: bool = False,
     ) -> list[Answer]:
-        """Call resubmit, hold, release (of a job) or the same with _chunks, publish (of a data set).
+        """Call a verb: resubmit, hold, … of a job, or publish, resubmit_chunks, hold_chunks, … of a data set.
 
-        All or nothing: where one id is refused or unknown, nothing is changed and the answers say why.
+        All or nothing: where one id is refused or unknown, or where `dry_run`, nothing is changed and the answers say
+        what would have been. `chosen`: ids, or what they have in common.
         """
 
         async def attempt(connection: AsyncConnection[Row]) -> list[Answer]:
+            ids = await _chosen(connection, owner, chosen) if isinstance(chosen, Selection) else list(chosen)
             query: LiteralString = "SELECT * FROM opendataflow." + verb + "(%s, %s, %s, %s)"
-            rows = await (await connection.execute(query, (owner, list(ids), actor, reason))).fetchall()
+            rows = await (await connection.execute(query, (owner, ids, actor, reason))).fetchall()
             answers = [Answer(*row.values()) for row in rows]
-            if any(answer.result in ("refused", "unknown") for answer in answers):
-                raise _NotAllError(answers)
+            if dry_run or any(answer.result in ("refused", "unknown") for answer in answers):
+                raise _RolledBackError(answers)
             return answers
 
         try:
             return await self._transaction(attempt)
-        except _NotAllError as error:
+        except _RolledBackError as error:
             return error.answers
 
     # -- what people ask to see ------------------------------------------------------------------------------
@@ -253,12 +268,20 @@ class Store:
         return (await self._all(query, *values))[0]
 
 
-class _NotAllError(InvalidInput):
-    """Rolls a request back whose answers are not all good."""
+class _RolledBackError(InvalidInput):
+    """Rolls a request back whose answers are not all good, or which was only to be tried."""
 
     def __init__(self, answers: list[Answer]) -> None:
         super().__init__("not all of the request can be done")
         self.answers = answers
+
+
+async def _chosen(connection: AsyncConnection[Row], owner: str, chosen: Selection) -> list[str]:
+    query: LiteralString = "SELECT data_id FROM opendataflow.select_works(%s, %s, %s, %s)"
+    if chosen.of_chunks:
+        query = "SELECT data_id FROM opendataflow.select_chunks(%s, %s, %s, %s)"
+    limits = (chosen.first, chosen.last, list(chosen.states) or None)
+    return [row["data_id"] for row in await (await connection.execute(query, (owner, *limits))).fetchall()]
 
 
 def _again() -> AsyncRetrying:

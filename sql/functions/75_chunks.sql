@@ -1,0 +1,190 @@
+-- What people ask for chunks of one data set: resubmit, hold, release, accept, reject.
+
+-- Asks for chunks of a data set again: through the work that makes them, or, where there is none, until they are
+-- published again.
+CREATE FUNCTION opendataflow.resubmit_chunks(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
+RETURNS TABLE (data_id text, result text, state text, message text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_job  text;
+    v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_made text[];
+    v_done text[];
+BEGIN
+    PERFORM begin_event('resubmit', p_actor, p_reason), require_dataset(p_dataset);
+    -- The producer is read before its locks are held: they must be taken in order, all outputs at once.
+    SELECT o.job INTO v_job FROM job_output o WHERE o.dataset = p_dataset;
+    IF v_job IS NULL THEN
+        PERFORM lock_dataset_chunks(p_dataset, v_ids);
+    ELSE
+        PERFORM lock_outputs(v_job, v_ids);
+    END IF;
+    IF v_job IS DISTINCT FROM (SELECT o.job FROM job_output o WHERE o.dataset = p_dataset) THEN
+        RAISE EXCEPTION 'data set % has got another producer at this moment: try again', p_dataset
+            USING ERRCODE = 'serialization_failure';
+    END IF;
+    v_made := ARRAY(SELECT w.data_id FROM work w WHERE w.job = v_job AND w.data_id = ANY (v_ids));
+    IF cardinality(v_made) > 0 THEN
+        RETURN QUERY SELECT * FROM resubmit(v_job, v_made, p_actor, p_reason);
+    END IF;
+
+    v_ids := ARRAY(SELECT i FROM unnest(v_ids) AS i WHERE i <> ALL (v_made));
+    WITH moved AS (
+        UPDATE chunk c
+        SET status = CASE WHEN c.status = 'HOLD' THEN 'HOLD' ELSE 'RESUBMIT' END,
+            held_status = CASE WHEN c.status = 'HOLD' THEN 'RESUBMIT' END,
+            reason = coalesce(p_reason, 'resubmitted: waits to be published again')
+        WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids)
+          AND coalesce(c.held_status, c.status) IN ('READY', 'PENDING', 'FAILED')
+        RETURNING c.data_id
+    ) SELECT coalesce(array_agg(data_id), '{}') INTO v_done FROM moved;
+    PERFORM settle_chunks(p_dataset, v_ids);
+    RETURN QUERY
+    SELECT i, CASE WHEN c.status IS NULL THEN 'unknown' WHEN i <> ALL (v_done) THEN 'unchanged'
+                   WHEN c.status = 'HOLD' THEN 'remembered' ELSE 'done' END,
+           c.status,
+           CASE WHEN c.status IS NULL THEN format('data set %s has no chunk %s', p_dataset, i)
+                WHEN i <> ALL (v_done) THEN format('it is %s: there is nothing to do again', c.status)
+                WHEN c.status = 'HOLD' THEN 'it is held: it waits to be published again after its release' END
+    FROM unnest(v_ids) AS i LEFT JOIN chunk c ON c.dataset = p_dataset AND c.data_id = i
+    ORDER BY sort_key(i);
+END $$;
+
+-- Level 3 and 4 for chunks of one data set.
+CREATE FUNCTION opendataflow.lock_dataset_chunks(p_dataset text, p_ids text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_datasets text[] := array_fill(p_dataset, ARRAY[cardinality(p_ids)]);
+BEGIN
+    PERFORM require_dataset(p_dataset), lock_datasets(ARRAY[p_dataset]), lock_chunks(v_datasets, p_ids);
+    PERFORM lock_works(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, p_ids) a;
+END $$;
+
+-- Counts anew what depends on chunks of one data set, and tells engines.
+CREATE FUNCTION opendataflow.settle_chunks(p_dataset text, p_ids text[]) RETURNS void
+LANGUAGE sql SET search_path = opendataflow, pg_temp AS $$
+    SELECT announce(recount(array_agg(a.job), array_agg(a.data_id)))
+    FROM affected(array_fill(p_dataset, ARRAY[cardinality(p_ids)]), p_ids) a
+$$;
+
+-- The rows of a verb's answer in natural order. p_told: what it has to say about each id that there is a chunk of.
+CREATE FUNCTION opendataflow.answers_of_chunks(p_dataset text, p_ids text[], p_told jsonb)
+RETURNS TABLE (data_id text, result text, state text, message text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN QUERY
+    SELECT i, coalesce(p_told -> i ->> 'result', 'unknown'), c.status,
+           CASE WHEN p_told ? i THEN p_told -> i ->> 'message' ELSE format('data set %s has no chunk %s', p_dataset, i) END
+    FROM unnest(p_ids) AS i LEFT JOIN chunk c ON c.dataset = p_dataset AND c.data_id = i
+    ORDER BY sort_key(i);
+END $$;
+
+-- Keeps chunks from being read and written: any status but RUNNING becomes HOLD and is remembered.
+CREATE FUNCTION opendataflow.hold_chunks(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
+RETURNS TABLE (data_id text, result text, state text, message text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_told jsonb;
+BEGIN
+    PERFORM begin_event('hold', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
+    SELECT coalesce(jsonb_object_agg(c.data_id, CASE c.status
+        WHEN 'HOLD' THEN told('unchanged', 'it is held already')
+        WHEN 'RUNNING' THEN told('refused', format('chunk %s of %s is being written by run %s: hold it when the run has ended',
+                                                   c.data_id, p_dataset, c.run))
+        ELSE told('done') END), '{}') INTO v_told
+    FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids);
+    UPDATE chunk c SET status = 'HOLD', held_status = c.status, reason = coalesce(p_reason, c.reason)
+    WHERE c.dataset = p_dataset AND c.data_id = ANY (ids_told(v_told, 'done'));
+    PERFORM settle_chunks(p_dataset, v_ids);
+    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
+END $$;
+
+-- HOLD chunks become what they were, with what was asked meanwhile.
+CREATE FUNCTION opendataflow.release_chunks(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
+RETURNS TABLE (data_id text, result text, state text, message text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_told jsonb;
+BEGIN
+    PERFORM begin_event('release', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
+    SELECT coalesce(jsonb_object_agg(c.data_id, CASE c.status
+        WHEN 'HOLD' THEN told('done')
+        ELSE told('unchanged', format('it is %s, not held', c.status)) END), '{}') INTO v_told
+    FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids);
+    UPDATE chunk c
+    SET status = c.held_status, held_status = NULL,
+        reason = CASE WHEN c.held_status IN ('FAILED', 'PENDING')
+                      THEN coalesce((SELECT r.message FROM run r WHERE r.id = c.run AND r.state <> 'SUCCEEDED'), c.reason) END
+    WHERE c.dataset = p_dataset AND c.data_id = ANY (ids_told(v_told, 'done'));
+    -- A producer that came while the chunk was held has nothing to do now.
+    PERFORM finish_makers(p_dataset, ids_told(v_told, 'done')), settle_chunks(p_dataset, v_ids);
+    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
+END $$;
+
+-- Open works that make chunks of one data set are DONE where these are READY.
+CREATE FUNCTION opendataflow.finish_makers(p_dataset text, p_ids text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM finish_published(array_agg(o.job), array_agg(i)) FROM job_output o, unnest(p_ids) AS i WHERE o.dataset = p_dataset;
+END $$;
+
+-- What accept and reject have to say: only PENDING chunks wait for a person's word.
+CREATE FUNCTION opendataflow.told_of_pending(p_dataset text, p_ids text[], p_word text) RETURNS jsonb
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT coalesce(jsonb_object_agg(c.data_id, CASE
+        WHEN c.status = 'PENDING' THEN told('done')
+        WHEN c.held_status = 'PENDING' THEN told('refused', format('chunk %s of %s is held: release it first', c.data_id, p_dataset))
+        ELSE told('refused', format('chunk %s of %s is %s: only PENDING ones can be %s', c.data_id, p_dataset, c.status, p_word))
+        END), '{}')
+        FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = ANY (p_ids));
+END $$;
+
+-- PENDING chunks are good: READY in the version that their run has made.
+CREATE FUNCTION opendataflow.accept(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
+RETURNS TABLE (data_id text, result text, state text, message text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_told jsonb;
+    v_good text[];
+BEGIN
+    PERFORM begin_event('accept', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
+    v_told := told_of_pending(p_dataset, v_ids, 'accepted');
+    v_good := ids_told(v_told, 'done');
+    UPDATE chunk c
+    SET status = 'READY', fence = coalesce(c.fence, nextval('fence')), published_at = clock_timestamp(), reason = p_reason
+    WHERE c.dataset = p_dataset AND c.data_id = ANY (v_good);
+    PERFORM finish_makers(p_dataset, v_good), mark_stale(array_fill(p_dataset, ARRAY[cardinality(v_good)]), v_good),
+            settle_chunks(p_dataset, v_ids);
+    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
+END $$;
+
+-- PENDING chunks are not good: FAILED, and so is the work that has made them.
+CREATE FUNCTION opendataflow.reject(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
+RETURNS TABLE (data_id text, result text, state text, message text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids    text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_told   jsonb;
+    v_bad    text[];
+    v_reason text := 'rejected' || coalesce(': ' || p_reason, '');
+BEGIN
+    PERFORM begin_event('reject', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
+    v_told := told_of_pending(p_dataset, v_ids, 'rejected');
+    v_bad := ids_told(v_told, 'done');
+    UPDATE chunk c SET status = 'FAILED', reason = v_reason WHERE c.dataset = p_dataset AND c.data_id = ANY (v_bad);
+    UPDATE work w SET state = 'FAILED', stale = false, reason = format('chunk %s of %s was %s', w.data_id, p_dataset, v_reason)
+    FROM job_output o
+    WHERE o.dataset = p_dataset AND w.job = o.job AND w.data_id = ANY (v_bad) AND w.state = 'DONE'
+      AND w.run = (SELECT c.run FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = w.data_id);
+    PERFORM settle_chunks(p_dataset, v_ids);
+    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
+END $$;
