@@ -190,8 +190,13 @@ class Model:
     def _finish_if_made(self, job_id: str, data_id: str) -> None:
         """Work that is still to do is DONE when one of its outputs is there; work that is put aside remembers it."""
         work = self.works[job_id, data_id]
-        made = [d for d in self.jobs[job_id].outputs if (d, data_id) in self.chunks]
-        if work.state in ("RUNNING", "DONE") or not any(self.chunks[d, data_id].status == "READY" for d in made):
+        made = [self.chunks[d, data_id] for d in self.jobs[job_id].outputs if (d, data_id) in self.chunks]
+        if "FAILED" in (
+            work.state,
+            work.held,
+        ):  # beside a rejected output, what the work itself has made does not count
+            made = [chunk for chunk in made if chunk.maker is None or chunk.maker != work.run]
+        if work.state in ("RUNNING", "DONE") or all(chunk.status != "READY" for chunk in made):
             return
         work.due_in, work.forced = None, False
         if work.held is not None:
@@ -318,6 +323,22 @@ class Model:
         """Work is asked for again."""
         return {i: self._resubmit_one(job_id, i) for i in ids}
 
+    def resubmit_cascade(self, job_id: str, ids: Iterable[str]) -> Answers:
+        """Work is asked for again, and all below it that has run or is running; the answers are those of the first."""
+        answers = self.resubmit(job_id, ids)
+        for below in self._below(job_id):
+            for data_id in ids:
+                work = self.works.get((below, data_id))
+                ran = work and work.state != "SKIPPED" and (work.held or work.state) in ("DONE", "FAILED", "RUNNING")
+                if ran and self._has_source(below, data_id):
+                    self._resubmit_one(below, data_id)
+        return answers
+
+    def _below(self, job_id: str) -> set[str]:
+        written = set(self.jobs[job_id].outputs)
+        nearest = {j.id for j in self.jobs.values() if written & set(j.inputs)}
+        return nearest.union(*(self._below(j) for j in nearest))
+
     def _resubmit_one(self, job_id: str, data_id: str) -> str:
         work = self.works.get((job_id, data_id))
         if work is None:
@@ -426,6 +447,27 @@ class Model:
                 if producer and (producer, data_id) in self.works:
                     self._finish_if_made(producer, data_id)
         return answers
+
+    def accept(self, dataset: str, ids: Iterable[str]) -> Answers:
+        """A person finds chunks good."""
+        return {i: self._judge(dataset, i, "READY") for i in ids}
+
+    def reject(self, dataset: str, ids: Iterable[str]) -> Answers:
+        """A person finds chunks not good: the work that made them has failed."""
+        return {i: self._judge(dataset, i, "FAILED") for i in ids}
+
+    def _judge(self, dataset: str, data_id: str, status: str) -> str:
+        chunk = self.chunks.get((dataset, data_id))
+        if chunk is None or chunk.status != "PENDING":
+            return "refused" if chunk else "unknown"
+        chunk.status = status
+        producer = self._producer(dataset)
+        work = self.works.get((producer, data_id)) if producer else None
+        if producer and work and status == "READY":
+            self._finish_if_made(producer, data_id)
+        elif work and work.state == "DONE" and chunk.maker is not None and work.run == chunk.maker:
+            work.state = "FAILED"
+        return "done"
 
     # For comparing -------------------------------------------------------------------------------------------
 

@@ -137,6 +137,10 @@ class StoreMachine(RuleBasedStateMachine):
         chunks = [("release_chunks", *key) for key, chunk in self.model.chunks.items() if chunk.held]
         return sorted(chunks + [("release", *key) for key, work in self.model.works.items() if work.held])
 
+    def chunks_in(self, status: str) -> list[tuple[str, str]]:
+        """The chunks with a status."""
+        return sorted(key for key, chunk in self.model.chunks.items() if chunk.status == status)
+
     def claimable_jobs(self) -> list[str]:
         """The jobs that have READY work; all jobs where none has."""
         return [j for j in self.job_ids() if self.model.claimable(j, 1)] or self.job_ids()
@@ -329,6 +333,30 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def ask_for_chunks(self, verb: str, dataset: str, ids: list[str]) -> None:
         assert answers(graph.ask(self.people, verb, dataset, *ids)) == getattr(self.model, verb)(dataset, ids)
+
+    @rule(job=machine_state(job_ids), ids=some_ids)
+    def resubmit_with_all_below(self, job: str, ids: list[str]) -> None:
+        rows = [row for row in graph.ask(self.people, "resubmit_cascade", job, *ids) if row["job"] == job]
+        assert answers(rows) == self.model.resubmit_cascade(job, ids)
+
+    @precondition(lambda self: self.chunks_in("READY"))
+    @rule(chunk=machine_state(lambda m: m.chunks_in("READY")))
+    def let_a_chunk_wait_for_a_person(self, chunk: tuple[str, str]) -> None:
+        """No function does it yet: it is put under the HOLD of a chunk that is there."""
+        graph.ask(self.people, "hold_chunks", *chunk)
+        query = "UPDATE opendataflow.chunk SET held_status = 'PENDING' WHERE dataset = %s AND data_id = %s"
+        self.people.execute(query, chunk)
+        graph.ask(self.people, "release_chunks", *chunk)
+        self.model.chunks[chunk].status = "PENDING"
+
+    @precondition(lambda self: self.chunks_in("PENDING"))
+    @rule(
+        verb=st.sampled_from(["accept", "reject"]), chunk=machine_state(lambda m: m.chunks_in("PENDING")), ids=some_ids
+    )
+    def judge(self, verb: str, chunk: tuple[str, str], ids: list[str]) -> None:
+        dataset, data_id = chunk
+        all_ids = sorted({data_id, *ids})
+        assert answers(graph.ask(self.people, verb, dataset, *all_ids)) == getattr(self.model, verb)(dataset, all_ids)
 
     @precondition(lambda self: self.held())
     @rule(key=machine_state(lambda m: m.held()))
