@@ -120,6 +120,7 @@ def test_with_nothing_ready_it_says_so_and_why_and_starts_nothing(dataflow: Prog
     assert (code, lines) == (75, ["no suitable data available for job. Not running it"])
     assert err == "job loadbob runs 10 at a time: 2 HELD; see: dataflow status loadbob\n"
     assert not (folder / "was-started").exists()
+    assert list((dataflow.home / "runs").rglob("*.lock")) == [], "it leaves something behind each time"
 
 
 def test_the_environment_is_that_of_the_old_framework(dataflow: Program, folder: Path) -> None:

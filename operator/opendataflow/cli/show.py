@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 _WIDE = 10_000
 """Columns of an output that no person looks at: nothing is cut there."""
 
-_COLOURS = {
+_COLOURS: dict[str, str] = {
     WorkState.DONE: "green",
     WorkState.READY: "green",
     WorkState.RUNNING: "cyan",
@@ -90,7 +90,7 @@ def document(value: object, output: Output) -> None:
 
 def coloured(state: object) -> Text:
     """A state in its colour."""
-    return Text(str(state), style=_COLOURS.get(str(state), ""))  # type: ignore[call-overload]  # keys are texts
+    return Text(str(state), style=_COLOURS.get(str(state), ""))
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

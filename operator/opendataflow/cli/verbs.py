@@ -12,12 +12,10 @@ import typer
 
 from opendataflow.cli.app import actor, app, with_store
 from opendataflow.cli.show import did_you_mean
-from opendataflow.core.completion import completion
-from opendataflow.engine.takeover import policy_of
+from opendataflow.engine.takeover import lose
 from opendataflow.errors import InvalidInput, Refused, UnknownThing
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.claim import Answer, Selection
-from opendataflow.model.run import Ended
 from opendataflow.names import ChunkStatus, WorkState
 from opendataflow.settings import read_settings
 from opendataflow.store.store import Store
@@ -159,12 +157,10 @@ def lost(
         launcher = ProcessLauncher(read_settings().runs_home)
         if found.runs_home == launcher.runs_home and (await launcher.owner_gone(found.lease, found.host)).alive:
             raise Refused(f"the engine of run {run} is alive on this machine: stop it, and the run ends with it")
-        declared = (await store.declared_jobs([found.job]))[found.job]
-        ended = Ended(run, lost=f"said by {actor()}")
-        completed, _ = await store.complete([completion(found, ended, policy_of(declared))], actor())
-        if completed[0].already:
-            raise Refused(f"run {run} has ended already: it is {completed[0].run_state}")
-        return f"run {run} is lost; {found.data_id} of job {found.job} is {completed[0].work_state}"
+        now, _ = await lose(store, found, f"said by {actor()}", actor())
+        if now.already:
+            raise Refused(f"run {run} has ended already: it is {now.run_state}")
+        return f"run {run} is lost; {found.data_id} of job {found.job} is {now.work_state}"
 
     typer.echo(with_store(ask))
 

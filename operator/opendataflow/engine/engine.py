@@ -210,10 +210,12 @@ class Engine:
         A claim may be committed long after its connection broke, so this is done again and again.
         """
         known = set(self._runs)  # before the question: a run that ends meanwhile is not to be begun again
-        await self._look_at_jobs()
-        for run, _ in await self._store.running_runs(self._lease, own=True):
-            if run.run not in known and run.run not in self._runs and run.job in self._jobs:
-                self._begin(run, self._jobs[run.job].declared)
+        running = [run for run, _ in await self._store.running_runs(self._lease, own=True)]
+        found = [run for run in running if run.run not in known and run.run not in self._runs and run.job in self._jobs]
+        if found:
+            await self._look_at_jobs()
+        for run in found:
+            self._begin(run, self._jobs[run.job].declared)
         self._uncertain = False
         self._adopt_at = time.monotonic() + limits.TAKEOVER_SECONDS
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from opendataflow.core.completion import completion
 from opendataflow.core.retry import RetryPolicy
 from opendataflow.engine.ports import Launcher
-from opendataflow.model.claim import ClaimedRun, DeclaredJob
+from opendataflow.model.claim import ClaimedRun, Completed, DeclaredJob
 from opendataflow.model.run import Ended, Proof
 from opendataflow.names import run_name
 from opendataflow.store.store import Store
@@ -24,6 +24,14 @@ def policy_of(declared: DeclaredJob) -> RetryPolicy:
         factor=row["backoff_factor"],
         maximum=row["backoff_maximum"],
     )
+
+
+async def lose(store: Store, run: ClaimedRun, reason: str, actor: str) -> tuple[Completed, list[str]]:
+    """Commit a run as lost; return what it is now and the jobs that have READY work. Whoever calls it knows it dead."""
+    declared = (await store.declared_jobs([run.job]))[run.job]
+    ended = Ended(run.run, lost=reason)
+    completed, woken = await store.complete([completion(run, ended, policy_of(declared))], actor)
+    return completed[0], woken
 
 
 class Takeover:
@@ -62,9 +70,7 @@ class Takeover:
         return await self._launcher.prove_dead(run_name(run.job, run.run), run.host) if owner.dead else owner
 
     async def _lose(self, run: ClaimedRun, reason: str) -> set[str]:
-        declared = (await self._store.declared_jobs([run.job]))[run.job]
-        lost = Ended(run.run, lost=f"its engine has ended; {reason}")
         self._note(f"{run.job} {run.data_id}: taken over from an engine that has ended: {reason}")
-        _, woken = await self._store.complete([completion(run, lost, policy_of(declared))], self._actor)
+        _, woken = await lose(self._store, run, f"its engine has ended; {reason}", self._actor)
         await self._launcher.release(run_name(run.job, run.run))
         return {*woken, run.job}

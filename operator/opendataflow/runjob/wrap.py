@@ -63,7 +63,9 @@ class Wrapper:
         await self._store.open_lease(self._lease, "local", host, home, limits.LEASE_SECONDS)
         renewing = asyncio.create_task(self._renew())
         try:
-            return await self._once(wrap)
+            code = await self._once(wrap)
+            await self._launcher.depart(self._lease)
+            return code
         finally:
             renewing.cancel()
             with suppress(DataflowError):  # a lease that can't be closed ends by itself
@@ -82,9 +84,7 @@ class Wrapper:
             await self._say_why(wrap)
             return ExitCode.NOTHING_READY
         (run,) = claimed.runs
-        code = await self._around(run, claimed.declared, wrap.argv)
-        await self._launcher.depart(self._lease)
-        return code
+        return await self._around(run, claimed.declared, wrap.argv)
 
     async def _check_passwords(self, job: str) -> None:
         """Open them before anything is claimed: a wrong passkey must not cost a chunk its attempt."""
