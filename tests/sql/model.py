@@ -277,8 +277,7 @@ class Model:
             self._reopen(run.job, run.data_id, also=run.writes)
         else:
             self._settle(work, outcome)
-            if work.state == "RETRY":
-                self._finish_if_made(run.job, run.data_id)
+            self._finish_if_made(run.job, run.data_id)
         if work.state != "DONE" and not self._has_source(run.job, run.data_id):
             del self.works[run.job, run.data_id]
         return True

@@ -440,9 +440,10 @@ def one_job(db: Connection) -> None:
     graph.apply(db, [graph.dataset("a", "1"), graph.dataset("b")], [graph.job("j", ["a"], ["b"])])
 
 
+@pytest.mark.parametrize("verdict", ["RETRY", "FAILED"])
 @pytest.mark.parametrize("published_first", [True, False])
-def test_a_failed_run_is_not_repeated_when_another_output_of_its_job_was_published(
-    db: Connection, published_first: bool
+def test_what_has_failed_is_done_when_another_output_of_its_job_was_published_meanwhile(
+    db: Connection, published_first: bool, verdict: str
 ) -> None:
     one_job(db)
     (run,) = graph.claim(db, graph.open_lease(db), "j")
@@ -452,7 +453,7 @@ def test_a_failed_run_is_not_repeated_when_another_output_of_its_job_was_publish
             graph.ask(db, "publish", "x", "1")
         else:
             relinked(db, ["b", "x"])
-    assert graph.end(db, run, "RETRY")["work_state"] == "DONE"
+    assert graph.end(db, run, verdict)["work_state"] == "DONE"
     assert graph.problems(db) == []
 
 
