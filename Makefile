@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test check unit sql e2e format lock clean
+.PHONY: install demo test check unit sql e2e bench format lock clean
 
 install: .venv/installed
 
@@ -31,6 +31,11 @@ check: install
 unit sql e2e: install
 	$(BIN)/pytest tests/$@
 
+# Prints speeds, and beside them those of plain statements and of other queues. Takes about a quarter of an hour.
+bench: install
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	$(BIN)/python -m tests.bench
+
 format: install
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -40,6 +45,8 @@ lock: install
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --universal --python-version 3.11 \
 		--no-header --no-annotate --upgrade --output-file requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml --extra bench --constraint requirements/dev.txt --generate-hashes --universal \
+		--python-version 3.11 --no-header --no-annotate --upgrade --output-file requirements/bench.txt
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/flights/data

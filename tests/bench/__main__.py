@@ -1,0 +1,6 @@
+"""All benchmarks, one after the other: `make bench`."""
+
+from tests.bench import bench_claims, bench_reads, bench_runjob, bench_runner
+
+for measure in (bench_runner, bench_runjob, bench_reads, bench_claims):
+    measure.main()
