@@ -70,17 +70,20 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_jobs     text[];
     v_ids      text[];
+    v_before   integer[];
     v_blockers integer[];
     v_woken    text[];
 BEGIN
+    SELECT array_agg(p.job), array_agg(p.data_id), array_agg(w.blockers) INTO v_jobs, v_ids, v_before
+    FROM (SELECT DISTINCT * FROM unnest(p_jobs, p_ids)) AS p(job, data_id)
+    CROSS JOIN LATERAL (SELECT w.state, w.blockers FROM work w WHERE w.job = p.job AND w.data_id = p.data_id OFFSET 0) w
+    WHERE w.state IN ('WAITING', 'READY', 'RETRY');
+    IF v_jobs IS NULL THEN
+        RETURN '{}';
+    END IF;
     SELECT array_agg(n.job), array_agg(n.data_id), array_agg(n.blockers) INTO v_jobs, v_ids, v_blockers
-    FROM (SELECT p.job, p.data_id, w.blockers AS before,
-                 (SELECT count(*)::integer FROM blocker b WHERE b.job = p.job AND b.data_id = p.data_id) AS blockers
-          FROM (SELECT DISTINCT * FROM unnest(p_jobs, p_ids)) AS p(job, data_id)
-          CROSS JOIN LATERAL (SELECT w.blockers FROM work w
-                              WHERE w.job = p.job AND w.data_id = p.data_id
-                                -- CASE: a condition on the state alone could lead the planner to an index by state.
-                                AND CASE WHEN w.blockers >= 0 THEN w.state IN ('WAITING', 'READY', 'RETRY') END OFFSET 0) w
+    FROM (SELECT p.*, (SELECT count(*)::integer FROM blocker b WHERE b.job = p.job AND b.data_id = p.data_id) AS blockers
+          FROM unnest(v_jobs, v_ids, v_before) AS p(job, data_id, before)
           OFFSET 0) n  -- or the blockers would be counted once for each time that they are mentioned
     WHERE n.blockers <> n.before;
     IF v_jobs IS NULL THEN
