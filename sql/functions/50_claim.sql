@@ -75,7 +75,9 @@ BEGIN
     -- From here on nothing is waited for. SKIP LOCKED still waits in one rare case (a row that was updated and is being
     -- updated again), which could end in a deadlock with a complete: then the claim is given up and can be repeated.
     PERFORM set_config('lock_timeout', '50ms', true);
-    SELECT coalesce(array_agg(i.dataset ORDER BY i.dataset), '{}') INTO v_inputs FROM job_input i WHERE i.job = p_job;
+    -- Without `today`, whose days stay READY: nobody locks them, so that any number of jobs can claim one at a time.
+    SELECT coalesce(array_agg(i.dataset ORDER BY i.dataset), '{}') INTO v_inputs
+    FROM job_input i WHERE i.job = p_job AND i.dataset <> 'today';
     SELECT coalesce(array_agg(o.dataset ORDER BY o.dataset), '{}') INTO v_outputs FROM job_output o WHERE o.job = p_job;
 
     FOR v_round IN 1..3 LOOP

@@ -288,4 +288,4 @@ def test_without_a_passkey_it_says_which_password_is_not_set(dataflow: Program, 
     seal_password(db, "secret")
     script(folder, 'test -z "${bobin_password+x}"')
     code, _, err = run(dataflow, folder)
-    assert (code, err) == (0, "bobin_password is not set: PASSKEY is not given\n")
+    assert (code, err) == (0, "bobin_password is not set: no passkey is given\n")

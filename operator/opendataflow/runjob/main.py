@@ -1,7 +1,6 @@
 """The entry point `RunJob SCRIPT [ARGS…]`."""
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -11,30 +10,31 @@ from contextlib import suppress
 from opendataflow.core.wrapped import job_of
 from opendataflow.errors import DataflowError, InvalidInput
 from opendataflow.launch.process.launcher import ProcessLauncher
+from opendataflow.opening.database import open_store
+from opendataflow.opening.passkey import Passkey
 from opendataflow.runjob.passwords import Passwords, split_key
 from opendataflow.runjob.wrap import Wrap, Wrapper
 from opendataflow.settings import read_settings
-from opendataflow.store.opening import open_store
 
 
 def main() -> None:
     """Run one chunk of the script's job and exit with the script's exit code."""
-    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     try:
-        passkey, command = split_key(sys.argv[1:], os.environ)
-        if passkey is not None and "PASSKEY" not in os.environ:
+        key, command = split_key(sys.argv[1:], os.environ)
+        if key is not None:
             sys.stderr.write(
                 "the passkey is an argument, which other users of this machine can read: set PASSKEY instead\n"
             )
-        sys.exit(run(_wrap(command), passkey))
+        code = run(_wrap(command), Passkey(argument=key))
     except DataflowError as error:
         sys.stderr.write(f"error: {error}\n")
-        sys.exit(error.exit_code)
+        code = error.exit_code
+    sys.exit(code)
 
 
-def run(wrap: Wrap, passkey: str | None) -> int:
+def run(wrap: Wrap, passkey: Passkey) -> int:
     """Run one chunk; return the exit code."""
-    return asyncio.run(_run(wrap, Passwords(passkey)))
+    return asyncio.run(_run(wrap, passkey))
 
 
 def _wrap(arguments: Sequence[str]) -> Wrap:
@@ -43,10 +43,11 @@ def _wrap(arguments: Sequence[str]) -> Wrap:
     return Wrap(job_of(arguments[0]), tuple(arguments))
 
 
-async def _run(wrap: Wrap, passwords: Passwords) -> int:
+async def _run(wrap: Wrap, passkey: Passkey) -> int:
     settings = read_settings()
-    async with open_store(settings, size=2) as store:
-        wrapper = Wrapper(store, ProcessLauncher(settings.runs_home, foreground=True), passwords, _say)
+    async with open_store(settings, size=1, passkey=passkey) as store:
+        launcher = ProcessLauncher(settings.runs_home, foreground=True)
+        wrapper = Wrapper(store, launcher, Passwords(passkey), _say)
         _stop_on_signals(wrapper)
         return await wrapper.once(wrap)
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from opendataflow.errors import DataflowError, Refused
 from opendataflow.names import shell_name
+from opendataflow.opening.passkey import Passkey
 
 
 class Passwords:
-    """Opens ciphertexts with one passkey, each once. `passkey`: None where nobody has given one."""
+    """Opens ciphertexts with one passkey, each once. Where there is none to open, nobody is asked for it."""
 
-    def __init__(self, passkey: str | None) -> None:
+    def __init__(self, passkey: Passkey) -> None:
         self._passkey = passkey
         self._opened: dict[str, str] = {}
 
@@ -24,16 +25,16 @@ class Passwords:
 
         Refused where one does not open, before anything is started.
         """
-        if not self._passkey:
-            return {}
         sealed = {row["id"]: row["encryptedpass"] for row in datasets if row["encryptedpass"]}
-        return {shell_name(f"{name}_password"): self._open(name, text) for name, text in sealed.items()}
+        key = self._passkey.get() if sealed else None
+        if key is None:
+            return {}
+        return {shell_name(f"{name}_password"): self._open(name, text, key) for name, text in sealed.items()}
 
     def missing(self, datasets: Iterable[Mapping[str, Any]]) -> list[str]:
         """Return the variables that are not set because there is no passkey."""
-        if self._passkey:
-            return []
-        return [shell_name(f"{row['id']}_password") for row in datasets if row["encryptedpass"]]
+        sealed = [row["id"] for row in datasets if row["encryptedpass"]]
+        return [shell_name(f"{name}_password") for name in sealed] if sealed and self._passkey.get() is None else []
 
     def redacted(self, text: str) -> str:
         """Return a text without the passwords that were opened."""
@@ -43,23 +44,23 @@ class Passwords:
 
         return Secrets({str(number): secret for number, secret in enumerate(self._opened.values())}).redact(text)
 
-    def _open(self, name: str, text: str) -> str:
+    def _open(self, name: str, text: str, key: str) -> str:
         if text not in self._opened:
             from opendataflow.crypto.sealed import open_sealed  # most jobs have no password, and its import takes time
 
             try:
-                self._opened[text] = open_sealed(text, self._passkey or "")
+                self._opened[text] = open_sealed(text, key)
             except DataflowError as error:
                 raise Refused(f"the password of data set {name} can't be opened: {error}") from error
         return self._opened[text]
 
 
 def split_key(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[str | None, Sequence[str]]:
-    """Return the passkey and the command out of RunJob's arguments.
+    """Return the passkey that is among RunJob's arguments, if one is, and the command.
 
-    PASSKEY is the passkey. Without it, a first argument that is no program before a second one that is: the old form.
+    Without PASSKEY, a first argument that is no program before a second one that is: the old form.
     """
-    given = environ.get("PASSKEY")
-    if given is None and len(arguments) > 1 and not shutil.which(arguments[0]) and shutil.which(arguments[1]):
+    given = "PASSKEY" in environ
+    if not given and len(arguments) > 1 and not shutil.which(arguments[0]) and shutil.which(arguments[1]):
         return arguments[0], arguments[1:]
-    return given, arguments
+    return None, arguments
