@@ -1,11 +1,11 @@
 """Opens the passwords of a job's data sets for the one process that starts its run.
 
 What it opens goes into the environment of the script and nowhere else: not to Postgres, not into a file, not into a
-sentence. `redacted` takes it out of what the script has printed.
+sentence. Its `redactor` takes them out of what the script has printed.
 """
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from opendataflow.errors import DataflowError, Refused
@@ -36,13 +36,13 @@ class Passwords:
         sealed = [row["id"] for row in datasets if row["encryptedpass"]]
         return [shell_name(f"{name}_password") for name in sealed] if sealed and self._passkey.get() is None else []
 
-    def redacted(self, text: str) -> str:
-        """Return a text without the passwords that were opened."""
+    def redactor(self) -> Callable[[str], str] | None:
+        """Return what takes the passwords that were opened out of a text; None where none was."""
         if not self._opened:
-            return text
+            return None
         from opendataflow.crypto.redact import Secrets
 
-        return Secrets({str(number): secret for number, secret in enumerate(self._opened.values())}).redact(text)
+        return Secrets({str(number): secret for number, secret in enumerate(self._opened.values())}).redact
 
     def _open(self, name: str, text: str, key: str) -> str:
         if text not in self._opened:

@@ -176,11 +176,13 @@ class Wrapper:
         self._run = run.run
         if self._stopped.is_set():
             return Ended(run.run, lost="stopped before it started")
+        redact = self._passwords.redactor()
+        if redact is not None:
+            self._launcher.hide(redact)
         await self._launcher.start(order)
         if self._stopped.is_set():  # it may have come between
             await self._launcher.kill(run.run, cancelled=False)
-        ended = await self._launcher.ended()
-        return replace(ended, log_tail=self._passwords.redacted(ended.log_tail))
+        return await self._launcher.ended()
 
     async def _complete(self, done: Completion) -> Completed:
         """Commit the outcome, for as long as it takes: it is never given up."""
