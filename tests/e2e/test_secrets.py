@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
-from tests.e2e.conftest import Program
+from tests.e2e.conftest import DATAFLOW, Program
 from tests.e2e.test_runjob import JOB, RUNJOB, script
 from tests.sql.conftest import Connection
 
@@ -136,7 +136,7 @@ def test_other_commands_read_the_file_as_well(planted: Planted, dataflow: Progra
     assert dataflow.dsn is not None
     other = Program(planted.home)
     environ = {**planted.environ, "PASSKEY": PASSKEY}
-    command = [RUNJOB.parent / "dataflow", "get", "jobs"]
+    command = [str(DATAFLOW), "get", "jobs"]
     done = subprocess.run(command, cwd=planted.folder, env=environ, capture_output=True, text=True, check=False)
     assert "loadbob" in done.stdout, done.stderr
     named = {**environ, "DATAFLOW_PROPERTIES": str(planted.folder / "dataflow.properties")}

@@ -24,7 +24,9 @@ from tests.sql.graph import (
 )
 
 
-def daily(job_id: str = "report", output: str = "table", first_day: str = "2026-11-26", **changes: Any) -> dict[str, Any]:
+def daily(
+    job_id: str = "report", output: str = "table", first_day: str = "2026-11-26", **changes: Any
+) -> dict[str, Any]:
     return job(job_id, ["today"], [output], first_day=first_day, **changes)
 
 

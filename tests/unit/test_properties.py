@@ -1,4 +1,4 @@
-"""`dataflow.properties`, as users of the old framework have it: read as java.util.Properties, told about in one sentence."""
+"""`dataflow.properties`, as users of the old framework have it: what it means, and one sentence where it is wrong."""
 
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,10 @@ def test_without_a_password_libpq_looks_for_one_and_nobody_is_asked_for_the_pass
         ("jdbc:postgresql:d", {"host": "localhost", "port": "5432", "dbname": "d"}),
         ("jdbc:postgresql://h/a%20b", {"host": "h", "port": "5432", "dbname": "a b"}),
         ("jdbc:postgresql://h/d?sslmode=require", {"host": "h", "port": "5432", "dbname": "d", "sslmode": "require"}),
-        ("jdbc:postgresql://h/d?ssl=true&user=x", {"host": "h", "port": "5432", "dbname": "d", "sslmode": "verify-full"}),
+        (
+            "jdbc:postgresql://h/d?ssl=true&user=x",
+            {"host": "h", "port": "5432", "dbname": "d", "sslmode": "verify-full"},
+        ),
     ],
 )
 def test_addresses_of_jdbc_mean_the_same_to_libpq(tmp_path: Path, url: str, expected: dict[str, str]) -> None:

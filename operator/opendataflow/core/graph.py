@@ -26,7 +26,7 @@ class JobLinks:
 def check_graph(jobs: Iterable[JobLinks], datasets: Collection[str]) -> None:
     """Check all jobs together. `datasets`: the ids of all data sets that are declared; `today` is built in.
 
-    Raises InvalidInput with one line for each unknown data set, each maker of `today`, each second producer; without these,
+    Raises InvalidInput with one line for each unknown data set, maker of `today` and second producer; without these,
     with the path of one cycle.
     """
     ordered = sorted(jobs, key=lambda job: job.id)

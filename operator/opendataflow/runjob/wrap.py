@@ -159,9 +159,9 @@ class Wrapper:
         if result.run_state is not done.state:
             _warn(f"run {run.run} was ended by somebody else: it is {result.run_state}, and nothing was updated")
             return exit_code(ended) or ExitCode.FAILED
-        inputs = sum(row["itemtype"] == "IN" for row in declared.datasets)
+        inputs = sum(row["itemtype"] == "IN" and row["id"] != TODAY for row in declared.datasets)
+        outputs = sum(row["itemtype"] == "OUT" for row in declared.datasets)
         status = "READY" if succeeded else "FAILED"
-        outputs = len(declared.datasets) - inputs
         self._say(words.updated(status, run.job, run.data_id, outputs=outputs, inputs=inputs))
         if not succeeded and done.reason:
             _warn(done.reason)

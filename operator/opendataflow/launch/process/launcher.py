@@ -103,9 +103,7 @@ class ProcessLauncher:
             if folder.has_record():
                 self._ends.put_nowait(_report(order, folder, lost=_why_refused(order, folder)))
                 return
-            child = spawn(
-                order, folder, self._host, self._ln, foreground=self._foreground, redact=self._redact
-            )
+            child = spawn(order, folder, self._host, self._ln, foreground=self._foreground, redact=self._redact)
         except (OSError, ValueError) as error:
             self._ends.put_nowait(_not_started(order, folder, error))
             return
