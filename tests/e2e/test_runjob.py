@@ -314,7 +314,7 @@ def test_it_loads_none_of_the_slow_parts() -> None:
         "opendataflow.model.resources",
         "getpass",
     }
-    code = f"import sys, opendataflow.runjob.main; print({slow} & set(sys.modules))"
+    code = f"import sys, opendataflow.runjob.program; print({slow} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

@@ -9,7 +9,7 @@ from opendataflow.cli.app import actor, app
 from opendataflow.core.wrapped import job_of
 from opendataflow.errors import InvalidInput
 from opendataflow.opening.passkey import Passkey
-from opendataflow.runjob import main as runjob
+from opendataflow.runjob import program
 from opendataflow.runjob.wrap import Wrap
 
 
@@ -29,4 +29,4 @@ def run(
     if force and data_id is None:
         raise InvalidInput("--force needs the chunk that is meant: --data-id")
     wrap = Wrap(job or job_of(command[0]), tuple(command), data_id, actor() if force else None)
-    return runjob.run(wrap, Passkey(key_file))
+    return program.run(wrap, Passkey(key_file))
