@@ -10,6 +10,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from tests.e2e.conftest import DATAFLOW, Program
+from tests.e2e.test_crypt import on_terminal
 from tests.e2e.test_runjob import JOB, RUNJOB, script
 from tests.sql.conftest import Connection
 
@@ -150,3 +151,32 @@ def test_an_address_with_its_password_is_not_shown_when_nobody_answers(planted: 
     done = planted.run(DATAFLOW_DSN=dsn)
     assert done.returncode == 4
     assert_hidden(planted, done.stderr, "the sentence")
+
+
+def test_a_person_at_a_terminal_is_asked_once_for_all_that_is_encrypted(planted: Planted, db: Connection) -> None:
+    with on_terminal([RUNJOB, "./loadbob.sh"], planted.environ, cwd=planted.folder) as person:
+        person.answer("passkey: ", PASSKEY)
+        assert person.end() == 0
+        assert person.shown.count("passkey: ") == 1
+        assert PASSKEY not in person.shown
+    assert (planted.folder / "password").read_text() == DATA_PASSWORD
+    assert_kept_nowhere(planted, db)
+
+
+@pytest.mark.parametrize("first_door", ["the database", "a data set"])
+def test_ctrl_c_at_the_question_starts_nothing(planted: Planted, dataflow: Program, first_door: str) -> None:
+    environ = planted.environ if first_door == "the database" else dataflow.environ
+    with on_terminal([RUNJOB, "./loadbob.sh"], environ, cwd=planted.folder) as person:
+        person.wait_for("passkey: ")
+        os.write(person.own, b"\x03")
+        assert person.end() == 130
+        assert "Traceback" not in person.shown
+    assert not (planted.folder / "environ").exists()
+
+
+def test_where_nothing_is_encrypted_nobody_is_asked(planted: Planted, db: Connection, dataflow: Program) -> None:
+    db.execute("UPDATE opendataflow.dataset SET encryptedpass = NULL")
+    script(planted.folder, "echo 'all is well: '")
+    with on_terminal([RUNJOB, "./loadbob.sh"], dataflow.environ, cwd=planted.folder) as person:
+        assert person.end() == 0
+        assert "passkey" not in person.shown

@@ -4,6 +4,7 @@ Arguments can be read by every user of the machine. No sentence here shows what 
 """
 
 import os
+import signal
 import stat
 import sys
 from collections.abc import Mapping
@@ -120,6 +121,8 @@ def _typed(prompt: str, what: str, remedy: str) -> str:
     import getpass  # most runs ask nobody, and start without these
     import warnings
 
+    # Whoever has other plans for Ctrl-C, such as an event loop, has not begun with its work.
+    own = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with warnings.catch_warnings():
             # The warning says that the terminal is missing, or shows what is typed: neither will do.
@@ -131,3 +134,5 @@ def _typed(prompt: str, what: str, remedy: str) -> str:
         raise InvalidInput(f"the {what} is no UTF-8 text") from None
     except EOFError:
         raise Refused(f"no {what} was typed") from None
+    finally:
+        signal.signal(signal.SIGINT, own)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from opendataflow.core.wrapped import job_of
 from opendataflow.errors import DataflowError, InvalidInput
 from opendataflow.launch.process.launcher import ProcessLauncher
+from opendataflow.names import ExitCode
 from opendataflow.opening.database import open_store
 from opendataflow.opening.passkey import Passkey
 from opendataflow.runjob.passwords import Passwords, split_key
@@ -29,6 +30,8 @@ def run_script(arguments: Sequence[str]) -> int:
     except DataflowError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
+    except KeyboardInterrupt:  # instead of a passkey; a script that runs is ended by its own handler
+        return ExitCode.INTERRUPTED
 
 
 def run(wrap: Wrap, passkey: Passkey) -> int:
