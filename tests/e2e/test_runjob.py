@@ -129,7 +129,9 @@ def test_it_counts_rows_and_locks_as_the_old_framework_did(dataflow: Program, tm
     more = (
         f"{head}metadata: {{name: second}}\n{head}metadata: {{name: other}}\nspec: {{chunkSource: {{list: ['2.0']}}}}\n"
     )
-    (tmp_path / "job.yaml").write_text(JOB.replace("inputs: [bobin]\n  outputs: [bobout]", links) + more)
+    text = JOB.replace("inputs: [bobin]\n  outputs: [bobout]", links)
+    text = text.replace("{name: bobout}", "{name: bobout}\nspec: {chunkSource: {list: ['2.0']}}")
+    (tmp_path / "job.yaml").write_text(text + more)
     dataflow.run("apply", "-f", str(tmp_path / "job.yaml"))
     script(tmp_path, ending)
     _, lines, _ = run(dataflow, tmp_path)
