@@ -14,6 +14,9 @@ API_VERSION = f"{GROUP}/{VERSION}"
 READY_CHANNEL = "opendataflow_ready"
 """The NOTIFY channel that says: work of the job in the payload may have become claimable."""
 
+TODAY = "today"
+"""The data set that is built in: its chunks are days, like 2026-11-28."""
+
 _SLUG = 40 - len(f"-r{2**63 - 1}")
 """How much of a job's name fits beside the longest number of a run."""
 

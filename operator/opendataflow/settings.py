@@ -11,10 +11,13 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Settings:
-    """`dsn`: None means the embedded Postgres under `home`. `home`: the folder of local state."""
+    """`dsn`: the address of the database. `properties`: the file that has it, where there is no `dsn`; None: the one
+    of the current folder, if any, else the embedded Postgres under `home` is meant. `home`: the folder of local state.
+    """
 
     dsn: str | None
     home: Path
+    properties: Path | None = None
 
     @property
     def postgres_home(self) -> Path:
@@ -28,7 +31,7 @@ class Settings:
 
 
 def read_settings(environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Settings:
-    """Read DATAFLOW_DSN and DATAFLOW_HOME.
+    """Read DATAFLOW_DSN, DATAFLOW_PROPERTIES and DATAFLOW_HOME.
 
     Without DATAFLOW_HOME the home is `~/.local/state/opendataflow` (XDG_STATE_HOME), and for root
     `/var/lib/opendataflow`: the embedded Postgres runs as an unprivileged user then, who can't enter /root.
@@ -42,4 +45,7 @@ def read_settings(environ: Mapping[str, str] = os.environ, uid: int | None = Non
     else:
         state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
         home = Path(state) / "opendataflow"
-    return Settings(dsn=environ.get("DATAFLOW_DSN") or None, home=home.absolute())
+    named = environ.get("DATAFLOW_PROPERTIES")
+    return Settings(
+        dsn=environ.get("DATAFLOW_DSN") or None, home=home.absolute(), properties=Path(named) if named else None
+    )

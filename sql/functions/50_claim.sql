@@ -77,7 +77,8 @@ BEGIN
     -- From here on nothing is waited for. SKIP LOCKED still waits in one rare case (a row that was updated and is being
     -- updated again), which could end in a deadlock with a complete: then the claim is given up and can be repeated.
     PERFORM set_config('lock_timeout', '50ms', true);
-    v_inputs := ARRAY(SELECT i.dataset FROM job_input i WHERE i.job = p_job ORDER BY i.dataset);
+    -- Without `today`, whose days stay READY: nobody locks them, so that any number of jobs can claim one at a time.
+    v_inputs := ARRAY(SELECT i.dataset FROM job_input i WHERE i.job = p_job AND i.dataset <> 'today' ORDER BY i.dataset);
     v_outputs := ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = p_job ORDER BY o.dataset);
 
     FOR v_round IN 1..3 LOOP

@@ -41,7 +41,9 @@ DECLARE
     v_job      text;
     v_woken    text[] := '{}';
 BEGIN
+    PERFORM refuse_own_today(p_datasets, p_jobs);
     PERFORM begin_event('apply', p_actor), lock_apply(), lock_datasets(reach_of_apply(p_datasets, p_jobs), true);
+    p_jobs := with_first_days(p_jobs);
     PERFORM put_datasets(p_datasets);
     PERFORM FROM job j WHERE j.id IN (SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n)
     ORDER BY j.id FOR NO KEY UPDATE;
@@ -118,6 +120,9 @@ BEGIN
     DELETE FROM job_input i WHERE i.job = ANY (v_ids);
     DELETE FROM job_output o WHERE o.job = ANY (v_ids);
     DELETE FROM job_env e WHERE e.job = ANY (v_ids);
+    INSERT INTO dataset (id, kind)
+    SELECT 'today', 'calendar' WHERE EXISTS (SELECT FROM jsonb_array_elements(p_jobs) AS n WHERE n.value -> 'inputs' ? 'today')
+    ON CONFLICT DO NOTHING;
     INSERT INTO job_input (job, dataset)
     SELECT n.value ->> 'id', d FROM jsonb_array_elements(p_jobs) AS n, jsonb_array_elements_text(n.value -> 'inputs') AS d;
     INSERT INTO job_output (job, dataset)

@@ -14,6 +14,7 @@ import psycopg
 from pgqueuer.adapters.drivers.psycopg import PsycopgDriver
 from pgqueuer.adapters.persistence.queries import Queries
 from pgqueuer.ports.repository import EntrypointExecutionParameter
+from pgqueuer.types import QueueEntrypoint, QueueManagerId
 from procrastinate.jobs import Status
 
 from tests.bench.clients import Clock, Load
@@ -70,7 +71,8 @@ async def procrastinate_client(load: Load, clock: Clock) -> None:
 async def pgqueuer_client(load: Load, clock: Clock) -> None:
     """In batches, as it offers them."""
     async with _pgqueuer(load.dsn) as queries:
-        me, limits = uuid.uuid4(), {"chunk": EntrypointExecutionParameter(concurrency_limit=0)}
+        me = QueueManagerId(uuid.uuid4())
+        limits = {QueueEntrypoint("chunk"): EntrypointExecutionParameter(concurrency_limit=0)}
         while clock.runs():
             jobs = await queries.dequeue(load.batch, limits, me, None, timedelta(seconds=30))
             if not jobs:

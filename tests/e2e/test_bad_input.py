@@ -75,6 +75,14 @@ FAULTS = {
         job("other", "nombers", "brand-new"),
         r"job other: spec\.inputs\[0\]: there is no data set nombers; did you mean numbers\?",
     ),
+    "a data set of one's own that is built in": (
+        dataset("today", "{chunkSource: {list: ['2026-11-28']}}"),
+        r"DataSet today: the data set today is built in: give yours another id",
+    ),
+    "a job that makes the built-in data set": (
+        job("other", "numbers", "today"),
+        r"job other: spec\.outputs: the data set today is built in and comes by itself; no job makes it",
+    ),
     "ids that are one variable's name": (
         dataset("a-b") + dataset("a.b") + job("other", "a-b", "a.b"),
         r"job other: the data set a-b and the data set a\.b both set the variable a_b_datasetid; give one of them",

@@ -5,8 +5,8 @@ import pty
 import re
 import select
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,15 +104,23 @@ class Terminal:
             return ""
 
 
-@contextmanager
-def terminal(*arguments: str | Path, stdin: Path | None = None, **given: str) -> Iterator[Terminal]:
+def terminal(*arguments: str | Path, stdin: Path | None = None, **given: str) -> AbstractContextManager[Terminal]:
     """Run `dataflow crypt` on a terminal; with `stdin` from a file, where one is given."""
+    return on_terminal([DATAFLOW, "crypt", *map(str, arguments)], environ(given), stdin=stdin)
+
+
+@contextmanager
+def on_terminal(
+    command: Sequence[str | Path], env: Mapping[str, str], *, stdin: Path | None = None, cwd: Path | None = None
+) -> Iterator[Terminal]:
+    """Run a command on a terminal until its first prompt."""
     own, theirs = pty.openpty()
     # The shell of a new session gets its terminal by opening it.
     script = 'tty=$1 stdin=${2:-$1}; shift 2; exec 3<>"$tty"; exec "$@" <"$stdin" >"$tty" 2>&1 3<&-'
     process = subprocess.Popen(
-        ["sh", "-c", script, "sh", os.ttyname(theirs), str(stdin or ""), DATAFLOW, "crypt", *map(str, arguments)],
-        env=environ(given),
+        ["sh", "-c", script, "sh", os.ttyname(theirs), str(stdin or ""), *command],
+        env=env,
+        cwd=cwd,
         start_new_session=True,
     )
     person = Terminal(process, own)

@@ -1,5 +1,6 @@
 """RunJob around an unchanged script: the words, rows and environment that users of the old framework rely on."""
 
+import json
 import re
 import signal
 import subprocess
@@ -113,6 +114,39 @@ def test_the_exit_code_of_the_script_is_passed_on_and_its_chunk_is_failed(
     assert outputs(db)["2.0"] == "FAILED"
 
 
+SHAPES = {
+    "two outputs": ("inputs: [bobin]\n  outputs: [bobout, second]", "true", "2 rows updated to READY", "1 IN"),
+    "two inputs": ("inputs: [bobin, other]\n  outputs: [bobout]", "exit 1", "1 rows updated to FAILED", "2 IN"),
+    "no inputs": ("inputs: []\n  outputs: [bobout]", "true", "1 rows updated to READY", "0 IN"),
+    "no outputs": ("inputs: [bobin]\n  outputs: []", "exit 1", "0 rows updated to FAILED", "1 IN"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_counts_rows_and_locks_as_the_old_framework_did(dataflow: Program, tmp_path: Path, shape: str) -> None:
+    links, ending, rows, locks = SHAPES[shape]
+    head = "---\napiVersion: opendataflow.io/v1alpha1\nkind: DataSet\n"
+    more = (
+        f"{head}metadata: {{name: second}}\n{head}metadata: {{name: other}}\nspec: {{chunkSource: {{list: ['2.0']}}}}\n"
+    )
+    text = JOB.replace("inputs: [bobin]\n  outputs: [bobout]", links)
+    text = text.replace("{name: bobout}", "{name: bobout}\nspec: {chunkSource: {list: ['2.0']}}")
+    (tmp_path / "job.yaml").write_text(text + more)
+    dataflow.run("apply", "-f", str(tmp_path / "job.yaml"))
+    script(tmp_path, ending)
+    _, lines, _ = run(dataflow, tmp_path)
+    assert lines[-1] == f"{rows} for loadbob and 2.0 {locks} file-local locks released"
+
+
+def test_its_dates_are_those_of_java(dataflow: Program, folder: Path) -> None:
+    script(folder, "true")
+    process = start(dataflow, folder)
+    out, _ = process.communicate(timeout=60)
+    assert re.match(
+        r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d [A-Z+-]\S* \d{4}: Launching ", out
+    )
+
+
 def test_with_nothing_ready_it_says_so_and_why_and_starts_nothing(dataflow: Program, folder: Path) -> None:
     script(folder, "touch was-started")
     dataflow.run("hold", "loadbob", "2.0", "10.0")
@@ -144,6 +178,47 @@ def test_the_environment_is_that_of_the_old_framework(dataflow: Program, folder:
         "COLOUR": 'it\'s "blue" $HOME `x`',
     }
     assert "DATAFLOW_DSN" not in seen
+
+
+HOSTILE_COLUMNS = {
+    "hostname": "h'1\"",
+    "database": "$HOME ${IFS} $(id) `id`",
+    "schemaname": "two\nlines\n",
+    "tablename": "tää漢字🚲 = ; & | > \\",
+    "username": "x" * 100_000,
+    "encryptedpass": "-n %s \t",
+}
+
+
+def test_columns_and_items_arrive_untouched_whatever_is_in_them(
+    dataflow: Program, folder: Path, db: Connection
+) -> None:
+    columns = ", ".join(f"{column} = %s" for column in HOSTILE_COLUMNS)
+    db.execute(f"UPDATE opendataflow.dataset SET {columns} WHERE id = 'bobin'".encode(), (*HOSTILE_COLUMNS.values(),))
+    items = {
+        "ITEM_EMPTY": "",
+        "ITEM_LINES": "a\n\n'b'\"$x`",
+        "ITEM_LONG": "ü" * 50_000,
+        "IFS": " x",
+    }
+    for item in items.items():
+        db.execute("INSERT INTO opendataflow.job_env VALUES ('loadbob', %s, %s)", item)
+    file = folder / "loadbob.sh"
+    file.write_text(f"#!{sys.executable} -I\nimport os, json\njson.dump(dict(os.environ), open('seen', 'w'))\n")
+    file.chmod(0o755)
+    code, _, err = run(dataflow, folder)
+    assert (code, err) == (0, "bobin_password is not set: no passkey is given\n")
+    seen = json.loads((folder / "seen").read_text())
+    assert {column: seen[f"bobin_{column}"] for column in HOSTILE_COLUMNS} == HOSTILE_COLUMNS
+    assert {name: seen[name] for name in items} == items
+
+
+def test_arguments_arrive_untouched(dataflow: Program, folder: Path) -> None:
+    script(folder, 'for a in "$@"; do printf "%s\\0" "$a"; done > seen')
+    arguments = ("", "two words", "it's", '"', "$HOME", "`x`", "a\nb", "--help", "-n", "*", "ü漢")
+    code, _, _ = run(dataflow, folder, *arguments)
+    assert code == 0
+    assert tuple((folder / "seen").read_text().split("\0")[:-1]) == arguments
 
 
 def test_several_at_once_take_different_chunks_and_the_third_finds_none(
@@ -234,7 +309,14 @@ def test_it_needs_a_script(dataflow: Program) -> None:
 
 def test_it_loads_none_of_the_slow_parts() -> None:
     """What makes it start in a moment: neither the models of job files nor the command line's tables."""
-    code = "import sys, opendataflow.runjob.main; print({'pydantic', 'rich', 'typer', 'yaml'} & set(sys.modules))"
+    slow = {"pydantic", "rich", "typer", "yaml", "psycopg_pool", "tenacity", "cryptography", "uuid", "secrets"}
+    slow |= {
+        "opendataflow.store.embedded",
+        "opendataflow.opening.properties",
+        "opendataflow.model.resources",
+        "getpass",
+    }
+    code = f"import sys, opendataflow.runjob.program; print({slow} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
@@ -288,4 +370,4 @@ def test_without_a_passkey_it_says_which_password_is_not_set(dataflow: Program, 
     seal_password(db, "secret")
     script(folder, 'test -z "${bobin_password+x}"')
     code, _, err = run(dataflow, folder)
-    assert (code, err) == (0, "bobin_password is not set: PASSKEY is not given\n")
+    assert (code, err) == (0, "bobin_password is not set: no passkey is given\n")

@@ -256,7 +256,7 @@ class Model:
     def claim(self, job_id: str, data_id: str, run_id: int) -> None:
         """A run takes its work and its outputs, and reads its inputs."""
         job = self.jobs[job_id]
-        reads = tuple(d for d in job.inputs if self._status(d, data_id) == "READY")
+        reads = tuple(d for d in job.inputs if d != "today" and self._status(d, data_id) == "READY")
         self.runs[run_id] = Run(run_id, job_id, data_id, reads, job.outputs)
         work = self.works[job_id, data_id]
         work.state, work.run = "RUNNING", run_id

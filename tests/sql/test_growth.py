@@ -30,9 +30,8 @@ def cycle(db: Connection, lease: str, number: int) -> None:
     """Claim works and finish them."""
     runs = graph.claim(db, lease, "j", number)
     assert len(runs) == number
-    outcomes: list[dict[str, Any]] = [
-        {"run": r["run"], "fence": r["fence"], "verdict": "DONE", "state": "SUCCEEDED", "class": "Success"} for r in runs
-    ]
+    ended = {"verdict": "DONE", "state": "SUCCEEDED", "class": "Success"}
+    outcomes: list[dict[str, Any]] = [{"run": r["run"], "fence": r["fence"], **ended} for r in runs]
     db.execute("SELECT * FROM opendataflow.complete(%s, 'test')", (Jsonb(outcomes),))
 
 

@@ -61,6 +61,10 @@ GRAPHS = {
     "no input": Graph(
         (_job("make", "", "a"), _job("use", "a", "b")), (_job("make", "", "a x"), _job("make", "y", "a"))
     ),
+    "days": Graph(
+        (_job("daily", "today", "b"), _job("also", "a today b", "c")),
+        (_job("daily", "a", "b"), _job("also", "today", "c")),
+    ),
     "no output": Graph((_job("make", "a", "b"), _job("check", "b", "")), (_job("check", "a b", ""),)),
 }
 DATASETS = {name: sorted({d for j in (*g.jobs, *g.others) for d in j.inputs + j.outputs}) for name, g in GRAPHS.items()}
@@ -163,7 +167,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._apply(jobs, {d: ids for d, ids in sources.items() if d in self.dataset_ids()})
 
     def _apply(self, jobs: list[Job], sources: dict[str, list[str]]) -> None:
-        datasets = [graph.dataset(d, *sources.get(d, [])) for d in self.dataset_ids()]
+        datasets = [graph.dataset(d, *sources.get(d, [])) for d in self.dataset_ids() if d != "today"]
         woken = graph.apply(
             self.people,
             datasets,
@@ -175,6 +179,7 @@ class StoreMachine(RuleBasedStateMachine):
                     parallelism=j.parallelism,
                     descending=j.descending,
                     suspended=j.suspended,
+                    first_day="0",
                 )
                 for j in jobs
             ],
@@ -200,7 +205,7 @@ class StoreMachine(RuleBasedStateMachine):
         ids: list[str],
     ) -> None:
         changed = [replace(j, parallelism=parallelism, descending=descending, suspended=suspended) for j in jobs]
-        self._apply(changed, {} if jobs else {dataset: ids})
+        self._apply(changed, {} if jobs or dataset == "today" else {dataset: ids})
 
     @rule(dataset=machine_state(dataset_ids), ids=some_ids)
     def declare(self, dataset: str, ids: list[str]) -> None:

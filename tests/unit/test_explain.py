@@ -55,6 +55,13 @@ def blocked(itemtype: str, status: str, **changes: Any) -> str:
     return second
 
 
+def test_a_day_that_has_not_come_yet_comes_by_itself() -> None:
+    said = blocked("IN", "DECLARED", dataset="today")
+    assert said.endswith(
+        "it comes with that day, by an engine or RunJob; to have it before: dataflow publish today 2013"
+    )
+
+
 def test_forced_work_is_told_apart() -> None:
     assert explain(evidence("READY", forced=True))[1].startswith("it is forced: it waits neither for inputs")
 

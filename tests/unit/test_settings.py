@@ -43,3 +43,8 @@ def test_root_keeps_the_state_where_the_user_of_postgres_can_enter() -> None:
 
 def test_the_home_that_is_told_counts_for_root_too() -> None:
     assert read_settings({"DATAFLOW_HOME": "/data"}, uid=0).home == Path("/data")
+
+
+def test_the_file_with_the_address_is_named_by_a_variable() -> None:
+    assert read_settings({"DATAFLOW_PROPERTIES": "/etc/flow.properties"}).properties == Path("/etc/flow.properties")
+    assert read_settings({}).properties is None

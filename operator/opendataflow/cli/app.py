@@ -10,8 +10,8 @@ from typing import Annotated, TypeVar
 import typer
 
 from opendataflow.cli.show import Output
+from opendataflow.opening.database import open_store
 from opendataflow.settings import read_settings
-from opendataflow.store.opening import open_store
 from opendataflow.store.store import Store
 
 T = TypeVar("T")

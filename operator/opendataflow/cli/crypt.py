@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 
 from opendataflow.cli.app import app
-from opendataflow.cli.passkey import NEW_PASSKEY, PASSKEY, ask_hidden, find_passkey
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, open_sealed, seal
 from opendataflow.errors import DataflowError, InvalidInput
+from opendataflow.opening.passkey import NEW_PASSKEY, PASSKEY, ask_hidden, find_passkey
 
 _KEY_FILE_HELP = "A file that only you can open, with the {} in its first line. Without it: {}, else you are asked."
 

@@ -1,20 +1,27 @@
 """`dataflow db`: the schema of the database, and whether its contents hold together."""
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 
 import typer
 
 from opendataflow.cli.app import app, with_store
 from opendataflow.errors import SchemaMismatch
 from opendataflow.names import ExitCode
+from opendataflow.opening.database import dsn_source, named_dsn
+from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import read_settings
 from opendataflow.store import sql_files
-from opendataflow.store.connection import connect, place
-from opendataflow.store.opening import dsn_source
+from opendataflow.store.connection import DsnSource, connect, place
 from opendataflow.store.schema import SchemaState, migrate, read_state
 
 db = typer.Typer(help="The database: its schema, and whether its contents hold together.", no_args_is_help=True)
 app.add_typer(db, name="db")
+
+
+def _database() -> AbstractAsyncContextManager[DsnSource]:
+    settings = read_settings()
+    return dsn_source(settings, named_dsn(settings, Passkey()))
 
 
 @db.command("migrate")
@@ -22,7 +29,7 @@ def migrate_database() -> None:
     """Bring the database to the schema of this program; does nothing where it has it."""
 
     async def ask() -> list[str]:
-        async with dsn_source(read_settings()) as source, await connect(source()) as connection:
+        async with _database() as source, await connect(source()) as connection:
             return await migrate(connection)
 
     done = asyncio.run(ask())
@@ -35,7 +42,7 @@ def database_status() -> None:
     """Show which schema the database has and which this program works with. Exit code 5 where they differ."""
 
     async def ask() -> tuple[str, int, SchemaState]:
-        async with dsn_source(read_settings()) as source:
+        async with _database() as source:
             dsn = source()
             async with await connect(dsn) as connection:
                 return place(dsn), connection.info.server_version, await read_state(connection)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from opendataflow.core.declared import dataset_row, job_row, links
 from opendataflow.core.graph import check_graph
+from opendataflow.engine.days import current_day
 from opendataflow.errors import InvalidInput
 from opendataflow.model.jobfile import parse_job_file
 from opendataflow.model.resources import DataFlowJob, DataSet
@@ -46,7 +47,8 @@ async def apply_files(store: Store, declared: Declared, actor: str) -> list[str]
         check_graph([links(row) for row in graph], known)
 
     rows = [dataset_row(dataset) for dataset in declared.datasets]
-    return await store.apply(rows, [job_row(job) for job in declared.jobs], actor, check)
+    first_day = {"first_day": current_day()}  # of jobs that read the days and have no other one
+    return await store.apply(rows, [job_row(job) | first_day for job in declared.jobs], actor, check)
 
 
 def _read(path: Path) -> str:

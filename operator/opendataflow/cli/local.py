@@ -21,8 +21,8 @@ from opendataflow.errors import InvalidInput
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.claim import Progress
 from opendataflow.names import ExitCode, WorkState
+from opendataflow.opening.database import open_store
 from opendataflow.settings import Settings, read_settings
-from opendataflow.store.opening import open_store
 
 _OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY, WorkState.RUNNING, WorkState.FAILED)
 

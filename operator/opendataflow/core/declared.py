@@ -8,14 +8,18 @@ from typing import Any
 from opendataflow.core.environment import JobFacts, check_names
 from opendataflow.core.graph import JobLinks
 from opendataflow.core.retry import RetryPolicy
+from opendataflow.errors import InvalidInput
 from opendataflow.model.dataset import DataSetFacts
 from opendataflow.model.resources import DataFlowJob, DataSet
+from opendataflow.names import TODAY
 
 Row = dict[str, Any]
 
 
 def dataset_row(dataset: DataSet) -> Row:
-    """The row of a data set, with `chunks`: [{id, bounds}] of its chunk source."""
+    """The row of a data set, with `chunks`: [{id, bounds}] of its chunk source. InvalidInput for `today`."""
+    if dataset.id == TODAY:
+        raise InvalidInput(f"DataSet {TODAY}: the data set {TODAY} is built in: give yours another id")
     facts = DataSetFacts.of(dataset)
     partitioning = dataset.spec.partitioning
     return {

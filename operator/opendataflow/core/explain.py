@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from opendataflow.names import ChunkStatus, WorkState
+from opendataflow.names import TODAY, ChunkStatus, WorkState
 
 Evidence = Mapping[str, Any]
 
@@ -130,6 +130,8 @@ def _origin(why: Evidence, blocker: Evidence) -> str:
             return _release(why, blocker)
         case ChunkStatus.PENDING:
             return f"when it is good: {accept}; when it is not: {reject}"
+    if dataset == TODAY:
+        return f"it comes with that day, by an engine or RunJob; to have it before: {publish}"
     if state is None:
         maker = "no job makes it" if producer is None else f"job {producer} makes {dataset}, but not this chunk"
         return f"{maker}; when it is there: {publish}"

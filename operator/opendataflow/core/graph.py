@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from opendataflow.errors import InvalidInput
+from opendataflow.names import TODAY
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,13 @@ class JobLinks:
 
 
 def check_graph(jobs: Iterable[JobLinks], datasets: Collection[str]) -> None:
-    """Check all jobs together. `datasets`: the ids of all data sets that are declared.
+    """Check all jobs together. `datasets`: the ids of all data sets that are declared; `today` is built in.
 
-    Raises InvalidInput with one line for each unknown data set and each second producer; without these, with
-    the path of one cycle.
+    Raises InvalidInput with one line for each unknown data set, maker of `today` and second producer; without these,
+    with the path of one cycle.
     """
     ordered = sorted(jobs, key=lambda job: job.id)
-    faults = [*_unknown_datasets(ordered, datasets), *_second_producers(ordered)]
+    faults = [*_unknown_datasets(ordered, {*datasets, TODAY}), *_makers_of_today(ordered), *_second_producers(ordered)]
     if faults:
         raise InvalidInput("\n".join(faults))
     _check_cycles(ordered)
@@ -44,6 +45,12 @@ def _unknown_datasets(jobs: list[JobLinks], datasets: Collection[str]) -> Iterat
                     close = difflib.get_close_matches(name, sorted(known), n=1)
                     remedy = f"did you mean {close[0]}?" if close else "declare it as a DataSet"
                     yield f"job {job.id}: spec.{field}[{index}]: there is no data set {name}; {remedy}"
+
+
+def _makers_of_today(jobs: list[JobLinks]) -> Iterator[str]:
+    for job in jobs:
+        if TODAY in job.outputs:
+            yield f"job {job.id}: spec.outputs: the data set {TODAY} is built in and comes by itself; no job makes it"
 
 
 def _second_producers(jobs: list[JobLinks]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from opendataflow.core.completion import completion
 from opendataflow.core.plan import Demand, plan
 from opendataflow.core.retry import RetryPolicy
 from opendataflow.engine import limits
+from opendataflow.engine.days import Clock, current_day, local_time
 from opendataflow.engine.ports import Launcher, Observer, OrderMaker
 from opendataflow.engine.takeover import Takeover, policy_of
 from opendataflow.errors import DataflowError, LeaseLost
@@ -62,6 +63,7 @@ class Engine:
         *,
         parallelism: int,
         until_caught_up: bool = False,
+        clock: Clock = local_time,
     ) -> None:
         self._store = store
         self._launcher = launcher
@@ -69,6 +71,8 @@ class Engine:
         self._observer = observer
         self._parallelism = parallelism
         self._until_caught_up = until_caught_up
+        self._clock = clock
+        self._day: str | None = None
         self._lease = str(uuid.uuid4())
         self._lease_until = 0.0
         self._takeover = Takeover(store, launcher, self._lease, observer.note)
@@ -92,6 +96,7 @@ class Engine:
         await self._launcher.announce(self._lease)
         await self._open_lease()
         await self._look_at_jobs()
+        await self._look_at_day()
         try:
             await self._work()
         except BaseExceptionGroup as group:
@@ -302,12 +307,20 @@ class Engine:
                     "here; start the engine again with the new file"
                 )
 
+    async def _look_at_day(self) -> None:
+        """Where a new day has begun: publish it, and those that an outage has cost, for the jobs that read `today`."""
+        day = current_day(self._clock)
+        if day != self._day:
+            await self._store.publish_today(list(self._jobs), day, self._actor, catch_up=True)
+            self._day = day
+
     async def _probe(self) -> None:
-        """Once a second: runs to cancel, retries that are due, changed jobs, and READY work that was passed by."""
+        """Once a second: runs to cancel, due retries, changed jobs, a new day, and READY work that was passed by."""
         for run in await self._store.runs_to_cancel(self._lease):
             await self._launcher.kill(run, cancelled=True)  # one that has not started yet: again a second later
         await self._store.retry_due()
         await self._look_at_jobs()
+        await self._look_at_day()
         for job in await self._store.hungry(list(self._jobs)):
             self._jobs[job].hungry, self._jobs[job].position = True, Position()
         self._wake.set()

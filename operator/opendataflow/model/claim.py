@@ -120,3 +120,12 @@ class Progress:
     def total(self) -> int:
         """The number of works."""
         return sum(self.counts.values())
+
+
+@dataclass(frozen=True)
+class BeforeClaim:
+    """What one RunJob has to know of its job. `running`: it has runs that are not ended. `due`: retries are."""
+
+    declared: DeclaredJob
+    running: bool
+    due: bool

@@ -447,7 +447,7 @@ class DataFlowJobSpec(Written):
     """What the job reads, makes and executes."""
 
     id: Id | None = Field(default=None, description="The id in the database; the default is the name.")
-    inputs: Ids = Field(default=(), description="The data sets whose chunks must be ready.")
+    inputs: Ids = Field(default=(), description="The data sets whose chunks must be ready; `today` is built in.")
     outputs: Ids = Field(default=(), description="The data sets that the job makes.")
     runtime: Runtime = Field(description="What a run executes.")
     parallelism: Count = Field(default=1, description="The most runs at a time; 0 starts none.")

@@ -1,21 +1,22 @@
 """Opens the passwords of a job's data sets for the one process that starts its run.
 
 What it opens goes into the environment of the script and nowhere else: not to Postgres, not into a file, not into a
-sentence. `redacted` takes it out of what the script has printed.
+sentence. Its `redactor` takes them out of what the script has printed.
 """
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from opendataflow.errors import DataflowError, Refused
 from opendataflow.names import shell_name
+from opendataflow.opening.passkey import Passkey
 
 
 class Passwords:
-    """Opens ciphertexts with one passkey, each once. `passkey`: None where nobody has given one."""
+    """Opens ciphertexts with one passkey, each once. Where there is none to open, nobody is asked for it."""
 
-    def __init__(self, passkey: str | None) -> None:
+    def __init__(self, passkey: Passkey) -> None:
         self._passkey = passkey
         self._opened: dict[str, str] = {}
 
@@ -24,42 +25,42 @@ class Passwords:
 
         Refused where one does not open, before anything is started.
         """
-        if not self._passkey:
-            return {}
         sealed = {row["id"]: row["encryptedpass"] for row in datasets if row["encryptedpass"]}
-        return {shell_name(f"{name}_password"): self._open(name, text) for name, text in sealed.items()}
+        key = self._passkey.get() if sealed else None
+        if key is None:
+            return {}
+        return {shell_name(f"{name}_password"): self._open(name, text, key) for name, text in sealed.items()}
 
     def missing(self, datasets: Iterable[Mapping[str, Any]]) -> list[str]:
         """Return the variables that are not set because there is no passkey."""
-        if self._passkey:
-            return []
-        return [shell_name(f"{row['id']}_password") for row in datasets if row["encryptedpass"]]
+        sealed = [row["id"] for row in datasets if row["encryptedpass"]]
+        return [shell_name(f"{name}_password") for name in sealed] if sealed and self._passkey.get() is None else []
 
-    def redacted(self, text: str) -> str:
-        """Return a text without the passwords that were opened."""
+    def redactor(self) -> Callable[[str], str] | None:
+        """Return what takes the passwords that were opened out of a text; None where none was."""
         if not self._opened:
-            return text
+            return None
         from opendataflow.crypto.redact import Secrets
 
-        return Secrets({str(number): secret for number, secret in enumerate(self._opened.values())}).redact(text)
+        return Secrets({str(number): secret for number, secret in enumerate(self._opened.values())}).redact
 
-    def _open(self, name: str, text: str) -> str:
+    def _open(self, name: str, text: str, key: str) -> str:
         if text not in self._opened:
             from opendataflow.crypto.sealed import open_sealed  # most jobs have no password, and its import takes time
 
             try:
-                self._opened[text] = open_sealed(text, self._passkey or "")
+                self._opened[text] = open_sealed(text, key)
             except DataflowError as error:
                 raise Refused(f"the password of data set {name} can't be opened: {error}") from error
         return self._opened[text]
 
 
 def split_key(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[str | None, Sequence[str]]:
-    """Return the passkey and the command out of RunJob's arguments.
+    """Return the passkey that is among RunJob's arguments, if one is, and the command.
 
-    PASSKEY is the passkey. Without it, a first argument that is no program before a second one that is: the old form.
+    Without PASSKEY, a first argument that is no program before a second one that is: the old form.
     """
-    given = environ.get("PASSKEY")
-    if given is None and len(arguments) > 1 and not shutil.which(arguments[0]) and shutil.which(arguments[1]):
+    given = "PASSKEY" in environ
+    if not given and len(arguments) > 1 and not shutil.which(arguments[0]) and shutil.which(arguments[1]):
         return arguments[0], arguments[1:]
-    return given, arguments
+    return None, arguments

@@ -5,25 +5,24 @@ that the next RunJob or engine of this machine proves dead and gives up as lost.
 """
 
 import asyncio
+import os
 import signal
 import sys
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 
 from opendataflow.core.completion import completion
-from opendataflow.core.explain import explain
 from opendataflow.core.wrapped import wrapped_order
 from opendataflow.engine import limits
+from opendataflow.engine.days import Clock, current_day, local_time
 from opendataflow.engine.takeover import Takeover, policy_of
-from opendataflow.errors import DataflowError
+from opendataflow.errors import DataflowError, Refused, UnknownThing
 from opendataflow.launch.process.launcher import ProcessLauncher
-from opendataflow.model.claim import Claimed, ClaimedRun, Completed, Completion, DeclaredJob, Position
+from opendataflow.model.claim import BeforeClaim, Claimed, ClaimedRun, Completed, Completion, DeclaredJob
 from opendataflow.model.run import Ended
-from opendataflow.names import ExitCode, RunState, run_name
+from opendataflow.names import TODAY, ExitCode, RunState, run_name
 from opendataflow.runjob import words
 from opendataflow.runjob.passwords import Passwords
 from opendataflow.store.store import Store
@@ -33,34 +32,44 @@ _CLAIM_TRIES = 20
 
 @dataclass(frozen=True)
 class Wrap:
-    """What to run: the job, the program with its arguments, and a data id where only one is wanted."""
+    """What to run: the job, the program with its arguments, and a data id where only one is wanted.
+
+    `forced_by`: who wants it in spite of the rules of readiness; None: nobody.
+    """
 
     job: str
     argv: tuple[str, ...]
     data_id: str | None = None
+    forced_by: str | None = None
 
 
 class Wrapper:
     """Does one run. `say`: prints a line on standard output."""
 
     def __init__(
-        self, store: Store, launcher: ProcessLauncher, passwords: Passwords, say: Callable[[str], None]
+        self,
+        store: Store,
+        launcher: ProcessLauncher,
+        passwords: Passwords,
+        say: Callable[[str], None],
+        clock: Clock = local_time,
     ) -> None:
         self._store = store
         self._launcher = launcher
         self._passwords = passwords
         self._say = say
-        self._lease = str(uuid.uuid4())
+        self._clock = clock
+        self._actor = f"engine {launcher.host.name}"
+        self._lease = _new_lease()
         self._run: int | None = None
         self._stopped = asyncio.Event()
 
     async def once(self, wrap: Wrap) -> int:
         """Run one chunk if one is ready; return the exit code: the script's, or 75 where nothing was started."""
+        before = await self._store.before_claim(wrap.job)
+        self._check_passwords(before.declared)
+        wrap = await self._prepared(wrap, before)
         await self._launcher.announce(self._lease)
-        await Takeover(self._store, self._launcher, self._lease, _warn).look([wrap.job])
-        await self._store.retry_due()
-        host, home = self._launcher.host, self._launcher.runs_home
-        await self._store.open_lease(self._lease, "local", host, home, limits.LEASE_SECONDS)
         renewing = asyncio.create_task(self._renew())
         try:
             code = await self._once(wrap)
@@ -68,8 +77,6 @@ class Wrapper:
             return code
         finally:
             renewing.cancel()
-            with suppress(DataflowError):  # a lease that can't be closed ends by itself
-                await self._store.close_lease(self._lease)
 
     async def stop(self) -> None:
         """Start nothing, and end the script; its chunk is given back."""
@@ -77,27 +84,48 @@ class Wrapper:
         if self._run is not None:
             await self._launcher.kill(self._run, cancelled=False)
 
+    async def _prepared(self, wrap: Wrap, before: BeforeClaim) -> Wrap:
+        """Do what may make the chunk claimable; a job that reads `today` takes the current day."""
+        if before.running:
+            await Takeover(self._store, self._launcher, self._lease, _warn).look([wrap.job])
+        if any(row["id"] == TODAY for row in before.declared.datasets):
+            day = current_day(self._clock)
+            await self._store.publish_today([wrap.job], day, self._actor, catch_up=False)
+            wrap = replace(wrap, data_id=wrap.data_id or day)
+        if before.running or before.due:
+            await self._store.retry_due()
+        if wrap.forced_by is not None and wrap.data_id is not None:
+            await self._force(wrap.job, wrap.data_id, wrap.forced_by)
+        return wrap
+
+    async def _force(self, job: str, data_id: str, actor: str) -> None:
+        (answer,) = await self._store.ask("force", job, [data_id], actor, "dataflow run --force")
+        if answer.result == "unknown":
+            raise UnknownThing(answer.message or f"job {job} has no work for {data_id}")
+        if answer.result == "refused":
+            raise Refused(answer.message or f"{data_id} of job {job} can't be forced")
+
     async def _once(self, wrap: Wrap) -> int:
-        await self._check_passwords(wrap.job)
         claimed = None if self._stopped.is_set() else await self._claim(wrap)
         if claimed is None or claimed.declared is None:
+            with suppress(DataflowError):  # a lease that can't be closed ends by itself
+                await self._store.close_lease(self._lease)
             await self._say_why(wrap)
             return ExitCode.NOTHING_READY
         (run,) = claimed.runs
         return await self._around(run, claimed.declared, wrap.argv)
 
-    async def _check_passwords(self, job: str) -> None:
+    def _check_passwords(self, declared: DeclaredJob) -> None:
         """Open them before anything is claimed: a wrong passkey must not cost a chunk its attempt."""
-        declared = (await self._store.declared_jobs([job])).get(job)
-        if declared is not None:
-            self._passwords.variables(declared.datasets)
-            for variable in self._passwords.missing(declared.datasets):
-                _warn(f"{variable} is not set: PASSKEY is not given")
+        self._passwords.variables(declared.datasets)
+        for variable in self._passwords.missing(declared.datasets):
+            _warn(f"{variable} is not set: no passkey is given")
 
     async def _claim(self, wrap: Wrap) -> Claimed | None:
         """Take one work; where its chunks were locked by somebody at that moment, try again."""
+        host, home = self._launcher.host, self._launcher.runs_home
         for _ in range(_CLAIM_TRIES):
-            claimed = await self._store.claim(self._lease, wrap.job, 1, Position(), wrap.data_id)
+            claimed = await self._store.claim_one(self._lease, host, home, limits.LEASE_SECONDS, wrap.job, wrap.data_id)
             if claimed.runs:
                 return claimed
             if not claimed.dropped:
@@ -106,8 +134,10 @@ class Wrapper:
         return None
 
     async def _say_why(self, wrap: Wrap) -> None:
-        self._say(words.nothing(_now()))
+        self._say(words.nothing(self._clock()))
         if wrap.data_id is not None:
+            from opendataflow.core.explain import explain  # for those who have found nothing
+
             why = await self._store.why(wrap.job, wrap.data_id)
             for sentence in explain(why) if why else [f"job {wrap.job} has no work for {wrap.data_id}"]:
                 _warn(sentence)
@@ -119,19 +149,19 @@ class Wrapper:
         _warn(f"job {wrap.job} {limit}: {counts or 'no chunks yet'}; see: dataflow status {wrap.job}")
 
     async def _around(self, run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...]) -> int:
-        self._say(words.launching(_now(), argv[0], run.data_id))
+        self._say(words.launching(self._clock(), argv[0], run.data_id))
         ended = await self._execute(run, declared, argv)
         done = completion(run, ended, policy_of(declared))
         succeeded = done.state is RunState.SUCCEEDED
-        self._say(words.ended(_now(), argv[0], succeeded=succeeded))
+        self._say(words.ended(self._clock(), argv[0], succeeded=succeeded))
         result = await self._complete(done)
         await self._launcher.release(run_name(run.job, run.run))
         if result.run_state is not done.state:
             _warn(f"run {run.run} was ended by somebody else: it is {result.run_state}, and nothing was updated")
             return exit_code(ended) or ExitCode.FAILED
-        inputs = sum(row["itemtype"] == "IN" for row in declared.datasets)
+        inputs = sum(row["itemtype"] == "IN" and row["id"] != TODAY for row in declared.datasets)
+        outputs = sum(row["itemtype"] == "OUT" for row in declared.datasets)
         status = "READY" if succeeded else "FAILED"
-        outputs = len(declared.datasets) - inputs
         self._say(words.updated(status, run.job, run.data_id, outputs=outputs, inputs=inputs))
         if not succeeded and done.reason:
             _warn(done.reason)
@@ -146,17 +176,19 @@ class Wrapper:
         self._run = run.run
         if self._stopped.is_set():
             return Ended(run.run, lost="stopped before it started")
+        redact = self._passwords.redactor()
+        if redact is not None:
+            self._launcher.hide(redact)
         await self._launcher.start(order)
         if self._stopped.is_set():  # it may have come between
             await self._launcher.kill(run.run, cancelled=False)
-        ended = await self._launcher.ended()
-        return replace(ended, log_tail=self._passwords.redacted(ended.log_tail))
+        return await self._launcher.ended()
 
     async def _complete(self, done: Completion) -> Completed:
         """Commit the outcome, for as long as it takes: it is never given up."""
         while True:
             try:
-                completed, _ = await self._store.complete([done], f"engine {self._launcher.host.name}")
+                completed, _ = await self._store.complete([done], self._actor, closing=self._lease)
                 return completed[0]
             except DataflowError as error:
                 if not error.retryable:
@@ -180,8 +212,10 @@ def exit_code(ended: Ended) -> int:
     return 128 + (ended.signal or signal.SIGTERM)
 
 
-def _now() -> datetime:
-    return datetime.now().astimezone()
+def _new_lease() -> str:
+    """Return a random UUID; the module for them takes longer to import than the rest of this one."""
+    digits = os.urandom(16).hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def _warn(text: str) -> None:

@@ -1,15 +1,17 @@
-"""Connections to Postgres: the pool, and what its errors mean. It knows no table and no function of the project."""
+"""Connections to Postgres, and what its errors mean. It knows no table and no function of the project.
+
+A program that asks for many things at once takes them from a pool (`pool`), one that asks a few times in a row has one.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
 
 import psycopg
 from psycopg import AsyncConnection
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from opendataflow.errors import DataflowError, InvalidInput, LeaseLost, Refused, UnknownThing, Unreachable
 from opendataflow.names import ExitCode
@@ -18,7 +20,15 @@ DsnSource = Callable[[], str]
 """Returns where the database is now. It may take long (an embedded server is started again), so it runs in a thread."""
 
 Row = dict[str, Any]
-Pool = AsyncConnectionPool[AsyncConnection[Row]]
+
+SETTINGS: dict[str, Any] = {
+    "autocommit": True,
+    "application_name": "opendataflow",
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "tcp_user_timeout": 15000,
+}
+"""Of every connection: each statement commits by itself, and a server that is away is noticed within seconds."""
 
 _REPEATABLE = ("40001", "40P01", "55P03")
 """Serialization failure, deadlock, lock timeout."""
@@ -45,6 +55,11 @@ def place(dsn: str) -> str:
     return f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
 
 
+def dsn_of(parameters: Mapping[str, str]) -> str:
+    """Return the address out of its parts, named as libpq names them. It may hold a password: it is never printed."""
+    return make_conninfo("", **parameters)
+
+
 def one_line(error: BaseException) -> str:
     """The text of a database error in one line."""
     return " ".join(str(error).split())
@@ -58,8 +73,6 @@ async def translated(where: str) -> AsyncIterator[None]:
     """
     try:
         yield
-    except PoolTimeout as error:
-        raise Unreachable(f"Postgres at {where} does not answer: is it running, and is DATAFLOW_DSN right?") from error
     except psycopg.Error as error:
         raise _translate(error, where) from error
     task = asyncio.current_task()
@@ -90,42 +103,36 @@ def _translate(error: psycopg.Error, where: str) -> DataflowError:
 async def connect(dsn: str) -> AsyncConnection[Row]:
     """Open one connection, outside of a pool; the sentence of Unreachable names the place, never the password."""
     async with translated(place(dsn)):
-        return await AsyncConnection.connect(
-            dsn,
-            autocommit=True,
-            row_factory=dict_row,
-            connect_timeout=10,
-            application_name="opendataflow",
-        )
+        connection: AsyncConnection[Row] = await AsyncConnection.connect(dsn, row_factory=dict_row, **SETTINGS)
+        return connection
 
 
-async def open_pool(source: DsnSource, size: int) -> Pool:
-    """Open a pool that asks `source` again for every new connection: an embedded server may have moved."""
+class Connections(Protocol):
+    """Where the store has its connections from."""
 
-    async def conninfo() -> str:
-        try:
-            return await asyncio.to_thread(source)
-        except DataflowError as error:
-            # The pool knows only psycopg's errors: any other one would end its worker.
-            raise psycopg.OperationalError(str(error)) from error
+    def connection(self) -> AbstractAsyncContextManager[AsyncConnection[Row]]:
+        """Lend one, waiting for one that is free. Unreachable where none can be made."""
 
-    pool: Pool = AsyncConnectionPool(
-        conninfo,
-        connection_class=AsyncConnection[Row],
-        kwargs={
-            "autocommit": True,
-            "row_factory": dict_row,
-            "application_name": "opendataflow",
-            "connect_timeout": 5,
-            "keepalives_idle": 10,
-            "tcp_user_timeout": 15000,
-        },
-        min_size=1,
-        max_size=size,
-        open=False,
-        timeout=10,
-        # The pool's own pauses double without an end. It gives up early, and the next one who asks starts anew.
-        reconnect_timeout=5,
-    )
-    await pool.open(wait=False)
-    return pool
+    async def close(self) -> None:
+        """Give all of them back."""
+
+
+class OneConnection:
+    """A single connection, lent to one at a time, and made anew after it broke."""
+
+    def __init__(self, connection: AsyncConnection[Row], source: DsnSource) -> None:
+        self._connection = connection
+        self._source = source
+        self._free = asyncio.Lock()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
+        """Lend it."""
+        async with self._free:
+            if self._connection.closed:
+                self._connection = await connect(await asyncio.to_thread(self._source))
+            yield self._connection
+
+    async def close(self) -> None:
+        """Give it back."""
+        await self._connection.close()

@@ -7,6 +7,7 @@ of users, and never runs by itself on a database that the user named.
 from dataclasses import dataclass
 
 from psycopg import AsyncConnection
+from psycopg.errors import InvalidSchemaName, UndefinedTable
 
 from opendataflow.errors import Refused, SchemaMismatch
 from opendataflow.store import sql_files
@@ -49,18 +50,33 @@ async def read_state(connection: AsyncConnection[Row]) -> SchemaState:
     return SchemaState(tuple(row["number"] for row in rows), digest["functions"] if digest else None)
 
 
+async def _usual_state(connection: AsyncConnection[Row]) -> SchemaState:
+    """The same in one statement, for a database that has a schema."""
+    query = """SELECT i.functions, ARRAY(SELECT m.number FROM opendataflow.migration m ORDER BY 1) AS applied
+               FROM opendataflow.installed i"""
+    try:
+        row = await (await connection.execute(query)).fetchone()
+    except (UndefinedTable, InvalidSchemaName):
+        return await read_state(connection)
+    return SchemaState(tuple(row["applied"]), row["functions"]) if row else await read_state(connection)
+
+
 async def require_current(connection: AsyncConnection[Row]) -> None:
     """Refuse a database whose schema this program does not work with, naming the command that helps."""
-    state = await read_state(connection)
+    state = await _usual_state(connection)
     if state.newer:
-        raise SchemaMismatch(
-            f"the database has schema {max(state.applied)}, which is newer than this program: install the program "
-            "that migrated it, or a newer one"
-        )
+        raise _newer(state)
     if not state.applied:
         raise SchemaMismatch("the database has no OpenDataFlow schema yet: run `dataflow db migrate`")
     if not state.current:
         raise SchemaMismatch("the database has an older schema than this program: run `dataflow db migrate`")
+
+
+def _newer(state: SchemaState) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"the database has schema {max(state.applied)}, which is newer than this program: install the program "
+        "that migrated it, or a newer one"
+    )
 
 
 async def migrate(connection: AsyncConnection[Row]) -> list[str]:
@@ -72,7 +88,7 @@ async def migrate(connection: AsyncConnection[Row]) -> list[str]:
         await connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", _MIGRATION_LOCK)
         state = await read_state(connection)
         if state.newer:
-            await require_current(connection)
+            raise _newer(state)
         done = await _bring_tables(connection, state)
         if done or state.functions != sql_files.functions_digest():
             await _replace_functions(connection)

@@ -10,11 +10,11 @@ from typing import LiteralString, Self, TypeVar
 
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from opendataflow.errors import InvalidInput
+from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.model.claim import (
     Answer,
+    BeforeClaim,
     Claimed,
     ClaimedRun,
     Completed,
@@ -28,12 +28,12 @@ from opendataflow.model.run import Host
 from opendataflow.names import READY_CHANNEL, RunState, WorkState
 from opendataflow.store import schema
 from opendataflow.store.connection import (
+    Connections,
     DsnSource,
-    Pool,
+    OneConnection,
     Row,
     TryAgainError,
     connect,
-    open_pool,
     place,
     translated,
 )
@@ -48,18 +48,29 @@ GraphCheck = Callable[[Links, set[str]], None]
 class Store:
     """The state of everything, in one Postgres database."""
 
-    def __init__(self, pool: Pool, where: str) -> None:
+    def __init__(self, pool: Connections, where: str) -> None:
         self._pool = pool
         self.where = where
 
     @classmethod
     async def open(cls, source: DsnSource, size: int = 4) -> Self:
-        """Connect and refuse a schema that this program does not work with."""
+        """Connect and refuse a schema that this program does not work with. `size`: how many may ask at a time."""
         dsn = source()
         connection = await connect(dsn)
-        async with connection, translated(place(dsn)):
-            await schema.require_current(connection)
-        return cls(await open_pool(source, size), place(dsn))
+        try:
+            async with translated(place(dsn)):
+                await schema.require_current(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        if size == 1:
+            return cls(OneConnection(connection, source), place(dsn))
+        await connection.close()
+        from opendataflow.store.pool import Pool  # RunJob starts without it
+
+        pool = Pool(source, size, place(dsn))
+        await pool.open()
+        return cls(pool, place(dsn))
 
     async def close(self) -> None:
         """Give the connections back."""
@@ -84,16 +95,43 @@ class Store:
     async def claim(self, lease: str, job: str, limit: int, after: Position, data_id: str | None = None) -> Claimed:
         """Claim up to `limit` works of a job, from `after` on, or only one. LeaseLost where the lease has ended."""
         query = "SELECT opendataflow.claim(%s::uuid, %s, %s, %s, decode(%s, 'hex'), %s) AS claimed"
-        answer = (await self._one(query, lease, job, limit, after.rank, after.key, data_id))["claimed"]
-        runs = tuple(_claimed_run({**answer["owner"], **run}) for run in answer["runs"])
-        facts = answer["facts"]
-        declared = DeclaredJob(facts["job"], tuple(facts["datasets"])) if facts else None
-        return Claimed(runs, answer["dropped"], Position(answer["rank"], answer["key"]), declared)
+        return _claimed((await self._one(query, lease, job, limit, after.rank, after.key, data_id))["claimed"])
 
-    async def complete(self, completions: Sequence[Completion], actor: str) -> tuple[list[Completed], list[str]]:
-        """Commit outcomes, all together; return what the runs are now and the jobs that have READY work."""
+    async def before_claim(self, job: str) -> BeforeClaim:
+        """What one RunJob has to know before its claim. UnknownThing where there is no such job."""
+        found = (await self._one("SELECT opendataflow.before_claim(%s) AS found", job))["found"]
+        if found["facts"] is None:
+            raise UnknownThing(f"there is no job {job}")
+        return BeforeClaim(_declared(found["facts"]), found["running"], found["due"])
+
+    async def claim_one(
+        self, lease: str, host: Host, runs_home: str, ttl: float, job: str, data_id: str | None
+    ) -> Claimed:
+        """Open a lease for `ttl` seconds and claim one work under it, the first or that of a data id."""
+        query = """SELECT opendataflow.claim_one(%s::uuid, %s, %s, %s, make_interval(secs => %s), %s, %s) AS claimed"""
+        return _claimed((await self._one(query, lease, host.name, host.boot, runs_home, ttl, job, data_id))["claimed"])
+
+    async def publish_today(self, jobs: Sequence[str], today: str, actor: str, *, catch_up: bool) -> list[str]:
+        """Publish the current day for those of the jobs that read `today`, with `catch_up` also those missed before it.
+
+        Returns the days that were not there yet.
+        """
+        query = "SELECT opendataflow.publish_today(%s, %s, %s, %s) AS days"
+        return list((await self._one(query, list(jobs), today, catch_up, actor))["days"])
+
+    async def complete(
+        self, completions: Sequence[Completion], actor: str, *, closing: str | None = None
+    ) -> tuple[list[Completed], list[str]]:
+        """Commit outcomes, all together; return what the runs are now and the jobs that have READY work.
+
+        `closing`: a lease that ends with it.
+        """
         outcomes = Jsonb([_outcome_row(completion) for completion in completions])
-        rows = await self._all("SELECT * FROM opendataflow.complete(%s, %s)", outcomes, actor)
+        if closing is None:
+            rows = await self._all("SELECT * FROM opendataflow.complete(%s, %s)", outcomes, actor)
+        else:
+            query = "SELECT c.*, opendataflow.close_lease(%s::uuid) FROM opendataflow.complete(%s, %s) AS c"
+            rows = await self._all(query, closing, outcomes, actor)
         completed = [
             Completed(r["run"], RunState(r["run_state"]), WorkState(r["work_state"]), r["already"]) for r in rows
         ]
@@ -121,7 +159,7 @@ class Store:
     async def declared_jobs(self, jobs: Sequence[str]) -> dict[str, DeclaredJob]:
         """Limits and data sets of jobs, by job id."""
         rows = await self._all("SELECT * FROM opendataflow.job_facts(%s)", list(jobs))
-        return {row["job"]["id"]: DeclaredJob(row["job"], tuple(row["datasets"])) for row in rows}
+        return {row["job"]["id"]: _declared(row) for row in rows}
 
     async def hungry(self, jobs: Sequence[str]) -> list[str]:
         """Those of some jobs that have READY work."""
@@ -247,22 +285,18 @@ class Store:
                     await connection.close()
 
     async def _transaction(self, attempt: Callable[[AsyncConnection[Row]], Awaitable[T]]) -> T:
-        async for trial in _again():
-            with trial:
-                async with (
-                    translated(self.where),
-                    self._pool.connection() as connection,
-                    connection.transaction(),
-                ):
-                    result = await attempt(connection)
-        return result
+        async def once() -> T:
+            async with translated(self.where), self._pool.connection() as connection, connection.transaction():
+                return await attempt(connection)
+
+        return await _repeated(once)
 
     async def _all(self, query: LiteralString, *values: object) -> list[Row]:
-        async for trial in _again():
-            with trial:
-                async with translated(self.where), self._pool.connection() as connection:
-                    rows = await (await connection.execute(query, values)).fetchall()
-        return rows
+        async def once() -> list[Row]:
+            async with translated(self.where), self._pool.connection() as connection:
+                return await (await connection.execute(query, values)).fetchall()
+
+        return await _repeated(once)
 
     async def _one(self, query: LiteralString, *values: object) -> Row:
         return (await self._all(query, *values))[0]
@@ -284,13 +318,30 @@ async def _chosen(connection: AsyncConnection[Row], owner: str, chosen: Selectio
     return [row["data_id"] for row in await (await connection.execute(query, (owner, *limits))).fetchall()]
 
 
-def _again() -> AsyncRetrying:
-    return AsyncRetrying(
-        retry=retry_if_exception_type(TryAgainError),
-        wait=wait_random_exponential(multiplier=0.05, max=1),
-        stop=stop_after_attempt(8),
-        reraise=True,
-    )
+async def _repeated(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Make an attempt, and again with growing pauses where it lost against others."""
+    try:
+        return await attempt()
+    except TryAgainError:
+        from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential  # rare
+
+        again = AsyncRetrying(
+            retry=retry_if_exception_type(TryAgainError),
+            wait=wait_random_exponential(multiplier=0.05, max=1),
+            stop=stop_after_attempt(8),
+            reraise=True,
+        )
+        return await again(attempt)
+
+
+def _claimed(answer: Row) -> Claimed:
+    runs = tuple(_claimed_run({**answer["owner"], **run}) for run in answer["runs"])
+    declared = _declared(answer["facts"]) if answer["facts"] else None
+    return Claimed(runs, answer["dropped"], Position(answer["rank"], answer["key"]), declared)
+
+
+def _declared(facts: Row) -> DeclaredJob:
+    return DeclaredJob(facts["job"], tuple(facts["datasets"]))
 
 
 def _claimed_run(row: Row) -> ClaimedRun:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -83,11 +84,19 @@ def draft_of(folder: RunFolder, token: str) -> Path:
     return folder.record.with_name(f"{folder.record.name}.{token}")
 
 
-def spawn(order: RunOrder, folder: RunFolder, host: Host, ln: str, *, foreground: bool = False) -> Child:
+def spawn(
+    order: RunOrder,
+    folder: RunFolder,
+    host: Host,
+    ln: str,
+    *,
+    foreground: bool = False,
+    redact: Callable[[str], str] | None = None,
+) -> Child:
     """Start the run's shim in a session of its own; a few milliseconds, never cancelled half-way.
 
-    `foreground`: what it prints is shown as well, and it reads what this program would read. Raises OSError or
-    ValueError where no process could be made; nothing runs then.
+    `foreground`: what it prints is shown as well, and it reads what this program would read; `redact` hides secrets in
+    its log then. Raises OSError or ValueError where no process could be made; nothing runs then.
     """
     token = new_token()
     folder.prepare(order.command.files)
@@ -95,7 +104,7 @@ def spawn(order: RunOrder, folder: RunFolder, host: Host, ln: str, *, foreground
     shim = [SHELL, "-c", SHIM, "dataflow"]
     shim += [str(folder.record), str(draft_of(folder, token)), record_heading(token, host), ln]
     log = folder.open_log()
-    tee = Tee(log) if foreground else None
+    tee = Tee(log, redact) if foreground else None
     out, err = tee.open() if tee else (log, log)
     try:
         process = subprocess.Popen(

@@ -15,6 +15,7 @@ import asyncio
 import errno
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ class ProcessLauncher:
         self._watches: set[asyncio.Task[None]] = set()
         self._ends: asyncio.Queue[Ended | BaseException] = asyncio.Queue()
         self._foreground = foreground
+        self._redact: Callable[[str], str] | None = None
         self._closed = False
 
     @property
@@ -101,7 +103,7 @@ class ProcessLauncher:
             if folder.has_record():
                 self._ends.put_nowait(_report(order, folder, lost=_why_refused(order, folder)))
                 return
-            child = spawn(order, folder, self._host, self._ln, foreground=self._foreground)
+            child = spawn(order, folder, self._host, self._ln, foreground=self._foreground, redact=self._redact)
         except (OSError, ValueError) as error:
             self._ends.put_nowait(_not_started(order, folder, error))
             return
@@ -109,6 +111,10 @@ class ProcessLauncher:
         watch = asyncio.create_task(self._watch(child), name=f"watch-{order.name}")
         self._watches.add(watch)
         watch.add_done_callback(self._watched)
+
+    def hide(self, redact: Callable[[str], str]) -> None:
+        """Let `redact` take secrets out of the logs of runs in the foreground, from the next start on."""
+        self._redact = redact
 
     async def ended(self) -> Ended:
         """Wait for the next run to end. Each run that was started is returned once."""

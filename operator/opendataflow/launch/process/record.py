@@ -11,7 +11,6 @@ This module never looks at processes.
 """
 
 import os
-import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +46,7 @@ class Unreadable:
 
 def new_token() -> str:
     """Return a word that no other start shares; it tells whose record lies in a folder."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 def record_heading(token: str, host: Host) -> str:

@@ -2,21 +2,26 @@
 
 Standard output and standard error arrive at this program's own, each byte as it comes; the log gets both. When the own
 reader goes away, as a closed pipe does, the log goes on getting everything: a run does not fail because nobody listens.
+
+Where something has to be hidden, the log gets whole lines, in which it can be found; the reader gets what is printed.
 """
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 _CHUNK = 65536
+_LONGEST_LINE = 1 << 20
 
 
 @dataclass
 class Tee:
-    """Two pipes and a thread for each. `log`: a descriptor of the log, closed at the end."""
+    """Two pipes and a thread for each. `log`: a descriptor of the log, closed at the end. `redact`: hides secrets."""
 
     log: int
+    redact: Callable[[str], str] | None = None
     _threads: list[threading.Thread] = field(default_factory=list)
     _writing: list[int] = field(default_factory=list)
 
@@ -46,15 +51,27 @@ class Tee:
 
     def _pump(self, reading: int, own: int) -> None:
         listening = True
+        waiting = b""
         with os.fdopen(reading, "rb", buffering=0) as pipe:
             while data := pipe.read(_CHUNK):
-                with suppress(OSError):  # a full disk must not end the script
-                    _write_all(self.log, data)
+                waiting = self._to_log(waiting + data)
                 if listening:
                     try:
                         _write_all(own, data)
                     except OSError:
                         listening = False
+            self._to_log(waiting, whole=True)
+
+    def _to_log(self, data: bytes, *, whole: bool = False) -> bytes:
+        """Write what can be written; return the rest: the line that has not ended, where something is to be hidden."""
+        rest = b""
+        if self.redact is not None:
+            end = len(data) if whole or len(data) > _LONGEST_LINE else data.rfind(b"\n") + 1
+            data, rest = data[:end], data[end:]
+            data = self.redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        with suppress(OSError):  # a full disk must not end the script
+            _write_all(self.log, data)
+        return rest
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -3,11 +3,10 @@
 Arguments can be read by every user of the machine. No sentence here shows what was read or typed.
 """
 
-import getpass
 import os
-import shlex
+import signal
 import stat
-import warnings
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +18,53 @@ _LONGEST_LINE = 65536
 
 @dataclass(frozen=True)
 class Origin:
-    """The places of one passkey: how people call it, its option and its variable."""
+    """The places of one passkey: how people call it, its option, its variable, and that which names its file."""
 
     what: str
     option: str
     variable: str
+    file_variable: str | None = None
 
 
-PASSKEY = Origin("passkey", "--key-file", "PASSKEY")
+PASSKEY = Origin("passkey", "--key-file", "PASSKEY", "DATAFLOW_KEY_FILE")
 NEW_PASSKEY = Origin("new passkey", "--new-key-file", "PASSKEY_NEW")
+
+
+class Passkey:
+    """The passkey of one program, looked for when something encrypted needs it, and then once.
+
+    `argument`: the old form of RunJob has it there. Where nobody has given one, a person is asked who sits at a
+    terminal; without a terminal there is none.
+    """
+
+    def __init__(self, key_file: Path | None = None, argument: str | None = None) -> None:
+        self._key_file = key_file
+        self._given = argument
+        self._looked = argument is not None
+
+    def get(self) -> str | None:
+        """Return it, or None. InvalidInput where its file can't be used, or nothing was typed."""
+        if not self._looked:
+            self._given = given_passkey(PASSKEY, self._key_file, os.environ)
+            if self._given is None and sys.stdin is not None and sys.stdin.isatty():
+                self._given = ask_hidden(PASSKEY.what, twice=False, remedy="set PASSKEY or DATAFLOW_KEY_FILE")
+            self._looked = True
+        return self._given
+
+
+def given_passkey(origin: Origin, key_file: Path | None, environ: Mapping[str, str]) -> str | None:
+    """Return what the key file, the environment or the file that it names has; None where there is none of them."""
+    if key_file is not None:
+        return read_key_file(key_file)
+    given = environ.get(origin.variable)
+    if given is not None:
+        if not given:
+            raise InvalidInput(
+                f"{origin.variable} is set, but empty: set it to the {origin.what}, or unset it to be asked"
+            )
+        return given
+    named = environ.get(origin.file_variable) if origin.file_variable else None
+    return read_key_file(Path(named)) if named else None
 
 
 def find_passkey(
@@ -37,15 +74,10 @@ def find_passkey(
 
     InvalidInput where it is empty or its file can't be used; Refused where nobody is there to be asked.
     """
-    if key_file is not None:
-        return read_key_file(key_file)
-    given = environ.get(origin.variable)
-    if given is None:
-        remedy = f"set {origin.variable} or give {origin.option}"
-        return ask_hidden(origin.what, twice=twice, remedy=remedy)
-    if not given:
-        raise InvalidInput(f"{origin.variable} is set, but empty: set it to the {origin.what}, or unset it to be asked")
-    return given
+    given = given_passkey(origin, key_file, environ)
+    if given is not None:
+        return given
+    return ask_hidden(origin.what, twice=twice, remedy=f"set {origin.variable} or give {origin.option}")
 
 
 def read_key_file(path: Path) -> str:
@@ -58,7 +90,7 @@ def read_key_file(path: Path) -> str:
         raise InvalidInput(f"{path}: can't be read: {error.strerror}") from error
     if mode & 0o077:
         raise InvalidInput(
-            f"{path}: the key file is open to other users (mode {mode:04o}): run `chmod 600 {shlex.quote(str(path))}`"
+            f"{path}: the key file is open to other users (mode {mode:04o}): run `chmod 600 {_quoted(path)}`"
         )
     line = line.removesuffix(b"\n").removesuffix(b"\r")
     if not line:
@@ -67,6 +99,12 @@ def read_key_file(path: Path) -> str:
         return line.decode()
     except UnicodeDecodeError:  # its own text would show the line
         raise InvalidInput(f"{path}: the first line is no UTF-8 text") from None
+
+
+def _quoted(path: Path) -> str:
+    import shlex
+
+    return shlex.quote(str(path))
 
 
 def ask_hidden(what: str, *, twice: bool, remedy: str) -> str:
@@ -80,6 +118,11 @@ def ask_hidden(what: str, *, twice: bool, remedy: str) -> str:
 
 
 def _typed(prompt: str, what: str, remedy: str) -> str:
+    import getpass  # most runs ask nobody, and start without these
+    import warnings
+
+    # Whoever has other plans for Ctrl-C, such as an event loop, has not begun with its work.
+    own = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with warnings.catch_warnings():
             # The warning says that the terminal is missing, or shows what is typed: neither will do.
@@ -91,3 +134,5 @@ def _typed(prompt: str, what: str, remedy: str) -> str:
         raise InvalidInput(f"the {what} is no UTF-8 text") from None
     except EOFError:
         raise Refused(f"no {what} was typed") from None
+    finally:
+        signal.signal(signal.SIGINT, own)

@@ -1,0 +1,1 @@
+"""Which database a program works with, and with whose passkey: from the environment, files, or a person."""

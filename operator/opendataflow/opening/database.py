@@ -1,0 +1,64 @@
+"""Opens the database: that of DATAFLOW_DSN, else that of `dataflow.properties`, else the embedded one.
+
+The password that it opens goes to libpq inside this process and nowhere else.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from opendataflow.opening.passkey import Passkey
+from opendataflow.settings import Settings
+from opendataflow.store.connection import DsnSource, connect, dsn_of
+from opendataflow.store.store import Store
+
+PROPERTIES = Path("dataflow.properties")
+"""The file of the current folder that is read where nothing else is named."""
+
+
+def named_dsn(settings: Settings, passkey: Passkey) -> str | None:
+    """Return the address of the database that the user has named; None: the embedded one is meant.
+
+    InvalidInput and Refused as `properties.parameters` raises them.
+    """
+    if settings.dsn is not None:
+        return settings.dsn
+    if settings.properties is None and not PROPERTIES.is_file():
+        return None
+    from opendataflow.opening.properties import parameters  # for those who have such a file
+
+    return dsn_of(parameters((settings.properties or PROPERTIES).absolute(), passkey.get))
+
+
+@asynccontextmanager
+async def dsn_source(settings: Settings, named: str | None) -> AsyncIterator[DsnSource]:
+    """Give the database's address; an embedded one (`named` is None) runs meanwhile, and starts again should it die."""
+    if named is not None:
+        yield lambda: named
+        return
+    from opendataflow.store.embedded import EmbeddedPostgres  # RunJob starts without it
+
+    server = EmbeddedPostgres(settings.postgres_home)
+    await asyncio.to_thread(server.join)
+    try:
+        yield server.ensure
+    finally:
+        await asyncio.to_thread(server.leave)
+
+
+@asynccontextmanager
+async def open_store(settings: Settings, size: int = 4, passkey: Passkey | None = None) -> AsyncIterator[Store]:
+    """Open the store. The embedded database is the program's own and is brought to its schema; a named one is not."""
+    named = named_dsn(settings, passkey or Passkey())
+    async with dsn_source(settings, named) as source:
+        if named is None:
+            from opendataflow.store.schema import migrate
+
+            async with await connect(source()) as connection:
+                await migrate(connection)
+        store = await Store.open(source, size)
+        try:
+            yield store
+        finally:
+            await store.close()

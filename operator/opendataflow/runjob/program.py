@@ -1,0 +1,68 @@
+"""RunJob and `dataflow run` as programs: what they run, with which database, and who may stop them."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+from opendataflow.core.wrapped import job_of
+from opendataflow.errors import DataflowError, InvalidInput
+from opendataflow.launch.process.launcher import ProcessLauncher
+from opendataflow.names import ExitCode
+from opendataflow.opening.database import open_store
+from opendataflow.opening.passkey import Passkey
+from opendataflow.runjob.passwords import Passwords, split_key
+from opendataflow.runjob.wrap import Wrap, Wrapper
+from opendataflow.settings import read_settings
+
+
+def run_script(arguments: Sequence[str]) -> int:
+    """Run one chunk of the script's job; return the script's exit code, or that of a sentence on stderr."""
+    try:
+        key, command = split_key(arguments, os.environ)
+        if key is not None:
+            sys.stderr.write(
+                "the passkey is an argument, which other users of this machine can read: set PASSKEY instead\n"
+            )
+        return run(_wrap(command), Passkey(argument=key))
+    except DataflowError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:  # instead of a passkey; a script that runs is ended by its own handler
+        return ExitCode.INTERRUPTED
+
+
+def run(wrap: Wrap, passkey: Passkey) -> int:
+    """Run one chunk; return the exit code."""
+    return asyncio.run(_run(wrap, passkey))
+
+
+def _wrap(arguments: Sequence[str]) -> Wrap:
+    if not arguments:
+        raise InvalidInput("RunJob needs a script: RunJob ./myETL.sh [ARGS…]; its name is the job's")
+    return Wrap(job_of(arguments[0]), tuple(arguments))
+
+
+async def _run(wrap: Wrap, passkey: Passkey) -> int:
+    settings = read_settings()
+    async with open_store(settings, size=1, passkey=passkey) as store:
+        launcher = ProcessLauncher(settings.runs_home, foreground=True)
+        wrapper = Wrapper(store, launcher, Passwords(passkey), _say)
+        _stop_on_signals(wrapper)
+        return await wrapper.once(wrap)
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):  # the reader has gone; the run goes on
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+
+def _stop_on_signals(wrapper: Wrapper) -> None:
+    """End the script at SIGINT, SIGTERM or SIGHUP; its chunk is given back."""
+    tasks: set[asyncio.Task[None]] = set()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, lambda: tasks.add(loop.create_task(wrapper.stop())))

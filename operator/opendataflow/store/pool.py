@@ -1,0 +1,61 @@
+"""A pool of connections, for programs that ask for many things at once. A module of its own: its import takes time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from opendataflow.errors import DataflowError, Unreachable
+from opendataflow.store.connection import SETTINGS, DsnSource, Row
+
+
+class Pool:
+    """Connections that are made as they are needed, up to `size`.
+
+    `source` is asked again for every new one: an embedded server may have moved.
+    """
+
+    def __init__(self, source: DsnSource, size: int, where: str) -> None:
+        self._where = where
+
+        async def conninfo() -> str:
+            try:
+                return await asyncio.to_thread(source)
+            except DataflowError as error:
+                # The pool knows only psycopg's errors: any other one would end its worker.
+                raise psycopg.OperationalError(str(error)) from error
+
+        self._pool: AsyncConnectionPool[AsyncConnection[Row]] = AsyncConnectionPool(
+            conninfo,
+            connection_class=AsyncConnection[Row],
+            kwargs={"row_factory": dict_row, **SETTINGS},
+            min_size=1,
+            max_size=size,
+            open=False,
+            timeout=10,
+            # The pool's own pauses double without an end. It gives up early, and the next one who asks starts anew.
+            reconnect_timeout=5,
+        )
+
+    async def open(self) -> None:
+        """Begin to make connections; nothing is waited for."""
+        await self._pool.open(wait=False)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
+        """Lend a connection."""
+        try:
+            async with self._pool.connection() as connection:
+                yield connection
+        except PoolTimeout as error:
+            raise Unreachable(
+                f"Postgres at {self._where} does not answer: is it running, and is DATAFLOW_DSN right?"
+            ) from error
+
+    async def close(self) -> None:
+        """Give all connections back."""
+        await self._pool.close()

@@ -1,0 +1,145 @@
+"""Jobs that read `today`: one run a day by RunJob; every day, also those of an outage, by an engine."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from opendataflow.cli.files import apply_files, read_files
+from opendataflow.engine.engine import Engine
+from opendataflow.engine.orders import FileOrders
+from opendataflow.launch.process.launcher import ProcessLauncher
+from opendataflow.model.claim import ClaimedRun, Completed, Completion
+from opendataflow.store.store import Store
+from tests.e2e.conftest import Program
+from tests.e2e.test_runjob import run, script
+from tests.sql.conftest import Connection
+
+JOB = """
+apiVersion: opendataflow.io/v1alpha1
+kind: DataSet
+metadata: {name: table}
+---
+apiVersion: opendataflow.io/v1alpha1
+kind: DataFlowJob
+metadata: {name: loadbob}
+spec:
+  inputs: [today]
+  outputs: [table]
+  runtime: {script: {command: [sh, -c, 'echo "$today_datasetid $today_itemtype $dataid" >> days']}}
+"""
+DATE = r"\d{4}-\d\d-\d\d"
+
+
+class Silent:
+    """Listens to an engine and says nothing."""
+
+    def claimed(self, run: ClaimedRun) -> None:
+        pass
+
+    def completed(self, completion: Completion, run: ClaimedRun, result: Completed) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+
+class Calendar:
+    """A clock that a test turns."""
+
+    def __init__(self, day: str) -> None:
+        self.day = day
+
+    def __call__(self) -> datetime:
+        return datetime.fromisoformat(f"{self.day}T23:59:59+00:00").astimezone(UTC)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "job.yaml").write_text(JOB)
+    return tmp_path
+
+
+@pytest.fixture
+def applied(folder: Path, dataflow: Program) -> Path:
+    dataflow.run("apply", "-f", str(folder / "job.yaml"))
+    script(folder, 'echo "$today_datasetid $today_itemtype $dataid" >> days; env | grep ^today_ | sort > seen')
+    return folder
+
+
+def test_runjob_runs_it_once_a_day(dataflow: Program, applied: Path) -> None:
+    code, lines, err = run(dataflow, applied)
+    assert (code, err) == (0, "")
+    assert re.fullmatch(rf"Launching \./loadbob\.sh with dataid {DATE}", lines[0])
+    assert re.fullmatch(rf"today IN {DATE}\n", (applied / "days").read_text())
+    assert (applied / "seen").read_text() == "today_datasetid=today\ntoday_itemtype=IN\n"
+
+    code, lines, _ = run(dataflow, applied)
+    assert (code, lines) == (75, ["no suitable data available for job. Not running it"])
+
+
+def test_runjob_takes_the_current_day_only(dataflow: Program, applied: Path, db: Connection) -> None:
+    """The day before is there, and was never done: RunJob leaves it alone, as it always did."""
+    db.execute("UPDATE opendataflow.job SET chunk_from = '2026-01-01'")
+    db.execute("SELECT opendataflow.publish('today', '{2026-01-02}', 'test')")
+    run(dataflow, applied)
+    code, _, _ = run(dataflow, applied)
+    assert code == 75
+    states = db.execute("SELECT state FROM opendataflow.work ORDER BY data_id").fetchall()
+    assert [row["state"] for row in states] == ["READY", "DONE"]
+
+
+@pytest.mark.usefixtures("applied")
+def test_a_day_that_was_missed_is_run_by_its_name(dataflow: Program, db: Connection) -> None:
+    db.execute("UPDATE opendataflow.job SET chunk_from = '2026-01-01'")
+    dataflow.run("publish", "today", "2026-01-02")
+    said = dataflow.run("run", "--job", "loadbob", "--data-id", "2026-01-02", "--", "true")
+    assert "Launching true with dataid 2026-01-02" in said
+
+
+async def test_an_engine_that_runs_over_midnight_goes_on_and_catches_up_what_an_outage_has_cost(
+    folder: Path, dsn: str, db: Connection
+) -> None:
+    declared = read_files([folder / "job.yaml"])
+    store = await Store.open(lambda: dsn)
+    await apply_files(store, declared, "test")
+    db.execute("UPDATE opendataflow.job SET chunk_from = '2026-01-01'")
+    calendar = Calendar("2026-01-10")
+
+    def engine(*, until_caught_up: bool) -> Engine:
+        return Engine(
+            store,
+            ProcessLauncher(folder / "runs"),
+            {"loadbob": FileOrders(declared.jobs[0], folder, "python3")},
+            Silent(),
+            parallelism=1,
+            until_caught_up=until_caught_up,
+            clock=calendar,
+        )
+
+    await engine(until_caught_up=True).run()
+    assert _days(folder) == ["2026-01-10"]
+
+    calendar.day = "2026-01-12"
+    running_on = engine(until_caught_up=False)
+    running = asyncio.create_task(running_on.run())
+    await _until(lambda: len(_days(folder)) == 3)
+    calendar.day = "2026-01-13"
+    await _until(lambda: len(_days(folder)) == 4)
+    running_on.drain()
+    await running
+    assert _days(folder) == ["2026-01-10", "2026-01-11", "2026-01-12", "2026-01-13"]
+    assert await store.verify() == []
+    await store.close()
+
+
+def _days(folder: Path) -> list[str]:
+    return [line.split()[-1] for line in (folder / "days").read_text().splitlines()]
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 # a file sets no event
+        await asyncio.sleep(0.05)
