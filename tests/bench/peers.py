@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import procrastinate
 import psycopg
@@ -34,7 +35,7 @@ async def _fill(dsn: str, chunks: int) -> None:
     async with _procrastinate(dsn) as app:
         await app.schema_manager.apply_schema_async()
         for first in range(0, chunks, STEP):
-            jobs = ({"chunk": i} for i in range(first, min(first + STEP, chunks)))
+            jobs: list[dict[str, Any]] = [{"chunk": i} for i in range(first, min(first + STEP, chunks))]
             await app.configure_task("chunk").batch_defer_async(*jobs)
     async with _pgqueuer(dsn) as queries:
         await queries.install()
