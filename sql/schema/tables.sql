@@ -139,6 +139,16 @@ CREATE INDEX work_running ON opendataflow.work (job) WHERE state = 'RUNNING';
 CREATE INDEX work_due ON opendataflow.work (due_at) WHERE state = 'RETRY';
 CREATE INDEX work_state ON opendataflow.work (job, state, sort_key);
 
+-- How many works of a job are in each state: the sum of all its rows. Every statement that changes works adds a row for
+-- each state that it changes (one row that all of them changed would let them wait for each other); fold_counts() adds
+-- rows up now and then.
+CREATE TABLE opendataflow.work_count (
+    job    text NOT NULL,
+    state  text NOT NULL,
+    works  bigint NOT NULL
+);
+CREATE INDEX work_count_of ON opendataflow.work_count (job);
+
 -- A live process that may claim. Its end on the database's clock stops its claims; what it runs goes on.
 CREATE TABLE opendataflow.lease (
     id          uuid PRIMARY KEY DEFAULT gen_random_uuid(),

@@ -140,6 +140,7 @@ def test_ready_without_an_engine_tells_how_to_start_one() -> None:
 
 def test_ready_behind_others_tells_how_many() -> None:
     assert explain(evidence("READY", before_it=1))[1:] == ["before it: 1 ready chunk of the job"]
+    assert explain(evidence("READY", before_it=10_000))[1:] == ["before it: at least 10000 ready chunks of the job"]
     assert explain(evidence("READY", before_it=70))[1:] == ["before it: 70 ready chunks of the job"]
 
 

@@ -148,7 +148,7 @@ def _pace(status: Status) -> Iterator[str]:
         moving = any(status["counts"].get(state) for state in (WorkState.READY, WorkState.RUNNING, WorkState.RETRY))
         left = f", about {duration(status['eta_seconds'])} left" if moving and status["eta_seconds"] else ""
         yield f"rate       {status['per_minute']:.3g} a minute{left}"
-    gaps = f"{counted(status['gaps'], 'gap')}: {_some(status['gap_examples'], status['gaps'])}"
+    gaps = f"{_number(status['gaps'], 'gap', more=status['gaps'] >= status['sample'])}: {_some(status['gap_examples'], status['gaps'])}"
     if status["watermark"]:
         yield f"watermark  all done up to {status['watermark']}{f'; after it {gaps}' if status['gaps'] else ''}"
     elif status["gaps"]:
@@ -161,20 +161,26 @@ def _pace(status: Status) -> Iterator[str]:
 
 def _failed(status: Status) -> Iterator[str]:
     for group in status["failed"]:
-        yield f"failed     {_chunks(group)}: {group['reason'] or 'no reason is known'}"
+        yield f"failed     {_chunks(status, WorkState.FAILED, group)}: {group['reason'] or 'no reason is known'}"
         yield f"           when the cause is mended: {shell_command('resubmit', status['job'], *group['examples'])}"
 
 
 def _waiting(status: Status) -> Iterator[str]:
     for group in status["waiting"]:
         what = "input" if group["itemtype"] == "IN" else "output"
-        yield f"waiting    {_chunks(group)}: {what} {group['dataset']} is {meaning(group['status'])}"
+        yield f"waiting    {_chunks(status, WorkState.WAITING, group)}: {what} {group['dataset']} is {meaning(group['status'])}"
         if group["status"] != ChunkStatus.RUNNING:
             yield f"           see: {shell_command('why', status['job'], group['examples'][0])}"
 
 
-def _chunks(group: Status) -> str:
-    return f"{counted(group['chunks'], 'chunk')} ({_some(group['examples'], group['chunks'])})"
+def _chunks(status: Status, state: WorkState, group: Status) -> str:
+    number = _number(group["chunks"], "chunk", more=status["counts"].get(state, 0) > status["sample"])
+    return f"{number} ({_some(group['examples'], group['chunks'])})"
+
+
+def _number(number: int, word: str, *, more: bool) -> str:
+    """`more`: only the first ones were looked at, so that there may be more."""
+    return f"{'at least ' if more else ''}{counted(number, word)}"
 
 
 def _some(examples: Sequence[str], count: int) -> str:
