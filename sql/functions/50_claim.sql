@@ -117,6 +117,9 @@ BEGIN
         v_dropped := v_dropped + cardinality(v_ids) - coalesce(cardinality(v_good), 0);
         CONTINUE WHEN v_good IS NULL;
 
+        IF v_job.declaration IS NULL THEN
+            v_job.declaration := remember_declaration(p_job);
+        END IF;
         v_batch := take(v_lease, p_job, v_inputs, v_outputs, v_good);
         v_claimed := v_claimed || v_batch;
         v_free := v_free - jsonb_array_length(v_batch);
@@ -138,9 +141,10 @@ DECLARE
 BEGIN
     WITH made AS (
         INSERT INTO run (job, data_id, attempt, fence, lease, host, boot, runs_home, reads, read_fences,
-                         writes, forced)
+                         writes, forced, declaration)
         SELECT p_job, w.data_id, w.attempts + w.infrastructure_attempts + 1, nextval('fence'), p_lease.id, p_lease.host,
-               p_lease.boot, p_lease.runs_home, coalesce(n.datasets, '{}'), coalesce(n.fences, '{}'), p_outputs, w.forced
+               p_lease.boot, p_lease.runs_home, coalesce(n.datasets, '{}'), coalesce(n.fences, '{}'), p_outputs, w.forced,
+               (SELECT j.declaration FROM job j WHERE j.id = p_job)
         FROM work w
         CROSS JOIN LATERAL (SELECT array_agg(c.dataset ORDER BY c.dataset) AS datasets, array_agg(c.fence ORDER BY c.dataset) AS fences
                             FROM chunk c WHERE c.dataset = ANY (p_inputs) AND c.data_id = w.data_id AND c.status = 'READY') n

@@ -110,10 +110,10 @@ BEGIN
     FROM jsonb_populate_recordset(NULL::job, p_jobs) AS j ORDER BY j.id
     ON CONFLICT (id) DO UPDATE SET
         (parallelism, priority, suspended, deleted, descending, chunk_from, chunk_to, retry_limit, infrastructure_limit,
-         backoff_initial, backoff_factor, backoff_maximum, run_deadline, modified)
+         backoff_initial, backoff_factor, backoff_maximum, run_deadline, modified, declaration)
       = (excluded.parallelism, excluded.priority, excluded.suspended, false, excluded.descending, excluded.chunk_from,
          excluded.chunk_to, excluded.retry_limit, excluded.infrastructure_limit, excluded.backoff_initial,
-         excluded.backoff_factor, excluded.backoff_maximum, excluded.run_deadline, now());
+         excluded.backoff_factor, excluded.backoff_maximum, excluded.run_deadline, now(), NULL);
 
     DELETE FROM job_input i WHERE i.job = ANY (v_ids);
     DELETE FROM job_output o WHERE o.job = ANY (v_ids);

@@ -111,7 +111,7 @@ $$;
 CREATE FUNCTION opendataflow.job_status(p_job text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     WITH few AS (
-        SELECT 1000 AS sample
+        SELECT 500 AS sample
     ), counted AS MATERIALIZED (
         SELECT * FROM counts_of(p_job)
     ), edge AS (

@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from contextlib import suppress
 
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import TRY_AGAIN, apply, ask, claim, dataset, end, job, open_lease, problems, raw, value, works
@@ -55,39 +56,35 @@ def test_a_count_that_is_wrong_is_found(db: Connection) -> None:
     ]
 
 
+def work_off(dsn: str) -> None:
+    """Claim and complete until nothing is READY any more."""
+    with open_connection(dsn) as own:
+        lease = open_lease(own)
+        while own.execute("SELECT FROM opendataflow.work WHERE state = 'READY' LIMIT 1").fetchone():
+            with suppress(*TRY_AGAIN):
+                for run in claim(own, lease, "j", 3):
+                    end(own, run, "DONE")
+
+
 def test_counts_are_exact_while_many_claim_complete_and_fold(dsn: str, db: Connection) -> None:
     apply(db, [dataset("a", *map(str, range(200))), dataset("b")], [job("j", ["a"], ["b"])])
     finished = threading.Event()
     wrong: list[str] = []
 
-    def work_off() -> None:
-        with open_connection(dsn) as own:
-            lease = open_lease(own)
-            while own.execute("SELECT FROM opendataflow.work WHERE state = 'READY' LIMIT 1").fetchone():
-                try:
-                    for run in claim(own, lease, "j", 3):
-                        end(own, run, "DONE")
-                except TRY_AGAIN:
-                    continue
-
-    def fold() -> None:
+    def fold_and_look() -> None:
         with open_connection(dsn) as own:
             while not finished.is_set():
                 own.execute("SELECT opendataflow.fold_counts()")
-
-    def look() -> None:
-        with open_connection(dsn) as own:
-            while not finished.is_set():
                 wrong.extend(problem for problem in problems(own) if "counted" in problem)
 
-    workers = [threading.Thread(target=work_off) for _ in range(3)]
-    others = [threading.Thread(target=target) for target in (fold, fold, look)]
-    for thread in [*workers, *others]:
+    workers = [threading.Thread(target=work_off, args=(dsn,)) for _ in range(3)]
+    lookers = [threading.Thread(target=fold_and_look) for _ in range(2)]
+    for thread in [*workers, *lookers]:
         thread.start()
     for thread in workers:
         thread.join()
     finished.set()
-    for thread in others:
+    for thread in lookers:
         thread.join()
 
     assert wrong == []

@@ -148,7 +148,8 @@ def _pace(status: Status) -> Iterator[str]:
         moving = any(status["counts"].get(state) for state in (WorkState.READY, WorkState.RUNNING, WorkState.RETRY))
         left = f", about {duration(status['eta_seconds'])} left" if moving and status["eta_seconds"] else ""
         yield f"rate       {status['per_minute']:.3g} a minute{left}"
-    gaps = f"{_number(status['gaps'], 'gap', more=status['gaps'] >= status['sample'])}: {_some(status['gap_examples'], status['gaps'])}"
+    gaps = _number(status["gaps"], "gap", more=status["gaps"] >= status["sample"])
+    gaps = f"{gaps}: {_some(status['gap_examples'], status['gaps'])}"
     if status["watermark"]:
         yield f"watermark  all done up to {status['watermark']}{f'; after it {gaps}' if status['gaps'] else ''}"
     elif status["gaps"]:
@@ -168,7 +169,8 @@ def _failed(status: Status) -> Iterator[str]:
 def _waiting(status: Status) -> Iterator[str]:
     for group in status["waiting"]:
         what = "input" if group["itemtype"] == "IN" else "output"
-        yield f"waiting    {_chunks(status, WorkState.WAITING, group)}: {what} {group['dataset']} is {meaning(group['status'])}"
+        chunks = _chunks(status, WorkState.WAITING, group)
+        yield f"waiting    {chunks}: {what} {group['dataset']} is {meaning(group['status'])}"
         if group["status"] != ChunkStatus.RUNNING:
             yield f"           see: {shell_command('why', status['job'], group['examples'][0])}"
 
