@@ -159,11 +159,11 @@ def _limits(why: Evidence, state: WorkState) -> Iterator[str]:
     if why["deleted"]:
         yield f"job {job} is deleted: apply its file again"
     if why["suspended"]:
-        yield f"job {job} is suspended, nothing new starts: take `suspend` out of its file and apply it"
+        yield f"job {job} is suspended, nothing new starts; to let it go on: {shell_command('resume', job)}"
     if state is not WorkState.READY:
         return
     if why["parallelism"] == 0:
-        yield f"job {job} has parallelism 0, nothing new starts: raise it in its file and apply it"
+        yield f"job {job} has parallelism 0, nothing new starts; to let it run: {shell_command('scale', job, '1')}"
     elif why["running"] >= why["parallelism"]:
         yield f"job {job} runs {why['running']} at a time (its parallelism) and all of them are busy: it has to wait"
     if why["before_it"]:

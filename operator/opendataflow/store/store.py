@@ -191,6 +191,18 @@ class Store:
         except _RolledBackError as error:
             return error.answers
 
+    async def scale(self, job: str, parallelism: int, actor: str, reason: str | None) -> Row:
+        """Change how many runs of a job there are at a time; return its limits before and after."""
+        query = "SELECT opendataflow.scale_job(%s, %s, %s, %s) AS limits"
+        limits: Row = (await self._one(query, job, parallelism, actor, reason))["limits"]
+        return limits
+
+    async def suspend(self, job: str, actor: str, reason: str | None, *, suspended: bool) -> Row:
+        """Let a job start nothing new, or let it go on; return its limits before and after."""
+        query = "SELECT opendataflow.suspend_job(%s, %s, %s, %s) AS limits"
+        limits: Row = (await self._one(query, job, suspended, actor, reason))["limits"]
+        return limits
+
     # -- what people ask to see ------------------------------------------------------------------------------
 
     async def verify(self) -> list[str]:
@@ -227,6 +239,31 @@ class Store:
         """What a work waits for, with evidence."""
         why: Row | None = (await self._one("SELECT opendataflow.why(%s, %s) AS why", job, data_id))["why"]
         return why
+
+    async def five(self, job: str, data_id: str) -> Row | None:
+        """The evidence for the five questions about the chunk of a work."""
+        five: Row | None = (await self._one("SELECT opendataflow.five(%s, %s) AS five", job, data_id))["five"]
+        return five
+
+    async def describe_job(self, job: str) -> Row | None:
+        """All that is known of a job."""
+        return await self._described("SELECT opendataflow.describe_job(%s) AS described", job)
+
+    async def describe_dataset(self, dataset: str) -> Row | None:
+        """All that is known of a data set."""
+        return await self._described("SELECT opendataflow.describe_dataset(%s) AS described", dataset)
+
+    async def describe_chunk(self, dataset: str, data_id: str) -> Row | None:
+        """All that is known of a chunk."""
+        return await self._described("SELECT opendataflow.describe_chunk(%s, %s) AS described", dataset, data_id)
+
+    async def describe_run(self, run: int) -> Row | None:
+        """All that is known of a run."""
+        return await self._described("SELECT opendataflow.describe_run(%s) AS described", run)
+
+    async def _described(self, query: LiteralString, *values: object) -> Row | None:
+        described: Row | None = (await self._one(query, *values))["described"]
+        return described
 
     async def known_ids(self, owner: str, limit: int = 5000) -> list[str]:
         """Ids that a job or a data set has."""
