@@ -7,10 +7,12 @@ import typer
 
 from opendataflow.cli import (  # noqa: F401  # each registers commands
     apply,
+    chunks,
     crypt,
     db,
     describe,
     get,
+    history,
     jobs,
     local,
     status,
