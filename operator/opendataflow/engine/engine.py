@@ -13,12 +13,13 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from opendataflow.core.completion import completion
 from opendataflow.core.plan import Demand, plan
 from opendataflow.core.retry import RetryPolicy
 from opendataflow.engine import limits
+from opendataflow.engine.passwords import Passwords
 from opendataflow.engine.ports import Launcher, Observer, OrderMaker
 from opendataflow.engine.takeover import Takeover, policy_of
 from opendataflow.errors import DataflowError, LeaseLost
@@ -62,6 +63,7 @@ class Engine:
         *,
         parallelism: int,
         until_caught_up: bool = False,
+        passwords: Passwords | None = None,
     ) -> None:
         self._store = store
         self._launcher = launcher
@@ -69,6 +71,7 @@ class Engine:
         self._observer = observer
         self._parallelism = parallelism
         self._until_caught_up = until_caught_up
+        self._passwords = passwords
         self._lease = str(uuid.uuid4())
         self._lease_until = 0.0
         self._takeover = Takeover(store, launcher, self._lease, observer.note)
@@ -234,7 +237,11 @@ class Engine:
 
     async def _watch(self) -> None:
         while True:
-            await self._outcomes.put(await self._launcher.ended())
+            ended = await self._launcher.ended()
+            if self._passwords is not None and self._passwords.any_opened:
+                tail = await asyncio.to_thread(self._passwords.redacted, ended.log_tail)
+                ended = replace(ended, log_tail=tail)
+            await self._outcomes.put(ended)
 
     async def _commit(self) -> None:
         """Commit outcomes as they come; those that come while a commit is under way go together in the next."""

@@ -18,6 +18,7 @@ from opendataflow.core.completion import completion
 from opendataflow.core.explain import explain
 from opendataflow.core.wrapped import wrapped_order
 from opendataflow.engine import limits
+from opendataflow.engine.passwords import Passwords
 from opendataflow.engine.takeover import Takeover, policy_of
 from opendataflow.errors import DataflowError
 from opendataflow.launch.process.launcher import ProcessLauncher
@@ -25,7 +26,6 @@ from opendataflow.model.claim import Claimed, ClaimedRun, Completed, Completion,
 from opendataflow.model.run import Ended
 from opendataflow.names import ExitCode, RunState, run_name
 from opendataflow.runjob import words
-from opendataflow.runjob.passwords import Passwords
 from opendataflow.store.store import Store
 
 _CLAIM_TRIES = 20
