@@ -14,11 +14,13 @@ BEGIN
     SELECT count(*) INTO v_known
     FROM unnest(p_ids) AS i
     CROSS JOIN LATERAL (SELECT FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = i OFFSET 0) c;
-    PERFORM declare_chunks(p_dataset, p_ids, p_bounds, p_actor);
     IF p_publish THEN
         SELECT count(*) FILTER (WHERE p.result = 'done'),
                coalesce(jsonb_agg(p.message ORDER BY p.data_id) FILTER (WHERE p.result <> 'done'), '[]')
         INTO v_done, v_refused FROM publish(p_dataset, p_ids, p_actor, p_reason) p;
+        PERFORM bound_chunks(p_dataset, p_ids, p_bounds);
+    ELSE
+        PERFORM declare_chunks(p_dataset, p_ids, p_bounds, p_actor);
     END IF;
     RETURN jsonb_build_object('new', cardinality(p_ids) - v_known, 'known', v_known,
                               'published', coalesce(v_done, 0), 'refused', coalesce(v_refused, '[]'));

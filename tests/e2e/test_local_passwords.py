@@ -11,7 +11,7 @@ from tests.e2e.conftest import DATAFLOW, Program
 from tests.sql.conftest import Connection
 from tests.sql.graph import value, works
 
-PASSWORD = 'it\'s "$HOME" & more'  # noqa: S105 # of nobody
+PASSWORD = 'it\'s "$HOME" & more'  # of nobody
 
 FILE = """
 apiVersion: opendataflow.io/v1alpha1

@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, app, with_store
+from opendataflow.cli.complete import complete_data_id, complete_job
 from opendataflow.cli.show import Output, coloured, console, did_you_mean, document
 from opendataflow.core.explain import counted, duration, explain, meaning, shell_command
 from opendataflow.errors import InvalidInput, UnknownThing
@@ -25,7 +26,9 @@ Status = dict[str, Any]
 
 @app.command("status")
 def status(
-    jobs: Annotated[list[str] | None, typer.Argument(help="Jobs; all where none is given.")] = None,
+    jobs: Annotated[
+        list[str] | None, typer.Argument(help="Jobs; all where none is given.", autocompletion=complete_job)
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show how far jobs are: done, running, failed with reasons, gaps, rate and time left."""
@@ -64,8 +67,8 @@ async def work_status(store: Store, job: str, data_id: str) -> Status:
 
 @app.command("why")
 def why(
-    job: Annotated[str, typer.Argument(help="A job.")],
-    data_id: Annotated[str, typer.Argument(help="A data id.")],
+    job: Annotated[str, typer.Argument(help="A job.", autocompletion=complete_job)],
+    data_id: Annotated[str, typer.Argument(help="A data id.", autocompletion=complete_data_id)],
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Say what a chunk's work waits for, with evidence, and what to do about it."""
@@ -79,8 +82,10 @@ def why(
 
 @app.command("logs")
 def logs(
-    job: Annotated[str | None, typer.Argument(help="A job.")] = None,
-    data_id: Annotated[str | None, typer.Argument(help="A data id: the log of its last run.")] = None,
+    job: Annotated[str | None, typer.Argument(help="A job.", autocompletion=complete_job)] = None,
+    data_id: Annotated[
+        str | None, typer.Argument(help="A data id: the log of its last run.", autocompletion=complete_data_id)
+    ] = None,
     run: Annotated[int | None, typer.Option("--run", help="A run, as `dataflow get runs` shows it.")] = None,
 ) -> None:
     """Print what a run has printed: all of it where its file is on this machine, else the end that is kept."""
