@@ -121,7 +121,6 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'seconds', round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1),
         'work', (SELECT w.state FROM work w WHERE w.job = r.job AND w.data_id = r.data_id),
         'last', (SELECT w.run = r.id FROM work w WHERE w.job = r.job AND w.data_id = r.data_id),
-        'log_end', right(r.log_tail, 1500),
         'datasets', (SELECT d.datasets FROM declaration d WHERE d.id = r.declaration),
         'steps', (SELECT coalesce(jsonb_agg(to_jsonb(s) ORDER BY s.ordinal), '[]') FROM step s WHERE s.run = r.id),
         'events', (SELECT coalesce(jsonb_agg(e ORDER BY e ->> 'at'), '[]')

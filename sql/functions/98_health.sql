@@ -11,13 +11,13 @@ LANGUAGE sql STABLE AS $$
                                                                   WHERE l.id = r.lease AND l.expires_at > clock_timestamp())
                         ORDER BY r.id LIMIT 20) o),
         'held', (SELECT coalesce(jsonb_agg(to_jsonb(o)), '[]') FROM (
-                     SELECT c.dataset, c.data_id, c.reason,
-                            (SELECT h.at FROM opendataflow.history h
-                             WHERE h.kind = 'chunk' AND h.owner = c.dataset AND h.data_id = c.data_id ORDER BY h.id DESC LIMIT 1) AS since
-                     FROM opendataflow.chunk c WHERE c.status = 'HOLD' LIMIT 20) o
-                 WHERE o.since < clock_timestamp() - interval '7 days'),
+                     SELECT c.dataset, c.data_id, c.reason, h.since FROM opendataflow.chunk c
+                     CROSS JOIN LATERAL (SELECT max(h.at) AS since FROM opendataflow.history h
+                                         WHERE h.kind = 'chunk' AND h.owner = c.dataset AND h.data_id = c.data_id) h
+                     WHERE c.status = 'HOLD' AND h.since < clock_timestamp() - interval '7 days' LIMIT 20) o),
         'pending', (SELECT coalesce(jsonb_agg(to_jsonb(o)), '[]') FROM (
                         SELECT c.dataset, c.data_id FROM opendataflow.chunk c WHERE c.status = 'PENDING' LIMIT 20) o),
         'suspended', (SELECT coalesce(jsonb_agg(j.id ORDER BY j.id), '[]') FROM opendataflow.job j WHERE j.suspended AND NOT j.deleted),
+        'now', clock_timestamp(),
         'ready', (SELECT coalesce(sum(c.works), 0) FROM opendataflow.work_count c WHERE c.state = 'READY'))
 $$;

@@ -28,7 +28,7 @@ from opendataflow.launch.process.host import this_host
 from opendataflow.names import ExitCode
 from opendataflow.settings import Settings, read_settings
 from opendataflow.store.connection import connect, place
-from opendataflow.store.peek import embedded_exists, running_dsn
+from opendataflow.store.peek import embedded_exists, health, running_dsn
 from opendataflow.store.schema import OLDEST_SERVER, SchemaState, read_state
 
 _JAVA = 17
@@ -156,14 +156,11 @@ async def _asked(dsn: str) -> list[Finding]:
                 Finding(Level.PROBLEM, f"{text}, but 15 is the oldest that works", "move the database to a newer one")
             ]
         findings.append(_schema(state := await read_state(connection)))
-        before = time.time()
-        row = await (await connection.execute("SELECT clock_timestamp() AS now")).fetchone()
-        assert row is not None
-        findings.append(_clock(row["now"], before, time.time()))
         if state.current:
-            found = await (await connection.execute("SELECT opendataflow.health() AS health")).fetchone()
-            assert found is not None
-            findings += _work(found["health"])
+            before = time.time()
+            found = await health(connection)
+            findings.append(_clock(datetime.fromisoformat(found["now"]), before, time.time()))
+            findings += _work(found)
     return findings
 
 
@@ -186,27 +183,27 @@ def _clock(server: datetime, before: float, after: float) -> Finding:
     return Finding(Level.OK, "this machine's clock and the database's agree")
 
 
-def _work(health: dict[str, Any]) -> Iterator[Finding]:
-    engines = health["engines"]
+def _work(found: dict[str, Any]) -> Iterator[Finding]:
+    engines = found["engines"]
     runs = sum(engine["runs"] for engine in engines)
     where = ", ".join(dict.fromkeys(engine["host"] for engine in engines))
     if engines:
         yield Finding(Level.OK, f"{counted(len(engines), 'engine')} at work ({where}), {counted(runs, 'run')}")
-    elif health["ready"]:
-        text = f"{counted(int(health['ready']), 'chunk')} could run, but no engine is running"
+    elif found["ready"]:
+        text = f"{counted(int(found['ready']), 'chunk')} could run, but no engine is running"
         yield Finding(Level.WARNING, text, "dataflow local -f FILE")
     else:
         yield Finding(Level.OK, "no engine is running, and nothing could run")
-    for run in health["orphans"]:
+    for run in found["orphans"]:
         yield _orphan(run)
-    for chunk in health["held"]:
+    for chunk in found["held"]:
         why = f" ({chunk['reason']})" if chunk["reason"] else ""
         text = f"chunk {chunk['data_id']} of {chunk['dataset']} is held since {chunk['since'][:10]}{why}"
         yield Finding(Level.WARNING, text, shell_command("release", chunk["dataset"], chunk["data_id"], dataset=True))
-    for chunk in health["pending"]:
+    for chunk in found["pending"]:
         text = f"chunk {chunk['data_id']} of {chunk['dataset']} waits for a person's word"
         yield Finding(Level.WARNING, text, shell_command("accept", chunk["dataset"], chunk["data_id"]))
-    for job in health["suspended"]:
+    for job in found["suspended"]:
         yield Finding(Level.WARNING, f"job {job} is suspended", shell_command("resume", job))
 
 

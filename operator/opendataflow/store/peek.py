@@ -2,8 +2,10 @@
 
 import asyncio
 
+from psycopg import AsyncConnection
+
 from opendataflow.settings import Settings
-from opendataflow.store.connection import connect
+from opendataflow.store.connection import Row, connect
 from opendataflow.store.embedded.client import Answer, dsn, probe
 from opendataflow.store.embedded.home import Home
 
@@ -19,6 +21,14 @@ def running_dsn(settings: Settings) -> str | None:
 def embedded_exists(settings: Settings) -> bool:
     """Whether the embedded Postgres has been made."""
     return Home(settings.postgres_home.resolve()).data.exists()
+
+
+async def health(connection: AsyncConnection[Row]) -> Row:
+    """Return who works and what waits for a person (opendataflow.health()); the schema is current."""
+    row = await (await connection.execute("SELECT opendataflow.health() AS health")).fetchone()
+    assert row is not None
+    found: Row = row["health"]
+    return found
 
 
 async def peek(settings: Settings, kind: str, owner: str | None, start: str, limit: int) -> list[str]:
