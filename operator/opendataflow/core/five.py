@@ -89,7 +89,10 @@ def _correct(found: Evidence) -> Answer:
         return "as far as the person says who has published it", tuple(sentences)
     if found["stale"]:
         return "not any more: its job was given other data sets since", tuple(sentences)
-    if run["state"] == RunState.SUCCEEDED:
+    succeeded = run["state"] == RunState.SUCCEEDED
+    if succeeded and any(d["used_fence"] is not None and d["status"] != ChunkStatus.READY for d in _inputs(found)):
+        return "not certain: what it was made from is not READY any more", tuple(sentences)
+    if succeeded:
         return "yes, made from the present versions of its inputs", tuple(sentences)
     return "not yet" if run["state"] == RunState.RUNNING else "no", tuple(sentences)
 
@@ -121,7 +124,8 @@ def _run(found: Evidence) -> Iterator[str]:
 
 
 def _used(found: Evidence, dataset: Evidence) -> str:
-    return f"it read version {dataset['used_fence']} of {_chunk(found, dataset)}, which is the present one"
+    now = "the present one" if dataset["status"] == ChunkStatus.READY else meaning(dataset["status"], dataset["reason"])
+    return f"it read version {dataset['used_fence']} of {_chunk(found, dataset)}, which is {now}"
 
 
 def _unread(found: Evidence, dataset: Evidence) -> str:
