@@ -67,6 +67,7 @@ BEGIN
     FROM (SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a
           UNION SELECT w.job, w.data_id FROM work w WHERE w.job = ANY (v_rebuild)) x;
     v_woken := v_woken || put_chunks(v_datasets, v_ids, v_bounds);
+    UPDATE job j SET declaration = NULL WHERE j.id = ANY (v_relinked) AND j.declaration IS NOT NULL;
     UPDATE work w SET stale = true WHERE w.job = ANY (v_relinked) AND w.state IN ('DONE', 'RUNNING') AND NOT w.stale;
     FOREACH v_job IN ARRAY v_rebuild LOOP
         v_woken := v_woken || rebuild(v_job);
@@ -110,10 +111,10 @@ BEGIN
     FROM jsonb_populate_recordset(NULL::job, p_jobs) AS j ORDER BY j.id
     ON CONFLICT (id) DO UPDATE SET
         (parallelism, priority, suspended, deleted, descending, chunk_from, chunk_to, retry_limit, infrastructure_limit,
-         backoff_initial, backoff_factor, backoff_maximum, run_deadline, modified, declaration)
+         backoff_initial, backoff_factor, backoff_maximum, run_deadline, modified)
       = (excluded.parallelism, excluded.priority, excluded.suspended, false, excluded.descending, excluded.chunk_from,
          excluded.chunk_to, excluded.retry_limit, excluded.infrastructure_limit, excluded.backoff_initial,
-         excluded.backoff_factor, excluded.backoff_maximum, excluded.run_deadline, now(), NULL);
+         excluded.backoff_factor, excluded.backoff_maximum, excluded.run_deadline, now());
 
     DELETE FROM job_input i WHERE i.job = ANY (v_ids);
     DELETE FROM job_output o WHERE o.job = ANY (v_ids);

@@ -199,3 +199,14 @@ def test_programs_get_all_of_it_and_no_ciphertext(
         assert answer.code == ExitCode.OK
         assert "events" in answer.out
         assert "sealed" not in answer.out
+
+
+def test_a_job_that_is_given_other_data_sets_tells_where_its_new_ones_are(
+    dataflow: Program, db: Connection, inside: Inside, made: dict[str, Any]
+) -> None:
+    assert made
+    apply(db, [dataset("cubes") | {"hostname": "h3"}], [job("square", ["numbers"], ["cubes"])])
+    [run] = claim(db, open_lease(db), "square")
+    end(db, run, "DONE")
+    said = inside.ask(dataflow, "five", "square", run["data_id"]).out
+    assert "the run found cubes at h3, where it is declared now" in said
