@@ -93,12 +93,18 @@ BEGIN
     PERFORM begin_event('declare', p_actor), require_dataset(p_dataset), lock_reach(ARRAY[p_dataset]);
     v_woken := spread(v_datasets, p_ids);
     PERFORM lock_chunks(v_datasets, p_ids);
+    PERFORM bound_chunks(p_dataset, p_ids, p_bounds), announce(v_woken);
+    RETURN v_woken;
+END $$;
+
+-- Gives chunks whose rows are locked their bounds; null leaves those that they have.
+CREATE FUNCTION opendataflow.bound_chunks(p_dataset text, p_ids text[], p_bounds jsonb[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
     UPDATE chunk c SET bounds = p.bounds
     FROM unnest(p_ids, p_bounds) AS p(data_id, bounds)
     WHERE c.dataset = p_dataset AND c.data_id = p.data_id AND c.bounds IS DISTINCT FROM p.bounds
       AND p.bounds IS NOT NULL;
-    PERFORM announce(v_woken);
-    RETURN v_woken;
 END $$;
 
 -- Tells listening engines that jobs have READY work. Not called by complete: its engine gets them as the answer, and

@@ -81,6 +81,10 @@ BEGIN
     v_inputs := ARRAY(SELECT i.dataset FROM job_input i WHERE i.job = p_job AND i.dataset <> 'today' ORDER BY i.dataset);
     v_outputs := ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = p_job ORDER BY o.dataset);
 
+    IF v_job.declaration IS NULL AND v_free > 0 THEN
+        v_job.declaration := remember_declaration(p_job);
+    END IF;
+
     FOR v_round IN 1..3 LOOP
         EXIT WHEN v_free <= 0;
         -- A work is good when all its chunks could be locked and still are as its blockers said. The ids of runs are taken
@@ -108,10 +112,12 @@ BEGIN
             SELECT c.*, CASE WHEN c.good THEN nextval('run_id_seq') END AS run, CASE WHEN c.good THEN nextval('fence') END AS fence
             FROM checked AS c
         ), made AS (
-            INSERT INTO run (id, job, data_id, attempt, fence, lease, host, boot, runs_home, reads, read_fences, writes, forced)
+            INSERT INTO run (id, job, data_id, attempt, fence, lease, host, boot, runs_home, reads, read_fences, writes, forced,
+                             declaration)
             OVERRIDING SYSTEM VALUE
             SELECT n.run, p_job, n.data_id, n.attempts + n.infrastructure_attempts + 1, n.fence, v_lease.id, v_lease.host,
-                   v_lease.boot, v_lease.runs_home, coalesce(n.reads, '{}'), coalesce(n.read_fences, '{}'), v_outputs, n.forced
+                   v_lease.boot, v_lease.runs_home, coalesce(n.reads, '{}'), coalesce(n.read_fences, '{}'), v_outputs, n.forced,
+                   v_job.declaration
             FROM numbered n WHERE n.good
         )
         SELECT array_agg(n.rank), array_agg(n.sort_key),

@@ -152,7 +152,7 @@ BEGIN
     PERFORM mark_stale(v_datasets, v_ids);
 END $$;
 
--- Opens works whose backoff is over. Returns the jobs that have READY work now, and when the next one is due.
+-- Opens works whose backoff is over; adds up the counts, as engines ask for this once a second. Returns the jobs that have READY work now, and when the next one is due.
 CREATE FUNCTION opendataflow.retry_due(p_limit integer DEFAULT 1000)
 RETURNS TABLE (woken text[], next_due timestamptz)
 LANGUAGE plpgsql AS $$
@@ -160,7 +160,7 @@ DECLARE
     v_jobs text[];
     v_ids  text[];
 BEGIN
-    PERFORM begin_event('retry due', 'engine');
+    PERFORM begin_event('retry due', 'engine'), fold_counts();
     SELECT array_agg(d.job), array_agg(d.data_id) INTO v_jobs, v_ids
     FROM (SELECT w.job, w.data_id FROM work w WHERE w.state = 'RETRY' AND w.due_at <= clock_timestamp()
           ORDER BY w.due_at LIMIT p_limit) AS d;

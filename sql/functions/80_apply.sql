@@ -69,6 +69,7 @@ BEGIN
     FROM (SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a
           UNION SELECT w.job, w.data_id FROM work w WHERE w.job = ANY (v_rebuild)) x;
     v_woken := v_woken || put_chunks(v_datasets, v_ids, v_bounds);
+    UPDATE job j SET declaration = NULL WHERE j.id = ANY (v_relinked) AND j.declaration IS NOT NULL;
     UPDATE work w SET stale = true WHERE w.job = ANY (v_relinked) AND w.state IN ('DONE', 'RUNNING') AND NOT w.stale;
     FOREACH v_job IN ARRAY v_rebuild LOOP
         v_woken := v_woken || rebuild(v_job);

@@ -72,6 +72,12 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     FROM work w JOIN job j ON j.id = w.job WHERE NOT j.deleted AND w.sort_key <> sort_key(w.data_id, j.descending)
 
     UNION ALL
+    SELECT format('job %s has %s works that are %s, but they are counted as %s', n.job, sum(n.works), n.state, sum(n.counted))
+    FROM (SELECT w.job, w.state, 1 AS works, 0 AS counted FROM work w
+          UNION ALL SELECT c.job, c.state, 0, c.works FROM work_count c) n
+    GROUP BY n.job, n.state HAVING sum(n.works) <> sum(n.counted)
+
+    UNION ALL
     SELECT format('chunk %s/%s has fence %s, which was never given out', c.dataset, c.data_id, c.fence)
     FROM chunk c, fence f WHERE c.fence > f.last_value
 

@@ -22,8 +22,7 @@ $$;
 -- How much of some jobs' work is in which state; `next_due`: seconds until the next retry.
 CREATE FUNCTION opendataflow.progress(p_jobs text[]) RETURNS TABLE (job text, counts jsonb, next_due double precision)
 LANGUAGE sql STABLE AS $$
-    SELECT j, coalesce((SELECT jsonb_object_agg(s.state, s.n)
-                        FROM (SELECT w.state, count(*) AS n FROM opendataflow.work w WHERE w.job = j GROUP BY w.state) s), '{}'),
+    SELECT j, coalesce((SELECT jsonb_object_agg(c.state, c.works) FROM opendataflow.counts_of(j) c), '{}'),
            (SELECT CASE WHEN count(*) > 0 THEN greatest(0, extract(epoch FROM min(w.due_at) - clock_timestamp())) END
             FROM opendataflow.work w WHERE w.job = j AND w.state = 'RETRY')
     FROM unnest(p_jobs) AS j
@@ -48,11 +47,14 @@ LANGUAGE sql STABLE AS $$
            (SELECT string_agg(i.dataset, ', ' ORDER BY i.dataset) FROM opendataflow.job_input i WHERE i.job = j.id),
            (SELECT string_agg(o.dataset, ', ' ORDER BY o.dataset) FROM opendataflow.job_output o WHERE o.job = j.id)
     FROM opendataflow.job j, LATERAL (
-        SELECT count(*) AS total, count(*) FILTER (WHERE w.state = 'DONE') AS done,
-               count(*) FILTER (WHERE w.state = 'RUNNING') AS running, count(*) FILTER (WHERE w.state = 'RETRY') AS retry,
-               count(*) FILTER (WHERE w.state = 'FAILED') AS failed, count(*) FILTER (WHERE w.state = 'READY') AS ready,
-               count(*) FILTER (WHERE w.state = 'SKIPPED') AS skipped
-        FROM opendataflow.work w WHERE w.job = j.id) w
+        SELECT coalesce(sum(c.works), 0)::bigint AS total,
+               coalesce(sum(c.works) FILTER (WHERE c.state = 'DONE'), 0)::bigint AS done,
+               coalesce(sum(c.works) FILTER (WHERE c.state = 'RUNNING'), 0)::bigint AS running,
+               coalesce(sum(c.works) FILTER (WHERE c.state = 'RETRY'), 0)::bigint AS retry,
+               coalesce(sum(c.works) FILTER (WHERE c.state = 'FAILED'), 0)::bigint AS failed,
+               coalesce(sum(c.works) FILTER (WHERE c.state = 'READY'), 0)::bigint AS ready,
+               coalesce(sum(c.works) FILTER (WHERE c.state = 'SKIPPED'), 0)::bigint AS skipped
+        FROM opendataflow.counts_of(j.id) c) w
     ORDER BY j.id
 $$;
 
@@ -102,50 +104,79 @@ LANGUAGE sql STABLE AS $$
     ORDER BY r.id DESC LIMIT 1
 $$;
 
--- One job on one screen, whatever the number of its chunks. Gaps are works that are not DONE before the last DONE one, in
--- the job's order; the watermark is the last id before the first of them. Rate: successes a minute over the last quarter
--- of an hour, or since the first of them began.
+-- One job on one screen, whatever the number of its chunks: beside the counts, which are kept, nothing looks at more than
+-- `sample` rows. Gaps are works that are not DONE before the last DONE one, in the job's order; the watermark is the last
+-- id before the first of them. Failures, what is waited for and gaps are counted among the first of them only. Rate: successes a minute over the last quarter of an hour, or since the first of
+-- them began.
 CREATE FUNCTION opendataflow.job_status(p_job text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
-    WITH edge AS (
-        SELECT (SELECT sort_key FROM work WHERE job = p_job AND state <> 'DONE' ORDER BY sort_key LIMIT 1) AS first_open,
-               (SELECT sort_key FROM work WHERE job = p_job AND state = 'DONE' ORDER BY sort_key DESC LIMIT 1) AS last_done
-    ), gap AS (
-        SELECT w.data_id, w.state, w.sort_key FROM work w, edge e
-        WHERE w.job = p_job AND w.state <> 'DONE' AND w.sort_key < e.last_done
+    WITH few AS (
+        SELECT 500 AS sample
+    ), counted AS MATERIALIZED (
+        SELECT * FROM counts_of(p_job)
+    ), edge AS (
+        SELECT (SELECT f.sort_key FROM unnest(open_states()) AS s(state)
+                CROSS JOIN LATERAL (SELECT w.sort_key FROM work w WHERE w.job = p_job AND w.state = s.state
+                                    ORDER BY w.sort_key LIMIT 1) f ORDER BY f.sort_key LIMIT 1) AS first_open,
+               (SELECT w.sort_key FROM work w WHERE w.job = p_job AND w.state = 'DONE'
+                ORDER BY w.sort_key DESC LIMIT 1) AS last_done
+    ), gap AS MATERIALIZED (
+        SELECT g.data_id, g.sort_key FROM edge e
+        CROSS JOIN unnest(open_states()) AS s(state)
+        CROSS JOIN LATERAL (SELECT w.data_id, w.sort_key FROM work w
+                            WHERE w.job = p_job AND w.state = s.state AND w.sort_key < e.last_done
+                            ORDER BY w.sort_key LIMIT (SELECT sample FROM few)) g
+        ORDER BY g.sort_key LIMIT (SELECT sample FROM few)
     ), recent AS (
         SELECT count(*) AS n,
-               greatest(extract(epoch FROM clock_timestamp() - greatest(min(r.claimed_at), clock_timestamp() - interval '15 min')), 1) AS seconds
-        FROM run r WHERE r.job = p_job AND r.state = 'SUCCEEDED' AND r.finished_at > clock_timestamp() - interval '15 min'
+               greatest(extract(epoch FROM clock_timestamp() - CASE WHEN count(*) < (SELECT sample FROM few)
+                   THEN greatest(min(r.claimed_at), now() - interval '15 min') ELSE min(r.finished_at) END), 1) AS seconds
+        FROM (SELECT r.claimed_at, r.finished_at FROM run r
+              WHERE r.job = p_job AND r.state = 'SUCCEEDED' AND r.finished_at > now() - interval '15 min'
+              ORDER BY r.finished_at DESC LIMIT (SELECT sample FROM few)) r
     ), todo AS (
-        SELECT count(*) AS n FROM work w WHERE w.job = p_job AND w.state IN ('WAITING', 'READY', 'RUNNING', 'RETRY')
+        SELECT sum(c.works) AS n FROM counted c WHERE c.state IN ('WAITING', 'READY', 'RUNNING', 'RETRY')
+    ), failed AS (
+        SELECT w.data_id, w.sort_key, w.reason FROM work w
+        WHERE w.job = p_job AND w.state = 'FAILED' ORDER BY w.sort_key LIMIT (SELECT sample FROM few)
+    ), waiting AS MATERIALIZED (
+        SELECT w.data_id, w.sort_key FROM work w
+        WHERE w.job = p_job AND w.state = 'WAITING' ORDER BY w.sort_key LIMIT (SELECT sample FROM few)
     )
     SELECT jsonb_build_object(
         'job', j.id, 'parallelism', j.parallelism, 'suspended', j.suspended, 'deleted', j.deleted,
-        'counts', (SELECT p.counts FROM progress(ARRAY[p_job]) p),
+        'sample', (SELECT sample FROM few),
+        'counts', (SELECT coalesce(jsonb_object_agg(c.state, c.works), '{}') FROM counted c),
         'next_due', (SELECT p.next_due FROM progress(ARRAY[p_job]) p),
         'running', (SELECT coalesce(jsonb_agg(x ORDER BY x.run), '[]') FROM (
                         SELECT r.id AS run, r.data_id, r.attempt, round(extract(epoch FROM clock_timestamp() - r.claimed_at)) AS seconds
                         FROM run r WHERE r.job = p_job AND r.state = 'RUNNING' ORDER BY r.id LIMIT 10) x),
         'failed', (SELECT coalesce(jsonb_agg(x ORDER BY x.chunks DESC, x.reason), '[]') FROM (
-                        SELECT w.reason, count(*) AS chunks, (array_agg(w.data_id ORDER BY w.sort_key))[1:3] AS examples
-                        FROM work w WHERE w.job = p_job AND w.state = 'FAILED' GROUP BY w.reason
-                        ORDER BY count(*) DESC, w.reason LIMIT 10) x),
+                        SELECT f.reason, count(*) AS chunks, (array_agg(f.data_id ORDER BY f.sort_key))[1:3] AS examples
+                        FROM failed f GROUP BY f.reason ORDER BY count(*) DESC, f.reason LIMIT 10) x),
         'waiting', (SELECT coalesce(jsonb_agg(x ORDER BY x.chunks DESC), '[]') FROM (
                         SELECT b.dataset, b.itemtype, b.status, count(*) AS chunks,
-                               (array_agg(b.data_id ORDER BY sort_key(b.data_id)))[1:3] AS examples
-                        FROM blocker b WHERE b.job = p_job AND b.state = 'WAITING' GROUP BY 1, 2, 3 ORDER BY count(*) DESC LIMIT 10) x),
+                               (array_agg(w.data_id ORDER BY w.sort_key))[1:3] AS examples
+                        FROM waiting w
+                        CROSS JOIN LATERAL (SELECT * FROM blocker b WHERE b.job = p_job AND b.data_id = w.data_id OFFSET 0) b
+                        GROUP BY 1, 2, 3 ORDER BY count(*) DESC LIMIT 10) x),
         'gaps', (SELECT count(*) FROM gap),
         'gap_examples', (SELECT coalesce(jsonb_agg(g.data_id ORDER BY g.sort_key), '[]') FROM (SELECT * FROM gap ORDER BY sort_key LIMIT 5) g),
-        'watermark', (SELECT w.data_id FROM work w, edge e
-                      WHERE w.job = p_job AND w.state = 'DONE' AND (e.first_open IS NULL OR w.sort_key < e.first_open)
-                      ORDER BY w.sort_key DESC LIMIT 1),
+        'watermark', (SELECT w.data_id FROM edge e
+                      CROSS JOIN LATERAL (SELECT w.data_id FROM work w
+                                          WHERE w.job = p_job AND w.state = 'DONE' AND w.sort_key < coalesce(e.first_open, e.last_done || '\x00')
+                                          ORDER BY w.sort_key DESC LIMIT 1) w),
         'per_minute', (SELECT CASE WHEN r.n > 0 THEN round((r.n * 60 / r.seconds)::numeric, 2) END FROM recent r),
         'eta_seconds', (SELECT CASE WHEN r.n > 0 AND t.n > 0 THEN round(t.n * r.seconds / r.n) END FROM recent r, todo t))
     FROM job j WHERE j.id = p_job
 $$;
 
--- Why a work is not running: its state, what blocks it with evidence, and what limits its job.
+-- The states of works that are not DONE.
+CREATE FUNCTION opendataflow.open_states() RETURNS text[]
+LANGUAGE sql IMMUTABLE AS $$ SELECT '{WAITING,READY,RUNNING,RETRY,FAILED,HELD,SKIPPED}'::text[] $$;
+
+-- Why a work is not running: its state, what blocks it with evidence, and what limits its job. `before_it`: 10000 are
+-- that many or more.
 CREATE FUNCTION opendataflow.why(p_job text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
@@ -155,7 +186,8 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'due_in_seconds', CASE WHEN w.due_at IS NOT NULL THEN greatest(0, round(extract(epoch FROM w.due_at - clock_timestamp()))) END,
         'suspended', j.suspended, 'deleted', j.deleted, 'parallelism', j.parallelism,
         'running', (SELECT count(*) FROM work x WHERE x.job = w.job AND x.state = 'RUNNING'),
-        'before_it', (SELECT count(*) FROM work x WHERE x.job = w.job AND x.state = 'READY' AND (x.rank, x.sort_key) < (w.rank, w.sort_key)),
+        'before_it', (SELECT count(*) FROM (SELECT FROM work x WHERE x.job = w.job AND x.state = 'READY'
+                                            AND (x.rank, x.sort_key) < (w.rank, w.sort_key) LIMIT 10000) x),
         'engines', (SELECT count(*) FROM lease l WHERE l.expires_at > clock_timestamp()),
         'blockers', (SELECT coalesce(jsonb_agg(to_jsonb(b) || jsonb_build_object(
                             'producer', p.job, 'producer_state', p.state, 'producer_reason', p.reason) ORDER BY b.itemtype, b.dataset), '[]')
@@ -174,7 +206,7 @@ $$;
 -- The ids that a job has work for, or a data set has chunks of: for telling which one was meant.
 CREATE FUNCTION opendataflow.known_ids(p_owner text, p_limit integer) RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
-    SELECT w.data_id FROM opendataflow.work w WHERE w.job = p_owner
+    (SELECT w.data_id FROM opendataflow.work w WHERE w.job = p_owner LIMIT p_limit)
     UNION
-    SELECT c.data_id FROM opendataflow.chunk c WHERE c.dataset = p_owner LIMIT p_limit
+    (SELECT c.data_id FROM opendataflow.chunk c WHERE c.dataset = p_owner LIMIT p_limit) LIMIT p_limit
 $$;

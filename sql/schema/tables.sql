@@ -54,8 +54,20 @@ CREATE TABLE opendataflow.job (
     backoff_factor         double precision NOT NULL DEFAULT 2 CHECK (backoff_factor >= 1),
     backoff_maximum        double precision NOT NULL DEFAULT 600 CHECK (backoff_maximum >= 0),
     run_deadline           double precision CHECK (run_deadline > 0),
-    modified               timestamptz NOT NULL DEFAULT now()
+    modified               timestamptz NOT NULL DEFAULT now(),
+    declaration            bigint
 );
+
+-- The data sets of a job as its runs have seen them, without passwords: where the data was expected, also when a data set
+-- has been applied with another location since. `job.declaration` is the newest, null where something has changed since
+-- the last claim; `run.declaration` the one that a run has seen. Rows are added, never changed.
+CREATE TABLE opendataflow.declaration (
+    id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job       text NOT NULL,
+    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    datasets  jsonb NOT NULL
+);
+CREATE INDEX declaration_of ON opendataflow.declaration (job, id);
 
 CREATE TABLE opendataflow.job_input (
     job      text NOT NULL REFERENCES opendataflow.job,
@@ -139,6 +151,16 @@ CREATE INDEX work_running ON opendataflow.work (job) WHERE state = 'RUNNING';
 CREATE INDEX work_due ON opendataflow.work (due_at) WHERE state = 'RETRY';
 CREATE INDEX work_state ON opendataflow.work (job, state, sort_key);
 
+-- How many works of a job are in each state: the sum of all its rows. Every statement that changes works adds a row for
+-- each state that it changes (one row that all of them changed would let them wait for each other); fold_counts() adds
+-- rows up now and then.
+CREATE TABLE opendataflow.work_count (
+    job    text NOT NULL,
+    state  text NOT NULL,
+    works  bigint NOT NULL
+);
+CREATE INDEX work_count_of ON opendataflow.work_count (job);
+
 -- A live process that may claim. Its end on the database's clock stops its claims; what it runs goes on.
 CREATE TABLE opendataflow.lease (
     id          uuid PRIMARY KEY DEFAULT gen_random_uuid(),
@@ -184,6 +206,7 @@ CREATE TABLE opendataflow.run (
     node           text,
     answers        jsonb,
     metrics        jsonb,
+    declaration    bigint,
     CONSTRAINT ended_has_time CHECK ((state = 'RUNNING') = (finished_at IS NULL)),
     CONSTRAINT reads_have_versions CHECK (cardinality(reads) = cardinality(read_fences))
 );
@@ -205,11 +228,11 @@ CREATE TABLE opendataflow.step (
     PRIMARY KEY (run, ordinal)
 );
 
--- Every change of a state, who asked for it and why. Rows are added, never changed.
+-- Every change of a state, and of a job's limits, who asked for it and why. Rows are added, never changed.
 CREATE TABLE opendataflow.history (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at          timestamptz NOT NULL DEFAULT clock_timestamp(),
-    kind        text NOT NULL CHECK (kind IN ('chunk', 'work')),
+    kind        text NOT NULL CONSTRAINT history_kind CHECK (kind IN ('chunk', 'work', 'job')),
     owner       text NOT NULL,
     data_id     text NOT NULL,
     event       text NOT NULL,
@@ -221,4 +244,4 @@ CREATE TABLE opendataflow.history (
     reason      text
 );
 CREATE INDEX history_of ON opendataflow.history (kind, owner, data_id, id);
-COMMENT ON COLUMN opendataflow.history.owner IS 'the data set of a chunk, the job of a work';
+COMMENT ON COLUMN opendataflow.history.owner IS 'the data set of a chunk, the job of a work, the job itself (whose data id is empty)';

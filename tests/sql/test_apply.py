@@ -206,7 +206,10 @@ def test_other_limits_change_no_work(db: Connection) -> None:
 
     apply(db, [], [job("j", ["a"], ["b"], parallelism=7, suspended=True, retry_limit=5, priority=3)])
 
-    assert [row for row in everything(db) if row["kind"] != "job"] == before
+    after = [row for row in everything(db) if row["kind"] != "job"]
+    assert [row for row in after if row["content"].get("kind") != "job"] == before
+    changed = {row["content"]["to_state"] for row in after if row not in before}
+    assert changed == {"parallelism 7", "suspended"}
     row = db.execute("SELECT parallelism, suspended, retry_limit, priority FROM opendataflow.job").fetchone()
     assert row == {"parallelism": 7, "suspended": True, "retry_limit": 5, "priority": 3}
 

@@ -81,7 +81,10 @@ OUTCOMES = {
 EMPTY = "; ".join(
     [
         "SELECT opendataflow.begin_event('clear', 'test')",
-        *(f"DELETE FROM opendataflow.{table}" for table in ("step", "run", "lease", "work", "chunk", "history")),
+        *(
+            f"DELETE FROM opendataflow.{table}"
+            for table in ("step", "run", "lease", "work", "work_count", "chunk", "history")
+        ),
         *(f"DELETE FROM opendataflow.{table}" for table in ("job_env", "job_input", "job_output", "job", "dataset")),
         "ALTER SEQUENCE opendataflow.run_id_seq RESTART",
     ]

@@ -92,3 +92,19 @@ def test_every_sql_file_is_carried_by_the_program() -> None:
     tracked = Path(__file__).parents[2] / "sql"
     assert {m.name for m in sql_files.migrations()} == {p.stem for p in (tracked / "migrations").glob("*.sql")}
     assert all(p.read_text() in sql_files.functions_text() for p in (tracked / "functions").glob("*.sql"))
+
+
+async def test_migrating_counts_the_works_that_are_there(empty_dsn: str) -> None:
+    async with await connect(empty_dsn) as connection:
+        migrations = {migration.name: migration for migration in sql_files.migrations()}
+        counting = next(name for name in migrations if name.endswith("daily_work"))
+        for name in sorted(migrations):
+            if name == counting:
+                await connection.execute("INSERT INTO opendataflow.job (id) VALUES ('j')")
+                await connection.execute(
+                    """INSERT INTO opendataflow.work (job, data_id, state, sort_key)
+                       VALUES ('j', '1', 'DONE', '1'), ('j', '2', 'DONE', '2'), ('j', '3', 'READY', '3')"""
+                )
+            await connection.execute(migrations[name].text)
+        found = await (await connection.execute("SELECT state, works FROM opendataflow.work_count")).fetchall()
+    assert {row["state"]: row["works"] for row in found} == {"DONE": 2, "READY": 1}

@@ -49,6 +49,7 @@ def dsn(postgres_server: str, shared: Connection) -> Iterator[str]:
         "run",
         "lease",
         "work",
+        "work_count",
         "chunk",
         "job_env",
         "job_input",

@@ -147,6 +147,7 @@ def test_ready_without_an_engine_tells_how_to_start_one() -> None:
 
 def test_ready_behind_others_tells_how_many() -> None:
     assert explain(evidence("READY", before_it=1))[1:] == ["before it: 1 ready chunk of the job"]
+    assert explain(evidence("READY", before_it=10_000))[1:] == ["before it: at least 10000 ready chunks of the job"]
     assert explain(evidence("READY", before_it=70))[1:] == ["before it: 70 ready chunks of the job"]
 
 
@@ -158,13 +159,13 @@ def test_ready_in_a_busy_job_tells_its_parallelism() -> None:
 
 def test_ready_in_a_job_with_no_parallelism_tells_to_raise_it() -> None:
     assert explain(evidence("READY", parallelism=0))[1:] == [
-        "job load has parallelism 0, nothing new starts: raise it in its file and apply it"
+        "job load has parallelism 0, nothing new starts; to let it run: dataflow scale load 1"
     ]
 
 
 @pytest.mark.parametrize("state", ["WAITING", "READY", "RETRY"])
 def test_a_suspended_job_is_named_for_all_open_work(state: str) -> None:
-    sentence = "job load is suspended, nothing new starts: take `suspend` out of its file and apply it"
+    sentence = "job load is suspended, nothing new starts; to let it go on: dataflow resume load"
     assert sentence in explain(evidence(state, suspended=True, due_in_seconds=4))
 
 

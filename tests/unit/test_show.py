@@ -97,6 +97,7 @@ def job_status(**changes: Any) -> dict[str, Any]:
         "failed": [],
         "waiting": [],
         "gaps": 0,
+        "sample": 1000,
         "gap_examples": [],
         "watermark": None,
         "per_minute": None,
@@ -164,6 +165,15 @@ def test_failures_come_by_reason_with_the_command_that_helps() -> None:
     assert status_lines(job_status(failed=[group])) == [
         "failed     12 chunks (a b, c, d …): no retries left (2 allowed): exit code 1: oops",
         "           when the cause is mended: dataflow resubmit load 'a b' c d",
+    ]
+
+
+def test_of_big_jobs_only_the_first_failures_and_gaps_are_looked_at() -> None:
+    group = {"reason": "oops", "chunks": 793, "examples": ["1", "2", "3"]}
+    big = job_status(counts={"FAILED": 70_000}, failed=[group], gaps=1000, gap_examples=["1", "2"])
+    assert status_lines(big)[:2] == [
+        "gaps       at least 1000 gaps: 1, 2 …",
+        "failed     at least 793 chunks (1, 2, 3 …): oops",
     ]
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from opendataflow.cli.app import OutputOption, app, with_store
+from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
 from opendataflow.cli.show import Output, did_you_mean, rows
 from opendataflow.cli.status import job_status
 from opendataflow.errors import UnknownThing
@@ -36,7 +37,9 @@ def datasets(output: OutputOption = Output.TABLE) -> None:
 
 @get.command("chunks")
 def chunks(
-    dataset: Annotated[str | None, typer.Argument(help="A data set; all where none is given.")] = None,
+    dataset: Annotated[
+        str | None, typer.Argument(help="A data set; all where none is given.", autocompletion=complete_dataset)
+    ] = None,
     status: Annotated[ChunkStatus | None, typer.Option("--status", help="Only chunks of one status.")] = None,
     limit: LimitOption = 1000,
     output: OutputOption = Output.TABLE,
@@ -58,8 +61,12 @@ def chunks(
 
 @get.command("runs")
 def runs(
-    job: Annotated[str | None, typer.Argument(help="A job; all where none is given.")] = None,
-    data_id: Annotated[str | None, typer.Argument(help="A data id; all where none is given.")] = None,
+    job: Annotated[
+        str | None, typer.Argument(help="A job; all where none is given.", autocompletion=complete_job)
+    ] = None,
+    data_id: Annotated[
+        str | None, typer.Argument(help="A data id; all where none is given.", autocompletion=complete_data_id)
+    ] = None,
     limit: LimitOption = 50,
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,12 +18,15 @@ from opendataflow.cli.show import console
 from opendataflow.cli.status import job_status, print_status
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
+from opendataflow.engine.passwords import Passwords
 from opendataflow.errors import InvalidInput
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.claim import Progress
 from opendataflow.names import ExitCode, WorkState
 from opendataflow.opening.database import open_store
+from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import Settings, read_settings
+from opendataflow.store.store import Store
 
 _OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY, WorkState.RUNNING, WorkState.FAILED)
 
@@ -42,24 +46,32 @@ def local(
             "--until-caught-up", help="End when nothing is left that can run. Exit code 3 if something failed or waits."
         ),
     ] = False,
+    key_file: Annotated[
+        Path | None, typer.Option("--key-file", help="A file with the passkey; default: PASSKEY, DATAFLOW_KEY_FILE.")
+    ] = None,
 ) -> int:
     """Apply job files and run their jobs here. Ctrl-C lets runs end and starts no new ones; twice ends them."""
     declared = read_files(files)
     if not declared.jobs:
         raise InvalidInput(f"{files[0]}: there is no DataFlowJob in it: nothing to run")
-    return asyncio.run(_run(read_settings(), declared, parallelism or os.cpu_count() or 1, until_caught_up))
+    slots = parallelism or os.cpu_count() or 1
+    return asyncio.run(_run(read_settings(), declared, Passkey(key_file), slots, until_caught_up=until_caught_up))
 
 
-async def _run(settings: Settings, declared: Declared, parallelism: int, until_caught_up: bool) -> int:
-    async with open_store(settings, size=6) as store:
+async def _run(
+    settings: Settings, declared: Declared, passkey: Passkey, parallelism: int, *, until_caught_up: bool
+) -> int:
+    passwords = Passwords(passkey)
+    async with open_store(settings, size=6, passkey=passkey) as store:
         await apply_files(store, declared, actor())
         jobs = [job.id for job in declared.jobs]
+        await _open_passwords(store, jobs, passwords)
         screen = console()
         display = Display(screen, jobs)
         engine = Engine(
             store,
             ProcessLauncher(settings.runs_home),
-            {job.id: FileOrders(job, declared.folders[job.id], sys.executable) for job in declared.jobs},
+            {job.id: FileOrders(job, declared.folders[job.id], sys.executable, passwords) for job in declared.jobs},
             display,
             parallelism=parallelism,
             until_caught_up=until_caught_up,
@@ -77,6 +89,14 @@ async def _run(settings: Settings, declared: Declared, parallelism: int, until_c
         for job in jobs:
             print_status(screen, await job_status(store, job))
         return ExitCode.INTERRUPTED if interrupted else _exit_code(progress)
+
+
+async def _open_passwords(store: Store, jobs: Sequence[str], passwords: Passwords) -> None:
+    """Open them before anything is claimed: a wrong passkey must not cost a chunk its attempt."""
+    datasets = [row for job in (await store.declared_jobs(jobs)).values() for row in job.datasets]
+    passwords.variables(datasets)  # not in a thread: a person may be asked, and nothing else goes on yet
+    for variable in dict.fromkeys(passwords.missing(datasets)):
+        typer.echo(f"{variable} is not set: no passkey is given", err=True)
 
 
 def _exit_code(progress: Sequence[Progress]) -> int:

@@ -5,7 +5,22 @@ import sys
 
 import typer
 
-from opendataflow.cli import apply, crypt, db, get, local, status, verbs, wrap  # noqa: F401  # each registers commands
+from opendataflow.cli import (  # noqa: F401  # each registers commands
+    apply,
+    chunks,
+    crypt,
+    db,
+    describe,
+    doctor,
+    get,
+    history,
+    init,
+    jobs,
+    local,
+    status,
+    verbs,
+    wrap,
+)
 from opendataflow.cli.app import app
 from opendataflow.cli.show import silence
 from opendataflow.errors import DataflowError

@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, app, with_store
+from opendataflow.cli.complete import complete_data_id, complete_job
 from opendataflow.cli.show import Output, coloured, console, did_you_mean, document
 from opendataflow.core.explain import counted, duration, explain, meaning, shell_command
 from opendataflow.errors import InvalidInput, UnknownThing
@@ -25,7 +26,9 @@ Status = dict[str, Any]
 
 @app.command("status")
 def status(
-    jobs: Annotated[list[str] | None, typer.Argument(help="Jobs; all where none is given.")] = None,
+    jobs: Annotated[
+        list[str] | None, typer.Argument(help="Jobs; all where none is given.", autocompletion=complete_job)
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show how far jobs are: done, running, failed with reasons, gaps, rate and time left."""
@@ -64,8 +67,8 @@ async def work_status(store: Store, job: str, data_id: str) -> Status:
 
 @app.command("why")
 def why(
-    job: Annotated[str, typer.Argument(help="A job.")],
-    data_id: Annotated[str, typer.Argument(help="A data id.")],
+    job: Annotated[str, typer.Argument(help="A job.", autocompletion=complete_job)],
+    data_id: Annotated[str, typer.Argument(help="A data id.", autocompletion=complete_data_id)],
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Say what a chunk's work waits for, with evidence, and what to do about it."""
@@ -79,8 +82,10 @@ def why(
 
 @app.command("logs")
 def logs(
-    job: Annotated[str | None, typer.Argument(help="A job.")] = None,
-    data_id: Annotated[str | None, typer.Argument(help="A data id: the log of its last run.")] = None,
+    job: Annotated[str | None, typer.Argument(help="A job.", autocompletion=complete_job)] = None,
+    data_id: Annotated[
+        str | None, typer.Argument(help="A data id: the log of its last run.", autocompletion=complete_data_id)
+    ] = None,
     run: Annotated[int | None, typer.Option("--run", help="A run, as `dataflow get runs` shows it.")] = None,
 ) -> None:
     """Print what a run has printed: all of it where its file is on this machine, else the end that is kept."""
@@ -148,7 +153,8 @@ def _pace(status: Status) -> Iterator[str]:
         moving = any(status["counts"].get(state) for state in (WorkState.READY, WorkState.RUNNING, WorkState.RETRY))
         left = f", about {duration(status['eta_seconds'])} left" if moving and status["eta_seconds"] else ""
         yield f"rate       {status['per_minute']:.3g} a minute{left}"
-    gaps = f"{counted(status['gaps'], 'gap')}: {_some(status['gap_examples'], status['gaps'])}"
+    gaps = _number(status["gaps"], "gap", more=status["gaps"] >= status["sample"])
+    gaps = f"{gaps}: {_some(status['gap_examples'], status['gaps'])}"
     if status["watermark"]:
         yield f"watermark  all done up to {status['watermark']}{f'; after it {gaps}' if status['gaps'] else ''}"
     elif status["gaps"]:
@@ -161,20 +167,27 @@ def _pace(status: Status) -> Iterator[str]:
 
 def _failed(status: Status) -> Iterator[str]:
     for group in status["failed"]:
-        yield f"failed     {_chunks(group)}: {group['reason'] or 'no reason is known'}"
+        yield f"failed     {_chunks(status, WorkState.FAILED, group)}: {group['reason'] or 'no reason is known'}"
         yield f"           when the cause is mended: {shell_command('resubmit', status['job'], *group['examples'])}"
 
 
 def _waiting(status: Status) -> Iterator[str]:
     for group in status["waiting"]:
         what = "input" if group["itemtype"] == "IN" else "output"
-        yield f"waiting    {_chunks(group)}: {what} {group['dataset']} is {meaning(group['status'])}"
+        chunks = _chunks(status, WorkState.WAITING, group)
+        yield f"waiting    {chunks}: {what} {group['dataset']} is {meaning(group['status'])}"
         if group["status"] != ChunkStatus.RUNNING:
             yield f"           see: {shell_command('why', status['job'], group['examples'][0])}"
 
 
-def _chunks(group: Status) -> str:
-    return f"{counted(group['chunks'], 'chunk')} ({_some(group['examples'], group['chunks'])})"
+def _chunks(status: Status, state: WorkState, group: Status) -> str:
+    number = _number(group["chunks"], "chunk", more=status["counts"].get(state, 0) > status["sample"])
+    return f"{number} ({_some(group['examples'], group['chunks'])})"
+
+
+def _number(number: int, word: str, *, more: bool) -> str:
+    """`more`: only the first ones were looked at, so that there may be more."""
+    return f"{'at least ' if more else ''}{counted(number, word)}"
 
 
 def _some(examples: Sequence[str], count: int) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, LiteralString
 import typer
 
 from opendataflow.cli.app import actor, app, with_store
+from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job, complete_owner
 from opendataflow.cli.show import did_you_mean
 from opendataflow.engine.takeover import lose
 from opendataflow.errors import InvalidInput, Refused, UnknownThing
@@ -88,7 +89,10 @@ VERBS = (
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "data_ids": (
         Annotated[
-            list[str] | None, typer.Argument(help="Data ids; or choose them by the options.", show_default=False)
+            list[str] | None,
+            typer.Argument(
+                help="Data ids; or choose them by the options.", show_default=False, autocompletion=complete_data_id
+            ),
         ],
         None,
     ),
@@ -106,11 +110,11 @@ _CASCADE = Annotated[bool, typer.Option("--cascade", help="Also all that was mad
 def _parameters(verb: Verb) -> dict[str, tuple[Any, Any]]:
     """Name -> (annotation, default) of a verb's command; the first one has no default."""
     if verb.works and verb.chunks:
-        owner = typer.Argument(help="A job, or with --dataset a data set.")
+        owner = typer.Argument(help="A job, or with --dataset a data set.", autocompletion=complete_owner)
     elif verb.works:
-        owner = typer.Argument(help="A job.", metavar="JOB")
+        owner = typer.Argument(help="A job.", metavar="JOB", autocompletion=complete_job)
     else:
-        owner = typer.Argument(help="A data set.", metavar="DATASET")
+        owner = typer.Argument(help="A data set.", metavar="DATASET", autocompletion=complete_dataset)
     found: dict[str, tuple[Any, Any]] = {"owner": (Annotated[str, owner], inspect.Parameter.empty), **_OPTIONS}
     if verb.works and verb.chunks:
         found["dataset"] = (_DATASET, False)

@@ -17,6 +17,9 @@ _MEANING = {
     ChunkStatus.HOLD: "held by a person",
     ChunkStatus.PENDING: "not accepted yet",
 }
+_COUNTED = 10_000
+"""How many ready chunks before one are counted."""
+
 _OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY)
 
 
@@ -158,15 +161,16 @@ def _limits(why: Evidence, state: WorkState) -> Iterator[str]:
     if why["deleted"]:
         yield f"job {job} is deleted: apply its file again"
     if why["suspended"]:
-        yield f"job {job} is suspended, nothing new starts: take `suspend` out of its file and apply it"
+        yield f"job {job} is suspended, nothing new starts; to let it go on: {shell_command('resume', job)}"
     if state is not WorkState.READY:
         return
     if why["parallelism"] == 0:
-        yield f"job {job} has parallelism 0, nothing new starts: raise it in its file and apply it"
+        yield f"job {job} has parallelism 0, nothing new starts; to let it run: {shell_command('scale', job, '1')}"
     elif why["running"] >= why["parallelism"]:
         yield f"job {job} runs {why['running']} at a time (its parallelism) and all of them are busy: it has to wait"
     if why["before_it"]:
-        yield f"before it: {counted(why['before_it'], 'ready chunk')} of the job"
+        at_least = "at least " if why["before_it"] >= _COUNTED else ""
+        yield f"before it: {at_least}{counted(why['before_it'], 'ready chunk')} of the job"
     if not why["engines"]:
         yield "no engine is running; to start one: dataflow local -f FILE"
 

@@ -13,7 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from opendataflow.core.completion import completion
 from opendataflow.core.plan import Demand, plan
@@ -239,7 +239,11 @@ class Engine:
 
     async def _watch(self) -> None:
         while True:
-            await self._outcomes.put(await self._launcher.ended())
+            ended = await self._launcher.ended()
+            redact = self._makers[self._runs[ended.run].job].redactor()
+            if redact is not None:
+                ended = replace(ended, log_tail=await asyncio.to_thread(redact, ended.log_tail))
+            await self._outcomes.put(ended)
 
     async def _commit(self) -> None:
         """Commit outcomes as they come; those that come while a commit is under way go together in the next."""

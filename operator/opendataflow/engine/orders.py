@@ -3,10 +3,12 @@
 What is executed comes from the file, where the data is from Postgres: a data set may have been declared elsewhere.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opendataflow.core.command import command
+from opendataflow.engine.passwords import Passwords
 from opendataflow.model.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.dataset import DataSetFacts
 from opendataflow.model.resources import DataFlowJob
@@ -16,11 +18,15 @@ from opendataflow.names import run_name
 
 @dataclass(frozen=True)
 class FileOrders:
-    """Makes the orders of one job. `folder`: of its file. `python`: the interpreter for Spark programs."""
+    """Makes the orders of one job. `folder`: of its file. `python`: the interpreter for Spark programs.
+
+    `passwords`: opens those of its data sets, for the eyes of the runs only.
+    """
 
     job: DataFlowJob
     folder: Path
     python: str
+    passwords: Passwords | None = None
 
     def fits(self, declared: DeclaredJob) -> bool:
         """Whether the file has the data sets that the job has now."""
@@ -29,8 +35,12 @@ class FileOrders:
         return written == {(row["id"], row["itemtype"]) for row in declared.datasets}
 
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> RunOrder:
-        """Return the order; InvalidInput where the file does not fit to what is declared."""
+        """Return the order.
+
+        InvalidInput where the file does not fit to what is declared, Refused where a password can't be opened.
+        """
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
+        made = command(self.job, run, datasets, self.folder, self.python)
         return RunOrder(
             run=run.run,
             name=run_name(run.job, run.run),
@@ -38,6 +48,13 @@ class FileOrders:
             data_id=run.data_id,
             attempt=run.attempt,
             fence=run.fence,
-            command=command(self.job, run, datasets, self.folder, self.python),
+            command=replace(made, env={**made.env, **self._opened(declared)}),
             deadline=self.job.spec.run_deadline_seconds,
         )
+
+    def redactor(self) -> Callable[[str], str] | None:
+        """Return what takes opened passwords out of a text; None where none was opened."""
+        return self.passwords.redactor() if self.passwords else None
+
+    def _opened(self, declared: DeclaredJob) -> dict[str, str]:
+        return self.passwords.variables(declared.datasets) if self.passwords else {}

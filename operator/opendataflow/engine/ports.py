@@ -3,6 +3,7 @@
 A launcher starts runs, tells when they have ended, and proves earlier ones dead. It never commits anything.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 from opendataflow.model.claim import ClaimedRun, Completed, Completion, DeclaredJob
@@ -63,6 +64,9 @@ class OrderMaker(Protocol):
 
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> RunOrder:
         """Make the order for a claimed run. May raise DataflowError: the run ends with its sentence."""
+
+    def redactor(self) -> Callable[[str], str] | None:
+        """Return what takes the secrets that orders carry out of a text; None where there are none."""
 
 
 class Observer(Protocol):

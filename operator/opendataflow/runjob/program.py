@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from opendataflow.core.wrapped import job_of
+from opendataflow.engine.passwords import Passwords
 from opendataflow.errors import DataflowError, InvalidInput
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.names import ExitCode
 from opendataflow.opening.database import open_store
 from opendataflow.opening.passkey import Passkey
-from opendataflow.runjob.passwords import Passwords, split_key
+from opendataflow.runjob.passwords import split_key
 from opendataflow.runjob.wrap import Wrap, Wrapper
 from opendataflow.settings import read_settings
 

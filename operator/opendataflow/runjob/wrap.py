@@ -17,6 +17,7 @@ from opendataflow.core.completion import completion
 from opendataflow.core.wrapped import wrapped_order
 from opendataflow.engine import limits
 from opendataflow.engine.days import Clock, current_day, local_time
+from opendataflow.engine.passwords import Passwords
 from opendataflow.engine.takeover import Takeover, policy_of
 from opendataflow.errors import DataflowError, Refused, UnknownThing
 from opendataflow.launch.process.launcher import ProcessLauncher
@@ -24,7 +25,6 @@ from opendataflow.model.claim import BeforeClaim, Claimed, ClaimedRun, Completed
 from opendataflow.model.run import Ended
 from opendataflow.names import TODAY, ExitCode, RunState, run_name
 from opendataflow.runjob import words
-from opendataflow.runjob.passwords import Passwords
 from opendataflow.store.store import Store
 
 _CLAIM_TRIES = 20

@@ -4,9 +4,11 @@ A method translates, calls and returns; it decides nothing. A transaction that l
 here; a lost connection is not: the caller has to learn what became of its request.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import LiteralString, Self, TypeVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, LiteralString, Self, TypeVar
 
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
@@ -43,6 +45,18 @@ T = TypeVar("T")
 Links = Sequence[Row]
 GraphCheck = Callable[[Links, set[str]], None]
 """Gets the links of all jobs (job, inputs, outputs) and the ids of all data sets; raises what is wrong with them."""
+
+
+@dataclass(frozen=True)
+class OldRun:
+    """A run that has ended long ago. `goes`: nothing of the present rests on it."""
+
+    run: int
+    job: str
+    host: str
+    runs_home: str
+    finished_at: datetime
+    goes: bool
 
 
 class Store:
@@ -229,6 +243,66 @@ class Store:
         except _RolledBackError as error:
             return error.answers
 
+    async def scale(self, job: str, parallelism: int, actor: str, reason: str | None) -> Row:
+        """Change how many runs of a job there are at a time; return its limits before and after."""
+        query = "SELECT opendataflow.scale_job(%s, %s, %s, %s) AS limits"
+        limits: Row = (await self._one(query, job, parallelism, actor, reason))["limits"]
+        return limits
+
+    async def suspend(self, job: str, actor: str, reason: str | None, *, suspended: bool) -> Row:
+        """Let a job start nothing new, or let it go on; return its limits before and after."""
+        query = "SELECT opendataflow.suspend_job(%s, %s, %s, %s) AS limits"
+        limits: Row = (await self._one(query, job, suspended, actor, reason))["limits"]
+        return limits
+
+    async def load_chunks(
+        self,
+        dataset: str,
+        ids: Sequence[str],
+        bounds: Sequence[Mapping[str, Any] | None],
+        actor: str,
+        reason: str | None,
+        *,
+        publish: bool,
+        dry_run: bool,
+    ) -> Row:
+        """Declare chunks, and publish them; {new, known, published, refused}. Where one is refused, or where `dry_run`,
+        nothing is changed."""
+
+        async def attempt(connection: AsyncConnection[Row]) -> Row:
+            query = "SELECT opendataflow.load_chunks(%s, %s, %s::jsonb[], %s, %s, %s) AS loaded"
+            rows = [None if one is None else Jsonb(one) for one in bounds]
+            row = await (await connection.execute(query, (dataset, list(ids), rows, publish, actor, reason))).fetchone()
+            loaded: Row = row["loaded"] if row else {}
+            if dry_run or loaded["refused"]:
+                raise _UndoneError(loaded)
+            return loaded
+
+        try:
+            return await self._transaction(attempt)
+        except _UndoneError as error:
+            return error.loaded
+
+    async def old_runs(self, job: str, before: datetime, after: OldRun | None, limit: int) -> list[OldRun]:
+        """Runs of a job that have ended before a time, in the order of their ends, from `after` on."""
+        begin = (after.finished_at, after.run) if after else (datetime(1, 1, 1, tzinfo=UTC), 0)
+        rows = await self._all("SELECT * FROM opendataflow.old_runs(%s, %s, %s, %s, %s)", job, before, *begin, limit)
+        return [OldRun(**row) for row in rows]
+
+    async def clean_runs(self, runs: Sequence[int]) -> int:
+        """Delete those of some runs that may go; return how many."""
+        return int((await self._one("SELECT opendataflow.clean_runs(%s) AS gone", list(runs)))["gone"])
+
+    async def clean_events(self, job: str | None, before: datetime, batch: int, *, dry_run: bool) -> int:
+        """Delete events before a time that may go, of all or one job, in short transactions; return how many."""
+        events = 0
+        after: int | None = 0
+        while after is not None:
+            query = "SELECT opendataflow.clean_events(%s, %s, %s, %s, %s) AS cleaned"
+            cleaned = (await self._one(query, job, before, after, batch, dry_run))["cleaned"]
+            events, after = events + cleaned["events"], cleaned["last"]
+        return events
+
     # -- what people ask to see ------------------------------------------------------------------------------
 
     async def verify(self) -> list[str]:
@@ -266,6 +340,31 @@ class Store:
         why: Row | None = (await self._one("SELECT opendataflow.why(%s, %s) AS why", job, data_id))["why"]
         return why
 
+    async def five(self, job: str, data_id: str) -> Row | None:
+        """The evidence for the five questions about the chunk of a work."""
+        five: Row | None = (await self._one("SELECT opendataflow.five(%s, %s) AS five", job, data_id))["five"]
+        return five
+
+    async def describe_job(self, job: str) -> Row | None:
+        """All that is known of a job."""
+        return await self._described("SELECT opendataflow.describe_job(%s) AS described", job)
+
+    async def describe_dataset(self, dataset: str) -> Row | None:
+        """All that is known of a data set."""
+        return await self._described("SELECT opendataflow.describe_dataset(%s) AS described", dataset)
+
+    async def describe_chunk(self, dataset: str, data_id: str) -> Row | None:
+        """All that is known of a chunk."""
+        return await self._described("SELECT opendataflow.describe_chunk(%s, %s) AS described", dataset, data_id)
+
+    async def describe_run(self, run: int) -> Row | None:
+        """All that is known of a run."""
+        return await self._described("SELECT opendataflow.describe_run(%s) AS described", run)
+
+    async def _described(self, query: LiteralString, *values: object) -> Row | None:
+        described: Row | None = (await self._one(query, *values))["described"]
+        return described
+
     async def known_ids(self, owner: str, limit: int = 5000) -> list[str]:
         """Ids that a job or a data set has."""
         rows = await self._all("SELECT known_ids AS id FROM opendataflow.known_ids(%s, %s)", owner, limit)
@@ -300,6 +399,14 @@ class Store:
 
     async def _one(self, query: LiteralString, *values: object) -> Row:
         return (await self._all(query, *values))[0]
+
+
+class _UndoneError(InvalidInput):
+    """Rolls the loading of a list back."""
+
+    def __init__(self, loaded: Row) -> None:
+        super().__init__("the list is not loaded")
+        self.loaded = loaded
 
 
 class _RolledBackError(InvalidInput):

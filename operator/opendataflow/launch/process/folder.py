@@ -1,6 +1,7 @@
 """The folder of one run: its log, the files it reads, its process record. Never looks at processes."""
 
 import os
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -86,6 +87,16 @@ class RunFolder:
             for entry in entries:
                 if entry.name not in KEPT and not entry.is_dir(follow_symlinks=False):
                     os.unlink(entry.path)
+
+
+def remove_folder(runs_home: Path, name: str, *, dry_run: bool = False) -> bool:
+    """Delete the folder of a run that has ended, with its log; return whether there was one. A link is left alone."""
+    path = runs_home / name
+    if path.is_symlink() or not path.is_dir():
+        return False
+    if not dry_run:
+        shutil.rmtree(path)
+    return True
 
 
 def _from_line_start(text: str) -> str:

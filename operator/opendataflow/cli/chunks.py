@@ -1,0 +1,79 @@
+"""`dataflow chunks load`: many chunks of a data set at once, from a list."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opendataflow.cli.app import actor, app, with_store
+from opendataflow.cli.complete import complete_dataset
+from opendataflow.cli.jobs import ReasonOption
+from opendataflow.cli.show import did_you_mean
+from opendataflow.core.chunk_list import Listed, parse_chunk_list
+from opendataflow.core.explain import counted
+from opendataflow.errors import InvalidInput, Refused, UnknownThing
+from opendataflow.store.connection import Row
+from opendataflow.store.store import Store
+
+chunks = typer.Typer(help="Chunks of a data set: load a list of them.", no_args_is_help=True)
+app.add_typer(chunks, name="chunks")
+
+
+@chunks.callback()
+def _group() -> None:
+    """Keep `load` a command of its own while it is the only one."""
+
+
+@chunks.command("load")
+def load(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The list; - is standard input.")],
+    dataset: Annotated[
+        str, typer.Option("--dataset", help="The data set whose chunks they are.", autocompletion=complete_dataset)
+    ],
+    publish: Annotated[bool, typer.Option("--publish", help="Say too that they are there: they become READY.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be changed.")] = False,
+    reason: ReasonOption = None,
+) -> None:
+    """Declare the chunks of a list: ids, with bounds where it has some. All of them, or none where one is wrong."""
+    listed = parse_chunk_list(_read(file), "standard input" if file == "-" else file)
+
+    async def ask(store: Store) -> Row:
+        try:
+            return await store.load_chunks(
+                dataset,
+                [one.id for one in listed],
+                [one.bounds for one in listed],
+                actor(),
+                reason,
+                publish=publish,
+                dry_run=dry_run,
+            )
+        except UnknownThing as error:
+            known = [row["dataset"] for row in await store.list_datasets()]
+            raise UnknownThing(f"{error}{did_you_mean(dataset, known)}") from error
+
+    done = with_store(ask)
+    if done["refused"]:
+        more = len(done["refused"]) - 1
+        rest = f" (and {more} more like it)" if more else ""
+        raise Refused(f"{done['refused'][0]}{rest}; nothing was changed")
+    typer.echo(_told(dataset, listed, done, dry_run=dry_run))
+
+
+def _told(dataset: str, listed: list[Listed], done: Row, *, dry_run: bool) -> str:
+    known = f", {done['known']} known" if done["known"] else ""
+    ready = f"; {done['published']} published" if done["published"] else ""
+    changed = "; nothing was changed" if dry_run else ""
+    return f"data set {dataset}: {counted(len(listed), 'chunk')}, {done['new']} new{known}{ready}{changed}"
+
+
+def _read(file: str) -> str:
+    try:
+        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise InvalidInput(f"{file}, line {line}: the file is not UTF-8 text") from error
+    except OSError as error:
+        raise InvalidInput(f"{file}: can't be read: {error.strerror}") from error

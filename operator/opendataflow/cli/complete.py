@@ -1,0 +1,52 @@
+"""What the shell offers after TAB: ids of jobs, data sets and their chunks or works.
+
+A completion prints nothing, fails in silence and is over soon. It asks a database that is there: it starts no embedded
+one and changes nothing, since it runs whenever a person presses TAB.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+import typer
+
+from opendataflow.settings import read_settings
+from opendataflow.store.peek import peek
+
+_SECONDS = 2.0
+_MOST = 50
+
+
+def complete_job(incomplete: str) -> list[str]:
+    """Ids of jobs."""
+    return _starting(incomplete, "job")
+
+
+def complete_dataset(incomplete: str) -> list[str]:
+    """Ids of data sets."""
+    return _starting(incomplete, "dataset")
+
+
+def complete_owner(context: typer.Context, incomplete: str) -> list[str]:
+    """Ids of jobs, or of data sets after --dataset."""
+    return _starting(incomplete, "dataset" if context.params.get("dataset") else "job")
+
+
+def complete_data_id(context: typer.Context, incomplete: str) -> list[str]:
+    """Data ids of the job or data set before it."""
+    owner = next((context.params[name] for name in ("owner", "job", "dataset") if context.params.get(name)), None)
+    return _starting(incomplete, "data_id", owner) if isinstance(owner, str) else []
+
+
+def _starting(incomplete: str, kind: str, owner: str | None = None) -> list[str]:
+    logging.disable(logging.CRITICAL)
+    found: Sequence[str] = ()
+    with suppress(Exception):  # there is nobody to tell: the shell would print it into the line that is typed
+        found = asyncio.run(_within_time(kind, owner, incomplete))
+    return list(found)
+
+
+async def _within_time(kind: str, owner: str | None, start: str) -> list[str]:
+    async with asyncio.timeout(_SECONDS):
+        return await peek(read_settings(), kind, owner, start, _MOST)

@@ -1,0 +1,51 @@
+-- The number of works by state: the sum of rows that every change adds. Exact in every snapshot; read by job_status,
+-- list_jobs and engines, which must not count a million works to say how far a job is.
+
+CREATE FUNCTION opendataflow.count_works() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        INSERT INTO work_count (job, state, works)
+        SELECT n.job, n.state, count(*) FROM new_rows n GROUP BY n.job, n.state;
+    ELSIF TG_OP = 'DELETE' THEN
+        INSERT INTO work_count (job, state, works)
+        SELECT o.job, o.state, -count(*) FROM old_rows o GROUP BY o.job, o.state;
+    ELSE
+        INSERT INTO work_count (job, state, works)
+        SELECT c.job, c.state, sum(c.works)
+        FROM (SELECT n.job, n.state, 1 AS works FROM new_rows n
+              UNION ALL SELECT o.job, o.state, -1 FROM old_rows o) c
+        GROUP BY c.job, c.state HAVING sum(c.works) <> 0;
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER work_counted_made AFTER INSERT ON opendataflow.work REFERENCING NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.count_works();
+CREATE TRIGGER work_counted_changed AFTER UPDATE ON opendataflow.work REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.count_works();
+CREATE TRIGGER work_counted_gone AFTER DELETE ON opendataflow.work REFERENCING OLD TABLE AS old_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.count_works();
+
+-- Replaces the rows of each job that has many by one for each state. A row is added up by the one who deletes it, in the
+-- same statement, so that none is lost or counted twice, whatever is added or read meanwhile.
+CREATE FUNCTION opendataflow.fold_counts() RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(20134, 0) THEN
+        RETURN;  -- somebody else is at it
+    END IF;
+    WITH gone AS (
+        DELETE FROM work_count c
+        WHERE c.job = ANY (ARRAY(SELECT m.job FROM work_count m GROUP BY m.job HAVING count(*) > 50))
+        RETURNING c.job, c.state, c.works
+    )
+    INSERT INTO work_count (job, state, works)
+    SELECT g.job, g.state, sum(g.works) FROM gone g GROUP BY g.job, g.state HAVING sum(g.works) <> 0;
+END $$;
+
+-- The works of a job by state.
+CREATE FUNCTION opendataflow.counts_of(p_job text) RETURNS TABLE (state text, works bigint)
+LANGUAGE sql STABLE AS $$
+    SELECT c.state, sum(c.works)::bigint FROM opendataflow.work_count c
+    WHERE c.job = p_job GROUP BY c.state HAVING sum(c.works) <> 0
+$$;

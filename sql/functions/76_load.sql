@@ -1,0 +1,27 @@
+-- Many chunks of one data set at once, from a list of ids that somebody has made.
+
+-- Declares the chunks with their bounds (null where there are none), and publishes them where that is asked for. Returns
+-- {new, known, published, refused: [sentence]}; where something is refused the caller rolls back.
+CREATE FUNCTION opendataflow.load_chunks(p_dataset text, p_ids text[], p_bounds jsonb[], p_publish boolean, p_actor text,
+                                         p_reason text DEFAULT NULL) RETURNS jsonb
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_known   bigint;
+    v_done    bigint;
+    v_refused jsonb;
+BEGIN
+    PERFORM begin_event('declare', p_actor, p_reason), require_dataset(p_dataset), lock_reach(ARRAY[p_dataset]);
+    SELECT count(*) INTO v_known
+    FROM unnest(p_ids) AS i
+    CROSS JOIN LATERAL (SELECT FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = i OFFSET 0) c;
+    IF p_publish THEN
+        SELECT count(*) FILTER (WHERE p.result = 'done'),
+               coalesce(jsonb_agg(p.message ORDER BY p.data_id) FILTER (WHERE p.result <> 'done'), '[]')
+        INTO v_done, v_refused FROM publish(p_dataset, p_ids, p_actor, p_reason) p;
+        PERFORM bound_chunks(p_dataset, p_ids, p_bounds);
+    ELSE
+        PERFORM declare_chunks(p_dataset, p_ids, p_bounds, p_actor);
+    END IF;
+    RETURN jsonb_build_object('new', cardinality(p_ids) - v_known, 'known', v_known,
+                              'published', coalesce(v_done, 0), 'refused', coalesce(v_refused, '[]'));
+END $$;

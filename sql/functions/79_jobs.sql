@@ -1,0 +1,108 @@
+-- What people ask of whole jobs: how many runs at a time, and none at all for a while. Both drain: what runs goes on.
+
+-- Each returns {job, before, after, parallelism, suspended, running}: `before` and `after` of what was asked for.
+
+CREATE FUNCTION opendataflow.scale_job(p_job text, p_parallelism integer, p_actor text, p_reason text DEFAULT NULL)
+RETURNS jsonb
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_before integer;
+BEGIN
+    PERFORM begin_event('scale', p_actor, p_reason);
+    v_before := (lock_job(p_job)).parallelism;
+    UPDATE job j SET parallelism = p_parallelism, modified = now() WHERE j.id = p_job AND j.parallelism <> p_parallelism;
+    PERFORM announce(ARRAY[p_job]);
+    RETURN limits_of(p_job) || jsonb_build_object('before', v_before, 'after', p_parallelism);
+END $$;
+
+CREATE FUNCTION opendataflow.suspend_job(p_job text, p_suspended boolean, p_actor text, p_reason text DEFAULT NULL)
+RETURNS jsonb
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_before boolean;
+BEGIN
+    PERFORM begin_event(CASE WHEN p_suspended THEN 'suspend' ELSE 'resume' END, p_actor, p_reason);
+    v_before := (lock_job(p_job)).suspended;
+    UPDATE job j SET suspended = p_suspended, modified = now() WHERE j.id = p_job AND j.suspended <> p_suspended;
+    PERFORM announce(ARRAY[p_job]);
+    RETURN limits_of(p_job) || jsonb_build_object('before', v_before, 'after', p_suspended);
+END $$;
+
+-- Level 2; a deleted job is refused.
+CREATE FUNCTION opendataflow.lock_job(p_job text) RETURNS opendataflow.job
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_job job;
+BEGIN
+    PERFORM require_job(p_job);
+    SELECT * INTO v_job FROM job j WHERE j.id = p_job FOR NO KEY UPDATE;
+    IF v_job.deleted THEN
+        RAISE EXCEPTION 'job % is deleted: apply its file again', p_job USING ERRCODE = 'DF001';
+    END IF;
+    RETURN v_job;
+END $$;
+
+CREATE FUNCTION opendataflow.limits_of(p_job text) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('job', j.id, 'parallelism', j.parallelism, 'suspended', j.suspended,
+        'running', (SELECT count(*) FROM opendataflow.work w WHERE w.job = j.id AND w.state = 'RUNNING'))
+    FROM opendataflow.job j WHERE j.id = p_job
+$$;
+
+-- The history of jobs: their limits, and whether they may run. Also a change by hand is kept.
+CREATE FUNCTION opendataflow.job_changed() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO history (kind, owner, data_id, event, from_state, to_state, actor, reason)
+    SELECT 'job', n.id, '', coalesce(nullif(current_setting('opendataflow.event', true), ''), 'UPDATE by hand'),
+           c.from_state, c.to_state, coalesce(nullif(current_setting('opendataflow.actor', true), ''), session_user),
+           nullif(current_setting('opendataflow.reason', true), '')
+    FROM new_rows n JOIN old_rows o ON o.id = n.id
+    CROSS JOIN LATERAL (VALUES
+        ('parallelism ' || o.parallelism, 'parallelism ' || n.parallelism),
+        (CASE WHEN o.suspended THEN 'suspended' ELSE 'active' END, CASE WHEN n.suspended THEN 'suspended' ELSE 'active' END),
+        (CASE WHEN o.deleted THEN 'deleted' ELSE 'declared' END, CASE WHEN n.deleted THEN 'deleted' ELSE 'declared' END)
+    ) AS c(from_state, to_state)
+    WHERE c.from_state <> c.to_state;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER job_changed AFTER UPDATE ON opendataflow.job REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.job_changed();
+
+-- What the runs of a job see of its data sets now, kept once for all of them. The caller, a claim, holds the job's row: a
+-- data set can't change between this and the facts that the claim hands on, since that takes the row too.
+CREATE FUNCTION opendataflow.remember_declaration(p_job text) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_datasets jsonb;
+    v_id       bigint;
+BEGIN
+    SELECT coalesce(jsonb_agg(to_jsonb(d) - ARRAY['encryptedpass', 'modified'] || jsonb_build_object('itemtype', l.itemtype)
+                              ORDER BY l.itemtype, l.dataset), '[]') INTO v_datasets
+    FROM job_dataset l JOIN dataset d ON d.id = l.dataset WHERE l.job = p_job;
+    SELECT d.id INTO v_id
+    FROM (SELECT * FROM declaration d WHERE d.job = p_job ORDER BY d.id DESC LIMIT 1) d WHERE d.datasets = v_datasets;
+    IF NOT FOUND THEN
+        INSERT INTO declaration (job, datasets) VALUES (p_job, v_datasets) RETURNING id INTO v_id;
+    END IF;
+    UPDATE job j SET declaration = v_id WHERE j.id = p_job;
+    RETURN v_id;
+END $$;
+
+-- The next claim of a job whose data sets have changed has to remember them anew.
+CREATE FUNCTION opendataflow.dataset_changed() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_jobs text[];
+BEGIN
+    SELECT array_agg(l.job) INTO v_jobs
+    FROM new_rows n JOIN old_rows o ON o.id = n.id JOIN job_dataset l ON l.dataset = n.id
+    WHERE to_jsonb(n) - 'modified' <> to_jsonb(o) - 'modified';
+    PERFORM FROM job j WHERE j.id = ANY (v_jobs) ORDER BY j.id FOR NO KEY UPDATE;
+    UPDATE job j SET declaration = NULL WHERE j.id = ANY (v_jobs) AND j.declaration IS NOT NULL;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER dataset_changed AFTER UPDATE ON opendataflow.dataset REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.dataset_changed();
+CREATE TRIGGER declaration_is_append_only BEFORE UPDATE ON opendataflow.declaration
+    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.refuse_change();

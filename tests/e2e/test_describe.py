@@ -1,0 +1,212 @@
+"""The five questions, and one thing with all that is known of it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from opendataflow.names import ExitCode
+from tests.e2e.conftest import Inside, Program
+from tests.sql.conftest import Connection
+from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease, raw
+
+
+def declare(db: Connection, **squares: Any) -> None:
+    """Declare numbers -> square -> squares, with squares at a place."""
+    place = {"hostname": "h1", "database": "dw", "tablename": "sq", "encryptedpass": "sealed", **squares}
+    apply(db, [dataset("numbers", "1", "2"), dataset("squares") | place], [job("square", ["numbers"], ["squares"])])
+
+
+@pytest.fixture
+def made(db: Connection) -> dict[str, Any]:
+    """The run that has made chunk 1 of squares."""
+    declare(db)
+    [run] = claim(db, open_lease(db), "square")
+    end(db, run, "DONE")
+    return run
+
+
+def answers(inside: Inside, dataflow: Program, *arguments: str) -> dict[str, str]:
+    """The five answers, by the first word that tells the questions apart."""
+    said = json.loads(inside.ask(dataflow, "five", *(arguments or ("square", "1")), "-o", "json").out)
+    words = ("ready", "correct", "expected", "validated", "safe")
+    return {word: one["answer"] for word, one in zip(words, said["answers"], strict=True)}
+
+
+def evidence(inside: Inside, dataflow: Program) -> str:
+    return inside.ask(dataflow, "five", "square", "1").out
+
+
+def test_a_chunk_that_a_run_has_made_has_five_answers(dataflow: Program, inside: Inside, made: dict[str, Any]) -> None:
+    assert answers(inside, dataflow) == {
+        "ready": "yes",
+        "correct": "yes, made from the present versions of its inputs",
+        "expected": "yes",
+        "validated": "by the exit code of its run only",
+        "safe": "yes",
+    }
+    said = evidence(inside, dataflow)
+    assert f"output chunk 1 of squares is READY in version {made['fence']} since" in said
+    assert f"run {made['run']}, attempt 1, at host: SUCCEEDED, exit code 0, from " in said
+    assert "the run found squares at h1 dw.sq, where it is declared now" in said
+    assert "sealed" not in said
+
+
+def test_what_has_not_run_yet_says_what_it_waits_for(dataflow: Program, db: Connection, inside: Inside) -> None:
+    declare(db)
+    ask(db, "hold_chunks", "numbers", "1")
+    assert answers(inside, dataflow) == {
+        "ready": "not yet",
+        "correct": "not yet",
+        "expected": "not yet",
+        "validated": "not yet",
+        "safe": "to read it, no; to change it, yes",
+    }
+    assert "to let it go: dataflow release --dataset numbers 1" in evidence(inside, dataflow)
+
+
+def test_a_new_version_of_an_input_makes_it_stale(
+    dataflow: Program, db: Connection, inside: Inside, made: dict[str, Any]
+) -> None:
+    assert made
+    ask(db, "publish", "numbers", "1")
+    assert answers(inside, dataflow)["correct"].startswith("not any more")
+    assert "to make it again: dataflow resubmit square 1" in evidence(inside, dataflow)
+
+
+def test_where_a_run_has_written_is_told_also_when_the_data_set_has_moved_since(
+    dataflow: Program, db: Connection, inside: Inside, made: dict[str, Any]
+) -> None:
+    assert made
+    declare(db, hostname="h2")
+    assert answers(inside, dataflow)["expected"].startswith("no")
+    assert "the run found squares at h1 dw.sq; now it is declared at h2 dw.sq" in evidence(inside, dataflow)
+    # What runs from now on sees the new place, and says so.
+    [run] = claim(db, open_lease(db), "square")
+    end(db, run, "DONE")
+    assert answers(inside, dataflow, "square", "2")["expected"] == "yes"
+    assert answers(inside, dataflow)["expected"].startswith("no")
+
+
+def test_who_published_a_chunk_stands_for_it(dataflow: Program, db: Connection, inside: Inside) -> None:
+    declare(db)
+    inside.ask(dataflow, "publish", "squares", "1", "--reason", "loaded by hand")
+    said = answers(inside, dataflow)
+    assert said["correct"] == "as far as the person says who has published it"
+    assert said["validated"] == "yes, by a person's word"
+    assert "chunk 1 of squares was published by " in evidence(inside, dataflow)
+    assert ": loaded by hand" in evidence(inside, dataflow)
+
+
+def test_a_chunk_that_waits_for_a_word_says_with_which_commands(
+    dataflow: Program, db: Connection, inside: Inside, made: dict[str, Any]
+) -> None:
+    assert made
+    raw(db, "UPDATE opendataflow.chunk SET status = 'PENDING' WHERE dataset = 'squares' AND data_id = '1'")
+    assert answers(inside, dataflow)["validated"] == "not yet: it waits for a person's word"
+    assert "dataflow accept squares 1" in evidence(inside, dataflow)
+    inside.ask(dataflow, "accept", "squares", "1", "--reason", "totals agree")
+    assert answers(inside, dataflow)["validated"] == "yes, by a person's word"
+    assert ": totals agree" in evidence(inside, dataflow)
+
+
+def test_a_failed_run_is_told_with_its_exit_code(dataflow: Program, db: Connection, inside: Inside) -> None:
+    declare(db)
+    [run] = claim(db, open_lease(db), "square")
+    end(db, run, "FAILED", exit_code=7, message="exit code 7: oops")
+    said = answers(inside, dataflow)
+    assert (said["ready"], said["correct"]) == ("no", "no")
+    assert "FAILED, exit code 7" in evidence(inside, dataflow)
+
+
+def test_a_chunk_that_is_being_read_is_not_safe_to_change(
+    dataflow: Program, db: Connection, inside: Inside, made: dict[str, Any]
+) -> None:
+    assert made
+    apply(db, [dataset("sums")], [job("sum", ["squares"], ["sums"])])
+    [run] = claim(db, open_lease(db), "sum")
+    assert answers(inside, dataflow)["safe"] == "to read it, yes; to change it, no"
+    assert f"run {run['run']} of sum" in evidence(inside, dataflow)
+
+
+def test_a_forced_run_says_that_it_read_no_version_of_what_was_missing(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    declare(db)
+    ask(db, "hold_chunks", "numbers", "1")
+    ask(db, "force", "square", "1")
+    [run] = claim(db, open_lease(db), "square")
+    end(db, run, "DONE")
+    assert "it read no version of chunk 1 of numbers: it was not READY, and the run was forced" in evidence(
+        inside, dataflow
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("five", "square", "11"), "error: job square has no work for 11 (did you mean 1?)\n"),
+        (("five", "squre", "1"), "error: there is no job squre (did you mean square?)\n"),
+        (("describe", "job", "squre"), "error: there is no job squre (did you mean square?)\n"),
+        (("describe", "dataset", "square"), "error: there is no data set square (did you mean squares?)\n"),
+        (("describe", "chunk", "squares", "11"), "error: data set squares has no chunk 11 (did you mean 1?)\n"),
+        (("describe", "chunk", "square", "1"), "error: there is no data set square (did you mean squares?)\n"),
+        (("describe", "run", "99"), "error: there is no run 99: see `dataflow get runs`\n"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    dataflow: Program, db: Connection, inside: Inside, arguments: tuple[str, ...], sentence: str
+) -> None:
+    declare(db)
+    answer = inside.ask(dataflow, *arguments)
+    assert (answer.code, answer.err) == (ExitCode.USAGE, sentence)
+
+
+def test_a_data_set_is_described_with_what_people_did(dataflow: Program, inside: Inside, made: dict[str, Any]) -> None:
+    assert made
+    inside.ask(dataflow, "hold", "--dataset", "numbers", "2", "--reason", "audit")
+    said = inside.ask(dataflow, "describe", "dataset", "numbers").out
+    assert "Read by:         square" in said
+    assert "Chunks:          1 HOLD, 1 READY" in said
+    assert "2  hold: READY -> HOLD" in said
+    assert ": audit" in said
+
+
+def test_a_chunk_is_described_with_its_maker_and_its_history(
+    dataflow: Program, inside: Inside, made: dict[str, Any]
+) -> None:
+    said = inside.ask(dataflow, "describe", "chunk", "squares", "1").out
+    assert f"Made by:         square: DONE, run {made['run']}" in said
+    assert "complete: RUNNING -> READY" in said
+    assert "see: dataflow five square 1" in said
+
+
+def test_a_run_is_described_with_what_it_read_and_wrote(
+    dataflow: Program, inside: Inside, made: dict[str, Any]
+) -> None:
+    said = inside.ask(dataflow, "describe", "run", str(made["run"])).out
+    assert f"Wrote:           squares version {made['fence']}  h1 dw.sq" in said
+    assert "Read:            numbers version" in said
+    assert "claim: READY -> RUNNING" in said
+
+
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_programs_get_all_of_it_and_no_ciphertext(
+    dataflow: Program, inside: Inside, made: dict[str, Any], form: str
+) -> None:
+    for what in (("job", "square"), ("dataset", "squares"), ("chunk", "squares", "1"), ("run", str(made["run"]))):
+        answer = inside.ask(dataflow, "describe", *what, "-o", form)
+        assert answer.code == ExitCode.OK
+        assert "events" in answer.out
+        assert "sealed" not in answer.out
+
+
+def test_a_job_that_is_given_other_data_sets_tells_where_its_new_ones_are(
+    dataflow: Program, db: Connection, inside: Inside, made: dict[str, Any]
+) -> None:
+    assert made
+    apply(db, [dataset("cubes") | {"hostname": "h3"}], [job("square", ["numbers"], ["cubes"])])
+    [run] = claim(db, open_lease(db), "square")
+    end(db, run, "DONE")
+    said = inside.ask(dataflow, "five", "square", run["data_id"]).out
+    assert "the run found cubes at h3, where it is declared now" in said
