@@ -81,7 +81,8 @@ CREATE TABLE opendataflow.job_env (
 -- State ---------------------------------------------------------------------------------------------------
 
 -- One partition of a data set. `fence` is its version; `run` the run that made or is making it, null where it
--- came from outside; `readers` the running consumers; `held_status` what a HOLD returns to.
+-- came from outside, and `publisher` who was named then; `readers` the running consumers; `held_status` what a HOLD
+-- returns to.
 CREATE TABLE opendataflow.chunk (
     dataset       text NOT NULL REFERENCES opendataflow.dataset,
     data_id       text NOT NULL CHECK (data_id <> ''),
@@ -97,6 +98,7 @@ CREATE TABLE opendataflow.chunk (
     checksum      text,
     published_at  timestamptz,
     reason        text,
+    publisher     text,
     PRIMARY KEY (dataset, data_id),
     CONSTRAINT held_remembers CHECK ((status = 'HOLD') = (held_status IS NOT NULL)),
     CONSTRAINT running_has_run CHECK (status <> 'RUNNING' OR (run IS NOT NULL AND fence IS NOT NULL)),
@@ -222,3 +224,10 @@ CREATE TABLE opendataflow.history (
 );
 CREATE INDEX history_of ON opendataflow.history (kind, owner, data_id, id);
 COMMENT ON COLUMN opendataflow.history.owner IS 'the data set of a chunk, the job of a work';
+
+-- The rows that a statement on a view of schema dataflow is about, until its end: never committed.
+CREATE UNLOGGED TABLE opendataflow.view_row (
+    id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    view     text NOT NULL,
+    content  jsonb NOT NULL
+);

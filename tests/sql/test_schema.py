@@ -24,9 +24,9 @@ CATALOG = """
     UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'opendataflow'
     UNION ALL SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'opendataflow'::regnamespace
     UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger
-    WHERE NOT tgisinternal AND tgrelid::regclass::text LIKE 'opendataflow.%'
+    WHERE NOT tgisinternal AND tgrelid::regclass::text ~ '^(opendataflow|dataflow)[.]'
     UNION ALL SELECT pg_get_viewdef(oid) FROM pg_class
-    WHERE relkind = 'v' AND relnamespace = 'opendataflow'::regnamespace
+    WHERE relkind = 'v' AND relnamespace::regnamespace::text IN ('opendataflow', 'dataflow')
     UNION ALL SELECT format('%s %s %s', sequencename, increment_by, cache_size) FROM pg_sequences
     WHERE schemaname = 'opendataflow'
     ORDER BY line
@@ -53,7 +53,11 @@ async def test_a_migrated_schema_is_the_same_as_a_fresh_one(empty_dsn: str, db: 
 
 async def test_migrating_twice_does_nothing_the_second_time(empty_dsn: str) -> None:
     async with await connect(empty_dsn) as connection:
-        assert await migrate(connection) == ["tables created", "functions, views and triggers replaced"]
+        assert await migrate(connection) == [
+            "tables created",
+            "functions, views and triggers replaced",
+            "views of schema dataflow made",
+        ]
         assert await migrate(connection) == []
         await require_current(connection)
 
@@ -84,7 +88,10 @@ async def test_functions_of_an_older_program_are_replaced(dsn: str) -> None:
         await connection.execute("UPDATE opendataflow.installed SET functions = 'older'")
         with pytest.raises(SchemaMismatch):
             await require_current(connection)
-        assert await migrate(connection) == ["functions, views and triggers replaced"]
+        assert await migrate(connection) == [
+            "functions, views and triggers replaced",
+            "views of schema dataflow made",
+        ]
         assert (await read_state(connection)).current
 
 

@@ -77,7 +77,22 @@ async def migrate(connection: AsyncConnection[Row]) -> list[str]:
         if done or state.functions != sql_files.functions_digest():
             await _replace_functions(connection)
             done.append("functions, views and triggers replaced")
+        done += await make_views(connection)
     return done
+
+
+async def make_views(connection: AsyncConnection[Row]) -> list[str]:
+    """Make the views of schema dataflow, or say in one sentence what is in their way; nothing where they are there."""
+    row = await (await connection.execute("SELECT * FROM opendataflow.make_views()")).fetchone()
+    assert row is not None
+    if row["in_the_way"]:
+        found = " and ".join(row["in_the_way"])
+        return [
+            f"no views were made in schema dataflow, since {found} {'is' if len(row['in_the_way']) == 1 else 'are'} in "
+            "the way: import the old framework's tables and put the views in their place by `dataflow import-legacy DSN "
+            "--take-over`, or rename them and run `dataflow db migrate` again"
+        ]
+    return ["views of schema dataflow made"] if row["made"] else []
 
 
 async def _bring_tables(connection: AsyncConnection[Row], state: SchemaState) -> list[str]:
@@ -99,6 +114,7 @@ async def migrate_step_by_step(connection: AsyncConnection[Row]) -> None:
             await connection.execute(migration.text)
             await _record(connection, migration)
         await _replace_functions(connection)
+        await make_views(connection)
 
 
 async def _replace_functions(connection: AsyncConnection[Row]) -> None:
