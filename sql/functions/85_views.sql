@@ -74,3 +74,10 @@ BEGIN
                        'FOR EACH ROW EXECUTE FUNCTION opendataflow.refuse_delete()', v_view);
     END LOOP;
 END $make$;
+
+-- The data id that a job would take next; null where none is ready.
+CREATE FUNCTION opendataflow.next_work(p_job text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT w.data_id FROM opendataflow.work w
+    WHERE w.job = p_job AND w.state = 'READY' ORDER BY w.rank, w.sort_key LIMIT 1
+$$;

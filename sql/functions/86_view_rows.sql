@@ -130,8 +130,9 @@ BEGIN
 
     INSERT INTO job (id, parallelism, retry_limit, suspended)
     SELECT i, 1000, 0, true FROM unnest(v_ids) AS i ON CONFLICT DO NOTHING;
-    SELECT jsonb_agg(with_items(to_jsonb(j), p_rows)) INTO v_jobs
-    FROM unnest(v_ids) AS i CROSS JOIN LATERAL (SELECT * FROM job j WHERE j.id = i OFFSET 0) j;
+    SELECT jsonb_agg(with_items(to_jsonb(j), g.items)) INTO v_jobs
+    FROM (SELECT r.value ->> 'jobid' AS id, jsonb_agg(r.value) AS items FROM jsonb_array_elements(p_rows) AS r GROUP BY 1) g
+    CROSS JOIN LATERAL (SELECT * FROM job j WHERE j.id = g.id OFFSET 0) j;
     SELECT coalesce(jsonb_agg(jsonb_build_object('id', n.datasetid)), '[]') INTO v_new
     FROM (SELECT DISTINCT r.datasetid FROM jsonb_to_recordset(p_rows) AS r(itemtype text, datasetid text)
           WHERE r.itemtype IN ('IN', 'OUT') AND NOT EXISTS (SELECT FROM dataset d WHERE d.id = r.datasetid)) n;
@@ -141,7 +142,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- A job as apply takes it, with what it has and the items of these rows.
+-- A job as apply takes it, with what it has and these rows of it.
 CREATE FUNCTION opendataflow.with_items(p_job jsonb, p_rows jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -156,8 +157,7 @@ BEGIN
     IF (p_job ->> 'deleted')::boolean THEN
         v_inputs := '{}'; v_outputs := '{}'; v_env := '{}'; v_complete := false;
     END IF;
-    FOR v_row IN SELECT r.* FROM jsonb_to_recordset(p_rows) AS r(jobid text, itemtype text, datasetid text, itemvalue text)
-                 WHERE r.jobid = v_id LOOP
+    FOR v_row IN SELECT r.* FROM jsonb_to_recordset(p_rows) AS r(itemtype text, datasetid text, itemvalue text) LOOP
         CASE v_row.itemtype
             WHEN 'IN' THEN v_inputs := v_inputs || v_row.datasetid; v_linked := true;
             WHEN 'OUT' THEN v_outputs := v_outputs || v_row.datasetid; v_linked := true;

@@ -87,11 +87,13 @@ async def make_views(connection: AsyncConnection[Row]) -> list[str]:
     assert row is not None
     if row["in_the_way"]:
         found = " and ".join(row["in_the_way"])
-        return [
-            f"no views were made in schema dataflow, since {found} {'is' if len(row['in_the_way']) == 1 else 'are'} in "
-            "the way: import the old framework's tables and put the views in their place by `dataflow import-legacy DSN "
-            "--take-over`, or rename them and run `dataflow db migrate` again"
-        ]
+        is_ = "is" if len(row["in_the_way"]) == 1 else "are"
+        sentence = (
+            f"the views of schema dataflow were not made, since there {is_} {found} already: import the old "
+            "framework's tables and put the views in their place by `dataflow import-legacy DSN --take-over`, or "
+            "rename what is there and run `dataflow db migrate` again"
+        )
+        return [sentence]
     return ["views of schema dataflow made"] if row["made"] else []
 
 

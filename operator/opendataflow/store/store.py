@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import LiteralString, Self, TypeVar
 
-from psycopg import AsyncConnection
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.errors import ReadOnlySqlTransaction
 from psycopg.types.json import Jsonb
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from opendataflow.core.legacy import OldChunk, OldRows, OldState
 from opendataflow.errors import InvalidInput
 from opendataflow.model.claim import (
     Answer,
@@ -26,13 +29,14 @@ from opendataflow.model.claim import (
 )
 from opendataflow.model.run import Host
 from opendataflow.names import READY_CHANNEL, RunState, WorkState
-from opendataflow.store import schema
+from opendataflow.store import legacy, schema
 from opendataflow.store.connection import (
     DsnSource,
     Pool,
     Row,
     TryAgainError,
     connect,
+    one_line,
     open_pool,
     place,
     translated,
@@ -233,6 +237,97 @@ class Store:
         rows = await self._all("SELECT known_ids AS id FROM opendataflow.known_ids(%s, %s)", owner, limit)
         return [row["id"] for row in rows]
 
+    # -- the users of the old framework ----------------------------------------------------------------------
+
+    async def read_sql(self, query: str, values: Sequence[object] | None = None) -> tuple[list[str], list[Row]]:
+        """Run one statement that reads, where its names mean the views first; return the columns and the rows."""
+
+        async def attempt(connection: AsyncConnection[Row]) -> tuple[list[str], list[Row]]:
+            await connection.execute("SET TRANSACTION READ ONLY")
+            cursor = await self._users_statement(connection, query, values)
+            columns = [column.name for column in cursor.description or ()]
+            return columns, await cursor.fetchall() if columns else []
+
+        return await self._transaction(attempt)
+
+    async def write_sql(
+        self, statements: Sequence[str], actor: str, values: Sequence[object] | None = None
+    ) -> list[int]:
+        """Run statements in one transaction; return how many rows each has changed. InvalidInput for other ones."""
+
+        async def attempt(connection: AsyncConnection[Row]) -> list[int]:
+            await connection.execute("SELECT set_config('opendataflow.writer', %s, true)", (actor,))
+            counts = []
+            for statement in statements:
+                cursor = await self._users_statement(connection, statement, values)
+                done = (cursor.statusmessage or "").split()
+                if done[:1] not in (["INSERT"], ["UPDATE"], ["DELETE"], ["MERGE"]):
+                    raise InvalidInput(
+                        f"only INSERT, UPDATE, DELETE and MERGE are done here, not {done[0] if done else 'nothing'}; "
+                        "nothing was changed"
+                    )
+                counts.append(cursor.rowcount)
+            return counts
+
+        return await self._transaction(attempt)
+
+    async def _users_statement(
+        self, connection: AsyncConnection[Row], statement: str, values: Sequence[object] | None
+    ) -> AsyncCursor[Row]:
+        await connection.execute(
+            "SELECT set_config('search_path', 'dataflow, ' || current_setting('search_path'), true)"
+        )
+        try:
+            # Prepared: so it can't be several statements in one.
+            return await connection.execute(statement, values, prepare=True)
+        except ReadOnlySqlTransaction as error:
+            raise InvalidInput("this statement would change something: use `dataflow dml`") from error
+        except psycopg.Error as error:
+            if (error.sqlstate or "")[:2] not in ("0A", "22", "42"):
+                raise
+            said = error.diag.message_primary or one_line(error)
+            raise InvalidInput(f"Postgres does not take the statement: {said}") from error
+
+    async def next_work(self, job: str) -> str | None:
+        """The data id that a job would take next, or None."""
+        found: str | None = (await self._one("SELECT opendataflow.next_work(%s) AS data_id", job))["data_id"]
+        return found
+
+    async def import_old(
+        self,
+        state: OldState,
+        chunks: Sequence[OldChunk],
+        actor: str,
+        replacing: tuple[str, OldRows] | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> Row:
+        """Take over what an old database has, all in one transaction; return the counts and the conflicts.
+
+        `replacing`: the DSN and what was read there, where the old tables are to make room for the views. Refused where
+        it is not this database.
+        """
+        query = "SELECT opendataflow.import_old(%s, %s, %s, %s, %s, %s, %s::timestamptz[], %s) AS counts"
+        datasets = [{"id": name, "columns": columns} for name, columns in state.datasets]
+        columns = [[getattr(c, name) for c in chunks] for name in ("dataset", "data_id", "status", "maker", "modified")]
+
+        async def attempt(connection: AsyncConnection[Row]) -> Row:
+            if replacing is not None:
+                await legacy.make_room(connection, *replacing)
+            values = (Jsonb(datasets), Jsonb(list(state.jobs)), *columns, actor)
+            row = await (await connection.execute(query, values)).fetchone()
+            assert row is not None
+            if replacing is not None:
+                await schema.make_views(connection)
+            if dry_run:
+                raise _TriedError(row["counts"])
+            return dict(row["counts"])
+
+        try:
+            return await self._transaction(attempt)
+        except _TriedError as error:
+            return error.counts
+
     # -- how it is done --------------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -274,6 +369,14 @@ class _RolledBackError(InvalidInput):
     def __init__(self, answers: list[Answer]) -> None:
         super().__init__("not all of the request can be done")
         self.answers = answers
+
+
+class _TriedError(InvalidInput):
+    """Rolls an import back that was only to be tried."""
+
+    def __init__(self, counts: Row) -> None:
+        super().__init__("nothing was changed")
+        self.counts = counts
 
 
 async def _chosen(connection: AsyncConnection[Row], owner: str, chosen: Selection) -> list[str]:
