@@ -13,8 +13,8 @@ BEGIN
     v_found := jsonb_build_object('datasets', import_datasets(p_datasets), 'jobs', import_jobs(p_jobs),
                                   'chunks', import_chunks(p_sets, p_ids, p_statuses, p_makers, p_times));
     RETURN (SELECT jsonb_object_agg(f.key, f.value - 'conflicts') FROM jsonb_each(v_found) AS f)
-        || jsonb_build_object('conflicts', (SELECT coalesce(jsonb_agg(c), '[]') FROM jsonb_each(v_found) AS f,
-                                                   jsonb_array_elements(f.value -> 'conflicts') AS c));
+        || jsonb_build_object('conflicts', (v_found -> 'datasets' -> 'conflicts') || (v_found -> 'jobs' -> 'conflicts')
+                                           || (v_found -> 'chunks' -> 'conflicts'));
 END $$;
 
 -- How much of something was made, was there, and is other here: of each row its name and MADE, SAME or a sentence.

@@ -7,3 +7,7 @@ CREATE UNLOGGED TABLE opendataflow.view_row (
     view     text NOT NULL,
     content  jsonb NOT NULL
 );
+
+-- The primary key has to be the youngest index of its table: while the table is small it costs as much as the others to the
+-- planner, which then takes the youngest, and sessions keep that plan when the table is large.
+ALTER TABLE opendataflow.work DROP CONSTRAINT work_pkey, ADD PRIMARY KEY (job, data_id);

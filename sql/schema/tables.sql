@@ -126,7 +126,6 @@ CREATE TABLE opendataflow.work (
     forced                   boolean NOT NULL DEFAULT false,
     again                    boolean NOT NULL DEFAULT false,
     stale                    boolean NOT NULL DEFAULT false,
-    PRIMARY KEY (job, data_id),
     CONSTRAINT ready_is_unblocked CHECK (state <> 'READY' OR blockers = 0),
     CONSTRAINT waiting_is_blocked CHECK (state <> 'WAITING' OR blockers > 0),
     CONSTRAINT only_open_work_counts CHECK (state IN ('WAITING', 'READY', 'RETRY') OR blockers = 0),
@@ -140,6 +139,9 @@ CREATE INDEX work_ready ON opendataflow.work (job, rank, sort_key) WHERE state =
 CREATE INDEX work_running ON opendataflow.work (job) WHERE state = 'RUNNING';
 CREATE INDEX work_due ON opendataflow.work (due_at) WHERE state = 'RETRY';
 CREATE INDEX work_state ON opendataflow.work (job, state, sort_key);
+-- The youngest index: while the table is small it costs as much as the others to the planner, which then takes the youngest,
+-- and sessions keep that plan when the table is large.
+ALTER TABLE opendataflow.work ADD PRIMARY KEY (job, data_id);
 
 -- A live process that may claim. Its end on the database's clock stops its claims; what it runs goes on.
 CREATE TABLE opendataflow.lease (
