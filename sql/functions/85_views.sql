@@ -17,14 +17,13 @@ $$;
 -- Makes the views with their triggers where they are not there (the triggers go with their functions) and nothing is in the
 -- way. A row that is written is collected by INSTEAD OF, and the end of the statement does what all of its rows ask for: so
 -- the locks are taken in their order, and many rows cost little more than one.
-CREATE FUNCTION opendataflow.make_views(OUT made boolean, OUT in_the_way text[])
+CREATE FUNCTION opendataflow.make_views(OUT made boolean)
 LANGUAGE plpgsql AS $make$
 DECLARE
     v_view text;
 BEGIN
-    in_the_way := ARRAY(SELECT format('dataflow.%s', w) FROM in_the_way() AS w);
-    made := in_the_way = '{}' AND NOT EXISTS (SELECT FROM pg_trigger t
-                                              WHERE t.tgrelid = to_regclass('dataflow.datastatus') AND t.tgname = 'collect');
+    made := NOT EXISTS (SELECT FROM in_the_way())
+        AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = to_regclass('dataflow.datastatus') AND t.tgname = 'collect');
     IF NOT made THEN
         RETURN;
     END IF;

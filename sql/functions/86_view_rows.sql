@@ -72,7 +72,8 @@ BEGIN
     PERFORM lock_apply();
     FOR v_row IN SELECT r.* FROM jsonb_to_recordset(p_rows) AS r(op text, id text, columns jsonb) LOOP
         SELECT to_jsonb(d) INTO v_here FROM dataset d WHERE d.id = v_row.id;
-        IF v_row.op = 'INSERT' AND NOT jsonb_strip_nulls(v_here) - '{id,options,modified}'::text[] <@ v_row.columns THEN
+        IF v_row.op = 'INSERT' AND EXISTS (SELECT FROM jsonb_each_text(v_row.columns) AS c
+                                           WHERE v_here ->> c.key IS NOT NULL AND v_here ->> c.key IS DISTINCT FROM c.value) THEN
             PERFORM refuse_row(format('data set %s is there already, with other columns: change it by UPDATE', v_row.id));
         END IF;
         PERFORM put_datasets(jsonb_build_array(coalesce(v_here, '{}') || v_row.columns || jsonb_build_object('id', v_row.id)));

@@ -435,8 +435,12 @@ def test_old_tables_make_room_for_the_views_where_that_is_asked_for(
     program = Program(tmp_path / "other", old)
     migrated = inside.ask(program, "db", "migrate").out
     assert "since there are dataflow.dataset and dataflow.datastatus and dataflow.job already" in migrated
+    assert "views     schema dataflow has no views" in inside.ask(program, "db", "status").out
     with open_connection(old) as db:
         before = rows_of(db)
+        update = "update datastatus set status = 'RESUBMIT'"
+        assert "since there are dataflow.dataset and" in inside.ask(program, "dml", update).err
+        assert "1.0" in inside.ask(program, "runs").out
         assert "it is another database" in inside.ask(dataflow, "import-legacy", old, "--take-over").err
         assert inside.ask(program, "import-legacy", old, "--take-over", "--dry-run").code == 0
         assert value(db, "SELECT relkind FROM pg_class WHERE oid = 'dataflow.job'::regclass") == "r"

@@ -82,19 +82,26 @@ async def migrate(connection: AsyncConnection[Row]) -> list[str]:
 
 
 async def make_views(connection: AsyncConnection[Row]) -> list[str]:
-    """Make the views of schema dataflow, or say in one sentence what is in their way; nothing where they are there."""
-    row = await (await connection.execute("SELECT * FROM opendataflow.make_views()")).fetchone()
-    assert row is not None
-    if row["in_the_way"]:
-        found = " and ".join(row["in_the_way"])
-        is_ = "is" if len(row["in_the_way"]) == 1 else "are"
-        sentence = (
-            f"the views of schema dataflow were not made, since there {is_} {found} already: import the old "
-            "framework's tables and put the views in their place by `dataflow import-legacy DSN --take-over`, or "
-            "rename what is there and run `dataflow db migrate` again"
-        )
-        return [sentence]
-    return ["views of schema dataflow made"] if row["made"] else []
+    """Make the views of schema dataflow, or say what is in their way; nothing where they are there."""
+    row = await (await connection.execute("SELECT made FROM opendataflow.make_views()")).fetchone()
+    if row is not None and row["made"]:
+        return ["views of schema dataflow made"]
+    sentence = await in_the_way(connection)
+    return [] if sentence is None else [sentence]
+
+
+async def in_the_way(connection: AsyncConnection[Row]) -> str | None:
+    """Say in one sentence what keeps the views of schema dataflow from being made, and how to go on."""
+    rows = await (await connection.execute("SELECT in_the_way AS name FROM opendataflow.in_the_way()")).fetchall()
+    if not rows:
+        return None
+    found = " and ".join(f"dataflow.{row['name']}" for row in rows)
+    is_ = "is" if len(rows) == 1 else "are"
+    return (
+        f"schema dataflow has no views of OpenDataFlow, since there {is_} {found} already: import the old framework's "
+        "tables and put the views in their place by `dataflow import-legacy DSN --take-over`, or rename what is there "
+        "and run `dataflow db migrate` again"
+    )
 
 
 async def _bring_tables(connection: AsyncConnection[Row], state: SchemaState) -> list[str]:

@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from opendataflow.core.legacy import OldChunk, OldRows, OldState
-from opendataflow.errors import InvalidInput
+from opendataflow.errors import InvalidInput, Refused
 from opendataflow.model.claim import (
     Answer,
     Claimed,
@@ -256,6 +256,8 @@ class Store:
         """Run statements in one transaction; return how many rows each has changed. InvalidInput for other ones."""
 
         async def attempt(connection: AsyncConnection[Row]) -> list[int]:
+            if (sentence := await schema.in_the_way(connection)) is not None:
+                raise Refused(sentence)
             await connection.execute("SELECT set_config('opendataflow.writer', %s, true)", (actor,))
             counts = []
             for statement in statements:
