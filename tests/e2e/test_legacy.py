@@ -238,6 +238,7 @@ def test_set_data_status_makes_a_row_or_sets_it_and_the_history_knows_who(
 SENTENCES = {
     ("sql", "delete from job"): "this statement would change something: use `dataflow dml`",
     ("sql", "select * from nosuch"): 'Postgres does not take the statement: relation "nosuch" does not exist',
+    ("sql", "select 1 as n, 2 as n"): "two columns of the query are named n: name them by AS",
     ("sql", "select 1; select 2"): "cannot insert multiple commands into a prepared statement",
     ("dml", "select 1"): "only INSERT, UPDATE, DELETE and MERGE are done here, not SELECT",
     ("dml", "drop view dataflow.job"): "not DROP; nothing was changed",
@@ -426,7 +427,7 @@ def test_the_address_of_an_old_database_should_have_no_password(dataflow: Progra
     answer = inside.ask(dataflow, "import-legacy", f"postgresql://nobody:{password}@127.0.0.1:1/x")
     assert answer.code == 4
     assert str(password) not in answer.err + answer.out
-    assert "is not a Postgres address" in inside.ask(dataflow, "import-legacy", "nonsense").err
+    assert "DSN is no Postgres address" in inside.ask(dataflow, "import-legacy", "nonsense").err
 
 
 def test_old_tables_make_room_for_the_views_where_that_is_asked_for(

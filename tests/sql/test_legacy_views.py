@@ -311,6 +311,20 @@ def test_after_a_failure_the_output_is_failed_and_keeps_the_job_off_until_a_resu
     assert [run["data_id"] for run in claim(db, bob, "loadbob")] == ["1.0"]
 
 
+def test_one_chunk_is_resubmitted_by_sql_and_what_has_happened_is_kept(db: Connection, bob: str) -> None:
+    """Elsewhere one partition can't be retried alone, or a retry erases the history of the attempt before."""
+    insert_status(db, "bobin", "1.0", "READY")
+    insert_status(db, "bobin", "2.0", "READY")
+    for run in claim(db, bob, "loadbob", 2):
+        end(db, run, "FAILED")
+    set_status(db, "RESUBMIT", datasetid="bobout", dataid="1.0")
+    end(db, claim(db, bob, "loadbob", 2)[0], "DONE")
+    assert works(db) == {"loadbob/1.0": "DONE", "loadbob/2.0": "FAILED"}
+    states = ["DECLARED", "RUNNING", "FAILED", "RESUBMIT", "RUNNING", "READY"]
+    assert transitions(db, "chunk", "bobout", "1.0") == states
+    assert value(db, "SELECT count(*) FROM opendataflow.run WHERE data_id = '1.0'") == 2
+
+
 @pytest.mark.usefixtures("bob")
 def test_the_time_of_a_row_is_that_of_its_last_change(db: Connection) -> None:
     modified = "SELECT modified FROM dataflow.datastatus WHERE datasetid = 'bobin'"

@@ -24,8 +24,10 @@ SCHEMA = "dataflow"
 
 def has_password(dsn: str) -> bool:
     """Whether a DSN carries a password; InvalidInput where it is none."""
-    place(dsn)
-    return "password" in conninfo_to_dict(dsn)
+    try:
+        return "password" in conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:  # its own text may quote the password
+        raise InvalidInput("DSN is no Postgres address: one looks like postgresql://user@host:5432/database") from None
 
 
 async def read_old(dsn: str, schema: str) -> OldRows:

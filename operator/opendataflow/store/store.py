@@ -239,13 +239,16 @@ class Store:
 
     # -- the users of the old framework ----------------------------------------------------------------------
 
-    async def read_sql(self, query: str, values: Sequence[object] | None = None) -> tuple[list[str], list[Row]]:
+    async def read_sql(self, query: str) -> tuple[list[str], list[Row]]:
         """Run one statement that reads, where its names mean the views first; return the columns and the rows."""
 
         async def attempt(connection: AsyncConnection[Row]) -> tuple[list[str], list[Row]]:
             await connection.execute("SET TRANSACTION READ ONLY")
-            cursor = await self._users_statement(connection, query, values)
+            cursor = await self._users_statement(connection, query, None)
             columns = [column.name for column in cursor.description or ()]
+            twice = [name for name in columns if columns.count(name) > 1]
+            if twice:
+                raise InvalidInput(f"two columns of the query are named {twice[0]}: name them by AS")
             return columns, await cursor.fetchall() if columns else []
 
         return await self._transaction(attempt)
