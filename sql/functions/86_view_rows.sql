@@ -116,7 +116,6 @@ CREATE FUNCTION opendataflow.write_jobs(p_rows jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_ids  text[] := ARRAY(SELECT DISTINCT r.value ->> 'jobid' FROM jsonb_array_elements(p_rows) AS r ORDER BY 1);
-    v_new  jsonb;
     v_jobs jsonb;
     v_id   text;
 BEGIN
@@ -134,10 +133,11 @@ BEGIN
     SELECT jsonb_agg(with_items(to_jsonb(j), g.items)) INTO v_jobs
     FROM (SELECT r.value ->> 'jobid' AS id, jsonb_agg(r.value) AS items FROM jsonb_array_elements(p_rows) AS r GROUP BY 1) g
     CROSS JOIN LATERAL (SELECT * FROM job j WHERE j.id = g.id OFFSET 0) j;
-    SELECT coalesce(jsonb_agg(jsonb_build_object('id', n.datasetid)), '[]') INTO v_new
-    FROM (SELECT DISTINCT r.datasetid FROM jsonb_to_recordset(p_rows) AS r(itemtype text, datasetid text)
-          WHERE r.itemtype IN ('IN', 'OUT') AND NOT EXISTS (SELECT FROM dataset d WHERE d.id = r.datasetid)) n;
-    PERFORM apply(v_new, v_jobs, writer());
+    INSERT INTO dataset (id, kind)
+    SELECT DISTINCT r.datasetid, CASE r.datasetid WHEN 'today' THEN 'calendar' END
+    FROM jsonb_to_recordset(p_rows) AS r(itemtype text, datasetid text) WHERE r.itemtype IN ('IN', 'OUT')
+    ON CONFLICT DO NOTHING;
+    PERFORM apply('[]', v_jobs, writer());
     FOREACH v_id IN ARRAY v_ids LOOP
         PERFORM refuse_cycle(v_id);
     END LOOP;

@@ -448,6 +448,15 @@ def test_a_data_set_is_changed_by_update_and_keeps_what_the_view_does_not_show(d
     assert row == {"hostname": "new", "url": "file:///a", "encryptedpass": "abc"}
 
 
+def test_a_job_can_read_the_data_set_that_is_built_in(db: Connection) -> None:
+    db.execute("INSERT INTO dataflow.job (datasetid, itemtype, jobid) VALUES ('today', 'IN', 'validate_datastatus')")
+    db.execute(
+        "INSERT INTO dataflow.job (datasetid, itemtype, jobid) VALUES ('datastatus', 'OUT', 'validate_datastatus')"
+    )
+    assert value(db, "SELECT kind FROM opendataflow.dataset WHERE id = 'today'") == "calendar"
+    assert problems(db) == []
+
+
 def test_many_jobs_are_inserted_by_one_statement(db: Connection) -> None:
     db.execute(
         "INSERT INTO dataflow.job (jobid, itemtype, datasetid) "

@@ -49,6 +49,12 @@ def test_every_row_that_is_wrong_is_told_at_once() -> None:
     assert len(str(caught.value).splitlines()) == 5
 
 
+def test_the_built_in_data_set_is_not_taken_over_but_jobs_that_read_it_are() -> None:
+    job = {"jobid": "j", "itemtype": "IN", "datasetid": "today", "itemvalue": None}
+    state = old_state(OldRows((job,), ({"datasetid": "today", "hostname": "x"},), ()))
+    assert (state.datasets, state.jobs, state.left) == ((), (job,), ())
+
+
 def test_the_same_data_set_twice_is_one() -> None:
     row = {"datasetid": "a", "hostname": "x"}
     assert old_state(OldRows((), (row, dict(row)), ())).datasets == (("a", {"hostname": "x"}),)

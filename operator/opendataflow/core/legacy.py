@@ -15,6 +15,8 @@ from opendataflow.names import ChunkStatus, is_shell_name
 Row = Mapping[str, Any]
 
 _TAKEN = tuple(str(status) for status in ChunkStatus if status is not ChunkStatus.DECLARED)
+_TODAY = "today"
+"""Built in here as there: it has no row of its own to be taken over."""
 _NAMED = 5
 """How many rows a sentence names one by one."""
 
@@ -71,8 +73,9 @@ def old_state(rows: OldRows) -> OldState:
     datasets = _datasets(rows.datasets, faults)
     jobs = list(_jobs(rows.jobs, faults, left))
     chunks = _chunks(rows.statuses, faults, left)
+    datasets.pop(_TODAY, None)
     named = {row["datasetid"] for row in jobs if row["datasetid"]} | {chunk.dataset for chunk in chunks}
-    undeclared = sorted(named - datasets.keys())
+    undeclared = sorted(named - datasets.keys() - {_TODAY})
     if undeclared:
         left.append(f"without a row in dataset, made without columns: {_first(undeclared)}")
         datasets |= {name: {} for name in undeclared}
@@ -115,7 +118,7 @@ def _jobs(rows: Iterable[Row], faults: list[str], left: list[str]) -> Iterator[R
 
 
 def _chunks(rows: Sequence[Row], faults: list[str], left: list[str]) -> list[OldChunk]:
-    outputs = [row for row in rows if row["locktype"] == "OUT"]
+    outputs = [row for row in rows if row["locktype"] == "OUT" and row["datasetid"] != _TODAY]
     if len(outputs) < len(rows):
         left.append(f"rows of datastatus that are not OUT, as read locks of runs: {len(rows) - len(outputs)}")
     newest: dict[tuple[str, str], OldChunk] = {}

@@ -3,7 +3,7 @@
 Reading never changes anything there.
 """
 
-import secrets
+import os
 
 import psycopg
 from psycopg import AsyncConnection
@@ -92,7 +92,7 @@ async def make_room(connection: AsyncConnection[Row], dsn: str, read: OldRows) -
 
 async def _is_same(connection: AsyncConnection[Row], dsn: str) -> bool:
     """Whether a DSN leads to the database of a connection: a lock that is taken there is seen here."""
-    key = secrets.randbelow(2**31)
+    key = int.from_bytes(os.urandom(4), "big") >> 1
     async with await connect(dsn) as other, translated(place(dsn)):
         await other.execute("SELECT pg_advisory_lock(20134, %s)", (key,))
         query = """SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
