@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
 from tests.e2e.conftest import Inside, Program
 from tests.sql.conftest import Connection, open_connection
@@ -421,12 +421,11 @@ def test_what_is_left_out_of_an_import_is_told(dataflow: Program, inside: Inside
     assert ("bobin", "fakejob", "1.0", "OUT", "READY") in rows_of(db)
 
 
-def test_the_address_of_an_old_database_should_have_no_password(dataflow: Program, inside: Inside, old: str) -> None:
-    assert "use PGPASSWORD or ~/.pgpass" in inside.ask(dataflow, "import-legacy", old, "--dry-run").err
-    password = conninfo_to_dict(old).get("password") or "secret"
-    answer = inside.ask(dataflow, "import-legacy", f"postgresql://nobody:{password}@127.0.0.1:1/x")
+def test_the_address_of_an_old_database_should_have_no_password(dataflow: Program, inside: Inside) -> None:
+    answer = inside.ask(dataflow, "import-legacy", "postgresql://nobody:topsecret@127.0.0.1:1/x")
     assert answer.code == 4
-    assert str(password) not in answer.err + answer.out
+    assert "use PGPASSWORD or ~/.pgpass" in answer.err
+    assert "topsecret" not in answer.err + answer.out
     assert "DSN is no Postgres address" in inside.ask(dataflow, "import-legacy", "nonsense").err
 
 
