@@ -105,6 +105,11 @@ BEGIN
         RAISE EXCEPTION 'the status of these chunks has changed at this moment: try again' USING ERRCODE = 'serialization_failure';
     END IF;
 
+    -- A row comes back under the jobid that it was inserted with, whatever its status is.
+    UPDATE chunk c SET publisher = a.job
+    FROM jsonb_to_recordset(v_asked) AS a(dataset text, data_id text, job text, was text)
+    WHERE c.dataset = a.dataset AND c.data_id = a.data_id AND a.was IS NULL AND c.run IS NULL AND c.publisher IS NULL;
+
     FOR v_request IN
         SELECT q.place, q.request, a.dataset, a.status, a.publisher, array_agg(a.data_id) AS ids
         FROM (SELECT n.dataset, n.data_id, n.status, max(n.job) AS publisher, bool_or(n.touched) AS touched
