@@ -15,17 +15,16 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Makes the views with their triggers where they are not there (the triggers go with their functions) and nothing is in the
--- way. A row that is written is collected by INSTEAD OF, and the end of the statement does what all of its rows ask for: so
+-- way; says whether it did. A row that is written is collected by INSTEAD OF, and the end of the statement does what all of its rows ask for: so
 -- the locks are taken in their order, and many rows cost little more than one.
-CREATE FUNCTION opendataflow.make_views(OUT made boolean)
+CREATE FUNCTION opendataflow.make_views() RETURNS boolean
 LANGUAGE plpgsql AS $make$
 DECLARE
     v_view text;
 BEGIN
-    made := NOT EXISTS (SELECT FROM in_the_way())
-        AND NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = to_regclass('dataflow.datastatus') AND t.tgname = 'collect');
-    IF NOT made THEN
-        RETURN;
+    IF EXISTS (SELECT FROM in_the_way())
+       OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = to_regclass('dataflow.datastatus') AND t.tgname = 'collect') THEN
+        RETURN false;
     END IF;
     IF to_regnamespace('dataflow') IS NULL THEN
         CREATE SCHEMA dataflow;
@@ -72,6 +71,7 @@ BEGIN
         EXECUTE format('CREATE OR REPLACE TRIGGER refuse INSTEAD OF DELETE ON dataflow.%I '
                        'FOR EACH ROW EXECUTE FUNCTION opendataflow.refuse_delete()', v_view);
     END LOOP;
+    RETURN true;
 END $make$;
 
 -- The data id that a job would take next; null where none is ready.

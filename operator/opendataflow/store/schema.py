@@ -77,17 +77,17 @@ async def migrate(connection: AsyncConnection[Row]) -> list[str]:
         if done or state.functions != sql_files.functions_digest():
             await _replace_functions(connection)
             done.append("functions, views and triggers replaced")
-        done += await make_views(connection)
+        if await make_views(connection):
+            done = done or ["views of schema dataflow made"]
+        elif (sentence := await in_the_way(connection)) is not None:
+            done.append(sentence)
     return done
 
 
-async def make_views(connection: AsyncConnection[Row]) -> list[str]:
-    """Make the views of schema dataflow, or say what is in their way; nothing where they are there."""
-    row = await (await connection.execute("SELECT made FROM opendataflow.make_views()")).fetchone()
-    if row is not None and row["made"]:
-        return ["views of schema dataflow made"]
-    sentence = await in_the_way(connection)
-    return [] if sentence is None else [sentence]
+async def make_views(connection: AsyncConnection[Row]) -> bool:
+    """Make the views of schema dataflow; False where they are there, or something is in their way."""
+    row = await (await connection.execute("SELECT opendataflow.make_views() AS made")).fetchone()
+    return row is not None and bool(row["made"])
 
 
 async def in_the_way(connection: AsyncConnection[Row]) -> str | None:
