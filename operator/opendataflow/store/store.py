@@ -264,13 +264,10 @@ class Store:
             await connection.execute("SELECT set_config('opendataflow.writer', %s, true)", (actor,))
             counts = []
             for statement in statements:
+                # Before it is run: COMMIT would keep half a change. After it: WITH can begin anything.
+                _require_change(statement, "WITH")
                 cursor = await self._users_statement(connection, statement, values)
-                done = (cursor.statusmessage or "").split()
-                if done[:1] not in (["INSERT"], ["UPDATE"], ["DELETE"], ["MERGE"]):
-                    raise InvalidInput(
-                        f"only INSERT, UPDATE, DELETE and MERGE are done here, not {done[0] if done else 'nothing'}; "
-                        "nothing was changed"
-                    )
+                _require_change(cursor.statusmessage or "nothing")
                 counts.append(cursor.rowcount)
             return counts
 
@@ -366,6 +363,12 @@ class Store:
 
     async def _one(self, query: LiteralString, *values: object) -> Row:
         return (await self._all(query, *values))[0]
+
+
+def _require_change(statement: str, *others: str) -> None:
+    word = statement.split(None, 1)[0].upper() if statement.strip() else "nothing"
+    if word not in ("INSERT", "UPDATE", "DELETE", "MERGE", *others):
+        raise InvalidInput(f"only INSERT, UPDATE, DELETE and MERGE are done here, not {word}; nothing was changed")
 
 
 class _RolledBackError(InvalidInput):
