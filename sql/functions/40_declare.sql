@@ -115,8 +115,9 @@ LANGUAGE sql AS $$
 $$;
 
 -- Chunks of one data set become READY from outside, each with a new fence; the producer's open work becomes DONE.
--- RUNNING chunks are refused. One row for each id.
-CREATE FUNCTION opendataflow.publish(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
+-- RUNNING chunks are refused. One row for each id. p_publisher: the name of whoever has made them, where it is known.
+CREATE FUNCTION opendataflow.publish(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL,
+                                     p_publisher text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, status text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -131,7 +132,7 @@ BEGIN
                     WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids) AND c.status = 'RUNNING');
     UPDATE chunk c
     SET status = 'READY', held_status = NULL, fence = nextval('fence'), run = NULL,
-        published_at = clock_timestamp(), reason = p_reason
+        published_at = clock_timestamp(), reason = p_reason, publisher = p_publisher
     WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids) AND c.status <> 'RUNNING';
     PERFORM finish_published(array_agg(o.job), array_agg(i))
     FROM job_output o, unnest(v_ids) AS i WHERE o.dataset = p_dataset AND i <> ALL (v_busy);

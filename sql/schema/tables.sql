@@ -93,7 +93,8 @@ CREATE TABLE opendataflow.job_env (
 -- State ---------------------------------------------------------------------------------------------------
 
 -- One partition of a data set. `fence` is its version; `run` the run that made or is making it, null where it
--- came from outside; `readers` the running consumers; `held_status` what a HOLD returns to.
+-- came from outside, and `publisher` who was named then; `readers` the running consumers; `held_status` what a HOLD
+-- returns to.
 CREATE TABLE opendataflow.chunk (
     dataset       text NOT NULL REFERENCES opendataflow.dataset,
     data_id       text NOT NULL CHECK (data_id <> ''),
@@ -109,6 +110,7 @@ CREATE TABLE opendataflow.chunk (
     checksum      text,
     published_at  timestamptz,
     reason        text,
+    publisher     text,
     PRIMARY KEY (dataset, data_id),
     CONSTRAINT held_remembers CHECK ((status = 'HOLD') = (held_status IS NOT NULL)),
     CONSTRAINT running_has_run CHECK (status <> 'RUNNING' OR (run IS NOT NULL AND fence IS NOT NULL)),
@@ -136,7 +138,6 @@ CREATE TABLE opendataflow.work (
     forced                   boolean NOT NULL DEFAULT false,
     again                    boolean NOT NULL DEFAULT false,
     stale                    boolean NOT NULL DEFAULT false,
-    PRIMARY KEY (job, data_id),
     CONSTRAINT ready_is_unblocked CHECK (state <> 'READY' OR blockers = 0),
     CONSTRAINT waiting_is_blocked CHECK (state <> 'WAITING' OR blockers > 0),
     CONSTRAINT only_open_work_counts CHECK (state IN ('WAITING', 'READY', 'RETRY') OR blockers = 0),
@@ -150,6 +151,9 @@ CREATE INDEX work_ready ON opendataflow.work (job, rank, sort_key) WHERE state =
 CREATE INDEX work_running ON opendataflow.work (job) WHERE state = 'RUNNING';
 CREATE INDEX work_due ON opendataflow.work (due_at) WHERE state = 'RETRY';
 CREATE INDEX work_state ON opendataflow.work (job, state, sort_key);
+-- The youngest index: while the table is small it costs as much as the others to the planner, which then takes the youngest,
+-- and sessions keep that plan when the table is large.
+ALTER TABLE opendataflow.work ADD PRIMARY KEY (job, data_id);
 
 -- How many works of a job are in each state: the sum of all its rows. Every statement that changes works adds a row for
 -- each state that it changes (one row that all of them changed would let them wait for each other); fold_counts() adds
@@ -245,3 +249,10 @@ CREATE TABLE opendataflow.history (
 );
 CREATE INDEX history_of ON opendataflow.history (kind, owner, data_id, id);
 COMMENT ON COLUMN opendataflow.history.owner IS 'the data set of a chunk, the job of a work, the job itself (whose data id is empty)';
+
+-- The rows that a statement on a view of schema dataflow is about, until its end: never committed.
+CREATE UNLOGGED TABLE opendataflow.view_row (
+    id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    view     text NOT NULL,
+    content  jsonb NOT NULL
+);

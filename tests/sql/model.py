@@ -447,6 +447,23 @@ class Model:
                     self._finish_if_made(producer, data_id)
         return answers
 
+    def set_chunks(self, dataset: str, ids: Iterable[str], status: str) -> Answers:
+        """From outside: chunks wait for a person (PENDING), or are not good (FAILED) like the work that makes them."""
+        return {i: self._set_chunk(dataset, i, status) for i in ids}
+
+    def _set_chunk(self, dataset: str, data_id: str, status: str) -> str:
+        chunk = self.chunks.get((dataset, data_id))
+        if chunk is None or chunk.status in (status, "RUNNING"):
+            return "unknown" if chunk is None else "unchanged" if chunk.status == status else "refused"
+        if chunk.underneath not in ("READY", "PENDING"):
+            chunk.maker = None
+        chunk.status, chunk.held = status, None
+        producer = self._producer(dataset)
+        work = self.works.get((producer, data_id)) if producer else None
+        if work and status == "FAILED" and work.state in (OPEN, "RETRY", "DONE"):
+            work.state, work.due_in, work.forced = "FAILED", None, False
+        return "done"
+
     def accept(self, dataset: str, ids: Iterable[str]) -> Answers:
         """A person finds chunks good."""
         return {i: self._judge(dataset, i, "READY") for i in ids}

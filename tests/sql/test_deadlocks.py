@@ -57,6 +57,8 @@ class Client:
             self.retry_due,
             self.declare,
             self.apply,
+            *([self.write_rows] * 3),
+            self.write_a_job_row,
         ]
         while time.monotonic() < until:
             self.repeated(dice.choice(requests), dice)
@@ -115,6 +117,27 @@ class Client:
         rows = graph.ask(self.db, verb, owner, *dice.sample(IDS, dice.randint(1, len(IDS))))
         self.counts[verb] += sum(row["result"] in ("done", "remembered") for row in rows)
 
+    def write_rows(self, dice: random.Random) -> None:
+        """By SQL, many rows of several data sets in one statement."""
+        status = dice.choice(["READY", "READY", "RESUBMIT", "RESUBMIT", "HOLD", "PENDING", "FAILED"])
+        update = """UPDATE dataflow.datastatus SET status = %s, modified = now()
+                    WHERE dataid = ANY (%s) AND datasetid = ANY (%s) AND status <> 'RUNNING'"""
+        insert = """INSERT INTO dataflow.datastatus (datasetid, jobid, dataid, locktype, status)
+                    SELECT d, 'outside', i, 'OUT', s
+                    FROM unnest(%s::text[]) AS s, unnest(%s::text[]) AS i, unnest(%s::text[]) AS d"""
+        query, by = (update, status) if dice.random() < 0.7 else (insert, [status])
+        try:
+            done = self.db.execute(query, (by, dice.sample(IDS, 3), dice.sample(DATASETS, 3)))
+            self.counts[f"{query[:6]} {status}"] += done.rowcount
+        except psycopg.DatabaseError as error:
+            if error.sqlstate != "DF001":  # a run has begun to write a chunk, or its work is skipped
+                raise
+
+    def write_a_job_row(self, dice: random.Random) -> None:
+        row = (dice.choice(["left", "join"]), dice.choice("bch"))
+        self.db.execute("INSERT INTO dataflow.job (jobid, itemtype, datasetid) VALUES (%s, 'IN', %s)", row)
+        self.counts["job row"] += 1
+
     def retry_due(self, _: random.Random) -> None:
         row = self.db.execute("SELECT * FROM opendataflow.retry_due()").fetchone()
         assert row is not None
@@ -164,6 +187,12 @@ def test_requests_at_once_never_deadlock_and_leave_the_store_consistent(
     assert graph.problems(db) == []
     assert "RUNNING" not in graph.works(db).values()
     expected = {"claim", "complete", "publish", "resubmit", "hold", "release", "resubmit_chunks", "hold_chunks"}
-    assert expected | {"release_chunks", "retry_due", "declare", "apply"} <= {
-        name for name, number in counts.items() if number > 0
-    }
+    assert expected | {
+        "release_chunks",
+        "retry_due",
+        "declare",
+        "apply",
+        "job row",
+        "UPDATE READY",
+        "INSERT READY",
+    } <= {name for name, number in counts.items() if number > 0}

@@ -347,15 +347,11 @@ class StoreMachine(RuleBasedStateMachine):
         rows = [row for row in graph.ask(self.people, "resubmit_cascade", job, *ids) if row["job"] == job]
         assert answers(rows) == self.model.resubmit_cascade(job, ids)
 
-    @precondition(lambda self: self.chunks_in("READY"))
-    @rule(chunk=machine_state(lambda m: m.chunks_in("READY")))
-    def let_a_chunk_wait_for_a_person(self, chunk: tuple[str, str]) -> None:
-        """No function does it yet: it is put under the HOLD of a chunk that is there."""
-        graph.ask(self.people, "hold_chunks", *chunk)
-        query = "UPDATE opendataflow.chunk SET held_status = 'PENDING' WHERE dataset = %s AND data_id = %s"
-        self.people.execute(query, chunk)
-        graph.ask(self.people, "release_chunks", *chunk)
-        self.model.chunks[chunk].status = "PENDING"
+    @rule(dataset=machine_state(dataset_ids), ids=some_ids, status=st.sampled_from(["PENDING", "FAILED"]))
+    def set_chunks(self, dataset: str, ids: list[str], status: str) -> None:
+        query = "SELECT * FROM opendataflow.set_chunks(%s, %s, %s, 'test')"
+        rows = self.people.execute(query, (dataset, ids, status)).fetchall()
+        assert answers(rows) == self.model.set_chunks(dataset, ids, status)
 
     @precondition(lambda self: self.chunks_in("PENDING"))
     @rule(

@@ -24,9 +24,9 @@ CATALOG = """
     UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'opendataflow'
     UNION ALL SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'opendataflow'::regnamespace
     UNION ALL SELECT pg_get_triggerdef(oid) FROM pg_trigger
-    WHERE NOT tgisinternal AND tgrelid::regclass::text LIKE 'opendataflow.%'
+    WHERE NOT tgisinternal AND tgrelid::regclass::text ~ '^(opendataflow|dataflow)[.]'
     UNION ALL SELECT pg_get_viewdef(oid) FROM pg_class
-    WHERE relkind = 'v' AND relnamespace = 'opendataflow'::regnamespace
+    WHERE relkind = 'v' AND relnamespace::regnamespace::text IN ('opendataflow', 'dataflow')
     UNION ALL SELECT format('%s %s %s', sequencename, increment_by, cache_size) FROM pg_sequences
     WHERE schemaname = 'opendataflow'
     ORDER BY line

@@ -21,6 +21,23 @@ _KEY_FILE_HELP = "A file that only you can open, with the {} in its first line. 
 crypt = typer.Typer(help="Ciphertexts of passwords: make, open, move to another passkey.", no_args_is_help=True)
 app.add_typer(crypt, name="crypt")
 
+
+def _refuse_old_form(given: bool) -> None:
+    if given:
+        raise InvalidInput(
+            "`crypt -e KEY TEXT` is `dataflow crypt new` here and `crypt -d KEY TEXT` is `dataflow crypt open`: a "
+            "passkey is never an argument, since every user of the machine can read arguments"
+        )
+
+
+@crypt.callback()
+def crypt_options(
+    encrypt: Annotated[bool, typer.Option("-e", hidden=True, is_eager=True, callback=_refuse_old_form)] = False,
+    decrypt: Annotated[bool, typer.Option("-d", hidden=True, is_eager=True, callback=_refuse_old_form)] = False,
+) -> None:
+    """Ciphertexts of passwords: make, open, move to another passkey."""
+
+
 KeyFile = Annotated[Path | None, typer.Option("--key-file", help=_KEY_FILE_HELP.format("passkey", "PASSKEY"))]
 NewKeyFile = Annotated[
     Path | None, typer.Option("--new-key-file", help=_KEY_FILE_HELP.format("new passkey", "PASSKEY_NEW"))

@@ -13,7 +13,7 @@ from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import read_settings
 from opendataflow.store import sql_files
 from opendataflow.store.connection import DsnSource, connect, place
-from opendataflow.store.schema import SchemaState, migrate, read_state
+from opendataflow.store.schema import SchemaState, in_the_way, migrate, read_state
 
 db = typer.Typer(help="The database: its schema, and whether its contents hold together.", no_args_is_help=True)
 app.add_typer(db, name="db")
@@ -41,18 +41,22 @@ def migrate_database() -> None:
 def database_status() -> None:
     """Show which schema the database has and which this program works with. Exit code 5 where they differ."""
 
-    async def ask() -> tuple[str, int, SchemaState]:
+    async def ask() -> tuple[str, int, SchemaState, str | None]:
         async with _database() as source:
             dsn = source()
             async with await connect(dsn) as connection:
-                return place(dsn), connection.info.server_version, await read_state(connection)
+                state = await read_state(connection)
+                sentence = await in_the_way(connection) if state.current else None
+                return place(dsn), connection.info.server_version, state, sentence
 
-    where, version, state = asyncio.run(ask())
+    where, version, state, sentence = asyncio.run(ask())
     typer.echo(f"database  {where}, Postgres {version // 10000}.{version % 10000}")
     for migration in sql_files.migrations():
         typer.echo(f"schema    {migration.name}  {'applied' if migration.number in state.applied else 'pending'}")
     same = state.functions == sql_files.functions_digest()
     typer.echo(f"functions {state.functions or 'none'}  {'current' if same else 'of another version'}")
+    if sentence is not None:
+        typer.echo(f"views     {sentence}")
     if not state.current:
         raise SchemaMismatch(
             "the database is newer than this program: install a newer one"

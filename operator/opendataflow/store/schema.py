@@ -93,7 +93,31 @@ async def migrate(connection: AsyncConnection[Row]) -> list[str]:
         if done or state.functions != sql_files.functions_digest():
             await _replace_functions(connection)
             done.append("functions, views and triggers replaced")
+        if await make_views(connection):
+            done = done or ["views of schema dataflow made"]
+        elif (sentence := await in_the_way(connection)) is not None:
+            done.append(sentence)
     return done
+
+
+async def make_views(connection: AsyncConnection[Row]) -> bool:
+    """Make the views of schema dataflow; False where they are there, or something is in their way."""
+    row = await (await connection.execute("SELECT opendataflow.make_views() AS made")).fetchone()
+    return row is not None and bool(row["made"])
+
+
+async def in_the_way(connection: AsyncConnection[Row]) -> str | None:
+    """Say in one sentence what keeps the views of schema dataflow from being made, and how to go on."""
+    rows = await (await connection.execute("SELECT in_the_way AS name FROM opendataflow.in_the_way()")).fetchall()
+    if not rows:
+        return None
+    found = " and ".join(f"dataflow.{row['name']}" for row in rows)
+    is_ = "is" if len(rows) == 1 else "are"
+    return (
+        f"schema dataflow has no views of OpenDataFlow, since there {is_} {found} already: import the old framework's "
+        "tables and put the views in their place by `dataflow import-legacy DSN --take-over`, or rename what is there "
+        "and run `dataflow db migrate` again"
+    )
 
 
 async def _bring_tables(connection: AsyncConnection[Row], state: SchemaState) -> list[str]:
@@ -115,6 +139,7 @@ async def migrate_step_by_step(connection: AsyncConnection[Row]) -> None:
             await connection.execute(migration.text)
             await _record(connection, migration)
         await _replace_functions(connection)
+        await make_views(connection)
 
 
 async def _replace_functions(connection: AsyncConnection[Row]) -> None:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, LiteralString, Self, TypeVar
 
+import psycopg
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
-from opendataflow.errors import InvalidInput, UnknownThing
+from opendataflow.errors import UnknownThing
 from opendataflow.model.claim import (
     Answer,
     BeforeClaim,
@@ -206,7 +207,7 @@ class Store:
             row = await (await connection.execute(query, (Jsonb(datasets), Jsonb(jobs), actor))).fetchone()
             return list(row["woken"]) if row else []
 
-        return await self._transaction(attempt)
+        return await self.transaction(attempt)
 
     async def declare(self, dataset: str, ids: Sequence[str], actor: str) -> None:
         """Declare chunks without bounds."""
@@ -233,15 +234,12 @@ class Store:
             ids = await _chosen(connection, owner, chosen) if isinstance(chosen, Selection) else list(chosen)
             query: LiteralString = "SELECT * FROM opendataflow." + verb + "(%s, %s, %s, %s)"
             rows = await (await connection.execute(query, (owner, ids, actor, reason))).fetchall()
-            answers = [Answer(*row.values()) for row in rows]
-            if dry_run or any(answer.result in ("refused", "unknown") for answer in answers):
-                raise _RolledBackError(answers)
-            return answers
+            return [Answer(*row.values()) for row in rows]
 
-        try:
-            return await self._transaction(attempt)
-        except _RolledBackError as error:
-            return error.answers
+        def undo(answers: list[Answer]) -> bool:
+            return dry_run or any(answer.result in ("refused", "unknown") for answer in answers)
+
+        return await self.transaction(attempt, undo)
 
     async def scale(self, job: str, parallelism: int, actor: str, reason: str | None) -> Row:
         """Change how many runs of a job there are at a time; return its limits before and after."""
@@ -274,14 +272,9 @@ class Store:
             rows = [None if one is None else Jsonb(one) for one in bounds]
             row = await (await connection.execute(query, (dataset, list(ids), rows, publish, actor, reason))).fetchone()
             loaded: Row = row["loaded"] if row else {}
-            if dry_run or loaded["refused"]:
-                raise _UndoneError(loaded)
             return loaded
 
-        try:
-            return await self._transaction(attempt)
-        except _UndoneError as error:
-            return error.loaded
+        return await self.transaction(attempt, lambda loaded: dry_run or bool(loaded["refused"]))
 
     async def old_runs(self, job: str, before: datetime, after: OldRun | None, limit: int) -> list[OldRun]:
         """Runs of a job that have ended before a time, in the order of their ends, from `after` on."""
@@ -370,6 +363,11 @@ class Store:
         rows = await self._all("SELECT known_ids AS id FROM opendataflow.known_ids(%s, %s)", owner, limit)
         return [row["id"] for row in rows]
 
+    async def next_work(self, job: str) -> str | None:
+        """The data id that a job would take next, or None."""
+        found: str | None = (await self._one("SELECT opendataflow.next_work(%s) AS data_id", job))["data_id"]
+        return found
+
     # -- how it is done --------------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -383,12 +381,24 @@ class Store:
                 if not connection.closed:
                     await connection.close()
 
-    async def _transaction(self, attempt: Callable[[AsyncConnection[Row]], Awaitable[T]]) -> T:
-        async def once() -> T:
-            async with translated(self.where), self._pool.connection() as connection, connection.transaction():
-                return await attempt(connection)
+    async def transaction(
+        self, attempt: Callable[[AsyncConnection[Row]], Awaitable[T]], undo: Callable[[T], bool] = lambda _: False
+    ) -> T:
+        """Do several things or nothing, again where another transaction came between; `undo`: what rolls back all."""
+        results: list[T] = []
 
-        return await _repeated(once)
+        async def once() -> None:
+            async with (
+                translated(self.where),
+                self._pool.connection() as connection,
+                connection.transaction() as transaction,
+            ):
+                results.append(await attempt(connection))
+                if undo(results[-1]):
+                    raise psycopg.Rollback(transaction)
+
+        await _repeated(once)
+        return results[-1]
 
     async def _all(self, query: LiteralString, *values: object) -> list[Row]:
         async def once() -> list[Row]:
@@ -399,22 +409,6 @@ class Store:
 
     async def _one(self, query: LiteralString, *values: object) -> Row:
         return (await self._all(query, *values))[0]
-
-
-class _UndoneError(InvalidInput):
-    """Rolls the loading of a list back."""
-
-    def __init__(self, loaded: Row) -> None:
-        super().__init__("the list is not loaded")
-        self.loaded = loaded
-
-
-class _RolledBackError(InvalidInput):
-    """Rolls a request back whose answers are not all good, or which was only to be tried."""
-
-    def __init__(self, answers: list[Answer]) -> None:
-        super().__init__("not all of the request can be done")
-        self.answers = answers
 
 
 async def _chosen(connection: AsyncConnection[Row], owner: str, chosen: Selection) -> list[str]:

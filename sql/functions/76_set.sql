@@ -1,0 +1,46 @@
+-- What somebody outside says of chunks of one data set: they wait for a person's word (PENDING), or are not good (FAILED).
+
+-- Any status but RUNNING becomes p_status. A version that was there keeps its fence and run, so that it can be accepted
+-- again; of anything else that is set, p_publisher is the maker. The work that makes a FAILED chunk is FAILED with it and
+-- waits for a resubmit.
+CREATE FUNCTION opendataflow.set_chunks(p_dataset text, p_ids text[], p_status text, p_actor text,
+                                        p_reason text DEFAULT NULL, p_publisher text DEFAULT NULL)
+RETURNS TABLE (data_id text, result text, state text, message text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_ids    text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_told   jsonb;
+    v_done   text[];
+    v_reason text := coalesce(p_reason, format('set to %s from outside', p_status));
+BEGIN
+    IF p_status IS NULL OR p_status NOT IN ('PENDING', 'FAILED') THEN
+        RAISE EXCEPTION 'chunks are set to PENDING or FAILED from outside, not to %', p_status USING ERRCODE = 'DF001';
+    END IF;
+    PERFORM begin_event('set', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
+    SELECT coalesce(jsonb_object_agg(c.data_id, CASE c.status
+        WHEN p_status THEN told('unchanged', format('it is %s already', p_status))
+        WHEN 'RUNNING' THEN told('refused', format(
+             'chunk %s of %s is being written by run %s: set it when the run has ended, or end it by dataflow cancel',
+             c.data_id, p_dataset, c.run))
+        ELSE told('done') END), '{}') INTO v_told
+    FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids);
+    v_done := ids_told(v_told, 'done');
+    UPDATE chunk c
+    SET status = p_status, held_status = NULL, reason = v_reason, fence = n.fence, run = n.run,
+        publisher = CASE WHEN n.run IS NULL THEN coalesce(p_publisher, c.publisher) END
+    FROM (SELECT i.data_id, CASE WHEN i.there THEN i.fence END AS fence, CASE WHEN i.there THEN i.run END AS run
+          FROM (SELECT h.data_id, h.fence, h.run, coalesce(h.held_status, h.status) IN ('READY', 'PENDING') AS there
+                FROM chunk h WHERE h.dataset = p_dataset AND h.data_id = ANY (v_done)) i) n
+    WHERE c.dataset = p_dataset AND c.data_id = n.data_id;
+    IF p_status = 'FAILED' THEN
+        UPDATE work w
+        SET state = 'FAILED', blockers = 0, due_at = NULL, forced = false, stale = false,
+            reason = format('chunk %s of %s was %s', w.data_id, p_dataset, v_reason)
+        FROM job_output o
+        WHERE o.dataset = p_dataset AND w.job = o.job AND w.data_id = ANY (v_done)
+          AND w.state NOT IN ('RUNNING', 'HELD', 'SKIPPED', 'FAILED');
+    END IF;
+    PERFORM settle_chunks(p_dataset, v_ids);
+    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
+END $$;

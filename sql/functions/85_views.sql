@@ -1,0 +1,82 @@
+-- The three tables of the framework that came before, as views in schema dataflow: its users' SQL goes on. What can be
+-- written goes through the functions of everything else (86_view_rows.sql); the rest is refused with one sentence.
+--
+-- The views read tables only, never a function or another view, and are replaced and not dropped: rights that were granted
+-- on them and views that were built on them last. Real tables (or anything else) of these names are left alone, and then
+-- none of the three is made. Their columns are those of the old tables, in their order.
+
+-- What has one of the three names and is not ours.
+CREATE FUNCTION opendataflow.in_the_way() RETURNS SETOF text
+LANGUAGE sql STABLE AS $$
+    SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'dataflow' AND c.relname IN ('job', 'dataset', 'datastatus')
+      AND NOT (c.relkind = 'v' AND coalesce(obj_description(c.oid, 'pg_class') LIKE 'OpenDataFlow:%', false))
+    ORDER BY 1
+$$;
+
+-- Makes the views with their triggers where they are not there (the triggers go with their functions) and nothing is in the
+-- way; says whether it did. A row that is written is collected by INSTEAD OF, and the end of the statement does what all of its rows ask for: so
+-- the locks are taken in their order, and many rows cost little more than one.
+CREATE FUNCTION opendataflow.make_views() RETURNS boolean
+LANGUAGE plpgsql AS $make$
+DECLARE
+    v_view text;
+BEGIN
+    IF EXISTS (SELECT FROM in_the_way())
+       OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = to_regclass('dataflow.datastatus') AND t.tgname = 'collect') THEN
+        RETURN false;
+    END IF;
+    IF to_regnamespace('dataflow') IS NULL THEN
+        CREATE SCHEMA dataflow;
+    END IF;
+
+    CREATE OR REPLACE VIEW dataflow.job AS
+        SELECT l.job AS jobid, l.itemtype, l.dataset AS datasetid, l.itemvalue, j.modified::timestamp AS modified
+        FROM (SELECT job, 'IN' AS itemtype, dataset, NULL::text AS itemvalue FROM opendataflow.job_input
+              UNION ALL
+              SELECT job, 'OUT', dataset, NULL FROM opendataflow.job_output
+              UNION ALL
+              SELECT job, name, NULL, value FROM opendataflow.job_env) l
+        JOIN opendataflow.job j ON j.id = l.job
+        WHERE NOT j.deleted;
+
+    -- WITH: Postgres would write through a plainer view by itself, DELETE too.
+    CREATE OR REPLACE VIEW dataflow.dataset AS
+        WITH d AS (SELECT id, hostname, database, schemaname, tablename, username, encryptedpass FROM opendataflow.dataset)
+        SELECT d.id AS datasetid, d.hostname, d.database, d.schemaname, d.tablename, d.username, d.encryptedpass FROM d;
+
+    -- OUT: every chunk that is more than declared, under the job that has made it or the name that published it. IN: what
+    -- running runs read.
+    CREATE OR REPLACE VIEW dataflow.datastatus AS
+        SELECT c.dataset AS datasetid,
+               coalesce((SELECT r.job FROM opendataflow.run r WHERE r.id = c.run),
+                        CASE WHEN c.run IS NULL THEN c.publisher END,
+                        (SELECT o.job FROM opendataflow.job_output o WHERE o.dataset = c.dataset), 'outside') AS jobid,
+               c.data_id AS dataid, 'OUT' AS locktype, c.status,
+               CASE WHEN c.status = 'READY' THEN c.published_at
+                    ELSE coalesce((SELECT h.at FROM opendataflow.history h
+                                   WHERE h.kind = 'chunk' AND h.owner = c.dataset AND h.data_id = c.data_id
+                                   ORDER BY h.id DESC LIMIT 1), c.published_at) END::timestamp AS modified
+        FROM opendataflow.chunk c WHERE c.status <> 'DECLARED'
+        UNION ALL
+        SELECT d.dataset, r.job, r.data_id, 'IN', 'RUNNING', r.claimed_at::timestamp
+        FROM opendataflow.run r CROSS JOIN LATERAL unnest(r.reads) AS d(dataset) WHERE r.state = 'RUNNING';
+
+    FOREACH v_view IN ARRAY ARRAY['job', 'dataset', 'datastatus'] LOOP
+        EXECUTE format($$COMMENT ON VIEW dataflow.%I IS 'OpenDataFlow: the table of this name of the framework that came before'$$, v_view);
+        EXECUTE format('CREATE OR REPLACE TRIGGER collect INSTEAD OF INSERT OR UPDATE ON dataflow.%I '
+                       'FOR EACH ROW EXECUTE FUNCTION opendataflow.collect_%s_row()', v_view, v_view);
+        EXECUTE format('CREATE OR REPLACE TRIGGER done AFTER INSERT OR UPDATE ON dataflow.%I '
+                       'FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.write_rows()', v_view);
+        EXECUTE format('CREATE OR REPLACE TRIGGER refuse INSTEAD OF DELETE ON dataflow.%I '
+                       'FOR EACH ROW EXECUTE FUNCTION opendataflow.refuse_delete()', v_view);
+    END LOOP;
+    RETURN true;
+END $make$;
+
+-- The data id that a job would take next; null where none is ready.
+CREATE FUNCTION opendataflow.next_work(p_job text) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT w.data_id FROM opendataflow.work w
+    WHERE w.job = p_job AND w.state = 'READY' ORDER BY w.rank, w.sort_key LIMIT 1
+$$;

@@ -1,0 +1,134 @@
+-- What is written to dataflow.datastatus: each status that is set is a request, made by the same functions as the commands'.
+
+CREATE FUNCTION opendataflow.collect_datastatus_row() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND (NEW.datasetid, NEW.jobid, NEW.dataid, NEW.locktype)
+                            IS DISTINCT FROM (OLD.datasetid, OLD.jobid, OLD.dataid, OLD.locktype) THEN
+        PERFORM refuse_row(format('of a row of datastatus only the status is updated: chunk %s of %s keeps its dataid, datasetid, '
+                                  'jobid and locktype', OLD.dataid, OLD.datasetid));
+    ELSIF '' IN (coalesce(NEW.datasetid, ''), coalesce(NEW.jobid, ''), coalesce(NEW.dataid, '')) THEN
+        PERFORM refuse_row('a row of datastatus needs its dataid, datasetid and jobid');
+    ELSIF NEW.locktype IS NULL OR NEW.locktype NOT IN ('IN', 'OUT') THEN
+        PERFORM refuse_row(format('the locktype of a row is OUT, not %s', coalesce(NEW.locktype, 'NULL')));
+    ELSIF NEW.status IS NULL OR NEW.status NOT IN ('READY', 'RESUBMIT', 'HOLD', 'PENDING', 'FAILED', 'RUNNING') THEN
+        PERFORM refuse_row(format('there is no status %s: a chunk is set to READY, RESUBMIT, HOLD, PENDING or FAILED',
+                                  coalesce(NEW.status, 'NULL')));
+    ELSIF TG_OP = 'INSERT' AND NEW.locktype = 'IN' THEN
+        PERFORM refuse_row('an IN row can''t be inserted: a read lock comes and goes with a run; start the job with RunJob');
+    ELSIF NEW.status = 'RUNNING' AND (TG_OP = 'INSERT' OR OLD.status <> 'RUNNING') THEN
+        PERFORM refuse_row('nothing is set to RUNNING: only taking the work does that; start the job with RunJob or dataflow run');
+    ELSIF TG_OP = 'UPDATE' AND OLD.locktype = 'IN' AND NEW.status NOT IN ('RUNNING', 'RESUBMIT') THEN
+        PERFORM refuse_row(format('the IN row of job %s for %s goes when its run ends: dataflow cancel %1$s %2$s ends it',
+                                  OLD.jobid, OLD.dataid));
+    END IF;
+    PERFORM collect('datastatus', jsonb_build_object(
+        'dataset', NEW.datasetid, 'data_id', NEW.dataid, 'job', NEW.jobid, 'locktype', NEW.locktype, 'status', NEW.status,
+        'was', CASE WHEN TG_OP = 'UPDATE' THEN OLD.status END,
+        'touched', TG_OP = 'INSERT' OR NEW.modified IS DISTINCT FROM OLD.modified));
+    RETURN NEW;
+END $$;
+
+-- The requests that a status stands for, in their order, for a chunk that is p_now (and would be p_held after a release).
+-- READY over READY is a new version where the row says so: by being inserted, or by another `modified`.
+CREATE FUNCTION opendataflow.requests_of(p_asked text, p_now text, p_held text, p_touched boolean) RETURNS text[]
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN p_asked = 'READY' AND p_now = 'READY' THEN CASE WHEN p_touched THEN ARRAY['publish'] ELSE '{}' END
+        WHEN p_asked = p_now THEN '{}'
+        WHEN p_asked = 'HOLD' THEN ARRAY['hold_chunks']
+        WHEN p_asked = 'RESUBMIT' AND p_now = 'HOLD' THEN ARRAY['release_chunks', 'resubmit_chunks']
+        WHEN p_asked = 'RESUBMIT' THEN ARRAY['resubmit_chunks']
+        WHEN p_asked = p_held THEN ARRAY['release_chunks']
+        WHEN p_asked = 'READY' AND p_now = 'PENDING' THEN ARRAY['accept']
+        WHEN p_asked = 'READY' THEN ARRAY['publish']
+        WHEN p_asked = 'FAILED' AND p_now = 'PENDING' THEN ARRAY['reject']
+        ELSE ARRAY['set_chunks'] END
+$$;
+
+-- Levels 0, 3 and 4 for chunks that may be asked for through their producers, all at once: what follows takes nothing more.
+-- p_new: which of them may have no row yet.
+CREATE FUNCTION opendataflow.lock_asked(p_datasets text[], p_ids text[], p_new boolean[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_made     text[] := ARRAY(SELECT DISTINCT m FROM unnest(p_datasets) AS d, unnest(made_with(d)) AS m);
+    v_datasets text[];
+    v_ids      text[];
+BEGIN
+    PERFORM require_dataset(d) FROM unnest(p_datasets) AS d;
+    PERFORM lock_reach(v_made);
+    SELECT array_agg(m), array_agg(p.data_id) INTO v_datasets, v_ids
+    FROM unnest(p_datasets, p_ids) AS p(dataset, data_id), unnest(made_with(p.dataset)) AS m;
+    IF NOT v_datasets <@ v_made THEN
+        RAISE EXCEPTION 'the jobs of these data sets were changed at this moment: try again'
+            USING ERRCODE = 'serialization_failure';
+    END IF;
+    PERFORM announce(spread(array_agg(p.dataset), array_agg(p.data_id)))
+    FROM unnest(p_datasets, p_ids, p_new) AS p(dataset, data_id, is_new) WHERE p.is_new;
+    PERFORM lock_chunks(v_datasets, v_ids);
+    PERFORM lock_works(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, v_ids) a;
+END $$;
+
+-- p_rows: [{dataset, data_id, job, locktype, status, was, touched}]. All or nothing. A row that is not any more what the
+-- statement saw makes it begin again. RESUBMIT of an IN row is RESUBMIT of what its run writes.
+CREATE FUNCTION opendataflow.write_statuses(p_rows jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_asked    jsonb;
+    v_datasets text[];
+    v_ids      text[];
+    v_new      boolean[];
+    v_request  record;
+    v_sentence text;
+BEGIN
+    PERFORM begin_event('declare', writer());
+    SELECT coalesce(jsonb_agg(a), '[]'), array_agg(a.dataset), array_agg(a.data_id), array_agg(a.was IS NULL)
+    INTO v_asked, v_datasets, v_ids, v_new
+    FROM (SELECT r.dataset, r.data_id, r.status, r.job, r.was, r.touched FROM jsonb_to_recordset(p_rows)
+              AS r(dataset text, data_id text, status text, job text, locktype text, was text, touched boolean)
+          WHERE r.locktype = 'OUT'
+          UNION
+          SELECT o.dataset, r.data_id, r.status, r.job, 'RUNNING', false FROM jsonb_to_recordset(p_rows)
+              AS r(dataset text, data_id text, status text, job text, locktype text, was text, touched boolean)
+          CROSS JOIN LATERAL (SELECT o.dataset FROM job_output o WHERE o.job = r.job OFFSET 0) o
+          WHERE r.locktype = 'IN' AND r.status = 'RESUBMIT') a;
+    IF v_asked = '[]' THEN
+        RETURN;
+    END IF;
+    PERFORM refuse_row(format('chunk %s of %s can''t be set to two statuses at once', a.data_id, a.dataset))
+    FROM jsonb_to_recordset(v_asked) AS a(dataset text, data_id text, status text)
+    GROUP BY a.dataset, a.data_id HAVING min(a.status) <> max(a.status);
+    PERFORM lock_asked(v_datasets, v_ids, v_new);
+    IF EXISTS (SELECT FROM jsonb_to_recordset(v_asked) AS a(dataset text, data_id text, was text)
+               CROSS JOIN LATERAL (SELECT c.status FROM chunk c WHERE c.dataset = a.dataset AND c.data_id = a.data_id OFFSET 0) c
+               WHERE a.was <> c.status) THEN
+        RAISE EXCEPTION 'the status of these chunks has changed at this moment: try again' USING ERRCODE = 'serialization_failure';
+    END IF;
+
+    -- A row comes back under the jobid that it was inserted with, whatever its status is.
+    UPDATE chunk c SET publisher = a.job
+    FROM jsonb_to_recordset(v_asked) AS a(dataset text, data_id text, job text, was text)
+    WHERE c.dataset = a.dataset AND c.data_id = a.data_id AND a.was IS NULL AND c.run IS NULL AND c.publisher IS NULL;
+
+    FOR v_request IN
+        SELECT q.place, q.request, a.dataset, a.status, a.publisher, array_agg(a.data_id) AS ids
+        FROM (SELECT n.dataset, n.data_id, n.status, max(n.job) AS publisher, bool_or(n.touched) AS touched
+              FROM jsonb_to_recordset(v_asked) AS n(dataset text, data_id text, status text, job text, touched boolean)
+              GROUP BY 1, 2, 3) a
+        CROSS JOIN LATERAL (SELECT c.status, c.held_status FROM chunk c
+                            WHERE c.dataset = a.dataset AND c.data_id = a.data_id OFFSET 0) c
+        CROSS JOIN LATERAL unnest(requests_of(a.status, c.status, c.held_status, a.touched)) WITH ORDINALITY AS q(request, place)
+        GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5
+    LOOP
+        EXECUTE 'SELECT a.message FROM ' || CASE v_request.request
+            WHEN 'publish' THEN 'publish($1, $2, $3, NULL, $4)'
+            WHEN 'set_chunks' THEN 'set_chunks($1, $2, $5, $3, NULL, $4)'
+            ELSE format('%I($1, $2, $3)', v_request.request) END
+            || ' AS a WHERE a.result IN (''refused'', ''unknown'') LIMIT 1'
+        INTO v_sentence
+        USING v_request.dataset, v_request.ids, writer(), v_request.publisher, v_request.status;
+        IF v_sentence IS NOT NULL THEN
+            PERFORM refuse_row(v_sentence);
+        END IF;
+    END LOOP;
+END $$;
