@@ -28,7 +28,8 @@ LANGUAGE sql AS $$
 $$;
 
 -- Claims up to p_limit works of a job, in order, from the position after (p_after_rank, p_after_key) on; never
--- more than the job's parallelism leaves free. p_data_id: only this one. Returns
+-- more than the job's parallelism leaves free, and one at a time while its breaker is open. p_data_id: only this one.
+-- Returns
 --   runs     [{run, data_id, fence, attempt, attempts, infrastructure_attempts, bounds: {data set: …}}]
 --   facts    the job and its data sets at this moment, as job_facts() tells them, where there are runs
 --   dropped  works that looked READY but whose chunks were locked or had changed; they stay as they are
@@ -57,6 +58,7 @@ DECLARE
     v_dropped   integer := 0;
     v_claimed   jsonb := '[]';
     v_batch     jsonb;
+    v_breaker   breaker;                    -- where it is open
 BEGIN
     SELECT * INTO v_lease FROM lease l WHERE l.id = p_lease AND l.expires_at > clock_timestamp() FOR KEY SHARE;
     IF NOT FOUND THEN
@@ -71,6 +73,10 @@ BEGIN
     SELECT least(p_limit, v_job.parallelism - count(*)) INTO v_free FROM work w WHERE w.job = p_job AND w.state = 'RUNNING';
     IF v_job.suspended OR v_job.deleted THEN
         v_free := 0;
+    END IF;
+    SELECT * INTO v_breaker FROM breaker b WHERE b.job = p_job AND b.opened_at IS NOT NULL;
+    IF FOUND THEN
+        SELECT least(v_free, p.free), p.rank, p.key INTO v_free, v_rank, v_key FROM probe_place(v_breaker, p_data_id) p;
     END IF;
     -- From here on nothing is waited for. SKIP LOCKED still waits in one rare case (a row that was updated and is being
     -- updated again), which could end in a deadlock with a complete: then the claim is given up and can be repeated.
@@ -102,7 +108,7 @@ BEGIN
                   WHERE h.data_id = n.data_id AND h.dataset = ANY (v_outputs)
                     AND NOT bars_output(n.forced, h.status, h.readers, h.run, n.last_run));
 
-        IF v_dropped = 0 THEN
+        IF v_dropped = 0 AND v_breaker.job IS NULL THEN
             SELECT r.rank, r.sort_key INTO v_safe_rank, v_safe_key
             FROM unnest(v_ids, v_ranks, v_keys) WITH ORDINALITY AS r(data_id, rank, sort_key, place)
             WHERE r.place < coalesce((SELECT min(d.place) FROM unnest(v_ids) WITH ORDINALITY AS d(data_id, place)
@@ -121,6 +127,9 @@ BEGIN
         v_claimed := v_claimed || v_batch;
         v_free := v_free - jsonb_array_length(v_batch);
     END LOOP;
+    IF v_breaker.job IS NOT NULL AND v_claimed <> '[]' THEN
+        PERFORM begin_probe(p_job, (v_claimed -> 0 ->> 'run')::bigint);
+    END IF;
     RETURN jsonb_build_object(
         'runs', v_claimed, 'dropped', v_dropped, 'rank', v_safe_rank, 'key', encode(v_safe_key, 'hex'),
         'facts', CASE WHEN v_claimed <> '[]' THEN (SELECT to_jsonb(f) FROM job_facts(ARRAY[p_job]) f) END);

@@ -5,11 +5,13 @@
 --    for RETRY), exit_code, message, reason (of the work, default: message), log_tail, log_path}
 -- Success makes all outputs READY at once. Failure makes them FAILED and the work RETRY or FAILED. A resubmit that was
 -- remembered opens the work again, whatever the verdict; its outputs become RESUBMIT and never READY in between. What is
--- to be cancelled is not tried again, also where its engine was lost before it could do it.
+-- to be cancelled is not tried again, also where its engine was lost before it could do it. Failures that an open breaker
+-- spares are RETRY at once, whatever the verdict: its pause is theirs.
 -- A run that has ended already, or whose fence is older, changes nothing: its row says `already` with the state that
 -- it has, so that a caller who lost the first answer reads what happened. `woken`: jobs that have READY work now.
+-- `breaker`: where the run has opened or closed it, what is to be told (see judge_ends).
 CREATE FUNCTION opendataflow.complete(p_outcomes jsonb, p_actor text)
-RETURNS TABLE (run bigint, run_state text, work_state text, already boolean, woken text[])
+RETURNS TABLE (run bigint, run_state text, work_state text, already boolean, woken text[], breaker jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -21,6 +23,9 @@ DECLARE
     v_work_ids text[];
     v_woken    text[];
     v_again    record;
+    v_failed   boolean;    -- some of them have not succeeded
+    v_spared   bigint[];   -- those whose failure costs no attempt
+    v_notes    jsonb;
 BEGIN
     PERFORM begin_event('complete', p_actor);
     SELECT array_agg(o.run) INTO v_runs FROM jsonb_to_recordset(p_outcomes) AS o(run bigint);
@@ -31,7 +36,8 @@ BEGIN
     END IF;
     SELECT array_agg(x.job), array_agg(x.data_id) INTO v_jobs, v_work_ids
     FROM (SELECT r.job, r.data_id FROM run r WHERE r.id = ANY (v_runs)
-          UNION SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a) x;
+          UNION SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a
+          UNION SELECT f.job, f.data_id FROM failed_in_a_row(v_runs) f) x;
     PERFORM lock_chunks(v_datasets, v_ids), lock_works(v_jobs, v_work_ids);
     PERFORM FROM run r WHERE r.id = ANY (v_runs) ORDER BY r.id FOR UPDATE;
 
@@ -42,9 +48,13 @@ BEGIN
         FROM jsonb_to_recordset(p_outcomes)
              AS o(run bigint, fence bigint, state text, class text, exit_code integer, message text, log_tail text, log_path text)
         WHERE r.id = o.run AND r.fence = o.fence AND r.state = 'RUNNING'
-        RETURNING r.id
+        RETURNING r.id, r.state
     )
-    SELECT coalesce(array_agg(id), '{}') INTO v_live FROM ended;
+    SELECT coalesce(array_agg(id), '{}'), bool_or(state <> 'SUCCEEDED') INTO v_live, v_failed FROM ended;
+    IF v_failed OR EXISTS (SELECT FROM breaker b WHERE b.job = ANY (v_jobs)) THEN
+        SELECT j.spared, j.notes INTO v_spared, v_notes
+        FROM judge_ends(ARRAY(SELECT n FROM unnest(v_runs) AS n WHERE n = ANY (v_live)), v_jobs, v_work_ids) j;
+    END IF;
 
     UPDATE chunk c
     SET status = CASE WHEN w.again THEN 'RESUBMIT' WHEN r.state = 'SUCCEEDED' THEN 'READY' ELSE 'FAILED' END,
@@ -68,17 +78,20 @@ BEGIN
 
     UPDATE work w
     SET state = v.verdict,
-        rank = CASE WHEN v.verdict = 'RETRY' THEN w.rank ELSE 2 END,
-        attempts = w.attempts + (o.verdict <> 'DONE' AND o.class <> 'Infrastructure')::integer,
-        infrastructure_attempts = w.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure')::integer,
-        due_at = CASE WHEN v.verdict = 'RETRY' THEN clock_timestamp() + make_interval(secs => o.delay) END,
-        reason = CASE WHEN v.verdict <> o.verdict THEN 'cancelled; ' || o.message
+        rank = CASE WHEN v.verdict = 'RETRY' AND NOT v.spared THEN w.rank ELSE 2 END,
+        attempts = w.attempts + (o.verdict <> 'DONE' AND o.class <> 'Infrastructure' AND NOT v.spared)::integer,
+        infrastructure_attempts = w.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure' AND NOT v.spared)::integer,
+        due_at = CASE WHEN v.spared THEN clock_timestamp() WHEN v.verdict = 'RETRY' THEN clock_timestamp() + make_interval(secs => o.delay) END,
+        reason = CASE WHEN v.spared THEN 'costs no attempt, as the breaker of the job is open: ' || o.message
+                      WHEN v.verdict <> o.verdict THEN 'cancelled; ' || o.message
                       WHEN v.verdict <> 'DONE' THEN coalesce(o.reason, o.message) END,
-        stale = w.stale AND o.verdict = 'DONE', forced = w.forced AND v.verdict = 'RETRY'
+        stale = w.stale AND o.verdict = 'DONE', forced = w.forced AND v.verdict = 'RETRY' AND NOT v.spared
     FROM jsonb_to_recordset(p_outcomes)
          AS o(run bigint, verdict text, class text, delay double precision, message text, reason text)
     JOIN run r ON r.id = o.run
-    CROSS JOIN LATERAL (SELECT CASE WHEN o.verdict = 'DONE' OR (o.verdict = 'RETRY' AND NOT r.cancel_requested)
+    CROSS JOIN LATERAL (SELECT coalesce(o.run = ANY (v_spared), false) AS spared,
+                               CASE WHEN o.run = ANY (v_spared) THEN 'RETRY'
+                                    WHEN o.verdict = 'DONE' OR (o.verdict = 'RETRY' AND NOT r.cancel_requested)
                                     THEN o.verdict ELSE 'FAILED' END AS verdict) v
     WHERE o.run = ANY (v_live) AND w.job = r.job AND w.data_id = r.data_id AND w.run = r.id AND w.state = 'RUNNING';
 
@@ -94,7 +107,7 @@ BEGIN
     FROM run r, unnest(r.writes || r.reads) AS d WHERE r.id = ANY (v_live) AND r.state = 'SUCCEEDED';
     v_woken := recount(v_jobs, v_work_ids);
     RETURN QUERY
-    SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken
+    SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken, v_notes -> r.id::text
     FROM unnest(v_runs) AS n(id) JOIN run r ON r.id = n.id LEFT JOIN work w ON w.job = r.job AND w.data_id = r.data_id;
 END $$;
 

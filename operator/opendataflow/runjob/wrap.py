@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from opendataflow.core.completion import completion
-from opendataflow.core.explain import explain
+from opendataflow.core.explain import breaker_note, explain
 from opendataflow.core.wrapped import wrapped_order
 from opendataflow.engine import limits
 from opendataflow.engine.takeover import Takeover, policy_of
@@ -135,6 +135,8 @@ class Wrapper:
         self._say(words.updated(status, run.job, run.data_id, outputs=outputs, inputs=inputs))
         if not succeeded and done.reason:
             _warn(done.reason)
+        if result.breaker is not None:
+            _warn(breaker_note(run.job, result.breaker))
         return exit_code(ended)
 
     async def _execute(self, run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...]) -> Ended:

@@ -95,7 +95,8 @@ class Store:
         outcomes = Jsonb([_outcome_row(completion) for completion in completions])
         rows = await self._all("SELECT * FROM opendataflow.complete(%s, %s)", outcomes, actor)
         completed = [
-            Completed(r["run"], RunState(r["run_state"]), WorkState(r["work_state"]), r["already"]) for r in rows
+            Completed(r["run"], RunState(r["run_state"]), WorkState(r["work_state"]), r["already"], r["breaker"])
+            for r in rows
         ]
         return completed, rows[0]["woken"] if rows else []
 
@@ -130,7 +131,10 @@ class Store:
     async def progress(self, jobs: Sequence[str]) -> list[Progress]:
         """How far jobs are."""
         rows = await self._all("SELECT * FROM opendataflow.progress(%s)", list(jobs))
-        return [Progress(r["job"], {WorkState(s): n for s, n in r["counts"].items()}, r["next_due"]) for r in rows]
+        return [
+            Progress(r["job"], {WorkState(s): n for s, n in r["counts"].items()}, r["next_due"], r["probed_in_vain"])
+            for r in rows
+        ]
 
     # -- what people ask for ---------------------------------------------------------------------------------
 
