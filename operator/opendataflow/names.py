@@ -14,6 +14,19 @@ API_VERSION = f"{GROUP}/{VERSION}"
 READY_CHANNEL = "opendataflow_ready"
 """The NOTIFY channel that says: work of the job in the payload may have become claimable."""
 
+SECRET_VARIABLES = frozenset(
+    {
+        "DATAFLOW_DSN",
+        "DATAFLOW_NOTIFY_COMMAND",
+        "DATAFLOW_NOTIFY_SMTP",
+        "DATAFLOW_NOTIFY_SMTP_PASSWORD",
+        "DATAFLOW_NOTIFY_WEBHOOK",
+        "PASSKEY",
+        "PASSKEY_NEW",
+    }
+)
+"""What may hold a password or a token in this program's environment; no process that it starts gets it."""
+
 _SLUG = 40 - len(f"-r{2**63 - 1}")
 """How much of a job's name fits beside the longest number of a run."""
 
@@ -62,6 +75,14 @@ class OutcomeClass(StrEnum):
     DEADLINE = "DeadlineExceeded"
     OUT_OF_MEMORY = "OOMKilled"
     CANCELLED = "Cancelled"
+
+
+class AlertKind(StrEnum):
+    """What people are told about."""
+
+    FAILED = "failed"
+    BREAKER = "breaker"
+    TEST = "test"
 
 
 class ExitCode(IntEnum):

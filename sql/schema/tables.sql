@@ -243,3 +243,16 @@ CREATE TABLE opendataflow.breaker (
     CONSTRAINT open_breaker_probes CHECK ((opened_at IS NULL) = (next_probe_at IS NULL) AND (opened_at IS NULL) = (tried IS NULL)),
     CONSTRAINT closed_breaker_has_no_probe CHECK (opened_at IS NOT NULL OR (probe IS NULL AND probes = 0))
 );
+
+-- What each target of notifications was told last about each kind of trouble of a job: that it is `failing`, or that it
+-- is well; null: nothing yet. `claimed_until`: an engine is telling it; one that crashes meanwhile leaves it to the next.
+CREATE TABLE opendataflow.alert (
+    target         text NOT NULL,
+    job            text NOT NULL,
+    kind           text NOT NULL CHECK (kind IN ('failed', 'breaker')),
+    failing        boolean,
+    told_at        timestamptz,
+    claimed_until  timestamptz,
+    PRIMARY KEY (target, job, kind),
+    CONSTRAINT told_has_time CHECK ((failing IS NULL) = (told_at IS NULL))
+);

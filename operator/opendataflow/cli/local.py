@@ -15,12 +15,14 @@ from opendataflow.cli.files import Declared, apply_files, read_files
 from opendataflow.cli.live import Display
 from opendataflow.cli.show import console
 from opendataflow.cli.status import job_status, print_status
+from opendataflow.engine.alerts import Alerts
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
 from opendataflow.errors import InvalidInput
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.claim import Progress
 from opendataflow.names import ExitCode, WorkState
+from opendataflow.notify.configured import Target, targets_of
 from opendataflow.settings import Settings, read_settings
 from opendataflow.store.opening import open_store
 
@@ -47,10 +49,14 @@ def local(
     declared = read_files(files)
     if not declared.jobs:
         raise InvalidInput(f"{files[0]}: there is no DataFlowJob in it: nothing to run")
-    return asyncio.run(_run(read_settings(), declared, parallelism or os.cpu_count() or 1, until_caught_up))
+    settings = read_settings()
+    targets = targets_of(settings.notifications)
+    return asyncio.run(_run(settings, targets, declared, parallelism or os.cpu_count() or 1, until_caught_up))
 
 
-async def _run(settings: Settings, declared: Declared, parallelism: int, until_caught_up: bool) -> int:
+async def _run(
+    settings: Settings, targets: Sequence[Target], declared: Declared, parallelism: int, until_caught_up: bool
+) -> int:
     async with open_store(settings, size=6) as store:
         await apply_files(store, declared, actor())
         jobs = [job.id for job in declared.jobs]
@@ -65,14 +71,18 @@ async def _run(settings: Settings, declared: Declared, parallelism: int, until_c
             until_caught_up=until_caught_up,
         )
         interrupted = _stop_on_signals(engine, display)
-        following = asyncio.create_task(display.follow(store)) if screen.is_terminal else None
+        alerts = Alerts(store, targets, display.note)
+        beside = [asyncio.create_task(alerts.run())]
+        if screen.is_terminal:
+            beside.append(asyncio.create_task(display.follow(store)))
         try:
             progress = await engine.run()
             display.show(progress)
         finally:
-            if following is not None:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+        await alerts.finish()
         screen.print()
         for job in jobs:
             print_status(screen, await job_status(store, job))

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from opendataflow.cli import apply, crypt, db, get, local, status, verbs, wrap  # noqa: F401  # each registers commands
+from opendataflow.cli import apply, crypt, db, get, local, notify, status, verbs, wrap  # noqa: F401  # each registers commands
 from opendataflow.cli.app import app
 from opendataflow.cli.show import silence
 from opendataflow.errors import DataflowError

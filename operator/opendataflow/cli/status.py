@@ -140,7 +140,9 @@ def print_status(to: Console, status: Status) -> None:
 
 def status_lines(status: Status) -> list[str]:
     """What follows the counts: rate, watermark, what runs, and what failed or waits with the command that helps."""
-    breaker = [f"breaker    {breaker_sentence(status['breaker']).removeprefix('breaker ')}"] if status["breaker"] else []
+    breaker = (
+        [f"breaker    {breaker_sentence(status['breaker']).removeprefix('breaker ')}"] if status["breaker"] else []
+    )
     return [*breaker, *_pace(status), *_failed(status), *_waiting(status)]
 
 

@@ -76,8 +76,8 @@ def breaker_note(job: str, told: Evidence) -> str:
     """What happened to the breaker of a job, in one line. `told`: as opendataflow.judge_ends() says it."""
     if told["opened"]:
         return (
-            f"{job}: {told['chunks']} chunks failed in a row, the last with: {told['message']}. The breaker is open: one "
-            f"probe at a time from now on, the first in {duration(told['pause'])}; failures cost no attempts meanwhile"
+            f"{job}: {told['chunks']} chunks failed in a row, the last with: {told['message']}. The breaker is open: "
+            f"one probe at a time, the first in {duration(told['pause'])}; failures cost no attempts meanwhile"
         )
     failed = f" and {counted(told['probes'], 'failed probe')}" if told["probes"] else ""
     return f"{job}: a run has succeeded: the breaker is closed, after {duration(told['seconds'])}{failed}"

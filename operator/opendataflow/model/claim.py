@@ -108,8 +108,8 @@ class DeclaredJob:
 
 @dataclass(frozen=True)
 class Progress:
-    """How many works of a job are in which state; `next_due`: seconds until its next retry; `probed_in_vain`: its breaker
-    is open, and more probes have failed than a chunk has retries."""
+    """How many works of a job are in which state; `next_due`: seconds until its next retry; `probed_in_vain`: its
+    breaker is open, and more probes have failed than a chunk has retries."""
 
     job: str
     counts: Mapping[WorkState, int]

@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from opendataflow.errors import InvalidInput
+from opendataflow.model.alert import Alert
 from opendataflow.model.claim import (
     Answer,
     Claimed,
@@ -25,7 +26,7 @@ from opendataflow.model.claim import (
     Selection,
 )
 from opendataflow.model.run import Host
-from opendataflow.names import READY_CHANNEL, RunState, WorkState
+from opendataflow.names import READY_CHANNEL, AlertKind, RunState, WorkState
 from opendataflow.store import schema
 from opendataflow.store.connection import (
     DsnSource,
@@ -194,6 +195,28 @@ class Store:
             return await self._transaction(attempt)
         except _RolledBackError as error:
             return error.answers
+
+    # -- what people are told --------------------------------------------------------------------------------
+
+    async def claim_alerts(self, target: str, limit: int, pause: float, ttl: float) -> list[Alert]:
+        """Take on what a target is to be told now; for `ttl` seconds nobody else gets it. `pause`: seconds that must
+        have passed since the last message about the same."""
+        query = (
+            "SELECT * FROM opendataflow.claim_alerts(%s, %s, make_interval(secs => %s), make_interval(secs => %s)) "
+            "ORDER BY job, kind"
+        )
+        rows = await self._all(query, target, limit, pause, ttl)
+        return [Alert(**{**row, "kind": AlertKind(row["kind"])}) for row in rows]
+
+    async def alert_told(self, target: str, alert: Alert) -> None:
+        """Remember that a target has been told."""
+        query = "SELECT opendataflow.alert_told(%s, %s, %s, %s)"
+        await self._one(query, target, alert.job, alert.kind, alert.failing)
+
+    async def release_alerts(self, target: str, alerts: Sequence[Alert]) -> None:
+        """Give back what could not be told."""
+        query = "SELECT opendataflow.release_alerts(%s, %s, %s)"
+        await self._one(query, target, [a.job for a in alerts], [a.kind.value for a in alerts])
 
     # -- what people ask to see ------------------------------------------------------------------------------
 
