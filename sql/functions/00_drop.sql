@@ -1,5 +1,5 @@
--- Functions and views are replaced as a whole: everything here is made anew from the files that follow. Tables keep
--- their rows; no column and no index depends on a function.
+-- Functions, views and their types are replaced as a whole: everything here is made anew from the files that follow.
+-- Tables keep their rows; no column and no index depends on a function.
 DO $$
 DECLARE
     v_drop text;

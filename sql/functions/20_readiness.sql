@@ -53,12 +53,13 @@ CREATE VIEW opendataflow.blocker AS
                         WHERE c.dataset = o.dataset AND c.data_id = w.data_id OFFSET 0) c
     WHERE opendataflow.bars_output(w.forced, c.status, c.readers, c.run, w.run);
 
--- The works whose readiness depends on the given chunks.
+-- The works whose readiness depends on the given chunks. The jobs of each data set are looked up once.
 CREATE FUNCTION opendataflow.affected(p_datasets text[], p_ids text[]) RETURNS TABLE (job text, data_id text)
 LANGUAGE sql STABLE ROWS 100 AS $$
-    SELECT DISTINCT l.job, p.data_id
-    FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
-    JOIN opendataflow.job_dataset l ON l.dataset = p.dataset
+    SELECT DISTINCT l.job, i
+    FROM (SELECT p.dataset, array_agg(p.data_id) AS ids FROM unnest(p_datasets, p_ids) AS p(dataset, data_id) GROUP BY 1) AS g
+    JOIN opendataflow.job_dataset l ON l.dataset = g.dataset
+    CROSS JOIN unnest(g.ids) AS i
 $$;
 
 -- Counts the blockers of the given works anew and moves them between WAITING and READY. The caller holds the
@@ -67,21 +68,30 @@ $$;
 CREATE FUNCTION opendataflow.recount(p_jobs text[], p_ids text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_woken text[];
+    v_jobs     text[];
+    v_ids      text[];
+    v_blockers integer[];
+    v_woken    text[];
 BEGIN
-    WITH counted AS (
-        SELECT p.job, p.data_id,
-               (SELECT count(*)::integer FROM blocker b WHERE b.job = p.job AND b.data_id = p.data_id) AS blockers
-        FROM (SELECT DISTINCT * FROM unnest(p_jobs, p_ids)) AS p(job, data_id)
-    ), moved AS (
+    SELECT array_agg(n.job), array_agg(n.data_id), array_agg(n.blockers) INTO v_jobs, v_ids, v_blockers
+    FROM (SELECT p.job, p.data_id, w.blockers AS before,
+                 (SELECT count(*)::integer FROM blocker b WHERE b.job = p.job AND b.data_id = p.data_id) AS blockers
+          FROM (SELECT DISTINCT * FROM unnest(p_jobs, p_ids)) AS p(job, data_id)
+          CROSS JOIN LATERAL (SELECT w.blockers FROM work w
+                              WHERE w.job = p.job AND w.data_id = p.data_id
+                                -- CASE: a condition on the state alone could lead the planner to an index by state.
+                                AND CASE WHEN w.blockers >= 0 THEN w.state IN ('WAITING', 'READY', 'RETRY') END OFFSET 0) w
+          OFFSET 0) n  -- or the blockers would be counted once for each time that they are mentioned
+    WHERE n.blockers <> n.before;
+    IF v_jobs IS NULL THEN
+        RETURN '{}';
+    END IF;
+    WITH moved AS (
         UPDATE work w
         SET blockers = n.blockers,
-            state = CASE WHEN w.state = 'RETRY' THEN 'RETRY'
-                         WHEN n.blockers = 0 THEN 'READY' ELSE 'WAITING' END
-        FROM counted n
-        -- CASE: a condition on the state alone could lead the planner to an index by state.
+            state = CASE WHEN w.state = 'RETRY' THEN 'RETRY' WHEN n.blockers = 0 THEN 'READY' ELSE 'WAITING' END
+        FROM unnest(v_jobs, v_ids, v_blockers) AS n(job, data_id, blockers)
         WHERE w.job = n.job AND w.data_id = n.data_id
-          AND CASE WHEN w.state IN ('WAITING', 'READY', 'RETRY') THEN w.blockers <> n.blockers END
         RETURNING w.job, w.state
     )
     SELECT coalesce(array_agg(DISTINCT job), '{}') INTO v_woken FROM moved WHERE state = 'READY';

@@ -107,11 +107,13 @@ END $$;
 
 CREATE FUNCTION opendataflow.chunk_changed() RETURNS trigger
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_event  text := nullif(current_setting('opendataflow.event', true), '');
+    v_actor  text := current_setting('opendataflow.actor', true);
+    v_reason text := nullif(current_setting('opendataflow.reason', true), '');
 BEGIN
     INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
-    SELECT 'chunk', n.dataset, n.data_id, current_event(), o.status, n.status, n.run, n.fence,
-           current_setting('opendataflow.actor', true),
-           coalesce(nullif(current_setting('opendataflow.reason', true), ''), n.reason)
+    SELECT 'chunk', n.dataset, n.data_id, coalesce(v_event, current_event()), o.status, n.status, n.run, n.fence, v_actor, coalesce(v_reason, n.reason)
     FROM new_rows n JOIN old_rows o ON o.dataset = n.dataset AND o.data_id = n.data_id
     WHERE n.status <> o.status OR n.fence IS DISTINCT FROM o.fence;
     RETURN NULL;
@@ -121,11 +123,13 @@ CREATE TRIGGER chunk_changed AFTER UPDATE ON opendataflow.chunk REFERENCING OLD 
 
 CREATE FUNCTION opendataflow.work_changed() RETURNS trigger
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_event  text := nullif(current_setting('opendataflow.event', true), '');
+    v_actor  text := current_setting('opendataflow.actor', true);
+    v_reason text := nullif(current_setting('opendataflow.reason', true), '');
 BEGIN
     INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
-    SELECT 'work', n.job, n.data_id, current_event(), o.state, n.state, n.run, n.fence,
-           current_setting('opendataflow.actor', true),
-           coalesce(nullif(current_setting('opendataflow.reason', true), ''), n.reason)
+    SELECT 'work', n.job, n.data_id, coalesce(v_event, current_event()), o.state, n.state, n.run, n.fence, v_actor, coalesce(v_reason, n.reason)
     FROM new_rows n JOIN old_rows o ON o.job = n.job AND o.data_id = n.data_id
     WHERE n.state <> o.state;
     RETURN NULL;
@@ -135,10 +139,12 @@ CREATE TRIGGER work_changed AFTER UPDATE ON opendataflow.work REFERENCING OLD TA
 
 CREATE FUNCTION opendataflow.work_gone() RETURNS trigger
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_event text := nullif(current_setting('opendataflow.event', true), '');
+    v_actor text := current_setting('opendataflow.actor', true);
 BEGIN
     INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
-    SELECT 'work', o.job, o.data_id, current_event(), o.state, 'GONE', o.run, o.fence,
-           current_setting('opendataflow.actor', true), 'its id is not among those of the job any more'
+    SELECT 'work', o.job, o.data_id, coalesce(v_event, current_event()), o.state, 'GONE', o.run, o.fence, v_actor, 'its id is not among those of the job any more'
     FROM old_rows o;
     RETURN NULL;
 END $$;

@@ -66,6 +66,9 @@ END $$;
 CREATE FUNCTION opendataflow.mark_stale(p_datasets text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
+    IF NOT EXISTS (SELECT FROM job_input i WHERE i.dataset = ANY (p_datasets)) THEN
+        RETURN;
+    END IF;
     WITH changed AS MATERIALIZED (
         SELECT i.job, p.data_id
         FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)

@@ -31,13 +31,14 @@ $$;
 -- more than the job's parallelism leaves free, and one at a time while its breaker is open. p_data_id: only this one.
 -- Returns
 --   runs     [{run, data_id, fence, attempt, attempts, infrastructure_attempts, bounds: {data set: …}}]
+--   owner    what all of them have in common: {job, lease, host, boot, runs_home}
 --   facts    the job and its data sets at this moment, as job_facts() tells them, where there are runs
 --   dropped  works that looked READY but whose chunks were locked or had changed; they stay as they are
 --   rank, key (hex)  the position after which to go on; it never passes a dropped work
 -- A short batch does not mean that there is nothing more: works whose rows were locked are passed by.
 CREATE FUNCTION opendataflow.claim(p_lease uuid, p_job text, p_limit integer,
                                    p_after_rank integer DEFAULT -1, p_after_key bytea DEFAULT '',
-                                   p_data_id text DEFAULT NULL) RETURNS jsonb
+                                   p_data_id text DEFAULT NULL) RETURNS json
 LANGUAGE plpgsql AS $$
 DECLARE
     v_lease     lease;
@@ -45,19 +46,20 @@ DECLARE
     v_free      integer;
     v_inputs    text[];
     v_outputs   text[];
-    v_ids       text[];
-    v_ranks     smallint[];
+    v_ranks     smallint[];                 -- of all works that were found
     v_keys      bytea[];
-    v_last_runs bigint[];
-    v_forced    boolean[];
-    v_good      text[];
+    v_good      integer;                    -- so many of them could be claimed,
+    v_passed    integer;                    -- so many before the first that could not
+    v_runs      bigint[];
+    v_ids       text[];
+    v_fences    bigint[];
+    v_told      json[];
     v_rank      integer := p_after_rank;    -- where the search goes on inside this call
     v_key       bytea := p_after_key;
     v_safe_rank integer := p_after_rank;    -- the position for the caller
     v_safe_key  bytea := p_after_key;
     v_dropped   integer := 0;
-    v_claimed   jsonb := '[]';
-    v_batch     jsonb;
+    v_claimed   json[] := '{}';
     v_breaker   breaker;                    -- where it is open
 BEGIN
     SELECT * INTO v_lease FROM lease l WHERE l.id = p_lease AND l.expires_at > clock_timestamp() FOR KEY SHARE;
@@ -81,96 +83,97 @@ BEGIN
     -- From here on nothing is waited for. SKIP LOCKED still waits in one rare case (a row that was updated and is being
     -- updated again), which could end in a deadlock with a complete: then the claim is given up and can be repeated.
     PERFORM set_config('lock_timeout', '50ms', true);
-    SELECT coalesce(array_agg(i.dataset ORDER BY i.dataset), '{}') INTO v_inputs FROM job_input i WHERE i.job = p_job;
-    SELECT coalesce(array_agg(o.dataset ORDER BY o.dataset), '{}') INTO v_outputs FROM job_output o WHERE o.job = p_job;
+    v_inputs := ARRAY(SELECT i.dataset FROM job_input i WHERE i.job = p_job ORDER BY i.dataset);
+    v_outputs := ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = p_job ORDER BY o.dataset);
 
     FOR v_round IN 1..3 LOOP
         EXIT WHEN v_free <= 0;
-        SELECT array_agg(r.data_id), array_agg(r.rank), array_agg(r.sort_key), array_agg(r.run), array_agg(r.forced)
-        INTO v_ids, v_ranks, v_keys, v_last_runs, v_forced
-        FROM (SELECT w.data_id, w.rank, w.sort_key, w.run, w.forced FROM work w
-              WHERE w.job = p_job AND w.state = 'READY' AND (w.rank, w.sort_key) > (v_rank::smallint, v_key)
-                AND (p_data_id IS NULL OR w.sort_key = sort_key(p_data_id, v_job.descending))
-              ORDER BY w.rank, w.sort_key LIMIT v_free FOR UPDATE SKIP LOCKED) AS r;
-        EXIT WHEN v_ids IS NULL;
-
-        -- A candidate is good when all its chunks could be locked and still are as its blockers said.
-        WITH held AS MATERIALIZED (
-            SELECT c.dataset, c.data_id, c.status, c.run, c.readers FROM chunk c
-            WHERE c.data_id = ANY (v_ids) AND c.dataset = ANY (v_inputs || v_outputs)
-            FOR UPDATE SKIP LOCKED
+        -- A work is good when all its chunks could be locked and still are as its blockers said. The ids of runs are taken
+        -- here and not by the table, so that nothing has to be joined to them afterwards.
+        WITH found AS MATERIALIZED (
+            SELECT w.data_id, w.rank, w.sort_key, w.run, w.forced, w.attempts, w.infrastructure_attempts FROM work w
+            WHERE w.job = p_job AND w.state = 'READY' AND (w.rank, w.sort_key) > (v_rank::smallint, v_key)
+              AND (p_data_id IS NULL OR w.sort_key = sort_key(p_data_id, v_job.descending))
+            ORDER BY w.rank, w.sort_key LIMIT v_free FOR UPDATE SKIP LOCKED
+        ), checked AS (
+            SELECT n.place, n.data_id, n.rank, n.sort_key, n.forced, n.attempts, n.infrastructure_attempts,
+                   count(*) FILTER (WHERE h.is_input AND (h.status = 'READY' OR n.forced)) = cardinality(v_inputs)
+                   AND count(*) FILTER (WHERE NOT h.is_input AND NOT bars_output(n.forced, h.status, h.readers, h.run, n.run))
+                       = cardinality(v_outputs) AS good,
+                   array_agg(h.dataset ORDER BY h.dataset) FILTER (WHERE h.is_input AND h.status = 'READY') AS reads,
+                   array_agg(h.fence ORDER BY h.dataset) FILTER (WHERE h.is_input AND h.status = 'READY') AS read_fences,
+                   json_object_agg(h.dataset, h.bounds) FILTER (WHERE h.bounds IS NOT NULL) AS bounds
+            FROM (SELECT row_number() OVER () AS place, f.* FROM found f) AS n
+            LEFT JOIN LATERAL (SELECT c.dataset, c.status, c.readers, c.run, c.fence, c.bounds, c.dataset = ANY (v_inputs) AS is_input
+                               FROM chunk c WHERE c.dataset = ANY (v_inputs || v_outputs) AND c.data_id = n.data_id
+                               FOR UPDATE SKIP LOCKED) AS h ON true
+            GROUP BY n.place, n.data_id, n.rank, n.sort_key, n.forced, n.attempts, n.infrastructure_attempts
+            ORDER BY n.place
+        ), numbered AS MATERIALIZED (
+            SELECT c.*, CASE WHEN c.good THEN nextval('run_id_seq') END AS run, CASE WHEN c.good THEN nextval('fence') END AS fence
+            FROM checked AS c
+        ), made AS (
+            INSERT INTO run (id, job, data_id, attempt, fence, lease, host, boot, runs_home, reads, read_fences, writes, forced)
+            OVERRIDING SYSTEM VALUE
+            SELECT n.run, p_job, n.data_id, n.attempts + n.infrastructure_attempts + 1, n.fence, v_lease.id, v_lease.host,
+                   v_lease.boot, v_lease.runs_home, coalesce(n.reads, '{}'), coalesce(n.read_fences, '{}'), v_outputs, n.forced
+            FROM numbered n WHERE n.good
         )
-        SELECT array_agg(n.data_id) INTO v_good
-        FROM unnest(v_ids, v_last_runs, v_forced) AS n(data_id, last_run, forced)
-        WHERE cardinality(v_inputs) = (SELECT count(*) FROM held h
-                  WHERE h.data_id = n.data_id AND h.dataset = ANY (v_inputs) AND (h.status = 'READY' OR n.forced))
-          AND cardinality(v_outputs) = (SELECT count(*) FROM held h
-                  WHERE h.data_id = n.data_id AND h.dataset = ANY (v_outputs)
-                    AND NOT bars_output(n.forced, h.status, h.readers, h.run, n.last_run));
+        SELECT array_agg(n.rank), array_agg(n.sort_key),
+               count(*) FILTER (WHERE n.good), coalesce(min(n.place) FILTER (WHERE NOT n.good) - 1, count(*)),
+               array_agg(n.run) FILTER (WHERE n.good), array_agg(n.data_id) FILTER (WHERE n.good),
+               array_agg(n.fence) FILTER (WHERE n.good),
+               array_agg(json_build_object(
+                   'run', n.run, 'data_id', n.data_id, 'fence', n.fence, 'attempt', n.attempts + n.infrastructure_attempts + 1,
+                   'attempts', n.attempts, 'infrastructure_attempts', n.infrastructure_attempts,
+                   'bounds', coalesce(n.bounds, '{}'))) FILTER (WHERE n.good)
+        INTO v_ranks, v_keys, v_good, v_passed, v_runs, v_ids, v_fences, v_told
+        FROM numbered n;
+        EXIT WHEN v_ranks IS NULL;
 
         IF v_dropped = 0 AND v_breaker.job IS NULL THEN
-            SELECT r.rank, r.sort_key INTO v_safe_rank, v_safe_key
-            FROM unnest(v_ids, v_ranks, v_keys) WITH ORDINALITY AS r(data_id, rank, sort_key, place)
-            WHERE r.place < coalesce((SELECT min(d.place) FROM unnest(v_ids) WITH ORDINALITY AS d(data_id, place)
-                                      WHERE d.data_id <> ALL (coalesce(v_good, '{}'))), cardinality(v_ids) + 1)
-            ORDER BY r.place DESC LIMIT 1;
-            IF NOT FOUND THEN
-                v_safe_rank := v_rank; v_safe_key := v_key;
-            END IF;
+            v_safe_rank := CASE WHEN v_passed > 0 THEN v_ranks[v_passed] ELSE v_rank END;
+            v_safe_key := CASE WHEN v_passed > 0 THEN v_keys[v_passed] ELSE v_key END;
         END IF;
-        v_rank := v_ranks[cardinality(v_ids)];
-        v_key := v_keys[cardinality(v_ids)];
-        v_dropped := v_dropped + cardinality(v_ids) - coalesce(cardinality(v_good), 0);
-        CONTINUE WHEN v_good IS NULL;
-
-        v_batch := take(v_lease, p_job, v_inputs, v_outputs, v_good);
-        v_claimed := v_claimed || v_batch;
-        v_free := v_free - jsonb_array_length(v_batch);
+        v_rank := v_ranks[cardinality(v_ranks)];
+        v_key := v_keys[cardinality(v_keys)];
+        v_dropped := v_dropped + cardinality(v_ranks) - v_good;
+        CONTINUE WHEN v_good = 0;
+        PERFORM take(p_job, v_inputs, v_outputs, v_runs, v_ids, v_fences);
+        IF v_breaker.job IS NOT NULL THEN
+            PERFORM begin_probe(p_job, v_runs[1]);
+        END IF;
+        v_claimed := v_claimed || v_told;
+        v_free := v_free - v_good;
     END LOOP;
-    IF v_breaker.job IS NOT NULL AND v_claimed <> '[]' THEN
-        PERFORM begin_probe(p_job, (v_claimed -> 0 ->> 'run')::bigint);
-    END IF;
-    RETURN jsonb_build_object(
-        'runs', v_claimed, 'dropped', v_dropped, 'rank', v_safe_rank, 'key', encode(v_safe_key, 'hex'),
-        'facts', CASE WHEN v_claimed <> '[]' THEN (SELECT to_jsonb(f) FROM job_facts(ARRAY[p_job]) f) END);
+    RETURN json_build_object(
+        'runs', to_json(v_claimed), 'dropped', v_dropped, 'rank', v_safe_rank, 'key', encode(v_safe_key, 'hex'),
+        'owner', json_build_object('job', p_job, 'lease', v_lease.id, 'host', v_lease.host, 'boot', v_lease.boot, 'runs_home', v_lease.runs_home),
+        'facts', CASE WHEN cardinality(v_claimed) > 0 THEN (SELECT to_json(f) FROM job_facts(ARRAY[p_job]) f) END);
 END $$;
 
--- The writes of a claim, for works and chunks that the caller has locked and found good. Inputs that are not READY, which
--- only forced works have, are not read-locked.
-CREATE FUNCTION opendataflow.take(p_lease opendataflow.lease, p_job text, p_inputs text[], p_outputs text[], p_ids text[])
-RETURNS jsonb
+-- Takes works and chunks, which the caller has locked, for their runs. Inputs that are not READY, which only forced works
+-- have, are not read-locked.
+CREATE FUNCTION opendataflow.take(p_job text, p_inputs text[], p_outputs text[], p_runs bigint[], p_ids text[],
+                                  p_fences bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    v_runs   bigint[];
-    v_ids    text[];
-    v_fences bigint[];
 BEGIN
-    WITH made AS (
-        INSERT INTO run (job, data_id, attempt, fence, lease, host, boot, runs_home, reads, read_fences,
-                         writes, forced)
-        SELECT p_job, w.data_id, w.attempts + w.infrastructure_attempts + 1, nextval('fence'), p_lease.id, p_lease.host,
-               p_lease.boot, p_lease.runs_home, coalesce(n.datasets, '{}'), coalesce(n.fences, '{}'), p_outputs, w.forced
-        FROM work w
-        CROSS JOIN LATERAL (SELECT array_agg(c.dataset ORDER BY c.dataset) AS datasets, array_agg(c.fence ORDER BY c.dataset) AS fences
-                            FROM chunk c WHERE c.dataset = ANY (p_inputs) AND c.data_id = w.data_id AND c.status = 'READY') n
-        WHERE w.job = p_job AND w.data_id = ANY (p_ids)
-        ORDER BY w.rank, w.sort_key
-        RETURNING id, data_id, fence
-    )
-    SELECT array_agg(id), array_agg(data_id), array_agg(fence) INTO v_runs, v_ids, v_fences FROM made;
-
     UPDATE work w SET state = 'RUNNING', run = r.run, fence = r.fence, due_at = NULL, reason = NULL, blockers = 0,
                       stale = false
-    FROM unnest(v_runs, v_ids, v_fences) AS r(run, data_id, fence) WHERE w.job = p_job AND w.data_id = r.data_id;
-    UPDATE chunk c SET status = 'RUNNING', run = r.run, fence = r.fence, reason = NULL
-    FROM unnest(v_runs, v_ids, v_fences) AS r(run, data_id, fence) WHERE c.dataset = ANY (p_outputs) AND c.data_id = r.data_id;
-    UPDATE chunk c SET readers = c.readers + 1
-    WHERE c.dataset = ANY (p_inputs) AND c.data_id = ANY (v_ids) AND c.status = 'READY';
-
-    RETURN (SELECT jsonb_agg(described_run(n.id) ORDER BY n.place) FROM unnest(v_runs) WITH ORDINALITY AS n(id, place));
+    FROM unnest(p_runs, p_ids, p_fences) AS r(run, data_id, fence) WHERE w.job = p_job AND w.data_id = r.data_id;
+    UPDATE chunk c
+    SET status = CASE WHEN l.writes THEN 'RUNNING' ELSE c.status END,
+        run = CASE WHEN l.writes THEN r.run ELSE c.run END,
+        fence = CASE WHEN l.writes THEN r.fence ELSE c.fence END,
+        reason = CASE WHEN NOT l.writes THEN c.reason END,
+        readers = c.readers + (NOT l.writes)::integer
+    FROM unnest(p_runs, p_ids, p_fences) AS r(run, data_id, fence)
+    CROSS JOIN (SELECT i AS dataset, false AS writes FROM unnest(p_inputs) AS i
+                UNION ALL SELECT o, true FROM unnest(p_outputs) AS o) AS l
+    WHERE c.dataset = l.dataset AND c.data_id = r.data_id AND (l.writes OR c.status = 'READY');
 END $$;
 
--- What an engine has to know of a run that it starts or takes over.
+-- What an engine has to know of a run that it takes over: an element of `runs` with `owner`, as a claim tells them.
 CREATE FUNCTION opendataflow.described_run(p_run bigint) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(

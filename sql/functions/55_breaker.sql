@@ -53,7 +53,7 @@ END $$;
 -- The works whose attempts are given back if one of the runs opens the breaker of its job.
 CREATE FUNCTION opendataflow.failed_in_a_row(p_runs bigint[]) RETURNS TABLE (job text, data_id text)
 LANGUAGE sql STABLE ROWS 5 AS $$
-    SELECT b.job, f FROM (SELECT DISTINCT r.job FROM opendataflow.run r WHERE r.id = ANY (p_runs)) r
+    SELECT b.job, f FROM (SELECT DISTINCT r.job FROM opendataflow.runs(p_runs) r WHERE EXISTS (SELECT FROM opendataflow.breaker)) r
     CROSS JOIN LATERAL (SELECT b.job, b.failed FROM opendataflow.breaker b WHERE b.job = r.job AND b.opened_at IS NULL OFFSET 0) b
     CROSS JOIN LATERAL unnest(b.failed) AS f
 $$;
@@ -70,13 +70,13 @@ DECLARE
     v_old    breaker;
     b        breaker;
     v_end    record;
-    v_first  timestamptz := (SELECT min(r.finished_at) FROM run r WHERE r.id = ANY (p_runs));
+    v_first  timestamptz := (SELECT min(r.finished_at) FROM runs(p_runs) r);
 BEGIN
     spared := '{}'; notes := '{}';
     FOR v_job IN
         SELECT r.job
         FROM (SELECT r.job, bool_or(r.state = 'FAILED') AS failed, array_agg(r.data_id) AS ids
-              FROM run r WHERE r.id = ANY (p_runs) GROUP BY r.job) r
+              FROM runs(p_runs) r GROUP BY r.job) r
         WHERE r.failed OR EXISTS (SELECT FROM breaker b WHERE b.job = r.job AND (b.since IS NOT NULL OR b.forgiven && r.ids))
         ORDER BY r.job
     LOOP

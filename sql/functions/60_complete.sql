@@ -17,25 +17,27 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_runs     bigint[];   -- the runs of the call
     v_live     bigint[];   -- those that are ended by it
+    v_again    boolean;    -- whether a resubmit waits for one of them
+    v_undone   boolean;    -- whether one of them leaves something to do
+    v_relinked boolean;    -- whether a job was applied with other outputs meanwhile
     v_datasets text[];
     v_ids      text[];
     v_jobs     text[];
     v_work_ids text[];
     v_woken    text[];
-    v_again    record;
-    v_failed   boolean;    -- some of them have not succeeded
     v_spared   bigint[];   -- those whose failure costs no attempt
-    v_notes    jsonb;
+    v_notes    jsonb;      -- what has become of breakers
 BEGIN
     PERFORM begin_event('complete', p_actor);
     SELECT array_agg(o.run) INTO v_runs FROM jsonb_to_recordset(p_outcomes) AS o(run bigint);
     SELECT array_agg(t.dataset), array_agg(t.data_id) INTO v_datasets, v_ids FROM touched(v_runs) t;
     PERFORM lock_datasets(v_datasets);
-    IF EXISTS (SELECT FROM touched(v_runs) t WHERE t.dataset <> ALL (v_datasets)) THEN
+    SELECT coalesce(bool_or(t.relinked), false) INTO v_relinked FROM touched(v_runs) t;
+    IF v_relinked AND EXISTS (SELECT FROM touched(v_runs) t WHERE t.dataset <> ALL (v_datasets)) THEN
         RAISE EXCEPTION 'a job of these runs was changed at this moment: try again' USING ERRCODE = 'serialization_failure';
     END IF;
     SELECT array_agg(x.job), array_agg(x.data_id) INTO v_jobs, v_work_ids
-    FROM (SELECT r.job, r.data_id FROM run r WHERE r.id = ANY (v_runs)
+    FROM (SELECT r.job, r.data_id FROM runs(v_runs) r
           UNION SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a
           UNION SELECT f.job, f.data_id FROM failed_in_a_row(v_runs) f) x;
     PERFORM lock_chunks(v_datasets, v_ids), lock_works(v_jobs, v_work_ids);
@@ -43,39 +45,84 @@ BEGIN
 
     WITH ended AS (
         UPDATE run r
-        SET state = CASE WHEN r.cancel_requested AND o.state <> 'SUCCEEDED' THEN 'CANCELLED' ELSE o.state END, finished_at = clock_timestamp(), failure_class = nullif(o.class, 'Success'),
-            exit_code = o.exit_code, message = o.message, log_tail = o.log_tail, log_path = o.log_path
+        SET state = CASE WHEN r.cancel_requested AND o.state <> 'SUCCEEDED' THEN 'CANCELLED' ELSE o.state END, finished_at = clock_timestamp(),
+            failure_class = nullif(o.class, 'Success'), exit_code = o.exit_code, message = o.message,
+            log_tail = o.log_tail, log_path = o.log_path
         FROM jsonb_to_recordset(p_outcomes)
-             AS o(run bigint, fence bigint, state text, class text, exit_code integer, message text, log_tail text, log_path text)
-        WHERE r.id = o.run AND r.fence = o.fence AND r.state = 'RUNNING'
-        RETURNING r.id, r.state
+             AS o(run bigint, fence bigint, verdict text, state text, class text, exit_code integer, message text,
+                  log_tail text, log_path text)
+        -- CASE: a condition on the state alone could lead the planner to the index of all that runs.
+        WHERE r.id = o.run AND CASE WHEN r.fence = o.fence THEN r.state = 'RUNNING' END
+        RETURNING r.id, r.job, r.data_id, o.verdict
     )
-    SELECT coalesce(array_agg(id), '{}'), bool_or(state <> 'SUCCEEDED') INTO v_live, v_failed FROM ended;
-    IF v_failed OR EXISTS (SELECT FROM breaker b WHERE b.job = ANY (v_jobs)) THEN
+    SELECT coalesce(array_agg(e.id), '{}'), coalesce(bool_or(e.verdict <> 'DONE'), false),
+           coalesce(bool_or((SELECT w.again FROM work w WHERE w.job = e.job AND w.data_id = e.data_id AND w.run = e.id)), false)
+    INTO v_live, v_undone, v_again FROM ended e;
+    IF v_undone OR EXISTS (SELECT FROM breaker b WHERE b.job = ANY (v_jobs)) THEN
         SELECT j.spared, j.notes INTO v_spared, v_notes
         FROM judge_ends(ARRAY(SELECT n FROM unnest(v_runs) AS n WHERE n = ANY (v_live)), v_jobs, v_work_ids) j;
     END IF;
+    PERFORM end_chunks(v_live);
+    IF v_again THEN
+        PERFORM reopen(n.job, n.ids, 'resubmitted while it was running')
+        FROM (SELECT w.job, array_agg(w.data_id) AS ids FROM runs(v_live) r JOIN work w ON w.job = r.job AND w.data_id = r.data_id
+              WHERE w.run = r.id AND w.again GROUP BY w.job ORDER BY w.job) AS n;
+    END IF;
+    PERFORM end_works(v_live, v_spared, p_outcomes);
+    IF v_again OR v_undone THEN  -- where jobs were applied meanwhile, open work may have no id any more
+        DELETE FROM work w USING runs(v_live) r
+        WHERE w.job = r.job AND w.data_id = r.data_id AND w.state <> 'DONE' AND NOT in_scope(w.job, w.data_id);
+    END IF;
+    IF v_relinked THEN  -- a READY chunk may have another producer
+        PERFORM finish_published(v_jobs, v_work_ids);
+    END IF;
+    PERFORM age_consumers(v_live);
+    v_woken := recount(v_jobs, v_work_ids);
+    RETURN QUERY
+    SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken, v_notes -> r.id::text
+    FROM runs(v_runs) r LEFT JOIN work w ON w.job = r.job AND w.data_id = r.data_id;
+END $$;
 
+-- Runs by their ids. OFFSET 0 keeps the planner from anything but a look-up of each: other indexes hold all runs ever.
+CREATE FUNCTION opendataflow.runs(p_ids bigint[]) RETURNS SETOF opendataflow.run
+LANGUAGE sql STABLE AS $$
+    SELECT r.* FROM unnest(p_ids) AS n(id) CROSS JOIN LATERAL (SELECT * FROM opendataflow.run r WHERE r.id = n.id OFFSET 0) r
+$$;
+
+-- The chunks that the ends of runs can change: what the runs locked, which never changes after their claim, and what
+-- their jobs write now; `relinked`: the job writes something else than it did.
+CREATE FUNCTION opendataflow.touched(p_runs bigint[]) RETURNS TABLE (dataset text, data_id text, relinked boolean)
+LANGUAGE sql STABLE AS $$
+    SELECT d.dataset, r.data_id, r.writes <> o.datasets
+    FROM opendataflow.runs(p_runs) r
+    CROSS JOIN LATERAL (SELECT coalesce(array_agg(o.dataset ORDER BY o.dataset), '{}') AS datasets
+                        FROM opendataflow.job_output o WHERE o.job = r.job) AS o
+    CROSS JOIN LATERAL (SELECT DISTINCT unnest(r.reads || r.writes || o.datasets) AS dataset) AS d
+$$;
+
+-- What becomes of the chunks that runs have written and read: one statement, so that each row is written once.
+CREATE FUNCTION opendataflow.end_chunks(p_runs bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
     UPDATE chunk c
-    SET status = CASE WHEN w.again THEN 'RESUBMIT' WHEN r.state = 'SUCCEEDED' THEN 'READY' ELSE 'FAILED' END,
-        published_at = CASE WHEN r.state = 'SUCCEEDED' AND NOT w.again THEN clock_timestamp() ELSE c.published_at END,
-        reason = CASE WHEN w.again THEN 'resubmitted while it was running' WHEN r.state <> 'SUCCEEDED' THEN r.message END
-    FROM run r JOIN work w ON w.job = r.job AND w.data_id = r.data_id
-    WHERE r.id = ANY (v_live) AND c.dataset = ANY (r.writes) AND c.data_id = r.data_id
-      AND c.run = r.id AND c.status = 'RUNNING';
-
-    UPDATE chunk c SET readers = c.readers - n.readers
-    FROM (SELECT d AS dataset, r.data_id, count(*) AS readers
-          FROM run r, unnest(r.reads) AS d WHERE r.id = ANY (v_live) GROUP BY 1, 2) n
+    SET status = coalesce(n.status, c.status),
+        published_at = CASE WHEN n.status = 'READY' THEN clock_timestamp() ELSE c.published_at END,
+        reason = CASE WHEN n.status IS NULL THEN c.reason ELSE n.reason END,
+        readers = c.readers - n.readers
+    FROM (SELECT d.dataset, r.data_id, count(*) FILTER (WHERE NOT d.writes) AS readers,
+                 min(CASE WHEN NOT d.writes THEN NULL WHEN w.again THEN 'RESUBMIT' WHEN r.state = 'SUCCEEDED' THEN 'READY' ELSE 'FAILED' END) AS status,
+                 min(CASE WHEN w.again THEN 'resubmitted while it was running' WHEN r.state <> 'SUCCEEDED' THEN r.message END) AS reason
+          FROM runs(p_runs) r JOIN work w ON w.job = r.job AND w.data_id = r.data_id
+          CROSS JOIN LATERAL (SELECT i AS dataset, false AS writes FROM unnest(r.reads) AS i
+                              UNION ALL SELECT o, true FROM unnest(r.writes) AS o) AS d
+          GROUP BY d.dataset, r.data_id) n
     WHERE c.dataset = n.dataset AND c.data_id = n.data_id;
+END $$;
 
-    FOR v_again IN
-        SELECT w.job, array_agg(w.data_id) AS ids FROM run r JOIN work w ON w.job = r.job AND w.data_id = r.data_id
-        WHERE r.id = ANY (v_live) AND w.run = r.id AND w.again GROUP BY w.job
-    LOOP
-        PERFORM reopen(v_again.job, v_again.ids, 'resubmitted while it was running');
-    END LOOP;
-
+-- What becomes of the works of ended runs. p_spared: those whose failure costs no attempt.
+CREATE FUNCTION opendataflow.end_works(p_runs bigint[], p_spared bigint[], p_outcomes jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
     UPDATE work w
     SET state = v.verdict,
         rank = CASE WHEN v.verdict = 'RETRY' AND NOT v.spared THEN w.rank ELSE 2 END,
@@ -89,36 +136,33 @@ BEGIN
     FROM jsonb_to_recordset(p_outcomes)
          AS o(run bigint, verdict text, class text, delay double precision, message text, reason text)
     JOIN run r ON r.id = o.run
-    CROSS JOIN LATERAL (SELECT coalesce(o.run = ANY (v_spared), false) AS spared,
-                               CASE WHEN o.run = ANY (v_spared) THEN 'RETRY'
+    CROSS JOIN LATERAL (SELECT coalesce(o.run = ANY (p_spared), false) AS spared,
+                               CASE WHEN o.run = ANY (p_spared) THEN 'RETRY'
                                     WHEN o.verdict = 'DONE' OR (o.verdict = 'RETRY' AND NOT r.cancel_requested)
                                     THEN o.verdict ELSE 'FAILED' END AS verdict) v
-    WHERE o.run = ANY (v_live) AND w.job = r.job AND w.data_id = r.data_id AND w.run = r.id AND w.state = 'RUNNING';
-
-    -- Where jobs were applied meanwhile: open work may have no id any more, and a READY chunk another producer.
-    DELETE FROM work w USING run r
-    WHERE r.id = ANY (v_live) AND w.job = r.job AND w.data_id = r.data_id AND w.state <> 'DONE'
-      AND NOT in_scope(w.job, w.data_id);
-    IF EXISTS (SELECT FROM run r WHERE r.id = ANY (v_live)
-               AND r.writes <> ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = r.job ORDER BY o.dataset)) THEN
-        PERFORM finish_published(v_jobs, v_work_ids);
-    END IF;
-    PERFORM mark_stale(array_agg(d), array_agg(r.data_id))
-    FROM run r, unnest(r.writes || r.reads) AS d WHERE r.id = ANY (v_live) AND r.state = 'SUCCEEDED';
-    v_woken := recount(v_jobs, v_work_ids);
-    RETURN QUERY
-    SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken, v_notes -> r.id::text
-    FROM unnest(v_runs) AS n(id) JOIN run r ON r.id = n.id LEFT JOIN work w ON w.job = r.job AND w.data_id = r.data_id;
+    -- CASE: a condition on the state alone could lead the planner to the index of all that runs.
+    WHERE w.job = r.job AND w.data_id = r.data_id AND CASE WHEN w.run = r.id THEN w.state = 'RUNNING' END
+      AND o.run = ANY (p_runs);
 END $$;
 
--- The chunks that the ends of runs can change: what the runs locked, which never changes after their claim, and what
--- their jobs write now.
-CREATE FUNCTION opendataflow.touched(p_runs bigint[]) RETURNS TABLE (dataset text, data_id text)
-LANGUAGE sql STABLE AS $$
-    SELECT d, r.data_id FROM opendataflow.run r CROSS JOIN LATERAL unnest(r.reads || r.writes) AS d WHERE r.id = ANY (p_runs)
-    UNION
-    SELECT o.dataset, r.data_id FROM opendataflow.run r JOIN opendataflow.job_output o ON o.job = r.job WHERE r.id = ANY (p_runs)
-$$;
+-- After successes: consumers of what was written become stale, and what has just ended where an input was published anew
+-- while it was read.
+CREATE FUNCTION opendataflow.age_consumers(p_runs bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_datasets text[];
+    v_ids      text[];
+BEGIN
+    SELECT array_agg(x.dataset), array_agg(x.data_id) INTO v_datasets, v_ids
+    FROM runs(p_runs) r
+    CROSS JOIN LATERAL (
+        SELECT o AS dataset, r.data_id FROM unnest(r.writes) AS o
+        UNION ALL
+        SELECT i.dataset, r.data_id FROM unnest(r.reads, r.read_fences) AS i(dataset, fence)
+        WHERE i.fence <> (SELECT c.fence FROM chunk c WHERE c.dataset = i.dataset AND c.data_id = r.data_id)) x
+    WHERE r.state = 'SUCCEEDED';
+    PERFORM mark_stale(v_datasets, v_ids);
+END $$;
 
 -- Opens works whose backoff is over. Returns the jobs that have READY work now, and when the next one is due.
 CREATE FUNCTION opendataflow.retry_due(p_limit integer DEFAULT 1000)

@@ -86,7 +86,7 @@ class Store:
         """Claim up to `limit` works of a job, from `after` on, or only one. LeaseLost where the lease has ended."""
         query = "SELECT opendataflow.claim(%s::uuid, %s, %s, %s, decode(%s, 'hex'), %s) AS claimed"
         answer = (await self._one(query, lease, job, limit, after.rank, after.key, data_id))["claimed"]
-        runs = tuple(_claimed_run(run) for run in answer["runs"])
+        runs = tuple(_claimed_run({**answer["owner"], **run}) for run in answer["runs"])
         facts = answer["facts"]
         declared = DeclaredJob(facts["job"], tuple(facts["datasets"])) if facts else None
         return Claimed(runs, answer["dropped"], Position(answer["rank"], answer["key"]), declared)
