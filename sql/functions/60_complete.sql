@@ -9,9 +9,9 @@
 -- spares are RETRY at once, whatever the verdict: its pause is theirs.
 -- A run that has ended already, or whose fence is older, changes nothing: its row says `already` with the state that
 -- it has, so that a caller who lost the first answer reads what happened. `woken`: jobs that have READY work now.
--- `breaker`: where the run has opened or closed it, what is to be told (see judge_ends).
+-- `spared`: the failure cost no attempt. `breaker`: where the run has opened or closed it, what is to be told (see judge_ends).
 CREATE FUNCTION opendataflow.complete(p_outcomes jsonb, p_actor text)
-RETURNS TABLE (run bigint, run_state text, work_state text, already boolean, woken text[], breaker jsonb)
+RETURNS TABLE (run bigint, run_state text, work_state text, already boolean, woken text[], spared boolean, breaker jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -79,7 +79,7 @@ BEGIN
     PERFORM age_consumers(v_live);
     v_woken := recount(v_jobs, v_work_ids);
     RETURN QUERY
-    SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken, v_notes -> r.id::text
+    SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken, coalesce(r.id = ANY (v_spared), false), v_notes -> r.id::text
     FROM runs(v_runs) r LEFT JOIN work w ON w.job = r.job AND w.data_id = r.data_id;
 END $$;
 

@@ -14,8 +14,9 @@ from psycopg.types.json import Jsonb
 from opendataflow.engine.engine import Engine
 from opendataflow.model.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.run import Command, Ended, Host, Proof, RunOrder
-from opendataflow.names import WorkState, run_name
+from opendataflow.names import ExitCode, WorkState, run_name
 from opendataflow.store.store import Store
+from tests.e2e.conftest import Program
 from tests.e2e.test_engine import Seen, engine_over
 from tests.sql.conftest import Connection
 from tests.sql.graph import dataset, job, value
@@ -150,3 +151,50 @@ async def test_a_runner_that_ends_when_it_has_caught_up_does_not_wait_for_ever(
         assert progress.of(WorkState.FAILED) == 0
         assert count(db, "breaker WHERE opened_at IS NOT NULL") == 1
         assert await store.verify() == []
+
+
+JOB_FILE = """
+apiVersion: opendataflow.io/v1alpha1
+kind: DataSet
+metadata: {name: out}
+spec:
+  chunkSource: {list: ["1", "2", "3", "4", "5", "6"]}
+---
+apiVersion: opendataflow.io/v1alpha1
+kind: DataFlowJob
+metadata: {name: load}
+spec:
+  outputs: [out]
+  parallelism: 6
+  retry: {backoff: {initial: 30m, max: 1h}}
+  runtime: {script: {command: [./load.sh]}}
+"""
+
+
+def test_people_see_an_open_breaker_and_can_try_at_once(dataflow: Program, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(JOB_FILE)
+    (tmp_path / "load.sh").write_text("#!/bin/sh\n[ -e database ] || { echo no answer; exit 3; }\n")
+    (tmp_path / "load.sh").chmod(0o755)
+    dataflow.run("apply", "-f", str(tmp_path / "job.yaml"))
+    run = ("run", "--job", "load", "--", "./load.sh")
+    for _ in range(4):
+        dataflow.ask(*run, cwd=tmp_path)
+    opening = dataflow.ask(*run, cwd=tmp_path)
+    assert opening.code == 3
+    assert "exit code 3: no answer; it costs no attempt, the breaker is open" in opening.err
+    assert "load: 5 chunks failed in a row, the last with: exit code 3: no answer. The breaker is open" in opening.err
+
+    assert "BreakerOpen" in dataflow.run("get", "jobs")
+    said = "5 chunks failed in a row, the last with: exit code 3: no answer; the next probe in"
+    assert said in dataflow.run("status", "load")
+    assert said in dataflow.run("why", "load", "6")
+    waiting = dataflow.ask(*run, cwd=tmp_path)
+    assert waiting.code == ExitCode.NOTHING_READY
+    assert said in waiting.err
+
+    (tmp_path / "database").touch()
+    dataflow.run("force", "load", "3")
+    closing = dataflow.ask(*run, cwd=tmp_path)
+    assert closing.code == 0
+    assert "load: a run has succeeded: the breaker is closed" in closing.err
+    assert "breaker" not in dataflow.run("status", "load")

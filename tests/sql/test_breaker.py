@@ -95,6 +95,7 @@ def test_five_different_chunks_that_fail_in_a_row_open_it(target: Target) -> Non
     said = target.fail(*runs[:4], message="no answer")
     assert not target.is_open()
     said += target.fail(runs[4], message="connection refused")
+    assert [row["spared"] for row in said] == [False] * 4 + [True]
     assert target.is_open()
     told = [row["breaker"] for row in said if row["breaker"]]
     assert told == [{"opened": True, "chunks": 5, "message": "connection refused", "pause": 10}]

@@ -63,13 +63,14 @@ class Completion:
 
 @dataclass(frozen=True)
 class Completed:
-    """What a run and its work are after a commit. `already`: they were so before it. `breaker`: where this run has
-    opened or closed the breaker of its job, what is to be told of it."""
+    """What a run and its work are after a commit. `already`: they were so before it. `spared`: its failure cost no
+    attempt. `breaker`: where this run has opened or closed the breaker of its job, what is to be told of it."""
 
     run: int
     run_state: RunState
     work_state: WorkState
     already: bool
+    spared: bool = False
     breaker: Mapping[str, Any] | None = None
 
 

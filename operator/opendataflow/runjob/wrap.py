@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from opendataflow.core.completion import completion
-from opendataflow.core.explain import breaker_note, explain
+from opendataflow.core.explain import breaker_note, breaker_sentence, explain
 from opendataflow.core.wrapped import wrapped_order
 from opendataflow.engine import limits
 from opendataflow.engine.takeover import Takeover, policy_of
@@ -112,6 +112,9 @@ class Wrapper:
             for sentence in explain(why) if why else [f"job {wrap.job} has no work for {wrap.data_id}"]:
                 _warn(sentence)
             return
+        status = await self._store.job_status(wrap.job)
+        if status and status["breaker"]:
+            _warn(breaker_sentence(status["breaker"]))
         row = (await self._store.declared_jobs([wrap.job]))[wrap.job].job
         (progress,) = await self._store.progress([wrap.job])
         counts = ", ".join(f"{n} {state}" for state, n in sorted(progress.counts.items()))
@@ -134,7 +137,7 @@ class Wrapper:
         outputs = len(declared.datasets) - inputs
         self._say(words.updated(status, run.job, run.data_id, outputs=outputs, inputs=inputs))
         if not succeeded and done.reason:
-            _warn(done.reason)
+            _warn(f"{done.message}; it costs no attempt, the breaker is open" if result.spared else done.reason)
         if result.breaker is not None:
             _warn(breaker_note(run.job, result.breaker))
         return exit_code(ended)

@@ -96,7 +96,14 @@ class Store:
         outcomes = Jsonb([_outcome_row(completion) for completion in completions])
         rows = await self._all("SELECT * FROM opendataflow.complete(%s, %s)", outcomes, actor)
         completed = [
-            Completed(r["run"], RunState(r["run_state"]), WorkState(r["work_state"]), r["already"], r["breaker"])
+            Completed(
+                run=r["run"],
+                run_state=RunState(r["run_state"]),
+                work_state=WorkState(r["work_state"]),
+                already=r["already"],
+                spared=r["spared"],
+                breaker=r["breaker"],
+            )
             for r in rows
         ]
         return completed, rows[0]["woken"] if rows else []
