@@ -337,6 +337,20 @@ class StoreMachine(RuleBasedStateMachine):
         )
         self.model.pass_time(7200)
 
+    @precondition(lambda self: any(map(self.breaker_is_open, self.job_ids())))
+    @rule(
+        job=machine_state(lambda m: [j for j in m.job_ids() if m.breaker_is_open(j)]),
+        outcome=st.sampled_from(sorted(OUTCOMES)),
+    )
+    def probe(self, job: str, outcome: str) -> None:
+        """An open breaker is tried after its pause: the other rules rarely come to that."""
+        self.pass_two_hours()
+        self.retry_due()
+        self.claim(0, job, 10)
+        run = self.model.breakers[job].probe
+        if run is not None:
+            self.complete(0, run, outcome)
+
     # Asking --------------------------------------------------------------------------------------------------
 
     @rule(
