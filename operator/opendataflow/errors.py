@@ -7,6 +7,7 @@
     ├── SchemaMismatch        the database needs `dataflow db migrate`         retry: no
     ├── Unreachable           Postgres does not answer                         retry: yes
     ├── LeaseLost             this process may not claim any more              retry: after renewal
+    ├── NotDelivered          a target does not take a notification            retry: yes
     └── EmbeddedPostgresError the embedded server can't be made or started     retry: no
 
 `retryable` says whether the same call may succeed later without anybody's help. Nothing here is raised by this
@@ -54,6 +55,12 @@ class Unreachable(DataflowError):
 
 class LeaseLost(DataflowError):
     """The lease of this process has ended: it must not claim until it holds a new one."""
+
+    retryable = True
+
+
+class NotDelivered(DataflowError):
+    """A target does not take a notification; the text says why, without the target's address."""
 
     retryable = True
 

@@ -17,6 +17,20 @@ READY_CHANNEL = "opendataflow_ready"
 TODAY = "today"
 """The data set that is built in: its chunks are days, like 2026-11-28."""
 
+SECRET_VARIABLES = frozenset(
+    {
+        "DATAFLOW_DSN",
+        "DATAFLOW_KEY_FILE",
+        "DATAFLOW_NOTIFY_COMMAND",
+        "DATAFLOW_NOTIFY_SMTP",
+        "DATAFLOW_NOTIFY_SMTP_PASSWORD",
+        "DATAFLOW_NOTIFY_WEBHOOK",
+        "PASSKEY",
+        "PASSKEY_NEW",
+    }
+)
+"""What may hold a password or a token in this program's environment; no process that it starts gets it."""
+
 _SLUG = 40 - len(f"-r{2**63 - 1}")
 """How much of a job's name fits beside the longest number of a run."""
 
@@ -65,6 +79,14 @@ class OutcomeClass(StrEnum):
     DEADLINE = "DeadlineExceeded"
     OUT_OF_MEMORY = "OOMKilled"
     CANCELLED = "Cancelled"
+
+
+class AlertKind(StrEnum):
+    """What people are told about."""
+
+    FAILED = "failed"
+    BREAKER = "breaker"
+    TEST = "test"
 
 
 class ExitCode(IntEnum):

@@ -1,12 +1,22 @@
-"""What the environment tells the program: where Postgres is and where local state lives.
+"""What the environment tells the program: where Postgres is, where local state lives, whom to tell of failures.
 
 Read once, by the command line; every other part gets values as arguments. It never opens a file.
 """
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Notifications:
+    """Who is told when something fails, as it is written; may hold tokens. None: nobody of this kind."""
+
+    command: str | None = field(default=None, repr=False)
+    webhook: str | None = field(default=None, repr=False)
+    smtp: str | None = field(default=None, repr=False)
+    smtp_password: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)
@@ -18,6 +28,7 @@ class Settings:
     dsn: str | None
     home: Path
     properties: Path | None = None
+    notifications: Notifications = Notifications()
 
     @property
     def postgres_home(self) -> Path:
@@ -31,7 +42,7 @@ class Settings:
 
 
 def read_settings(environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Settings:
-    """Read DATAFLOW_DSN, DATAFLOW_PROPERTIES and DATAFLOW_HOME.
+    """Read DATAFLOW_DSN, DATAFLOW_PROPERTIES, DATAFLOW_HOME and DATAFLOW_NOTIFY_*.
 
     Without DATAFLOW_HOME the home is `~/.local/state/opendataflow` (XDG_STATE_HOME), and for root
     `/var/lib/opendataflow`: the embedded Postgres runs as an unprivileged user then, who can't enter /root.
@@ -47,5 +58,15 @@ def read_settings(environ: Mapping[str, str] = os.environ, uid: int | None = Non
         home = Path(state) / "opendataflow"
     named = environ.get("DATAFLOW_PROPERTIES")
     return Settings(
-        dsn=environ.get("DATAFLOW_DSN") or None, home=home.absolute(), properties=Path(named) if named else None
+        dsn=environ.get("DATAFLOW_DSN") or None,
+        home=home.absolute(),
+        properties=Path(named) if named else None,
+        notifications=_notifications(environ),
     )
+
+
+def _notifications(environ: Mapping[str, str]) -> Notifications:
+    def given(name: str) -> str | None:
+        return environ.get(f"DATAFLOW_NOTIFY_{name}") or None
+
+    return Notifications(given("COMMAND"), given("WEBHOOK"), given("SMTP"), given("SMTP_PASSWORD"))

@@ -1,5 +1,5 @@
 -- Taking locks, always in this order: 0 advisory locks of data sets, 1 lease, 2 job, 3 chunks by (data set, id),
--- 4 works by (job, id), 5 runs and history. Only claim goes 2, 4, 3, and never waits after 2.
+-- 4 works by (job, id), 5 runs, history and breakers. Only claim goes 2, 4, 3, and never waits after 2.
 
 -- Says what is about to change states and for whom; the triggers write it into the history.
 CREATE FUNCTION opendataflow.begin_event(p_event text, p_actor text, p_reason text DEFAULT NULL) RETURNS void

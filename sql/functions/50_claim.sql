@@ -28,7 +28,8 @@ LANGUAGE sql AS $$
 $$;
 
 -- Claims up to p_limit works of a job, in order, from the position after (p_after_rank, p_after_key) on; never
--- more than the job's parallelism leaves free. p_data_id: only this one. Returns
+-- more than the job's parallelism leaves free, and one at a time while its breaker is open. p_data_id: only this one.
+-- Returns
 --   runs     [{run, data_id, fence, attempt, attempts, infrastructure_attempts, bounds: {data set: …}}]
 --   owner    what all of them have in common: {job, lease, host, boot, runs_home}
 --   facts    the job and its data sets at this moment, as job_facts() tells them, where there are runs
@@ -59,6 +60,7 @@ DECLARE
     v_safe_key  bytea := p_after_key;
     v_dropped   integer := 0;
     v_claimed   json[] := '{}';
+    v_breaker   breaker;                    -- where it is open
 BEGIN
     SELECT * INTO v_lease FROM lease l WHERE l.id = p_lease AND l.expires_at > clock_timestamp() FOR KEY SHARE;
     IF NOT FOUND THEN
@@ -73,6 +75,10 @@ BEGIN
     SELECT least(p_limit, v_job.parallelism - count(*)) INTO v_free FROM work w WHERE w.job = p_job AND w.state = 'RUNNING';
     IF v_job.suspended OR v_job.deleted THEN
         v_free := 0;
+    END IF;
+    SELECT * INTO v_breaker FROM breaker b WHERE b.job = p_job AND b.opened_at IS NOT NULL;
+    IF FOUND THEN
+        SELECT least(v_free, p.free), p.rank, p.key INTO v_free, v_rank, v_key FROM probe_place(v_breaker, p_data_id) p;
     END IF;
     -- From here on nothing is waited for. SKIP LOCKED still waits in one rare case (a row that was updated and is being
     -- updated again), which could end in a deadlock with a complete: then the claim is given up and can be repeated.
@@ -132,7 +138,7 @@ BEGIN
         FROM numbered n;
         EXIT WHEN v_ranks IS NULL;
 
-        IF v_dropped = 0 THEN
+        IF v_dropped = 0 AND v_breaker.job IS NULL THEN
             v_safe_rank := CASE WHEN v_passed > 0 THEN v_ranks[v_passed] ELSE v_rank END;
             v_safe_key := CASE WHEN v_passed > 0 THEN v_keys[v_passed] ELSE v_key END;
         END IF;
@@ -141,6 +147,9 @@ BEGIN
         v_dropped := v_dropped + cardinality(v_ranks) - v_good;
         CONTINUE WHEN v_good = 0;
         PERFORM take(p_job, v_inputs, v_outputs, v_runs, v_ids, v_fences);
+        IF v_breaker.job IS NOT NULL THEN
+            PERFORM begin_probe(p_job, v_runs[1]);
+        END IF;
         v_claimed := v_claimed || v_told;
         v_free := v_free - v_good;
     END LOOP;

@@ -5,11 +5,13 @@
 --    for RETRY), exit_code, message, reason (of the work, default: message), log_tail, log_path}
 -- Success makes all outputs READY at once. Failure makes them FAILED and the work RETRY or FAILED. A resubmit that was
 -- remembered opens the work again, whatever the verdict; its outputs become RESUBMIT and never READY in between. What is
--- to be cancelled is not tried again, also where its engine was lost before it could do it.
+-- to be cancelled is not tried again, also where its engine was lost before it could do it. Failures that an open breaker
+-- spares are RETRY at once, whatever the verdict: its pause is theirs.
 -- A run that has ended already, or whose fence is older, changes nothing: its row says `already` with the state that
 -- it has, so that a caller who lost the first answer reads what happened. `woken`: jobs that have READY work now.
+-- `spared`: the failure cost no attempt. `breaker`: where the run has opened or closed it, what is to be told (see judge_ends).
 CREATE FUNCTION opendataflow.complete(p_outcomes jsonb, p_actor text)
-RETURNS TABLE (run bigint, run_state text, work_state text, already boolean, woken text[])
+RETURNS TABLE (run bigint, run_state text, work_state text, already boolean, woken text[], spared boolean, breaker jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -23,6 +25,8 @@ DECLARE
     v_jobs     text[];
     v_work_ids text[];
     v_woken    text[];
+    v_spared   bigint[];   -- those whose failure costs no attempt
+    v_notes    jsonb;      -- what has become of breakers
 BEGIN
     PERFORM begin_event('complete', p_actor);
     SELECT array_agg(o.run) INTO v_runs FROM jsonb_to_recordset(p_outcomes) AS o(run bigint);
@@ -34,7 +38,8 @@ BEGIN
     END IF;
     SELECT array_agg(x.job), array_agg(x.data_id) INTO v_jobs, v_work_ids
     FROM (SELECT r.job, r.data_id FROM runs(v_runs) r
-          UNION SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a) x;
+          UNION SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a
+          UNION SELECT f.job, f.data_id FROM failed_in_a_row(v_runs) f) x;
     PERFORM lock_chunks(v_datasets, v_ids), lock_works(v_jobs, v_work_ids);
     PERFORM FROM run r WHERE r.id = ANY (v_runs) ORDER BY r.id FOR UPDATE;
 
@@ -53,13 +58,17 @@ BEGIN
     SELECT coalesce(array_agg(e.id), '{}'), coalesce(bool_or(e.verdict <> 'DONE'), false),
            coalesce(bool_or((SELECT w.again FROM work w WHERE w.job = e.job AND w.data_id = e.data_id AND w.run = e.id)), false)
     INTO v_live, v_undone, v_again FROM ended e;
+    IF v_undone OR EXISTS (SELECT FROM breaker b WHERE b.job = ANY (v_jobs)) THEN
+        SELECT j.spared, j.notes INTO v_spared, v_notes
+        FROM judge_ends(ARRAY(SELECT n FROM unnest(v_runs) AS n WHERE n = ANY (v_live)), v_jobs, v_work_ids) j;
+    END IF;
     PERFORM end_chunks(v_live);
     IF v_again THEN
         PERFORM reopen(n.job, n.ids, 'resubmitted while it was running')
         FROM (SELECT w.job, array_agg(w.data_id) AS ids FROM runs(v_live) r JOIN work w ON w.job = r.job AND w.data_id = r.data_id
               WHERE w.run = r.id AND w.again GROUP BY w.job ORDER BY w.job) AS n;
     END IF;
-    PERFORM end_works(v_live, p_outcomes);
+    PERFORM end_works(v_live, v_spared, p_outcomes);
     IF v_again OR v_undone THEN  -- where jobs were applied meanwhile, open work may have no id any more
         DELETE FROM work w USING runs(v_live) r
         WHERE w.job = r.job AND w.data_id = r.data_id AND w.state <> 'DONE' AND NOT in_scope(w.job, w.data_id);
@@ -70,7 +79,7 @@ BEGIN
     PERFORM age_consumers(v_live);
     v_woken := recount(v_jobs, v_work_ids);
     RETURN QUERY
-    SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken
+    SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken, coalesce(r.id = ANY (v_spared), false), v_notes -> r.id::text
     FROM runs(v_runs) r LEFT JOIN work w ON w.job = r.job AND w.data_id = r.data_id;
 END $$;
 
@@ -110,23 +119,26 @@ BEGIN
     WHERE c.dataset = n.dataset AND c.data_id = n.data_id;
 END $$;
 
--- What becomes of the works of ended runs.
-CREATE FUNCTION opendataflow.end_works(p_runs bigint[], p_outcomes jsonb) RETURNS void
+-- What becomes of the works of ended runs. p_spared: those whose failure costs no attempt.
+CREATE FUNCTION opendataflow.end_works(p_runs bigint[], p_spared bigint[], p_outcomes jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE work w
     SET state = v.verdict,
-        rank = CASE WHEN v.verdict = 'RETRY' THEN w.rank ELSE 2 END,
-        attempts = w.attempts + (o.verdict <> 'DONE' AND o.class <> 'Infrastructure')::integer,
-        infrastructure_attempts = w.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure')::integer,
-        due_at = CASE WHEN v.verdict = 'RETRY' THEN clock_timestamp() + make_interval(secs => o.delay) END,
-        reason = CASE WHEN v.verdict <> o.verdict THEN 'cancelled; ' || o.message
+        rank = CASE WHEN v.verdict = 'RETRY' AND NOT v.spared THEN w.rank ELSE 2 END,
+        attempts = w.attempts + (o.verdict <> 'DONE' AND o.class <> 'Infrastructure' AND NOT v.spared)::integer,
+        infrastructure_attempts = w.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure' AND NOT v.spared)::integer,
+        due_at = CASE WHEN v.spared THEN clock_timestamp() WHEN v.verdict = 'RETRY' THEN clock_timestamp() + make_interval(secs => o.delay) END,
+        reason = CASE WHEN v.spared THEN 'costs no attempt, as the breaker of the job is open: ' || o.message
+                      WHEN v.verdict <> o.verdict THEN 'cancelled; ' || o.message
                       WHEN v.verdict <> 'DONE' THEN coalesce(o.reason, o.message) END,
-        stale = w.stale AND o.verdict = 'DONE', forced = w.forced AND v.verdict = 'RETRY'
+        stale = w.stale AND o.verdict = 'DONE', forced = w.forced AND v.verdict = 'RETRY' AND NOT v.spared
     FROM jsonb_to_recordset(p_outcomes)
          AS o(run bigint, verdict text, class text, delay double precision, message text, reason text)
     JOIN run r ON r.id = o.run
-    CROSS JOIN LATERAL (SELECT CASE WHEN o.verdict = 'DONE' OR (o.verdict = 'RETRY' AND NOT r.cancel_requested)
+    CROSS JOIN LATERAL (SELECT coalesce(o.run = ANY (p_spared), false) AS spared,
+                               CASE WHEN o.run = ANY (p_spared) THEN 'RETRY'
+                                    WHEN o.verdict = 'DONE' OR (o.verdict = 'RETRY' AND NOT r.cancel_requested)
                                     THEN o.verdict ELSE 'FAILED' END AS verdict) v
     -- CASE: a condition on the state alone could lead the planner to the index of all that runs.
     WHERE w.job = r.job AND w.data_id = r.data_id AND CASE WHEN w.run = r.id THEN w.state = 'RUNNING' END

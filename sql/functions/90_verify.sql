@@ -82,6 +82,21 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     FROM chunk c, fence f WHERE c.fence > f.last_value
 
     UNION ALL
+    SELECT format('the breaker of job %s waits for its probe %s, which is %s', b.job, b.probe, coalesce(r.state, 'not there'))
+    FROM breaker b LEFT JOIN run r ON r.id = b.probe AND r.job = b.job
+    WHERE b.probe IS NOT NULL AND r.state IS DISTINCT FROM 'RUNNING'
+
+    UNION ALL
+    SELECT format('the breaker of job %s is %s with %s chunks that failed in a row', b.job,
+                  CASE WHEN b.opened_at IS NULL THEN 'closed' ELSE 'open' END, cardinality(b.failed))
+    FROM breaker b WHERE (b.opened_at IS NULL) <> (cardinality(b.failed) < breaker_size())
+
+    UNION ALL
+    SELECT format('the breaker of job %s counts run %s of %s as failed, which is %s', b.job, f.run, f.data_id, r.state)
+    FROM breaker b CROSS JOIN LATERAL unnest(b.failed, b.runs) AS f(data_id, run) JOIN run r ON r.id = f.run
+    WHERE r.state <> 'FAILED' OR r.job <> b.job OR r.data_id <> f.data_id
+
+    UNION ALL
     SELECT format('%s %s/%s is %s, but its history ends with %s', n.kind, n.owner, n.data_id, n.state, h.to_state)
     FROM (SELECT 'chunk' AS kind, dataset AS owner, data_id, status AS state FROM chunk
           UNION ALL SELECT 'work', job, data_id, state FROM work) n,

@@ -19,20 +19,26 @@ LANGUAGE sql STABLE AS $$
     FROM opendataflow.job j WHERE j.id = ANY (p_jobs) ORDER BY j.id
 $$;
 
--- How much of some jobs' work is in which state; `next_due`: seconds until the next retry.
-CREATE FUNCTION opendataflow.progress(p_jobs text[]) RETURNS TABLE (job text, counts jsonb, next_due double precision)
+-- How much of some jobs' work is in which state; `next_due`: seconds until the next retry; `probed_in_vain`: its breaker is
+-- open, and more probes have failed than a chunk has retries.
+CREATE FUNCTION opendataflow.progress(p_jobs text[])
+RETURNS TABLE (job text, counts jsonb, next_due double precision, probed_in_vain boolean)
 LANGUAGE sql STABLE AS $$
     SELECT j, coalesce((SELECT jsonb_object_agg(c.state, c.works) FROM opendataflow.counts_of(j) c), '{}'),
            (SELECT CASE WHEN count(*) > 0 THEN greatest(0, extract(epoch FROM min(w.due_at) - clock_timestamp())) END
-            FROM opendataflow.work w WHERE w.job = j AND w.state = 'RETRY')
+            FROM opendataflow.work w WHERE w.job = j AND w.state = 'RETRY'),
+           EXISTS (SELECT FROM opendataflow.breaker b JOIN opendataflow.job x ON x.id = b.job
+                   WHERE b.job = j AND b.opened_at IS NOT NULL AND b.probes > x.retry_limit)
     FROM unnest(p_jobs) AS j
 $$;
 
--- Those of some jobs that have READY work.
+-- Those of some jobs that have READY work; with an open breaker, those that may be probed now.
 CREATE FUNCTION opendataflow.hungry(p_jobs text[]) RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
     SELECT j FROM unnest(p_jobs) AS j
     WHERE EXISTS (SELECT FROM opendataflow.work w WHERE w.job = j AND w.state = 'READY')
+      AND NOT EXISTS (SELECT FROM opendataflow.breaker b
+                      WHERE b.job = j AND b.opened_at IS NOT NULL AND (opendataflow.probe_place(b, NULL)).free = 0)
 $$;
 
 CREATE FUNCTION opendataflow.list_jobs() RETURNS TABLE (
@@ -40,7 +46,9 @@ CREATE FUNCTION opendataflow.list_jobs() RETURNS TABLE (
     inputs text, outputs text)
 LANGUAGE sql STABLE AS $$
     SELECT j.id,
-           CASE WHEN j.deleted THEN 'Deleted' WHEN j.suspended THEN 'Suspended' WHEN w.running > 0 THEN 'Running'
+           CASE WHEN j.deleted THEN 'Deleted' WHEN j.suspended THEN 'Suspended'
+                WHEN EXISTS (SELECT FROM opendataflow.breaker b WHERE b.job = j.id AND b.opened_at IS NOT NULL) THEN 'BreakerOpen'
+                WHEN w.running > 0 THEN 'Running'
                 WHEN w.failed > 0 THEN 'Failed' WHEN w.total > 0 AND w.done + w.skipped = w.total THEN 'Done'
                 WHEN w.ready > 0 THEN 'Ready' ELSE 'Waiting' END,
            w.done, w.total, w.running, w.retry, w.failed, j.parallelism,
@@ -148,6 +156,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'sample', (SELECT sample FROM few),
         'counts', (SELECT coalesce(jsonb_object_agg(c.state, c.works), '{}') FROM counted c),
         'next_due', (SELECT p.next_due FROM progress(ARRAY[p_job]) p),
+        'breaker', open_breaker(j.id),
         'running', (SELECT coalesce(jsonb_agg(x ORDER BY x.run), '[]') FROM (
                         SELECT r.id AS run, r.data_id, r.attempt, round(extract(epoch FROM clock_timestamp() - r.claimed_at)) AS seconds
                         FROM run r WHERE r.job = p_job AND r.state = 'RUNNING' ORDER BY r.id LIMIT 10) x),
@@ -184,7 +193,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'forced', w.forced, 'stale', w.stale, 'attempts', w.attempts, 'infrastructure_attempts', w.infrastructure_attempts,
         'retry_limit', j.retry_limit, 'due_at', w.due_at,
         'due_in_seconds', CASE WHEN w.due_at IS NOT NULL THEN greatest(0, round(extract(epoch FROM w.due_at - clock_timestamp()))) END,
-        'suspended', j.suspended, 'deleted', j.deleted, 'parallelism', j.parallelism,
+        'suspended', j.suspended, 'deleted', j.deleted, 'parallelism', j.parallelism, 'breaker', open_breaker(j.id),
         'running', (SELECT count(*) FROM work x WHERE x.job = w.job AND x.state = 'RUNNING'),
         'before_it', (SELECT count(*) FROM (SELECT FROM work x WHERE x.job = w.job AND x.state = 'READY'
                                             AND (x.rank, x.sort_key) < (w.rank, w.sort_key) LIMIT 10000) x),

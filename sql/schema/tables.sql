@@ -256,3 +256,37 @@ CREATE UNLOGGED TABLE opendataflow.view_row (
     view     text NOT NULL,
     content  jsonb NOT NULL
 );
+
+-- A job whose chunks fail one after the other; no row where none does. `failed`: the chunks that failed with no success
+-- between, with their last `runs`, since `since`; enough of them open the breaker. While it is open, `probe` is the run
+-- that tries, `tried` the id that was tried last. `forgiven`: the chunks that got their attempts back when it last opened.
+CREATE TABLE opendataflow.breaker (
+    job            text PRIMARY KEY,
+    failed         text[] NOT NULL DEFAULT '{}',
+    runs           bigint[] NOT NULL DEFAULT '{}',
+    since          timestamptz,
+    message        text,
+    forgiven       text[] NOT NULL DEFAULT '{}',
+    opened_at      timestamptz,
+    probes         integer NOT NULL DEFAULT 0 CHECK (probes >= 0),
+    next_probe_at  timestamptz,
+    probe          bigint,
+    tried          text,
+    CONSTRAINT failed_have_runs CHECK (cardinality(failed) = cardinality(runs)),
+    CONSTRAINT failing_since CHECK ((cardinality(failed) = 0) = (since IS NULL)),
+    CONSTRAINT open_breaker_probes CHECK ((opened_at IS NULL) = (next_probe_at IS NULL) AND (opened_at IS NULL) = (tried IS NULL)),
+    CONSTRAINT closed_breaker_has_no_probe CHECK (opened_at IS NOT NULL OR (probe IS NULL AND probes = 0))
+);
+
+-- What each target of notifications was told last about each kind of trouble of a job: that it is `failing`, or that it
+-- is well; null: nothing yet. `claimed_until`: an engine is telling it; one that crashes meanwhile leaves it to the next.
+CREATE TABLE opendataflow.alert (
+    target         text NOT NULL,
+    job            text NOT NULL,
+    kind           text NOT NULL CHECK (kind IN ('failed', 'breaker')),
+    failing        boolean,
+    told_at        timestamptz,
+    claimed_until  timestamptz,
+    PRIMARY KEY (target, job, kind),
+    CONSTRAINT told_has_time CHECK ((failing IS NULL) = (told_at IS NULL))
+);

@@ -18,6 +18,8 @@ MADE = ("READY", "PENDING", "FAILED")
 """What a chunk can be asked for again from."""
 LOCKING = ("READY", "RUNNING", "HOLD", "PENDING", "FAILED")
 """What keeps an output from being written (rule 2)."""
+PAUSES = (3600.0, 7200.0)
+"""Seconds before the first probe of an open breaker, and before every later one."""
 OPEN = "OPEN"
 """WAITING or READY: which of the two is a question of blockers."""
 
@@ -82,13 +84,14 @@ class Work:
 
 @dataclass
 class Run:
-    """One attempt, with the data sets that it recorded at its claim."""
+    """One attempt, with the data sets that it recorded at its claim; `attempt`: which one of its work."""
 
     id: int
     job: str
     data_id: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    attempt: int = 1
     state: str = "RUNNING"
 
 
@@ -103,9 +106,27 @@ class Outcome:
 
 
 @dataclass
-class Model:
-    """The whole store."""
+class Breaker:
+    """`failed`: the chunks that failed in a row, with their last runs; `burnt`: every one of these failures;
+    `forgiven`: the chunks whose attempts were given back the last time; `wait`: seconds until the next probe; `tried`:
+    the last one."""
 
+    failed: dict[str, int] = field(default_factory=dict)
+    burnt: list[tuple[str, str]] = field(default_factory=list)
+    forgiven: set[str] = field(default_factory=set)
+    open: bool = False
+    probes: int = 0
+    wait: float = 0
+    probe: int | None = None
+    tried: str = ""
+
+
+@dataclass
+class Model:
+    """The whole store. `breaker_size`: how many chunks have to fail in a row."""
+
+    breaker_size: int = 5
+    breakers: dict[str, Breaker] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
     chunks: dict[Key, Chunk] = field(default_factory=dict)
     works: dict[Key, Work] = field(default_factory=dict)
@@ -146,24 +167,41 @@ class Model:
             return work.state
         return "WAITING" if self.blockers(job_id, data_id) else "READY"
 
-    def _place(self, job_id: str, data_id: str) -> tuple[int, list[tuple[int, str]]]:
-        """Forced work first, then resubmitted work, then the natural order: digits count as numbers."""
-        parts = [(int(p), "") if p.isdigit() else (-1, p) for p in re.findall(r"\d+|\D+", data_id)]
+    def _rank(self, job_id: str, data_id: str) -> int:
+        """Forced work first, then resubmitted work, then the others."""
         work = self.works[job_id, data_id]
-        return 0 if work.forced else 1 if work.resubmitted else 2, parts
+        return 0 if work.forced else 1 if work.resubmitted else 2
 
     def ready(self, job_id: str) -> list[str]:
         """The ids that may be claimed, in the job's order."""
         ids = [i for j, i in self.works if j == job_id and self.state(j, i) == "READY"]
-        natural = sorted(ids, key=lambda i: self._place(job_id, i)[1], reverse=self.jobs[job_id].descending)
-        return sorted(natural, key=lambda i: self._place(job_id, i)[0])
+        in_order = sorted(ids, key=natural, reverse=self.jobs[job_id].descending)
+        return sorted(in_order, key=lambda i: self._rank(job_id, i))
 
     def claimable(self, job_id: str, limit: int) -> list[str]:
         """What a claim of at most `limit` works takes now."""
         job = self.jobs[job_id]
         running = sum(j == job_id and w.state == "RUNNING" for (j, _), w in self.works.items())
-        free = 0 if job.suspended else min(limit, job.parallelism - running)
-        return self.ready(job_id)[: max(free, 0)]
+        free = 0 if job.suspended else max(min(limit, job.parallelism - running), 0)
+        breaker = self.breakers.get(job_id)
+        ready = self._probes(job, breaker) if breaker and breaker.open else self.ready(job_id)
+        return ready[:free]
+
+    def _probes(self, job: Job, breaker: Breaker) -> list[str]:
+        """What may be tried under an open breaker, at most one: forced work at any time, after the pause the others,
+        those of the natural order in turn."""
+        ready = self.ready(job.id)
+        if breaker.probe is not None or not ready:
+            return []
+        if self._rank(job.id, ready[0]) == 0:
+            return ready[:1]
+        if breaker.wait > 0:
+            return []
+        if self._rank(job.id, ready[0]) == 1:
+            return ready[:1]
+        tried = natural(breaker.tried)
+        later = [i for i in ready if (natural(i) < tried if job.descending else natural(i) > tried)]
+        return (later or ready)[:1]
 
     # How rows come to be -------------------------------------------------------------------------------------
 
@@ -257,9 +295,13 @@ class Model:
         """A run takes its work and its outputs, and reads its inputs."""
         job = self.jobs[job_id]
         reads = tuple(d for d in job.inputs if d != "today" and self._status(d, data_id) == "READY")
-        self.runs[run_id] = Run(run_id, job_id, data_id, reads, job.outputs)
         work = self.works[job_id, data_id]
+        attempt = work.attempts + work.infrastructure_attempts + 1
+        self.runs[run_id] = Run(run_id, job_id, data_id, reads, job.outputs, attempt)
         work.state, work.run = "RUNNING", run_id
+        breaker = self.breakers.get(job_id)
+        if breaker and breaker.open:
+            breaker.probe, breaker.tried = run_id, data_id
         for dataset in job.outputs:
             self.chunks[dataset, data_id].status = "RUNNING"
             self.chunks[dataset, data_id].maker = run_id
@@ -273,16 +315,58 @@ class Model:
         for dataset in run.writes:
             self.chunks[dataset, run.data_id].status = "READY" if outcome.verdict == "DONE" else "FAILED"
         work = self.works[run.job, run.data_id]
+        spared = self._judge_end(run, outcome, work)
         if work.again:
             self._reopen(run.job, run.data_id, also=run.writes)
         else:
-            self._settle(work, outcome)
+            self._settle(work, outcome, spared)
             self._finish_if_made(run.job, run.data_id)
         if work.state != "DONE" and not self._has_source(run.job, run.data_id):
             del self.works[run.job, run.data_id]
         return True
 
-    def _settle(self, work: Work, outcome: Outcome) -> None:
+    def _judge_end(self, run: Run, outcome: Outcome, work: Work) -> bool:
+        """What an end does to the breaker of its job; whether its failure costs nothing."""
+        breaker = self.breakers.setdefault(run.job, Breaker())
+        if outcome.state == "SUCCEEDED":
+            self.breakers[run.job] = Breaker(forgiven=breaker.forgiven - {run.data_id})
+            return False
+        if breaker.open:
+            if breaker.probe == run.id:
+                breaker.probe = None
+                if outcome.state == "FAILED":
+                    breaker.probes, breaker.wait = breaker.probes + 1, PAUSES[1]
+            return True
+        if outcome.state != "FAILED":
+            return False
+        spared = work.attempts + work.infrastructure_attempts + 1 < run.attempt  # it was open while this one ran
+        breaker.failed.pop(run.data_id, None)
+        breaker.failed[run.data_id] = run.id
+        if len(breaker.failed) >= self.breaker_size:
+            spared |= run.data_id not in breaker.forgiven
+            self._open(run.job, breaker)
+        breaker.burnt.append((run.data_id, outcome.failure_class))
+        return spared
+
+    def _open(self, job_id: str, breaker: Breaker) -> None:
+        breaker.open, breaker.wait = True, PAUSES[0]
+        for data_id, run in breaker.failed.items():
+            breaker.tried = data_id
+            work = self.works.get((job_id, data_id))
+            if work is None or data_id in breaker.forgiven:
+                continue
+            of_work = [failure_class for burnt, failure_class in breaker.burnt if burnt == data_id]
+            lost = of_work.count("Infrastructure")
+            work.attempts = max(work.attempts - len(of_work) + lost, 0)
+            work.infrastructure_attempts = max(work.infrastructure_attempts - lost, 0)
+            if work.run == run and work.state in ("RETRY", "FAILED"):
+                work.state, work.due_in, work.resubmitted, work.forced = "RETRY", 0, False, False
+        breaker.forgiven = set(breaker.failed)
+
+    def _settle(self, work: Work, outcome: Outcome, spared: bool) -> None:
+        if spared:
+            work.state, work.due_in, work.resubmitted, work.forced = "RETRY", 0, False, False
+            return
         work.state = outcome.verdict
         work.due_in = outcome.delay if outcome.verdict == "RETRY" else None
         if outcome.verdict != "RETRY":
@@ -293,7 +377,9 @@ class Model:
             work.attempts += 1
 
     def pass_time(self, seconds: float) -> None:
-        """Backoffs get shorter."""
+        """Backoffs and the pauses of breakers get shorter."""
+        for breaker in self.breakers.values():
+            breaker.wait -= seconds
         for work in self.works.values():
             if work.due_in is not None:
                 work.due_in -= seconds
@@ -488,8 +574,9 @@ class Model:
     # For comparing -------------------------------------------------------------------------------------------
 
     def seen(self) -> dict[str, tuple[object, ...]]:
-        """Everything that the store shows, a line each: chunks (status, under a HOLD, readers) and works (state, under
-        a hold, blockers, place in the order, attempts of both kinds, again, forced)."""
+        """Everything that the store shows, a line each: chunks (status, under a HOLD, readers), works (state, under
+        a hold, blockers, place in the order, attempts of both kinds, again, forced) and breakers (open, failed in
+        a row, forgiven, failed probes, probe)."""
         lines: dict[str, tuple[object, ...]] = {}
         for (dataset, data_id), chunk in self.chunks.items():
             lines[f"chunk {dataset}/{data_id}"] = (chunk.status, chunk.held, self.readers(dataset, data_id))
@@ -499,10 +586,19 @@ class Model:
                 self.state(job_id, data_id),
                 work.held,
                 self.blockers(job_id, data_id) if counted else 0,
-                (0 if work.forced else 1 if work.resubmitted else 2) if counted else None,
+                self._rank(job_id, data_id) if counted else None,
                 work.attempts,
                 work.infrastructure_attempts,
                 work.again,
                 work.forced,
             )
+        for job_id, breaker in self.breakers.items():
+            if breaker.failed or breaker.forgiven:
+                failed, forgiven = list(breaker.failed.items()), sorted(breaker.forgiven)
+                lines[f"breaker {job_id}"] = (breaker.open, failed, forgiven, breaker.probes, breaker.probe)
         return lines
+
+
+def natural(data_id: str) -> list[tuple[int, str]]:
+    """For the natural order: digits count as numbers."""
+    return [(int(p), "") if p.isdigit() else (-1, p) for p in re.findall(r"\d+|\D+", data_id)]

@@ -27,7 +27,7 @@ from psycopg.types.json import Jsonb
 
 from tests.sql import graph
 from tests.sql.conftest import Connection, open_connection
-from tests.sql.model import Answers, Job, Model, Outcome
+from tests.sql.model import PAUSES, Answers, Job, Model, Outcome
 
 IDS = ("1", "2", "10")
 """Few, so that requests meet; "2" comes before "10"."""
@@ -74,6 +74,7 @@ OUTCOMES = {
     "fails, again at once": Outcome("RETRY"),
     "fails, again later": Outcome("RETRY", delay=3600),
     "fails for the last time": Outcome("FAILED"),
+    "finds no image": Outcome("RETRY", "FAILED", "Infrastructure"),
     "is lost": Outcome("RETRY", "LOST", "Infrastructure"),
     "is lost for the last time": Outcome("FAILED", "LOST", "Infrastructure"),
 }
@@ -83,7 +84,7 @@ EMPTY = "; ".join(
         "SELECT opendataflow.begin_event('clear', 'test')",
         *(
             f"DELETE FROM opendataflow.{table}"
-            for table in ("step", "run", "lease", "work", "work_count", "chunk", "history")
+            for table in ("step", "run", "lease", "work", "work_count", "chunk", "history", "breaker")
         ),
         *(f"DELETE FROM opendataflow.{table}" for table in ("job_env", "job_input", "job_output", "job", "dataset")),
         "ALTER SEQUENCE opendataflow.run_id_seq RESTART",
@@ -112,13 +113,13 @@ def answers(rows: list[dict[str, Any]]) -> Answers:
 class StoreMachine(RuleBasedStateMachine):
     """Several clients of one store: `people` declare, publish and ask; two `engines` claim and complete."""
 
-    def __init__(self, people: Connection, engines: list[Connection], told: set[str]) -> None:
+    def __init__(self, people: Connection, engines: list[Connection], told: set[str], breaker_size: int) -> None:
         super().__init__()
         self.people = people
         self.engines = engines
         self.told = told  # jobs of which the store says that they have READY work, in an answer or by NOTIFY
         self.ready: set[str] = set()
-        self.model = Model()
+        self.model = Model(breaker_size)
         self.fences: dict[int, int] = {}
         self.positions: dict[str, tuple[int, str]] = {}
         self.name = ""
@@ -152,6 +153,10 @@ class StoreMachine(RuleBasedStateMachine):
         """The jobs that have READY work; all jobs where none has."""
         return [j for j in self.job_ids() if self.model.claimable(j, 1)] or self.job_ids()
 
+    def breaker_is_open(self, job: str) -> bool:
+        """Whether only probes may run."""
+        return job in self.model.breakers and self.model.breakers[job].open
+
     def dataset_ids(self) -> list[str]:
         """The data sets, also those of forms of a job that are not applied."""
         return DATASETS[self.name]
@@ -183,6 +188,8 @@ class StoreMachine(RuleBasedStateMachine):
                     descending=j.descending,
                     suspended=j.suspended,
                     first_day="0",
+                    backoff_initial=PAUSES[0],
+                    backoff_maximum=PAUSES[1],
                 )
                 for j in jobs
             ],
@@ -243,9 +250,12 @@ class StoreMachine(RuleBasedStateMachine):
         answer = graph.claim_all(self.engines[engine], self.leases[engine], job, limit, rank, key)
         order = self.model.ready(job)
         taken = [run["data_id"] for run in answer["runs"]]
-        free = len(self.model.claimable(job, limit))
-        first = order.index(taken[0]) if taken else len(order)
-        assert taken == order[first : first + free]
+        claimable = self.model.claimable(job, limit)
+        if self.breaker_is_open(job):  # a probe is looked for everywhere
+            assert (taken, answer["rank"], answer["key"]) == (claimable, rank, key)
+        else:
+            first = order.index(taken[0]) if taken else len(order)
+            assert taken == order[first : first + len(claimable)]
         self._take(job, taken, answer)
 
     def _take(self, job: str, expected: list[str], answer: dict[str, Any]) -> None:
@@ -318,13 +328,33 @@ class StoreMachine(RuleBasedStateMachine):
         self.model.retry_due()
         assert (row["next_due"] is not None) == any(w.state == "RETRY" for w in self.model.works.values())
 
-    @precondition(lambda self: any(w.due_in is not None for w in self.model.works.values()))
+    @precondition(
+        lambda self: (
+            any(w.due_in is not None for w in self.model.works.values())
+            or any(map(self.breaker_is_open, self.job_ids()))
+        )
+    )
     @rule()
     def pass_two_hours(self) -> None:
+        self.people.execute("UPDATE opendataflow.breaker SET next_probe_at = next_probe_at - interval '2 hours'")
         self.people.execute(
             "UPDATE opendataflow.work SET due_at = due_at - interval '2 hours' WHERE due_at IS NOT NULL"
         )
         self.model.pass_time(7200)
+
+    @precondition(lambda self: any(map(self.breaker_is_open, self.job_ids())))
+    @rule(
+        job=machine_state(lambda m: [j for j in m.job_ids() if m.breaker_is_open(j)]),
+        outcome=st.sampled_from(sorted(OUTCOMES)),
+    )
+    def probe(self, job: str, outcome: str) -> None:
+        """An open breaker is tried after its pause: the other rules rarely come to that."""
+        self.pass_two_hours()
+        self.retry_due()
+        self.claim(0, job, 10)
+        run = self.model.breakers[job].probe
+        if run is not None:
+            self.complete(0, run, outcome)
 
     # Asking --------------------------------------------------------------------------------------------------
 
@@ -396,6 +426,15 @@ class StoreMachine(RuleBasedStateMachine):
                 w["again"],
                 w["forced"],
             )
+        for b in self.people.execute("SELECT * FROM opendataflow.breaker"):
+            failed = list(zip(b["failed"], b["runs"], strict=True))
+            lines[f"breaker {b['job']}"] = (
+                b["opened_at"] is not None,
+                failed,
+                sorted(b["forgiven"]),
+                b["probes"],
+                b["probe"],
+            )
         return lines
 
     @invariant()
@@ -420,14 +459,20 @@ def clients(dsn: str, number: int) -> Iterator[list[Connection]]:
         yield connections
 
 
-def test_any_sequence_of_requests_leaves_the_store_as_the_rules_say(dsn: str) -> None:
+@pytest.mark.parametrize(("breaker_size", "examples"), [(5, 100), (2, 60)])
+def test_any_sequence_of_requests_leaves_the_store_as_the_rules_say(dsn: str, breaker_size: int, examples: int) -> None:
+    """With so few ids five different chunks never fail in a row; where two are enough, breakers open all the time."""
     told: set[str] = set()
     with clients(dsn, 3) as (people, *engines):
         people.add_notify_handler(lambda notification: told.add(notification.payload))
         people.execute("LISTEN opendataflow_ready")
+        people.execute(
+            "CREATE OR REPLACE FUNCTION opendataflow.breaker_size() RETURNS integer "
+            f"LANGUAGE sql IMMUTABLE AS 'SELECT {breaker_size}'"
+        )
         run_state_machine_as_test(
-            partial(StoreMachine, people, engines, told),  # type: ignore[arg-type]  # any factory does
-            settings=settings(max_examples=100, stateful_step_count=40, deadline=None, print_blob=True),
+            partial(StoreMachine, people, engines, told, breaker_size),  # type: ignore[arg-type]  # any factory does
+            settings=settings(max_examples=examples, stateful_step_count=40, deadline=None, print_blob=True),
         )
 
 

@@ -44,7 +44,7 @@ def db(shared: Connection) -> Iterator[Connection]:
 def committed(shared: Connection) -> Iterator[Connection]:
     """The same database without a rollback, for tests with two connections; the rows go at the end."""
     yield shared
-    tables = "step, history, run, lease, work, work_count, chunk, job_env, job_input, job_output, job, dataset"
+    tables = "step, history, breaker, alert, run, lease, work, work_count, chunk, job_env, job_input, job_output, job, dataset"
     shared.execute("SET search_path = opendataflow")
     shared.execute(f"TRUNCATE {tables}")
     shared.execute("RESET ALL")

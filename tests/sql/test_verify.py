@@ -186,12 +186,28 @@ CORRUPTIONS = [
         "UPDATE work SET state = 'FAILED' WHERE (job, data_id) = ('j', '1')",
         "work j/1 is FAILED, but its history ends with DONE",
     ),
+    (
+        "UPDATE breaker SET opened_at = now(), next_probe_at = now(), tried = '3', probe = 999",
+        "the breaker of job j waits for its probe 999, which is not there",
+    ),
+    (
+        "UPDATE breaker SET opened_at = now(), next_probe_at = now(), tried = '3'",
+        "the breaker of job j is open with 2 chunks that failed in a row",
+    ),
+    (
+        "UPDATE breaker SET failed = '{1,2,3,4,5}', runs = runs || runs || runs[1]",
+        "the breaker of job j is closed with 5 chunks that failed in a row",
+    ),
+    (
+        "UPDATE breaker SET failed = '{3,5}', runs = ARRAY[{run}, runs[2]]",
+        "the breaker of job j counts run {run} of 3 as failed, which is RUNNING",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("statement", "sentence"), CORRUPTIONS, ids=[sentence for _, sentence in CORRUPTIONS])
 def test_what_breaks_a_rule_is_told(db: Connection, run: Run, statement: str, sentence: str) -> None:
-    corrupt(db, statement)
+    corrupt(db, statement.replace("{run}", str(run["run"])))
     assert sentence.format(run=run["run"]) in problems(db)
 
 

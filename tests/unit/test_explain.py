@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.explain import counted, duration, explain, meaning, shell_command
+from opendataflow.core.explain import breaker_note, breaker_sentence, counted, duration, explain, meaning, shell_command
 from opendataflow.names import ChunkStatus, WorkState
 
 RUN = {"run": 8, "attempt": 2, "state": "FAILED", "message": "exit code 1: oops", "seconds": 754.2, "host": "h1"}
@@ -25,6 +25,7 @@ def evidence(state: str, **changes: Any) -> dict[str, Any]:
         "retry_limit": 2,
         "due_in_seconds": None,
         "suspended": False,
+        "breaker": None,
         "deleted": False,
         "parallelism": 2,
         "running": 0,
@@ -324,3 +325,46 @@ def test_a_run_whose_engine_is_not_heard_of_tells_what_to_do() -> None:
     last = {"run": 7, "attempt": 1, "state": "RUNNING", "seconds": 5.0, "host": "laptop", "message": None}
     sentences = explain(evidence("RUNNING", engine_lives=False, last_run=last))
     assert any("engine at laptop has not been heard of" in s and "dataflow lost 7" in s for s in sentences)
+
+
+BREAKER = {
+    "opened_at": "2013-02-01T03:00:00+00:00",
+    "chunks": 5,
+    "message": "exit code 1: connection refused",
+    "probes": 0,
+    "probe": None,
+    "next_in_seconds": 20,
+}
+
+
+@pytest.mark.parametrize("state", ["WAITING", "READY", "RETRY"])
+def test_an_open_breaker_is_named_for_all_open_work_with_what_tries_it_at_once(state: str) -> None:
+    [sentence] = [s for s in explain(evidence(state, breaker=BREAKER, due_in_seconds=4)) if "breaker" in s]
+    assert (
+        "5 chunks failed in a row, the last with: exit code 1: connection refused; the next probe in 20 s" in sentence
+    )
+    assert sentence.endswith("dataflow force load 2013")
+
+
+@pytest.mark.parametrize(
+    ("changes", "end"),
+    [
+        ({"next_in_seconds": 0}, "; the next probe now"),
+        ({"probe": 17}, "; run 17 is its probe"),
+        ({"probes": 1}, "; 1 probe failed since then; the next probe in 20 s"),
+        ({"probes": 3, "probe": 17}, "; 3 probes failed since then; run 17 is its probe"),
+    ],
+)
+def test_an_open_breaker_says_what_it_waits_for(changes: dict[str, Any], end: str) -> None:
+    assert breaker_sentence({**BREAKER, **changes}).endswith(end)
+
+
+def test_the_opening_and_the_close_of_a_breaker_are_one_line_each() -> None:
+    opened = {"opened": True, "chunks": 5, "message": "exit code 1", "pause": 10.0}
+    assert breaker_note("load", opened).startswith(
+        "load: 5 chunks failed in a row, the last with: exit code 1. The breaker"
+    )
+    assert breaker_note("load", {"opened": False, "seconds": 720.4, "probes": 2}) == (
+        "load: a run has succeeded: the breaker is closed, after 12 min and 2 failed probes"
+    )
+    assert breaker_note("load", {"opened": False, "seconds": 3.0, "probes": 0}).endswith("closed, after 3 s")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from opendataflow.settings import read_settings
+from opendataflow.settings import Notifications, read_settings
 
 
 def test_the_dsn_is_taken_as_it_is() -> None:
@@ -48,3 +48,20 @@ def test_the_home_that_is_told_counts_for_root_too() -> None:
 def test_the_file_with_the_address_is_named_by_a_variable() -> None:
     assert read_settings({"DATAFLOW_PROPERTIES": "/etc/flow.properties"}).properties == Path("/etc/flow.properties")
     assert read_settings({}).properties is None
+
+
+def test_whom_to_tell_is_kept_as_it_is_written_and_not_shown() -> None:
+    given = {
+        "DATAFLOW_NOTIFY_COMMAND": "tell --token s3cret",
+        "DATAFLOW_NOTIFY_WEBHOOK": "https://h/s3cret",
+        "DATAFLOW_NOTIFY_SMTP": "smtp://s3cret",
+        "DATAFLOW_NOTIFY_SMTP_PASSWORD": "s3cret",
+    }
+    settings = read_settings({"DATAFLOW_HOME": "/data", **given})
+    assert settings.notifications == Notifications(*given.values())
+    assert "s3cret" not in repr(settings)
+
+
+def test_an_empty_target_is_none() -> None:
+    settings = read_settings({"DATAFLOW_HOME": "/data", "DATAFLOW_NOTIFY_WEBHOOK": ""})
+    assert settings.notifications == Notifications()

@@ -90,6 +90,7 @@ def job_status(**changes: Any) -> dict[str, Any]:
         "job": "load",
         "parallelism": 2,
         "suspended": False,
+        "breaker": None,
         "deleted": False,
         "counts": {"READY": 4},
         "next_due": None,
@@ -194,3 +195,17 @@ def test_what_is_being_made_needs_no_look() -> None:
 
 def test_names_in_a_status_are_shown_as_they_are() -> None:
     assert shown(job_status(job="[red]:smile:", watermark="[/]"))[1:] == ["  watermark  all done up to [/]"]
+
+
+def test_an_open_breaker_comes_first() -> None:
+    breaker = {
+        "opened_at": "2013-02-01T03:00:00+00:00",
+        "chunks": 5,
+        "message": "exit code 1: no answer",
+        "probes": 2,
+        "probe": 17,
+        "next_in_seconds": 0,
+    }
+    line = status_lines(job_status(breaker=breaker, watermark="2013-05"))[0]
+    assert line.startswith("breaker    open since 2013-0")
+    assert line.endswith("the last with: exit code 1: no answer; 2 probes failed since then; run 17 is its probe")

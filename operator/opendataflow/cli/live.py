@@ -53,6 +53,8 @@ class Display:
         elif completion.state is RunState.SUCCEEDED:
             if not self._console.is_terminal:
                 self._line(run, result.work_state, "")
+        elif result.spared:
+            self._line(run, completion.state, f"{completion.message}; it costs no attempt, the breaker is open")
         else:
             follows = f"; tried again in {duration(completion.delay)}" if result.work_state is WorkState.RETRY else ""
             detail = completion.message if follows else completion.reason or completion.message

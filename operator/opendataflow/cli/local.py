@@ -16,6 +16,7 @@ from opendataflow.cli.files import Declared, apply_files, read_files
 from opendataflow.cli.live import Display
 from opendataflow.cli.show import console
 from opendataflow.cli.status import job_status, print_status
+from opendataflow.engine.alerts import Alerts
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
 from opendataflow.engine.passwords import Passwords
@@ -23,6 +24,7 @@ from opendataflow.errors import InvalidInput
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.claim import Progress
 from opendataflow.names import ExitCode, WorkState
+from opendataflow.notify.configured import Target, targets_of
 from opendataflow.opening.database import open_store
 from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import Settings, read_settings
@@ -54,12 +56,19 @@ def local(
     declared = read_files(files)
     if not declared.jobs:
         raise InvalidInput(f"{files[0]}: there is no DataFlowJob in it: nothing to run")
+    settings = read_settings()
+    targets = targets_of(settings.notifications)
     slots = parallelism or os.cpu_count() or 1
-    return asyncio.run(_run(read_settings(), declared, Passkey(key_file), slots, until_caught_up=until_caught_up))
+    return asyncio.run(_run(settings, targets, declared, Passkey(key_file), slots, until_caught_up))
 
 
-async def _run(
-    settings: Settings, declared: Declared, passkey: Passkey, parallelism: int, *, until_caught_up: bool
+async def _run(  # what the command line has
+    settings: Settings,
+    targets: Sequence[Target],
+    declared: Declared,
+    passkey: Passkey,
+    parallelism: int,
+    until_caught_up: bool,
 ) -> int:
     passwords = Passwords(passkey)
     async with open_store(settings, size=6, passkey=passkey) as store:
@@ -77,14 +86,18 @@ async def _run(
             until_caught_up=until_caught_up,
         )
         interrupted = _stop_on_signals(engine, display)
-        following = asyncio.create_task(display.follow(store)) if screen.is_terminal else None
+        alerts = Alerts(store, targets, display.note)
+        beside = [asyncio.create_task(alerts.run())]
+        if screen.is_terminal:
+            beside.append(asyncio.create_task(display.follow(store)))
         try:
             progress = await engine.run()
             display.show(progress)
         finally:
-            if following is not None:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+        await alerts.finish()
         screen.print()
         for job in jobs:
             print_status(screen, await job_status(store, job))

@@ -19,6 +19,7 @@ from opendataflow.cli import (  # noqa: F401  # each registers commands
     jobs,
     legacy,
     local,
+    notify,
     status,
     verbs,
     wrap,

@@ -15,7 +15,7 @@ from rich.text import Text
 from opendataflow.cli.app import OutputOption, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_job
 from opendataflow.cli.show import Output, coloured, console, did_you_mean, document
-from opendataflow.core.explain import counted, duration, explain, meaning, shell_command
+from opendataflow.core.explain import breaker_sentence, counted, duration, explain, meaning, shell_command
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.launch.process.folder import LOG
 from opendataflow.names import ChunkStatus, WorkState, run_name
@@ -145,7 +145,10 @@ def print_status(to: Console, status: Status) -> None:
 
 def status_lines(status: Status) -> list[str]:
     """What follows the counts: rate, watermark, what runs, and what failed or waits with the command that helps."""
-    return [*_pace(status), *_failed(status), *_waiting(status)]
+    breaker = (
+        [f"breaker    {breaker_sentence(status['breaker']).removeprefix('breaker ')}"] if status["breaker"] else []
+    )
+    return [*breaker, *_pace(status), *_failed(status), *_waiting(status)]
 
 
 def _pace(status: Status) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from opendataflow.names import TODAY, ChunkStatus, WorkState
@@ -72,6 +73,33 @@ def duration(seconds: float) -> str:
     if seconds < 90 * 60:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"
+
+
+def breaker_note(job: str, told: Evidence) -> str:
+    """What happened to the breaker of a job, in one line. `told`: as opendataflow.judge_ends() says it."""
+    if told["opened"]:
+        return (
+            f"{job}: {told['chunks']} chunks failed in a row, the last with: {told['message']}. The breaker is open: "
+            f"one probe at a time, the first in {duration(told['pause'])}; failures cost no attempts meanwhile"
+        )
+    failed = f" and {counted(told['probes'], 'failed probe')}" if told["probes"] else ""
+    return f"{job}: a run has succeeded: the breaker is closed, after {duration(told['seconds'])}{failed}"
+
+
+def breaker_sentence(breaker: Evidence) -> str:
+    """What an open breaker waits for. `breaker`: as opendataflow.open_breaker() says it."""
+    since = datetime.fromisoformat(breaker["opened_at"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    probes = f"; {counted(breaker['probes'], 'probe')} failed since then" if breaker["probes"] else ""
+    if breaker["probe"] is not None:
+        following = f"run {breaker['probe']} is its probe"
+    elif breaker["next_in_seconds"]:
+        following = f"the next probe in {duration(breaker['next_in_seconds'])}"
+    else:
+        following = "the next probe now"
+    return (
+        f"breaker open since {since}: {breaker['chunks']} chunks failed in a row, the last with: "
+        f"{breaker['message']}{probes}; {following}"
+    )
 
 
 def counted(number: int, word: str) -> str:
@@ -162,6 +190,9 @@ def _limits(why: Evidence, state: WorkState) -> Iterator[str]:
         yield f"job {job} is deleted: apply its file again"
     if why["suspended"]:
         yield f"job {job} is suspended, nothing new starts; to let it go on: {shell_command('resume', job)}"
+    if why["breaker"]:
+        force = shell_command("force", job, why["data_id"])
+        yield f"{breaker_sentence(why['breaker'])}; to try at once whether it is well again: {force}"
     if state is not WorkState.READY:
         return
     if why["parallelism"] == 0:

@@ -5,6 +5,7 @@ Which work of a job comes first, and whether it is ready at all, is decided in P
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,15 @@ def plan(demands: Iterable[Demand], free: int) -> list[ClaimOrder]:
     """Share `free` slots among jobs: a higher priority is served first and fully; jobs of one priority get slots in
     turn, the one with the fewest runs first. No job gets more than its parallelism leaves. One order for each job
     that gets any, in the order of priority and name."""
-    grants: dict[str, int] = {}
     ordered = sorted(demands, key=lambda d: (-d.priority, d.job))
-    while free > 0:
-        hungry = [d for d in ordered if d.running + grants.get(d.job, 0) < d.parallelism]
+    hungry = [(-d.priority, d.running, d.job, d) for d in ordered if d.running < d.parallelism]
+    grants: dict[str, int] = {}
+    heapify(hungry)
+    for _ in range(free):
         if not hungry:
             break
-        first = min(hungry, key=lambda d: (-d.priority, d.running + grants.get(d.job, 0), d.job))
-        grants[first.job] = grants.get(first.job, 0) + 1
-        free -= 1
+        priority, running, job, demand = heappop(hungry)
+        grants[job] = grants.get(job, 0) + 1
+        if running + 1 < demand.parallelism:
+            heappush(hungry, (priority, running + 1, job, demand))
     return [ClaimOrder(d.job, grants[d.job]) for d in ordered if d.job in grants]

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from opendataflow.core.completion import completion
+from opendataflow.core.explain import breaker_note
 from opendataflow.core.plan import Demand, plan
 from opendataflow.core.retry import RetryPolicy
 from opendataflow.engine import limits
@@ -232,7 +233,8 @@ class Engine:
         elif self._until_caught_up:
             progress = await self._store.progress(list(self._makers))
             stuck = Counter(self._takeover.unproven.values())  # nobody here can end what they wait for
-            if not any(p.of(*UNFINISHED) > stuck[p.job] for p in progress if self._jobs[p.job].runnable):
+            going_on = [p for p in progress if self._jobs[p.job].runnable and not p.probed_in_vain]
+            if not any(p.of(*UNFINISHED) > stuck[p.job] for p in going_on):
                 self._finished.set()
 
     # -- watch and complete ----------------------------------------------------------------------------------
@@ -272,7 +274,10 @@ class Engine:
                 await asyncio.sleep(limits.RECONNECT_SECONDS)
         results = {result.run: result for result in completed}
         for done in completions:
-            self._observer.completed(done, runs[done.run], results[done.run])
+            result = results[done.run]
+            self._observer.completed(done, runs[done.run], result)
+            if result.breaker is not None:
+                self._observer.note(breaker_note(runs[done.run].job, result.breaker))
         for job in {*woken, *(run.job for run in runs.values())}:
             self._feed(job)
 

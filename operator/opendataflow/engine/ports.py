@@ -6,6 +6,7 @@ A launcher starts runs, tells when they have ended, and proves earlier ones dead
 from collections.abc import Callable
 from typing import Protocol
 
+from opendataflow.model.alert import Alert
 from opendataflow.model.claim import ClaimedRun, Completed, Completion, DeclaredJob
 from opendataflow.model.run import Ended, Host, Proof, RunOrder
 
@@ -54,6 +55,16 @@ class Launcher(Protocol):
 
     async def close(self) -> None:
         """End every run that is left."""
+
+
+class Target(Protocol):
+    """Where notifications go. `name`: for people; `address`: what makes it another target, may hold a token."""
+
+    name: str
+    address: str
+
+    async def deliver(self, alert: Alert) -> None:
+        """Deliver one message within a few seconds; raise NotDelivered with the reason where that can't be done."""
 
 
 class OrderMaker(Protocol):

@@ -63,12 +63,15 @@ class Completion:
 
 @dataclass(frozen=True)
 class Completed:
-    """What a run and its work are after a commit. `already`: they were so before it."""
+    """What a run and its work are after a commit. `already`: they were so before it. `spared`: its failure cost no
+    attempt. `breaker`: where this run has opened or closed the breaker of its job, what is to be told of it."""
 
     run: int
     run_state: RunState
     work_state: WorkState
     already: bool
+    spared: bool = False
+    breaker: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -106,11 +109,13 @@ class DeclaredJob:
 
 @dataclass(frozen=True)
 class Progress:
-    """How many works of a job are in which state; `next_due`: seconds until its next retry."""
+    """How many works of a job are in which state; `next_due`: seconds until its next retry; `probed_in_vain`: its
+    breaker is open, and more probes have failed than a chunk has retries."""
 
     job: str
     counts: Mapping[WorkState, int]
     next_due: float | None
+    probed_in_vain: bool = False
 
     def of(self, *states: WorkState) -> int:
         """The number of works in these states."""

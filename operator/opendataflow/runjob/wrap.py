@@ -142,6 +142,11 @@ class Wrapper:
             for sentence in explain(why) if why else [f"job {wrap.job} has no work for {wrap.data_id}"]:
                 _warn(sentence)
             return
+        status = await self._store.job_status(wrap.job)
+        if status and status["breaker"]:
+            from opendataflow.core.explain import breaker_sentence
+
+            _warn(breaker_sentence(status["breaker"]))
         row = (await self._store.declared_jobs([wrap.job]))[wrap.job].job
         (progress,) = await self._store.progress([wrap.job])
         counts = ", ".join(f"{n} {state}" for state, n in sorted(progress.counts.items()))
@@ -164,7 +169,11 @@ class Wrapper:
         status = "READY" if succeeded else "FAILED"
         self._say(words.updated(status, run.job, run.data_id, outputs=outputs, inputs=inputs))
         if not succeeded and done.reason:
-            _warn(done.reason)
+            _warn(f"{done.message}; it costs no attempt, the breaker is open" if result.spared else done.reason)
+        if result.breaker is not None:
+            from opendataflow.core.explain import breaker_note
+
+            _warn(breaker_note(run.job, result.breaker))
         return exit_code(ended)
 
     async def _execute(self, run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...]) -> Ended:

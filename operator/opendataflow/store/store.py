@@ -96,25 +96,25 @@ class Store:
     async def open_lease(self, lease: str, kind: str, host: Host, runs_home: str, ttl: float) -> None:
         """Open a lease for `ttl` seconds on the database's clock."""
         query = "SELECT opendataflow.open_lease(%s::uuid, %s, %s, %s, %s, make_interval(secs => %s))"
-        await self._one(query, lease, kind, host.name, host.boot, runs_home, ttl)
+        await self.row(query, lease, kind, host.name, host.boot, runs_home, ttl)
 
     async def renew_lease(self, lease: str, ttl: float) -> bool:
         """Renew a lease, also one that has ended meanwhile; False where its row is gone."""
         query = "SELECT opendataflow.renew_lease(%s::uuid, make_interval(secs => %s)) AS renewed"
-        return bool((await self._one(query, lease, ttl))["renewed"])
+        return bool((await self.row(query, lease, ttl))["renewed"])
 
     async def close_lease(self, lease: str) -> None:
         """End a lease now."""
-        await self._one("SELECT opendataflow.close_lease(%s::uuid)", lease)
+        await self.row("SELECT opendataflow.close_lease(%s::uuid)", lease)
 
     async def claim(self, lease: str, job: str, limit: int, after: Position, data_id: str | None = None) -> Claimed:
         """Claim up to `limit` works of a job, from `after` on, or only one. LeaseLost where the lease has ended."""
         query = "SELECT opendataflow.claim(%s::uuid, %s, %s, %s, decode(%s, 'hex'), %s) AS claimed"
-        return _claimed((await self._one(query, lease, job, limit, after.rank, after.key, data_id))["claimed"])
+        return _claimed((await self.row(query, lease, job, limit, after.rank, after.key, data_id))["claimed"])
 
     async def before_claim(self, job: str) -> BeforeClaim:
         """What one RunJob has to know before its claim. UnknownThing where there is no such job."""
-        found = (await self._one("SELECT opendataflow.before_claim(%s) AS found", job))["found"]
+        found = (await self.row("SELECT opendataflow.before_claim(%s) AS found", job))["found"]
         if found["facts"] is None:
             raise UnknownThing(f"there is no job {job}")
         return BeforeClaim(_declared(found["facts"]), found["running"], found["due"])
@@ -124,7 +124,7 @@ class Store:
     ) -> Claimed:
         """Open a lease for `ttl` seconds and claim one work under it, the first or that of a data id."""
         query = """SELECT opendataflow.claim_one(%s::uuid, %s, %s, %s, make_interval(secs => %s), %s, %s) AS claimed"""
-        return _claimed((await self._one(query, lease, host.name, host.boot, runs_home, ttl, job, data_id))["claimed"])
+        return _claimed((await self.row(query, lease, host.name, host.boot, runs_home, ttl, job, data_id))["claimed"])
 
     async def publish_today(self, jobs: Sequence[str], today: str, actor: str, *, catch_up: bool) -> list[str]:
         """Publish the current day for those of the jobs that read `today`, with `catch_up` also those missed before it.
@@ -132,7 +132,7 @@ class Store:
         Returns the days that were not there yet.
         """
         query = "SELECT opendataflow.publish_today(%s, %s, %s, %s) AS days"
-        return list((await self._one(query, list(jobs), today, catch_up, actor))["days"])
+        return list((await self.row(query, list(jobs), today, catch_up, actor))["days"])
 
     async def complete(
         self, completions: Sequence[Completion], actor: str, *, closing: str | None = None
@@ -143,47 +143,58 @@ class Store:
         """
         outcomes = Jsonb([_outcome_row(completion) for completion in completions])
         if closing is None:
-            rows = await self._all("SELECT * FROM opendataflow.complete(%s, %s)", outcomes, actor)
+            rows = await self.rows("SELECT * FROM opendataflow.complete(%s, %s)", outcomes, actor)
         else:
             query = "SELECT c.*, opendataflow.close_lease(%s::uuid) FROM opendataflow.complete(%s, %s) AS c"
-            rows = await self._all(query, closing, outcomes, actor)
+            rows = await self.rows(query, closing, outcomes, actor)
         completed = [
-            Completed(r["run"], RunState(r["run_state"]), WorkState(r["work_state"]), r["already"]) for r in rows
+            Completed(
+                run=r["run"],
+                run_state=RunState(r["run_state"]),
+                work_state=WorkState(r["work_state"]),
+                already=r["already"],
+                spared=r["spared"],
+                breaker=r["breaker"],
+            )
+            for r in rows
         ]
         return completed, rows[0]["woken"] if rows else []
 
     async def retry_due(self) -> list[str]:
         """Open works whose backoff is over; return the jobs that have READY work now."""
-        return list((await self._one("SELECT woken FROM opendataflow.retry_due()"))["woken"])
+        return list((await self.row("SELECT woken FROM opendataflow.retry_due()"))["woken"])
 
     async def running_runs(self, lease: str, *, own: bool) -> list[tuple[ClaimedRun, bool]]:
         """Runs of this lease, or of all others, that are not ended; each with whether its lease still lives."""
-        rows = await self._all("SELECT * FROM opendataflow.running_runs(%s::uuid, %s)", lease, own)
+        rows = await self.rows("SELECT * FROM opendataflow.running_runs(%s::uuid, %s)", lease, own)
         return [(_claimed_run(row["run"]), row["lease_lives"]) for row in rows]
 
     async def runs_to_cancel(self, lease: str) -> list[int]:
         """Runs of this lease that a person wants to be ended."""
-        rows = await self._all("SELECT runs_to_cancel AS run FROM opendataflow.runs_to_cancel(%s::uuid)", lease)
+        rows = await self.rows("SELECT runs_to_cancel AS run FROM opendataflow.runs_to_cancel(%s::uuid)", lease)
         return [row["run"] for row in rows]
 
     async def run(self, run: int) -> ClaimedRun | None:
         """One run, or None."""
-        row = await self._one("SELECT opendataflow.described_run(%s) AS run", run)
+        row = await self.row("SELECT opendataflow.described_run(%s) AS run", run)
         return _claimed_run(row["run"]) if row["run"] else None
 
     async def declared_jobs(self, jobs: Sequence[str]) -> dict[str, DeclaredJob]:
         """Limits and data sets of jobs, by job id."""
-        rows = await self._all("SELECT * FROM opendataflow.job_facts(%s)", list(jobs))
+        rows = await self.rows("SELECT * FROM opendataflow.job_facts(%s)", list(jobs))
         return {row["job"]["id"]: _declared(row) for row in rows}
 
     async def hungry(self, jobs: Sequence[str]) -> list[str]:
         """Those of some jobs that have READY work."""
-        return [row["job"] for row in await self._all("SELECT hungry AS job FROM opendataflow.hungry(%s)", list(jobs))]
+        return [row["job"] for row in await self.rows("SELECT hungry AS job FROM opendataflow.hungry(%s)", list(jobs))]
 
     async def progress(self, jobs: Sequence[str]) -> list[Progress]:
         """How far jobs are."""
-        rows = await self._all("SELECT * FROM opendataflow.progress(%s)", list(jobs))
-        return [Progress(r["job"], {WorkState(s): n for s, n in r["counts"].items()}, r["next_due"]) for r in rows]
+        rows = await self.rows("SELECT * FROM opendataflow.progress(%s)", list(jobs))
+        return [
+            Progress(r["job"], {WorkState(s): n for s, n in r["counts"].items()}, r["next_due"], r["probed_in_vain"])
+            for r in rows
+        ]
 
     # -- what people ask for ---------------------------------------------------------------------------------
 
@@ -212,7 +223,7 @@ class Store:
     async def declare(self, dataset: str, ids: Sequence[str], actor: str) -> None:
         """Declare chunks without bounds."""
         query = "SELECT opendataflow.declare_chunks(%s, %s, %s::jsonb[], %s)"
-        await self._one(query, dataset, list(ids), [None] * len(ids), actor)
+        await self.row(query, dataset, list(ids), [None] * len(ids), actor)
 
     async def ask(
         self,
@@ -244,13 +255,13 @@ class Store:
     async def scale(self, job: str, parallelism: int, actor: str, reason: str | None) -> Row:
         """Change how many runs of a job there are at a time; return its limits before and after."""
         query = "SELECT opendataflow.scale_job(%s, %s, %s, %s) AS limits"
-        limits: Row = (await self._one(query, job, parallelism, actor, reason))["limits"]
+        limits: Row = (await self.row(query, job, parallelism, actor, reason))["limits"]
         return limits
 
     async def suspend(self, job: str, actor: str, reason: str | None, *, suspended: bool) -> Row:
         """Let a job start nothing new, or let it go on; return its limits before and after."""
         query = "SELECT opendataflow.suspend_job(%s, %s, %s, %s) AS limits"
-        limits: Row = (await self._one(query, job, suspended, actor, reason))["limits"]
+        limits: Row = (await self.row(query, job, suspended, actor, reason))["limits"]
         return limits
 
     async def load_chunks(
@@ -279,12 +290,12 @@ class Store:
     async def old_runs(self, job: str, before: datetime, after: OldRun | None, limit: int) -> list[OldRun]:
         """Runs of a job that have ended before a time, in the order of their ends, from `after` on."""
         begin = (after.finished_at, after.run) if after else (datetime(1, 1, 1, tzinfo=UTC), 0)
-        rows = await self._all("SELECT * FROM opendataflow.old_runs(%s, %s, %s, %s, %s)", job, before, *begin, limit)
+        rows = await self.rows("SELECT * FROM opendataflow.old_runs(%s, %s, %s, %s, %s)", job, before, *begin, limit)
         return [OldRun(**row) for row in rows]
 
     async def clean_runs(self, runs: Sequence[int]) -> int:
         """Delete those of some runs that may go; return how many."""
-        return int((await self._one("SELECT opendataflow.clean_runs(%s) AS gone", list(runs)))["gone"])
+        return int((await self.row("SELECT opendataflow.clean_runs(%s) AS gone", list(runs)))["gone"])
 
     async def clean_events(self, job: str | None, before: datetime, batch: int, *, dry_run: bool) -> int:
         """Delete events before a time that may go, of all or one job, in short transactions; return how many."""
@@ -292,7 +303,7 @@ class Store:
         after: int | None = 0
         while after is not None:
             query = "SELECT opendataflow.clean_events(%s, %s, %s, %s, %s) AS cleaned"
-            cleaned = (await self._one(query, job, before, after, batch, dry_run))["cleaned"]
+            cleaned = (await self.row(query, job, before, after, batch, dry_run))["cleaned"]
             events, after = events + cleaned["events"], cleaned["last"]
         return events
 
@@ -300,42 +311,42 @@ class Store:
 
     async def verify(self) -> list[str]:
         """One sentence for each row that breaks what must hold."""
-        return [row["verify"] for row in await self._all("SELECT * FROM opendataflow.verify()")]
+        return [row["verify"] for row in await self.rows("SELECT * FROM opendataflow.verify()")]
 
     async def list_jobs(self) -> list[Row]:
         """A row for each job."""
-        return await self._all("SELECT * FROM opendataflow.list_jobs()")
+        return await self.rows("SELECT * FROM opendataflow.list_jobs()")
 
     async def list_datasets(self) -> list[Row]:
         """A row for each data set."""
-        return await self._all("SELECT * FROM opendataflow.list_datasets()")
+        return await self.rows("SELECT * FROM opendataflow.list_datasets()")
 
     async def list_chunks(self, dataset: str | None, status: str | None, limit: int) -> list[Row]:
         """Chunks in natural order, of one data set or one status."""
-        return await self._all("SELECT * FROM opendataflow.list_chunks(%s, %s, %s)", dataset, status, limit)
+        return await self.rows("SELECT * FROM opendataflow.list_chunks(%s, %s, %s)", dataset, status, limit)
 
     async def list_runs(self, job: str | None, data_id: str | None, limit: int) -> list[Row]:
         """Runs, the newest first."""
-        return await self._all("SELECT * FROM opendataflow.list_runs(%s, %s, %s)", job, data_id, limit)
+        return await self.rows("SELECT * FROM opendataflow.list_runs(%s, %s, %s)", job, data_id, limit)
 
     async def run_log(self, job: str | None, data_id: str | None, run: int | None) -> Row | None:
         """The end of the log of a run, or of a work's last run."""
-        rows = await self._all("SELECT * FROM opendataflow.run_log(%s, %s, %s)", job, data_id, run)
+        rows = await self.rows("SELECT * FROM opendataflow.run_log(%s, %s, %s)", job, data_id, run)
         return rows[0] if rows else None
 
     async def job_status(self, job: str) -> Row | None:
         """All that one screen shows of a job."""
-        status: Row | None = (await self._one("SELECT opendataflow.job_status(%s) AS status", job))["status"]
+        status: Row | None = (await self.row("SELECT opendataflow.job_status(%s) AS status", job))["status"]
         return status
 
     async def why(self, job: str, data_id: str) -> Row | None:
         """What a work waits for, with evidence."""
-        why: Row | None = (await self._one("SELECT opendataflow.why(%s, %s) AS why", job, data_id))["why"]
+        why: Row | None = (await self.row("SELECT opendataflow.why(%s, %s) AS why", job, data_id))["why"]
         return why
 
     async def five(self, job: str, data_id: str) -> Row | None:
         """The evidence for the five questions about the chunk of a work."""
-        five: Row | None = (await self._one("SELECT opendataflow.five(%s, %s) AS five", job, data_id))["five"]
+        five: Row | None = (await self.row("SELECT opendataflow.five(%s, %s) AS five", job, data_id))["five"]
         return five
 
     async def describe_job(self, job: str) -> Row | None:
@@ -355,17 +366,17 @@ class Store:
         return await self._described("SELECT opendataflow.describe_run(%s) AS described", run)
 
     async def _described(self, query: LiteralString, *values: object) -> Row | None:
-        described: Row | None = (await self._one(query, *values))["described"]
+        described: Row | None = (await self.row(query, *values))["described"]
         return described
 
     async def known_ids(self, owner: str, limit: int = 5000) -> list[str]:
         """Ids that a job or a data set has."""
-        rows = await self._all("SELECT known_ids AS id FROM opendataflow.known_ids(%s, %s)", owner, limit)
+        rows = await self.rows("SELECT known_ids AS id FROM opendataflow.known_ids(%s, %s)", owner, limit)
         return [row["id"] for row in rows]
 
     async def next_work(self, job: str) -> str | None:
         """The data id that a job would take next, or None."""
-        found: str | None = (await self._one("SELECT opendataflow.next_work(%s) AS data_id", job))["data_id"]
+        found: str | None = (await self.row("SELECT opendataflow.next_work(%s) AS data_id", job))["data_id"]
         return found
 
     # -- how it is done --------------------------------------------------------------------------------------
@@ -400,15 +411,18 @@ class Store:
         await _repeated(once)
         return results[-1]
 
-    async def _all(self, query: LiteralString, *values: object) -> list[Row]:
+    async def rows(self, query: LiteralString, *values: object) -> list[Row]:
+        """Ask one question, again where another transaction came between."""
+
         async def once() -> list[Row]:
             async with translated(self.where), self._pool.connection() as connection:
                 return await (await connection.execute(query, values)).fetchall()
 
         return await _repeated(once)
 
-    async def _one(self, query: LiteralString, *values: object) -> Row:
-        return (await self._all(query, *values))[0]
+    async def row(self, query: LiteralString, *values: object) -> Row:
+        """Ask one question that has one row as its answer."""
+        return (await self.rows(query, *values))[0]
 
 
 async def _chosen(connection: AsyncConnection[Row], owner: str, chosen: Selection) -> list[str]:

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-WITHHELD = frozenset({b"DATAFLOW_DSN", b"DATAFLOW_KEY_FILE", b"PASSKEY", b"PASSKEY_NEW"})
+from opendataflow.names import SECRET_VARIABLES
+
+WITHHELD = frozenset(name.encode() for name in SECRET_VARIABLES)
 """What opens the database and the passwords: the launcher has it, runs do not."""
 
 NAMING_THE_FOLDER = frozenset({"DATAFLOW_CONTEXT", "SPARK_CONF_DIR"})

@@ -1,0 +1,81 @@
+"""A program of the user's as a target: started without a shell, ended with all its processes when it takes too long."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+from opendataflow.core.alert import payload, text
+from opendataflow.errors import NotDelivered
+from opendataflow.model.alert import Alert
+from opendataflow.names import SECRET_VARIABLES
+from opendataflow.notify.courier import SECONDS, too_slow
+
+_KEPT = 2000
+"""Bytes of what it prints that are looked at."""
+
+
+class CommandTarget:
+    """Gets the message as JSON on its standard input, and in variables DATAFLOW_ALERT_*."""
+
+    def __init__(self, argv: tuple[str, ...], environ: Mapping[str, str], seconds: float = SECONDS) -> None:
+        self._argv = argv
+        self._environ = {name: value for name, value in environ.items() if name not in SECRET_VARIABLES}
+        self._seconds = seconds
+        self.name = f"command {Path(argv[0]).name}"
+        self.address = "\0".join(argv)
+
+    async def deliver(self, alert: Alert) -> None:
+        """Run it; NotDelivered where its exit code is not 0 or it takes too long."""
+        # Files instead of pipes: what it leaves running in the background holds pipes open, and is not waited for.
+        with TemporaryFile() as message, TemporaryFile() as said:
+            message.write(json.dumps(payload(alert), ensure_ascii=False).encode())
+            message.seek(0)
+            code = await self._run(alert, message, said)
+            if code != 0:
+                said.seek(max(said.seek(0, os.SEEK_END) - _KEPT, 0))
+                last = said.read().decode("utf-8", "replace").strip().splitlines()[-1:]
+                raise NotDelivered(f"its exit code is {code}" + (f": {last[0]}" if last else ""))
+
+    async def _run(self, alert: Alert, message: IO[bytes], said: IO[bytes]) -> int:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._argv,
+                stdin=message,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=said,
+                env={**self._environ, **_variables(alert)},
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise NotDelivered(f"it can't be started: {error}") from error
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await process.wait()
+        except TimeoutError:
+            raise too_slow(self._seconds) from None
+        finally:
+            await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill it with its group where it has not ended by itself."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def _variables(alert: Alert) -> dict[str, str]:
+    told = payload(alert)
+    return {
+        "DATAFLOW_ALERT_TEXT": text(alert),
+        "DATAFLOW_ALERT_JOB": alert.job,
+        "DATAFLOW_ALERT_KIND": alert.kind.value,
+        "DATAFLOW_ALERT_EVENT": str(told["event"]),
+    }

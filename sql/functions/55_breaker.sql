@@ -1,0 +1,198 @@
+-- The breaker of a job. When several different chunks fail one after the other and none succeeds between, it is hardly the
+-- chunks' fault. From then on one run at a time, a probe, finds out whether what the job needs is there again; failures
+-- meanwhile cost no attempts. The first success closes it.
+
+CREATE FUNCTION opendataflow.breaker_size() RETURNS integer
+LANGUAGE sql IMMUTABLE AS $$ SELECT 5 $$;
+
+-- The pause before the next probe, when p_probes have failed: the job's own backoff.
+CREATE FUNCTION opendataflow.probe_pause(p_job text, p_probes integer) RETURNS interval
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT make_interval(secs => CASE
+                WHEN j.backoff_initial = 0 OR j.backoff_maximum = 0 THEN 0
+                WHEN p_probes * ln(j.backoff_factor) >= ln(j.backoff_maximum) - ln(j.backoff_initial) THEN j.backoff_maximum
+                ELSE j.backoff_initial * j.backoff_factor ^ p_probes END)
+            FROM job j WHERE j.id = p_job);
+END $$;
+
+-- How many works of a job with an open breaker may be claimed now (1 or 0), and the position after which to look for one.
+-- Forced work waits for no pause. Otherwise chunks take turns: after the one that was tried last, so that some that are
+-- bad themselves don't keep the breaker open.
+CREATE FUNCTION opendataflow.probe_place(p_breaker opendataflow.breaker, p_data_id text,
+                                         OUT free integer, OUT rank integer, OUT key bytea)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+DECLARE
+    v_tried bytea;
+BEGIN
+    free := 0; rank := -1; key := '';
+    IF p_breaker.probe IS NOT NULL THEN
+        RETURN;
+    END IF;
+    free := (p_breaker.next_probe_at <= clock_timestamp()
+             OR EXISTS (SELECT FROM work w WHERE w.job = p_breaker.job AND w.state = 'READY' AND w.rank = 0
+                                             AND (p_data_id IS NULL OR w.data_id = p_data_id)))::integer;
+    v_tried := (SELECT sort_key(p_breaker.tried, j.descending) FROM job j WHERE j.id = p_breaker.job);
+    IF p_data_id IS NULL
+       AND NOT EXISTS (SELECT FROM work w WHERE w.job = p_breaker.job AND w.state = 'READY' AND w.rank < 2)
+       AND EXISTS (SELECT FROM work w WHERE w.job = p_breaker.job AND w.state = 'READY' AND (w.rank, w.sort_key) > (2::smallint, v_tried))
+    THEN
+        rank := 2; key := v_tried;
+    END IF;
+END $$;
+
+-- A run that was claimed under an open breaker is its probe, unless the breaker was closed at that moment.
+CREATE FUNCTION opendataflow.begin_probe(p_job text, p_run bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE breaker b SET probe = p_run, tried = (SELECT r.data_id FROM run r WHERE r.id = p_run)
+    WHERE b.job = p_job AND b.opened_at IS NOT NULL;
+END $$;
+
+-- The works whose attempts are given back if one of the runs opens the breaker of its job.
+CREATE FUNCTION opendataflow.failed_in_a_row(p_runs bigint[]) RETURNS TABLE (job text, data_id text)
+LANGUAGE sql STABLE ROWS 5 AS $$
+    SELECT b.job, f FROM (SELECT DISTINCT r.job FROM opendataflow.runs(p_runs) r WHERE EXISTS (SELECT FROM opendataflow.breaker)) r
+    CROSS JOIN LATERAL (SELECT b.job, b.failed FROM opendataflow.breaker b WHERE b.job = r.job AND b.opened_at IS NULL OFFSET 0) b
+    CROSS JOIN LATERAL unnest(b.failed) AS f
+$$;
+
+-- What ended runs do to the breakers of their jobs, one after the other in the order of p_runs. The caller holds the row
+-- locks of the works p_jobs/p_ids, among them those of failed_in_a_row(). `spared`: the runs whose failure costs no attempt;
+-- `notes`: by run, what is to be told: {opened: true, chunks, message, pause} or {opened: false, seconds, probes}.
+-- A failure counts where the target may be its cause: not where a person cancelled the run, nor where its runner died.
+CREATE FUNCTION opendataflow.judge_ends(p_runs bigint[], p_jobs text[], p_ids text[], OUT spared bigint[], OUT notes jsonb)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_job    text;
+    v_old    breaker;
+    b        breaker;
+    v_end    record;
+    v_first  timestamptz := (SELECT min(r.finished_at) FROM runs(p_runs) r);
+BEGIN
+    spared := '{}'; notes := '{}';
+    FOR v_job IN
+        SELECT r.job
+        FROM (SELECT r.job, bool_or(r.state = 'FAILED') AS failed, array_agg(r.data_id) AS ids
+              FROM runs(p_runs) r GROUP BY r.job) r
+        WHERE r.failed OR EXISTS (SELECT FROM breaker b WHERE b.job = r.job AND (b.since IS NOT NULL OR b.forgiven && r.ids))
+        ORDER BY r.job
+    LOOP
+        INSERT INTO breaker AS x (job) VALUES (v_job) ON CONFLICT (job) DO UPDATE SET job = x.job RETURNING x.* INTO v_old;
+        b := v_old;
+        FOR v_end IN
+            SELECT r.id, r.data_id, r.state, r.message, w.attempts + w.infrastructure_attempts + 1 < r.attempt AS given_back
+            FROM unnest(p_runs) WITH ORDINALITY AS n(id, place)
+            JOIN run r ON r.id = n.id LEFT JOIN work w ON w.job = r.job AND w.data_id = r.data_id AND w.run = r.id
+            WHERE r.job = v_job ORDER BY n.place
+        LOOP
+            IF v_end.state = 'SUCCEEDED' THEN
+                IF b.opened_at IS NOT NULL THEN
+                    notes := notes || jsonb_build_object(v_end.id, jsonb_build_object('opened', false, 'probes', b.probes,
+                        'seconds', extract(epoch FROM clock_timestamp() - b.opened_at)));
+                END IF;
+                b := ROW (v_job, '{}', '{}', NULL, NULL, array_remove(b.forgiven, v_end.data_id), NULL, 0, NULL, NULL, NULL);
+            ELSIF b.opened_at IS NOT NULL THEN
+                b := fail_while_open(b, v_end.id, v_end.state, v_end.message);
+                IF v_end.state <> 'CANCELLED' THEN
+                    spared := spared || v_end.id;
+                END IF;
+            ELSIF v_end.state = 'FAILED' THEN
+                b := fail_in_a_row(b, v_end.id, v_end.data_id, v_end.message, v_first);
+                IF v_end.given_back THEN   -- the breaker was open while it ran
+                    spared := spared || v_end.id;
+                END IF;
+                IF b.opened_at IS NOT NULL THEN
+                    spared := spared || give_back(b, p_runs, p_jobs, p_ids);
+                    b.forgiven := b.failed;
+                    notes := notes || jsonb_build_object(v_end.id, jsonb_build_object('opened', true,
+                        'chunks', cardinality(b.failed), 'message', b.message, 'pause', extract(epoch FROM b.next_probe_at - b.opened_at)));
+                END IF;
+            END IF;
+        END LOOP;
+        IF b.since IS NULL AND b.forgiven = '{}' THEN
+            DELETE FROM breaker x WHERE x.job = v_job;
+        ELSIF b IS DISTINCT FROM v_old THEN
+            UPDATE breaker x
+            SET (failed, runs, since, message, forgiven, opened_at, probes, next_probe_at, probe, tried)
+              = (b.failed, b.runs, b.since, b.message, b.forgiven, b.opened_at, b.probes, b.next_probe_at, b.probe, b.tried)
+            WHERE x.job = v_job;
+        END IF;
+    END LOOP;
+END $$;
+
+-- An open breaker after a run that did not succeed. Only the failure of a probe makes the pause grow: what was in flight
+-- when it opened says nothing new.
+CREATE FUNCTION opendataflow.fail_while_open(b opendataflow.breaker, p_run bigint, p_state text, p_message text)
+RETURNS opendataflow.breaker
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_state = 'FAILED' THEN
+        b.message := p_message;
+        IF p_run = b.probe THEN
+            b.probes := b.probes + 1;
+            b.next_probe_at := clock_timestamp() + probe_pause(b.job, b.probes);
+        END IF;
+    END IF;
+    b.probe := nullif(b.probe, p_run);
+    RETURN b;
+END $$;
+
+-- A closed breaker after one more failure; a chunk that fails again takes its own place. Enough of them open it.
+CREATE FUNCTION opendataflow.fail_in_a_row(b opendataflow.breaker, p_run bigint, p_data_id text, p_message text,
+                                           p_finished timestamptz)
+RETURNS opendataflow.breaker
+LANGUAGE plpgsql AS $$
+BEGIN
+    b.runs := array_remove(b.runs, b.runs[array_position(b.failed, p_data_id)]) || p_run;
+    b.failed := array_remove(b.failed, p_data_id) || p_data_id;
+    b.since := coalesce(b.since, p_finished);
+    b.message := p_message;
+    IF cardinality(b.failed) >= breaker_size() THEN
+        b.opened_at := clock_timestamp();
+        b.next_probe_at := b.opened_at + probe_pause(b.job, 0);
+        b.tried := p_data_id;
+    END IF;
+    RETURN b;
+END $$;
+
+-- Gives the attempts back that the failures cost which have opened the breaker; what was FAILED for them is tried again.
+-- Not twice in a row for the same chunk: then it is the chunk. Returns those of p_runs that cost nothing.
+CREATE FUNCTION opendataflow.give_back(b opendataflow.breaker, p_runs bigint[], p_jobs text[], p_ids text[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM unnest(b.failed) AS f
+               WHERE NOT EXISTS (SELECT FROM unnest(p_jobs, p_ids) AS l(job, data_id) WHERE l.job = b.job AND l.data_id = f)) THEN
+        RAISE EXCEPTION 'runs of job % ended at this moment: try again', b.job USING ERRCODE = 'serialization_failure';
+    END IF;
+    UPDATE work w
+    SET attempts = greatest(w.attempts - n.application, 0),
+        infrastructure_attempts = greatest(w.infrastructure_attempts - n.infrastructure, 0),
+        state = CASE WHEN w.run = f.run AND w.state IN ('RETRY', 'FAILED') THEN 'RETRY' ELSE w.state END,
+        due_at = CASE WHEN w.run = f.run AND w.state IN ('RETRY', 'FAILED') THEN clock_timestamp() ELSE w.due_at END,
+        rank = CASE WHEN w.run = f.run AND w.state IN ('RETRY', 'FAILED') THEN 2 ELSE w.rank END,
+        forced = w.forced AND (w.run = f.run AND w.state IN ('RETRY', 'FAILED')) IS NOT TRUE,
+        reason = CASE WHEN w.run = f.run AND w.state IN ('RETRY', 'FAILED')
+                      THEN 'the breaker of the job has opened: the attempt is given back' ELSE w.reason END
+    FROM unnest(b.failed, b.runs) AS f(data_id, run)
+    CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE r.failure_class IS DISTINCT FROM 'Infrastructure')::integer AS application,
+                               count(*) FILTER (WHERE r.failure_class = 'Infrastructure')::integer AS infrastructure
+                        FROM run r WHERE r.job = b.job AND r.data_id = f.data_id AND r.state = 'FAILED'
+                                     AND r.finished_at >= b.since AND r.id <> ALL (p_runs)) n
+    WHERE w.job = b.job AND w.data_id = f.data_id AND f.data_id <> ALL (b.forgiven);
+    RETURN ARRAY(SELECT f.run FROM unnest(b.failed, b.runs) AS f(data_id, run)
+                 WHERE f.run = ANY (p_runs) AND f.data_id <> ALL (b.forgiven));
+END $$;
+
+-- What a person is shown of an open breaker; null where it is closed.
+CREATE FUNCTION opendataflow.open_breaker(p_job text) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object(
+        'opened_at', b.opened_at, 'seconds', round(extract(epoch FROM clock_timestamp() - b.opened_at)),
+        'chunks', cardinality(b.failed), 'message', b.message, 'probes', b.probes, 'probe', b.probe,
+        'next_probe_at', b.next_probe_at,
+        'next_in_seconds', greatest(0, round(extract(epoch FROM b.next_probe_at - clock_timestamp()))))
+    FROM opendataflow.breaker b WHERE b.job = p_job AND b.opened_at IS NOT NULL
+$$;

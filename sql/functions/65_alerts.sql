@@ -1,0 +1,64 @@
+-- Telling people what fails. Level-triggered: what is failing now is compared with what each target was told last, so that
+-- nothing is told twice, also not by two engines or after a restart, and what came and went between is not told at all.
+
+-- Whatever a person should be told of now, found by indexes. `count`: chunks; `data_id`: the first of them.
+CREATE VIEW opendataflow.failing AS
+    SELECT j.id AS job, 'failed' AS kind, (SELECT r.finished_at FROM opendataflow.run r WHERE r.id = f.run) AS since,
+           (SELECT count(*) FROM opendataflow.work w WHERE w.job = j.id AND w.state = 'FAILED') AS count,
+           f.data_id, f.reason AS message
+    FROM opendataflow.job j
+    CROSS JOIN LATERAL (SELECT w.data_id, w.run, w.reason FROM opendataflow.work w WHERE w.job = j.id AND w.state = 'FAILED'
+                        ORDER BY w.sort_key LIMIT 1) f
+    WHERE NOT j.deleted
+    UNION ALL
+    SELECT b.job, 'breaker', b.opened_at, cardinality(b.failed)::bigint, NULL, b.message
+    FROM opendataflow.breaker b JOIN opendataflow.job j ON j.id = b.job
+    WHERE b.opened_at IS NOT NULL AND NOT j.deleted;
+
+-- What a target is to be told now, at most p_limit things, each given to one caller: who has not said alert_told() after
+-- p_ttl has crashed, and the next caller gets it again. p_pause: the least time between two messages about the same.
+CREATE FUNCTION opendataflow.claim_alerts(p_target text, p_limit integer, p_pause interval, p_ttl interval)
+RETURNS TABLE (job text, kind text, failing boolean, since timestamptz, count bigint, data_id text, message text)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    v_jobs  text[];
+    v_kinds text[];
+BEGIN
+    -- What came and went unsaid, or is well for long.
+    DELETE FROM alert a
+    WHERE a.target = p_target AND (a.failing IS NULL OR (NOT a.failing AND a.told_at < clock_timestamp() - interval '1 day'))
+      AND (a.claimed_until IS NULL OR a.claimed_until < clock_timestamp())
+      AND NOT EXISTS (SELECT FROM failing f WHERE f.job = a.job AND f.kind = a.kind);
+    INSERT INTO alert (target, job, kind) SELECT p_target, f.job, f.kind FROM failing f ORDER BY 2, 3 ON CONFLICT DO NOTHING;
+
+    SELECT array_agg(d.job), array_agg(d.kind) INTO v_jobs, v_kinds
+    FROM (SELECT a.job, a.kind FROM alert a
+          WHERE a.target = p_target AND (a.told_at IS NULL OR a.told_at <= clock_timestamp() - p_pause)
+            AND (a.claimed_until IS NULL OR a.claimed_until < clock_timestamp())
+            AND coalesce(a.failing, false) <> EXISTS (SELECT FROM failing f WHERE f.job = a.job AND f.kind = a.kind)
+          ORDER BY a.job, a.kind LIMIT p_limit FOR UPDATE SKIP LOCKED) d;
+    UPDATE alert a SET claimed_until = clock_timestamp() + p_ttl
+    FROM unnest(v_jobs, v_kinds) AS d(job, kind) WHERE a.target = p_target AND a.job = d.job AND a.kind = d.kind;
+    RETURN QUERY
+    SELECT d.job, d.kind, NOT coalesce(a.failing, false), coalesce(f.since, clock_timestamp()), coalesce(f.count, 0), f.data_id, f.message
+    FROM unnest(v_jobs, v_kinds) AS d(job, kind)
+    JOIN alert a ON a.target = p_target AND a.job = d.job AND a.kind = d.kind
+    LEFT JOIN LATERAL (SELECT * FROM failing f WHERE f.job = d.job AND f.kind = d.kind OFFSET 0) f ON true;
+END $$;
+
+-- A target has been told.
+CREATE FUNCTION opendataflow.alert_told(p_target text, p_job text, p_kind text, p_failing boolean) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE alert a SET failing = p_failing, told_at = clock_timestamp(), claimed_until = NULL
+    WHERE a.target = p_target AND a.job = p_job AND a.kind = p_kind;
+END $$;
+
+-- A target could not be told: somebody may try again.
+CREATE FUNCTION opendataflow.release_alerts(p_target text, p_jobs text[], p_kinds text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE alert a SET claimed_until = NULL
+    FROM unnest(p_jobs, p_kinds) AS d(job, kind) WHERE a.target = p_target AND a.job = d.job AND a.kind = d.kind;
+END $$;
