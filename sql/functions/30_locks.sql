@@ -121,6 +121,7 @@ END $$;
 CREATE TRIGGER chunk_changed AFTER UPDATE ON opendataflow.chunk REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.chunk_changed();
 
+-- Also counts the works that are in another state now (35_counts.sql): one look at the changed rows serves both.
 CREATE FUNCTION opendataflow.work_changed() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -128,10 +129,17 @@ DECLARE
     v_actor  text := current_setting('opendataflow.actor', true);
     v_reason text := nullif(current_setting('opendataflow.reason', true), '');
 BEGIN
-    INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
-    SELECT 'work', n.job, n.data_id, coalesce(v_event, current_event()), o.state, n.state, n.run, n.fence, v_actor, coalesce(v_reason, n.reason)
-    FROM new_rows n JOIN old_rows o ON o.job = n.job AND o.data_id = n.data_id
-    WHERE n.state <> o.state;
+    WITH changed AS MATERIALIZED (
+        SELECT n.*, o.state AS was FROM new_rows n JOIN old_rows o ON o.job = n.job AND o.data_id = n.data_id WHERE n.state <> o.state
+    ), noted AS (
+        INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
+        SELECT 'work', c.job, c.data_id, coalesce(v_event, current_event()), c.was, c.state, c.run, c.fence, v_actor, coalesce(v_reason, c.reason)
+        FROM changed c
+    )
+    INSERT INTO work_count (job, state, works)
+    SELECT c.job, c.state, sum(c.works)
+    FROM (SELECT job, state, 1 AS works FROM changed UNION ALL SELECT job, was, -1 FROM changed) c
+    GROUP BY c.job, c.state HAVING sum(c.works) <> 0;
     RETURN NULL;
 END $$;
 CREATE TRIGGER work_changed AFTER UPDATE ON opendataflow.work REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows

@@ -1,27 +1,20 @@
 -- The number of works by state: the sum of rows that every change adds. Exact in every snapshot; read by job_status,
 -- list_jobs and engines, which must not count a million works to say how far a job is.
 
+-- Of works that are made or go; changes of their states are counted where the history is written (30_locks.sql).
 CREATE FUNCTION opendataflow.count_works() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
         INSERT INTO work_count (job, state, works)
         SELECT n.job, n.state, count(*) FROM new_rows n GROUP BY n.job, n.state;
-    ELSIF TG_OP = 'DELETE' THEN
-        INSERT INTO work_count (job, state, works)
-        SELECT o.job, o.state, -count(*) FROM old_rows o GROUP BY o.job, o.state;
     ELSE
         INSERT INTO work_count (job, state, works)
-        SELECT c.job, c.state, sum(c.works)
-        FROM (SELECT n.job, n.state, 1 AS works FROM new_rows n
-              UNION ALL SELECT o.job, o.state, -1 FROM old_rows o) c
-        GROUP BY c.job, c.state HAVING sum(c.works) <> 0;
+        SELECT o.job, o.state, -count(*) FROM old_rows o GROUP BY o.job, o.state;
     END IF;
     RETURN NULL;
 END $$;
 CREATE TRIGGER work_counted_made AFTER INSERT ON opendataflow.work REFERENCING NEW TABLE AS new_rows
-    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.count_works();
-CREATE TRIGGER work_counted_changed AFTER UPDATE ON opendataflow.work REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.count_works();
 CREATE TRIGGER work_counted_gone AFTER DELETE ON opendataflow.work REFERENCING OLD TABLE AS old_rows
     FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.count_works();

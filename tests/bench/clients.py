@@ -121,6 +121,7 @@ PUBLISH = """
 UPDATE opendataflow.chunk SET status = 'READY', published_at = clock_timestamp()
 WHERE dataset = %s AND data_id = ANY (%s)
 """
+COUNT = "INSERT INTO opendataflow.work_count (job, state, works) VALUES (%s, %s, %s), (%s, %s, %s)"
 DONE = "UPDATE opendataflow.work SET state = 'DONE', rank = 2 WHERE job = %s AND data_id = ANY (%s)"
 
 
@@ -151,6 +152,7 @@ async def _write(connection: psycopg.AsyncConnection, lease: str, number: int, i
             await connection.execute(LOCK, (*columns, made))
             await connection.execute(READ, (1, read, ids))
             await connection.execute(HISTORY, ("work", job, "claim", "READY", "RUNNING", *columns))
+            await connection.execute(COUNT, (job, "READY", -len(ids), job, "RUNNING", len(ids)))
             await connection.execute(HISTORY, ("chunk", made, "claim", "DECLARED", "RUNNING", *columns))
     async with connection.transaction(), connection.pipeline():
         await connection.execute(END, (columns[0],))
@@ -159,6 +161,7 @@ async def _write(connection: psycopg.AsyncConnection, lease: str, number: int, i
         await connection.execute(DONE, (job, ids))
         await connection.execute(HISTORY, ("chunk", made, "complete", "RUNNING", "READY", *columns))
         await connection.execute(HISTORY, ("work", job, "complete", "RUNNING", "DONE", *columns))
+        await connection.execute(COUNT, (job, "RUNNING", -len(ids), job, "DONE", len(ids)))
 
 
 def without_triggers(dsn: str) -> None:
