@@ -115,6 +115,6 @@ def dsn(postgres_server: str, template_database: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def lasting_dsn(postgres_server: str, template_database: str) -> Iterator[str]:
-    """The same, for a module's tests together: none of them may change what is in it."""
+    """The same, for a module's tests together: each of them leaves it as it was."""
     with _fresh_database(postgres_server, template_database) as fresh:
         yield fresh

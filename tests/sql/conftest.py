@@ -24,6 +24,20 @@ def db(dsn: str) -> Iterator[Connection]:
         yield connection
 
 
+@pytest.fixture(scope="module")
+def shared(lasting_dsn: str) -> Iterator[Connection]:
+    """A connection to a database that a module's tests share; each of them leaves it as it was."""
+    with open_connection(lasting_dsn) as connection:
+        yield connection
+
+
+@pytest.fixture
+def rolled_back(shared: Connection) -> Iterator[Connection]:
+    """A connection whose changes are rolled back after the test: most tests need no database of their own."""
+    with shared.transaction(force_rollback=True):
+        yield shared
+
+
 @pytest.fixture
 async def store(dsn: str) -> AsyncIterator[Store]:
     """The store over the fresh database."""

@@ -1,17 +1,13 @@
 """Small graphs of data sets and jobs for the tests, and calls of the functions that they are about."""
 
 import json
-import os
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from psycopg.conninfo import make_conninfo
 from psycopg.errors import LockNotAvailable, SerializationFailure
 from psycopg.types.json import Jsonb
 
-from tests.sql.conftest import Connection, open_connection
+from tests.sql.conftest import Connection
 
 TRY_AGAIN = (SerializationFailure, LockNotAvailable)
 """Errors that ask for the same request once more; the store does that by itself."""
@@ -107,18 +103,6 @@ def works(db: Connection) -> dict[str, str]:
 def problems(db: Connection) -> list[str]:
     """What `verify` finds."""
     return [row["verify"] for row in db.execute("SELECT * FROM opendataflow.verify()")]
-
-
-@contextmanager
-def lasting_database(server: str, template: str) -> Iterator[Connection]:
-    """A connection to a clone of the template that a module's tests share: each of them rolls back what it did."""
-    name = f"dataflow_test_lasting_{os.getpid()}"
-    with open_connection(server) as admin:
-        admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-        with open_connection(make_conninfo(server, dbname=name)) as connection:
-            yield connection
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def value(db: Connection, query: str, *values: object) -> Any:

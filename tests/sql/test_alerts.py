@@ -7,15 +7,9 @@ import pytest
 
 from tests.sql import graph
 from tests.sql.conftest import Connection, open_connection
-from tests.sql.graph import apply, ask, claim, dataset, end, job, lasting_database, open_lease, value
+from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease, value
 
 IDS = [str(n) for n in range(1, 9)]
-
-
-@pytest.fixture(scope="module")
-def shared(postgres_server: str, template_database: str) -> Iterator[Connection]:
-    with lasting_database(postgres_server, template_database) as connection:
-        yield connection
 
 
 @pytest.fixture

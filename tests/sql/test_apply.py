@@ -1,6 +1,5 @@
 """What is declared becomes chunks and works, all of it or nothing, and doing it twice equals doing it once."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -16,7 +15,6 @@ from tests.sql.graph import (
     dataset,
     end,
     job,
-    lasting_database,
     open_lease,
     problems,
     transitions,
@@ -40,16 +38,9 @@ EVERYTHING = """
 CHAIN = [job("j", ["a"], ["b"]), job("k", ["b"], ["c"]), job("l", ["c"], ["d"])]
 
 
-@pytest.fixture(scope="module")
-def shared(postgres_server: str, template_database: str) -> Iterator[Connection]:
-    with lasting_database(postgres_server, template_database) as connection:
-        yield connection
-
-
 @pytest.fixture
-def db(shared: Connection) -> Iterator[Connection]:
-    with shared.transaction(force_rollback=True):
-        yield shared
+def db(rolled_back: Connection) -> Connection:
+    return rolled_back
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 Seen at others: an outage of one target burns the retries of every task, and somebody has to find and restart them all.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,23 +10,16 @@ from psycopg.types.json import Jsonb
 
 from tests.sql import graph
 from tests.sql.conftest import Connection
-from tests.sql.graph import apply, ask, claim, dataset, end, job, lasting_database, open_lease, problems, value, work
+from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease, problems, value, work
 
 Run = dict[str, Any]
 
 IDS = [str(n) for n in range(1, 9)]
 
 
-@pytest.fixture(scope="module")
-def shared(postgres_server: str, template_database: str) -> Iterator[Connection]:
-    with lasting_database(postgres_server, template_database) as connection:
-        yield connection
-
-
 @pytest.fixture
-def db(shared: Connection) -> Iterator[Connection]:
-    with shared.transaction(force_rollback=True):
-        yield shared
+def db(rolled_back: Connection) -> Connection:
+    return rolled_back
 
 
 class Target:

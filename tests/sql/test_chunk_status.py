@@ -1,6 +1,5 @@
 """Every status of a chunk and everything that can happen to it: what it becomes, or the sentence that refuses it."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from tests.sql.graph import (
     dataset,
     end,
     job,
-    lasting_database,
     open_lease,
     problems,
     raw,
@@ -99,16 +97,9 @@ def cases(table: str) -> list[tuple[str, str, str, str]]:
     ]
 
 
-@pytest.fixture(scope="module")
-def shared(postgres_server: str, template_database: str) -> Iterator[Connection]:
-    with lasting_database(postgres_server, template_database) as connection:
-        yield connection
-
-
 @pytest.fixture
-def db(shared: Connection) -> Iterator[Connection]:
-    with shared.transaction(force_rollback=True):
-        yield shared
+def db(rolled_back: Connection) -> Connection:
+    return rolled_back
 
 
 def status(db: Connection, dataset_id: str = "b") -> str:

@@ -15,7 +15,6 @@ from tests.sql.graph import (
     dataset,
     end,
     job,
-    lasting_database,
     open_lease,
     raw,
     value,
@@ -23,12 +22,6 @@ from tests.sql.graph import (
 )
 
 AROUND = "states are changed by the functions of schema opendataflow only, not by UPDATE"
-
-
-@pytest.fixture(scope="module")
-def shared(postgres_server: str, template_database: str) -> Iterator[Connection]:
-    with lasting_database(postgres_server, template_database) as connection:
-        yield connection
 
 
 @pytest.fixture

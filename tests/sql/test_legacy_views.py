@@ -24,7 +24,6 @@ from tests.sql.graph import (
     dataset,
     end,
     job,
-    lasting_database,
     open_lease,
     problems,
     transitions,
@@ -71,17 +70,9 @@ def refused(db: Connection, statement: str, *values: object) -> str:
     return sentence
 
 
-@pytest.fixture(scope="module")
-def shared(postgres_server: str, template_database: str) -> Iterator[Connection]:
-    with lasting_database(postgres_server, template_database) as connection:
-        yield connection
-
-
 @pytest.fixture
-def db(shared: Connection) -> Iterator[Connection]:
-    """A connection whose changes are rolled back after the test: most tests need no database of their own."""
-    with shared.transaction(force_rollback=True):
-        yield shared
+def db(rolled_back: Connection) -> Connection:
+    return rolled_back
 
 
 @pytest.fixture

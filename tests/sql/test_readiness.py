@@ -18,7 +18,6 @@ from tests.sql.graph import (
     dataset,
     end,
     job,
-    lasting_database,
     open_lease,
     problems,
     raw,
@@ -28,16 +27,9 @@ from tests.sql.graph import (
 )
 
 
-@pytest.fixture(scope="module")
-def shared(postgres_server: str, template_database: str) -> Iterator[Connection]:
-    with lasting_database(postgres_server, template_database) as connection:
-        yield connection
-
-
 @pytest.fixture
-def db(shared: Connection) -> Iterator[Connection]:
-    with shared.transaction(force_rollback=True):
-        yield shared
+def db(rolled_back: Connection) -> Connection:
+    return rolled_back
 
 
 @pytest.fixture

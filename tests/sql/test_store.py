@@ -24,19 +24,12 @@ from tests.sql.graph import (
     dataset,
     end,
     job,
-    lasting_database,
     open_lease,
     value,
     works,
 )
 
 HOST = Host("worker-3", "boot-1")
-
-
-@pytest.fixture(scope="module")
-def shared(postgres_server: str, template_database: str) -> Iterator[Connection]:
-    with lasting_database(postgres_server, template_database) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Whatever breaks what must hold is found and named, and nothing else is."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -14,7 +13,6 @@ from tests.sql.graph import (
     dataset,
     end,
     job,
-    lasting_database,
     open_lease,
     problems,
 )
@@ -22,16 +20,9 @@ from tests.sql.graph import (
 Run = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def shared(postgres_server: str, template_database: str) -> Iterator[Connection]:
-    with lasting_database(postgres_server, template_database) as connection:
-        yield connection
-
-
 @pytest.fixture
-def db(shared: Connection) -> Iterator[Connection]:
-    with shared.transaction(force_rollback=True):
-        yield shared
+def db(rolled_back: Connection) -> Connection:
+    return rolled_back
 
 
 @pytest.fixture
