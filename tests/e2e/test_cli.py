@@ -13,30 +13,11 @@ import yaml
 
 from opendataflow.names import ExitCode
 from tests.e2e.conftest import DATAFLOW, Inside, Program
+from tests.e2e.jobs import squares
 from tests.sql.conftest import Connection
 from tests.sql.graph import apply, ask, chunks, claim, dataset, end, job, open_lease, raw, transitions, value, works
 
-FILE = """
-apiVersion: opendataflow.io/v1alpha1
-kind: DataSet
-metadata: {name: numbers}
-spec:
-  chunkSource: {list: ["1", "2", "10"]}
----
-apiVersion: opendataflow.io/v1alpha1
-kind: DataSet
-metadata: {name: squares}
----
-apiVersion: opendataflow.io/v1alpha1
-kind: DataFlowJob
-metadata: {name: square}
-spec:
-  inputs: [numbers]
-  outputs: [squares]
-  parallelism: 8
-  retry: {limit: 0}
-  runtime: {script: {command: [sh, work.sh]}}
-"""
+FILE = squares('{list: ["1", "2", "10"]}')
 
 
 @pytest.fixture

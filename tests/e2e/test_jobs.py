@@ -9,28 +9,11 @@ import pytest
 
 from opendataflow.names import ExitCode
 from tests.e2e.conftest import Inside, Program
+from tests.e2e.jobs import squares
 from tests.sql.conftest import Connection
 from tests.sql.graph import apply, claim, dataset, job, open_lease, value
 
-FILE = """
-apiVersion: opendataflow.io/v1alpha1
-kind: DataSet
-metadata: {name: numbers}
-spec: {chunkSource: {range: {from: 0, to: 1000, step: 1}}}
----
-apiVersion: opendataflow.io/v1alpha1
-kind: DataSet
-metadata: {name: squares}
----
-apiVersion: opendataflow.io/v1alpha1
-kind: DataFlowJob
-metadata: {name: square}
-spec:
-  inputs: [numbers]
-  outputs: [squares]
-  parallelism: 4
-  runtime: {script: {command: [sleep, "0.2"]}}
-"""
+FILE = squares("{range: {from: 0, to: 1000, step: 1}}", parallelism=4, retry="{}", command='[sleep, "0.2"]')
 
 
 @pytest.fixture

@@ -18,33 +18,15 @@ import pytest
 
 from opendataflow.store.embedded import EmbeddedPostgres
 from tests.e2e.conftest import Program, alive
+from tests.e2e.jobs import squares
 
 CHUNKS = 500
 KILLS = 8
 
-JOB = """
-apiVersion: opendataflow.io/v1alpha1
-kind: DataSet
-metadata: {name: numbers}
-spec:
-  chunkSource: {range: {from: 0, to: %d, step: 1}}
----
-apiVersion: opendataflow.io/v1alpha1
-kind: DataSet
-metadata: {name: squares}
----
-apiVersion: opendataflow.io/v1alpha1
-kind: DataFlowJob
-metadata: {name: square}
-spec:
-  inputs: [numbers]
-  outputs: [squares]
-  parallelism: 8
-  retry: {limit: 0, infrastructureLimit: 1000, backoff: {initial: 0.05s, max: 0.05s}}
-  runtime:
-    script:
-      command: [sh, work.sh]
-"""
+JOB = squares(
+    "{range: {from: 0, to: %d, step: 1}}",
+    retry="{limit: 0, infrastructureLimit: 1000, backoff: {initial: 0.05s, max: 0.05s}}",
+)
 
 # The lock goes with the process that holds it: whoever finds it taken runs beside a live run of the same chunk.
 WORK = """

@@ -8,39 +8,18 @@ import pytest
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from opendataflow.names import ExitCode
 from tests.e2e.conftest import DATAFLOW, Program
+from tests.e2e.jobs import squares
 from tests.sql.conftest import Connection
 from tests.sql.graph import value, works
 
 PASSWORD = 'it\'s "$HOME" & more'  # of nobody
-
-FILE = """
-apiVersion: opendataflow.io/v1alpha1
-kind: DataSet
-metadata: {{name: numbers}}
-spec:
-  chunkSource: {{list: ["1"]}}
-  credentials: {{encryptedPassword: "{sealed}"}}
----
-apiVersion: opendataflow.io/v1alpha1
-kind: DataSet
-metadata: {{name: squares}}
----
-apiVersion: opendataflow.io/v1alpha1
-kind: DataFlowJob
-metadata: {{name: square}}
-spec:
-  inputs: [numbers]
-  outputs: [squares]
-  retry: {{limit: 0}}
-  runtime: {{script: {{command: [sh, work.sh]}}}}
-"""
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """A job whose input has a password; its script writes it down, prints it and looks for the passkey."""
     sealed = seal(PASSWORD, "plugh", salt=b"s" * SALT_BYTES, nonce=b"n" * NONCE_BYTES)
-    (tmp_path / "job.yaml").write_text(FILE.format(sealed=sealed))
+    (tmp_path / "job.yaml").write_text(squares('{list: ["1"]}', credentials=f'{{encryptedPassword: "{sealed}"}}'))
     (tmp_path / "work.sh").write_text(
         'printf %s "$numbers_password" > seen; echo "connecting with $numbers_password"; env | grep PASSKEY; true'
     )

@@ -21,32 +21,13 @@ from opendataflow.notify.mail import MailServer, MailTarget
 from opendataflow.notify.webhook import WebhookTarget
 from opendataflow.store.store import Store
 from tests.e2e.conftest import DATAFLOW, Answer, Program
+from tests.e2e.jobs import squares
 from tests.e2e.test_engine import engine_over
 from tests.sql.conftest import Connection
 from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease
 from tests.unit.servers import MailBox, closed_port, silent_server
 
-FILE = """
-apiVersion: opendataflow.io/v1alpha1
-kind: DataSet
-metadata: {name: numbers}
-spec:
-  chunkSource: {list: ["1", "2", "3"]}
----
-apiVersion: opendataflow.io/v1alpha1
-kind: DataSet
-metadata: {name: squares}
----
-apiVersion: opendataflow.io/v1alpha1
-kind: DataFlowJob
-metadata: {name: square}
-spec:
-  inputs: [numbers]
-  outputs: [squares]
-  parallelism: 8
-  retry: {limit: 0}
-  runtime: {script: {command: [sh, work.sh]}}
-"""
+FILE = squares('{list: ["1", "2", "3"]}')
 
 
 @dataclass
