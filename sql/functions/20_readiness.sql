@@ -53,6 +53,18 @@ CREATE VIEW opendataflow.blocker AS
                         WHERE c.dataset = o.dataset AND c.data_id = w.data_id OFFSET 0) c
     WHERE opendataflow.bars_output(w.forced, c.status, c.readers, c.run, w.run);
 
+-- The events of one chunk or work, and the runs of one work. OFFSET 0: who asks for the newest must not make the planner
+-- walk through everything from the newest on, looking for them.
+CREATE FUNCTION opendataflow.history_of(p_kind text, p_owner text, p_data_id text) RETURNS SETOF opendataflow.history
+LANGUAGE sql STABLE AS $$
+    SELECT * FROM opendataflow.history h WHERE h.kind = p_kind AND h.owner = p_owner AND h.data_id = p_data_id OFFSET 0
+$$;
+
+CREATE FUNCTION opendataflow.runs_of(p_job text, p_data_id text) RETURNS SETOF opendataflow.run
+LANGUAGE sql STABLE AS $$
+    SELECT * FROM opendataflow.run r WHERE r.job = p_job AND r.data_id = p_data_id OFFSET 0
+$$;
+
 -- The works whose readiness depends on the given chunks. The jobs of each data set are looked up once.
 CREATE FUNCTION opendataflow.affected(p_datasets text[], p_ids text[]) RETURNS TABLE (job text, data_id text)
 LANGUAGE sql STABLE ROWS 100 AS $$

@@ -54,8 +54,9 @@ BEGIN
                         (SELECT o.job FROM opendataflow.job_output o WHERE o.dataset = c.dataset), 'outside') AS jobid,
                c.data_id AS dataid, 'OUT' AS locktype, c.status,
                CASE WHEN c.status = 'READY' THEN c.published_at
-                    ELSE coalesce((SELECT h.at FROM opendataflow.history h
-                                   WHERE h.kind = 'chunk' AND h.owner = c.dataset AND h.data_id = c.data_id
+                    ELSE coalesce((SELECT h.at
+                                   FROM (SELECT * FROM opendataflow.history h
+                                         WHERE h.kind = 'chunk' AND h.owner = c.dataset AND h.data_id = c.data_id OFFSET 0) h
                                    ORDER BY h.id DESC LIMIT 1), c.published_at) END::timestamp AS modified
         FROM opendataflow.chunk c WHERE c.status <> 'DECLARED'
         UNION ALL

@@ -100,7 +100,6 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT format('%s %s/%s is %s, but its history ends with %s', n.kind, n.owner, n.data_id, n.state, h.to_state)
     FROM (SELECT 'chunk' AS kind, dataset AS owner, data_id, status AS state FROM chunk
           UNION ALL SELECT 'work', job, data_id, state FROM work) n,
-         LATERAL (SELECT h.to_state FROM history h WHERE h.kind = n.kind AND h.owner = n.owner AND h.data_id = n.data_id
-                  ORDER BY h.id DESC LIMIT 1) h
+         LATERAL (SELECT h.to_state FROM history_of(n.kind, n.owner, n.data_id) h ORDER BY h.id DESC LIMIT 1) h
     WHERE h.to_state NOT IN (n.state, 'GONE')
 $$;

@@ -89,7 +89,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY c.dataset, opendataflow.sort_key(c.data_id) LIMIT p_limit
 $$;
 
--- The newest runs first.
+-- The newest runs first, of a work, of a job, or of all.
 CREATE FUNCTION opendataflow.list_runs(p_job text, p_data_id text, p_limit integer) RETURNS TABLE (
     run bigint, job text, data_id text, state text, attempt integer, fence bigint, host text, claimed_at timestamptz,
     finished_at timestamptz, seconds double precision, failure_class text, exit_code integer, message text, log_path text)
@@ -97,8 +97,9 @@ LANGUAGE sql STABLE AS $$
     SELECT r.id, r.job, r.data_id, r.state, r.attempt, r.fence, r.host, r.claimed_at, r.finished_at,
            round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1)::double precision,
            r.failure_class, r.exit_code, r.message, r.log_path
-    FROM opendataflow.run r
-    WHERE (p_job IS NULL OR r.job = p_job) AND (p_data_id IS NULL OR r.data_id = p_data_id)
+    FROM (SELECT * FROM opendataflow.runs_of(p_job, p_data_id)
+          UNION ALL
+          (SELECT * FROM opendataflow.run r WHERE p_data_id IS NULL AND (p_job IS NULL OR r.job = p_job) ORDER BY r.id DESC LIMIT p_limit)) r
     ORDER BY r.id DESC LIMIT p_limit
 $$;
 
@@ -107,8 +108,8 @@ CREATE FUNCTION opendataflow.run_log(p_job text, p_data_id text, p_run bigint) R
     run bigint, job text, data_id text, state text, attempt integer, runs_home text, log_path text, log_tail text)
 LANGUAGE sql STABLE AS $$
     SELECT r.id, r.job, r.data_id, r.state, r.attempt, r.runs_home, r.log_path, r.log_tail
-    FROM opendataflow.run r
-    WHERE (p_run IS NOT NULL AND r.id = p_run) OR (p_run IS NULL AND r.job = p_job AND r.data_id = p_data_id)
+    FROM (SELECT * FROM opendataflow.run r WHERE r.id = p_run
+          UNION ALL SELECT * FROM opendataflow.runs_of(p_job, p_data_id) WHERE p_run IS NULL) r
     ORDER BY r.id DESC LIMIT 1
 $$;
 

@@ -5,16 +5,15 @@ CREATE FUNCTION opendataflow.events_of(p_kind text, p_owner text, p_data_id text
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_agg(jsonb_build_object('at', h.at, 'event', h.event, 'from', h.from_state, 'to', h.to_state,
                                                  'run', h.run, 'fence', h.fence, 'actor', h.actor, 'reason', h.reason) ORDER BY h.id), '[]')
-    FROM (SELECT * FROM opendataflow.history h
-          WHERE h.kind = p_kind AND h.owner = p_owner AND h.data_id = p_data_id ORDER BY h.id DESC LIMIT p_limit) h
+    FROM (SELECT * FROM opendataflow.history_of(p_kind, p_owner, p_data_id) h ORDER BY h.id DESC LIMIT p_limit) h
 $$;
 
 -- What made a version of a chunk READY: {at, event, actor, reason, run}; null where that is not known any more.
 CREATE FUNCTION opendataflow.version_said(p_dataset text, p_data_id text, p_fence bigint) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('at', h.at, 'event', h.event, 'actor', h.actor, 'reason', h.reason, 'run', h.run)
-    FROM opendataflow.history h
-    WHERE h.kind = 'chunk' AND h.owner = p_dataset AND h.data_id = p_data_id AND h.fence = p_fence AND h.to_state = 'READY'
+    FROM opendataflow.history_of('chunk', p_dataset, p_data_id) h
+    WHERE h.fence = p_fence AND h.to_state = 'READY'
     ORDER BY h.id DESC LIMIT 1
 $$;
 

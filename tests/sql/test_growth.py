@@ -63,3 +63,36 @@ def test_what_a_cycle_reads_does_not_grow_with_the_number_of(db: Connection, kin
     lot = what_a_cycle_reads(db, lease)
     grown = {table: (few[table], lot[table]) for table in few if lot[table] > 1.5 * few[table] + 3 * BATCH}
     assert grown == {}
+
+
+QUESTIONS = {
+    "why": "SELECT opendataflow.why('j', '00000')",
+    "its runs": "SELECT * FROM opendataflow.list_runs('j', '00000', 1)",
+    "its log": "SELECT * FROM opendataflow.run_log('j', '00000', NULL)",
+    "the five answers": "SELECT opendataflow.five('j', '00000')",
+    "its chunk": "SELECT opendataflow.describe_chunk('b', '00000')",
+}
+
+
+def what_questions_read(db: Connection) -> dict[str, int]:
+    """The rows that each question reads, in all tables, when statistics are new."""
+    db.execute("VACUUM ANALYZE")
+    read = {}
+    for name, question in QUESTIONS.items():
+        before = sum(rows_read(db).values())
+        db.execute(question)
+        read[name] = sum(rows_read(db).values()) - before
+    return read
+
+
+def test_what_a_question_about_one_chunk_reads_does_not_grow_with_the_number_of_others(db: Connection) -> None:
+    many = 1500
+    ids = [f"{n:05}" for n in range(many + BATCH)]
+    graph.apply(db, [graph.dataset("a", *ids), graph.dataset("b")], [graph.job("j", ["a"], ["b"], parallelism=5000)])
+    lease = graph.open_lease(db)
+    cycle(db, lease, BATCH)
+    few = what_questions_read(db)
+    cycle(db, lease, many)
+    lot = what_questions_read(db)
+    grown = {name: (few[name], lot[name]) for name in QUESTIONS if lot[name] > 2 * few[name] + 100}
+    assert grown == {}
