@@ -5,6 +5,7 @@ import getpass
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 from typing import Annotated, TypeVar
 
 import typer
@@ -17,6 +18,17 @@ from opendataflow.store.store import Store
 T = TypeVar("T")
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")]
+
+
+class Panel(StrEnum):
+    """The headings of `dataflow --help`."""
+
+    WORK = "Declare and run"
+    SEE = "See"
+    ASK = "Ask for"
+    KEEP = "Look after it"
+    OLD = "Known from the Java framework"
+
 
 app = typer.Typer(
     name="dataflow",

@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import actor, app, with_store
+from opendataflow.cli.app import Panel, actor, app, with_store
 from opendataflow.cli.files import apply_files, read_files
 from opendataflow.store.store import Store
 
 FilesOption = Annotated[list[Path], typer.Option("--file", "-f", help="A job file; may be given more than once.")]
 
 
-@app.command("apply")
+@app.command("apply", rich_help_panel=Panel.WORK)
 def apply(files: FilesOption) -> None:
     """Declare the data sets and jobs of job files: all of them, or none where one is wrong."""
     declared = read_files(files)

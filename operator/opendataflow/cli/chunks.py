@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import actor, app, with_store
+from opendataflow.cli.app import Panel, actor, app, with_store
 from opendataflow.cli.complete import complete_dataset
 from opendataflow.cli.jobs import ReasonOption
 from opendataflow.cli.show import did_you_mean
@@ -17,7 +17,7 @@ from opendataflow.store.connection import Row
 from opendataflow.store.store import Store
 
 chunks = typer.Typer(help="Chunks of a data set: load a list of them.", no_args_is_help=True)
-app.add_typer(chunks, name="chunks")
+app.add_typer(chunks, name="chunks", rich_help_panel=Panel.ASK)
 
 
 @chunks.callback()

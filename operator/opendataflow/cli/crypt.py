@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import app
+from opendataflow.cli.app import Panel, app
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, open_sealed, seal
 from opendataflow.errors import DataflowError, InvalidInput
 from opendataflow.opening.passkey import NEW_PASSKEY, PASSKEY, ask_hidden, find_passkey
@@ -19,7 +19,7 @@ from opendataflow.opening.passkey import NEW_PASSKEY, PASSKEY, ask_hidden, find_
 _KEY_FILE_HELP = "A file that only you can open, with the {} in its first line. Without it: {}, else you are asked."
 
 crypt = typer.Typer(help="Ciphertexts of passwords: make, open, move to another passkey.", no_args_is_help=True)
-app.add_typer(crypt, name="crypt")
+app.add_typer(crypt, name="crypt", rich_help_panel=Panel.KEEP)
 
 
 def _refuse_old_form(given: bool) -> None:

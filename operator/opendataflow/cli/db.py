@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 
 import typer
 
-from opendataflow.cli.app import app, with_store
+from opendataflow.cli.app import Panel, app, with_store
 from opendataflow.errors import SchemaMismatch
 from opendataflow.names import ExitCode
 from opendataflow.opening.database import dsn_source, named_dsn
@@ -16,7 +16,7 @@ from opendataflow.store.connection import DsnSource, connect, place
 from opendataflow.store.schema import SchemaState, in_the_way, migrate, read_state
 
 db = typer.Typer(help="The database: its schema, and whether its contents hold together.", no_args_is_help=True)
-app.add_typer(db, name="db")
+app.add_typer(db, name="db", rich_help_panel=Panel.KEEP)
 
 
 def _database() -> AbstractAsyncContextManager[DsnSource]:

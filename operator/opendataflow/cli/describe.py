@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from opendataflow.cli.app import OutputOption, app, with_store
+from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
 from opendataflow.cli.show import Output, console, did_you_mean, document
 from opendataflow.cli.status import job_status, status_lines, work_status
@@ -21,7 +21,7 @@ Line = tuple[str, str]
 """A name and its value; without a name it belongs to the one before."""
 
 describe = typer.Typer(help="One job, data set, chunk or run with all that is known of it.", no_args_is_help=True)
-app.add_typer(describe, name="describe")
+app.add_typer(describe, name="describe", rich_help_panel=Panel.SEE)
 
 JobArgument = Annotated[str, typer.Argument(help="A job.", autocompletion=complete_job)]
 DatasetArgument = Annotated[str, typer.Argument(help="A data set.", autocompletion=complete_dataset)]
@@ -30,7 +30,7 @@ DataIdArgument = Annotated[str, typer.Argument(help="A data id.", autocompletion
 _OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY, WorkState.HELD, WorkState.SKIPPED)
 
 
-@app.command("five")
+@app.command("five", rich_help_panel=Panel.SEE)
 def five(job: JobArgument, data_id: DataIdArgument, output: OutputOption = Output.TABLE) -> None:
     """Answer five questions about a chunk: ready? correct? where it is expected? validated? safe? With the evidence."""
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from rich.text import Text
 
-from opendataflow.cli.app import OutputOption, app
+from opendataflow.cli.app import OutputOption, Panel, app
 from opendataflow.cli.show import Output, console, document
 from opendataflow.core.explain import counted, duration, shell_command
 from opendataflow.errors import DataflowError
@@ -56,7 +56,7 @@ class Finding:
     remedy: str | None = None
 
 
-@app.command("doctor")
+@app.command("doctor", rich_help_panel=Panel.KEEP)
 def doctor(output: OutputOption = Output.TABLE) -> int:
     """Check what the program needs and what waits for a person. Exit code 1 where there is a problem."""
     settings = read_settings()

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import OutputOption, app, with_store
+from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
 from opendataflow.cli.show import Output, did_you_mean, rows
 from opendataflow.cli.status import job_status
@@ -14,7 +14,7 @@ from opendataflow.store.connection import Row
 from opendataflow.store.store import Store
 
 get = typer.Typer(help="List jobs, data sets, chunks or runs.", no_args_is_help=True)
-app.add_typer(get, name="get")
+app.add_typer(get, name="get", rich_help_panel=Panel.SEE)
 
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="The most rows to list.")]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import app, with_store
+from opendataflow.cli.app import Panel, app, with_store
 from opendataflow.cli.complete import complete_job
 from opendataflow.cli.status import job_status
 from opendataflow.core.explain import counted
@@ -18,7 +18,7 @@ from opendataflow.settings import read_settings
 from opendataflow.store.store import OldRun, Store
 
 history = typer.Typer(help="The history: let what is old go.", no_args_is_help=True)
-app.add_typer(history, name="history")
+app.add_typer(history, name="history", rich_help_panel=Panel.KEEP)
 
 _BATCH = 1000
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1), "y": timedelta(days=365)}

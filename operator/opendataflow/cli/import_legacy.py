@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import actor, app, with_store
-from opendataflow.cli.legacy import PANEL
+from opendataflow.cli.app import Panel, actor, app, with_store
 from opendataflow.core.legacy import OldChunk, OldState, Running, old_state
 from opendataflow.errors import InvalidInput
 from opendataflow.store.legacy import SCHEMA, has_password, read_old
@@ -19,7 +18,7 @@ _SHOWN = 20
 """How many running chunks are listed one by one."""
 
 
-@app.command("import-legacy", rich_help_panel=PANEL)
+@app.command("import-legacy", rich_help_panel=Panel.OLD)
 def import_legacy(
     dsn: Annotated[str, typer.Argument(metavar="DSN", help="The old database: postgresql://user@host:5432/database.")],
     schema: Annotated[str, typer.Option("--schema", help="The schema of its tables.")] = SCHEMA,

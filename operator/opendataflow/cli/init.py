@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import app
+from opendataflow.cli.app import Panel, app
 from opendataflow.errors import InvalidInput, Refused
 
 _JOB = """\
@@ -55,7 +55,7 @@ id,from,to
 """
 
 
-@app.command("init")
+@app.command("init", rich_help_panel=Panel.WORK)
 def init(
     folder: Annotated[Path, typer.Argument(help="The folder; made where it is not there. Default: this one.")] = Path(),
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import actor, app, with_store
+from opendataflow.cli.app import Panel, actor, app, with_store
 from opendataflow.cli.complete import complete_job
 from opendataflow.cli.show import did_you_mean
 from opendataflow.core.explain import counted
@@ -17,7 +17,7 @@ JobArgument = Annotated[str, typer.Argument(help="A job.", autocompletion=comple
 ReasonOption = Annotated[str | None, typer.Option("--reason", help="Why; goes into the history.")]
 
 
-@app.command("scale")
+@app.command("scale", rich_help_panel=Panel.ASK)
 def scale(
     job: JobArgument,
     parallelism: Annotated[int, typer.Argument(min=0, help="How many runs at a time; 0 starts nothing new.")],
@@ -28,7 +28,7 @@ def scale(
     typer.echo(scaled(limits))
 
 
-@app.command("suspend")
+@app.command("suspend", rich_help_panel=Panel.ASK)
 def suspend(job: JobArgument, reason: ReasonOption = None) -> None:
     """Start nothing new of a job; what runs goes on. `dataflow resume` undoes it."""
     limits = _asked(job, lambda store: store.suspend(job, actor(), reason, suspended=True))
@@ -36,7 +36,7 @@ def suspend(job: JobArgument, reason: ReasonOption = None) -> None:
     typer.echo(f"job {job} {was}; {_go_on(limits['running'])}")
 
 
-@app.command("resume")
+@app.command("resume", rich_help_panel=Panel.ASK)
 def resume(job: JobArgument, reason: ReasonOption = None) -> None:
     """Let a suspended job go on."""
     limits = _asked(job, lambda store: store.suspend(job, actor(), reason, suspended=False))

@@ -10,15 +10,13 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import OutputOption, actor, app, with_store
+from opendataflow.cli.app import OutputOption, Panel, actor, app, with_store
 from opendataflow.cli.db import migrate_database
 from opendataflow.cli.show import Output, did_you_mean, rows
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.model.claim import DeclaredJob
 from opendataflow.store.old_users import read_sql, write_sql
 from opendataflow.store.store import Store
-
-PANEL = "Known from the Java framework"
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job.")]
 DataIdArgument = Annotated[str, typer.Argument(metavar="DATAID", help="A data id.")]
@@ -45,7 +43,7 @@ _REPLACED = {
 }
 
 
-@app.command("sql", rich_help_panel=PANEL)
+@app.command("sql", rich_help_panel=Panel.OLD)
 def sql(
     query: Annotated[str, typer.Argument(help="One SELECT; job, dataset and datastatus are the old tables.")],
     output: OutputOption = Output.TABLE,
@@ -54,7 +52,7 @@ def sql(
     _show(query, output)
 
 
-@app.command("dml", rich_help_panel=PANEL)
+@app.command("dml", rich_help_panel=Panel.OLD)
 def dml(
     statements: Annotated[list[str], typer.Argument(metavar="STATEMENT...", help="INSERTs or UPDATEs.")],
 ) -> None:
@@ -63,26 +61,26 @@ def dml(
         typer.echo(f"{count} rows affected")
 
 
-@app.command("runs", rich_help_panel=PANEL)
+@app.command("runs", rich_help_panel=Panel.OLD)
 def runs(output: OutputOption = Output.TABLE) -> None:
     """List the 20 rows of datastatus that changed last. More: `dataflow get runs`."""
     _show(_RUNS, output)
 
 
-@app.command("jobs", rich_help_panel=PANEL)
+@app.command("jobs", rich_help_panel=Panel.OLD)
 def jobs(output: OutputOption = Output.TABLE) -> None:
     """List the rows of job. More: `dataflow get jobs`."""
     _show(_JOBS, output)
 
 
-@app.command("datasets", rich_help_panel=PANEL)
+@app.command("datasets", rich_help_panel=Panel.OLD)
 def datasets(output: OutputOption = Output.TABLE) -> None:
     """List the rows of dataset. More: `dataflow get datasets`."""
     _show(_DATASETS, output)
 
 
 @app.command("GetJobData", hidden=True)
-@app.command("getjob", rich_help_panel=PANEL)
+@app.command("getjob", rich_help_panel=Panel.OLD)
 def getjob(job: JobArgument) -> None:
     """Show what a job would run with next, as JSON: its data id and data sets; an empty list where nothing is ready."""
 
@@ -98,7 +96,7 @@ def getjob(job: JobArgument) -> None:
     sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
 
 
-@app.command("endjob", rich_help_panel=PANEL)
+@app.command("endjob", rich_help_panel=Panel.OLD)
 def endjob(job: JobArgument, data_id: DataIdArgument, status: StatusArgument) -> None:
     """Set the status of what a job has made for a data id. A run ends by itself, or by `dataflow cancel`."""
     update = "UPDATE datastatus SET status = %s, modified = now() WHERE jobid = %s AND dataid = %s AND locktype = 'OUT'"
@@ -110,7 +108,7 @@ def endjob(job: JobArgument, data_id: DataIdArgument, status: StatusArgument) ->
     typer.echo(f"{count} rows updated to {status} for {job} and {data_id} 0 IN file-local locks released")
 
 
-@app.command("SetDataStatus", rich_help_panel=PANEL)
+@app.command("SetDataStatus", rich_help_panel=Panel.OLD)
 def set_data_status(
     status: StatusArgument,
     data_id: DataIdArgument,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import actor, app
+from opendataflow.cli.app import Panel, actor, app
 from opendataflow.cli.apply import FilesOption
 from opendataflow.cli.files import Declared, apply_files, read_files
 from opendataflow.cli.live import Display
@@ -33,7 +33,7 @@ from opendataflow.store.store import Store
 _OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY, WorkState.RUNNING, WorkState.FAILED)
 
 
-@app.command("local")
+@app.command("local", rich_help_panel=Panel.WORK)
 def local(
     files: FilesOption,
     parallelism: Annotated[

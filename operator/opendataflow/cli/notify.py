@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import typer
 
-from opendataflow.cli.app import app
+from opendataflow.cli.app import Panel, app
 from opendataflow.errors import InvalidInput, NotDelivered
 from opendataflow.model.alert import Alert
 from opendataflow.names import AlertKind, ExitCode
@@ -13,7 +13,7 @@ from opendataflow.notify.configured import Target, targets_of
 from opendataflow.settings import read_settings
 
 notify = typer.Typer(help="Notifications: who is told when something fails.", no_args_is_help=True)
-app.add_typer(notify, name="notify")
+app.add_typer(notify, name="notify", rich_help_panel=Panel.KEEP)
 
 
 @notify.command("test")

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from opendataflow.cli.app import OutputOption, app, with_store
+from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_job
 from opendataflow.cli.show import Output, coloured, console, did_you_mean, document
 from opendataflow.core.explain import breaker_sentence, counted, duration, explain, meaning, shell_command
@@ -24,7 +24,7 @@ from opendataflow.store.store import Store
 Status = dict[str, Any]
 
 
-@app.command("status")
+@app.command("status", rich_help_panel=Panel.SEE)
 def status(
     jobs: Annotated[
         list[str] | None, typer.Argument(help="Jobs; all where none is given.", autocompletion=complete_job)
@@ -65,7 +65,7 @@ async def work_status(store: Store, job: str, data_id: str) -> Status:
     return found
 
 
-@app.command("why")
+@app.command("why", rich_help_panel=Panel.SEE)
 def why(
     job: Annotated[str, typer.Argument(help="A job.", autocompletion=complete_job)],
     data_id: Annotated[str, typer.Argument(help="A data id.", autocompletion=complete_data_id)],
@@ -80,7 +80,7 @@ def why(
         typer.echo(sentence)
 
 
-@app.command("logs")
+@app.command("logs", rich_help_panel=Panel.SEE)
 def logs(
     job: Annotated[str | None, typer.Argument(help="A job.", autocompletion=complete_job)] = None,
     data_id: Annotated[

@@ -10,7 +10,7 @@ from typing import Annotated, Any, LiteralString
 
 import typer
 
-from opendataflow.cli.app import actor, app, with_store
+from opendataflow.cli.app import Panel, actor, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job, complete_owner
 from opendataflow.cli.show import did_you_mean
 from opendataflow.engine.takeover import lose
@@ -138,10 +138,10 @@ def _command(verb: Verb) -> Callable[..., None]:
 
 
 for _verb in VERBS:
-    app.command(_verb.name)(_command(_verb))
+    app.command(_verb.name, rich_help_panel=Panel.ASK)(_command(_verb))
 
 
-@app.command("lost")
+@app.command("lost", rich_help_panel=Panel.ASK)
 def lost(
     run: Annotated[int, typer.Argument(help="The run, as `dataflow get runs` shows it.")],
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask whether it is certain.")] = False,
