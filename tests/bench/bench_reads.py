@@ -25,7 +25,7 @@ WHERE job = 'job0' AND data_id::integer % 100 = 0 AND data_id::integer < 600000;
 def main() -> None:
     """Measure and print."""
     with server() as dsn, database(dsn, "bench_reads") as own:
-        seed(own, CHUNKS)
+        seed(own, CHUNKS, jobs=0)
         with psycopg.connect(own, autocommit=True) as connection:
             connection.execute(MIXED)
             connection.execute("VACUUM ANALYZE")

@@ -33,7 +33,8 @@ JOBS = 16
 SEED = """
 SELECT opendataflow.begin_event('seed', 'bench');
 CREATE TEMP TABLE part AS
-    SELECT 0 AS job, {chunks} AS chunks UNION ALL SELECT n, {chunks} / {jobs} FROM generate_series(1, {jobs}) n;
+    SELECT 0 AS job, {chunks} AS chunks
+    UNION ALL SELECT n, {chunks} / greatest({jobs}, 1) FROM generate_series(1, {jobs}) n;
 INSERT INTO opendataflow.dataset (id) SELECT side || job FROM part, unnest(ARRAY['in', 'out']) side;
 INSERT INTO opendataflow.job (id, parallelism) SELECT 'job' || job, 1000000 FROM part;
 INSERT INTO opendataflow.job_input SELECT 'job' || job, 'in' || job FROM part;
@@ -82,8 +83,8 @@ async def _migrated(dsn: str) -> None:
         await migrate(connection)
 
 
-def seed(dsn: str, chunks: int) -> None:
-    """Fill a database: `chunks` READY works of job0 (it makes out0 of in0), and as many of job1 to job16 together."""
+def seed(dsn: str, chunks: int, *, jobs: int = JOBS) -> None:
+    """Fill a database: `chunks` READY works of job0 (it makes out0 of in0), and as many of job1, job2 … together."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(SEED.format(jobs=JOBS, chunks=chunks))
+        connection.execute(SEED.format(jobs=jobs, chunks=chunks))
         connection.execute("VACUUM ANALYZE")
