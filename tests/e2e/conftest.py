@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from opendataflow.cli.main import run
+from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from tests.sql.conftest import Connection, open_connection
 
 
@@ -113,6 +115,24 @@ def inside(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 def dataflow(dsn: str, tmp_path: Path) -> Program:
     """The program with a fresh database of its own and no server to start: a command takes less than a second."""
     return Program(tmp_path / "home", dsn)
+
+
+def write_properties(folder: Path, dsn: str, sealed: str) -> None:
+    """Name a database by a `dataflow.properties`, with the ciphertext of its password."""
+    parts = conninfo_to_dict(dsn)
+    (folder / "dataflow.properties").write_text(
+        f"url=jdbc:postgresql://{parts['host']}:{parts.get('port', 5432)}/{parts['dbname']}\n"
+        f"user={parts['user']}\nschema=dataflow\nencrypted={sealed}\nplatform=postgres\n"
+    )
+
+
+@pytest.fixture
+def named(tmp_path: Path, dsn: str, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """The program with the database of `dataflow`, where `dataflow.properties` in `tmp_path` names it."""
+    password = str(conninfo_to_dict(dsn).get("password") or "none is needed")
+    write_properties(tmp_path, dsn, seal(password, "xyzzy", salt=b"s" * SALT_BYTES, nonce=b"n" * NONCE_BYTES))
+    monkeypatch.setenv("PASSKEY", "xyzzy")
+    return Program(tmp_path / "home")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tests.sql.conftest import Connection
 from tests.sql.graph import apply, dataset, job
 
 
-def completed(program: Program, line: str) -> list[str]:
+def completed(program: Program, line: str, cwd: Path | None = None) -> list[str]:
     """What bash offers after TAB at the end of a line."""
     environ = {
         "_DATAFLOW_COMPLETE": "complete_bash",
@@ -18,7 +18,7 @@ def completed(program: Program, line: str) -> list[str]:
         "COMP_CWORD": str(len(line.split(" ")) - 1),
     }
     done = subprocess.run(
-        [DATAFLOW], env=program.environ | environ, capture_output=True, text=True, check=False, timeout=60
+        [DATAFLOW], env=program.environ | environ, capture_output=True, text=True, check=False, timeout=60, cwd=cwd
     )
     assert done.stderr == ""
     return done.stdout.split()
@@ -50,3 +50,12 @@ def test_ids_are_offered(dataflow: Program, db: Connection, line: str, offered: 
 def test_without_a_database_nothing_is_offered_and_none_is_started(tmp_path: Path, dsn: str | None) -> None:
     assert completed(Program(tmp_path / "home", dsn), "dataflow status ") == []
     assert not (tmp_path / "home").exists()
+
+
+def test_ids_of_a_database_that_a_properties_file_names_are_offered_and_nobody_is_asked_for_its_passkey(
+    named: Program, db: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply(db, [dataset("orders"), dataset("rows")], [job("load", ["orders"], ["rows"])])
+    assert completed(named, "dataflow why l", tmp_path) == ["load"]
+    monkeypatch.delenv("PASSKEY")
+    assert completed(named, "dataflow why l", tmp_path) == []

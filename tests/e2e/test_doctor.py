@@ -49,6 +49,12 @@ def test_a_database_that_does_not_answer_is_one_line_and_the_rest_is_told(inside
     assert "hush" not in answer.out
 
 
+def test_it_looks_at_the_database_that_a_properties_file_names(named: Program, inside: Inside, tmp_path: Path) -> None:
+    answer = inside.ask(named, "doctor", cwd=tmp_path)
+    assert answer.code == ExitCode.OK
+    assert "OK       the schema is the one of this program" in answer.out
+
+
 def test_it_starts_no_embedded_postgres(inside: Inside, tmp_path: Path) -> None:
     answer = inside.ask(Program(tmp_path / "home"), "doctor")
     assert answer.code == ExitCode.OK

@@ -9,7 +9,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
-from tests.e2e.conftest import DATAFLOW, Program
+from tests.e2e.conftest import DATAFLOW, Program, write_properties
 from tests.e2e.test_crypt import on_terminal
 from tests.e2e.test_runjob import JOB, RUNJOB, script
 from tests.sql.conftest import Connection
@@ -63,12 +63,9 @@ def planted(tmp_path: Path, dataflow: Program, db: Connection) -> Planted:
     dataflow.run("apply", "-f", str(tmp_path / "job.yaml"))
     db.execute("UPDATE opendataflow.dataset SET encryptedpass = %s WHERE id = 'bobin'", (ciphertext(DATA_PASSWORD),))
     script(tmp_path, SNOOP)
-    parts = conninfo_to_dict(dataflow.dsn or "")
-    password = str(parts.get("password") or "database-planted-password")
-    (tmp_path / "dataflow.properties").write_text(
-        f"url=jdbc:postgresql://{parts['host']}:{parts.get('port', 5432)}/{parts['dbname']}\n"
-        f"user={parts['user']}\nschema=dataflow\nencrypted={ciphertext(password)}\nplatform=postgres\n"
-    )
+    dsn = dataflow.dsn or ""
+    password = str(conninfo_to_dict(dsn).get("password") or "database-planted-password")
+    write_properties(tmp_path, dsn, ciphertext(password))
     return Planted(tmp_path, dataflow.home, password)
 
 

@@ -11,6 +11,8 @@ from contextlib import suppress
 
 import typer
 
+from opendataflow.opening.database import existing_dsn
+from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import read_settings
 from opendataflow.store.peek import peek
 
@@ -49,4 +51,5 @@ def _starting(incomplete: str, kind: str, owner: str | None = None) -> list[str]
 
 async def _within_time(kind: str, owner: str | None, start: str) -> list[str]:
     async with asyncio.timeout(_SECONDS):
-        return await peek(read_settings(), kind, owner, start, _MOST)
+        dsn = await asyncio.to_thread(existing_dsn, read_settings(), Passkey(asks=False))
+        return [] if dsn is None else await peek(dsn, kind, owner, start, _MOST)

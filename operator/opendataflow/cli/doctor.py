@@ -26,9 +26,11 @@ from opendataflow.core.explain import counted, duration, shell_command
 from opendataflow.errors import DataflowError
 from opendataflow.launch.process.host import this_host
 from opendataflow.names import ExitCode
+from opendataflow.opening.database import existing_dsn
+from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import Settings, read_settings
 from opendataflow.store.connection import connect, place
-from opendataflow.store.peek import embedded_exists, health, running_dsn
+from opendataflow.store.peek import embedded_exists, health
 from opendataflow.store.schema import OLDEST_SERVER, SchemaState, read_state
 
 _JAVA = 17
@@ -134,7 +136,7 @@ def _space(what: str, folder: Path, free: int) -> Finding:
 
 async def _database(settings: Settings) -> list[Finding]:
     try:
-        dsn = await asyncio.to_thread(running_dsn, settings)
+        dsn = existing_dsn(settings, Passkey())
         if dsn is None:
             made = "is not running" if embedded_exists(settings) else "is not made yet"
             return [

@@ -31,6 +31,16 @@ def named_dsn(settings: Settings, passkey: Passkey) -> str | None:
     return dsn_of(parameters((settings.properties or PROPERTIES).absolute(), passkey.get))
 
 
+def existing_dsn(settings: Settings, passkey: Passkey) -> str | None:
+    """Return the address of the named database, else of the embedded one where it runs; None: nothing runs yet."""
+    named = named_dsn(settings, passkey)
+    if named is not None:
+        return named
+    from opendataflow.store.peek import running_dsn
+
+    return running_dsn(settings)
+
+
 @asynccontextmanager
 async def dsn_source(settings: Settings, named: str | None) -> AsyncIterator[DsnSource]:
     """Give the database's address; an embedded one (`named` is None) runs meanwhile, and starts again should it die."""

@@ -34,10 +34,11 @@ class Passkey:
     """The passkey of one program, looked for when something encrypted needs it, and then once.
 
     `argument`: the old form of RunJob has it there. Where nobody has given one, a person is asked who sits at a
-    terminal; without a terminal there is none.
+    terminal; without a terminal, or where nobody is to be asked (`asks`), there is none.
     """
 
-    def __init__(self, key_file: Path | None = None, argument: str | None = None) -> None:
+    def __init__(self, key_file: Path | None = None, argument: str | None = None, *, asks: bool = True) -> None:
+        self._asks = asks
         self._key_file = key_file
         self._given = argument
         self._looked = argument is not None
@@ -46,7 +47,7 @@ class Passkey:
         """Return it, or None. InvalidInput where its file can't be used, or nothing was typed."""
         if not self._looked:
             self._given = given_passkey(PASSKEY, self._key_file, os.environ)
-            if self._given is None and sys.stdin is not None and sys.stdin.isatty():
+            if self._given is None and self._asks and sys.stdin is not None and sys.stdin.isatty():
                 self._given = ask_hidden(PASSKEY.what, twice=False, remedy="set PASSKEY or DATAFLOW_KEY_FILE")
             self._looked = True
         return self._given

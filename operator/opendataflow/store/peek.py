@@ -1,7 +1,5 @@
 """Looks at the database that is there, and starts none: for completion in a shell, and for `dataflow doctor`."""
 
-import asyncio
-
 from psycopg import AsyncConnection
 
 from opendataflow.settings import Settings
@@ -11,9 +9,7 @@ from opendataflow.store.embedded.home import Home
 
 
 def running_dsn(settings: Settings) -> str | None:
-    """Return the address of the named database, or of the embedded one where it runs; else None."""
-    if settings.dsn is not None:
-        return settings.dsn
+    """Return the address of the embedded database where it runs; else None."""
     home = Home(settings.postgres_home.resolve())
     return dsn(home) if probe(home) is Answer.OURS else None
 
@@ -31,11 +27,8 @@ async def health(connection: AsyncConnection[Row]) -> Row:
     return found
 
 
-async def peek(settings: Settings, kind: str, owner: str | None, start: str, limit: int) -> list[str]:
+async def peek(address: str, kind: str, owner: str | None, start: str, limit: int) -> list[str]:
     """Return ids that begin like `start`: of jobs, data sets (`kind` job, dataset), or the data ids of `owner`."""
-    address = await asyncio.to_thread(running_dsn, settings)
-    if address is None:
-        return []
     async with await connect(address) as connection:
         query = "SELECT starting_with AS id FROM opendataflow.starting_with(%s, %s, %s, %s)"
         rows = await (await connection.execute(query, (kind, owner, start, limit))).fetchall()
