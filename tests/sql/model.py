@@ -7,7 +7,7 @@ blockers, WAITING or READY) is computed here from scratch each time it is asked 
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 Key = tuple[str, str]
 """(data set, data id) of a chunk, (job, data id) of a work."""
@@ -93,6 +93,7 @@ class Run:
     writes: tuple[str, ...]
     attempt: int = 1
     state: str = "RUNNING"
+    cancelled: bool = False
 
 
 @dataclass(frozen=True)
@@ -311,6 +312,8 @@ class Model:
         run = self.runs[run_id]
         if run.state != "RUNNING":
             return False
+        if run.cancelled and outcome.state != "SUCCEEDED":
+            outcome = replace(outcome, state="CANCELLED", verdict="FAILED")
         run.state = outcome.state
         for dataset in run.writes:
             self.chunks[dataset, run.data_id].status = "READY" if outcome.verdict == "DONE" else "FAILED"
@@ -336,7 +339,7 @@ class Model:
                 breaker.probe = None
                 if outcome.state == "FAILED":
                     breaker.probes, breaker.wait = breaker.probes + 1, PAUSES[1]
-            return True
+            return outcome.state != "CANCELLED"
         if outcome.state != "FAILED":
             return False
         spared = work.attempts + work.infrastructure_attempts + 1 < run.attempt  # it was open while this one ran
@@ -490,6 +493,20 @@ class Model:
         for chunk in outputs:
             chunk.status, chunk.held = "RESUBMIT", None
         self.works[job_id, data_id] = Work(forced=True, run=work.run)
+        return "done"
+
+    def cancel(self, job_id: str, ids: Iterable[str]) -> Answers:
+        """Runs are to end now; nothing changes before their end."""
+        return {i: self._cancel_one(job_id, i) for i in ids}
+
+    def _cancel_one(self, job_id: str, data_id: str) -> str:
+        work = self.works.get((job_id, data_id))
+        if work is None or work.state != "RUNNING":
+            return "refused" if work else "unknown"
+        run = next(r for r in self.runs.values() if r.id == work.run)
+        if run.cancelled:
+            return "unchanged"
+        run.cancelled = True
         return "done"
 
     def release(self, job_id: str, ids: Iterable[str]) -> Answers:

@@ -359,7 +359,9 @@ class StoreMachine(RuleBasedStateMachine):
     # Asking --------------------------------------------------------------------------------------------------
 
     @rule(
-        verb=st.sampled_from(["resubmit", "hold", "release", "skip", "force"]), job=machine_state(job_ids), ids=some_ids
+        verb=st.sampled_from(["resubmit", "hold", "release", "skip", "force", "cancel"]),
+        job=machine_state(job_ids),
+        ids=some_ids,
     )
     def ask_for_works(self, verb: str, job: str, ids: list[str]) -> None:
         assert answers(graph.ask(self.people, verb, job, *ids)) == getattr(self.model, verb)(job, ids)
