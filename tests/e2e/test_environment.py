@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from opendataflow.names import API_VERSION, ExitCode
 from tests.e2e.conftest import Program
 from tests.sql.conftest import Connection
@@ -42,12 +43,16 @@ UNTOUCHED = {
 }
 
 
+PASSWORD = '$(id) "s3cret"'
+SEALED = seal(PASSWORD, "hunter2", salt=b"s" * SALT_BYTES, nonce=b"n" * NONCE_BYTES)
+
+
 def documents(command: list[str], **spec: Any) -> str:
     """A job file: flights (in, with all that a place can have) -> delays (out, with nothing)."""
     place = {"kind": "postgres", "hostname": "h1", "database": "d 1", "schemaname": "s$1", "tablename": "t'1"}
     flights = {
         "location": {**place, "username": "u1", "url": "data/flüge", "format": "csv", "options": {"sep": ";"}},
-        "credentials": {"encryptedPassword": "lmibu=="},
+        "credentials": {"encryptedPassword": SEALED},
         "chunkSource": {"dateRange": {"from": "2013-02-01", "to": "2013-03-01", "step": "month"}},
     }
     job = {
@@ -119,7 +124,8 @@ def test_a_run_sees_exactly_what_is_documented(
         "flights_schemaname": "s$1",
         "flights_tablename": "t'1",
         "flights_username": "u1",
-        "flights_encryptedpass": "lmibu==",
+        "flights_encryptedpass": SEALED,
+        "flights_password": PASSWORD,
         "delays_datasetid": "delays",
         "delays_itemtype": "OUT",
         "DATAFLOW_JOB": "load",
