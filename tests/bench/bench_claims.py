@@ -43,11 +43,11 @@ def _measure(dsn: str, size: str, figures: Figures) -> None:
     chunks, seconds = SIZES[size]
     with database(dsn, "bench_seed") as seeded:
         seed(seeded, chunks)
-        for batch in BATCHES:
+        for batch, some in _shares(chunks):
             with database(dsn, "bench_ours", "bench_seed") as a, database(dsn, "bench_plain", "bench_seed") as b:
                 without_triggers(b)
                 used = {True: 0, False: 0}  # batches of the plain statements, which choose by number
-                for clients, spread in CLIENTS:
+                for clients, spread in some:
                     key = (size, batch, clients, spread)
                     figures.ours[key] = rate(ours, _loads(a, batch, clients, spread, seconds))
                     figures.plain[key] = rate(plain, _loads(b, batch, clients, spread, seconds, used[spread]))
@@ -55,6 +55,13 @@ def _measure(dsn: str, size: str, figures: Figures) -> None:
                         int(figures.plain[key] * seconds * 1.5 / batch / (JOBS if spread else 1)) + 20 * clients
                     )
                     _print(key, figures)
+
+
+def _shares(chunks: int) -> list[tuple[int, tuple[tuple[int, bool], ...]]]:
+    """What is measured on one copy of a database, before its works are used up: all clients, or each on its own."""
+    if chunks >= 1_000_000:
+        return [(batch, CLIENTS) for batch in BATCHES]
+    return [(batch, (client,)) for batch in BATCHES for client in CLIENTS]
 
 
 def _loads(dsn: str, batch: int, clients: int, spread: bool, seconds: float, first: int = 0) -> list[Load]:

@@ -52,7 +52,7 @@ class Clock:
     def runs(self) -> bool:
         """Whether to go on."""
         if self.batches == self.WARM and not self.began:
-            self.barrier.wait()
+            self.barrier.wait(timeout=120)  # one that ran out of works would let the others wait for ever
             self.began = time.monotonic()
         return not self.began or time.monotonic() < self.began + self.seconds
 
