@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from opendataflow.engine.engine import Engine
 from opendataflow.model.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.run import Command, Ended, Host, Proof, RunOrder
-from opendataflow.names import ExitCode, WorkState, run_name
+from opendataflow.names import ExitCode, WorkState
 from opendataflow.store.store import Store
 from tests.e2e.conftest import Program
 from tests.e2e.test_engine import Seen, engine_over
@@ -41,8 +41,7 @@ class Anything:
         return True
 
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> RunOrder:  # noqa: ARG002 # a protocol
-        name = run_name(run.job, run.run)
-        return RunOrder(run.run, name, run.job, run.data_id, run.attempt, run.fence, Command((), {}, Path("/")))
+        return run.order(Command((), {}, Path("/")), None)
 
     def redactor(self) -> None:
         """Nothing is secret."""

@@ -8,7 +8,6 @@ from opendataflow.core.surroundings import surroundings
 from opendataflow.model.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.dataset import DataSetFacts
 from opendataflow.model.run import Command, RunOrder
-from opendataflow.names import run_name
 
 
 def job_of(script: str) -> str:
@@ -29,13 +28,4 @@ def wrapped_order(
         env=declared.job["env"],
     )
     env, files = surroundings(facts, run, datasets)
-    return RunOrder(
-        run=run.run,
-        name=run_name(run.job, run.run),
-        job=run.job,
-        data_id=run.data_id,
-        attempt=run.attempt,
-        fence=run.fence,
-        command=Command(argv, {**env, **passwords}, cwd, files),
-        deadline=declared.job["run_deadline"],
-    )
+    return run.order(Command(argv, {**env, **passwords}, cwd, files), declared.job["run_deadline"])

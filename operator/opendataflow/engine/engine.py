@@ -26,7 +26,7 @@ from opendataflow.engine.takeover import Takeover, policy_of
 from opendataflow.errors import DataflowError, LeaseLost
 from opendataflow.model.claim import ClaimedRun, Completion, DeclaredJob, Position, Progress
 from opendataflow.model.run import Ended
-from opendataflow.names import WorkState, run_name
+from opendataflow.names import WorkState
 from opendataflow.store.store import Store
 
 UNFINISHED = (WorkState.READY, WorkState.RUNNING, WorkState.RETRY)
@@ -258,7 +258,7 @@ class Engine:
             for run in runs.values():
                 del self._runs[run.run]
                 with suppress(OSError):  # files that are left over disturb nobody
-                    await self._launcher.release(run_name(run.job, run.run))
+                    await self._launcher.release(run.name)
             self._wake.set()
 
     async def _complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> None:

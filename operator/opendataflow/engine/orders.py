@@ -13,7 +13,6 @@ from opendataflow.model.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.dataset import DataSetFacts
 from opendataflow.model.resources import DataFlowJob
 from opendataflow.model.run import RunOrder
-from opendataflow.names import run_name
 
 
 @dataclass(frozen=True)
@@ -41,16 +40,8 @@ class FileOrders:
         """
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
         made = command(self.job, run, datasets, self.folder, self.python)
-        return RunOrder(
-            run=run.run,
-            name=run_name(run.job, run.run),
-            job=run.job,
-            data_id=run.data_id,
-            attempt=run.attempt,
-            fence=run.fence,
-            command=replace(made, env={**made.env, **self._opened(declared)}),
-            deadline=self.job.spec.run_deadline_seconds,
-        )
+        made = replace(made, env={**made.env, **self._opened(declared)})
+        return run.order(made, self.job.spec.run_deadline_seconds)
 
     def redactor(self) -> Callable[[str], str] | None:
         """Return what takes opened passwords out of a text; None where none was opened."""

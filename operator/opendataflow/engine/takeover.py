@@ -10,7 +10,6 @@ from opendataflow.core.retry import RetryPolicy
 from opendataflow.engine.ports import Launcher
 from opendataflow.model.claim import ClaimedRun, Completed, DeclaredJob
 from opendataflow.model.run import Ended, Proof
-from opendataflow.names import run_name
 from opendataflow.store.store import Store
 
 
@@ -67,10 +66,10 @@ class Takeover:
         if run.runs_home != self._launcher.runs_home:
             return Proof(False, f"its files are in {run.runs_home}, those of this engine in {self._launcher.runs_home}")
         owner = await self._launcher.owner_gone(run.lease, run.host)
-        return await self._launcher.prove_dead(run_name(run.job, run.run), run.host) if owner.dead else owner
+        return await self._launcher.prove_dead(run.name, run.host) if owner.dead else owner
 
     async def _lose(self, run: ClaimedRun, reason: str) -> set[str]:
         self._note(f"{run.job} {run.data_id}: taken over from an engine that has ended: {reason}")
         _, woken = await lose(self._store, run, f"its engine has ended; {reason}", self._actor)
-        await self._launcher.release(run_name(run.job, run.run))
+        await self._launcher.release(run.name)
         return {*woken, run.job}

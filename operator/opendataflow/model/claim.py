@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opendataflow.model.run import Host
-from opendataflow.names import OutcomeClass, RunState, WorkState
+from opendataflow.model.run import Command, Host, RunOrder
+from opendataflow.names import OutcomeClass, RunState, WorkState, run_name
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,15 @@ class ClaimedRun:
     lease: str
     host: Host
     runs_home: str
+
+    @property
+    def name(self) -> str:
+        """The run's name: of its folder, and of whatever else a launcher makes for it."""
+        return run_name(self.job, self.run)
+
+    def order(self, command: Command, deadline: float | None) -> RunOrder:
+        """The order to execute `command` for this run; `deadline`: seconds, None for no limit."""
+        return RunOrder(self.run, self.name, self.job, self.data_id, self.attempt, self.fence, command, deadline)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from opendataflow.errors import DataflowError, Refused, UnknownThing
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.claim import BeforeClaim, Claimed, ClaimedRun, Completed, Completion, DeclaredJob
 from opendataflow.model.run import Ended
-from opendataflow.names import TODAY, ExitCode, RunState, run_name
+from opendataflow.names import TODAY, ExitCode, RunState
 from opendataflow.runjob import words
 from opendataflow.store.store import Store
 
@@ -160,7 +160,7 @@ class Wrapper:
         succeeded = done.state is RunState.SUCCEEDED
         self._say(words.ended(self._clock(), argv[0], succeeded=succeeded))
         result = await self._complete(done)
-        await self._launcher.release(run_name(run.job, run.run))
+        await self._launcher.release(run.name)
         if result.run_state is not done.state:
             _warn(f"run {run.run} was ended by somebody else: it is {result.run_state}, and nothing was updated")
             return exit_code(ended) or ExitCode.FAILED
