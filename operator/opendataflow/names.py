@@ -35,6 +35,30 @@ _SLUG = 40 - len(f"-r{2**63 - 1}")
 """How much of a job's name fits beside the longest number of a run."""
 
 
+LABEL_RUN = f"{GROUP}/run"
+"""The id of a run, on its pod."""
+
+LABEL_JOB = f"{GROUP}/job"
+"""The job of a run, as far as a label can spell it."""
+
+LABEL_ENGINE = f"{GROUP}/engine"
+"""Which database the run is remembered in."""
+
+LABEL_DONE = f"{GROUP}/done"
+"""The minute since the epoch in which the outcome of the run had been committed: the pod may go some time later."""
+
+ANNOTATION_CONTEXT = f"{GROUP}/context"
+ANNOTATION_JOB = f"{GROUP}/job-id"
+ANNOTATION_DATA_ID = f"{GROUP}/data-id"
+ANNOTATION_FENCE = f"{GROUP}/fence"
+
+FINALIZER = f"{GROUP}/outcome"
+"""Keeps a run's pod until its outcome is committed."""
+
+MAIN_CONTAINER = "main"
+OPENER_CONTAINER = "open-passwords"
+
+
 class ChunkStatus(StrEnum):
     """The state of one chunk of a data set (docs/reference/states.md)."""
 
@@ -79,6 +103,7 @@ class OutcomeClass(StrEnum):
     DEADLINE = "DeadlineExceeded"
     OUT_OF_MEMORY = "OOMKilled"
     CANCELLED = "Cancelled"
+    NOT_STARTED = "NotStarted"
 
 
 class AlertKind(StrEnum):

@@ -1,6 +1,6 @@
 """Judges how a run ended. Pure: it sees what the launcher saw and never asks anybody.
 
-The first line that applies counts:
+The first line that applies counts, where the launcher has not judged it itself (core/pod_outcome.py):
 
     what was seen                                       outcome
     --------------------------------------------------  -----------------------------------------------
@@ -26,6 +26,8 @@ _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 def judge(ended: Ended) -> Outcome:
     """Return the verdict on an ended run, with one line for people and the exit code where there was one."""
+    if ended.outcome is not None:
+        return ended.outcome
     kind, message = _verdict(ended)
     return Outcome(kind=kind, message=message, exit_code=ended.exit_code)
 
