@@ -14,6 +14,7 @@
     │   ├── NotCreatable      the cluster does not accept the pod              retry: no
     │   └── NamespaceGone     the namespace is being deleted, or is not there  retry: no
     ├── LeaseLost             this process may not claim any more              retry: after renewal
+    ├── Deposed               another operator has taken over                  retry: no
     ├── NotDelivered          a target does not take a notification            retry: yes
     └── EmbeddedPostgresError the embedded server can't be made or started     retry: no
 
@@ -100,6 +101,10 @@ class LeaseLost(DataflowError):
     """The lease of this process has ended: it must not claim until it holds a new one."""
 
     retryable = True
+
+
+class Deposed(DataflowError):
+    """Another operator leads now: this process has to end."""
 
 
 class NotDelivered(DataflowError):

@@ -1,7 +1,8 @@
 """Decides whether a chunk is tried again, and after how long. Pure: time passes elsewhere.
 
 There are two budgets. A program that fails, takes too long or needs too much memory burns the retries of
-`limit`; a lost process or node burns those of `infrastructure_limit`; what was never started burns none. A cancelled run is never tried again.
+`limit`; a lost process or node burns those of `infrastructure_limit`; what was never started burns none. A
+cancelled run is never tried again.
 """
 
 from dataclasses import dataclass
