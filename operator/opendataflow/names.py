@@ -64,6 +64,16 @@ MAIN_CONTAINER = "main"
 OPENER_CONTAINER = "open-passwords"
 
 
+class Reason(StrEnum):
+    """Why a resource can't be honoured, in the conditions of its status."""
+
+    INVALID_SPEC = "InvalidSpec"
+    ID_TAKEN = "IdTaken"
+    NOT_SHARED = "NotShared"
+    DATA_SET_MISSING = "DataSetMissing"
+    NOT_SUPPORTED = "NotSupported"
+
+
 class ChunkStatus(StrEnum):
     """The state of one chunk of a data set (docs/reference/states.md)."""
 
