@@ -11,6 +11,29 @@ GROUP = "opendataflow.io"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
+LABEL_RUN = f"{GROUP}/run"
+"""The run id, decimal."""
+LABEL_JOB = f"{GROUP}/job"
+"""The job's id as far as a label can hold it; the whole id is an annotation."""
+LABEL_ENGINE = f"{GROUP}/engine"
+"""The identity of the database whose run it is, hex."""
+LABEL_DONE = f"{GROUP}/done"
+"""The minute since the epoch, decimal, in which the pod was released: its outcome is committed."""
+ANNOTATION_CONTEXT = f"{GROUP}/context"
+"""The JSON text that the run finds at DATAFLOW_CONTEXT."""
+ANNOTATION_JOB_ID = f"{GROUP}/job-id"
+ANNOTATION_DATA_ID = f"{GROUP}/data-id"
+ANNOTATION_FENCE = f"{GROUP}/fence"
+FINALIZER = f"{GROUP}/outcome"
+"""Keeps a run's pod until its outcome is committed."""
+
+MAIN_CONTAINER = "main"
+OPEN_PASSWORDS = "open-passwords"
+DATA_FOLDER = "/dataflow"
+"""Where a pod with encrypted passwords has its memory volume: the opened values and a static busybox."""
+CONTEXT_FOLDER = "/etc/opendataflow"
+"""Where a pod has its context file. Not inside the memory volume, which `main` can't write."""
+
 READY_CHANNEL = "opendataflow_ready"
 """The NOTIFY channel that says: work of the job in the payload may have become claimable."""
 
@@ -121,3 +144,8 @@ def run_name(job: str, run: int) -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")
     slug = slug if slug[:1].isalpha() else f"j-{slug}"
     return f"{slug[:_SLUG].rstrip('-')}-r{run}"
+
+
+def label_value(text: str) -> str:
+    """Return as much of a text as the value of a Kubernetes label can hold: for people and selectors, not unique."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:63].rstrip("-._")
