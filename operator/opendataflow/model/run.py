@@ -40,25 +40,6 @@ class RunOrder:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """What a launcher saw at the end of a run; core/outcome.py judges it.
-
-    `exit_code`: None where the process did not end by itself. `signal`: the signal that ended it.
-    `deadline_exceeded`: the launcher stopped it for its deadline. `lost`: why nobody can tell how it ended.
-    `cancelled`: the launcher stopped it because a person asked. `log_tail`: at most 64 KiB, the end of its output.
-    """
-
-    run: int
-    exit_code: int | None = None
-    signal: int | None = None
-    deadline_exceeded: bool = False
-    cancelled: bool = False
-    lost: str | None = None
-    log_tail: str = ""
-    log_path: str | None = None
-
-
-@dataclass(frozen=True)
 class Outcome:
     """The verdict on an ended run. `message`: one line for people."""
 
@@ -70,6 +51,45 @@ class Outcome:
     def succeeded(self) -> bool:
         """Whether the run's outputs are good."""
         return self.kind is OutcomeClass.SUCCESS
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a program tells of its work at its end; each part may be None. `rows_in`: read, `rows_out`: written.
+
+    `expectations`: of each check of the data its name, and whether it held.
+    """
+
+    rows_in: int | None = None
+    rows_out: int | None = None
+    bytes: int | None = None
+    checksum: str | None = None
+    expectations: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a launcher saw at the end of a run; core/outcome.py judges it.
+
+    `exit_code`: None where the process did not end by itself. `signal`: the signal that ended it.
+    `deadline_exceeded`: the launcher stopped it for its deadline. `lost`: why nobody can tell how it ended.
+    `cancelled`: the launcher stopped it because a person asked. `log_tail`: at most 64 KiB, the end of its output.
+    `outcome`: the verdict, where the launcher had to judge already (pods: core/pod_outcome.py). `report`: what the
+    program told. `pod_uid`, `node`: of its pod.
+    """
+
+    run: int
+    exit_code: int | None = None
+    signal: int | None = None
+    deadline_exceeded: bool = False
+    cancelled: bool = False
+    lost: str | None = None
+    log_tail: str = ""
+    log_path: str | None = None
+    outcome: Outcome | None = None
+    report: Report | None = None
+    pod_uid: str | None = None
+    node: str | None = None
 
 
 @dataclass(frozen=True)
