@@ -11,29 +11,6 @@ GROUP = "opendataflow.io"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
-LABEL_RUN = f"{GROUP}/run"
-"""The run id, decimal."""
-LABEL_JOB = f"{GROUP}/job"
-"""The job's id as far as a label can hold it; the whole id is an annotation."""
-LABEL_ENGINE = f"{GROUP}/engine"
-"""The identity of the database whose run it is, hex."""
-LABEL_DONE = f"{GROUP}/done"
-"""The minute since the epoch, decimal, in which the pod was released: its outcome is committed."""
-ANNOTATION_CONTEXT = f"{GROUP}/context"
-"""The JSON text that the run finds at DATAFLOW_CONTEXT."""
-ANNOTATION_JOB_ID = f"{GROUP}/job-id"
-ANNOTATION_DATA_ID = f"{GROUP}/data-id"
-ANNOTATION_FENCE = f"{GROUP}/fence"
-FINALIZER = f"{GROUP}/outcome"
-"""Keeps a run's pod until its outcome is committed."""
-
-MAIN_CONTAINER = "main"
-OPEN_PASSWORDS = "open-passwords"
-DATA_FOLDER = "/dataflow"
-"""Where a pod with encrypted passwords has its memory volume: the opened values and a static busybox."""
-CONTEXT_FOLDER = "/etc/opendataflow"
-"""Where a pod has its context file. Not inside the memory volume, which `main` can't write."""
-
 READY_CHANNEL = "opendataflow_ready"
 """The NOTIFY channel that says: work of the job in the payload may have become claimable."""
 
@@ -56,6 +33,38 @@ SECRET_VARIABLES = frozenset(
 
 _SLUG = 40 - len(f"-r{2**63 - 1}")
 """How much of a job's name fits beside the longest number of a run."""
+
+
+LABEL_RUN = f"{GROUP}/run"
+"""The id of a run, on its pod."""
+
+LABEL_JOB = f"{GROUP}/job"
+"""The job of a run, as far as a label can spell it."""
+
+LABEL_ENGINE = f"{GROUP}/engine"
+"""Which database the run is remembered in."""
+
+LABEL_DONE = f"{GROUP}/done"
+"""The minute since the epoch in which the outcome of the run had been committed: the pod may go some time later."""
+
+ANNOTATION_CONTEXT = f"{GROUP}/context"
+ANNOTATION_JOB = f"{GROUP}/job-id"
+ANNOTATION_DATA_ID = f"{GROUP}/data-id"
+ANNOTATION_FENCE = f"{GROUP}/fence"
+ANNOTATION_START_DEADLINE = f"{GROUP}/start-deadline"
+"""Seconds from the pod's creation until its main container has to run."""
+ANNOTATION_RETRY_AFTER = f"{GROUP}/retry-after"
+"""Seconds after which a run on a node that does not answer is given up without proof of its death."""
+
+FINALIZER = f"{GROUP}/outcome"
+"""Keeps a run's pod until its outcome is committed."""
+
+MAIN_CONTAINER = "main"
+OPENER_CONTAINER = "open-passwords"
+DATA_FOLDER = "/dataflow"
+"""Where a pod with encrypted passwords has its memory volume: the opened values, and a static busybox."""
+CONTEXT_FOLDER = "/etc/opendataflow"
+"""Where a pod has its context file. Not inside the memory volume, which the main container can't write."""
 
 
 class ChunkStatus(StrEnum):
@@ -102,6 +111,7 @@ class OutcomeClass(StrEnum):
     DEADLINE = "DeadlineExceeded"
     OUT_OF_MEMORY = "OOMKilled"
     CANCELLED = "Cancelled"
+    NOT_STARTED = "NotStarted"
 
 
 class AlertKind(StrEnum):

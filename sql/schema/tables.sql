@@ -36,8 +36,13 @@ CREATE TABLE opendataflow.dataset (
     options       jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(options) = 'object'),
     secret_ref    jsonb,
     partitioning  jsonb,
-    modified      timestamptz NOT NULL DEFAULT now()
+    modified      timestamptz NOT NULL DEFAULT now(),
+    owner         text CHECK (owner LIKE '_%/_%'),
+    share_with    text[] NOT NULL DEFAULT '{}',
+    declared_as   text
 );
+COMMENT ON COLUMN opendataflow.dataset.owner IS 'namespace/name of its custom resource; null where a file or a command declared it';
+COMMENT ON COLUMN opendataflow.dataset.declared_as IS 'what its resource said when it was applied last, as a hash';
 
 CREATE TABLE opendataflow.job (
     id                     text PRIMARY KEY CHECK (id <> ''),
@@ -55,7 +60,9 @@ CREATE TABLE opendataflow.job (
     backoff_maximum        double precision NOT NULL DEFAULT 600 CHECK (backoff_maximum >= 0),
     run_deadline           double precision CHECK (run_deadline > 0),
     modified               timestamptz NOT NULL DEFAULT now(),
-    declaration            bigint
+    declaration            bigint,
+    owner                  text CHECK (owner LIKE '_%/_%'),
+    declared_as            text
 );
 
 -- The data sets of a job as its runs have seen them, without passwords: where the data was expected, also when a data set
@@ -175,6 +182,26 @@ CREATE TABLE opendataflow.lease (
     expires_at  timestamptz NOT NULL,
     epoch       bigint NOT NULL DEFAULT 0,
     opened_at   timestamptz NOT NULL DEFAULT now()
+);
+
+-- Which operator leads: the one with this lease, until the lease has ended and another one takes over, which raises the
+-- epoch. One row. `identity`: tells the pods of this database's runs from those of others in the same cluster.
+CREATE TABLE opendataflow.leader (
+    only_one  boolean PRIMARY KEY DEFAULT true CHECK (only_one),
+    identity  text NOT NULL DEFAULT left(md5(gen_random_uuid()::text), 12),
+    lease     uuid,
+    epoch     bigint NOT NULL DEFAULT 0,
+    since     timestamptz
+);
+INSERT INTO opendataflow.leader DEFAULT VALUES;
+
+-- The last request of a resource that was done, so that it is done once: `owner` is "job ID" for spec.resubmit (`id` as
+-- written there), "action UID" for a DataFlowAction. `answer`: what its status says.
+CREATE TABLE opendataflow.request (
+    owner   text PRIMARY KEY,
+    id      text NOT NULL,
+    at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    answer  jsonb NOT NULL
 );
 
 -- One attempt at one claim. What it locked is recorded here and released from here: `reads` with the versions

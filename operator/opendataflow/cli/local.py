@@ -20,6 +20,7 @@ from opendataflow.engine.alerts import Alerts
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
 from opendataflow.engine.passwords import Passwords
+from opendataflow.engine.tenure import LocalTenure
 from opendataflow.errors import InvalidInput
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.claim import Progress
@@ -77,9 +78,11 @@ async def _run(  # what the command line has
         await _open_passwords(store, jobs, passwords)
         screen = console()
         display = Display(screen, jobs)
+        launcher = ProcessLauncher(settings.runs_home)
         engine = Engine(
             store,
-            ProcessLauncher(settings.runs_home),
+            launcher,
+            LocalTenure(store, launcher, display.note),
             {job.id: FileOrders(job, declared.folders[job.id], sys.executable, passwords) for job in declared.jobs},
             display,
             parallelism=parallelism,

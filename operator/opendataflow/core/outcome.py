@@ -1,6 +1,6 @@
 """Judges how a run ended. Pure: it sees what the launcher saw and never asks anybody.
 
-The end of a pod is judged already (core/pod_outcome.py). Else the first line that applies counts:
+The first line that applies counts, where the launcher has not judged it itself (core/pod_outcome.py):
 
     what was seen                                       outcome
     --------------------------------------------------  -----------------------------------------------

@@ -30,7 +30,7 @@ import signal
 from opendataflow.core.explain import duration
 from opendataflow.core.outcome import last_line, signal_name
 from opendataflow.core.report import read_report
-from opendataflow.model.pod import Asked, Ending, PodSeen, Stop, Waiting
+from opendataflow.model.pod import Ending, PodSeen, Stop, Waiting
 from opendataflow.model.run import Outcome
 from opendataflow.names import OutcomeClass
 
@@ -55,7 +55,7 @@ _LONGEST_LINE = 300
 
 
 def judge_pod(
-    pod: PodSeen, asked: Asked, now: float, *, stopped: Outcome | None = None, node_gone: bool = False
+    pod: PodSeen, now: float, *, stopped: Outcome | None = None, node_gone: bool = False
 ) -> Outcome | Stop | None:
     """Return the outcome of the run, or that its pod has to be deleted and why, or None while it goes on.
 
@@ -63,10 +63,10 @@ def judge_pod(
     was bound to is no node of the cluster any more. `now`: seconds since the epoch.
     """
     if pod.ended is not None:
-        return _of_end(pod, pod.ended, asked, stopped)
+        return _of_end(pod, pod.ended, stopped)
     if pod.gone or node_gone or pod.terminal or (pod.deleted_at is not None and pod.node is None):
-        return stopped or _without_end(pod, asked, node_gone=node_gone)
-    return _alive(pod, asked, now)
+        return stopped or _without_end(pod, node_gone=node_gone)
+    return _alive(pod, now)
 
 
 def what_it_waits_for(pod: PodSeen, now: float) -> str | None:
@@ -83,7 +83,7 @@ def what_it_waits_for(pod: PodSeen, now: float) -> str | None:
     return _not_started(pod, now - pod.created_at)
 
 
-def _of_end(pod: PodSeen, end: Ending, asked: Asked, stopped: Outcome | None) -> Outcome:
+def _of_end(pod: PodSeen, end: Ending, stopped: Outcome | None) -> Outcome:
     by_itself = _by_itself(pod, end)
     if end.exit_code == 0 and by_itself:
         return Outcome(OutcomeClass.SUCCESS, "exit code 0", 0)
@@ -91,7 +91,7 @@ def _of_end(pod: PodSeen, end: Ending, asked: Asked, stopped: Outcome | None) ->
         return Outcome(OutcomeClass.SUCCESS, "its report says that it was done before it was stopped", end.exit_code)
     if stopped is not None and (stopped.kind is OutcomeClass.CANCELLED or not by_itself):
         return Outcome(stopped.kind, stopped.message, end.exit_code)
-    kind, message = _own_failure(end, asked.memory_limit) if by_itself else _stopped_by_others(pod)
+    kind, message = _own_failure(end, pod.memory_limit) if by_itself else _stopped_by_others(pod)
     return Outcome(kind, message, end.exit_code)
 
 
@@ -147,14 +147,14 @@ def _stopped_by_others(pod: PodSeen) -> tuple[OutcomeClass, str]:
     return OutcomeClass.INFRASTRUCTURE, f"its pod was deleted by somebody{before}"
 
 
-def _without_end(pod: PodSeen, asked: Asked, *, node_gone: bool) -> Outcome:
+def _without_end(pod: PodSeen, *, node_gone: bool) -> Outcome:
     if pod.failed_init is not None and _by_itself(pod, pod.failed_init[1]):
-        return _of_init(*pod.failed_init, asked)
+        return _of_init(*pod.failed_init)
     if pod.reason is not None or pod.disrupted is not None:
         return Outcome(*_stopped_by_others(pod))
     if pod.deleted_at is not None and pod.created_at is not None and not _has_started(pod):
         waited = pod.deleted_at - pod.created_at
-        if waited >= asked.start_deadline:  # it was given up, and who did it can't tell any more
+        if waited >= pod.start_deadline:  # it was given up, and who did it can't tell any more
             return Outcome(OutcomeClass.INFRASTRUCTURE, _not_started(pod, waited))
     if pod.deleted_at is not None or pod.gone:
         return Outcome(*_stopped_by_others(pod))
@@ -163,25 +163,23 @@ def _without_end(pod: PodSeen, asked: Asked, *, node_gone: bool) -> Outcome:
     return Outcome(OutcomeClass.INFRASTRUCTURE, f"lost: its pod is {pod.phase}, and how its program ended is not known")
 
 
-def _of_init(name: str, end: Ending, asked: Asked) -> Outcome:
+def _of_init(name: str, end: Ending) -> Outcome:
     """The init containers are the user's, or open his passwords: what fails there fails again."""
     kind, message = _own_failure(end, None)
-    if kind is OutcomeClass.OUT_OF_MEMORY and asked.memory_limit is not None:
-        message = "out of memory"  # the limit that is known is that of `main`
     return Outcome(kind, f"init container {name}: {message}", end.exit_code)
 
 
-def _alive(pod: PodSeen, asked: Asked, now: float) -> Outcome | Stop | None:
+def _alive(pod: PodSeen, now: float) -> Outcome | Stop | None:
     if pod.deleted_at is not None:
         late = now - pod.deleted_at - pod.grace
-        if asked.retry_after is not None and late >= asked.retry_after:
+        if pod.retry_after is not None and late >= pod.retry_after:
             sentence = f"lost: node {pod.node} has not ended its pod for {duration(late)}; given up without proof"
             return Outcome(OutcomeClass.INFRASTRUCTURE, f"{sentence} (onNodeUnreachable.retryAfter)")
         return None
     if _has_started(pod) or pod.created_at is None:
         return None
     waited = now - pod.created_at
-    if waited < asked.start_deadline:
+    if waited < pod.start_deadline:
         return None
     return Stop(Outcome(OutcomeClass.INFRASTRUCTURE, _not_started(pod, waited)))
 

@@ -45,7 +45,8 @@ class PodSeen:
     `run`: from its label, None where that is no number. `done`: the minute in which it was released. `ended`,
     `waiting`, `started`: of the container `main`. `failed_init`: the init container that failed, and how.
     `waiting_init`: an init container that can't start, and why. `deleted_at`: when somebody asked for its deletion,
-    the grace period not counted. `grace`: seconds. `finalizer`: whether ours is there. `gone`: the object is deleted.
+    the grace period not counted. `grace`: seconds. `finalizer`: whether ours is there. `start_deadline`, `retry_after`:
+    seconds, of its annotations, see `names`. `memory_limit`: of `main`, as written. `gone`: the object is deleted.
     """
 
     namespace: str
@@ -71,25 +72,15 @@ class PodSeen:
     deleted_at: float | None = None
     grace: float = 0.0
     finalizer: bool = False
+    start_deadline: float = 600.0
+    retry_after: float | None = None
+    memory_limit: str | None = None
     gone: bool = False
 
     @property
     def terminal(self) -> bool:
         """Whether Kubernetes says that no container of it runs and none will."""
         return self.phase in ("Succeeded", "Failed")
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the run asked for, as far as it is needed to judge its end.
-
-    `start_deadline`: seconds from the pod's creation until `main` has to run. `memory_limit`: as written, for people.
-    `retry_after`: seconds after which a run on an unreachable node is given up without proof, None for never.
-    """
-
-    start_deadline: float = 600.0
-    memory_limit: str | None = None
-    retry_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,4 +98,3 @@ class PodOrder:
     name: str
     namespace: str
     manifest: Mapping[str, Any] = field(repr=False)
-    asked: Asked = Asked()

@@ -6,6 +6,7 @@ Values only: who starts a run, who watches it and who records it are elsewhere.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from opendataflow.names import OutcomeClass
 
@@ -55,27 +56,18 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Report:
-    """What a program tells of its work at its end; each part may be None. `rows_in`: read, `rows_out`: written.
+    """What a run says of its work. `metrics`: by name; `rows`, `bytes` and `checksum` are of what it wrote."""
 
-    `expectations`: of each check of the data its name, and whether it held.
-    """
-
-    rows_in: int | None = None
-    rows_out: int | None = None
-    bytes: int | None = None
-    checksum: str | None = None
-    expectations: Mapping[str, bool] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a launcher saw at the end of a run; core/outcome.py judges it.
+    """What a launcher saw at the end of a run; core/outcome.py judges it, unless the launcher's `outcome` is there.
 
     `exit_code`: None where the process did not end by itself. `signal`: the signal that ended it.
     `deadline_exceeded`: the launcher stopped it for its deadline. `lost`: why nobody can tell how it ended.
     `cancelled`: the launcher stopped it because a person asked. `log_tail`: at most 64 KiB, the end of its output.
-    `outcome`: the verdict, where the launcher had to judge already (pods: core/pod_outcome.py). `report`: what the
-    program told. `pod_uid`, `node`: of its pod.
     """
 
     run: int
@@ -87,7 +79,7 @@ class Ended:
     log_tail: str = ""
     log_path: str | None = None
     outcome: Outcome | None = None
-    report: Report | None = None
+    report: Report = field(default_factory=Report)
     pod_uid: str | None = None
     node: str | None = None
 

@@ -25,12 +25,10 @@ def refusal(what: str, code: int, status: Mapping[str, Any], retry_after: float 
     """Return the error for an answer to anything but a create. `what`: like "get pods a/b". `status`: the API's Status
     object, empty where the answer was none. `retry_after`: seconds, from the answer's header."""
     sentence = f"{what}: {_said(code, status)}"
-    if code == 429:
-        return Backpressure(sentence, _wait(status, retry_after))
     if code == 401:
         return ClusterUnreachable(f"{sentence} (the Kubernetes API does not accept our credentials)")
-    if code >= 500:
-        return ClusterUnreachable(sentence)
+    if code == 429 or code >= 500:
+        return ClusterUnreachable(sentence, _wait(status, retry_after))
     return ClusterRefused(sentence, code, str(status.get("reason") or ""))
 
 

@@ -57,7 +57,7 @@ def custom(plural: str) -> Resource:
 
 
 class Api:
-    """One cluster. Every call may raise ClusterUnreachable, Backpressure (a rate limit) and ClusterRefused."""
+    """One cluster. Every call but `create` may raise ClusterUnreachable (also: ask later) and ClusterRefused."""
 
     def __init__(self, access: Access) -> None:
         self.access = access
@@ -78,14 +78,12 @@ class Api:
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object and return it as it is now. Unknown fields are refused rather than dropped.
 
-        CreateUncertain, Backpressure, NotCreatable, NamespaceGone; ClusterRefused with AlreadyExists.
+        Raises CreateUncertain, Backpressure, NotCreatable, NamespaceGone; ClusterRefused only for AlreadyExists.
         """
         what = f"create {resource.plural} {_title(namespace, body)}"
         query = {"fieldValidation": "Strict"}
         try:
             return await self._json("POST", resource.path(namespace), what, query=query, body=body)
-        except CreateUncertain:
-            raise
         except ClusterUnreachable as error:
             raise CreateUncertain(str(error)) from error
 

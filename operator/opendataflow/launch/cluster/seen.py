@@ -2,19 +2,25 @@
 read would stop the watch of all others. It never judges what it sees.
 """
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, overload
 
 from opendataflow import names
 from opendataflow.model.pod import Condition, Ending, PodSeen, Waiting
+
+START_DEADLINE = 600.0
+"""Seconds; for a pod whose annotation is missing or was spoilt."""
 
 
 def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
     """Return the facts of a pod; what is missing or is not what it should be is left out."""
     metadata, spec, status = _map(pod, "metadata"), _map(pod, "spec"), _map(pod, "status")
     labels = _map(metadata, "labels")
+    annotations = _map(metadata, "annotations")
     main = _named(status, "containerStatuses", names.MAIN_CONTAINER)
+    limits = _map(_map(_named(spec, "containers", names.MAIN_CONTAINER), "resources"), "limits")
     state = _map(main, "state")
     inits = [(_text(found, "name") or "", _map(found, "state")) for found in _list(status, "initContainerStatuses")]
     failed = next(((name, end) for name, state in inits if (end := _ending(state)) and end.exit_code != 0), None)
@@ -45,6 +51,9 @@ def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
         deleted_at=None if deleted is None else deleted - grace,
         grace=grace,
         finalizer=names.FINALIZER in _any_list(metadata, "finalizers"),
+        start_deadline=_seconds(annotations, names.ANNOTATION_START_DEADLINE, START_DEADLINE),
+        retry_after=_seconds(annotations, names.ANNOTATION_RETRY_AFTER, None),
+        memory_limit=_text(limits, "memory"),
     )
 
 
@@ -108,6 +117,17 @@ def _number(of: Mapping[str, Any], field: str) -> float | None:
 def _decimal(of: Mapping[str, Any], field: str) -> int | None:
     value = of.get(field)
     return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20 else None
+
+
+@overload
+def _seconds(of: Mapping[str, Any], field: str, default: float) -> float: ...
+@overload
+def _seconds(of: Mapping[str, Any], field: str, default: None) -> float | None: ...
+def _seconds(of: Mapping[str, Any], field: str, default: float | None) -> float | None:
+    value = of.get(field)
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value, re.ASCII):
+        return default
+    return float(value)
 
 
 def _time(of: Mapping[str, Any], field: str) -> float | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from opendataflow.errors import Backpressure, ClusterRefused, ClusterUnreachable, DataflowError
+from opendataflow.errors import ClusterRefused, ClusterUnreachable, DataflowError
 from opendataflow.launch.cluster.answers import expired, refusal
 from opendataflow.launch.cluster.api import Api, Resource
 
@@ -88,7 +88,7 @@ class Follower(Generic[T]):
                         yield change
             except _Expired:
                 self._version = None
-            except (ClusterUnreachable, Backpressure) as error:
+            except ClusterUnreachable as error:
                 await self._pause(error)
             except ClusterRefused as error:
                 if error.code == 410:
@@ -146,6 +146,6 @@ class Follower(Generic[T]):
             self._away = True
             self._note(f"{error}. Pods go on; their ends are seen when it answers.")
         pause = min(FIRST_PAUSE * 2 ** min(self._failures - 1, 16), LONGEST_PAUSE)
-        if isinstance(error, Backpressure) and error.retry_after is not None:
+        if isinstance(error, ClusterUnreachable) and error.retry_after is not None:
             pause = max(pause, error.retry_after)
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))
