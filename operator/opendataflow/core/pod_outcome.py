@@ -26,6 +26,7 @@ A time that is not known counts against success: a chunk done twice is done once
 """
 
 import signal
+from dataclasses import replace
 
 from opendataflow.core.explain import duration
 from opendataflow.core.outcome import last_line, signal_name
@@ -67,6 +68,15 @@ def judge_pod(
     if pod.gone or node_gone or pod.terminal or (pod.deleted_at is not None and pod.node is None):
         return stopped or _without_end(pod, node_gone=node_gone)
     return _alive(pod, now)
+
+
+def with_last_line(outcome: Outcome, pod: PodSeen, log: str) -> Outcome:
+    """Return the outcome with the last line of the log behind an exit code that nothing else explains."""
+    end = pod.ended or (pod.failed_init[1] if pod.failed_init is not None else None)
+    line = last_line(log)
+    if end is None or not line or not outcome.message.endswith(_exit_code(end)):
+        return outcome
+    return replace(outcome, message=f"{outcome.message}: {line}")
 
 
 def what_it_waits_for(pod: PodSeen, now: float) -> str | None:
