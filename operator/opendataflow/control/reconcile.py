@@ -140,11 +140,8 @@ class Reconciler:
                     raise
                 entry.fault = Fault(_reason(error), str(error).removeprefix(f"job {model.id}: "))
         if entry.fault is not None:
-            if (
-                isinstance(model, DataFlowJob)
-                and self._known.get(("DataFlowJob", model.id), _NOBODY).owner == entry.key.owner
-            ):
-                self._jobs.gone(model.id)
+            for name in self._taken_over(entry.key):
+                self._jobs.gone(name)
             if entry.fault != before:
                 logger.warning("%s %s: %s", entry.key.kind, entry.key.owner, entry.fault.message)
 
@@ -178,14 +175,15 @@ class Reconciler:
         model = entry.model
         if isinstance(model, DataFlowAction):
             await self._requests.forget(entry)
-        elif model is not None:
-            if isinstance(model, DataFlowJob) and model.spec.on_delete == "Cancel" and self._is(entry, model.id):
+        for name in self._taken_over(entry.key):
+            if isinstance(model, DataFlowJob) and model.spec.on_delete == "Cancel":
                 running = Selection(states=(WorkState.RUNNING,))
-                await self._store.ask("cancel", model.id, running, f"DataFlowJob {entry.key.owner}", "deleted")
-            await self._forget(entry.key.kind, model.id, entry.key.owner)
+                await self._store.ask("cancel", name, running, f"DataFlowJob {entry.key.owner}", "deleted")
+            await self._forget(entry.key.kind, name, entry.key.owner)
 
-    def _is(self, entry: Entry, name: str) -> bool:
-        return self._known.get((entry.key.kind, name), _NOBODY).owner == entry.key.owner
+    def _taken_over(self, key: Key) -> list[str]:
+        """The ids that the store has from this resource."""
+        return [name for (kind, name), said in self._known.items() if (kind, said.owner) == (key.kind, key.owner)]
 
     async def _forget(self, kind: str, name: str, owner: str) -> None:
         if kind == "DataFlowJob":
@@ -194,12 +192,8 @@ class Reconciler:
                 self._jobs.gone(name)
         else:
             await disown_dataset(self._store, name, owner)
-        if self._known.get((kind, name), _NOBODY).owner == owner:
-            del self._known[kind, name]
+        del self._known[kind, name]
         self._try_stalled_again(Key(kind, *owner.split("/", 1)))
-
-
-_NOBODY = Declared("", "")
 
 
 class _NotSupported(InvalidInput):
