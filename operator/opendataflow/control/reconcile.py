@@ -53,7 +53,7 @@ class Reconciler:
     """One loop over resources that have changed. `tell`: is told whose status may have changed."""
 
     def __init__(
-        self, store: Store, catalog: Catalog, requests: Requests, makers: Makers, tell: Callable[[Key], None]
+        self, store: Store, catalog: Catalog, requests: Requests | None, makers: Makers, tell: Callable[[Key], None]
     ) -> None:
         self._store = store
         self._catalog = catalog
@@ -111,7 +111,8 @@ class Reconciler:
         if entry is None:
             return
         if isinstance(entry.model, DataFlowAction):
-            await self._requests.handle_action(entry)
+            if self._requests is not None:
+                await self._requests.handle_action(entry)
             return
         await self._take_over(entry)
         if isinstance(entry.model, DataFlowJob) and entry.accepted == entry.generation and entry.model.spec.resubmit:
