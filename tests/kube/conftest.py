@@ -5,13 +5,8 @@ import os
 import secrets
 import shutil
 import tempfile
-<<<<<<< HEAD
-from collections.abc import Iterator
-from contextlib import contextmanager
-=======
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
->>>>>>> kubetier
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """Every place at which the operator waits for Postgres or for the cluster, found in its code; and a way to die there.
 
-A point is an `await`, `async for` or `async with` of something that asks the store or the door to the API. The list is made
-from the sources, so that no new one can be forgotten.
+A point is an `await`, `async for` or `async with` of something that asks the store or the door to the API. The list is
+made from the sources, so that no new one can be forgotten.
 """
 
 import ast
@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,30 +55,47 @@ def points() -> list[Point]:
     return found
 
 
-def _points_of(path: Path, name: str) -> Iterator[Point]:
-    tree = ast.parse(path.read_text())
-    seen: Counter[str] = Counter()
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef)):
-        for call in _asking_calls(function):
-            label = f"{name.removesuffix('.py')}:{function.name}:{_callee(call)}"
-            seen[label] += 1
-            numbered = label if seen[label] == 1 else f"{label}#{seen[label]}"
-            yield Point(numbered, str(path), call.lineno, call.end_lineno or call.lineno)
+class _Finder(ast.NodeVisitor):
+    """Finds the points of one file. Their names say in which class and function they are."""
+
+    def __init__(self, path: Path, module: str) -> None:
+        self._path = path
+        self._scope = [module]
+        self._seen: Counter[str] = Counter()
+        self.points: list[Point] = []
+
+    def visit(self, node: ast.AST) -> None:
+        scoped = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if scoped:
+            self._scope.append(node.name)  # type: ignore[attr-defined]  # all three have one
+        for expression in _awaited(node):
+            if isinstance(expression, ast.Call) and _asks(expression):
+                self._add(expression)
+        self.generic_visit(node)
+        if scoped:
+            self._scope.pop()
+
+    def _add(self, call: ast.Call) -> None:
+        name = ".".join([*self._scope, _callee(call)])
+        self._seen[name] += 1
+        numbered = name if self._seen[name] == 1 else f"{name}#{self._seen[name]}"
+        self.points.append(Point(numbered, str(self._path), call.lineno, call.end_lineno or call.lineno))
 
 
-def _asking_calls(function: ast.AST) -> Iterator[ast.Call]:
-    for node in ast.walk(function):
-        awaited: list[ast.expr] = []
-        if isinstance(node, ast.Await):
-            awaited = [node.value]
-        elif isinstance(node, ast.AsyncFor):
-            awaited = [node.iter]
-        elif isinstance(node, ast.AsyncWith):
-            awaited = [item.context_expr for item in node.items]
-        for expression in awaited:
-            for call in (each for each in ast.walk(expression) if isinstance(each, ast.Call)):
-                if _asks(call):
-                    yield call
+def _points_of(path: Path, name: str) -> list[Point]:
+    finder = _Finder(path, name.removesuffix(".py"))
+    finder.visit(ast.parse(path.read_text()))
+    return finder.points
+
+
+def _awaited(node: ast.AST) -> list[ast.expr]:
+    if isinstance(node, ast.Await):
+        return [node.value]
+    if isinstance(node, ast.AsyncFor):
+        return [node.iter]
+    if isinstance(node, ast.AsyncWith):
+        return [item.context_expr for item in node.items]
+    return []
 
 
 def _asks(call: ast.Call) -> bool:
@@ -103,7 +120,7 @@ def _callee(call: ast.Call) -> str:
 
 
 def die_at(point: str, when: str, times: int = 1) -> None:
-    """From now on this process is killed when it comes to a point for the `times`th time, "before" or "after" the effect."""
+    """From now on this process is killed when it comes to a point for the `times`th time, before or after it."""
     (wanted,) = [each for each in points() if each.name == point]
     left = [times]
 
