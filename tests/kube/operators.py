@@ -7,16 +7,13 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psycopg
-
-from tests.kube.cluster.processes import wait_until
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["opendataflow.control.main", "tests.kube.points"])
@@ -114,7 +111,7 @@ class Operators:
 
 
 @contextmanager
-def operators(dsn: str, kubeconfig: Path, namespace: str, folder: Path) -> Iterator[Operators]:
+def new_operators(dsn: str, kubeconfig: Path, namespace: str, folder: Path) -> Iterator[Operators]:
     """Operators for one test; none of them outlives it."""
     with psycopg.connect(dsn, autocommit=True) as connection:  # copies of one template have the same
         connection.execute("UPDATE opendataflow.leader SET identity = left(md5(gen_random_uuid()::text), 12)")
@@ -125,13 +122,3 @@ def operators(dsn: str, kubeconfig: Path, namespace: str, folder: Path) -> Itera
         for operator in made.made:
             if operator.alive:
                 operator.kill()
-
-
-def eventually(true: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    """Wait until something is so."""
-    wait_until(true, what, seconds)
-
-
-def now() -> float:
-    """Seconds, for measuring."""
-    return time.monotonic()

@@ -52,7 +52,7 @@ def points() -> list[Point]:
             name = str(path.relative_to(_ROOT))
             if name not in _NOT_THE_OPERATOR_S and "process/" not in name:
                 found += _points_of(path, name)
-    return found
+    return [point for point in found if "LocalTenure" not in point.name]
 
 
 class _Finder(ast.NodeVisitor):
