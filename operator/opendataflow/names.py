@@ -72,16 +72,6 @@ CONTEXT_FOLDER = "/etc/opendataflow"
 """Where a pod has its context file. Not inside the memory volume, which the main container can't write."""
 
 
-class Reason(StrEnum):
-    """Why a resource can't be honoured, in the conditions of its status."""
-
-    INVALID_SPEC = "InvalidSpec"
-    ID_TAKEN = "IdTaken"
-    NOT_SHARED = "NotShared"
-    DATA_SET_MISSING = "DataSetMissing"
-    NOT_SUPPORTED = "NotSupported"
-
-
 class ChunkStatus(StrEnum):
     """The state of one chunk of a data set (docs/reference/states.md)."""
 
@@ -157,7 +147,7 @@ class Reason(StrEnum):
     ID_TAKEN = "IdTaken"
     NOT_SHARED = "NotShared"
     DATA_SET_MISSING = "DataSetMissing"
-    RUNTIME_NOT_SUPPORTED = "RuntimeNotSupported"
+    NOT_SUPPORTED = "NotSupported"
     NOT_TAKEN_OVER = "NotTakenOver"
     TAKEN_OVER = "TakenOver"
     DELETED = "Deleted"
