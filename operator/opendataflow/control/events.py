@@ -134,7 +134,7 @@ class Reporter:
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": key.namespace},
-            "eventTime": _micro_time(self._clock()),
+            "eventTime": _micro_time(series.seen_at),
             "type": series.happening.type,
             "reason": series.happening.reason,
             "note": _note(series.happening),
