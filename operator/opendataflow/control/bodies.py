@@ -29,11 +29,9 @@ def key_of(kind: str, body: Mapping[str, Any]) -> Key:
     return Key(kind, str(metadata.get("namespace", "")), str(metadata.get("name", "")))
 
 
-def entry_of(kind: str, body: Mapping[str, Any]) -> Entry | None:
-    """The entry of a resource; None where it is being deleted, which is as if it was gone."""
+def entry_of(kind: str, body: Mapping[str, Any]) -> Entry:
+    """The entry of a resource."""
     metadata = body.get("metadata") or {}
-    if metadata.get("deletionTimestamp"):
-        return None
     entry = Entry(
         key=key_of(kind, body),
         uid=str(metadata.get("uid", "")),

@@ -5,14 +5,13 @@ The store is asked only where something differs from what it has taken over befo
 """
 
 import asyncio
-import hashlib
-import json
 import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from opendataflow.control.catalog import Catalog, Entry, Fault, Key, Pending
-from opendataflow.core.declared import Row, dataset_row, job_row
+from opendataflow.control.orders import Makers
+from opendataflow.core.declared import Row, dataset_row, declared_as, job_row
 from opendataflow.engine.declaring import declare
 from opendataflow.errors import DataflowError, IdTaken, InvalidInput, NotShared, Refused, UnknownThing
 from opendataflow.model.actions import DataFlowAction
@@ -50,26 +49,16 @@ class Requests(Protocol):
         """A DataFlowAction is gone."""
 
 
-class Jobs(Protocol):
-    """Who has to know of jobs that may run."""
-
-    def there(self, entry: Entry, declared_as: str) -> None:
-        """A job was taken over as it is now."""
-
-    def gone(self, job: str) -> None:
-        """Nothing of a job is to be started any more."""
-
-
 class Reconciler:
     """One loop over resources that have changed. `tell`: is told whose status may have changed."""
 
     def __init__(
-        self, store: Store, catalog: Catalog, requests: Requests, jobs: Jobs, tell: Callable[[Key], None]
+        self, store: Store, catalog: Catalog, requests: Requests | None, makers: Makers, tell: Callable[[Key], None]
     ) -> None:
         self._store = store
         self._catalog = catalog
         self._requests = requests
-        self._jobs = jobs
+        self._makers = makers
         self._tell = tell
         self._pending: Pending[Key] = Pending()
         self._gone: dict[Key, Entry] = {}
@@ -102,10 +91,11 @@ class Reconciler:
             try:
                 await self._one(key)
             except DataflowError as error:
-                if not error.retryable:
-                    raise
-                self._pending.put(key)
-                await asyncio.sleep(PAUSE_SECONDS)
+                if error.retryable:
+                    self._pending.put(key)
+                    await asyncio.sleep(PAUSE_SECONDS)
+                else:
+                    logger.error("%s %s: %s", key.kind, key.owner, error)
 
     @property
     def waiting(self) -> int:
@@ -121,7 +111,8 @@ class Reconciler:
         if entry is None:
             return
         if isinstance(entry.model, DataFlowAction):
-            await self._requests.handle_action(entry)
+            if self._requests is not None:
+                await self._requests.handle_action(entry)
             return
         await self._take_over(entry)
         if isinstance(entry.model, DataFlowJob) and entry.accepted == entry.generation and entry.model.spec.resubmit:
@@ -140,11 +131,9 @@ class Reconciler:
                     raise
                 entry.fault = Fault(_reason(error), str(error).removeprefix(f"job {model.id}: "))
         if entry.fault is not None:
-            if (
-                isinstance(model, DataFlowJob)
-                and self._known.get(("DataFlowJob", model.id), _NOBODY).owner == entry.key.owner
-            ):
-                self._jobs.gone(model.id)
+            if entry.key.kind == "DataFlowJob":
+                for name in self._taken_over(entry.key):
+                    self._makers.gone(name)
             if entry.fault != before:
                 logger.warning("%s %s: %s", entry.key.kind, entry.key.owner, entry.fault.message)
 
@@ -164,42 +153,50 @@ class Reconciler:
             await declare(self._store, *rows, f"{kind} {entry.key.owner}")
             self._known[kind, model.id] = said
             logger.info("%s %s: taken over, generation %d", kind, entry.key.owner, entry.generation)
-            self._try_stalled_again(entry.key)
-        self._catalog.accept(entry)
+            self._look_again_after(entry)
         if isinstance(model, DataFlowJob):
-            self._jobs.there(entry, said.as_hash)
+            orders = self._makers.make(entry, said.as_hash)
+            orders.check((await self._store.declared_jobs([model.id]))[model.id])
+            self._makers.there(orders)
+        self._catalog.accept(entry)
 
-    def _try_stalled_again(self, but: Key) -> None:
+    def _look_again_after(self, changed: Entry) -> None:
+        """What was refused may be right now, and jobs that use a data set may not be any more."""
+        model = changed.model
         for entry in self._catalog:
-            if entry.fault is not None and entry.model is not None and entry.key != but:
+            uses = isinstance(entry.model, DataFlowJob) and isinstance(model, DataSet) and _uses(entry.model, model.id)
+            if entry.key != changed.key and entry.model is not None and (entry.fault is not None or uses):
                 self._pending.put(entry.key)
 
     async def _remove(self, entry: Entry) -> None:
         model = entry.model
         if isinstance(model, DataFlowAction):
             await self._requests.forget(entry)
-        elif model is not None:
-            if isinstance(model, DataFlowJob) and model.spec.on_delete == "Cancel" and self._is(entry, model.id):
+        for name in self._taken_over(entry.key):
+            if isinstance(model, DataFlowJob) and model.spec.on_delete == "Cancel":
                 running = Selection(states=(WorkState.RUNNING,))
-                await self._store.ask("cancel", model.id, running, f"DataFlowJob {entry.key.owner}", "deleted")
-            await self._forget(entry.key.kind, model.id, entry.key.owner)
+                await self._store.ask("cancel", name, running, f"DataFlowJob {entry.key.owner}", "deleted")
+            await self._forget(entry.key.kind, name, entry.key.owner)
 
-    def _is(self, entry: Entry, name: str) -> bool:
-        return self._known.get((entry.key.kind, name), _NOBODY).owner == entry.key.owner
+    def _taken_over(self, key: Key) -> list[str]:
+        """The ids that the store has from this resource."""
+        return [name for (kind, name), said in self._known.items() if (kind, said.owner) == (key.kind, key.owner)]
 
     async def _forget(self, kind: str, name: str, owner: str) -> None:
         if kind == "DataFlowJob":
             if await delete_job(self._store, name, owner, f"DataFlowJob {owner}"):
                 logger.info("DataFlowJob %s is gone: nothing new of it starts, its chunks stay", owner)
-                self._jobs.gone(name)
+                self._makers.gone(name)
         else:
             await disown_dataset(self._store, name, owner)
-        if self._known.get((kind, name), _NOBODY).owner == owner:
-            del self._known[kind, name]
-        self._try_stalled_again(Key(kind, *owner.split("/", 1)))
+        del self._known[kind, name]
+        for entry in self._catalog:
+            if entry.fault is not None and entry.model is not None:
+                self._pending.put(entry.key)
 
 
-_NOBODY = Declared("", "")
+def _uses(job: DataFlowJob, dataset: str) -> bool:
+    return dataset in job.spec.inputs or dataset in job.spec.outputs
 
 
 class _NotSupported(InvalidInput):
@@ -210,24 +207,3 @@ def _reason(error: DataflowError) -> Reason:
     if isinstance(error, _NotSupported):
         return Reason.NOT_SUPPORTED
     return next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.INVALID_SPEC)
-
-
-_LIMITS = {"parallelism", "suspend", "priority", "resubmit"}
-"""Fields that don't change what a run is."""
-
-
-def declared_as(model: DataSet | DataFlowJob) -> str:
-    """What a resource says, as two hashes: of what its runs depend on, and of its limits."""
-    spec = model.spec.model_dump(mode="json", by_alias=True, exclude={"resubmit"})
-    work = {name: value for name, value in spec.items() if name not in _LIMITS}
-    limits = {name: value for name, value in spec.items() if name in _LIMITS}
-    return f"{_digest(work)}.{_digest(limits)}"
-
-
-def same_work(one: str | None, other: str) -> bool:
-    """Whether two versions of a job start the same runs."""
-    return one is not None and one.partition(".")[0] == other.partition(".")[0]
-
-
-def _digest(said: object) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
