@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
@@ -58,13 +57,14 @@ class Teller(Protocol):
         """Tell one thing about a resource."""
 
 
-@dataclass
-class Surroundings:
-    """What the operator knows of jobs, by id, that Postgres does not. `held_back`: why runs can't be started. `pods`:
-    why pods that are there do not run yet: reason -> (how many, a sentence). Whoever knows it changes it."""
+class Surroundings(Protocol):
+    """Who knows of jobs, by id, what Postgres does not."""
 
-    held_back: dict[str, NotStarted] = field(default_factory=dict)
-    pods: dict[str, Mapping[str, tuple[int, str]]] = field(default_factory=dict)
+    def why_held_back(self, job: str) -> NotStarted | None:
+        """Why runs of a job can't be started for now."""
+
+    def why_pods_wait(self) -> Mapping[str, Mapping[str, tuple[int, str]]]:
+        """Why pods that are there do not run yet, by job: reason -> (how many, a sentence)."""
 
 
 def _utc_now() -> datetime:
@@ -72,15 +72,20 @@ def _utc_now() -> datetime:
 
 
 class StatusWriter:
-    """The statuses of everything in the catalog."""
+    """The statuses of everything in the catalog. `reported`: gets what Postgres says of a job. `turned`: is told each
+    time that the loop turns. `answers`: is told after each question whether Postgres has answered."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a composition root puts together
         self,
         store: Store,
         api: Api,
         catalog: Catalog,
         surroundings: Surroundings,
         teller: Teller,
+        *,
+        reported: Callable[[str, Row], None] = lambda _job, _report: None,
+        turned: Callable[[], None] = lambda: None,
+        answers: Callable[[bool], None] = lambda _reachable: None,
         clock: Callable[[], datetime] = _utc_now,
     ) -> None:
         self._store = store
@@ -93,11 +98,12 @@ class StatusWriter:
         self._woken = asyncio.Event()
         self._written: dict[Key, float] = {}
         self._parallelism: dict[Key, int] = {}
-        self._postgres = _Postgres(store.where, self._look_soon)
+        self._pods: Mapping[str, Mapping[str, tuple[int, str]]] = {}
+        self._postgres = _Postgres(store.where, self._look_soon, answers)
         self._reports = _DataSetReports(store, self._postgres)
         self._look_at = 0.0
-        self.turned_at = time.monotonic()
-        """When the loop last turned, for those who watch that it does."""
+        self._reported = reported
+        self._turned = turned
 
     def dirty(self, key: Key) -> None:
         """The status of a resource may have changed."""
@@ -109,7 +115,8 @@ class StatusWriter:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._reports.run(self._catalog, self.dirty), name="reports of data sets")
             while True:
-                now = self.turned_at = time.monotonic()
+                now = time.monotonic()
+                self._turned()
                 if now >= self._look_at:
                     self._look_at = now + LOOK_SECONDS
                     self._look_at_all()
@@ -150,6 +157,7 @@ class StatusWriter:
         entries = [entry for key in keys if (entry := self._catalog.get(key)) is not None]
         jobs = {e.key: e.model.id for e in entries if isinstance(e.model, DataFlowJob) and e.accepted is not None}
         found = await self._found(sorted(set(jobs.values())))
+        self._pods = self._surroundings.why_pods_wait()
         free = asyncio.Semaphore(AT_ONCE)
 
         async def write(entry: Entry) -> None:
@@ -167,6 +175,8 @@ class StatusWriter:
             found |= await self._postgres.ask(job_reports(self._store, some), ANSWER_SECONDS) or {}
             if self._postgres.away is not None:
                 break
+        for job, report in found.items():
+            self._reported(job, report)
         return found
 
     def _status(self, entry: Entry, found: Row | None) -> Status:
@@ -194,8 +204,8 @@ class StatusWriter:
                 fault=entry.fault,
                 found=found,
                 away=self._postgres.away,
-                held_back=self._surroundings.held_back.get(job) if ours else None,
-                pods=self._surroundings.pods.get(job, {}) if ours else {},
+                held_back=self._surroundings.why_held_back(job) if ours else None,
+                pods=self._pods.get(job, {}) if ours else {},
                 before=entry.status,
             ),
             now,
@@ -255,11 +265,12 @@ def merge_patch(shown: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str
 
 
 class _Postgres:
-    """Asks, and remembers whether there was an answer. `changed`: is told when that changes."""
+    """Asks, and remembers whether there was an answer. `changed`: is told when that changes; `answers`: each time."""
 
-    def __init__(self, where: str, changed: Callable[[], None]) -> None:
+    def __init__(self, where: str, changed: Callable[[], None], answers: Callable[[bool], None]) -> None:
         self._where = where
         self._changed = changed
+        self._answers = answers
         self.away: str | None = None
 
     async def ask(self, question: Awaitable[T], seconds: float) -> T | None:
@@ -275,6 +286,7 @@ class _Postgres:
                 raise
             away = str(error)
         before, self.away = self.away, away
+        self._answers(away is None)
         if (before is None) != (away is None):
             self._changed()
         return answer

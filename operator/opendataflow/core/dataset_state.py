@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from opendataflow.core.conditions import Fault, conditions, fitting
-from opendataflow.core.job_state import NAME_BYTES, database, kept, ready, stalled
+from opendataflow.core.job_state import NAME_BYTES, database, kept, observed, ready, stalled
 from opendataflow.model.statuses import MOST_GAPS, ChunkCounts, DataSetStatus, Gap
 from opendataflow.names import ChunkStatus, ConditionType
 
@@ -27,15 +27,15 @@ class DataSetFacts:
 def dataset_status(facts: DataSetFacts, now: datetime) -> DataSetStatus:
     """Return the status; less than 32 KiB whatever the facts."""
     taken_over = facts.accepted == facts.generation and facts.fault is None
-    observed = facts.generation if facts.fault is not None else facts.accepted
+    seen = observed(facts.generation, facts.accepted, facts.fault, facts.before)
     said = {
         ConditionType.READY: ready(facts.fault, facts.away, taken_over=taken_over),
         ConditionType.STALLED: stalled(facts.fault),
         ConditionType.DATABASE_REACHABLE: database(facts.away, known=facts.accepted is not None),
     }
     return DataSetStatus(
-        observed_generation=observed,
-        conditions=conditions(said, facts.before, observed, now),
+        observed_generation=seen,
+        conditions=conditions(said, facts.before, seen, now),
         **_figures(facts),
     )
 

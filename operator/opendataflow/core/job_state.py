@@ -65,7 +65,7 @@ class JobFacts:
     @property
     def observed(self) -> int | None:
         """The generation that was looked at to its end."""
-        return self.generation if self.fault is not None else self.accepted
+        return observed(self.generation, self.accepted, self.fault, self.before)
 
     def works(self, *states: WorkState) -> int:
         """How many works are in these states."""
@@ -93,6 +93,14 @@ def job_status(facts: JobFacts, now: datetime) -> DataFlowJobStatus:
         selector=f"{names.LABEL_JOB}={names.label_value(facts.job)}",
         **figures,
     )
+
+
+def observed(generation: int, accepted: int | None, fault: Fault | None, before: Mapping[str, Any]) -> int | None:
+    """The generation of a resource that was looked at to its end; what was told of it while it is not known anew."""
+    if fault is not None:
+        return generation
+    told = before.get("observedGeneration")
+    return accepted if accepted is not None else told if isinstance(told, int) else None
 
 
 def held_back_reason(error: NotStarted) -> Reason:
@@ -332,11 +340,9 @@ def _resubmitted(request: Mapping[str, Any] | None) -> Resubmitted | None:
     if request is None:
         return None
     answer = request["answer"]
-    return Resubmitted(
-        id=fitting(request["id"], NAME_BYTES),
-        chunks=(answer.get("counts") or {}).get("done", 0),
-        message=fitting(answer.get("message") or "", FAILURE_BYTES),
-    )
+    message = answer["message"] if answer.get("refusal") else ""
+    # The id is whole: a new request waits until it is told.
+    return Resubmitted(id=request["id"], chunks=answer["done"], message=fitting(message, FAILURE_BYTES))
 
 
 def _name(name: str | None) -> str | None:
