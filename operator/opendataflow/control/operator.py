@@ -64,7 +64,7 @@ class OneOperator:
         self._api = api
         self._options = options
         self._catalog = Catalog()
-        self._watchman = Watchman(lambda _: None)
+        self._watchman = Watchman(lambda _: None, lambda: self._launcher.hindered())
         only = options.namespaces[0] if len(options.namespaces) == 1 else None
         self._launcher = ClusterLauncher(api, engine_id, note=self._watchman.note, namespace=only)
         self._makers = Makers({}, Operator(engine_id, options.image), lambda: self._engine.look_again())
