@@ -10,6 +10,8 @@ from enum import IntEnum, StrEnum
 GROUP = "opendataflow.io"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
+CATEGORY = "dataflow"
+"""What `kubectl get dataflow` lists: all resources of the group."""
 
 READY_CHANNEL = "opendataflow_ready"
 """The NOTIFY channel that says: work of the job in the payload may have become claimable."""
@@ -30,6 +32,9 @@ SECRET_VARIABLES = frozenset(
     }
 )
 """What may hold a password or a token in this program's environment; no process that it starts gets it."""
+
+SHELL_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+"""The names that a variable of a shell can have."""
 
 _SLUG = 40 - len(f"-r{2**63 - 1}")
 """How much of a job's name fits beside the longest number of a run."""
@@ -129,7 +134,7 @@ class ExitCode(IntEnum):
 
 def is_shell_name(text: str) -> bool:
     """Say whether a shell can have a variable of this name."""
-    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) is not None
+    return re.fullmatch(SHELL_NAME, text) is not None
 
 
 def shell_name(text: str) -> str:
