@@ -13,6 +13,8 @@
     │   ├── Backpressure      the cluster takes no more at this moment         retry: yes
     │   ├── NotCreatable      the cluster does not accept the pod              retry: no
     │   └── NamespaceGone     the namespace is being deleted, or is not there  retry: no
+    ├── ClusterUnreachable    the Kubernetes API does not answer               retry: yes
+    ├── ClusterRefused        the Kubernetes API says no                       retry: no
     ├── LeaseLost             this process may not claim any more              retry: after renewal
     ├── Deposed               another operator has taken over                  retry: no
     ├── NotDelivered          a target does not take a notification            retry: yes
@@ -95,6 +97,29 @@ class NotCreatable(NotStarted):
 
 class NamespaceGone(NotStarted):
     """The namespace is being deleted or is not there."""
+
+
+class ClusterUnreachable(DataflowError):
+    """The Kubernetes API does not answer, or answers that it can't now, or does not accept our credentials now.
+
+    `retry_after`: seconds that it asks to wait, None where it does not say.
+    """
+
+    retryable = True
+    exit_code = ExitCode.UNREACHABLE
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ClusterRefused(DataflowError):
+    """The Kubernetes API refuses a request. `code`: of HTTP. `reason`: the API's word, such as NotFound or Conflict."""
+
+    def __init__(self, message: str, code: int, reason: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
 
 
 class LeaseLost(DataflowError):

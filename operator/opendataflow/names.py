@@ -56,12 +56,20 @@ ANNOTATION_CONTEXT = f"{GROUP}/context"
 ANNOTATION_JOB = f"{GROUP}/job-id"
 ANNOTATION_DATA_ID = f"{GROUP}/data-id"
 ANNOTATION_FENCE = f"{GROUP}/fence"
+ANNOTATION_START_DEADLINE = f"{GROUP}/start-deadline"
+"""Seconds from the pod's creation until its main container has to run."""
+ANNOTATION_RETRY_AFTER = f"{GROUP}/retry-after"
+"""Seconds after which a run on a node that does not answer is given up without proof of its death."""
 
 FINALIZER = f"{GROUP}/outcome"
 """Keeps a run's pod until its outcome is committed."""
 
 MAIN_CONTAINER = "main"
 OPENER_CONTAINER = "open-passwords"
+DATA_FOLDER = "/dataflow"
+"""Where a pod with encrypted passwords has its memory volume: the opened values, and a static busybox."""
+CONTEXT_FOLDER = "/etc/opendataflow"
+"""Where a pod has its context file. Not inside the memory volume, which the main container can't write."""
 
 
 class ChunkStatus(StrEnum):
@@ -151,3 +159,8 @@ def run_name(job: str, run: int) -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")
     slug = slug if slug[:1].isalpha() else f"j-{slug}"
     return f"{slug[:_SLUG].rstrip('-')}-r{run}"
+
+
+def label_value(text: str) -> str:
+    """Return as much of a text as the value of a Kubernetes label can hold: for people and selectors, not unique."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:63].rstrip("-._")

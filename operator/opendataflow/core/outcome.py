@@ -42,14 +42,15 @@ def _verdict(ended: Ended) -> tuple[OutcomeClass, str]:
     if ended.deadline_exceeded:
         return OutcomeClass.DEADLINE, "stopped at its deadline"
     if ended.signal is not None:
-        return OutcomeClass.APPLICATION, f"killed by {_signal_name(ended.signal)}"
+        return OutcomeClass.APPLICATION, f"killed by {signal_name(ended.signal)}"
     if ended.exit_code is not None:
-        line = _last_line(ended.log_tail)
+        line = last_line(ended.log_tail)
         return OutcomeClass.APPLICATION, f"exit code {ended.exit_code}" + (f": {line}" if line else "")
     return OutcomeClass.INFRASTRUCTURE, "lost: it ended with neither an exit code nor a signal"
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """Return the name of a signal for people."""
     if number == signal.SIGKILL:
         return "SIGKILL (out of memory?)"
     try:
@@ -58,7 +59,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _last_line(log: str) -> str:
+def last_line(log: str) -> str:
     """Return the last line with anything to read, without colours and control characters."""
     for line in reversed(_TERMINAL_SEQUENCE.sub("", log).splitlines()):
         readable = "".join(letter if letter.isprintable() else " " for letter in line).strip()
