@@ -299,7 +299,8 @@ class DataFlowJob(Written):
             "the resubmit before this one is not taken over yet; wait until status.resubmit.id is its id",
             cel="!has(oldSelf.spec.resubmit) || !has(self.spec.resubmit)"
             " || self.spec.resubmit.id == oldSelf.spec.resubmit.id"
-            " || oldSelf.?status.resubmit.id.orValue('') == oldSelf.spec.resubmit.id",
+            " || (has(oldSelf.status) && has(oldSelf.status.resubmit)"
+            " && oldSelf.status.resubmit.id == oldSelf.spec.resubmit.id)",
             at="spec.resubmit.id",
         ),
     )

@@ -64,7 +64,7 @@ class Rule:
         """Return the rule as a schema has it; nothing where it can't be said."""
         if self.cel is None or self.place is Place.MACHINE:
             return []
-        path = {"fieldPath": f".{self.at}"} if isinstance(self.at, str) else {}
+        path = {"fieldPath": f".{self.at.partition('[')[0]}"} if isinstance(self.at, str) else {}
         return [{"rule": self.cel, "message": self.sentence, **path}]
 
     def _holds_here(self, info: ValidationInfo) -> bool:
@@ -154,5 +154,6 @@ def written(model: BaseModel) -> set[str]:
 
 
 def unchangeable(field: str, sentence: str) -> Rule:
-    """A text field keeps what it was made with; nothing stays nothing."""
-    return Rule(sentence, cel=f"self.?{field}.orValue('') == oldSelf.?{field}.orValue('')", at=field)
+    """A field keeps what it was made with; nothing stays nothing."""
+    same = f"(!has(self.{field}) || self.{field} == oldSelf.{field})"
+    return Rule(sentence, cel=f"has(self.{field}) == has(oldSelf.{field}) && {same}", at=field)
