@@ -68,10 +68,24 @@ FINALIZER = f"{GROUP}/outcome"
 
 MAIN_CONTAINER = "main"
 OPENER_CONTAINER = "open-passwords"
+RESERVED_PREFIX = "DATAFLOW_"
+"""Variables of this prefix are the framework's."""
+DATA_VOLUME = "dataflow"
+CONTEXT_VOLUME = "dataflow-context"
 DATA_FOLDER = "/dataflow"
 """Where a pod with encrypted passwords has its memory volume: the opened values, and a static busybox."""
 CONTEXT_FOLDER = "/etc/opendataflow"
 """Where a pod has its context file. Not inside the memory volume, which the main container can't write."""
+
+
+class Reason(StrEnum):
+    """Why a resource can't be honoured, in the conditions of its status."""
+
+    INVALID_SPEC = "InvalidSpec"
+    ID_TAKEN = "IdTaken"
+    NOT_SHARED = "NotShared"
+    DATA_SET_MISSING = "DataSetMissing"
+    NOT_SUPPORTED = "NotSupported"
 
 
 class ChunkStatus(StrEnum):

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from opendataflow.model.resources import DataFlowJob, DataSet
+from opendataflow.model.actions import DataFlowAction
+from opendataflow.model.datasets import DataSet
+from opendataflow.model.jobs import DataFlowJob
 
-Model = DataSet | DataFlowJob
+Model = DataSet | DataFlowJob | DataFlowAction
 K = TypeVar("K")
 
 
@@ -50,6 +52,7 @@ class Entry:
     fault: Fault | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
     created: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
     accepted: int | None = None
 
 
@@ -58,6 +61,7 @@ class Catalog:
 
     def __init__(self) -> None:
         self._entries: dict[Key, Entry] = {}
+        self._ids: dict[tuple[str, str], Key] = {}
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(list(self._entries.values()))
@@ -75,12 +79,22 @@ class Catalog:
         return self._entries.pop(key, None)
 
     def job(self, job: str) -> Entry | None:
-        """The resource that declares a job, by the job's id."""
-        return next((entry for entry in self if _declares(entry, DataFlowJob, job)), None)
+        """The resource that has declared a job, by the job's id."""
+        return self._declared("DataFlowJob", job)
 
+    def dataset(self, dataset: str) -> Entry | None:
+        """The resource that has declared a data set, by its id."""
+        return self._declared("DataSet", dataset)
 
-def _declares(entry: Entry, kind: type[Model], name: str) -> bool:
-    return isinstance(entry.model, kind) and entry.model.id == name and entry.accepted is not None
+    def _declared(self, kind: str, name: str) -> Entry | None:
+        key = self._ids.get((kind, name))
+        return None if key is None else self._entries.get(key)
+
+    def accept(self, entry: Entry) -> None:
+        """The store has taken over what a resource declares."""
+        assert isinstance(entry.model, DataSet | DataFlowJob)
+        entry.accepted, entry.fault = entry.generation, None
+        self._ids[entry.key.kind, entry.model.id] = entry.key
 
 
 class Pending(Generic[K]):

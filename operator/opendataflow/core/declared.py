@@ -3,6 +3,8 @@
 Commands and code of users are not among them: what is executed stays in the user's file.
 """
 
+import hashlib
+import json
 from typing import Any
 
 from opendataflow.core.environment import JobFacts, check_names
@@ -57,3 +59,24 @@ def job_row(job: DataFlowJob) -> Row:
 def links(row: Row) -> JobLinks:
     """The links of a job out of a row with `job`, `inputs` and `outputs`."""
     return JobLinks(row["job"], tuple(row["inputs"]), tuple(row["outputs"]))
+
+
+_LIMITS = {"parallelism", "suspend", "priority", "resubmit"}
+"""Fields that don't change what a run is."""
+
+
+def declared_as(model: DataSet | DataFlowJob) -> str:
+    """What a resource says, as two hashes: of what its runs depend on, and of its limits."""
+    spec = model.spec.model_dump(mode="json", by_alias=True, exclude={"resubmit"})
+    work = {name: value for name, value in spec.items() if name not in _LIMITS}
+    limits = {name: value for name, value in spec.items() if name in _LIMITS}
+    return f"{_digest(work)}.{_digest(limits)}"
+
+
+def same_work(one: str | None, other: str) -> bool:
+    """Whether two versions of a job start the same runs."""
+    return one is not None and one.partition(".")[0] == other.partition(".")[0]
+
+
+def _digest(said: object) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]

@@ -42,15 +42,14 @@ def _verdict(ended: Ended) -> tuple[OutcomeClass, str]:
     if ended.deadline_exceeded:
         return OutcomeClass.DEADLINE, "stopped at its deadline"
     if ended.signal is not None:
-        return OutcomeClass.APPLICATION, f"killed by {signal_name(ended.signal)}"
+        return OutcomeClass.APPLICATION, f"killed by {_signal_name(ended.signal)}"
     if ended.exit_code is not None:
         line = last_line(ended.log_tail)
         return OutcomeClass.APPLICATION, f"exit code {ended.exit_code}" + (f": {line}" if line else "")
     return OutcomeClass.INFRASTRUCTURE, "lost: it ended with neither an exit code nor a signal"
 
 
-def signal_name(number: int) -> str:
-    """Return the name of a signal for people."""
+def _signal_name(number: int) -> str:
     if number == signal.SIGKILL:
         return "SIGKILL (out of memory?)"
     try:

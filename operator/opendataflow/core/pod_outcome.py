@@ -29,7 +29,7 @@ import signal
 from dataclasses import replace
 
 from opendataflow.core.explain import duration
-from opendataflow.core.outcome import last_line, signal_name
+from opendataflow.core.outcome import last_line
 from opendataflow.core.report import read_report
 from opendataflow.model.pod import Ending, PodSeen, Stop, Waiting
 from opendataflow.model.run import Outcome
@@ -138,11 +138,9 @@ def _own_failure(end: Ending, memory_limit: str | None) -> tuple[OutcomeClass, s
 
 
 def _exit_code(end: Ending) -> str:
-    if end.signal is not None:
-        return f"killed by {signal_name(end.signal)}"
-    if 128 < end.exit_code <= 128 + signal.SIGSYS:
-        return f"exit code {end.exit_code} ({signal_name(end.exit_code - 128)})"
-    return f"exit code {end.exit_code}"
+    number = end.signal or end.exit_code - 128  # as shells and container runtimes tell a signal
+    known = number in set(signal.Signals)
+    return f"exit code {end.exit_code}" + (f" ({signal.Signals(number).name})" if known else "")
 
 
 def _stopped_by_others(pod: PodSeen) -> tuple[OutcomeClass, str]:

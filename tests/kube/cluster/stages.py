@@ -102,7 +102,7 @@ def _waiting(reason: str, message: str = '""') -> str:
 
 _CONTAINERS_RUN = (
     "conditions:"
-    + "{{ if $late }}"
+    "{{ if $late }}"
     + _conditions("True", "False")
     + "{{ else }}"
     + _conditions("True", "True")
@@ -330,7 +330,7 @@ def stages() -> list[dict[str, Any]]:
     stop = f"({_DELETED} + ([{_STOP}, .metadata.deletionGracePeriodSeconds] | min)) | floor | todate"
     return [
         _stage(
-            "Node", "node", f'any(.status.conditions[]?; .type == "Ready" and .status == "True") | not', status=_NODE
+            "Node", "node", 'any(.status.conditions[]?; .type == "Ready" and .status == "True") | not', status=_NODE
         ),
         _stage(
             "Pod",
