@@ -135,6 +135,15 @@ class OutcomeClass(StrEnum):
     NOT_STARTED = "NotStarted"
 
 
+class Refusal(StrEnum):
+    """Why a request was not done, in one word for programs."""
+
+    UNKNOWN = "Unknown"
+    NOT_SHARED = "NotShared"
+    INVALID = "InvalidSpec"
+    REFUSED = "Refused"
+
+
 class AlertKind(StrEnum):
     """What people are told about."""
 

@@ -14,13 +14,13 @@ import pytest
 from opendataflow.core.verbs import VERB
 from opendataflow.errors import UnknownThing
 from opendataflow.model.claim import Selection
-from opendataflow.store.requests import MOST_LINES, Remembered, Request, forget_gone, once
+from opendataflow.model.statuses import MOST_LINES
+from opendataflow.store.requests import Remembered, Request, forget_gone, once
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import apply, ask, chunks, claim, dataset, end, job, open_lease, value, works
 
 NOW = datetime(2026, 11, 28, 8, tzinfo=UTC)
-DONE = "2026-11-28T08:00:00+00:00"
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ async def test_a_request_is_done_and_answered_with_numbers_and_lines(store: Stor
     answer = await once(store, resubmit("fix-1", "1", "10"), NOW)
 
     assert answer == Remembered(
-        1, 1, 0, "resubmit: 1 done, 1 unchanged", DONE, None,
+        1, 1, 0, "resubmit: 1 done, 1 unchanged", NOW, None,
         ("j 1: READY", "j 10: READY (it has not run yet: there is nothing to do again)"),
     )  # fmt: skip
     assert works(two_jobs)["j/1"] == "READY"
@@ -125,6 +125,7 @@ async def test_of_many_answers_the_first_are_told(store: Store, db: Connection) 
 # Refusals
 
 
+NOT_SHARED = "belongs to the DataSet team/a and is not shared with namespace other; add that to its spec.shareWith"
 REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"chosen": ["1", "7"]}, "Unknown", "job j has no work for 7; nothing was changed"),
     (
@@ -143,8 +144,7 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"target": "a", "of_chunks": True, "namespace": "other"},
         "NotShared",
-        "data set a belongs to the DataSet team/a and is not shared with namespace other; "
-        "add that to its spec.shareWith",
+        f"data set a {NOT_SHARED}",
     ),
 ]
 
@@ -310,7 +310,7 @@ async def test_who_dies_after_the_commit_has_done_it_and_the_next_one_tells_it(
 
     answer = await once(store, resubmit("fix-1", "1"), NOW + timedelta(hours=1))
 
-    assert (answer.done, answer.finished_at) == (1, DONE)
+    assert (answer.done, answer.finished_at) == (1, NOW)
     assert _reopenings(two_jobs) == 1
 
 

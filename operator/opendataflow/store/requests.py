@@ -5,7 +5,7 @@ does not know resources: a request has an owner, and an id among that owner's.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import LiteralString
 
@@ -13,13 +13,12 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from opendataflow.core.verbs import Verb, line, nothing, refuse_if_any
-from opendataflow.errors import InvalidInput, NotShared, Refused, UnknownThing
+from opendataflow.errors import NotShared, Refused, UnknownThing
 from opendataflow.model.claim import Answer, Selection
+from opendataflow.model.statuses import MOST_LINES
+from opendataflow.names import Refusal
 from opendataflow.store.connection import Row, translated
 from opendataflow.store.store import Store
-
-MOST_LINES = 20
-"""How many ids an answer tells of, one by one."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +40,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Remembered:
-    """What became of a request. `refusal`: None where it was done, else Unknown, NotShared or Refused, and `message` is
-    the sentence. `lines`: what became of the first ids. `finished_at`: an RFC 3339 time."""
+    """What became of a request. `refusal`: None where it was done; else `message` is the sentence. `lines`: what became
+    of the first ids."""
 
     done: int
     unchanged: int
     refused: int
     message: str
-    finished_at: str
-    refusal: str | None = None
+    finished_at: datetime
+    refusal: Refusal | None = None
     lines: tuple[str, ...] = ()
 
 
@@ -70,7 +69,7 @@ async def once(store: Store, request: Request, now: datetime, *, target_may_come
             )
         answer = await _done(store, connection, request, now)
         query: LiteralString = "SELECT opendataflow.remember_answer(%s, %s, %s) AS first"
-        first = await _row(connection, query, request.owner, request.id, Jsonb(asdict(answer)))
+        first = await _row(connection, query, request.owner, request.id, Jsonb(_written(answer)))
         return answer, bool(first["first"])
 
     while True:
@@ -91,7 +90,6 @@ async def forget_gone(store: Store, prefix: str, owners: Iterable[str], now: dat
 async def _done(store: Store, connection: AsyncConnection[Row], request: Request, now: datetime) -> Remembered:
     """Do it, or find out why not; where not, nothing of it stays."""
     counts: dict[str, int] = {}
-    at = now.isoformat(timespec="seconds")
     try:
         async with connection.transaction(), translated(store.where):
             query = "SELECT opendataflow.refuse_foreign(%s, %s, %s)"
@@ -102,16 +100,16 @@ async def _done(store: Store, connection: AsyncConnection[Row], request: Request
             refuse_if_any(answers, counts)
     except (Refused, UnknownThing) as error:
         refused = counts.get("refused", 0) + counts.get("unknown", 0)
-        return Remembered(0, 0, refused, str(error), at, refusal=_word(error))
+        return Remembered(0, 0, refused, str(error), now, refusal=_word(error))
     done, unchanged = counts.get("done", 0) + counts.get("remembered", 0), counts.get("unchanged", 0)
     message = f"{request.verb.name}: {done} done" + (f", {unchanged} unchanged" if unchanged else "")
-    return Remembered(done, unchanged, 0, message, at, lines=tuple(line(answer, request.target) for answer in answers))
+    return Remembered(done, unchanged, 0, message, now, lines=tuple(line(answer, request.target) for answer in answers))
 
 
-def _word(error: Refused | InvalidInput) -> str:
+def _word(error: Refused | UnknownThing) -> Refusal:
     if isinstance(error, UnknownThing):
-        return "Unknown"
-    return "NotShared" if isinstance(error, NotShared) else "Refused"
+        return Refusal.UNKNOWN
+    return Refusal.NOT_SHARED if isinstance(error, NotShared) else Refusal.REFUSED
 
 
 async def _told(connection: AsyncConnection[Row], request: Request) -> tuple[list[Answer], dict[str, int]]:
@@ -150,5 +148,22 @@ async def _row(connection: AsyncConnection[Row], query: LiteralString, *values: 
     return row
 
 
+def _written(answer: Remembered) -> Row:
+    """The answer as table `request` has it; statuses tell of its `counts` and `message`."""
+    return {
+        "counts": {"done": answer.done, "unchanged": answer.unchanged, "refused": answer.refused},
+        "message": answer.message,
+        "finished_at": answer.finished_at.isoformat(),
+        "refusal": answer.refusal,
+        "lines": list(answer.lines),
+    }
+
+
 def _read(answer: Row) -> Remembered:
-    return Remembered(**{**answer, "lines": tuple(answer["lines"])})
+    return Remembered(
+        **answer["counts"],
+        message=answer["message"],
+        finished_at=datetime.fromisoformat(answer["finished_at"]),
+        refusal=Refusal(answer["refusal"]) if answer["refusal"] else None,
+        lines=tuple(answer["lines"]),
+    )
