@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class Requests:
-    """Does what resources ask for. `look_again`: is told that an action can't be done yet, and has to be handled anew."""
+    """Does what resources ask for. `look_again`: is told of an action that has to be handled anew."""
 
     def __init__(
         self,
