@@ -56,6 +56,8 @@ ANNOTATION_CONTEXT = f"{GROUP}/context"
 ANNOTATION_JOB = f"{GROUP}/job-id"
 ANNOTATION_DATA_ID = f"{GROUP}/data-id"
 ANNOTATION_FENCE = f"{GROUP}/fence"
+ANNOTATION_REQUESTED_BY = f"{GROUP}/requested-by"
+"""Who has asked by a DataFlowAction, as that person's own program says."""
 ANNOTATION_START_DEADLINE = f"{GROUP}/start-deadline"
 """Seconds from the pod's creation until its main container has to run."""
 ANNOTATION_RETRY_AFTER = f"{GROUP}/retry-after"
@@ -121,6 +123,15 @@ class OutcomeClass(StrEnum):
     OUT_OF_MEMORY = "OOMKilled"
     CANCELLED = "Cancelled"
     NOT_STARTED = "NotStarted"
+
+
+class Refusal(StrEnum):
+    """Why a request was not done, in one word for programs."""
+
+    UNKNOWN = "Unknown"
+    NOT_SHARED = "NotShared"
+    INVALID = "InvalidSpec"
+    REFUSED = "Refused"
 
 
 class AlertKind(StrEnum):

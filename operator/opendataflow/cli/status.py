@@ -14,16 +14,18 @@ from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_job
-from opendataflow.cli.show import Output, coloured, console, did_you_mean, document
+from opendataflow.cli.show import Output, coloured, console, document
 from opendataflow.core.explain import (
     breaker_sentence,
     counted,
     duration,
     explain,
     failed_sentence,
+    meaning,
     shell_command,
     waiting_sentence,
 )
+from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.launch.process.folder import LOG
 from opendataflow.names import ChunkStatus, WorkState, run_name

@@ -40,6 +40,7 @@ def entry_of(kind: str, body: Mapping[str, Any]) -> Entry:
         status=body.get("status") or {},
         created=str(metadata.get("creationTimestamp", "")),
         annotations=metadata.get("annotations") or {},
+        creator=_creator(metadata),
     )
     written = {
         "apiVersion": API_VERSION,
@@ -52,6 +53,13 @@ def entry_of(kind: str, body: Mapping[str, Any]) -> Entry:
     except ValidationError as error:
         entry.fault = Fault(Reason.INVALID_SPEC, _sentences(error))
     return entry
+
+
+def _creator(metadata: Mapping[str, Any]) -> str:
+    """The program that has written the resource first, such as kubectl-create."""
+    written = [field for field in metadata.get("managedFields") or () if not field.get("subresource")]
+    first = min(written, key=lambda field: str(field.get("time", "")), default={})
+    return str(first.get("manager", ""))
 
 
 def _sentences(error: ValidationError) -> str:

@@ -35,8 +35,8 @@ class Key:
 @dataclass
 class Entry:
     """One resource. `model`: None where the body is none, then `fault` says why. `fault`: also why the store refuses
-    it. `status`: what the cluster shows as its status. `created`: an RFC 3339 time. `accepted`: the generation that the
-    store has taken over."""
+    it. `status`: what the cluster shows as its status. `created`: an RFC 3339 time. `creator`: the program that has
+    created it, as far as the API server knows. `accepted`: the generation that the store has taken over."""
 
     key: Key
     uid: str
@@ -46,6 +46,7 @@ class Entry:
     status: Mapping[str, Any] = field(default_factory=dict)
     created: str = ""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    creator: str = ""
     accepted: int | None = None
 
 
