@@ -245,7 +245,10 @@ def _nullable(choices: list[Schema], rest: Schema, *, spec: bool) -> Schema:
     wanted = [choice for choice in choices if choice != {"type": "null"}]
     if len(wanted) != 1 or len(choices) != 2:
         raise ValueError(f"a structural schema has no choice between types: {choices}")
-    return {**wanted[0], **rest, **({"nullable": True} if spec else {})}
+    if not spec:
+        return {**wanted[0], **rest}
+    words = {"enum": [*wanted[0]["enum"], None]} if "enum" in wanted[0] else {}
+    return {**wanted[0], **rest, **words, "nullable": True}
 
 
 def _number(schema: Schema) -> Schema:
