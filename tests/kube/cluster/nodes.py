@@ -1,0 +1,52 @@
+"""The fake nodes: added, removed, and stopped so that their heartbeat ends as if the machine had lost its network."""
+
+from collections.abc import Iterable
+
+from tests.kube.cluster.api import Api, Object, Refused
+from tests.kube.cluster.processes import wait_until
+from tests.kube.cluster.stages import FAKE_NODE
+
+NODES = "/api/v1/nodes"
+
+
+def _ready(node: Object) -> bool:
+    found = {condition["type"]: condition["status"] for condition in node.get("status", {}).get("conditions", [])}
+    return found.get("Ready") == "True"
+
+
+def add_nodes(api: Api, names: Iterable[str]) -> None:
+    """Add fake nodes with room for everything; return when they are Ready."""
+    wanted = set(names)
+    for name in sorted(wanted):
+        labels = {FAKE_NODE: "true", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
+        api.create(NODES, {"metadata": {"name": name, "labels": labels}})
+
+    def all_ready() -> bool:
+        return wanted <= {node["metadata"]["name"] for node in api.items(NODES) if _ready(node)}
+
+    wait_until(all_ready, f"fake nodes are Ready: {', '.join(sorted(wanted))}")
+
+
+def remove_node(api: Api, name: str) -> None:
+    """Delete a node, as when its machine is gone for good."""
+    try:
+        api.delete(f"{NODES}/{name}")
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+
+
+def stop_heartbeat(api: Api, name: str) -> None:
+    """From now on nothing is heard from the node or its pods; after a while it is NotReady, then tainted unreachable."""
+    api.patch(f"{NODES}/{name}", {"metadata": {"labels": {FAKE_NODE: None}}})
+
+
+def start_heartbeat(api: Api, name: str) -> None:
+    """The node is back, with the pods it had."""
+    api.patch(f"{NODES}/{name}", {"metadata": {"labels": {FAKE_NODE: "true"}}})
+    api.wait(f"{NODES}/{name}", _ready, f"{name} is Ready again", seconds=120)
+
+
+def wait_until_unreachable(api: Api, name: str) -> None:
+    """Return when the node lifecycle controller has given up the node."""
+    api.wait(f"{NODES}/{name}", lambda node: not _ready(node), f"{name} is unreachable", seconds=120)
