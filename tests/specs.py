@@ -182,7 +182,7 @@ def _paths(value: Any, path: Path = ()) -> list[Path]:
 
 @st.composite
 def _changed(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Body:
-    body = copy.deepcopy(draw(valid))
+    body: Body = copy.deepcopy(draw(valid))
     for _ in range(draw(st.integers(1, 2))):
         paths = [("spec",), *_paths(body["spec"], ("spec",))]
         *above, last = draw(st.sampled_from(paths))

@@ -141,6 +141,14 @@ Quantity = Annotated[
 ]
 """An amount of a resource, as in Kubernetes; a whole number may be written without quotes."""
 
+NEVER_NULL = Rule(
+    "one of its words is wanted; leave the field out for none of them",
+    lambda given: given is not None,
+    before=True,
+    schema={"nullable": False},
+)
+"""For a choice of words that may be left out: an API server takes no null among words."""
+
 # Numbers
 
 Flag = Annotated[bool, Strict()]
