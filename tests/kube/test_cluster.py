@@ -1,9 +1,13 @@
 """The test cluster itself: what the annotations of a pod promise is what a client sees of it."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.kube.cluster.api import Api, Object, Refused
-from tests.kube.cluster.pods import OUTCOME, has_ended, phase, pod, state
+from tests.kube.cluster.logs import OF_ALL, set_log
+from tests.kube.cluster.pods import OUTCOME, has_ended, phase, pod, said, state
+from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 
 
@@ -44,7 +48,7 @@ def test_a_pod_runs_as_long_as_it_says_and_ends_with_its_exit_code_and_message(c
 def test_a_pod_that_runs_for_ever_ends_when_its_annotation_says_so(cluster: Api, pods: str) -> None:
     cluster.create(pods, pod("run-1", run_seconds="forever"))
     _until_running(cluster, f"{pods}/run-1")
-    cluster.patch(f"{pods}/run-1", {"metadata": pod("run-1", run_seconds=0, exit_code=7)["metadata"]})
+    cluster.patch(f"{pods}/run-1", {"metadata": {"annotations": said(run_seconds=0, exit_code=7)}})
     assert state(_until_ended(cluster, f"{pods}/run-1"))["terminated"]["exitCode"] == 7
 
 
@@ -138,7 +142,7 @@ def test_a_pod_with_a_finalizer_stays_until_it_is_stripped(cluster: Api, pods: s
     cluster.delete(f"{pods}/run-1")
 
     def removed_by_the_kubelet(found: Object) -> bool:
-        return found["metadata"].get("deletionGracePeriodSeconds") == 0
+        return bool(found["metadata"].get("deletionGracePeriodSeconds") == 0)
 
     left = cluster.wait(f"{pods}/run-1", removed_by_the_kubelet, "the kubelet has let go of the pod")
     assert left["metadata"]["finalizers"] == [OUTCOME]
@@ -176,7 +180,14 @@ def test_a_pod_that_fits_nowhere_is_unschedulable(cluster: Api, pods: str) -> No
 def test_the_log_of_a_container_can_be_read(cluster: Api, pods: str, kubectl: Kubectl) -> None:
     cluster.create(pods, pod("run-1"))
     _until_ended(cluster, f"{pods}/run-1")
-    assert kubectl("logs", "run-1", "--container=main", "--tail=1") == "a container's log\n"
+    assert kubectl("logs", "run-1", "--container=main", "--tail=1") == f"{OF_ALL}\n"
+
+
+def test_a_test_says_what_a_container_has_printed(cluster: Api, pods: str, kubectl: Kubectl, tmp_path: Path) -> None:
+    set_log(cluster, kubectl.namespace, "run-1", tmp_path / "log", "first\nsecond\nthird")
+    cluster.create(pods, pod("run-1"))
+    _until_ended(cluster, f"{pods}/run-1")
+    wait_until(lambda: kubectl("logs", "run-1", "--tail=2") == "second\nthird\n", "the log is what was said")
 
 
 def test_an_indexed_job_runs_to_its_end(cluster: Api, namespace: str) -> None:
