@@ -68,6 +68,9 @@ class Completion:
     exit_code: int | None = None
     log_tail: str = ""
     log_path: str | None = None
+    pod_uid: str | None = None
+    node: str | None = None
+    metrics: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

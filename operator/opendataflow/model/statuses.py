@@ -14,6 +14,7 @@ from opendataflow.model.rules import Rule
 
 MOST_FAILURES = 10
 MOST_GAPS = 10
+MOST_LINES = 20
 
 Number = Annotated[int, Field(ge=0, le=2**53)]
 Index = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -25,6 +26,7 @@ def _cut(length: int) -> BeforeValidator:
 
 Word = Annotated[str, _cut(64), Field(max_length=64)]
 Name = Annotated[str, _cut(253), Field(max_length=253)]
+Line = Annotated[str, _cut(512), Field(max_length=512)]
 Message = Annotated[str, _cut(1024), Field(max_length=1024)]
 
 _BY_TYPE = Rule(
@@ -170,4 +172,10 @@ class DataFlowActionStatus(Told):
     phase: Literal["Pending", "Done", "Refused"] = Field(default="Pending", description="How far it is.")
     counts: ActionCounts | None = Field(default=None, description="What became of the chunks.")
     message: Message | None = Field(default=None, description="What was done, or why not, in a sentence.")
+    reason: Word | None = Field(
+        default=None, description="Why not, in one word: Unknown, NotShared, InvalidSpec or Refused."
+    )
+    lines: Annotated[tuple[Line, ...], Field(max_length=MOST_LINES)] = Field(
+        default=(), description="What became of the first chunks, one by one, at most 20."
+    )
     finished_at: datetime | None = Field(default=None, description="When it was finished.")
