@@ -12,7 +12,7 @@ from typer.main import get_command
 import generate
 import opendataflow.cli.main  # noqa: F401 # registers the commands
 from opendataflow.cli.app import app
-from opendataflow.model.body import resource_of
+from opendataflow.model.actions import DataFlowAction
 from opendataflow.model.jobfile import parse_job_file
 from tests.e2e.conftest import DATAFLOW, Program
 
@@ -68,7 +68,7 @@ def test_every_dataflow_command_that_is_mentioned_exists_with_its_options(page: 
 def _parse(text: str, source: str) -> None:
     if "kind: DataFlowAction" in text:
         body = yaml.load(text, yaml.BaseLoader)
-        resource_of({**body, "metadata": {"name": body["metadata"]["generateName"]}})
+        DataFlowAction.model_validate({**body, "metadata": {"name": body["metadata"]["generateName"]}})
     else:
         parse_job_file(text, source)
 
