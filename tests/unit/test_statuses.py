@@ -33,5 +33,9 @@ def test_a_body_has_the_names_of_yaml_and_nothing_that_is_not_known() -> None:
     }
 
 
+def test_more_runs_than_an_api_server_counts_are_the_most_that_it_counts() -> None:
+    assert DataFlowJobStatus(replicas=2**40).replicas == 2**31 - 1
+
+
 def test_times_are_written_in_utc() -> None:
     assert Failure(data_id="a", run=1, message="", at=NOON).body()["at"] == "2026-11-28T12:00:00Z"
