@@ -1,5 +1,6 @@
 """The facts that are remembered of a pod, from its JSON."""
 
+from copy import deepcopy
 from typing import Any
 
 from hypothesis import given
@@ -120,6 +121,7 @@ def _spoilt_pods(draw: st.DrawFn) -> Any:
         conditions=[{"type": draw(st.sampled_from(["PodScheduled", "DisruptionTarget"])), "status": "True"}],
         reason=draw(st.sampled_from(["Evicted", "DeadlineExceeded", None])),
     )
+    made = deepcopy(made)  # what was drawn may be drawn again
     for _ in range(draw(st.integers(0, 3))):
         *way, last = draw(st.sampled_from(_places(made)[1:]))
         place: Any = made
