@@ -241,7 +241,7 @@ class ControlPlane:
 
 
 def _established(resource: Object) -> bool:
-    conditions = resource.get("status", {}).get("conditions", [])
+    conditions = resource.get("status", {}).get("conditions") or []  # null at first
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
