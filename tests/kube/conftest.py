@@ -19,6 +19,7 @@ from tests.kube.cluster.nodes import NODES, add_nodes
 from tests.kube.cluster.providers import REQUIRED, Unavailable, announce, given, programs
 from tests.kube.cluster.providers import kubectl as kubectl_of_user
 from tests.kube.cluster.supervisor import shared
+from tests.kube.operators import Operators, new_operators
 
 _LEFT_OUT = "no cluster for tests/kube"
 _CRDS = Path(__file__).parents[2] / "crds"
@@ -200,3 +201,10 @@ def own_cluster(lasting_own_cluster: OwnCluster) -> Iterator[OwnCluster]:
 def own_namespace(own_cluster: OwnCluster) -> str:
     """A fresh namespace of the module's own cluster; it goes with the cluster."""
     return new_namespace(own_cluster.api)
+
+
+@pytest.fixture
+def operators(dsn: str, cluster: Api, namespace: str, tmp_path: Path) -> Iterator[Operators]:
+    """Operators over the test's own database and namespace; none of them outlives the test."""
+    with new_operators(dsn, cluster.kubeconfig, namespace, tmp_path) as made:
+        yield made

@@ -45,14 +45,14 @@ class Api:
         self.kubeconfig = kubeconfig
         self._kubectl = kubectl
         self._folder = tempfile.TemporaryDirectory(prefix="dataflow-kube-")
-        self._socket = Path(self._folder.name) / "proxy"
-        command = [str(kubectl), f"--kubeconfig={kubeconfig}", "proxy", f"--unix-socket={self._socket}"]
+        self.socket = Path(self._folder.name) / "proxy"
+        command = [str(kubectl), f"--kubeconfig={kubeconfig}", "proxy", f"--unix-socket={self.socket}"]
         self._proxy = Program("kubectl-proxy", command, Path(self._folder.name) / "log")
 
     def __enter__(self) -> Self:
         self._proxy.start()
         try:
-            wait_until(self._listens, f"kubectl proxy has started:\n{self._proxy.said()}")
+            wait_until(self._listens, "kubectl proxy has started")
         except BaseException:
             self.__exit__()
             raise
@@ -60,7 +60,7 @@ class Api:
 
     def _listens(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe:
-            return probe.connect_ex(str(self._socket)) == 0
+            return probe.connect_ex(str(self.socket)) == 0
 
     def __exit__(self, *_: object) -> None:
         self._proxy.kill()
@@ -85,7 +85,7 @@ class Api:
 
     def text(self, method: str, path: str, body: object = None, kind: str = "application/json") -> str:
         """Send one request; return the body of the answer. Raises Refused, OSError."""
-        connection = _Connection(self._socket)
+        connection = _Connection(self.socket)
         try:
             sent = None if body is None else json.dumps(body)
             connection.request(method, path, sent, {"Content-Type": kind, "Accept": "application/json"})
