@@ -1,21 +1,22 @@
 """A real API server for the session, and in it a namespace for each test; see `tests.kube.cluster`."""
 
+import json
 import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.kube.cluster.annotations import FAKE_NODE
 from tests.kube.cluster.api import Api, Object, Refused
 from tests.kube.cluster.control_plane import ControlPlane
 from tests.kube.cluster.nodes import NODES, add_nodes
 from tests.kube.cluster.providers import REQUIRED, Provider, Unavailable, announce, provide
-from tests.kube.cluster.stages import FAKE_NODE
 from tests.kube.cluster.supervisor import shared
 
 _LEFT_OUT = "no cluster for tests/kube"
@@ -127,8 +128,6 @@ class Kubectl:
 
     def json(self, *arguments: str) -> Object:
         """Run it with `-o json`; return what it printed, parsed."""
-        import json
-
         parsed: Object = json.loads(self(*arguments, "--output=json"))
         return parsed
 
@@ -148,19 +147,30 @@ class OwnCluster:
 
 
 @pytest.fixture(scope="module")
-def own_cluster(provider: Provider) -> Iterator[OwnCluster]:
-    """A cluster for the tests of one module, with two nodes: each of them leaves it running."""
+def lasting_own_cluster(provider: Provider) -> Iterator[OwnCluster]:
+    """A cluster for the tests of one module, with two nodes."""
     if provider.kubeconfig is not None and len(provider.programs) < 2:
         pytest.skip("the cluster of KUBECONFIG is not ours to stop")
     folder = Path(tempfile.mkdtemp(prefix="dataflow-cluster-"))
     try:
-        with ControlPlane(folder / "plane", provider.programs) as plane:
-            with Api(provider.programs["kubectl"], plane.kubeconfig) as api:
-                add_nodes(api, ["node-0", "node-1"])
-                apply_resources(api)
-                yield OwnCluster(plane, api)
+        plane = ControlPlane(folder / "plane", provider.programs)
+        with plane, Api(provider.programs["kubectl"], plane.kubeconfig) as api:
+            add_nodes(api, ["node-0", "node-1"])
+            apply_resources(api)
+            yield OwnCluster(plane, api)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def own_cluster(lasting_own_cluster: OwnCluster) -> Iterator[OwnCluster]:
+    """The module's own cluster; its API server runs again after the test, whatever that has done to it."""
+    yield lasting_own_cluster
+    plane = lasting_own_cluster.plane
+    if plane.api_server.running:
+        plane.api_server.resume()
+    else:
+        plane.restart_api_server()
 
 
 @pytest.fixture

@@ -58,15 +58,18 @@ class Api:
         self._proxy.kill()
         self._folder.cleanup()
 
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl to its end; return what it printed. Raises CalledProcessError; its text has what was said."""
+    def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 300) -> str:
+        """Run kubectl to its end; return what it printed.
+
+        Raises CalledProcessError, whose `stderr` is what was said; TimeoutExpired after `seconds`.
+        """
         done = subprocess.run(
             [self._kubectl, f"--kubeconfig={self.kubeconfig}", *arguments],
             input=stdin,
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=seconds,
         )
         if done.returncode:
             raise subprocess.CalledProcessError(done.returncode, arguments, done.stdout, done.stderr.strip())

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
+from tests.kube.cluster.annotations import FAKE_NODE, PREFIX
 from tests.kube.cluster.api import Api, Object, Refused
 from tests.kube.cluster.processes import wait_until
-from tests.kube.cluster.stages import FAKE_NODE
 
 NODES = "/api/v1/nodes"
 
@@ -37,14 +37,21 @@ def remove_node(api: Api, name: str) -> None:
 
 
 def stop_heartbeat(api: Api, name: str) -> None:
-    """From now on nothing is heard from the node or its pods; after a while it is NotReady, then tainted unreachable."""
+    """From now on nothing is heard from the node; after a while it is NotReady, then tainted unreachable.
+
+    Its pods stay as they are, but for what had begun: a pod that has said when it ends still ends, once.
+    """
     api.patch(f"{NODES}/{name}", {"metadata": {"labels": {FAKE_NODE: None}}})
 
 
 def start_heartbeat(api: Api, name: str) -> None:
-    """The node is back, with the pods it had."""
+    """The node is back, and what happened to its pods meanwhile takes effect."""
     api.patch(f"{NODES}/{name}", {"metadata": {"labels": {FAKE_NODE: "true"}}})
     api.wait(f"{NODES}/{name}", _ready, f"{name} is Ready again", seconds=120)
+    for pod in api.items(f"/api/v1/pods?fieldSelector=spec.nodeName={name}"):
+        # kwok looks at a pod when it changes, and has looked away while this one did.
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+        api.patch(path, {"metadata": {"annotations": {f"{PREFIX}node-was-away": "true"}}})
 
 
 def wait_until_unreachable(api: Api, name: str) -> None:

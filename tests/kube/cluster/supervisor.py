@@ -1,15 +1,15 @@
 """A cluster in a process of its own, shared by those who hold its folder, and gone when nobody does.
 
     FOLDER/
-    ├── start.lock     flock, exclusive: held while somebody looks whether the cluster is there, or starts it
-    ├── users.lock     flock, shared: held by every process that uses the cluster, for its life
+    ├── start.lock       flock, exclusive: held while somebody looks whether the cluster is there, or starts it
+    ├── users.lock       flock, shared: held by every process that uses the cluster, for its life
     ├── supervisor.lock  flock, exclusive: held by the supervisor, for its life
-    ├── ready          the path of the kubeconfig, while the cluster is up
-    ├── log            of the supervisor
-    └── cluster/       the cluster's own
+    ├── ready            the path of the kubeconfig, while the cluster is up
+    ├── pid, log         of the supervisor
+    └── cluster/         the cluster's own
 
-A flock ends with its process, however it ends. So a test run that is killed leaves no cluster behind, and the workers of
-`pytest -n` share one. `keep` starts a cluster that nobody has to hold, until `end`.
+A flock ends with its process, however it ends. So a test run that is killed leaves no cluster behind, and the workers
+of `pytest -n` share one. `keep` starts a cluster that nobody has to hold, until `end`.
 """
 
 import fcntl
