@@ -283,7 +283,7 @@ def test_a_run_that_runs_goes_on_however_late_it_started() -> None:
     assert verdict(pod(RUNNING), 100_000) is None
 
 
-NO_NODE = {"phase": "Pending", "spec": {"nodeName": None}}
+NO_NODE: dict[str, Any] = {"phase": "Pending", "spec": {"nodeName": None}}
 UNSCHEDULABLE = {
     "type": "PodScheduled",
     "status": "False",
