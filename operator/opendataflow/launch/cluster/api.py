@@ -252,7 +252,11 @@ class Api:
                         continue
                     if response.status >= 300:
                         raise await _failed(method, what, response)
-                    yield response
+                    try:
+                        yield response
+                    except BaseException:
+                        _abort(response)
+                        raise
                     return
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 raise ClusterUnreachable(_no_answer(what, self.access.server, error)) from error
@@ -264,6 +268,13 @@ class Api:
                 headers={"User-Agent": "opendataflow", "Accept-Encoding": "identity"},
             )
         return self._session
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Cut the connection of an answer that nobody will read to its end, rather than say goodbye in TLS."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
