@@ -29,16 +29,31 @@ BEGIN
 END $$;
 
 -- Deletes a job: its data sets are free for another producer, its work stays as it is and nothing of it is claimed; its
--- runs go on and are committed. Applied again it goes on. What is deleted or unknown already stays so.
-CREATE FUNCTION opendataflow.delete_job(p_job text, p_actor text, p_reason text DEFAULT NULL) RETURNS void
+-- runs go on and are committed. Applied again it goes on. p_owner: only where it belongs to this resource. False: there
+-- was nothing to delete.
+CREATE FUNCTION opendataflow.delete_job(p_job text, p_actor text, p_reason text DEFAULT NULL, p_owner text DEFAULT NULL)
+RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM begin_event('delete', p_actor, p_reason), lock_apply();
     PERFORM lock_datasets(ARRAY(SELECT l.dataset FROM job_dataset l WHERE l.job = p_job), true);
-    UPDATE job j SET deleted = true, declared_as = NULL, modified = now() WHERE j.id = p_job AND NOT j.deleted;
+    UPDATE job j SET deleted = true, declared_as = NULL, modified = now()
+    WHERE j.id = p_job AND NOT j.deleted AND (p_owner IS NULL OR j.owner = p_owner);
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
     DELETE FROM job_input i WHERE i.job = p_job;
     DELETE FROM job_output o WHERE o.job = p_job;
+    RETURN true;
 END $$;
+
+-- Everything that resources have declared and that is not deleted.
+CREATE FUNCTION opendataflow.declared_by_resources() RETURNS TABLE (kind text, id text, owner text, declared_as text)
+LANGUAGE sql STABLE AS $$
+    SELECT 'DataSet', d.id, d.owner, d.declared_as FROM opendataflow.dataset d WHERE d.owner IS NOT NULL
+    UNION ALL
+    SELECT 'DataFlowJob', j.id, j.owner, j.declared_as FROM opendataflow.job j WHERE j.owner IS NOT NULL AND NOT j.deleted
+$$;
 
 -- The resource of a data set is gone: the data and its chunks stay, and whoever declares it next owns it.
 CREATE FUNCTION opendataflow.disown_dataset(p_dataset text, p_owner text) RETURNS void

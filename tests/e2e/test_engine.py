@@ -19,6 +19,7 @@ from opendataflow.engine.orders import FileOrders
 from opendataflow.engine.tenure import LocalTenure
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.claim import Progress
+from opendataflow.model.run import RunOrder
 from opendataflow.names import RunState, WorkState
 from opendataflow.store.store import Store
 from tests.seen import Seen
@@ -120,7 +121,7 @@ async def wire(dsn: str) -> AsyncIterator[Wire]:
 @asynccontextmanager
 async def engine_over(
     dsn: str, home: Path, script: str, *, chunks: int, parallelism: int, slots: int = 100
-) -> AsyncIterator[tuple[Engine, Seen, Store]]:
+) -> AsyncIterator[tuple[Engine[RunOrder], Seen, Store]]:
     """An engine for one script job, which ends when it has caught up."""
     file = home / "job.yaml"
     file.write_text(JOB.format(chunks=chunks, parallelism=parallelism, script=f"'{script}'"))

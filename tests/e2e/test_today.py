@@ -13,6 +13,7 @@ from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
 from opendataflow.engine.tenure import LocalTenure
 from opendataflow.launch.process.launcher import ProcessLauncher
+from opendataflow.model.run import RunOrder
 from opendataflow.store.store import Store
 from tests.e2e.conftest import Program
 from tests.e2e.test_runjob import run, script
@@ -97,7 +98,7 @@ async def test_an_engine_that_runs_over_midnight_goes_on_and_catches_up_what_an_
     db.execute("UPDATE opendataflow.job SET chunk_from = '2026-01-01'")
     calendar = Calendar("2026-01-10")
 
-    def engine(*, until_caught_up: bool) -> Engine:
+    def engine(*, until_caught_up: bool) -> Engine[RunOrder]:
         launcher, seen = ProcessLauncher(folder / "runs"), Seen()
         return Engine(
             store,

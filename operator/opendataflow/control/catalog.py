@@ -9,9 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from opendataflow.model.resources import DataFlowJob, DataSet
+from opendataflow.core.conditions import Fault as Fault
+from opendataflow.model.actions import DataFlowAction
+from opendataflow.model.datasets import DataSet
+from opendataflow.model.jobs import DataFlowJob
 
-Model = DataSet | DataFlowJob
+Model = DataSet | DataFlowJob | DataFlowAction
 K = TypeVar("K")
 
 
@@ -29,19 +32,11 @@ class Key:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True)
-class Fault:
-    """Why a resource can't be honoured: a reason in CamelCase, and a sentence with the place and the remedy."""
-
-    reason: str
-    message: str
-
-
 @dataclass
 class Entry:
     """One resource. `model`: None where the body is none, then `fault` says why. `fault`: also why the store refuses
-    it. `status`: what the cluster shows as its status. `created`: an RFC 3339 time. `accepted`: the generation that the
-    store has taken over."""
+    it. `status`: what the cluster shows as its status. `created`: an RFC 3339 time. `creator`: the program that has
+    created it, as far as the API server knows. `accepted`: the generation that the store has taken over."""
 
     key: Key
     uid: str
@@ -50,6 +45,8 @@ class Entry:
     fault: Fault | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
     created: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    creator: str = ""
     accepted: int | None = None
 
 
@@ -58,6 +55,7 @@ class Catalog:
 
     def __init__(self) -> None:
         self._entries: dict[Key, Entry] = {}
+        self._ids: dict[tuple[str, str], Key] = {}
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(list(self._entries.values()))
@@ -75,12 +73,22 @@ class Catalog:
         return self._entries.pop(key, None)
 
     def job(self, job: str) -> Entry | None:
-        """The resource that declares a job, by the job's id."""
-        return next((entry for entry in self if _declares(entry, DataFlowJob, job)), None)
+        """The resource that has declared a job, by the job's id."""
+        return self._declared("DataFlowJob", job)
 
+    def dataset(self, dataset: str) -> Entry | None:
+        """The resource that has declared a data set, by its id."""
+        return self._declared("DataSet", dataset)
 
-def _declares(entry: Entry, kind: type[Model], name: str) -> bool:
-    return isinstance(entry.model, kind) and entry.model.id == name and entry.accepted is not None
+    def _declared(self, kind: str, name: str) -> Entry | None:
+        key = self._ids.get((kind, name))
+        return None if key is None else self._entries.get(key)
+
+    def accept(self, entry: Entry) -> None:
+        """The store has taken over what a resource declares."""
+        assert isinstance(entry.model, DataSet | DataFlowJob)
+        entry.accepted, entry.fault = entry.generation, None
+        self._ids[entry.key.kind, entry.model.id] = entry.key
 
 
 class Pending(Generic[K]):

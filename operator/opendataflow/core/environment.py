@@ -48,12 +48,10 @@ class JobFacts:
 
     @classmethod
     def of(cls, job: "DataFlowJob") -> Self:
-        """Return the facts of a job as it is written; of a Spark job the program is its main file."""
-        script, spark = job.spec.runtime.script, job.spec.runtime.spark
-        program = script.command[0] if script is not None else spark.main if spark is not None else ""
+        """Return the facts of a job as it is written."""
         return cls(
             id=job.id,
-            program=program,
+            program=_program(job),
             inputs=job.spec.inputs,
             outputs=job.spec.outputs,
             env=job.spec.env,
@@ -64,6 +62,14 @@ class JobFacts:
         """Yield (data set id, IN or OUT) of each data set."""
         yield from ((name, "IN") for name in self.inputs)
         yield from ((name, "OUT") for name in self.outputs)
+
+
+def _program(job: "DataFlowJob") -> str:
+    """What a job executes, in a word: the program, the main file of Spark, or the image with its own entry point."""
+    script, spark = job.spec.runtime.script, job.spec.runtime.spark
+    if script is not None:
+        return script.command[0] if script.command else script.image or ""
+    return spark.main if spark is not None else ""
 
 
 @dataclass(frozen=True)

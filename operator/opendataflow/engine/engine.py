@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 from opendataflow.core.completion import completion
 from opendataflow.core.explain import breaker_note
@@ -28,10 +29,11 @@ from opendataflow.model.run import Ended
 from opendataflow.names import WorkState
 from opendataflow.store.store import Store
 
+OrderT = TypeVar("OrderT")
 UNFINISHED = (WorkState.READY, WorkState.RUNNING, WorkState.RETRY)
 
 
-class Engine:
+class Engine(Generic[OrderT]):
     """Runs the work of some jobs until it is told to stop, or until nothing is left that it could do.
 
     `makers`: what the jobs execute; its owner may change it at any time, and says so with `look_again`.
@@ -40,9 +42,9 @@ class Engine:
     def __init__(  # noqa: PLR0913  # what a composition root puts together
         self,
         store: Store,
-        launcher: Launcher,
+        launcher: Launcher[OrderT],
         tenure: Tenure,
-        makers: Mapping[str, OrderMaker],
+        makers: Mapping[str, OrderMaker[OrderT]],
         observer: Observer,
         *,
         parallelism: int,
@@ -73,13 +75,12 @@ class Engine:
 
     # -- from outside ----------------------------------------------------------------------------------------
 
-    async def run(self) -> list[Progress]:
-        """Work until the end; return how far the jobs are."""
+    async def run(self, prepare: Callable[[], Awaitable[None]] | None = None) -> list[Progress]:
+        """Work until the end; return how far the jobs are. `prepare`: what has to be done when the right to claim is
+        held and nothing has been claimed yet."""
         await self._tenure.begin()
-        await self._look_at_jobs()
-        await self._look_at_day()
         try:
-            await self._work()
+            await self._work(prepare)
         except BaseExceptionGroup as group:
             # Any one of the loops ending ends the process; the first reason is the one to tell.
             raise group.exceptions[0] from group
@@ -89,12 +90,17 @@ class Engine:
         await self._tenure.end()
         return progress
 
-    async def _work(self) -> None:
+    async def _work(self, prepare: Callable[[], Awaitable[None]] | None) -> None:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            lease = tasks.create_task(self._every(limits.RENEW_SECONDS, self._tenure.renew), name="lease")
+            if prepare is not None:
+                await prepare()
+            await self._look_at_jobs()
+            await self._look_at_day()
             loops = [
+                lease,
                 tasks.create_task(self._whenever_woken(self._claim_all, limits.PROBE_SECONDS), name="claims"),
-                tasks.create_task(self._every(limits.RENEW_SECONDS, self._tenure.renew), name="lease"),
                 tasks.create_task(self._every(limits.TAKEOVER_SECONDS, self._take_over), name="takeovers"),
                 tasks.create_task(self._every(limits.PROBE_SECONDS, self._probe), name="probe"),
                 tasks.create_task(self._watch(), name="watch"),

@@ -5,16 +5,19 @@ A launcher starts runs, tells when they have ended, and proves earlier ones dead
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from opendataflow.errors import NotStarted
 from opendataflow.model.alert import Alert
 from opendataflow.model.claim import ClaimedRun, Completed, Completion, DeclaredJob
 from opendataflow.model.run import Ended, Host, Proof, RunOrder
 
+O_co = TypeVar("O_co", covariant=True)
+O_contra = TypeVar("O_contra", contravariant=True)
 
-class Launcher(Protocol):
-    """A place where runs are processes or pods."""
+
+class Launcher(Protocol[O_contra]):
+    """A place where runs are processes or pods. Its orders say what is to be started there."""
 
     @property
     def host(self) -> Host:
@@ -24,7 +27,7 @@ class Launcher(Protocol):
     def runs_home(self) -> str:
         """The folder of its runs, where they don't live in the namespace of their job."""
 
-    async def start(self, order: RunOrder) -> None:
+    async def start(self, order: O_contra) -> None:
         """Start the run, once: a second call with the same name does nothing. Its end arrives at `ended`.
 
         A run that can't be started at all (no such program, no such folder) ends at once, with an exit code
@@ -48,7 +51,7 @@ class Launcher(Protocol):
         """End every run that would not go on without this process; stop watching."""
 
 
-class LocalLauncher(Launcher, Protocol):
+class LocalLauncher(Launcher[RunOrder], Protocol):
     """A launcher whose runs end with their host: what an engine leaves behind there can be proven dead."""
 
     async def announce(self, lease: str) -> None:
@@ -108,13 +111,13 @@ class Target(Protocol):
         """Deliver one message within a few seconds; raise NotDelivered with the reason where that can't be done."""
 
 
-class OrderMaker(Protocol):
+class OrderMaker(Protocol[O_co]):
     """Knows what one job executes."""
 
     def fits(self, declared: DeclaredJob) -> bool:
         """Whether what it knows is about the job as it is declared now; else nothing of the job may start."""
 
-    def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> RunOrder:
+    def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> O_co:
         """Make the order for a claimed run. May raise DataflowError: the run ends with its sentence."""
 
     def redactor(self) -> Callable[[str], str] | None:

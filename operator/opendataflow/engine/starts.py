@@ -6,23 +6,26 @@ arrives at the outcomes like every other end.
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, TypeVar
 
 from opendataflow.engine import limits
 from opendataflow.engine.ports import Launcher, Observer, OrderMaker, Tenure
 from opendataflow.engine.view import JobView
 from opendataflow.errors import Backpressure, CreateUncertain, DataflowError, NotStarted
 from opendataflow.model.claim import ClaimedRun, DeclaredJob
-from opendataflow.model.run import Ended, Outcome, RunOrder
+from opendataflow.model.run import Ended, Outcome
 from opendataflow.names import OutcomeClass
 
+OrderT = TypeVar("OrderT")
 
-class Starts:
+
+class Starts(Generic[OrderT]):
     """The starts of one engine. `ended`: takes the ends of runs that were not started."""
 
     def __init__(
         self,
-        launcher: Launcher,
-        makers: Mapping[str, OrderMaker],
+        launcher: Launcher[OrderT],
+        makers: Mapping[str, OrderMaker[OrderT]],
         tenure: Tenure,
         observer: Observer,
         ended: Callable[[Ended], None],
@@ -63,7 +66,7 @@ class Starts:
             view.starting -= 1
             self._cancelled.discard(run.run)
 
-    def _order(self, run: ClaimedRun, declared: DeclaredJob) -> RunOrder | Ended:
+    def _order(self, run: ClaimedRun, declared: DeclaredJob) -> OrderT | Ended:
         maker = self._makers.get(run.job)
         if maker is None:
             return _given_back(run, "its job was deleted before it was started")
@@ -74,7 +77,7 @@ class Starts:
         except DataflowError as error:
             return Ended(run.run, exit_code=126, log_tail=str(error))
 
-    async def _until_certain(self, run: ClaimedRun, order: RunOrder, view: JobView) -> Ended | None:
+    async def _until_certain(self, run: ClaimedRun, order: OrderT, view: JobView) -> Ended | None:
         """Start it; return its end where it certainly was not started and will not be. None: it runs, or this process
         leaves it to the next one."""
         certainly_not = True

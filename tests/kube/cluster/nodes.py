@@ -7,6 +7,7 @@ from tests.kube.cluster.api import Api, Object, Refused
 from tests.kube.cluster.processes import wait_until
 
 NODES = "/api/v1/nodes"
+UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
 def _ready(node: Object) -> bool:
@@ -55,5 +56,9 @@ def start_heartbeat(api: Api, name: str) -> None:
 
 
 def wait_until_unreachable(api: Api, name: str) -> None:
-    """Return when the node lifecycle controller has given up the node."""
-    api.wait(f"{NODES}/{name}", lambda node: not _ready(node), f"{name} is unreachable", seconds=120)
+    """Return when the node lifecycle controller has given up the node: its taint evicts pods that don't tolerate it."""
+
+    def given_up(node: Object) -> bool:
+        return any(taint["key"] == UNREACHABLE for taint in node["spec"].get("taints", []))
+
+    api.wait(f"{NODES}/{name}", given_up, f"{name} is unreachable", seconds=120)
