@@ -73,11 +73,11 @@ class Probes:
         app.router.add_get("/healthz", self._alive)
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/metrics", self._metrics)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
 
     async def __aenter__(self) -> "Probes":
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self.port, shutdown_timeout=1)
+        site = web.TCPSite(self._runner, self._host, self.port)
         await site.start()
         self.port = self._runner.addresses[0][1]
         return self
