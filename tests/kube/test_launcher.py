@@ -22,7 +22,7 @@ from opendataflow.launch.cluster.launcher import ClusterLauncher
 from opendataflow.model.claim import ClaimedRun
 from opendataflow.model.pod import PodOrder
 from opendataflow.model.run import Ended, Host
-from opendataflow.names import OutcomeClass
+from opendataflow.names import OutcomeClass, Reason
 from tests.kube.cluster.api import Api as Admin
 from tests.kube.cluster.pods import said, state
 from tests.kube.cluster.proxy import Fault, Proxy, refusal, watch_error
@@ -371,13 +371,14 @@ async def test_a_run_that_finds_no_node_is_stopped_and_infrastructure(place: Pla
         assert re.match(r"unschedulable for 2\S* s: 0/", message)
 
 
-async def test_what_a_living_run_waits_for_can_be_asked(place: Place) -> None:
+async def test_what_hinders_a_living_run_can_be_asked(place: Place) -> None:
     async with place.launcher() as launcher:
         await launcher.start(place.order(image_pull="fail"))
         await place.until(lambda pod: "waiting" in state(pod))
         async with asyncio.timeout(SECONDS):
-            while not launcher.waits().get(1, "").startswith("image pull"):  # noqa: ASYNC110  it tells when asked
+            while 1 not in launcher.hindered():  # noqa: ASYNC110  it tells when asked
                 await asyncio.sleep(0.05)
+        assert launcher.hindered()[1][0] is Reason.IMAGE_PULL
 
 
 async def test_a_stop_that_was_not_answered_is_asked_for_again(place: Place, proxy: Proxy) -> None:

@@ -1,7 +1,6 @@
 """Which cluster is meant and who we are there: kubeconfig files as kubectl reads them, and what is wrong with them."""
 
 import base64
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from opendataflow.errors import ClusterUnreachable, InvalidInput
 from opendataflow.launch.cluster.access import find_access, from_kubeconfig
 
 
-def config(user: Mapping[str, Any] | None = None, **cluster: Any) -> dict[str, Any]:
+def config(user: Any = None, **cluster: Any) -> dict[str, Any]:
     return {
         "current-context": "here",
         "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}}],
