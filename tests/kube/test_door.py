@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from opendataflow import names
 from opendataflow.errors import (
     Backpressure,
     ClusterRefused,
@@ -20,7 +21,7 @@ from opendataflow.errors import (
 )
 from opendataflow.launch.cluster import access, watch
 from opendataflow.launch.cluster.access import from_kubeconfig, in_cluster
-from opendataflow.launch.cluster.api import EVENTS, NAMESPACES, PODS, Api, Resource, selector
+from opendataflow.launch.cluster.api import EVENTS, NAMESPACES, PODS, Api, Resource, custom, selector
 from opendataflow.launch.cluster.watch import Follower, Happening
 from tests.kube.cluster.api import Api as Admin
 from tests.kube.cluster.pods import has_ended, pod
@@ -159,6 +160,22 @@ async def test_an_event_is_told_to_people(api: Api, namespace: str) -> None:
     made = await api.create(EVENTS, namespace, event)
     series = {"series": {"count": 2, "lastObservedTime": "2026-11-28T10:01:00.000000Z"}}
     assert (await api.patch_merge(EVENTS, namespace, made["metadata"]["name"], series))["series"]["count"] == 2
+
+
+async def test_a_custom_resource_and_its_status(api: Api, namespace: str) -> None:
+    jobs = custom("dataflowjobs")
+    job = {
+        "apiVersion": names.API_VERSION,
+        "kind": "DataFlowJob",
+        "metadata": {"name": "load"},
+        "spec": {"outputs": ["out"], "runtime": {"script": {"image": "none/none:1"}}},
+    }
+    await api.create(jobs, namespace, job)
+    changed = await api.patch_merge(jobs, namespace, "load", {"status": {"state": "Running"}}, status=True)
+    assert changed["status"]["state"] == "Running"
+    with pytest.raises(ClusterRefused) as refused:
+        await api.patch_merge(jobs, namespace, "load", {"spec": {"parallelism": -1}})
+    assert refused.value.code == 422
 
 
 # Refusals ---------------------------------------------------------------------------------------------------

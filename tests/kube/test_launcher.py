@@ -24,8 +24,10 @@ from opendataflow.model.pod import PodOrder
 from opendataflow.model.run import Ended, Host
 from opendataflow.names import OutcomeClass, Reason
 from tests.kube.cluster.api import Api as Admin
+from tests.kube.cluster.nodes import add_nodes, remove_node, stop_heartbeat
 from tests.kube.cluster.pods import said, state
 from tests.kube.cluster.proxy import Fault, Proxy, refusal, watch_error
+from tests.kube.conftest import OwnCluster
 
 SECONDS = 40
 
@@ -250,6 +252,57 @@ async def test_a_copy_of_a_pod_with_our_labels_changes_nothing(place: Place) -> 
         copy["metadata"] = {**copy["metadata"], "name": "copy"}
         place.admin.create(f"/api/v1/namespaces/{place.namespace}/pods", copy)
         await nothing_ends(launcher, 2.0)
+
+
+# Nodes that are lost ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lost(own_cluster: OwnCluster, own_namespace: str) -> Place:
+    """A namespace of a cluster whose nodes may be taken away."""
+    return Place(own_cluster.api, own_namespace)
+
+
+@asynccontextmanager
+async def on_a_lost_node(place: Place, node: str, **wishes: Any) -> AsyncIterator[ClusterLauncher]:
+    """A run on a node of which nothing is heard any more, and whose pod somebody has deleted since."""
+    await asyncio.to_thread(add_nodes, place.admin, [node])
+    pinned = {"spec": {"nodeName": node, "terminationGracePeriodSeconds": 1}}
+    try:
+        async with place.launcher() as launcher:
+            await launcher.start(place.order(template=pinned, wishes=wishes, run_seconds="forever"))
+            await place.runs()
+            stop_heartbeat(place.admin, node)
+            await asyncio.sleep(1)  # kwok has heard of it
+            place.delete()
+            yield launcher
+    finally:
+        remove_node(place.admin, node)
+
+
+async def test_a_run_on_a_lost_node_waits_until_its_node_is_gone(lost: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "LATE_SECONDS", 0.5)
+    async with on_a_lost_node(lost, "lost-1") as launcher:
+        await nothing_ends(launcher, 4)
+        assert launcher.hindered()[1] == (Reason.NODE_UNREACHABLE, "node lost-1 does not answer or is slow")
+        remove_node(lost.admin, "lost-1")
+        kind, message = verdict(await end(launcher))
+        assert kind is OutcomeClass.INFRASTRUCTURE
+        assert "node" in message or "deleted" in message
+
+
+async def test_whoever_takes_the_risk_is_not_kept_waiting(lost: Place) -> None:
+    async with on_a_lost_node(lost, "lost-2", retry_after=3.0) as launcher:
+        kind, message = verdict(await end(launcher))
+        assert kind is OutcomeClass.INFRASTRUCTURE
+        assert message.startswith("lost: node lost-2 has not ended its pod for ")
+
+
+async def test_the_risk_can_be_taken_later_for_one_pod(lost: Place) -> None:
+    async with on_a_lost_node(lost, "lost-3") as launcher:
+        await nothing_ends(launcher, 2)
+        lost.admin.patch(lost.path(), {"metadata": {"annotations": {names.ANNOTATION_RETRY_AFTER: "0"}}})
+        assert verdict(await end(launcher))[0] is OutcomeClass.INFRASTRUCTURE
 
 
 # Starting ---------------------------------------------------------------------------------------------------
