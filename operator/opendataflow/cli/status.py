@@ -21,7 +21,6 @@ from opendataflow.core.explain import (
     duration,
     explain,
     failed_sentence,
-    meaning,
     shell_command,
     waiting_sentence,
 )
