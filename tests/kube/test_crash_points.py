@@ -1,8 +1,8 @@
 """The operator is killed at every place at which it waits for Postgres or the cluster, before and after the effect.
 
-Whatever the place, the next one goes on: every chunk is published once for each time that it was asked for, never are
-two pods of a chunk alive, and nothing is left behind. Seen at others: a controller that restarts between creating the child
-and recording it; a result that is lost because the pod vanished before it was seen.
+Whatever the place, the next one goes on: every chunk is published once each time that it was asked for, never are
+two pods of a chunk alive, and nothing is left behind. Seen at others: a controller that restarts between creating the
+child and recording it; a result that is lost because the pod vanished before it was seen.
 """
 
 import json

@@ -74,7 +74,7 @@ def test_stale_work_is_counted(db: Connection) -> None:
 def test_the_request_that_was_done_last_is_told(db: Connection) -> None:
     three(db)
     assert report(db)["resubmit"] is None
-    answer = {"done": 1, "message": "resubmit: 1 done", "refusal": None}
+    answer = {"counts": {"done": 1}, "message": "resubmit: 1 done", "refusal": None}
     db.execute("SELECT opendataflow.remember_answer('job j', 'fix-1', %s)", (Jsonb(answer),))
     assert report(db)["resubmit"] == {"id": "fix-1", "answer": answer}
 

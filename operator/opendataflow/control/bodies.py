@@ -58,7 +58,7 @@ def entry_of(kind: str, body: Mapping[str, Any]) -> Entry:
 def _creator(metadata: Mapping[str, Any]) -> str:
     """The program that has written the resource first, such as kubectl-create."""
     written = [field for field in metadata.get("managedFields") or () if not field.get("subresource")]
-    first = min(written, key=lambda field: str(field.get("time", "")), default={})
+    first: Mapping[str, Any] = min(written, key=lambda field: str(field.get("time", "")), default={})
     return str(first.get("manager", ""))
 
 

@@ -3,8 +3,10 @@
 import argparse
 import asyncio
 import logging
+import os
 import sys
 
+from opendataflow.control.logs import set_up
 from opendataflow.control.operator import operate
 from opendataflow.errors import DataflowError
 from opendataflow.names import ExitCode
@@ -19,8 +21,12 @@ def main() -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     operator = commands.add_parser("operator", help="watch the resources, and run their jobs as pods")
     operator.set_defaults(run=_operator)
+    operator.add_argument(
+        "--log-format", choices=("text", "json"), default=os.environ.get("DATAFLOW_LOG_FORMAT", "json")
+    )
+    operator.add_argument("--log-level", choices=("DEBUG", "INFO", "WARNING"), default="INFO")
     given = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    set_up(given.log_level, given.log_format, os.environ)
     try:
         given.run()
     except* DataflowError as errors:

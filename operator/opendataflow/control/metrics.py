@@ -134,5 +134,5 @@ class Figures:
         self._database.set(reachable)
 
     def request(self, verb: str, code: int) -> None:
-        """A request to the Kubernetes API has ended. `verb`: like get, watch, create; `code`: 0 for no answer."""
+        """A request to the Kubernetes API has ended. `verb`: the method, like GET; `code`: 0 for no answer."""
         self._requests.labels(verb, str(code)).inc()
