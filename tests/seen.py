@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from opendataflow.engine.ports import Step
 from opendataflow.errors import NotStarted
 from opendataflow.model.claim import ClaimedRun, Completed, Completion
 
@@ -23,6 +24,9 @@ class Seen:
 
     def held_back(self, job: str, reason: NotStarted | None) -> None:
         self.held.append((job, None if reason is None else type(reason)))
+
+    def took(self, step: Step, seconds: float) -> None:
+        pass
 
     def unfit(self, job: str) -> None:
         self.notes.append(f"{job} was applied")

@@ -78,16 +78,6 @@ CONTEXT_FOLDER = "/etc/opendataflow"
 """Where a pod has its context file. Not inside the memory volume, which the main container can't write."""
 
 
-class Reason(StrEnum):
-    """Why a resource can't be honoured, in the conditions of its status."""
-
-    INVALID_SPEC = "InvalidSpec"
-    ID_TAKEN = "IdTaken"
-    NOT_SHARED = "NotShared"
-    DATA_SET_MISSING = "DataSetMissing"
-    NOT_SUPPORTED = "NotSupported"
-
-
 class ChunkStatus(StrEnum):
     """The state of one chunk of a data set (docs/reference/states.md)."""
 
@@ -150,6 +140,85 @@ class AlertKind(StrEnum):
     FAILED = "failed"
     BREAKER = "breaker"
     TEST = "test"
+
+
+class ConditionType(StrEnum):
+    """What a status tells as True, False or Unknown (docs/reference/status.md)."""
+
+    READY = "Ready"
+    PROGRESSING = "Progressing"
+    STALLED = "Stalled"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    DATABASE_REACHABLE = "DatabaseReachable"
+    BREAKER_OPEN = "BreakerOpen"
+
+
+class Reason(StrEnum):
+    """The one word of a condition or an event, for programs."""
+
+    # Why a resource can't be honoured.
+    INVALID_SPEC = "InvalidSpec"
+    ID_TAKEN = "IdTaken"
+    NOT_SHARED = "NotShared"
+    DATA_SET_MISSING = "DataSetMissing"
+    NOT_SUPPORTED = "NotSupported"
+    NOT_TAKEN_OVER = "NotTakenOver"
+    TAKEN_OVER = "TakenOver"
+    DELETED = "Deleted"
+    NOT_STALLED = "NotStalled"
+    # Why runs can't be started.
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    THROTTLED = "Throttled"
+    NOT_CREATABLE = "NotCreatable"
+    API_UNREACHABLE = "ApiUnreachable"
+    NAMESPACE_TERMINATING = "NamespaceTerminating"
+    # Why pods that are there do not run.
+    IMAGE_PULL = "ImagePull"
+    UNSCHEDULABLE = "Unschedulable"
+    NODE_UNREACHABLE = "NodeUnreachable"
+    POD_PENDING = "PodPending"
+    # How the work is.
+    DONE = "Done"
+    RUNNING = "Running"
+    READY = "Ready"
+    RETRYING = "Retrying"
+    WAITING = "WaitingForInputs"
+    CHUNKS_FAILED = "ChunksFailed"
+    CHUNKS_HELD = "ChunksHeld"
+    NO_CHUNKS = "NoChunks"
+    NO_PARALLELISM = "NoParallelism"
+    SUSPENDED = "Suspended"
+    DRAINING = "Draining"
+    ACTIVE = "Active"
+    BREAKER_OPEN = "BreakerOpen"
+    BREAKER_CLOSED = "BreakerClosed"
+    DATABASE_ANSWERS = "DatabaseAnswers"
+    DATABASE_UNREACHABLE = "DatabaseUnreachable"
+    # What has happened.
+    ACCEPTED = "Accepted"
+    BREAKER_OPENED = "BreakerOpened"
+    RUNS_FAILING = "RunsFailing"
+    SUCCEEDED = "Succeeded"
+    RESUMED = "Resumed"
+    SCALED = "Scaled"
+    RESUBMITTED = "Resubmitted"
+    LEADING = "Leading"
+
+
+class JobState(StrEnum):
+    """How a job is, in one word; as `dataflow get jobs` says it, and what only a cluster can add."""
+
+    PENDING = "Pending"
+    STALLED = "Stalled"
+    DELETED = "Deleted"
+    SUSPENDED = "Suspended"
+    BREAKER_OPEN = "BreakerOpen"
+    RUNNING = "Running"
+    FAILED = "Failed"
+    DONE = "Done"
+    READY = "Ready"
+    WAITING = "Waiting"
 
 
 class ExitCode(IntEnum):

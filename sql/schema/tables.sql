@@ -156,6 +156,7 @@ CREATE TABLE opendataflow.work (
 ) WITH (fillfactor = 80);
 CREATE INDEX work_ready ON opendataflow.work (job, rank, sort_key) WHERE state = 'READY';
 CREATE INDEX work_running ON opendataflow.work (job) WHERE state = 'RUNNING';
+CREATE INDEX work_stale ON opendataflow.work (job) WHERE stale;
 CREATE INDEX work_due ON opendataflow.work (due_at) WHERE state = 'RETRY';
 CREATE INDEX work_state ON opendataflow.work (job, state, sort_key);
 -- The youngest index: while the table is small it costs as much as the others to the planner, which then takes the youngest,
@@ -245,6 +246,7 @@ CREATE UNIQUE INDEX run_one_at_a_time ON opendataflow.run (job, data_id) WHERE s
 CREATE INDEX run_of_work ON opendataflow.run (job, data_id, id);
 CREATE INDEX run_running ON opendataflow.run (lease) WHERE state = 'RUNNING';
 CREATE INDEX run_finished ON opendataflow.run (job, finished_at);
+CREATE INDEX run_failed ON opendataflow.run (job, finished_at) WHERE state IN ('FAILED', 'LOST');
 
 -- One transformation of a run.
 CREATE TABLE opendataflow.step (

@@ -1,22 +1,25 @@
 """A real API server for the session, and in it a namespace for each test; see `tests.kube.cluster`."""
 
+import json
 import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.kube.cluster.annotations import FAKE_NODE
 from tests.kube.cluster.api import Api, Object, Refused
 from tests.kube.cluster.control_plane import ControlPlane
 from tests.kube.cluster.nodes import NODES, add_nodes
-from tests.kube.cluster.providers import REQUIRED, Provider, Unavailable, announce, provide
-from tests.kube.cluster.stages import FAKE_NODE
+from tests.kube.cluster.providers import REQUIRED, Unavailable, announce, given, programs
+from tests.kube.cluster.providers import kubectl as kubectl_of_user
 from tests.kube.cluster.supervisor import shared
+from tests.kube.operators import Operators, new_operators
 
 _LEFT_OUT = "no cluster for tests/kube"
 _CRDS = Path(__file__).parents[2] / "crds"
@@ -27,53 +30,77 @@ def pytest_report_header() -> str:
     return f"cluster: {announce()}"
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say it loudly when the tests on a cluster were left out."""
-    left_out = [report for report in terminalreporter.getreports("skipped") if _LEFT_OUT in str(report.longrepr)]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The time limit is a test's own: the first one's fixtures may have to build Kubernetes."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(func_only=True))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """Say it loudly, as the last word of the run, when the tests on a cluster were left out."""
+    yield
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")
+    reports = reporter.getreports("skipped") if isinstance(reporter, pytest.TerminalReporter) else []
+    left_out = [str(report.longrepr[2]) for report in reports if _LEFT_OUT in str(report.longrepr)]
     if left_out:
-        terminalreporter.section("THE TESTS ON A CLUSTER WERE LEFT OUT", sep="!", red=True, bold=True)
-        terminalreporter.line(f"{len(left_out)} tests have not run. {left_out[0].longrepr[2]}")
-        terminalreporter.line("To run them: install Go, or set KUBECONFIG or KUBEBUILDER_ASSETS.")
+        reporter.section("THE TESTS ON A CLUSTER WERE LEFT OUT", sep="!", red=True, bold=True)
+        reporter.line(f"{len(left_out)} tests have not run. {left_out[0]}")
+        reporter.line("They need Go, or a cluster named by KUBECONFIG, or KUBEBUILDER_ASSETS: see docs/tests.md.")
 
 
 @pytest.fixture(scope="session")
-def provider(pytestconfig: pytest.Config) -> Provider:
-    """What a cluster can be had from; its programs are built now if they have to be."""
+def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Print a line of progress at once, although tests' output is kept back."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
 
-    def say(line: str) -> None:
-        with capture.global_and_fixture_disabled():
+    def to_terminal(line: str) -> None:
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
             print(f"\ncluster: {line}", flush=True)
 
+    return to_terminal
+
+
+@contextmanager
+def _left_out_when_unavailable() -> Iterator[None]:
     try:
-        return provide(say)
+        yield
     except Unavailable as reason:
         if os.environ.get(REQUIRED):
             pytest.fail(f"{_LEFT_OUT}, and {REQUIRED} is set: {reason}")
         pytest.skip(f"{_LEFT_OUT}: {reason}")
 
 
-@contextmanager
-def _kubeconfig(provider: Provider, folder: Path) -> Iterator[Path]:
-    if provider.kubeconfig is not None:
-        yield provider.kubeconfig
-        return
-    with shared(folder, provider.programs) as kubeconfig:
-        yield kubeconfig
+@pytest.fixture(scope="session")
+def cluster_programs(say: Callable[[str], None]) -> Mapping[str, Path]:
+    """What a cluster is started with; it is built now if it has to be."""
+    with _left_out_when_unavailable():
+        return programs(say)
 
 
 @pytest.fixture(scope="session")
-def cluster(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def cluster(
+    request: pytest.FixtureRequest, say: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Api]:
     """The cluster that all tests share, workers of `pytest -n` too: leave its API server and its nodes as they are."""
+    kubeconfig = given()
+    if kubeconfig is not None:
+        with _left_out_when_unavailable():
+            found = kubectl_of_user(say)
+        with Api(found, kubeconfig) as api:
+            if not api.items(f"{NODES}?labelSelector={FAKE_NODE}"):
+                pytest.fail(
+                    "KUBECONFIG names a cluster without fake nodes, so nothing was done to it: unset it, or start one "
+                    "that has them by `python -m tests.kube.cluster up`."
+                )
+            apply_resources(api)
+            yield api
+        return
+    started: Mapping[str, Path] = request.getfixturevalue("cluster_programs")
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "shared-cluster"
-    with _kubeconfig(provider, folder) as kubeconfig, Api(provider.programs["kubectl"], kubeconfig) as api:
-        if not api.items(f"{NODES}?labelSelector={FAKE_NODE}"):
-            pytest.fail(
-                "KUBECONFIG names a cluster without fake nodes: unset it, or start one that has them by "
-                "`python -m tests.kube.cluster up`."
-            )
+    with shared(folder, started) as own, Api(started["kubectl"], own) as api:
         apply_resources(api)
         yield api
 
@@ -127,8 +154,6 @@ class Kubectl:
 
     def json(self, *arguments: str) -> Object:
         """Run it with `-o json`; return what it printed, parsed."""
-        import json
-
         parsed: Object = json.loads(self(*arguments, "--output=json"))
         return parsed
 
@@ -148,22 +173,38 @@ class OwnCluster:
 
 
 @pytest.fixture(scope="module")
-def own_cluster(provider: Provider) -> Iterator[OwnCluster]:
-    """A cluster for the tests of one module, with two nodes: each of them leaves it running."""
-    if provider.kubeconfig is not None and len(provider.programs) < 2:
-        pytest.skip("the cluster of KUBECONFIG is not ours to stop")
+def lasting_own_cluster(cluster_programs: Mapping[str, Path]) -> Iterator[OwnCluster]:
+    """A cluster for the tests of one module, with two nodes."""
     folder = Path(tempfile.mkdtemp(prefix="dataflow-cluster-"))
     try:
-        with ControlPlane(folder / "plane", provider.programs) as plane:
-            with Api(provider.programs["kubectl"], plane.kubeconfig) as api:
-                add_nodes(api, ["node-0", "node-1"])
-                apply_resources(api)
-                yield OwnCluster(plane, api)
+        plane = ControlPlane(folder / "plane", cluster_programs)
+        with plane, Api(cluster_programs["kubectl"], plane.kubeconfig) as api:
+            add_nodes(api, ["node-0", "node-1"])
+            apply_resources(api)
+            yield OwnCluster(plane, api)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def own_cluster(lasting_own_cluster: OwnCluster) -> Iterator[OwnCluster]:
+    """The module's own cluster; its API server runs again after the test, whatever that has done to it."""
+    yield lasting_own_cluster
+    plane = lasting_own_cluster.plane
+    if plane.api_server.running:
+        plane.api_server.resume()
+    else:
+        plane.restart_api_server()
 
 
 @pytest.fixture
 def own_namespace(own_cluster: OwnCluster) -> str:
     """A fresh namespace of the module's own cluster; it goes with the cluster."""
     return new_namespace(own_cluster.api)
+
+
+@pytest.fixture
+def operators(dsn: str, cluster: Api, namespace: str, tmp_path: Path) -> Iterator[Operators]:
+    """Operators over the test's own database and namespace; none of them outlives the test."""
+    with new_operators(dsn, cluster.kubeconfig, namespace, tmp_path) as made:
+        yield made

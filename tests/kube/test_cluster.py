@@ -3,7 +3,7 @@
 import pytest
 
 from tests.kube.cluster.api import Api, Object, Refused
-from tests.kube.cluster.pods import OUTCOME, has_ended, phase, pod, state
+from tests.kube.cluster.pods import OUTCOME, has_ended, phase, pod, said, state
 from tests.kube.conftest import Kubectl
 
 
@@ -44,7 +44,7 @@ def test_a_pod_runs_as_long_as_it_says_and_ends_with_its_exit_code_and_message(c
 def test_a_pod_that_runs_for_ever_ends_when_its_annotation_says_so(cluster: Api, pods: str) -> None:
     cluster.create(pods, pod("run-1", run_seconds="forever"))
     _until_running(cluster, f"{pods}/run-1")
-    cluster.patch(f"{pods}/run-1", {"metadata": pod("run-1", run_seconds=0, exit_code=7)["metadata"]})
+    cluster.patch(f"{pods}/run-1", {"metadata": {"annotations": said(run_seconds=0, exit_code=7)}})
     assert state(_until_ended(cluster, f"{pods}/run-1"))["terminated"]["exitCode"] == 7
 
 
@@ -138,7 +138,7 @@ def test_a_pod_with_a_finalizer_stays_until_it_is_stripped(cluster: Api, pods: s
     cluster.delete(f"{pods}/run-1")
 
     def removed_by_the_kubelet(found: Object) -> bool:
-        return found["metadata"].get("deletionGracePeriodSeconds") == 0
+        return bool(found["metadata"].get("deletionGracePeriodSeconds") == 0)
 
     left = cluster.wait(f"{pods}/run-1", removed_by_the_kubelet, "the kubelet has let go of the pod")
     assert left["metadata"]["finalizers"] == [OUTCOME]

@@ -179,7 +179,9 @@ async def test_of_many_refusals_the_first_are_told_and_all_are_counted(store: St
     answer = await once(store, resubmit("fix-1", *map(str, range(100, 150))), NOW)
 
     assert answer.refused == 50
-    assert answer.message.startswith("job j has no work for 100 (did you mean 10?); job j has no work for 101 (did you mean 10?);")
+    assert answer.message.startswith(
+        "job j has no work for 100 (did you mean 10?); job j has no work for 101 (did you mean 10?);"
+    )
     assert answer.message.endswith("; and 45 more; nothing was changed")
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from opendataflow.cli.show import coloured
 from opendataflow.core.explain import duration
+from opendataflow.engine.ports import Step
 from opendataflow.errors import DataflowError, NotStarted
 from opendataflow.model import claim
 from opendataflow.names import RunState, WorkState
@@ -63,6 +64,9 @@ class Display:
     def held_back(self, job: str, reason: NotStarted | None) -> None:
         """Runs can't be started for now, or can again."""
         self.note(f"{job}: runs start again" if reason is None else f"{job}: {reason}")
+
+    def took(self, step: Step, seconds: float) -> None:
+        """How long a step took: nothing that a person wants to see."""
 
     def unfit(self, job: str) -> None:
         """A job was applied from elsewhere."""

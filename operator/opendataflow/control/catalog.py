@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from opendataflow.core.conditions import Fault as Fault
 from opendataflow.model.actions import DataFlowAction
 from opendataflow.model.datasets import DataSet
 from opendataflow.model.jobs import DataFlowJob
@@ -29,14 +30,6 @@ class Key:
     def owner(self) -> str:
         """As the store remembers whose a job or data set is."""
         return f"{self.namespace}/{self.name}"
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Why a resource can't be honoured: a reason in CamelCase, and a sentence with the place and the remedy."""
-
-    reason: str
-    message: str
 
 
 @dataclass

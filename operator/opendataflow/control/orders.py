@@ -13,6 +13,7 @@ from opendataflow.model.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.dataset import DataSetFacts
 from opendataflow.model.jobs import DataFlowJob
 from opendataflow.model.pod import PodOrder
+from opendataflow.model.written import duration_seconds
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,13 @@ class PodOrders:
             },
             run_deadline=spec.run_deadline_seconds,
             start_deadline=spec.start_deadline_seconds,
-            retry_after=None if unreachable is None else unreachable.retry_after_seconds,
+            retry_after=None if unreachable is None else duration_seconds(unreachable.retry_after),
         )
 
     def _container(self) -> Container:
         script = self.job.spec.runtime.script
-        assert script is not None and script.image is not None  # the reconciler and the schema have seen to it
+        assert script is not None  # the reconciler has seen to it,
+        assert script.image is not None  # and the schema to this
         resources = script.resources
         return Container(
             image=script.image,

@@ -7,14 +7,13 @@ The store is asked only where something differs from what it has taken over befo
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from opendataflow.control.catalog import Catalog, Entry, Fault, Key, Pending
 from opendataflow.control.orders import Makers
+from opendataflow.control.requests import Requests
 from opendataflow.core.declared import Row, dataset_row, declared_as, job_row
 from opendataflow.engine.declaring import declare
 from opendataflow.errors import DataflowError, IdTaken, InvalidInput, NotShared, Refused, UnknownThing
-from opendataflow.model.actions import DataFlowAction
 from opendataflow.model.claim import Selection
 from opendataflow.model.datasets import DataSet
 from opendataflow.model.jobs import DataFlowJob
@@ -34,19 +33,6 @@ _REASONS: tuple[tuple[type[DataflowError], Reason], ...] = (
 )
 
 logger = logging.getLogger(__name__)
-
-
-class Requests(Protocol):
-    """Does what resources ask for once."""
-
-    async def handle_action(self, entry: Entry) -> None:
-        """Do a DataFlowAction, and write its status."""
-
-    async def handle_resubmit(self, entry: Entry) -> None:
-        """Do the spec.resubmit of a job."""
-
-    async def forget(self, entry: Entry) -> None:
-        """A DataFlowAction is gone."""
 
 
 class Reconciler:
@@ -110,7 +96,7 @@ class Reconciler:
         entry = self._catalog.get(key)
         if entry is None:
             return
-        if isinstance(entry.model, DataFlowAction):
+        if key.kind == "DataFlowAction":
             await self._requests.handle_action(entry)
             return
         await self._take_over(entry)
@@ -169,7 +155,7 @@ class Reconciler:
 
     async def _remove(self, entry: Entry) -> None:
         model = entry.model
-        if isinstance(model, DataFlowAction):
+        if entry.key.kind == "DataFlowAction":
             await self._requests.forget(entry)
         for name in self._taken_over(entry.key):
             if isinstance(model, DataFlowJob) and model.spec.on_delete == "Cancel":

@@ -40,6 +40,7 @@ def completion(run: ClaimedRun, ended: Ended, policy: RetryPolicy) -> Completion
         pod_uid=ended.pod_uid,
         node=ended.node,
         metrics=ended.report.metrics or None,
+        ended_at=ended.at,
     )
 
 

@@ -28,8 +28,18 @@ def dataset_row(dataset: DataSet) -> Row:
         **{column: getattr(facts, column) for column in facts.__dataclass_fields__},
         "options": dict(facts.options),
         "partitioning": None if partitioning is None else partitioning.model_dump(),
+        "secret_ref": _secrets(dataset),
         "chunks": [{"id": data_id, "bounds": bounds} for data_id, bounds in dataset.chunks()],
     }
+
+
+def _secrets(dataset: DataSet) -> Row | None:
+    """Which Secret of the cluster has the password, or the passkey that opens it; never what is in it."""
+    credentials = dataset.spec.credentials
+    if credentials is None:
+        return None
+    references = {"secretRef": credentials.secret_ref, "passkeySecretRef": credentials.passkey_secret_ref}
+    return {name: each.model_dump() for name, each in references.items() if each is not None} or None
 
 
 def job_row(job: DataFlowJob) -> Row:

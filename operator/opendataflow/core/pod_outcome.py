@@ -26,6 +26,7 @@ A time that is not known counts against success: a chunk done twice is done once
 """
 
 import signal
+from collections.abc import Iterable
 from dataclasses import replace
 
 from opendataflow.core.explain import duration
@@ -33,7 +34,7 @@ from opendataflow.core.outcome import last_line
 from opendataflow.core.report import read_report
 from opendataflow.model.pod import Ending, PodSeen, Stop, Waiting
 from opendataflow.model.run import Outcome
-from opendataflow.names import OutcomeClass
+from opendataflow.names import OutcomeClass, Reason
 
 CANCELLED = Outcome(OutcomeClass.CANCELLED, "cancelled")
 
@@ -53,6 +54,8 @@ _IMAGE_PULL = frozenset(
 _EVERYDAY = frozenset({"ContainerCreating", "PodInitializing"})
 _NOT_STARTABLE = frozenset({"StartError", "ContainerCannotRun"})
 _LONGEST_LINE = 300
+_PATIENCE = 30.0
+"""Seconds after which a pod that nothing is said of should run."""
 
 
 def judge_pod(
@@ -91,6 +94,40 @@ def what_it_waits_for(pod: PodSeen, now: float) -> str | None:
     if _has_started(pod) or pod.created_at is None:
         return None
     return _not_started(pod, now - pod.created_at)
+
+
+def what_hinders(pod: PodSeen, now: float) -> tuple[Reason, str] | None:
+    """Why a pod does not run although it should by now, in a word and in a line that stays the same from one moment to
+    the next; None where nothing is known to be wrong."""
+    if pod.ended is not None or pod.gone or pod.terminal:
+        return None
+    if pod.deleted_at is not None:
+        if pod.node is None or now - pod.deleted_at - pod.grace <= 0:
+            return None
+        return Reason.NODE_UNREACHABLE, f"node {pod.node} does not answer or is slow"
+    if _has_started(pod) or pod.created_at is None:
+        return None
+    if pod.node is None and pod.unscheduled is not None:
+        why = pod.unscheduled.message or pod.unscheduled.reason
+        return Reason.UNSCHEDULABLE, _line("unschedulable", why, None)
+    if waits := _waits(pod):
+        prefix, waiting = waits[0]
+        pulls = waiting.reason in _IMAGE_PULL
+        what = prefix + ("image pull" if pulls else "it can't start")
+        return (Reason.IMAGE_PULL if pulls else Reason.POD_PENDING), _line(what, waiting.message, waiting.reason)
+    if now - pod.created_at < _PATIENCE:
+        return None
+    where = f"it has not started on node {pod.node}" if pod.node is not None else "no node was chosen"
+    return Reason.POD_PENDING, f"{where}; the pod's events say why"
+
+
+def hindrances(found: Iterable[tuple[Reason, str]]) -> dict[str, tuple[int, str]]:
+    """Count what hinders some pods: reason -> (how many, the sentence of one)."""
+    counted: dict[str, tuple[int, str]] = {}
+    for reason, sentence in found:
+        number, first = counted.get(reason, (0, sentence))
+        counted[reason] = number + 1, min(first, sentence)
+    return counted
 
 
 def _of_end(pod: PodSeen, end: Ending, stopped: Outcome | None) -> Outcome:

@@ -163,6 +163,7 @@ class Engine(Generic[OrderT]):
         view.hungry = False  # whatever wakes the job while the claim is under way counts
         self._uncertain = True  # until the answer is here, runs may exist that nobody starts
         claimed = await self._store.claim(self._tenure.lease, job, limit, view.position)
+        self._observer.took("claim", time.monotonic() - now)
         self._uncertain = False
         if claimed.declared is not None:
             view.declared = claimed.declared
@@ -241,6 +242,7 @@ class Engine(Generic[OrderT]):
     async def _complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> None:
         """Commit, for as long as it takes: an outcome is never given up."""
         while True:
+            begin = time.monotonic()
             try:
                 lease = self._tenure.lease if self._tenure.exclusive else None
                 completed, woken = await self._store.complete(completions, self._actor, lease=lease)
@@ -250,6 +252,7 @@ class Engine(Generic[OrderT]):
                     raise
                 self._note_away(error)
                 await asyncio.sleep(limits.RECONNECT_SECONDS)
+        self._observer.took("commit", time.monotonic() - begin)
         results = {result.run: result for result in completed}
         for done in completions:
             result = results[done.run]

@@ -5,7 +5,7 @@ A launcher starts runs, tells when they have ended, and proves earlier ones dead
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from opendataflow.errors import NotStarted
 from opendataflow.model.alert import Alert
@@ -14,6 +14,9 @@ from opendataflow.model.run import Ended, Host, Proof, RunOrder
 
 O_co = TypeVar("O_co", covariant=True)
 O_contra = TypeVar("O_contra", contravariant=True)
+
+
+Step = Literal["claim", "create", "commit"]
 
 
 class Launcher(Protocol[O_contra]):
@@ -135,6 +138,9 @@ class Observer(Protocol):
 
     def held_back(self, job: str, reason: NotStarted | None) -> None:
         """Runs of a job can't be started for now, or can again (None). Told once for each change."""
+
+    def took(self, step: Step, seconds: float) -> None:
+        """A step of a run's life was done, or tried, in so many seconds."""
 
     def unfit(self, job: str) -> None:
         """A job was applied, and what this engine knows of it is about another version: nothing new of it starts."""

@@ -5,6 +5,7 @@ arrives at the outcomes like every other end.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, TypeVar
 
@@ -88,6 +89,7 @@ class Starts(Generic[OrderT]):
                     return None
                 if certainly_not and (end := self._end_before_start(run, view)) is not None:
                     return end
+                begin = time.monotonic()
                 try:
                     await self._launcher.start(order)
                 except CreateUncertain as error:
@@ -104,6 +106,8 @@ class Starts(Generic[OrderT]):
                     if self._killing:  # it may have come between
                         await self._launcher.kill(run.run, cancelled=False)
                     return None
+                finally:
+                    self._observer.took("create", time.monotonic() - begin)
             await view.pause(pause)
         raise AssertionError("the pauses never end")
 

@@ -70,17 +70,20 @@ class LocalTenure:
 
 
 class Leadership:
-    """The right of the one operator that leads. `host`: which process this is, for people. `changed`: is told the epoch
-    when this process begins to lead."""
+    """The right of the one operator that leads. `host`: which process this is, for people. `leads`: is told the epoch
+    when this process begins to lead; `waits`: hears again and again that another one does."""
 
     exclusive = True
     unproven: Mapping[int, str] = {}
 
-    def __init__(self, store: Store, host: Host, changed: Callable[[int], None]) -> None:
+    def __init__(
+        self, store: Store, host: Host, leads: Callable[[int], None], waits: Callable[[], None] = lambda: None
+    ) -> None:
         self.lease = str(uuid.uuid4())
         self._store = store
         self._host = host
-        self._changed = changed
+        self._leads = leads
+        self._waits = waits
         self._until = 0.0
 
     async def begin(self) -> None:
@@ -91,10 +94,11 @@ class Leadership:
             except DataflowError as error:
                 if not error.retryable:
                     raise
-                epoch = None
-            if epoch is not None:
-                self._changed(epoch)
-                return
+            else:
+                if epoch is not None:
+                    self._leads(epoch)
+                    return
+                self._waits()
             await asyncio.sleep(limits.RENEW_SECONDS)
 
     def holds(self) -> bool:

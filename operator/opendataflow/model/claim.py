@@ -55,7 +55,8 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Completion:
-    """The outcome of a run, for committing. `delay`: seconds until the retry, where `verdict` is RETRY."""
+    """The outcome of a run, for committing. `delay`: seconds until the retry, where `verdict` is RETRY. `ended_at`: as
+    the launcher tells it, not remembered."""
 
     run: int
     fence: int
@@ -71,6 +72,7 @@ class Completion:
     pod_uid: str | None = None
     node: str | None = None
     metrics: Mapping[str, Any] | None = None
+    ended_at: float | None = None
 
 
 @dataclass(frozen=True)

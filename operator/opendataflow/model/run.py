@@ -68,6 +68,7 @@ class Ended:
     `exit_code`: None where the process did not end by itself. `signal`: the signal that ended it.
     `deadline_exceeded`: the launcher stopped it for its deadline. `lost`: why nobody can tell how it ended.
     `cancelled`: the launcher stopped it because a person asked. `log_tail`: at most 64 KiB, the end of its output.
+    `at`: when it ended, in seconds since the epoch, where that is known.
     """
 
     run: int
@@ -82,6 +83,7 @@ class Ended:
     report: Report = field(default_factory=Report)
     pod_uid: str | None = None
     node: str | None = None
+    at: float | None = None
 
 
 @dataclass(frozen=True)

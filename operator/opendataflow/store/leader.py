@@ -1,5 +1,7 @@
 """Which operator leads, and which requests of resources are done: sql/functions/52_leader.sql. It decides nothing."""
 
+from collections.abc import Collection
+
 from opendataflow.model.run import Host
 from opendataflow.store.store import Store
 
@@ -17,3 +19,9 @@ async def lead(store: Store, lease: str, host: Host, ttl: float) -> int | None:
 async def identity(store: Store) -> str:
     """What the pods of this database's runs are labelled with."""
     return str((await store.row("SELECT opendataflow.leader_identity() AS identity"))["identity"])
+
+
+async def ended_runs(store: Store, runs: Collection[int]) -> list[int]:
+    """Those of some runs whose outcome is committed."""
+    query = "SELECT r.id FROM opendataflow.runs(%s) r WHERE r.state <> 'RUNNING'"
+    return [row["id"] for row in await store.rows(query, list(runs))]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.kube.cluster.building import build, cache_folder, programs_folder
 from tests.kube.cluster.control_plane import PROGRAMS
-from tests.kube.cluster.providers import provide
+from tests.kube.cluster.providers import programs
 from tests.kube.cluster.supervisor import end, keep, supervise
 
 _PLAYGROUND = cache_folder() / "cluster"
@@ -26,10 +26,10 @@ def main(arguments: list[str]) -> int:
             build(PROGRAMS, _say)
             print(programs_folder())
         case ["up"]:
-            programs = provide(_say).programs
-            kubeconfig = keep(_PLAYGROUND, programs)
+            found = programs(_say)
+            kubeconfig = keep(_PLAYGROUND, found)
             print(f"export KUBECONFIG={kubeconfig}")
-            print(f"export PATH={programs['kubectl'].parent}:$PATH")
+            print(f"export PATH={found['kubectl'].parent}:$PATH")
             _say("stop it with: python -m tests.kube.cluster down")
         case ["down"]:
             _say("stopped" if end(_PLAYGROUND) else "no cluster of `up` runs")

@@ -45,28 +45,31 @@ class Api:
         self.kubeconfig = kubeconfig
         self._kubectl = kubectl
         self._folder = tempfile.TemporaryDirectory(prefix="dataflow-kube-")
-        self._socket = Path(self._folder.name) / "proxy"
-        command = [str(kubectl), f"--kubeconfig={kubeconfig}", "proxy", f"--unix-socket={self._socket}"]
+        self.socket = Path(self._folder.name) / "proxy"
+        command = [str(kubectl), f"--kubeconfig={kubeconfig}", "proxy", f"--unix-socket={self.socket}"]
         self._proxy = Program("kubectl-proxy", command, Path(self._folder.name) / "log")
 
     def __enter__(self) -> Self:
         self._proxy.start()
-        wait_until(self._socket.exists, "kubectl proxy has started")
+        wait_until(self.socket.exists, "kubectl proxy has started")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._proxy.kill()
         self._folder.cleanup()
 
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl to its end; return what it printed. Raises CalledProcessError; its text has what was said."""
+    def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 300) -> str:
+        """Run kubectl to its end; return what it printed.
+
+        Raises CalledProcessError, whose `stderr` is what was said; TimeoutExpired after `seconds`.
+        """
         done = subprocess.run(
             [self._kubectl, f"--kubeconfig={self.kubeconfig}", *arguments],
             input=stdin,
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=seconds,
         )
         if done.returncode:
             raise subprocess.CalledProcessError(done.returncode, arguments, done.stdout, done.stderr.strip())
@@ -74,7 +77,7 @@ class Api:
 
     def text(self, method: str, path: str, body: object = None, kind: str = "application/json") -> str:
         """Send one request; return the body of the answer. Raises Refused, OSError."""
-        connection = _Connection(self._socket)
+        connection = _Connection(self.socket)
         try:
             sent = None if body is None else json.dumps(body)
             connection.request(method, path, sent, {"Content-Type": kind, "Accept": "application/json"})

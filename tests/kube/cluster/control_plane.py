@@ -16,9 +16,10 @@ from typing import Self
 
 import yaml
 
+from tests.kube.cluster.annotations import FAKE_NODE
 from tests.kube.cluster.certificates import Authority, write_kubeconfig
 from tests.kube.cluster.processes import Program, wait_until
-from tests.kube.cluster.stages import FAKE_NODE, stages
+from tests.kube.cluster.stages import stages
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok", "kubectl")
 
@@ -27,7 +28,7 @@ _BELOW_EPHEMERAL = range(20000, 32000)
 _ATTEMPTS = 3
 _LEASE_SECONDS = 16
 _GRACE_SECONDS = 20
-"""Without a heartbeat for so long a node is unreachable. Not less: on a busy machine all nodes would be, now and then."""
+"""Without a heartbeat for so long a node is unreachable. If it were less, on a busy machine all nodes would be."""
 
 
 def free_port() -> int:
@@ -206,6 +207,7 @@ class ControlPlane:
             "cidr": "10.64.0.0/10",
             "nodeIP": "127.0.0.1",
             "nodePort": kubelet,
+            "enableDebuggingHandlers": True,  # container logs
             "serverAddress": f"127.0.0.1:{kubelet}",
             "tlsCertFile": str(self.pki / "kwok.crt"),
             "tlsPrivateKeyFile": str(self.pki / "kwok.key"),

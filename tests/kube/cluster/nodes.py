@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 
+from tests.kube.cluster.annotations import FAKE_NODE, PREFIX
 from tests.kube.cluster.api import Api, Object, Refused
 from tests.kube.cluster.processes import wait_until
-from tests.kube.cluster.stages import FAKE_NODE
 
 NODES = "/api/v1/nodes"
+UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
 def _ready(node: Object) -> bool:
@@ -37,16 +38,27 @@ def remove_node(api: Api, name: str) -> None:
 
 
 def stop_heartbeat(api: Api, name: str) -> None:
-    """From now on nothing is heard from the node or its pods; after a while it is NotReady, then tainted unreachable."""
+    """From now on nothing is heard from the node; after a while it is NotReady, then tainted unreachable.
+
+    Its pods stay as they are, but for what had begun: a pod that has said when it ends still ends, once.
+    """
     api.patch(f"{NODES}/{name}", {"metadata": {"labels": {FAKE_NODE: None}}})
 
 
 def start_heartbeat(api: Api, name: str) -> None:
-    """The node is back, with the pods it had."""
+    """The node is back, and what happened to its pods meanwhile takes effect."""
     api.patch(f"{NODES}/{name}", {"metadata": {"labels": {FAKE_NODE: "true"}}})
     api.wait(f"{NODES}/{name}", _ready, f"{name} is Ready again", seconds=120)
+    for pod in api.items(f"/api/v1/pods?fieldSelector=spec.nodeName={name}"):
+        # kwok looks at a pod when it changes, and has looked away while this one did.
+        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+        api.patch(path, {"metadata": {"annotations": {f"{PREFIX}node-was-away": "true"}}})
 
 
 def wait_until_unreachable(api: Api, name: str) -> None:
-    """Return when the node lifecycle controller has given up the node."""
-    api.wait(f"{NODES}/{name}", lambda node: not _ready(node), f"{name} is unreachable", seconds=120)
+    """Return when the node lifecycle controller has given up the node: its taint evicts pods that don't tolerate it."""
+
+    def given_up(node: Object) -> bool:
+        return any(taint["key"] == UNREACHABLE for taint in node["spec"].get("taints", []))
+
+    api.wait(f"{NODES}/{name}", given_up, f"{name} is unreachable", seconds=120)

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from tests.kube.cluster.annotations import PREFIX
 from tests.kube.cluster.api import Object
-from tests.kube.cluster.stages import PREFIX
 
 OUTCOME = "opendataflow.io/outcome"
 """The finalizer of run pods."""

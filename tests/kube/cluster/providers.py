@@ -10,8 +10,8 @@ DATAFLOW_REQUIRE_KUBE=1 that is a failure.
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from tests.kube.cluster.building import VERSION, NoGo, build, programs_folder
@@ -20,17 +20,14 @@ from tests.kube.cluster.control_plane import PROGRAMS
 REQUIRED = "DATAFLOW_REQUIRE_KUBE"
 
 
-@dataclass(frozen=True)
-class Provider:
-    """`kubeconfig`: of a cluster that runs already. `programs`: what there is to start one with."""
-
-    name: str
-    kubeconfig: Path | None = None
-    programs: Mapping[str, Path] = field(default_factory=dict)
-
-
 class Unavailable(Exception):
     """There is no cluster, and nothing to start one with; the text says why."""
+
+
+def given() -> Path | None:
+    """The kubeconfig of a cluster that runs already."""
+    path = os.environ.get("KUBECONFIG")
+    return Path(path) if path else None
 
 
 def _assets() -> dict[str, Path]:
@@ -39,9 +36,27 @@ def _assets() -> dict[str, Path]:
     return {name: path for name, path in found.items() if path.exists()}
 
 
+def programs(say: Callable[[str], None], names: Iterable[str] = PROGRAMS) -> Mapping[str, Path]:
+    """Find programs by name; build what is missing. Raises Unavailable."""
+    assets = _assets()
+    try:
+        built = build([name for name in names if name not in assets], say)
+    except NoGo as reason:
+        raise Unavailable(str(reason)) from None
+    except subprocess.CalledProcessError as failed:
+        raise Unavailable(f"the programs of the cluster could not be built:\n{failed.stderr}") from failed
+    return {**built, **assets}
+
+
+def kubectl(say: Callable[[str], None]) -> Path:
+    """The kubectl for a given cluster: the person's own, or one as in `programs`. Raises Unavailable."""
+    own = shutil.which("kubectl")
+    return Path(own) if own else programs(say, ["kubectl"])["kubectl"]
+
+
 def announce() -> str:
     """A line for the header of a test run; builds nothing."""
-    if os.environ.get("KUBECONFIG"):
+    if given():
         return "of KUBECONFIG"
     if _assets():
         return f"own, with {', '.join(_assets())} of KUBEBUILDER_ASSETS"
@@ -50,22 +65,3 @@ def announce() -> str:
     if shutil.which("go"):
         return f"own, Kubernetes {VERSION}; its programs are built first, which takes a while"
     return "none: neither KUBECONFIG, nor KUBEBUILDER_ASSETS, nor Go to build one"
-
-
-def provide(say: Callable[[str], None]) -> Provider:
-    """Find a provider; build what is missing. Raises Unavailable, CalledProcessError of a build."""
-    given = os.environ.get("KUBECONFIG")
-    if given:
-        kubectl = shutil.which("kubectl")
-        programs = {"kubectl": Path(kubectl)} if kubectl else _built(["kubectl"], say)
-        return Provider(announce(), Path(given), programs)
-    assets = _assets()
-    built = _built([name for name in PROGRAMS if name not in assets], say)
-    return Provider(announce(), programs={**built, **assets})
-
-
-def _built(names: list[str], say: Callable[[str], None]) -> Mapping[str, Path]:
-    try:
-        return build(names, say)
-    except NoGo as missing:
-        raise Unavailable(str(missing)) from None

@@ -80,6 +80,8 @@ class Proxy:
         self.faults: list[Fault] = []
         self.seen: list[tuple[str, str]] = []
         """Method and path of every request that came."""
+        self.streaming = 0
+        """How many answers of the API server have begun and not ended."""
         self._folder = tempfile.TemporaryDirectory(prefix="dataflow-proxy-")
         self._home = Path(self._folder.name)
         self._upstream = kubeconfig
@@ -166,10 +168,16 @@ class Proxy:
         theirs, upstream = await asyncio.open_connection(*self._address, ssl=self._trust)
         try:
             upstream.write(request)
-            while read := await theirs.read(_CHUNK):
-                if not lost:
-                    writer.write(read)
-                    await writer.drain()
+            read = await theirs.read(_CHUNK)
+            self.streaming += 1
+            try:
+                while read:
+                    if not lost:
+                        writer.write(read)
+                        await writer.drain()
+                    read = await theirs.read(_CHUNK)
+            finally:
+                self.streaming -= 1
         finally:
             upstream.close()
         if lost:

@@ -1,15 +1,15 @@
 """A cluster in a process of its own, shared by those who hold its folder, and gone when nobody does.
 
     FOLDER/
-    ├── start.lock     flock, exclusive: held while somebody looks whether the cluster is there, or starts it
-    ├── users.lock     flock, shared: held by every process that uses the cluster, for its life
+    ├── start.lock       flock, exclusive: held while somebody looks whether the cluster is there, or starts it
+    ├── users.lock       flock, shared: held by every process that uses the cluster, for its life
     ├── supervisor.lock  flock, exclusive: held by the supervisor, for its life
-    ├── ready          the path of the kubeconfig, while the cluster is up
-    ├── log            of the supervisor
-    └── cluster/       the cluster's own
+    ├── ready            the path of the kubeconfig, while the cluster is up
+    ├── pid, log         of the supervisor
+    └── cluster/         the cluster's own
 
-A flock ends with its process, however it ends. So a test run that is killed leaves no cluster behind, and the workers of
-`pytest -n` share one. `keep` starts a cluster that nobody has to hold, until `end`.
+A flock ends with its process, however it ends. So a test run that is killed leaves no cluster behind, and the workers
+of `pytest -n` share one. `keep` starts a cluster that nobody has to hold, until `end`.
 """
 
 import fcntl
@@ -51,10 +51,10 @@ def keep(folder: Path, programs: Mapping[str, Path]) -> Path:
 
 def end(folder: Path) -> bool:
     """End a cluster that was started by `keep`; False: there is none."""
-    if not folder.exists() or not _runs(folder):
+    if not folder.exists() or not runs(folder):
         return False
     os.kill(int((folder / "pid").read_text()), signal.SIGTERM)
-    wait_until(lambda: not _runs(folder), "the supervisor has ended")
+    wait_until(lambda: not runs(folder), "the supervisor has ended")
     return True
 
 
@@ -62,7 +62,7 @@ def _started(folder: Path, programs: Mapping[str, Path], how: str) -> Path:
     ready = folder / "ready"
     with (folder / "start.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not ready.exists() or not _runs(folder):
+        if not ready.exists() or not runs(folder):
             ready.unlink(missing_ok=True)
             with (folder / "log").open("ab") as log:
                 process = _spawn(folder, programs, how, log)
@@ -90,7 +90,8 @@ def _spawn(folder: Path, programs: Mapping[str, Path], how: str, log: IO[bytes])
     )
 
 
-def _runs(folder: Path) -> bool:
+def runs(folder: Path) -> bool:
+    """Whether the cluster of a folder has a supervisor, be it about to start or to end."""
     with (folder / "supervisor.lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

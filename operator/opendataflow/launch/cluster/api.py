@@ -6,7 +6,7 @@ nothing here sends a create, a patch or a delete again, whoever calls decides th
 
 import json
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -57,10 +57,13 @@ def custom(plural: str) -> Resource:
 
 
 class Api:
-    """One cluster. Every call but `create` may raise ClusterUnreachable (also: ask later) and ClusterRefused."""
+    """One cluster. `told`: hears the method and the status of each answer, 0 for none.
 
-    def __init__(self, access: Access) -> None:
+    Every call but `create` may raise ClusterUnreachable (also: ask later) and ClusterRefused."""
+
+    def __init__(self, access: Access, told: Callable[[str, int], None] = lambda _verb, _code: None) -> None:
         self.access = access
+        self._told = told
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -247,6 +250,7 @@ class Api:
                     timeout=timeout,
                     allow_redirects=False,
                 ) as response:
+                    self._told(method, response.status)
                     if response.status == 401 and again:
                         self.access.doubt()
                         continue
@@ -255,6 +259,7 @@ class Api:
                     yield response
                     return
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                self._told(method, 0)
                 raise ClusterUnreachable(_no_answer(what, self.access.server, error)) from error
 
     def _opened(self) -> aiohttp.ClientSession:

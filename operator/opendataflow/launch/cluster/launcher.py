@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from opendataflow import names
-from opendataflow.core.pod_outcome import CANCELLED, judge_pod, what_it_waits_for, with_last_line
+from opendataflow.core.pod_outcome import CANCELLED, judge_pod, what_hinders, with_last_line
 from opendataflow.core.report import read_report
 from opendataflow.errors import (
     ClusterRefused,
@@ -35,7 +35,7 @@ from opendataflow.launch.cluster.watch import Change, Follower, Happening
 from opendataflow.model.claim import ClaimedRun
 from opendataflow.model.pod import PodOrder, PodSeen, Stop
 from opendataflow.model.run import Ended, Host, Outcome, Report
-from opendataflow.names import OutcomeClass
+from opendataflow.names import OutcomeClass, Reason
 
 LOG_TAIL = 64 * 1024
 LOGS_AT_ONCE = 8
@@ -189,11 +189,11 @@ class ClusterLauncher:
         """Delete pods that were released a minute or two ago; their names must not be free earlier."""
         await self._releases.sweep()
 
-    def waits(self) -> dict[int, str]:
-        """Say of each living run that waits for something in the cluster what that is."""
+    def hindered(self) -> dict[int, tuple[Reason, str]]:
+        """Why the pods of living runs don't run although they should by now."""
         now = self._clock()
-        said = {run: what_it_waits_for(self._pods[run], now) for run in self._runs if run in self._pods}
-        return {run: sentence for run, sentence in said.items() if sentence is not None}
+        found = {run: what_hinders(self._pods[run], now) for run in self._runs if run in self._pods}
+        return {run: why for run, why in found.items() if why is not None}
 
     # -- creating --------------------------------------------------------------------------------------------
 
@@ -281,6 +281,7 @@ class ClusterLauncher:
                 report=(pod.ended and read_report(pod.ended.message)) or Report(),
                 pod_uid=pod.uid,
                 node=pod.node,
+                at=pod.ended.finished_at if pod.ended is not None else None,
             )
         )
 
