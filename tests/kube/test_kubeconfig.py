@@ -200,7 +200,6 @@ def resources(cluster: Api, namespace: str) -> str:
         "rate": 120,
         "eta": "8m",
         "watermark": "1",
-        "lastFailures": [failure],
     }
     cluster.patch(f"{base}/dataflowjobs/load/status", {"status": {**status, "lastFailures": [failure]}})
     cluster.patch(f"{base}/datasets/a/status", {"status": {"counts": {"total": 30, "ready": 29, "failed": 1}}})
