@@ -1,9 +1,13 @@
 """The test cluster itself: what the annotations of a pod promise is what a client sees of it."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.kube.cluster.api import Api, Object, Refused
+from tests.kube.cluster.logs import OF_ALL, set_log
 from tests.kube.cluster.pods import OUTCOME, has_ended, phase, pod, said, state
+from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 
 
@@ -176,7 +180,14 @@ def test_a_pod_that_fits_nowhere_is_unschedulable(cluster: Api, pods: str) -> No
 def test_the_log_of_a_container_can_be_read(cluster: Api, pods: str, kubectl: Kubectl) -> None:
     cluster.create(pods, pod("run-1"))
     _until_ended(cluster, f"{pods}/run-1")
-    assert kubectl("logs", "run-1", "--container=main", "--tail=1") == "a container's log\n"
+    assert kubectl("logs", "run-1", "--container=main", "--tail=1") == f"{OF_ALL}\n"
+
+
+def test_a_test_says_what_a_container_has_printed(cluster: Api, pods: str, kubectl: Kubectl, tmp_path: Path) -> None:
+    set_log(cluster, kubectl.namespace, "run-1", tmp_path / "log", "first\nsecond\nthird")
+    cluster.create(pods, pod("run-1"))
+    _until_ended(cluster, f"{pods}/run-1")
+    wait_until(lambda: kubectl("logs", "run-1", "--tail=2") == "second\nthird\n", "the log is what was said")
 
 
 def test_an_indexed_job_runs_to_its_end(cluster: Api, namespace: str) -> None:
