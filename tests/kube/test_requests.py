@@ -135,7 +135,7 @@ async def test_the_history_says_for_whom_the_command_line_has_asked(
     assert _actor(db) == f"DataFlowAction {namespace}/fix for ada@laptop"
 
 
-HOLD = {"action": "hold", "chunks": ["2"], "reason": "not today"}
+HOLD: dict[str, Any] = {"action": "hold", "chunks": ["2"], "reason": "not today"}
 
 
 def _actor(db: Connection) -> str:
