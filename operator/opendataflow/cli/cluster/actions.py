@@ -1,4 +1,4 @@
-"""Verbs through the cluster: makes a DataFlowAction, waits for its end, and prints its answer like that of Postgres."""
+"""Verbs through the cluster: makes a DataFlowAction, waits for the operator, prints its answer like Postgres' own."""
 
 import asyncio
 import secrets
