@@ -19,6 +19,7 @@ from tests.kube.cluster.nodes import NODES, add_nodes
 from tests.kube.cluster.providers import REQUIRED, Unavailable, announce, given, programs
 from tests.kube.cluster.providers import kubectl as kubectl_of_user
 from tests.kube.cluster.supervisor import shared
+from tests.kube.jobs import Database
 from tests.kube.operators import Operators, new_operators
 
 _LEFT_OUT = "no cluster for tests/kube"
@@ -213,3 +214,11 @@ def operators(dsn: str, cluster: Api, namespace: str, tmp_path: Path) -> Iterato
     """Operators over the test's own database and namespace; none of them outlives the test."""
     with new_operators(dsn, cluster.kubeconfig, namespace, tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+def database(dsn: str) -> Iterator[Database]:
+    """Questions to the test's own database."""
+    opened = Database(dsn)
+    yield opened
+    opened.close()

@@ -20,13 +20,6 @@ from tests.kube.recorder import Recorder, with_finalizer
 
 
 @pytest.fixture
-def database(dsn: str) -> Iterator[Database]:
-    opened = Database(dsn)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def other_namespace(cluster: Api) -> Iterator[str]:
     yield from fresh_namespace(cluster)
 
@@ -73,7 +66,7 @@ def test_a_job_runs_every_chunk_once_and_tells_how_far_it_is(
     assert database.published_more_than_once() == database.problems() == []
     columns = kubectl("get", "dfj", "wash", "--no-headers").split()
     assert columns[:6] == ["wash", "Done", "12/12", "0", "0", "4"]
-    assert kubectl.json("get", "dset/clean")["status"]["counts"]["ready"] == 12
+    kubectl("wait", "dset/clean", "--for=jsonpath={.status.counts.ready}=12", "--timeout=60s")
     assert operator.alive
 
 
