@@ -114,8 +114,8 @@ def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
     if through_cluster():
         if dry_run:
             raise InvalidInput(
-                "only Postgres can answer a dry run: set DATAFLOW_DSN to the address of the operator's database, and leave "
-                "--kube, --context, --namespace and DATAFLOW_KUBE out"
+                "only Postgres can answer a dry run: set DATAFLOW_DSN to the address of the operator's database, and "
+                "leave --kube, --context, --namespace and DATAFLOW_KUBE out"
             )
         actions.ask(verb, owner, chosen, actor(), given["reason"], of_chunks=of_chunks, cascade=cascade)
         return

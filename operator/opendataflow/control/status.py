@@ -244,7 +244,7 @@ class StatusWriter:
             logger.debug("the status of %s %s was not written: %s", key.kind, key.owner, error)
             self._dirty[key] = None
             return False
-        # Else it was another one of the same name: a status can't be refused by uid. The watch brings it.
+        # Else it was another one of the same name (a status can't be refused by uid): the watch brings it in a moment.
         return bool((shown.get("metadata") or {}).get("uid") == entry.uid)
 
     def _scaled(self, key: Key, found: Row | None) -> list[Happening]:

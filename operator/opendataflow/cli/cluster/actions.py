@@ -1,4 +1,4 @@
-"""Verbs through the cluster: makes a DataFlowAction, waits for the operator, and prints its answer like Postgres' own."""
+"""Verbs through the cluster: makes a DataFlowAction, waits for the operator, prints its answer like Postgres' own."""
 
 import asyncio
 import secrets
