@@ -133,12 +133,17 @@ def _leave(api: Api, name: str) -> None:
             raise
 
 
-@pytest.fixture
-def namespace(cluster: Api) -> Iterator[str]:
-    """The name of a fresh namespace of the shared cluster; deleted afterwards, without waiting for it."""
+def fresh_namespace(cluster: Api) -> Iterator[str]:
+    """Yield the name of a fresh namespace; delete it afterwards, without waiting for it."""
     name = new_namespace(cluster)
     yield name
     _leave(cluster, name)
+
+
+@pytest.fixture
+def namespace(cluster: Api) -> Iterator[str]:
+    """The name of a fresh namespace of the shared cluster; deleted afterwards, without waiting for it."""
+    yield from fresh_namespace(cluster)
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pydantic import ValidationError
-from tests.kube.cluster.api import Api, Refused
 
 from opendataflow.model.crd import KINDS
 from opendataflow.model.rules import ON_A_CLUSTER
 from opendataflow.names import API_VERSION
 from tests import specs
+from tests.kube.cluster.api import Api, Refused
 
 MODELS = {kind.name: kind for kind in KINDS}
 EXAMPLES = int(os.environ.get("DATAFLOW_TEST_SPECS", "10000"))

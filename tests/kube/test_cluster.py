@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from opendataflow.names import FINALIZER
 from tests.kube.cluster.api import Api, Object, Refused
 from tests.kube.cluster.logs import OF_ALL, set_log
-from tests.kube.cluster.pods import OUTCOME, has_ended, phase, pod, said, state
+from tests.kube.cluster.pods import has_ended, phase, pod, said, state
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 
@@ -145,7 +146,7 @@ def test_a_pod_with_a_finalizer_stays_until_it_is_stripped(cluster: Api, pods: s
         return bool(found["metadata"].get("deletionGracePeriodSeconds") == 0)
 
     left = cluster.wait(f"{pods}/run-1", removed_by_the_kubelet, "the kubelet has let go of the pod")
-    assert left["metadata"]["finalizers"] == [OUTCOME]
+    assert left["metadata"]["finalizers"] == [FINALIZER]
     assert has_ended(left)
     cluster.patch(f"{pods}/run-1", {"metadata": {"finalizers": None}})
     cluster.wait_gone(f"{pods}/run-1")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.kube.cluster.api import Api
-from tests.kube.conftest import Kubectl
 
 from opendataflow.model.statuses import DataFlowJobStatus, Resubmitted, WorkCounts
 from opendataflow.names import API_VERSION
+from tests.kube.cluster.api import Api
+from tests.kube.conftest import Kubectl
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "crds"

@@ -231,11 +231,11 @@ class StatusWriter:
         key = entry.key
         self._written[key] = time.monotonic()
         try:
-            sent = {"metadata": {"uid": entry.uid}, "status": patch}
-            await self._api.patch_merge(custom(PLURALS[key.kind]), key.namespace, key.name, sent, status=True)
+            resource, sent = custom(PLURALS[key.kind]), {"status": patch}
+            shown = await self._api.patch_merge(resource, key.namespace, key.name, sent, status=True)
         except ClusterRefused as error:
-            # Gone, or another one of the same name: the watch tells. Anything else is said once a look.
-            if error.code not in (404, 409):
+            # Gone: the watch tells. Anything else is said once a look.
+            if error.code != 404:
                 logger.warning("the status of %s %s was not taken: %s", key.kind, key.owner, error)
             return False
         except DataflowError as error:
@@ -244,7 +244,8 @@ class StatusWriter:
             logger.debug("the status of %s %s was not written: %s", key.kind, key.owner, error)
             self._dirty[key] = None
             return False
-        return True
+        # Else it was another one of the same name (a status can't be refused by uid): the watch brings it in a moment.
+        return bool((shown.get("metadata") or {}).get("uid") == entry.uid)
 
     def _scaled(self, key: Key, found: Row | None) -> list[Happening]:
         if found is None:

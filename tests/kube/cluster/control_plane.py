@@ -92,7 +92,7 @@ class ControlPlane:
 
     def wait_until_ready(self) -> None:
         """Return when the API server says that it is ready."""
-        wait_until(self._ready, f"the API server is ready:\n{self.api_server.said()}", seconds=120)
+        wait_until(self._ready, f"the API server is ready: see {self.api_server.log}", seconds=120)
 
     def _start(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -241,7 +241,7 @@ class ControlPlane:
 
 
 def _established(resource: Object) -> bool:
-    conditions = resource.get("status", {}).get("conditions", [])
+    conditions = resource.get("status", {}).get("conditions") or []  # null at first
     return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
