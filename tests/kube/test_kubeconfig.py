@@ -11,9 +11,13 @@ import pytest
 
 from opendataflow.cli import main
 from opendataflow.cli.cluster import actions
+from opendataflow.cli.cluster.where import Cluster
+from opendataflow.launch.cluster import api as client
+from opendataflow.launch.cluster.access import from_kubeconfig
 from opendataflow.names import API_VERSION, ExitCode
 from tests.e2e.conftest import DATAFLOW, Answer
 from tests.kube.cluster.api import Api, Object
+from tests.kube.cluster.proxy import Fault, Proxy
 from tests.kube.operating import operating
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import apply, claim, dataset, end, job, open_lease, works
@@ -148,6 +152,32 @@ def test_an_operator_that_does_not_answer_is_named_with_what_to_do(
     assert made["spec"] == {"job": "j", "action": "hold", "chunks": ["1"], "cascade": False, "ttl": "168h"}
     assert answer.code == ExitCode.UNREACHABLE
     assert f"kubectl delete dataflowaction {made['metadata']['name']} --namespace {namespace}" in answer.err
+
+
+@pytest.mark.usefixtures("operator")
+async def test_an_action_whose_creation_got_no_answer_is_asked_for_once(cluster: Api, namespace: str) -> None:
+    async with Proxy(cluster.kubeconfig) as proxy, client.Api(from_kubeconfig([proxy.kubeconfig])) as api:
+        proxy.faults.append(Fault("POST", "dataflowactions", drop="reply"))
+        spec = {"job": "j", "action": "hold", "chunks": ["3"]}
+        status = await actions.asked(Cluster(api, namespace), spec, "ada@laptop")
+        assert [method for method, _ in proxy.seen].count("POST") == 2
+
+    assert (status.phase, status.lines) == ("Done", ("j 3: HELD",))
+    assert len(cluster.items(f"/apis/{API_VERSION}/namespaces/{namespace}/dataflowactions")) == 1
+
+
+def test_an_api_server_that_is_away_is_named(
+    said: Ask, cluster: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "CREATE_SECONDS", 0.5)
+    config = json.loads(cluster.kubectl("config", "view", "--raw", "--output=json"))
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
+    (tmp_path / "kubeconfig").write_text(json.dumps(config))
+
+    for command in ("hold j 1", "get jobs", "scale j 3"):
+        answer = said(*command.split(), KUBECONFIG=str(tmp_path / "kubeconfig"))
+        assert (answer.code, answer.out) == (ExitCode.UNREACHABLE, "")
+        assert "the Kubernetes API at https://127.0.0.1:9 does not answer" in answer.err
 
 
 @pytest.mark.parametrize(
