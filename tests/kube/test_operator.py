@@ -220,7 +220,8 @@ def test_what_can_t_be_honoured_says_why_and_starts_nothing(kubectl: Kubectl, da
         job("twice", ["raw"], ["clean"], env={"raw_hostname": "x"}),
         dataset("clean"),
     )
-    missing = stalled(kubectl, "dfj/orphan")
+    kubectl("wait", "dfj/orphan", "--for=condition=Ready=False", "--timeout=60s")
+    missing = condition(kubectl, "dfj/orphan", "Ready")
     assert missing["reason"] == "DataSetMissing"
     assert "there is no data set nowhere" in missing["message"]
     assert stalled(kubectl, "dfj/spark")["reason"] == "NotSupported"
