@@ -70,6 +70,7 @@ class Engine(Generic[OrderT]):
         self._draining = False
         self._leaving = False
         self._uncertain = True  # an earlier process may have left runs behind under this lease
+        self._changed = False
         self._adopt_at = 0.0
         self._away = False
 
@@ -130,14 +131,17 @@ class Engine(Generic[OrderT]):
         self.drain()
 
     def look_again(self) -> None:
-        """What some job executes has changed: look at it now."""
-        self._uncertain = True
+        """What some job executes has changed, or its limits: look at it now."""
+        self._changed = self._uncertain = True
         self._wake.set()
 
     # -- claim and start -------------------------------------------------------------------------------------
 
     async def _claim_all(self) -> None:
         """Fill the free slots, then see whether there is anything left to wait for."""
+        if self._changed:
+            self._changed = False  # what changes from here on is looked at again
+            await self._look_at_jobs()
         if not self._draining and (self._uncertain or time.monotonic() > self._adopt_at):
             await self._adopt_own()
         while not self._draining and self._tenure.holds():
