@@ -95,7 +95,8 @@ def _meters(plane: ControlPlane, dsn: str) -> dict[str, Callable[[], float]]:
 
     with psycopg.connect(dsn) as connection:
         postmaster = parent_of(connection.info.backend_pid)
-    return {**{name: of(name) for name in plane.programs}, "postgres": lambda: family_seconds(postmaster)}
+    beside = {"postgres": lambda: family_seconds(postmaster), "bench": time.process_time}
+    return {**{name: of(name) for name in plane.programs}, **beside}
 
 
 def behaviour(seconds: str) -> Mapping[str, str]:
