@@ -70,6 +70,10 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
         parser.set_defaults(**QUICK)
     given = parser.parse_args(arguments)
     given.only = given.only.split(",")
+    if not set(given.only) <= set(CONTENDERS):
+        parser.error(f"--only takes some of {', '.join(CONTENDERS)}")
+    if "bare" in given.only and "operator" not in given.only:
+        parser.error("bare sends what the operator has sent: name both")
     return given
 
 
