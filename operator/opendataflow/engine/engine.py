@@ -230,9 +230,13 @@ class Engine(Generic[OrderT]):
             await self._outcomes.put(ended)
 
     async def _commit(self) -> None:
-        """Commit outcomes as they come; those that come while a commit is under way go together in the next."""
+        """Commit outcomes as they come; those that come while a commit is under way, or close behind it, go together in
+        the next."""
+        committed = 0.0
         while True:
             ended = [await self._outcomes.get()]
+            gather = min(limits.GATHER_SECONDS * len(self._runs), limits.MOST_GATHER_SECONDS)
+            await asyncio.sleep(max(0.0, committed + gather - time.monotonic()))
             while len(ended) < limits.COMMIT_BATCH and not self._outcomes.empty():
                 ended.append(self._outcomes.get_nowait())
             runs = {end.run: self._runs[end.run] for end in ended}
@@ -241,6 +245,7 @@ class Engine(Generic[OrderT]):
                 del self._runs[run.run]
                 with suppress(OSError):  # files that are left over disturb nobody
                     await self._launcher.release(run.name)
+            committed = time.monotonic()
             self._wake.set()
 
     async def _complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> None:
