@@ -25,10 +25,12 @@ CREATE VIEW opendataflow.job_source AS
     SELECT o.job, o.dataset FROM opendataflow.job_output o
     WHERE NOT EXISTS (SELECT FROM opendataflow.job_input i WHERE i.job = o.job);
 
--- Whether a job still has work for an id: its range has it, and one of the data sets that make its work.
+-- Whether a job still has work for an id: its range has it, and one of the data sets that make its work. The work of a
+-- deleted job is frozen as it is.
 CREATE FUNCTION opendataflow.in_scope(p_job text, p_id text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM opendataflow.job j
+    SELECT EXISTS (SELECT FROM opendataflow.job j WHERE j.id = p_job AND j.deleted)
+        OR EXISTS (SELECT FROM opendataflow.job j
                    JOIN opendataflow.job_source s ON s.job = j.id
                    CROSS JOIN LATERAL (SELECT FROM opendataflow.chunk c
                                        WHERE c.dataset = s.dataset AND c.data_id = p_id OFFSET 0) c
