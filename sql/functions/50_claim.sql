@@ -167,7 +167,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE work w SET state = 'RUNNING', run = r.run, fence = r.fence, due_at = NULL, reason = NULL, blockers = 0,
                       stale = false
-    FROM unnest(p_runs, p_ids, p_fences) AS r(run, data_id, fence) WHERE w.job = p_job AND w.data_id = r.data_id;
+    FROM unnest(p_runs, p_ids, p_fences) AS r(run, data_id, fence), work_of(p_job, r.data_id) AS was WHERE w.ctid = was.at;
     UPDATE chunk c
     SET status = CASE WHEN l.writes THEN 'RUNNING' ELSE c.status END,
         run = CASE WHEN l.writes THEN r.run ELSE c.run END,
@@ -177,7 +177,8 @@ BEGIN
     FROM unnest(p_runs, p_ids, p_fences) AS r(run, data_id, fence)
     CROSS JOIN (SELECT i AS dataset, false AS writes FROM unnest(p_inputs) AS i
                 UNION ALL SELECT o, true FROM unnest(p_outputs) AS o) AS l
-    WHERE c.dataset = l.dataset AND c.data_id = r.data_id AND (l.writes OR c.status = 'READY');
+    CROSS JOIN chunk_of(l.dataset, r.data_id) AS was
+    WHERE c.ctid = was.at AND (l.writes OR was.status = 'READY');
 END $$;
 
 -- What an engine has to know of a run that it takes over: an element of `runs` with `owner`, as a claim tells them.
