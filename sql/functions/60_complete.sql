@@ -32,14 +32,15 @@ BEGIN
     SELECT array_agg(o.run) INTO v_runs FROM jsonb_to_recordset(p_outcomes) AS o(run bigint);
     SELECT array_agg(t.dataset), array_agg(t.data_id) INTO v_datasets, v_ids FROM touched(v_runs) t;
     PERFORM lock_datasets(v_datasets);
-    SELECT coalesce(bool_or(t.relinked), false) INTO v_relinked FROM touched(v_runs) t;
+    SELECT coalesce(bool_or(r.writes <> ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = r.job ORDER BY 1)), false)
+    INTO v_relinked FROM runs(v_runs) r;
     IF v_relinked AND EXISTS (SELECT FROM touched(v_runs) t WHERE t.dataset <> ALL (v_datasets)) THEN
         RAISE EXCEPTION 'a job of these runs was changed at this moment: try again' USING ERRCODE = 'serialization_failure';
     END IF;
     SELECT array_agg(x.job), array_agg(x.data_id) INTO v_jobs, v_work_ids
     FROM (SELECT r.job, r.data_id FROM runs(v_runs) r
-          UNION SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a
-          UNION SELECT f.job, f.data_id FROM failed_in_a_row(v_runs) f) x;
+          UNION ALL SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a
+          UNION ALL SELECT f.job, f.data_id FROM failed_in_a_row(v_runs) f) x;
     PERFORM lock_chunks(v_datasets, v_ids), lock_works(v_jobs, v_work_ids), lock_runs(v_runs);
 
     WITH ended AS (
@@ -82,14 +83,13 @@ BEGIN
 END $$;
 
 -- The chunks that the ends of runs can change: what the runs locked, which never changes after their claim, and what
--- their jobs write now; `relinked`: the job writes something else than it did.
-CREATE FUNCTION opendataflow.touched(p_runs bigint[]) RETURNS TABLE (dataset text, data_id text, relinked boolean)
+-- their jobs write now. Some of them twice.
+CREATE FUNCTION opendataflow.touched(p_runs bigint[]) RETURNS TABLE (dataset text, data_id text)
 LANGUAGE sql STABLE AS $$
-    SELECT d.dataset, r.data_id, r.writes <> o.datasets
-    FROM opendataflow.runs(p_runs) r
-    CROSS JOIN LATERAL (SELECT coalesce(array_agg(o.dataset ORDER BY o.dataset), '{}') AS datasets
-                        FROM opendataflow.job_output o WHERE o.job = r.job) AS o
-    CROSS JOIN LATERAL (SELECT DISTINCT unnest(r.reads || r.writes || o.datasets) AS dataset) AS d
+    SELECT d, r.data_id
+    FROM opendataflow.runs(p_runs) r,
+         unnest(r.reads || r.writes || ARRAY(SELECT o.dataset FROM opendataflow.job_output o
+                                             WHERE o.job = r.job AND o.dataset <> ALL (r.writes))) AS d
 $$;
 
 -- What becomes of the chunks that runs have written and read: one statement, so that each row is written once.
