@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test check unit sql e2e bench format lock clean
+.PHONY: install demo test check unit sql kube e2e bench crds format lock clean
 
 install: .venv/installed
 
@@ -28,13 +28,18 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-unit sql e2e: install
+unit sql kube e2e: install
 	$(BIN)/pytest tests/$@
 
 # Prints speeds, and beside them those of plain statements and of other queues. Takes about a quarter of an hour.
 bench: install
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m tests.bench
+
+# Writes the custom resource definitions and the reference anew, out of the models.
+crds: install
+	$(BIN)/python crds/generate.py
+	$(BIN)/python docs/generate.py
 
 format: install
 	$(BIN)/ruff check --fix

@@ -14,8 +14,8 @@ CREATE VIEW opendataflow.chunk_row AS SELECT c.ctid AS at, c.* FROM opendataflow
 CREATE VIEW opendataflow.work_row AS SELECT w.ctid AS at, w.* FROM opendataflow.work w;
 -- Without what only people ask for: it would cost each look-up more than the look-up itself.
 CREATE VIEW opendataflow.run_row AS
-    SELECT r.ctid AS at, r.id, r.job, r.data_id, r.state, r.attempt, r.fence, r.reads, r.read_fences, r.writes, r.forced,
-           r.cancel_requested, r.finished_at, r.message
+    SELECT r.ctid AS at, r.id, r.job, r.data_id, r.state, r.attempt, r.fence, r.lease, r.reads, r.read_fences, r.writes,
+           r.forced, r.cancel_requested, r.finished_at, r.message, r.metrics
     FROM opendataflow.run r;
 
 CREATE FUNCTION opendataflow.chunk_of(p_dataset text, p_id text) RETURNS SETOF opendataflow.chunk_row

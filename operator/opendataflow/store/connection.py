@@ -13,7 +13,16 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
-from opendataflow.errors import DataflowError, InvalidInput, LeaseLost, Refused, UnknownThing, Unreachable
+from opendataflow.errors import (
+    DataflowError,
+    IdTaken,
+    InvalidInput,
+    LeaseLost,
+    NotShared,
+    Refused,
+    UnknownThing,
+    Unreachable,
+)
 from opendataflow.names import ExitCode
 
 DsnSource = Callable[[], str]
@@ -33,7 +42,13 @@ SETTINGS: dict[str, Any] = {
 _REPEATABLE = ("40001", "40P01", "55P03")
 """Serialization failure, deadlock, lock timeout."""
 
-_BY_SQLSTATE: dict[str, type[DataflowError]] = {"DF001": Refused, "DF002": UnknownThing, "DF003": LeaseLost}
+_BY_SQLSTATE: dict[str, type[DataflowError]] = {
+    "DF001": Refused,
+    "DF002": UnknownThing,
+    "DF003": LeaseLost,
+    "DF004": IdTaken,
+    "DF005": NotShared,
+}
 
 
 class TryAgainError(DataflowError):
