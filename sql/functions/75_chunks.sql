@@ -166,7 +166,7 @@ BEGIN
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
 END $$;
 
--- PENDING chunks are not good: FAILED, and so is the work that has made them.
+-- PENDING chunks are not good: FAILED, and so is the work that has made them, as long as its job has their ids.
 CREATE FUNCTION opendataflow.reject(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -184,7 +184,7 @@ BEGIN
     FROM unnest(v_bad) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
     UPDATE work w SET state = 'FAILED', stale = false, reason = format('chunk %s of %s was %s', w.data_id, p_dataset, v_reason)
     FROM job_output o, unnest(v_bad) AS i, work_of(o.job, i) AS was
-    WHERE o.dataset = p_dataset AND w.ctid = was.at AND was.state = 'DONE'
+    WHERE o.dataset = p_dataset AND w.ctid = was.at AND was.state = 'DONE' AND in_scope(was.job, was.data_id)
       AND was.run = (SELECT c.run FROM chunk_of(p_dataset, i) c);
     PERFORM settle_chunks(p_dataset, v_ids);
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);

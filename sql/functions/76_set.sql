@@ -2,7 +2,7 @@
 
 -- Any status but RUNNING becomes p_status. A version that was there keeps its fence and run, so that it can be accepted
 -- again; of anything else that is set, p_publisher is the maker. The work that makes a FAILED chunk is FAILED with it and
--- waits for a resubmit.
+-- waits for a resubmit; what is DONE and has no id any more stays so, as there is nothing to ask for.
 CREATE FUNCTION opendataflow.set_chunks(p_dataset text, p_ids text[], p_status text, p_actor text,
                                         p_reason text DEFAULT NULL, p_publisher text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
@@ -40,7 +40,7 @@ BEGIN
             reason = format('chunk %s of %s was %s', w.data_id, p_dataset, v_reason)
         FROM job_output o, unnest(v_done) AS i, work_of(o.job, i) AS was
         WHERE o.dataset = p_dataset AND w.ctid = was.at
-          AND was.state NOT IN ('RUNNING', 'HELD', 'SKIPPED', 'FAILED');
+          AND (was.state IN ('WAITING', 'READY', 'RETRY') OR (was.state = 'DONE' AND in_scope(was.job, was.data_id)));
     END IF;
     PERFORM settle_chunks(p_dataset, v_ids);
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
