@@ -101,25 +101,26 @@ BEGIN
         -- A work is good when all its chunks could be locked and still are as its blockers said. The ids of runs are taken
         -- here and not by the table, so that nothing has to be joined to them afterwards.
         WITH found AS MATERIALIZED (
-            SELECT w.ctid AS at, w.data_id, w.rank, w.sort_key, w.run, w.forced, w.attempts, w.infrastructure_attempts FROM work w
+            SELECT w.ctid AS at, w.data_id, w.rank, w.sort_key, w.run AS last_run, w.forced, w.attempts, w.infrastructure_attempts
+            FROM work w
             WHERE w.job = p_job AND w.state = 'READY' AND (w.rank, w.sort_key) > (v_rank::smallint, v_key)
               AND (p_data_id IS NULL OR w.sort_key = sort_key(p_data_id, v_job.descending))
             ORDER BY w.rank, w.sort_key LIMIT v_free FOR UPDATE SKIP LOCKED
         ), checked AS (
-            SELECT n.place, n.at, n.data_id, n.rank, n.sort_key, n.forced, n.attempts, n.infrastructure_attempts,
-                   count(*) FILTER (WHERE h.is_input AND (h.status = 'READY' OR n.forced)) = cardinality(v_inputs)
-                   AND count(*) FILTER (WHERE NOT h.is_input AND NOT bars_output(n.forced, h.status, h.readers, h.run, n.run))
-                       = cardinality(v_outputs) AS good,
-                   array_agg(h.dataset ORDER BY h.dataset) FILTER (WHERE h.is_input AND h.status = 'READY') AS reads,
-                   array_agg(h.fence ORDER BY h.dataset) FILTER (WHERE h.is_input AND h.status = 'READY') AS read_fences,
-                   array_agg(h.at) FILTER (WHERE h.is_input AND h.status = 'READY') AS read_at,
-                   array_agg(h.at) FILTER (WHERE NOT h.is_input) AS written_at,
-                   json_object_agg(h.dataset, h.bounds) FILTER (WHERE h.bounds IS NOT NULL) AS bounds
+            SELECT n.*, h.*
             FROM (SELECT row_number() OVER () AS place, f.* FROM found f) AS n
-            LEFT JOIN LATERAL (SELECT c.ctid AS at, c.dataset, c.status, c.readers, c.run, c.fence, c.bounds, c.dataset = ANY (v_inputs) AS is_input
-                               FROM chunk c WHERE c.dataset = ANY (v_inputs || v_outputs) AND c.data_id = n.data_id
-                               FOR UPDATE SKIP LOCKED) AS h ON true
-            GROUP BY n.place, n.at, n.data_id, n.rank, n.sort_key, n.forced, n.attempts, n.infrastructure_attempts
+            CROSS JOIN LATERAL (
+                SELECT count(*) FILTER (WHERE c.is_input AND (c.status = 'READY' OR n.forced)) = cardinality(v_inputs)
+                       AND count(*) FILTER (WHERE NOT c.is_input AND NOT bars_output(n.forced, c.status, c.readers, c.run, n.last_run))
+                           = cardinality(v_outputs) AS good,
+                       array_agg(c.dataset ORDER BY c.dataset) FILTER (WHERE c.is_input AND c.status = 'READY') AS reads,
+                       array_agg(c.fence ORDER BY c.dataset) FILTER (WHERE c.is_input AND c.status = 'READY') AS read_fences,
+                       array_agg(c.at) FILTER (WHERE c.is_input AND c.status = 'READY') AS read_at,
+                       array_agg(c.at) FILTER (WHERE NOT c.is_input) AS written_at,
+                       json_object_agg(c.dataset, c.bounds) FILTER (WHERE c.bounds IS NOT NULL) AS bounds
+                FROM (SELECT c.ctid AS at, c.dataset, c.status, c.readers, c.run, c.fence, c.bounds, c.dataset = ANY (v_inputs) AS is_input
+                      FROM chunk c WHERE c.dataset = ANY (v_inputs || v_outputs) AND c.data_id = n.data_id
+                      FOR UPDATE SKIP LOCKED) AS c) AS h
             ORDER BY n.place
         ), numbered AS MATERIALIZED (
             SELECT c.*, CASE WHEN c.good THEN nextval('run_id_seq') END AS run, CASE WHEN c.good THEN nextval('fence') END AS fence
