@@ -181,14 +181,13 @@ CREATE FUNCTION opendataflow.put_chunks(p_datasets text[], p_ids text[], p_bound
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE chunk c SET bounds = g.bounds
-    FROM unnest(p_datasets, p_ids, p_bounds) AS g(dataset, data_id, bounds)
-    WHERE c.dataset = g.dataset AND c.data_id = g.data_id AND jsonb_typeof(g.bounds) = 'object'
-      AND c.bounds IS DISTINCT FROM g.bounds;
+    FROM unnest(p_datasets, p_ids, p_bounds) AS g(dataset, data_id, bounds), chunk_of(g.dataset, g.data_id) AS was
+    WHERE c.ctid = was.at AND jsonb_typeof(g.bounds) = 'object' AND was.bounds IS DISTINCT FROM g.bounds;
     UPDATE chunk c SET status = 'READY', fence = nextval('fence'), published_at = clock_timestamp(),
                        reason = 'declared as there'
-    FROM unnest(p_datasets, p_ids) AS g(dataset, data_id)
-    WHERE c.dataset = g.dataset AND c.data_id = g.data_id AND c.status = 'DECLARED'
-      AND NOT EXISTS (SELECT FROM job_output o WHERE o.dataset = c.dataset);
+    FROM unnest(p_datasets, p_ids) AS g(dataset, data_id), chunk_of(g.dataset, g.data_id) AS was
+    WHERE c.ctid = was.at AND was.status = 'DECLARED'
+      AND NOT EXISTS (SELECT FROM job_output o WHERE o.dataset = g.dataset);
     RETURN (SELECT recount(array_agg(a.job), array_agg(a.data_id)) FROM affected(p_datasets, p_ids) a);
 END $$;
 

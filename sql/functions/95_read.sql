@@ -216,7 +216,9 @@ $$;
 -- The ids that a job has work for, or a data set has chunks of: for telling which one was meant.
 CREATE FUNCTION opendataflow.known_ids(p_owner text, p_limit integer) RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
-    (SELECT w.data_id FROM opendataflow.work w WHERE w.job = p_owner LIMIT p_limit)
-    UNION
-    (SELECT c.data_id FROM opendataflow.chunk c WHERE c.dataset = p_owner LIMIT p_limit) LIMIT p_limit
+    SELECT k.data_id
+    FROM ((SELECT w.data_id FROM opendataflow.work w WHERE w.job = p_owner LIMIT p_limit)
+          UNION
+          (SELECT c.data_id FROM opendataflow.chunk c WHERE c.dataset = p_owner LIMIT p_limit) LIMIT p_limit) k
+    ORDER BY opendataflow.sort_key(k.data_id)
 $$;

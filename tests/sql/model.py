@@ -563,7 +563,7 @@ class Model:
         chunk.status, chunk.held = status, None
         producer = self._producer(dataset)
         work = self.works.get((producer, data_id)) if producer else None
-        if work and status == "FAILED" and work.state in (OPEN, "RETRY", "DONE"):
+        if producer and work and status == "FAILED" and self._can_fail(producer, data_id, work):
             work.state, work.due_in, work.forced = "FAILED", None, False
         return "done"
 
@@ -584,9 +584,13 @@ class Model:
         work = self.works.get((producer, data_id)) if producer else None
         if producer and work and status == "READY":
             self._finish_if_made(producer, data_id)
-        elif work and work.state == "DONE" and chunk.maker is not None and work.run == chunk.maker:
-            work.state = "FAILED"
+        elif producer and work and work.state == "DONE" and chunk.maker is not None and work.run == chunk.maker:
+            work.state = "FAILED" if self._has_source(producer, data_id) else "DONE"
         return "done"
+
+    def _can_fail(self, job_id: str, data_id: str, work: Work) -> bool:
+        """What is done and has no id any more stays so: there is nothing to ask for."""
+        return work.state in (OPEN, "RETRY") or (work.state == "DONE" and self._has_source(job_id, data_id))
 
     # For comparing -------------------------------------------------------------------------------------------
 
