@@ -7,6 +7,7 @@ Where something has to be hidden, the log gets whole lines, in which it can be f
 """
 
 import os
+import select
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -77,4 +78,7 @@ class Tee:
 def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
-        view = view[os.write(descriptor, view) :]
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:  # whoever shares it has made it so: the reader is slow, not gone
+            select.select([], [descriptor], [])
