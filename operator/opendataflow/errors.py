@@ -6,6 +6,7 @@
     ├── Refused               the state does not allow it                      retry: no
     ├── SchemaMismatch        the database needs `dataflow db migrate`         retry: no
     ├── Unreachable           Postgres does not answer                         retry: yes
+    ├── NoAccess              Postgres refuses the user, password or database   retry: no
     ├── LeaseLost             this process may not claim any more              retry: after renewal
     ├── NotDelivered          a target does not take a notification            retry: yes
     └── EmbeddedPostgresError the embedded server can't be made or started     retry: no
@@ -50,6 +51,12 @@ class Unreachable(DataflowError):
     """Postgres does not answer."""
 
     retryable = True
+    exit_code = ExitCode.UNREACHABLE
+
+
+class NoAccess(DataflowError):
+    """Postgres answers, and refuses the connection."""
+
     exit_code = ExitCode.UNREACHABLE
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from opendataflow.errors import DataflowError, InvalidInput, LeaseLost, Refused, UnknownThing, Unreachable
+from opendataflow.errors import DataflowError, InvalidInput, LeaseLost, NoAccess, Refused, UnknownThing, Unreachable
 from opendataflow.model.claim import Answer, Claimed, ClaimedRun, Completed, Completion, Position, Selection
 from opendataflow.model.run import Host
 from opendataflow.names import OutcomeClass, RunState, WorkState
@@ -259,8 +259,19 @@ async def test_an_unreachable_server_is_named_by_its_place_and_never_by_its_pass
 
 
 async def test_a_database_that_is_not_there_is_named(dsn: str) -> None:
-    with pytest.raises(Unreachable, match=r"Postgres at .*/nowhere "):
+    refused = r'^Postgres at \S+/nowhere refuses the connection: database "nowhere" does not exist$'
+    with pytest.raises(NoAccess, match=refused):
         await Store.open(lambda: make_conninfo(dsn, dbname="nowhere"))
+
+
+async def test_a_pool_that_is_kept_out_later_says_what_postgres_said(dsn: str) -> None:
+    places = [dsn, *[make_conninfo(dsn, dbname="nowhere")] * 1000]
+    store = await Store.open(lambda: places.pop(0), size=2)
+    try:
+        with pytest.raises(NoAccess, match="refuses the connection"):
+            await store.verify()
+    finally:
+        await store.close()
 
 
 async def works_again(store: Store) -> bool:

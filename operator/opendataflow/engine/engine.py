@@ -21,6 +21,7 @@ from opendataflow.core.plan import Demand, plan
 from opendataflow.core.retry import RetryPolicy
 from opendataflow.engine import limits
 from opendataflow.engine.days import Clock, current_day, local_time
+from opendataflow.engine.patience import Patience
 from opendataflow.engine.ports import Launcher, Observer, OrderMaker
 from opendataflow.engine.takeover import Takeover, policy_of
 from opendataflow.errors import DataflowError, LeaseLost
@@ -88,7 +89,8 @@ class Engine:
         self._killing = False
         self._uncertain = False
         self._adopt_at = 0.0
-        self._away = False
+        self._away: type[DataflowError] | None = None
+        self._patience = Patience()
 
     # -- from outside ----------------------------------------------------------------------------------------
 
@@ -262,13 +264,13 @@ class Engine:
             self._wake.set()
 
     async def _complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> None:
-        """Commit, for as long as it takes: an outcome is never given up."""
+        """Commit, for as long as it takes: an outcome is never given up while Postgres is away."""
         while True:
             try:
                 completed, woken = await self._store.complete(completions, self._actor)
                 break
             except DataflowError as error:
-                if not error.retryable:
+                if not self._patience.again(error):
                     raise
                 self._note_away(error)
                 await asyncio.sleep(limits.RECONNECT_SECONDS)
@@ -373,16 +375,17 @@ class Engine:
         except LeaseLost:
             pass  # the next renewal brings it back
         except DataflowError as error:
-            if not error.retryable:
+            if not self._patience.again(error):
                 raise
             self._note_away(error)
             await asyncio.sleep(limits.RECONNECT_SECONDS)
         else:
-            if self._away:
-                self._away = False
+            self._patience.answered()
+            if self._away is not None:
+                self._away = None
                 self._observer.note("Postgres answers again")
 
     def _note_away(self, error: DataflowError) -> None:
-        if not self._away:
-            self._away = True
-            self._observer.note(f"{error} Runs go on; nothing new starts until it answers.")
+        if self._away is not type(error):
+            self._away = type(error)
+            self._observer.note(f"{error} Runs go on; nothing new starts meanwhile.")

@@ -18,6 +18,7 @@ from opendataflow.core.wrapped import wrapped_order
 from opendataflow.engine import limits
 from opendataflow.engine.days import Clock, current_day, local_time
 from opendataflow.engine.passwords import Passwords
+from opendataflow.engine.patience import Patience
 from opendataflow.engine.takeover import Takeover, policy_of
 from opendataflow.errors import DataflowError, Refused, UnknownThing
 from opendataflow.launch.process.launcher import ProcessLauncher
@@ -201,13 +202,14 @@ class Wrapper:
         return await self._launcher.ended()
 
     async def _complete(self, done: Completion) -> Completed:
-        """Commit the outcome, for as long as it takes: it is never given up."""
+        """Commit the outcome, for as long as it takes: it is never given up while Postgres is away."""
+        patience = Patience()
         while True:
             try:
                 completed, _ = await self._store.complete([done], self._actor, closing=self._lease)
                 return completed[0]
             except DataflowError as error:
-                if not error.retryable:
+                if not patience.again(error):
                     raise
                 _warn(f"{error} The outcome waits until it answers.")
                 await asyncio.sleep(limits.RENEW_SECONDS)
