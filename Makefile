@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test check unit sql e2e bench format lock clean
+.PHONY: install demo test check unit sql kube e2e bench format lock clean
 
 install: .venv/installed
 
@@ -28,7 +28,7 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-unit sql e2e: install
+unit sql kube e2e: install
 	$(BIN)/pytest tests/$@
 
 # Prints speeds, and beside them those of plain statements and of other queues. Takes about a quarter of an hour.

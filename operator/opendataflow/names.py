@@ -10,6 +10,8 @@ from enum import IntEnum, StrEnum
 GROUP = "opendataflow.io"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
+CATEGORY = "dataflow"
+"""What `kubectl get dataflow` lists: all resources of the group."""
 
 READY_CHANNEL = "opendataflow_ready"
 """The NOTIFY channel that says: work of the job in the payload may have become claimable."""
@@ -31,8 +33,49 @@ SECRET_VARIABLES = frozenset(
 )
 """What may hold a password or a token in this program's environment; no process that it starts gets it."""
 
+SHELL_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+"""The names that a variable of a shell can have."""
+
 _SLUG = 40 - len(f"-r{2**63 - 1}")
 """How much of a job's name fits beside the longest number of a run."""
+
+
+LABEL_RUN = f"{GROUP}/run"
+"""The id of a run, on its pod."""
+
+LABEL_JOB = f"{GROUP}/job"
+"""The job of a run, as far as a label can spell it."""
+
+LABEL_ENGINE = f"{GROUP}/engine"
+"""Which database the run is remembered in."""
+
+LABEL_DONE = f"{GROUP}/done"
+"""The minute since the epoch in which the outcome of the run had been committed: the pod may go some time later."""
+
+ANNOTATION_CONTEXT = f"{GROUP}/context"
+ANNOTATION_JOB = f"{GROUP}/job-id"
+ANNOTATION_DATA_ID = f"{GROUP}/data-id"
+ANNOTATION_FENCE = f"{GROUP}/fence"
+ANNOTATION_REQUESTED_BY = f"{GROUP}/requested-by"
+"""Who has asked by a DataFlowAction, as that person's own program says."""
+ANNOTATION_START_DEADLINE = f"{GROUP}/start-deadline"
+"""Seconds from the pod's creation until its main container has to run."""
+ANNOTATION_RETRY_AFTER = f"{GROUP}/retry-after"
+"""Seconds after which a run on a node that does not answer is given up without proof of its death."""
+
+FINALIZER = f"{GROUP}/outcome"
+"""Keeps a run's pod until its outcome is committed."""
+
+MAIN_CONTAINER = "main"
+OPENER_CONTAINER = "open-passwords"
+RESERVED_PREFIX = "DATAFLOW_"
+"""Variables of this prefix are the framework's."""
+DATA_VOLUME = "dataflow"
+CONTEXT_VOLUME = "dataflow-context"
+DATA_FOLDER = "/dataflow"
+"""Where a pod with encrypted passwords has its memory volume: the opened values, and a static busybox."""
+CONTEXT_FOLDER = "/etc/opendataflow"
+"""Where a pod has its context file. Not inside the memory volume, which the main container can't write."""
 
 
 class ChunkStatus(StrEnum):
@@ -79,6 +122,16 @@ class OutcomeClass(StrEnum):
     DEADLINE = "DeadlineExceeded"
     OUT_OF_MEMORY = "OOMKilled"
     CANCELLED = "Cancelled"
+    NOT_STARTED = "NotStarted"
+
+
+class Refusal(StrEnum):
+    """Why a request was not done, in one word for programs."""
+
+    UNKNOWN = "Unknown"
+    NOT_SHARED = "NotShared"
+    INVALID = "InvalidSpec"
+    REFUSED = "Refused"
 
 
 class AlertKind(StrEnum):
@@ -87,6 +140,85 @@ class AlertKind(StrEnum):
     FAILED = "failed"
     BREAKER = "breaker"
     TEST = "test"
+
+
+class ConditionType(StrEnum):
+    """What a status tells as True, False or Unknown (docs/reference/status.md)."""
+
+    READY = "Ready"
+    PROGRESSING = "Progressing"
+    STALLED = "Stalled"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    DATABASE_REACHABLE = "DatabaseReachable"
+    BREAKER_OPEN = "BreakerOpen"
+
+
+class Reason(StrEnum):
+    """The one word of a condition or an event, for programs."""
+
+    # Why a resource can't be honoured.
+    INVALID_SPEC = "InvalidSpec"
+    ID_TAKEN = "IdTaken"
+    NOT_SHARED = "NotShared"
+    DATA_SET_MISSING = "DataSetMissing"
+    NOT_SUPPORTED = "NotSupported"
+    NOT_TAKEN_OVER = "NotTakenOver"
+    TAKEN_OVER = "TakenOver"
+    DELETED = "Deleted"
+    NOT_STALLED = "NotStalled"
+    # Why runs can't be started.
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    THROTTLED = "Throttled"
+    NOT_CREATABLE = "NotCreatable"
+    API_UNREACHABLE = "ApiUnreachable"
+    NAMESPACE_TERMINATING = "NamespaceTerminating"
+    # Why pods that are there do not run.
+    IMAGE_PULL = "ImagePull"
+    UNSCHEDULABLE = "Unschedulable"
+    NODE_UNREACHABLE = "NodeUnreachable"
+    POD_PENDING = "PodPending"
+    # How the work is.
+    DONE = "Done"
+    RUNNING = "Running"
+    READY = "Ready"
+    RETRYING = "Retrying"
+    WAITING = "WaitingForInputs"
+    CHUNKS_FAILED = "ChunksFailed"
+    CHUNKS_HELD = "ChunksHeld"
+    NO_CHUNKS = "NoChunks"
+    NO_PARALLELISM = "NoParallelism"
+    SUSPENDED = "Suspended"
+    DRAINING = "Draining"
+    ACTIVE = "Active"
+    BREAKER_OPEN = "BreakerOpen"
+    BREAKER_CLOSED = "BreakerClosed"
+    DATABASE_ANSWERS = "DatabaseAnswers"
+    DATABASE_UNREACHABLE = "DatabaseUnreachable"
+    # What has happened.
+    ACCEPTED = "Accepted"
+    BREAKER_OPENED = "BreakerOpened"
+    RUNS_FAILING = "RunsFailing"
+    SUCCEEDED = "Succeeded"
+    RESUMED = "Resumed"
+    SCALED = "Scaled"
+    RESUBMITTED = "Resubmitted"
+    LEADING = "Leading"
+
+
+class JobState(StrEnum):
+    """How a job is, in one word; as `dataflow get jobs` says it, and what only a cluster can add."""
+
+    PENDING = "Pending"
+    STALLED = "Stalled"
+    DELETED = "Deleted"
+    SUSPENDED = "Suspended"
+    BREAKER_OPEN = "BreakerOpen"
+    RUNNING = "Running"
+    FAILED = "Failed"
+    DONE = "Done"
+    READY = "Ready"
+    WAITING = "Waiting"
 
 
 class ExitCode(IntEnum):
@@ -104,7 +236,7 @@ class ExitCode(IntEnum):
 
 def is_shell_name(text: str) -> bool:
     """Say whether a shell can have a variable of this name."""
-    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text) is not None
+    return re.fullmatch(SHELL_NAME, text) is not None
 
 
 def shell_name(text: str) -> str:
@@ -121,3 +253,8 @@ def run_name(job: str, run: int) -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")
     slug = slug if slug[:1].isalpha() else f"j-{slug}"
     return f"{slug[:_SLUG].rstrip('-')}-r{run}"
+
+
+def label_value(text: str) -> str:
+    """Return as much of a text as the value of a Kubernetes label can hold: for people and selectors, not unique."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:63].rstrip("-._")

@@ -4,9 +4,12 @@ Read once, by the command line; every other part gets values as arguments. It ne
 """
 
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from opendataflow.errors import InvalidInput
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,39 @@ class Settings:
     def runs_home(self) -> Path:
         """The folder with one folder for each local run: its logs, context and process record."""
         return self.home / "runs"
+
+
+@dataclass(frozen=True)
+class OperatorSettings:
+    """`parallelism`: the most runs at a time of all jobs together. `namespaces`: the only ones whose resources are
+    honoured; none means all. `port`: of probes and figures. `image`: the operator's own, which opens passwords in pods.
+    `name`: of this process, for people.
+    """
+
+    parallelism: int = 1000
+    namespaces: tuple[str, ...] = ()
+    port: int = 8080
+    image: str = "opendataflow/operator"
+    name: str = "operator"
+
+
+def read_operator_settings(environ: Mapping[str, str] = os.environ) -> OperatorSettings:
+    """Read DATAFLOW_PARALLELISM, DATAFLOW_NAMESPACES (with commas), DATAFLOW_PORT, DATAFLOW_IMAGE and POD_NAME."""
+    default = OperatorSettings()
+    return OperatorSettings(
+        parallelism=_number(environ, "DATAFLOW_PARALLELISM", default.parallelism, least=1),
+        namespaces=tuple(n.strip() for n in environ.get("DATAFLOW_NAMESPACES", "").split(",") if n.strip()),
+        port=_number(environ, "DATAFLOW_PORT", default.port, least=0),
+        image=environ.get("DATAFLOW_IMAGE") or default.image,
+        name=environ.get("POD_NAME") or socket.gethostname(),
+    )
+
+
+def _number(environ: Mapping[str, str], name: str, default: int, least: int) -> int:
+    text = environ.get(name) or str(default)
+    if not text.isdecimal() or int(text) < least:
+        raise InvalidInput(f"{name} is a whole number of at least {least}, not {text!r}")
+    return int(text)
 
 
 def read_settings(environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Settings:

@@ -71,6 +71,9 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'there is no job %', p_job USING ERRCODE = 'DF002';
     END IF;
+    IF v_lease.kind = 'operator' THEN  -- its runs live in the namespace of the job's resource
+        v_lease.runs_home := coalesce(split_part(v_job.owner, '/', 1), v_lease.runs_home);
+    END IF;
     -- A statement of its own: its snapshot is younger than the lock, so that no claim is overlooked.
     SELECT least(p_limit, v_job.parallelism - count(*)) INTO v_free FROM work w WHERE w.job = p_job AND w.state = 'RUNNING';
     IF v_job.suspended OR v_job.deleted THEN

@@ -2,15 +2,18 @@
 
 -- Commits the outcomes of runs, all in one transaction. p_outcomes is a list of
 --   {run, fence, verdict: DONE | RETRY | FAILED, state: SUCCEEDED | FAILED | LOST | CANCELLED, class, delay (seconds,
---    for RETRY), exit_code, message, reason (of the work, default: message), log_tail, log_path}
+--    for RETRY), exit_code, message, reason (of the work, default: message), log_tail, log_path, pod_uid, node,
+--    metrics: {rows, bytes, checksum, …}}
+-- A run of the class NotStarted costs no attempt: its work is as it was before the claim.
 -- Success makes all outputs READY at once. Failure makes them FAILED and the work RETRY or FAILED. A resubmit that was
 -- remembered opens the work again, whatever the verdict; its outputs become RESUBMIT and never READY in between. What is
 -- to be cancelled is not tried again, also where its engine was lost before it could do it. Failures that an open breaker
 -- spares are RETRY at once, whatever the verdict: its pause is theirs.
 -- A run that has ended already, or whose fence is older, changes nothing: its row says `already` with the state that
 -- it has, so that a caller who lost the first answer reads what happened. `woken`: jobs that have READY work now.
+-- p_lease: whose runs they have to be; what another operator has taken over meanwhile is left to it.
 -- `spared`: the failure cost no attempt. `breaker`: where the run has opened or closed it, what is to be told (see judge_ends).
-CREATE FUNCTION opendataflow.complete(p_outcomes jsonb, p_actor text)
+CREATE FUNCTION opendataflow.complete(p_outcomes jsonb, p_actor text, p_lease uuid DEFAULT NULL)
 RETURNS TABLE (run bigint, run_state text, work_state text, already boolean, woken text[], spared boolean, breaker jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -47,12 +50,12 @@ BEGIN
         UPDATE run r
         SET state = CASE WHEN r.cancel_requested AND o.state <> 'SUCCEEDED' THEN 'CANCELLED' ELSE o.state END, finished_at = clock_timestamp(),
             failure_class = nullif(o.class, 'Success'), exit_code = o.exit_code, message = o.message,
-            log_tail = o.log_tail, log_path = o.log_path
+            log_tail = o.log_tail, log_path = o.log_path, pod_uid = o.pod_uid, node = o.node, metrics = o.metrics
         FROM jsonb_to_recordset(p_outcomes)
              AS o(run bigint, fence bigint, verdict text, state text, class text, exit_code integer, message text,
-                  log_tail text, log_path text)
+                  log_tail text, log_path text, pod_uid text, node text, metrics jsonb)
         -- CASE: a condition on the state alone could lead the planner to the index of all that runs.
-        WHERE r.id = o.run AND CASE WHEN r.fence = o.fence THEN r.state = 'RUNNING' END
+        WHERE r.id = o.run AND CASE WHEN r.fence = o.fence THEN r.state = 'RUNNING' AND (p_lease IS NULL OR r.lease = p_lease) END
         RETURNING r.id, r.job, r.data_id, o.verdict
     )
     SELECT coalesce(array_agg(e.id), '{}'), coalesce(bool_or(e.verdict <> 'DONE'), false),
@@ -108,8 +111,12 @@ BEGIN
     SET status = coalesce(n.status, c.status),
         published_at = CASE WHEN n.status = 'READY' THEN clock_timestamp() ELSE c.published_at END,
         reason = CASE WHEN n.status IS NULL THEN c.reason ELSE n.reason END,
-        readers = c.readers - n.readers
+        readers = c.readers - n.readers,
+        rows = CASE WHEN n.status = 'READY' THEN (n.metrics ->> 'rows')::bigint ELSE c.rows END,
+        bytes = CASE WHEN n.status = 'READY' THEN (n.metrics ->> 'bytes')::bigint ELSE c.bytes END,
+        checksum = CASE WHEN n.status = 'READY' THEN n.metrics ->> 'checksum' ELSE c.checksum END
     FROM (SELECT d.dataset, r.data_id, count(*) FILTER (WHERE NOT d.writes) AS readers,
+                 (array_agg(r.metrics) FILTER (WHERE d.writes))[1] AS metrics,
                  min(CASE WHEN NOT d.writes THEN NULL WHEN w.again THEN 'RESUBMIT' WHEN r.state = 'SUCCEEDED' THEN 'READY' ELSE 'FAILED' END) AS status,
                  min(CASE WHEN w.again THEN 'resubmitted while it was running' WHEN r.state <> 'SUCCEEDED' THEN r.message END) AS reason
           FROM runs(p_runs) r JOIN work w ON w.job = r.job AND w.data_id = r.data_id
@@ -126,7 +133,7 @@ BEGIN
     UPDATE work w
     SET state = v.verdict,
         rank = CASE WHEN v.verdict = 'RETRY' AND NOT v.spared THEN w.rank ELSE 2 END,
-        attempts = w.attempts + (o.verdict <> 'DONE' AND o.class <> 'Infrastructure' AND NOT v.spared)::integer,
+        attempts = w.attempts + (o.verdict <> 'DONE' AND o.class NOT IN ('Infrastructure', 'NotStarted') AND NOT v.spared)::integer,
         infrastructure_attempts = w.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure' AND NOT v.spared)::integer,
         due_at = CASE WHEN v.spared THEN clock_timestamp() WHEN v.verdict = 'RETRY' THEN clock_timestamp() + make_interval(secs => o.delay) END,
         reason = CASE WHEN v.spared THEN 'costs no attempt, as the breaker of the job is open: ' || o.message

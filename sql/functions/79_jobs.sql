@@ -9,7 +9,7 @@ DECLARE
     v_before integer;
 BEGIN
     PERFORM begin_event('scale', p_actor, p_reason);
-    v_before := (lock_job(p_job)).parallelism;
+    v_before := (lock_limits(p_job)).parallelism;
     UPDATE job j SET parallelism = p_parallelism, modified = now() WHERE j.id = p_job AND j.parallelism <> p_parallelism;
     PERFORM announce(ARRAY[p_job]);
     RETURN limits_of(p_job) || jsonb_build_object('before', v_before, 'after', p_parallelism);
@@ -22,11 +22,44 @@ DECLARE
     v_before boolean;
 BEGIN
     PERFORM begin_event(CASE WHEN p_suspended THEN 'suspend' ELSE 'resume' END, p_actor, p_reason);
-    v_before := (lock_job(p_job)).suspended;
+    v_before := (lock_limits(p_job)).suspended;
     UPDATE job j SET suspended = p_suspended, modified = now() WHERE j.id = p_job AND j.suspended <> p_suspended;
     PERFORM announce(ARRAY[p_job]);
     RETURN limits_of(p_job) || jsonb_build_object('before', v_before, 'after', p_suspended);
 END $$;
+
+-- Deletes a job: its data sets are free for another producer, its work stays as it is and nothing of it is claimed; its
+-- runs go on and are committed. Applied again it goes on. p_owner: only where it belongs to this resource. False: there
+-- was nothing to delete.
+CREATE FUNCTION opendataflow.delete_job(p_job text, p_actor text, p_reason text DEFAULT NULL, p_owner text DEFAULT NULL)
+RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM begin_event('delete', p_actor, p_reason), lock_apply();
+    PERFORM lock_datasets(ARRAY(SELECT l.dataset FROM job_dataset l WHERE l.job = p_job), true);
+    UPDATE job j SET deleted = true, declared_as = NULL, modified = now()
+    WHERE j.id = p_job AND NOT j.deleted AND (p_owner IS NULL OR j.owner = p_owner);
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    DELETE FROM job_input i WHERE i.job = p_job;
+    DELETE FROM job_output o WHERE o.job = p_job;
+    RETURN true;
+END $$;
+
+-- Everything that resources have declared and that is not deleted.
+CREATE FUNCTION opendataflow.declared_by_resources() RETURNS TABLE (kind text, id text, owner text, declared_as text)
+LANGUAGE sql STABLE AS $$
+    SELECT 'DataSet', d.id, d.owner, d.declared_as FROM opendataflow.dataset d WHERE d.owner IS NOT NULL
+    UNION ALL
+    SELECT 'DataFlowJob', j.id, j.owner, j.declared_as FROM opendataflow.job j WHERE j.owner IS NOT NULL AND NOT j.deleted
+$$;
+
+-- The resource of a data set is gone: the data and its chunks stay, and whoever declares it next owns it.
+CREATE FUNCTION opendataflow.disown_dataset(p_dataset text, p_owner text) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE opendataflow.dataset d SET owner = NULL, declared_as = NULL WHERE d.id = p_dataset AND d.owner = p_owner
+$$;
 
 -- Level 2; a deleted job is refused.
 CREATE FUNCTION opendataflow.lock_job(p_job text) RETURNS opendataflow.job
@@ -38,6 +71,19 @@ BEGIN
     SELECT * INTO v_job FROM job j WHERE j.id = p_job FOR NO KEY UPDATE;
     IF v_job.deleted THEN
         RAISE EXCEPTION 'job % is deleted: apply its file again', p_job USING ERRCODE = 'DF001';
+    END IF;
+    RETURN v_job;
+END $$;
+
+-- The same for its limits: those of a resource's job are changed there, or the two would say different things.
+CREATE FUNCTION opendataflow.lock_limits(p_job text) RETURNS opendataflow.job
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_job job := lock_job(p_job);
+BEGIN
+    IF v_job.owner IS NOT NULL THEN
+        RAISE EXCEPTION 'job % belongs to the DataFlowJob %: change its spec.parallelism or spec.suspend with kubectl', p_job, v_job.owner
+            USING ERRCODE = 'DF001';
     END IF;
     RETURN v_job;
 END $$;
@@ -77,7 +123,7 @@ DECLARE
     v_datasets jsonb;
     v_id       bigint;
 BEGIN
-    SELECT coalesce(jsonb_agg(to_jsonb(d) - ARRAY['encryptedpass', 'modified'] || jsonb_build_object('itemtype', l.itemtype)
+    SELECT coalesce(jsonb_agg(to_jsonb(d) - ARRAY['encryptedpass', 'modified', 'owner', 'share_with', 'declared_as'] || jsonb_build_object('itemtype', l.itemtype)
                               ORDER BY l.itemtype, l.dataset), '[]') INTO v_datasets
     FROM job_dataset l JOIN dataset d ON d.id = l.dataset WHERE l.job = p_job;
     SELECT d.id INTO v_id
@@ -97,7 +143,8 @@ DECLARE
 BEGIN
     SELECT array_agg(l.job) INTO v_jobs
     FROM new_rows n JOIN old_rows o ON o.id = n.id JOIN job_dataset l ON l.dataset = n.id
-    WHERE to_jsonb(n) - 'modified' <> to_jsonb(o) - 'modified';
+    WHERE to_jsonb(n) - ARRAY['modified', 'owner', 'share_with', 'declared_as']
+       <> to_jsonb(o) - ARRAY['modified', 'owner', 'share_with', 'declared_as'];
     PERFORM FROM job j WHERE j.id = ANY (v_jobs) ORDER BY j.id FOR NO KEY UPDATE;
     UPDATE job j SET declaration = NULL WHERE j.id = ANY (v_jobs) AND j.declaration IS NOT NULL;
     RETURN NULL;

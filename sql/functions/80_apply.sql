@@ -43,6 +43,7 @@ DECLARE
 BEGIN
     PERFORM refuse_own_today(p_datasets, p_jobs);
     PERFORM begin_event('apply', p_actor), lock_apply(), lock_datasets(reach_of_apply(p_datasets, p_jobs), true);
+    PERFORM refuse_taken_ids(p_datasets, p_jobs);
     p_jobs := with_first_days(p_jobs);
     PERFORM put_datasets(p_datasets);
     PERFORM FROM job j WHERE j.id IN (SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n)
@@ -59,7 +60,7 @@ BEGIN
                AS r(id text, inputs jsonb, outputs jsonb, descending boolean, chunk_from text, chunk_to text)) AS n
     LEFT JOIN job j ON j.id = n.id;
 
-    PERFORM put_jobs(p_jobs);
+    PERFORM put_jobs(p_jobs), refuse_not_shared(p_jobs);
     SELECT array_agg(d.value ->> 'id'), array_agg(c.value ->> 'id'), array_agg(c.value -> 'bounds')
     INTO v_datasets, v_ids, v_bounds
     FROM jsonb_array_elements(p_datasets) AS d, jsonb_array_elements(coalesce(d.value -> 'chunks', '[]')) AS c;
@@ -80,6 +81,46 @@ BEGIN
     RETURN v_woken;
 END $$;
 
+-- An id belongs to the resource that has declared it; only a file's, which belongs to nobody, is taken over. A deleted
+-- job's is free.
+CREATE FUNCTION opendataflow.refuse_taken_ids(p_datasets jsonb, p_jobs jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_taken record;
+BEGIN
+    SELECT * INTO v_taken FROM (
+        SELECT 'data set' AS kind, 'DataSet' AS resource, d.id, d.owner
+        FROM jsonb_to_recordset(p_datasets) AS n(id text, owner text) JOIN dataset d ON d.id = n.id
+        WHERE d.owner <> coalesce(n.owner, '')
+        UNION ALL
+        SELECT 'job', 'DataFlowJob', j.id, j.owner
+        FROM jsonb_to_recordset(p_jobs) AS n(id text, owner text) JOIN job j ON j.id = n.id
+        WHERE j.owner <> coalesce(n.owner, '') AND NOT j.deleted) AS x
+    ORDER BY 1, 3 LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'the id % is taken: the % of this name belongs to the % %; choose another spec.id', v_taken.id,
+            v_taken.kind, v_taken.resource, v_taken.owner USING ERRCODE = 'DF004';
+    END IF;
+END $$;
+
+-- A resource's job may use the data sets of its own namespace, those that others share with it, and those of files.
+CREATE FUNCTION opendataflow.refuse_not_shared(p_jobs jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_found record;
+BEGIN
+    SELECT n.id AS job, d.id, d.owner, split_part(n.owner, '/', 1) AS namespace INTO v_found
+    FROM jsonb_to_recordset(p_jobs) AS n(id text, owner text)
+    JOIN job_dataset l ON l.job = n.id JOIN dataset d ON d.id = l.dataset
+    WHERE split_part(d.owner, '/', 1) <> split_part(n.owner, '/', 1)
+      AND split_part(n.owner, '/', 1) <> ALL (d.share_with)
+    ORDER BY d.id LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'job % can''t use the data set %: it belongs to the DataSet % and is not shared with namespace %; add that to its spec.shareWith',
+            v_found.job, v_found.id, v_found.owner, v_found.namespace USING ERRCODE = 'DF005';
+    END IF;
+END $$;
+
 -- The data sets of a job as sorted words, for comparing.
 CREATE FUNCTION opendataflow.links_of(p_job text) RETURNS text[]
 LANGUAGE sql STABLE AS $$
@@ -89,16 +130,16 @@ $$;
 CREATE FUNCTION opendataflow.put_datasets(p_datasets jsonb) RETURNS void
 LANGUAGE sql SET search_path = opendataflow, pg_temp AS $$
     INSERT INTO dataset (id, kind, hostname, database, schemaname, tablename, username, encryptedpass, url, format,
-                         options, secret_ref, partitioning)
+                         options, secret_ref, partitioning, owner, share_with, declared_as)
     SELECT d.id, d.kind, d.hostname, d.database, d.schemaname, d.tablename, d.username, d.encryptedpass, d.url, d.format,
-           coalesce(d.options, '{}'), d.secret_ref, d.partitioning
+           coalesce(d.options, '{}'), d.secret_ref, d.partitioning, d.owner, coalesce(d.share_with, '{}'), d.declared_as
     FROM jsonb_populate_recordset(NULL::dataset, p_datasets) AS d ORDER BY d.id
     ON CONFLICT (id) DO UPDATE SET
         (kind, hostname, database, schemaname, tablename, username, encryptedpass, url, format, options, secret_ref,
-         partitioning, modified)
+         partitioning, modified, owner, share_with, declared_as)
       = (excluded.kind, excluded.hostname, excluded.database, excluded.schemaname, excluded.tablename, excluded.username,
          excluded.encryptedpass, excluded.url, excluded.format, excluded.options, excluded.secret_ref,
-         excluded.partitioning, now())
+         excluded.partitioning, now(), excluded.owner, excluded.share_with, excluded.declared_as)
 $$;
 
 CREATE FUNCTION opendataflow.put_jobs(p_jobs jsonb) RETURNS void
@@ -107,16 +148,18 @@ DECLARE
     v_ids text[] := ARRAY(SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n);
 BEGIN
     INSERT INTO job (id, parallelism, priority, suspended, descending, chunk_from, chunk_to, retry_limit,
-                     infrastructure_limit, backoff_initial, backoff_factor, backoff_maximum, run_deadline)
+                     infrastructure_limit, backoff_initial, backoff_factor, backoff_maximum, run_deadline, owner, declared_as)
     SELECT j.id, j.parallelism, j.priority, j.suspended, j.descending, j.chunk_from, j.chunk_to, j.retry_limit,
-           j.infrastructure_limit, j.backoff_initial, j.backoff_factor, j.backoff_maximum, j.run_deadline
+           j.infrastructure_limit, j.backoff_initial, j.backoff_factor, j.backoff_maximum, j.run_deadline, j.owner,
+           j.declared_as
     FROM jsonb_populate_recordset(NULL::job, p_jobs) AS j ORDER BY j.id
     ON CONFLICT (id) DO UPDATE SET
         (parallelism, priority, suspended, deleted, descending, chunk_from, chunk_to, retry_limit, infrastructure_limit,
-         backoff_initial, backoff_factor, backoff_maximum, run_deadline, modified)
+         backoff_initial, backoff_factor, backoff_maximum, run_deadline, modified, owner, declared_as)
       = (excluded.parallelism, excluded.priority, excluded.suspended, false, excluded.descending, excluded.chunk_from,
          excluded.chunk_to, excluded.retry_limit, excluded.infrastructure_limit, excluded.backoff_initial,
-         excluded.backoff_factor, excluded.backoff_maximum, excluded.run_deadline, now());
+         excluded.backoff_factor, excluded.backoff_maximum, excluded.run_deadline, now(), excluded.owner,
+         excluded.declared_as);
 
     DELETE FROM job_input i WHERE i.job = ANY (v_ids);
     DELETE FROM job_output o WHERE o.job = ANY (v_ids);

@@ -36,8 +36,13 @@ CREATE TABLE opendataflow.dataset (
     options       jsonb NOT NULL DEFAULT '{}' CHECK (jsonb_typeof(options) = 'object'),
     secret_ref    jsonb,
     partitioning  jsonb,
-    modified      timestamptz NOT NULL DEFAULT now()
+    modified      timestamptz NOT NULL DEFAULT now(),
+    owner         text CHECK (owner LIKE '_%/_%'),
+    share_with    text[] NOT NULL DEFAULT '{}',
+    declared_as   text
 );
+COMMENT ON COLUMN opendataflow.dataset.owner IS 'namespace/name of its custom resource; null where a file or a command declared it';
+COMMENT ON COLUMN opendataflow.dataset.declared_as IS 'what its resource said when it was applied last, as a hash';
 
 CREATE TABLE opendataflow.job (
     id                     text PRIMARY KEY CHECK (id <> ''),
@@ -55,7 +60,9 @@ CREATE TABLE opendataflow.job (
     backoff_maximum        double precision NOT NULL DEFAULT 600 CHECK (backoff_maximum >= 0),
     run_deadline           double precision CHECK (run_deadline > 0),
     modified               timestamptz NOT NULL DEFAULT now(),
-    declaration            bigint
+    declaration            bigint,
+    owner                  text CHECK (owner LIKE '_%/_%'),
+    declared_as            text
 );
 
 -- The data sets of a job as its runs have seen them, without passwords: where the data was expected, also when a data set
@@ -149,6 +156,7 @@ CREATE TABLE opendataflow.work (
 ) WITH (fillfactor = 80);
 CREATE INDEX work_ready ON opendataflow.work (job, rank, sort_key) WHERE state = 'READY';
 CREATE INDEX work_running ON opendataflow.work (job) WHERE state = 'RUNNING';
+CREATE INDEX work_stale ON opendataflow.work (job) WHERE stale;
 CREATE INDEX work_due ON opendataflow.work (due_at) WHERE state = 'RETRY';
 CREATE INDEX work_state ON opendataflow.work (job, state, sort_key);
 -- The youngest index: while the table is small it costs as much as the others to the planner, which then takes the youngest,
@@ -175,6 +183,26 @@ CREATE TABLE opendataflow.lease (
     expires_at  timestamptz NOT NULL,
     epoch       bigint NOT NULL DEFAULT 0,
     opened_at   timestamptz NOT NULL DEFAULT now()
+);
+
+-- Which operator leads: the one with this lease, until the lease has ended and another one takes over, which raises the
+-- epoch. One row. `identity`: tells the pods of this database's runs from those of others in the same cluster.
+CREATE TABLE opendataflow.leader (
+    only_one  boolean PRIMARY KEY DEFAULT true CHECK (only_one),
+    identity  text NOT NULL DEFAULT left(md5(gen_random_uuid()::text), 12),
+    lease     uuid,
+    epoch     bigint NOT NULL DEFAULT 0,
+    since     timestamptz
+);
+INSERT INTO opendataflow.leader DEFAULT VALUES;
+
+-- The last request of a resource that was done, so that it is done once: `owner` is "job ID" for spec.resubmit (`id` as
+-- written there), "action UID" for a DataFlowAction. `answer`: what its status says.
+CREATE TABLE opendataflow.request (
+    owner   text PRIMARY KEY,
+    id      text NOT NULL,
+    at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    answer  jsonb NOT NULL
 );
 
 -- One attempt at one claim. What it locked is recorded here and released from here: `reads` with the versions
@@ -218,6 +246,7 @@ CREATE UNIQUE INDEX run_one_at_a_time ON opendataflow.run (job, data_id) WHERE s
 CREATE INDEX run_of_work ON opendataflow.run (job, data_id, id);
 CREATE INDEX run_running ON opendataflow.run (lease) WHERE state = 'RUNNING';
 CREATE INDEX run_finished ON opendataflow.run (job, finished_at);
+CREATE INDEX run_failed ON opendataflow.run (job, finished_at) WHERE state IN ('FAILED', 'LOST');
 
 -- One transformation of a run.
 CREATE TABLE opendataflow.step (

@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
@@ -21,11 +20,14 @@ from opendataflow.cli.files import apply_files, read_files
 from opendataflow.engine import limits
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
+from opendataflow.engine.tenure import LocalTenure
 from opendataflow.errors import NoAccess
 from opendataflow.launch.process.launcher import ProcessLauncher
-from opendataflow.model.claim import ClaimedRun, Completed, Completion, Progress
+from opendataflow.model.claim import Progress
+from opendataflow.model.run import RunOrder
 from opendataflow.names import RunState, WorkState
 from opendataflow.store.store import Store
+from tests.seen import Seen
 
 JOB = """
 apiVersion: opendataflow.io/v1alpha1
@@ -50,24 +52,6 @@ spec:
     script:
       command: [sh, -c, {script}]
 """
-
-
-@dataclass
-class Seen:
-    """Remembers what the engine tells."""
-
-    claims: list[ClaimedRun] = field(default_factory=list)
-    ends: list[Completed] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def claimed(self, run: ClaimedRun) -> None:
-        self.claims.append(run)
-
-    def completed(self, completion: Completion, run: ClaimedRun, result: Completed) -> None:  # noqa: ARG002 # a protocol
-        self.ends.append(result)
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 class Wire:
@@ -142,7 +126,7 @@ async def wire(dsn: str) -> AsyncIterator[Wire]:
 @asynccontextmanager
 async def engine_over(
     dsn: str, home: Path, script: str, *, chunks: int, parallelism: int, slots: int = 100
-) -> AsyncIterator[tuple[Engine, Seen, Store]]:
+) -> AsyncIterator[tuple[Engine[RunOrder], Seen, Store]]:
     """An engine for one script job, which ends when it has caught up."""
     file = home / "job.yaml"
     file.write_text(JOB.format(chunks=chunks, parallelism=parallelism, script=f"'{script}'"))
@@ -153,7 +137,8 @@ async def engine_over(
         seen = Seen()
         orders = {"job": FileOrders(declared.jobs[0], home, "python3")}
         launcher = ProcessLauncher(home / "runs")
-        yield Engine(store, launcher, orders, seen, parallelism=slots, until_caught_up=True), seen, store
+        tenure = LocalTenure(store, launcher, seen.note)
+        yield Engine(store, launcher, tenure, orders, seen, parallelism=slots, until_caught_up=True), seen, store
     finally:
         await store.close()
 

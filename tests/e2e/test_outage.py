@@ -12,12 +12,14 @@ from pathlib import Path
 from psycopg.types.json import Jsonb
 
 from opendataflow.engine.engine import Engine
+from opendataflow.engine.tenure import LocalTenure
 from opendataflow.model.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.run import Command, Ended, Host, Proof, RunOrder
 from opendataflow.names import ExitCode, WorkState
 from opendataflow.store.store import Store
 from tests.e2e.conftest import Program
-from tests.e2e.test_engine import Seen, engine_over
+from tests.e2e.test_engine import engine_over
+from tests.seen import Seen
 from tests.sql.conftest import Connection
 from tests.sql.graph import dataset, job, value
 
@@ -69,6 +71,9 @@ class Database:
         end = Ended(order.run, exit_code=0 if self.there else 1, log_tail="" if self.there else "connection refused")
         asyncio.get_running_loop().call_later(0.01, self.ends.put_nowait, end)
 
+    async def adopt(self, run: ClaimedRun) -> bool:  # noqa: ARG002 # a protocol
+        return False
+
     async def ended(self) -> Ended:
         return await self.ends.get()
 
@@ -104,7 +109,8 @@ async def test_700_jobs_that_lose_one_database_make_few_probes_and_recover_witho
     db.execute("SELECT opendataflow.apply(%s, %s, 'test')", (Jsonb(datasets), Jsonb(jobs)))
     store = await Store.open(lambda: dsn, size=6)
     database, seen = Database(there=False), Seen()
-    engine = Engine(store, database, dict.fromkeys(names, Anything()), seen, parallelism=JOBS * CHUNKS)
+    tenure = LocalTenure(store, database, seen.note)
+    engine = Engine(store, database, tenure, dict.fromkeys(names, Anything()), seen, parallelism=JOBS * CHUNKS)
     working = asyncio.create_task(engine.run())
 
     await until(lambda: count(db, "breaker WHERE opened_at IS NOT NULL") == JOBS)

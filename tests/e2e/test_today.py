@@ -11,11 +11,13 @@ import pytest
 from opendataflow.cli.files import apply_files, read_files
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
+from opendataflow.engine.tenure import LocalTenure
 from opendataflow.launch.process.launcher import ProcessLauncher
-from opendataflow.model.claim import ClaimedRun, Completed, Completion
+from opendataflow.model.run import RunOrder
 from opendataflow.store.store import Store
 from tests.e2e.conftest import Program
 from tests.e2e.test_runjob import run, script
+from tests.seen import Seen
 from tests.sql.conftest import Connection
 
 JOB = """
@@ -32,19 +34,6 @@ spec:
   runtime: {script: {command: [sh, -c, 'echo "$today_datasetid $today_itemtype $dataid" >> days']}}
 """
 DATE = r"\d{4}-\d\d-\d\d"
-
-
-class Silent:
-    """Listens to an engine and says nothing."""
-
-    def claimed(self, run: ClaimedRun) -> None:
-        pass
-
-    def completed(self, completion: Completion, run: ClaimedRun, result: Completed) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        pass
 
 
 class Calendar:
@@ -109,12 +98,14 @@ async def test_an_engine_that_runs_over_midnight_goes_on_and_catches_up_what_an_
     db.execute("UPDATE opendataflow.job SET chunk_from = '2026-01-01'")
     calendar = Calendar("2026-01-10")
 
-    def engine(*, until_caught_up: bool) -> Engine:
+    def engine(*, until_caught_up: bool) -> Engine[RunOrder]:
+        launcher, seen = ProcessLauncher(folder / "runs"), Seen()
         return Engine(
             store,
-            ProcessLauncher(folder / "runs"),
+            launcher,
+            LocalTenure(store, launcher, seen.note),
             {"loadbob": FileOrders(declared.jobs[0], folder, "python3")},
-            Silent(),
+            seen,
             parallelism=1,
             until_caught_up=until_caught_up,
             clock=calendar,

@@ -56,7 +56,7 @@ def test_the_mark_that_some_editors_write_and_their_line_ends_are_no_part_of_an_
         ('{"id": "a", "bound": {}}', "list, line 1: there is bound, but a chunk has an id and bounds only"),
         ('{"id": "a", "bounds": 3}', "list, line 1: bounds are an object with names and values"),
         ('{"id": "a", "bounds": {"x": "\\u0000"}}', "list, line 1: text can't hold the character NUL"),
-        ("a\0b", "list, line 1: the id 'a\\x00b' can't be one: text can't hold the character NUL"),
+        ("a\0b", "list, line 1: the id 'a\\x00b' can't be one: an id can't hold control characters"),
     ],
 )
 def test_the_first_mistake_is_told_with_its_line(text: str, sentence: str) -> None:

@@ -52,6 +52,10 @@ def test_a_script_gets_its_arguments_as_they_are_written() -> None:
     assert script(*argv).argv == argv
 
 
+def test_the_args_of_a_script_follow_its_command() -> None:
+    assert made({"script": {"command": ["./load.sh", "a"], "args": ["b"]}}).argv == ("./load.sh", "a", "b")
+
+
 def test_a_script_starts_in_the_folder_of_its_file() -> None:
     assert script("./load.sh").cwd == FOLDER
 

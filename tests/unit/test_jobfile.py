@@ -29,7 +29,8 @@ spec:
   id: Flights
   location: {kind: table, hostname: h, database: d, schemaname: s, tablename: t, username: u,
              url: "jdbc:postgresql://h/d", format: jdbc, options: {fetchsize: "1000"}}
-  credentials: {encryptedPassword: lmibu}
+  shareWith: [other-team]
+  credentials: {encryptedPassword: lmibu, passkeySecretRef: {name: keys, key: passkey}}
   chunkSource: {dateRange: {from: 2013-01-01, to: 2014-01-01, step: month}}
   partitioning: {column: day, type: date}
 ---
@@ -47,8 +48,13 @@ spec:
   priority: -1
   chunks: {from: 2013-02, to: 2013-03}
   retry: {limit: 0, infrastructureLimit: 1, backoff: {initial: 1s, factor: 1.5, max: 1h}}
+  startDeadline: 5m
   runDeadline: 2h
+  onNodeUnreachable: {retryAfter: 10m}
+  onDelete: Cancel
+  resubmit: {id: fix-42, from: 2013-02, to: 2013-03, cascade: true}
   env: {MODE: full}
+  podTemplate: {metadata: {labels: {team: a}}, spec: {nodeSelector: {disk: fast}}}
 """
 NO_PASSWORD = (
     "a password is never written in plain text; write spec.credentials.encryptedPassword of the data set instead "
@@ -272,7 +278,18 @@ def test_what_is_no_known_resource_is_refused(text: str, sentence: str) -> None:
         ("retry: {backoff: {factor: !!float .inf}}",
          "spec.retry.backoff.factor: a finite number is wanted, found .inf"),
         ("runDeadline: 1d", f'spec.runDeadline: {DURATION}, found "1d"'),
-        ("runDeadline: 0s", "spec.runDeadline: a run needs more than no time; leave it out for no deadline"),
+        ("runDeadline: 0s",
+         'spec.runDeadline: a run needs more than no time; leave it out for no deadline, found "0s"'),
+        ("startDeadline: 0m",
+         'spec.startDeadline: a run needs more than no time to start; leave it out for the default, found "0m"'),
+        ("onNodeUnreachable: {}", "spec.onNodeUnreachable.retryAfter: this field is needed"),
+        ("onDelete: drain", "spec.onDelete: 'Drain' or 'Cancel' is wanted, found \"drain\""),
+        ("resubmit: {id: a}", "spec.resubmit: exactly one of chunks, failed, from and to is wanted"),
+        ("resubmit: {id: a, failed: true, to: b}",
+         "spec.resubmit: exactly one of chunks, failed, from and to is wanted"),
+        ("podTemplate: {spec: 5}", "spec.podTemplate.spec: a mapping is wanted"),
+        ("podTemplate: {metadata: {name: x}}",
+         "spec.podTemplate.metadata.name: no such field; known here: labels, annotations"),
         ("env: {a-b: x}", f"spec.env.a-b: {VARIABLE}"),
         ("env: {1A: x}", f"spec.env.1A: {VARIABLE}"),
         ("env: {A: 1}", "spec.env.A: text is wanted; quote it"),
@@ -298,7 +315,13 @@ def test_a_fault_of_a_job_is_one_sentence_with_its_place(spec: str, sentence: st
         ("{script: {command: [./x.sh, 2.0]}}",
          'spec.runtime.script.command[1]: text is wanted; quote it: "2.0"'),
         ("{script: {command: [a], workdir: b}}",
-         "spec.runtime.script.workdir: no such field; known here: command, workingDirectory"),
+         ("spec.runtime.script.workdir: no such field; known here: image, command, args, workingDirectory, "
+         "imagePullPolicy, resources")),
+        ("{script: {command: [a], resources: {limits: {cpu: 1.5}}}}",
+         'spec.runtime.script.resources.limits.cpu: text is wanted; quote it: "1.5"'),
+        ("{script: {command: [a], resources: {limits: {cpu: one}}}}",
+         ('spec.runtime.script.resources.limits.cpu: a quantity is a number like "2", "500m", "1.5" or "4Gi", '
+         'found "one"')),
         ("{spark: {main: ''}}", 'spec.runtime.spark.main: text of 1 or more characters is wanted, found ""'),
         ("{spark: {main: a, cores: 0}}", "spec.runtime.spark.cores: 1 or more is wanted, found 0"),
         ("{spark: {main: a, memory: 1gb}}",
@@ -324,9 +347,9 @@ def test_a_job_without_data_sets_is_refused() -> None:
     ("spec", "sentence"),
     [
         ("chunkSource: {}",
-         "spec.chunkSource: exactly one of list, dateRange, range is wanted, found none"),
+         "spec.chunkSource: exactly one of list, dateRange, range, hash is wanted, found none"),
         ("chunkSource: {list: [a], range: {from: 0, to: 5, step: 2}}",
-         "spec.chunkSource: exactly one of list, dateRange, range is wanted, found list and range"),
+         "spec.chunkSource: exactly one of list, dateRange, range, hash is wanted, found list and range"),
         ("chunkSource: {list: []}", "spec.chunkSource.list: 1 or more items are wanted"),
         (f"chunkSource: {{list: [{', '.join(f'd{n}' for n in range(1001))}]}}",
          "spec.chunkSource.list: at most 1000 items are wanted"),
@@ -369,7 +392,21 @@ def test_a_job_without_data_sets_is_refused() -> None:
          f"spec.location.options.dsn: {NO_PASSWORD_IN_URL}"),
         ("location: {options: {sfPassword: 12345}}", f"spec.location.options.sfPassword: {NO_PASSWORD}"),
         ("location: {options: {fetchsize: 1000}}", "spec.location.options.fetchsize: text is wanted; quote it"),
-        ("credentials: {}", "spec.credentials.encryptedPassword: this field is needed"),
+        ("chunkSource: {hash: {buckets: 0}}", "spec.chunkSource.hash.buckets: 1 or more is wanted, found 0"),
+        ("shareWith: [Team]",
+         ("spec.shareWith[0]: the name of a namespace has lower-case letters, digits and -, and begins and ends "
+         'with no -, found "Team"')),
+        ("credentials: {}",
+         "spec.credentials: exactly one of encryptedPassword, secretRef is wanted, found none"),
+        ("credentials: {encryptedPassword: x, secretRef: {name: a, key: b}}",
+         ("spec.credentials: exactly one of encryptedPassword, secretRef is wanted, "
+         "found encryptedPassword and secretRef")),
+        ("credentials: {secretRef: {name: a, key: b}, passkeySecretRef: {name: a, key: b}}",
+         ("spec.credentials.passkeySecretRef: there is no ciphertext for this passkey; "
+         "write encryptedPassword, or leave it out")),
+        ("credentials: {secretRef: {name: A_, key: b}}",
+         ("spec.credentials.secretRef.name: the name of a Secret has lower-case letters, digits, - and ., "
+         "and begins and ends with a letter or digit")),
         ("credentials: hunter2", "spec.credentials: a mapping is wanted"),
         ("credentials: {password: hunter2}", f"spec.credentials.password: {NO_PASSWORD}"),
         ("credentials: {encryptedPassword: 12345}",

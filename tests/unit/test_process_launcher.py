@@ -39,12 +39,12 @@ def order(tmp_path: Path) -> Order:
     return make
 
 
-async def run(launcher: Launcher, order: RunOrder) -> Ended:
+async def run(launcher: Launcher[RunOrder], order: RunOrder) -> Ended:
     await launcher.start(order)
     return await launcher.ended()
 
 
-async def environment_seen(launcher: Launcher, order: RunOrder) -> dict[str, str]:
+async def environment_seen(launcher: Launcher[RunOrder], order: RunOrder) -> dict[str, str]:
     seen: dict[str, str] = json.loads((await run(launcher, order)).log_tail)
     return seen
 

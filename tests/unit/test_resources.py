@@ -1,12 +1,12 @@
 """The rules of the models themselves; the sentences of the job file are in test_jobfile.py."""
 
+import contextlib
 import itertools
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from opendataflow.model.dataset import DataSetFacts
 from opendataflow.model.resources import (
@@ -105,6 +105,13 @@ def test_blocks_name_their_first_and_last_integer_and_the_last_block_may_be_shor
     ]
 
 
+def test_buckets_name_themselves_and_how_many_there_are() -> None:
+    assert chunks(hash={"buckets": 2}) == [
+        ("0-of-2", {"bucket": 0, "buckets": 2}),
+        ("1-of-2", {"bucket": 1, "buckets": 2}),
+    ]
+
+
 def test_bounds_are_json() -> None:
     source = ChunkSource(date_range=DateRange(start="2013-01-01", end="2013-02-01", step="month"))
     assert json.loads(json.dumps(list(source.chunks()))) == [["2013-01", {"from": "2013-01-01", "to": "2013-02-01"}]]
@@ -122,6 +129,20 @@ def test_a_range_makes_at_most_a_million_chunks() -> None:
     IntegerRange(start=0, end=MAX_CHUNKS, step=1)
     with pytest.raises(ValidationError, match="this makes 1000001 chunks and 1000000 are allowed"):
         IntegerRange(start=0, end=MAX_CHUNKS + 1, step=1)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step", "fits"),
+    [
+        (-(2**63), 2**63 - 1, 2**64 // MAX_CHUNKS, False),
+        (-(2**63), 2**63 - 1, 2**64 // MAX_CHUNKS + 1, True),
+        (2**63 - 1 - MAX_CHUNKS, 2**63 - 1, 1, True),
+        (-(2**63), -(2**63) + MAX_CHUNKS + 1, 1, False),
+    ],
+)
+def test_a_range_of_big_integers_is_counted_exactly(start: int, end: int, step: int, fits: bool) -> None:
+    with contextlib.nullcontext() if fits else pytest.raises(ValidationError, match="use a larger step"):
+        IntegerRange(start=start, end=end, step=step)
 
 
 # Durations and passwords ---------------------------------------------------------------------------------
@@ -192,36 +213,3 @@ def test_the_facts_of_a_data_set_are_its_location_and_its_ciphertext() -> None:
     assert DataSetFacts.of(written) == DataSetFacts(
         id="flights", hostname="h", format="csv", options={"header": "true"}, encryptedpass="lmibu"
     )
-
-
-# What custom resource definitions will be made from ------------------------------------------------------
-
-
-def models(model: type[BaseModel]) -> Iterator[tuple[str, dict[str, Any]]]:
-    schema = model.model_json_schema()
-    yield model.__name__, schema
-    yield from schema["$defs"].items()
-
-
-@pytest.mark.parametrize("model", [DataSet, DataFlowJob])
-def test_every_field_has_a_description(model: type[BaseModel]) -> None:
-    missing = [
-        f"{name}.{field}"
-        for name, schema in models(model)
-        for field, written in schema["properties"].items()
-        if not written.get("description")
-    ]
-    assert missing == []
-
-
-@pytest.mark.parametrize("model", [DataSet, DataFlowJob])
-def test_no_field_has_one_of_two_types(model: type[BaseModel]) -> None:
-    for _, schema in models(model):
-        for field, written in schema["properties"].items():
-            kinds = [kind for kind in written.get("anyOf", []) if kind != {"type": "null"}]
-            assert len(kinds) <= 1, field
-
-
-@pytest.mark.parametrize("model", [DataSet, DataFlowJob])
-def test_the_version_is_the_one_that_the_program_knows(model: type[BaseModel]) -> None:
-    assert model.model_json_schema()["properties"]["apiVersion"]["const"] == API_VERSION

@@ -9,9 +9,9 @@ import typer
 from opendataflow.cli.app import Panel, actor, app, with_store
 from opendataflow.cli.complete import complete_dataset
 from opendataflow.cli.jobs import ReasonOption
-from opendataflow.cli.show import did_you_mean
 from opendataflow.core.chunk_list import Listed, parse_chunk_list
 from opendataflow.core.explain import counted
+from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, Refused, UnknownThing
 from opendataflow.store.connection import Row
 from opendataflow.store.store import Store

@@ -8,10 +8,11 @@ from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
-from opendataflow.cli.show import Output, console, did_you_mean, document
+from opendataflow.cli.show import Output, console, document
 from opendataflow.cli.status import job_status, status_lines, work_status
 from opendataflow.core.explain import duration, explain, meaning, shell_command
 from opendataflow.core.five import five_answers, place
+from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
 from opendataflow.names import WorkState
 from opendataflow.store.store import Store

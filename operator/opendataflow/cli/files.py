@@ -1,16 +1,14 @@
 """Reads job files and applies them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from opendataflow.core.declared import dataset_row, job_row, links
-from opendataflow.core.graph import check_graph
-from opendataflow.engine.days import current_day
+from opendataflow.core.declared import dataset_row, job_row
+from opendataflow.engine.declaring import declare
 from opendataflow.errors import InvalidInput
 from opendataflow.model.jobfile import parse_job_file
 from opendataflow.model.resources import DataFlowJob, DataSet
-from opendataflow.store.connection import Row
 from opendataflow.store.store import Store
 
 
@@ -42,13 +40,8 @@ def read_files(paths: Iterable[Path]) -> Declared:
 
 async def apply_files(store: Store, declared: Declared, actor: str) -> list[str]:
     """Apply what the files declare, all or nothing; return the jobs that have READY work."""
-
-    def check(graph: Sequence[Row], known: set[str]) -> None:
-        check_graph([links(row) for row in graph], known)
-
-    rows = [dataset_row(dataset) for dataset in declared.datasets]
-    first_day = {"first_day": current_day()}  # of jobs that read the days and have no other one
-    return await store.apply(rows, [job_row(job) | first_day for job in declared.jobs], actor, check)
+    datasets = [dataset_row(dataset) for dataset in declared.datasets]
+    return await declare(store, datasets, [job_row(job) for job in declared.jobs], actor)
 
 
 def _read(path: Path) -> str:

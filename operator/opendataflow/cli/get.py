@@ -6,8 +6,9 @@ import typer
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
-from opendataflow.cli.show import Output, did_you_mean, rows
+from opendataflow.cli.show import Output, rows
 from opendataflow.cli.status import job_status
+from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
 from opendataflow.names import ChunkStatus
 from opendataflow.store.connection import Row

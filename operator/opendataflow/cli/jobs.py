@@ -7,8 +7,8 @@ import typer
 
 from opendataflow.cli.app import Panel, actor, app, with_store
 from opendataflow.cli.complete import complete_job
-from opendataflow.cli.show import did_you_mean
 from opendataflow.core.explain import counted
+from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
 from opendataflow.store.connection import Row
 from opendataflow.store.store import Store

@@ -12,7 +12,8 @@ import typer
 
 from opendataflow.cli.app import OutputOption, Panel, actor, app, with_store
 from opendataflow.cli.db import migrate_database
-from opendataflow.cli.show import Output, did_you_mean, rows
+from opendataflow.cli.show import Output, rows
+from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.model.claim import DeclaredJob
 from opendataflow.store.old_users import read_sql, write_sql

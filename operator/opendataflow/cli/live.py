@@ -14,7 +14,8 @@ from rich.text import Text
 
 from opendataflow.cli.show import coloured
 from opendataflow.core.explain import duration
-from opendataflow.errors import DataflowError
+from opendataflow.engine.ports import Step
+from opendataflow.errors import DataflowError, NotStarted
 from opendataflow.model import claim
 from opendataflow.names import RunState, WorkState
 from opendataflow.store.store import Store
@@ -59,6 +60,20 @@ class Display:
             follows = f"; tried again in {duration(completion.delay)}" if result.work_state is WorkState.RETRY else ""
             detail = completion.message if follows else completion.reason or completion.message
             self._line(run, completion.state, f"{detail}{follows}")
+
+    def held_back(self, job: str, reason: NotStarted | None) -> None:
+        """Runs can't be started for now, or can again."""
+        self.note(f"{job}: runs start again" if reason is None else f"{job}: {reason}")
+
+    def took(self, step: Step, seconds: float) -> None:
+        """How long a step took: nothing that a person wants to see."""
+
+    def unfit(self, job: str) -> None:
+        """A job was applied from elsewhere."""
+        self.note(
+            f"{job} was applied with other data sets than this engine's file has: nothing new of it starts here; "
+            "start the engine again with the new file"
+        )
 
     def note(self, text: str) -> None:
         """Something else to know."""

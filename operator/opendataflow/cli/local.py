@@ -20,9 +20,11 @@ from opendataflow.engine.alerts import Alerts
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
 from opendataflow.engine.passwords import Passwords
+from opendataflow.engine.tenure import LocalTenure
 from opendataflow.errors import InvalidInput
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.claim import Progress
+from opendataflow.model.run import RunOrder
 from opendataflow.names import ExitCode, WorkState
 from opendataflow.notify.configured import Target, targets_of
 from opendataflow.opening.database import open_store
@@ -77,9 +79,11 @@ async def _run(  # what the command line has
         await _open_passwords(store, jobs, passwords)
         screen = console()
         display = Display(screen, jobs)
+        launcher = ProcessLauncher(settings.runs_home)
         engine = Engine(
             store,
-            ProcessLauncher(settings.runs_home),
+            launcher,
+            LocalTenure(store, launcher, display.note),
             {job.id: FileOrders(job, declared.folders[job.id], sys.executable, passwords) for job in declared.jobs},
             display,
             parallelism=parallelism,
@@ -116,7 +120,7 @@ def _exit_code(progress: Sequence[Progress]) -> int:
     return ExitCode.UNFINISHED if any(job.of(*_OPEN) for job in progress) else ExitCode.OK
 
 
-def _stop_on_signals(engine: Engine, display: Display) -> list[int]:
+def _stop_on_signals(engine: Engine[RunOrder], display: Display) -> list[int]:
     """Drain at the first SIGINT or SIGTERM, end the runs at the second; return the list that receives them."""
     received: list[int] = []
     loop = asyncio.get_running_loop()

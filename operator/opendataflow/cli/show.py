@@ -1,6 +1,5 @@
 """How the command line shows things: tables for people, JSON and YAML for programs. It asks for nothing itself."""
 
-import difflib
 import json
 import os
 import sys
@@ -91,14 +90,6 @@ def document(value: object, output: Output) -> None:
 def coloured(state: object) -> Text:
     """A state in its colour."""
     return Text(str(state), style=_COLOURS.get(str(state), ""))
-
-
-def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """What may have been meant, to follow a sentence about an unknown name; nothing where nothing is known."""
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f" (did you mean {close[0]}?)"
-    return f" (known: {', '.join(known[:3])}{' …' if len(known) > 3 else ''})" if known else ""
 
 
 def _cell(value: object) -> Text:

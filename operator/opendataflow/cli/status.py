@@ -14,8 +14,17 @@ from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_job
-from opendataflow.cli.show import Output, coloured, console, did_you_mean, document
-from opendataflow.core.explain import breaker_sentence, counted, duration, explain, meaning, shell_command
+from opendataflow.cli.show import Output, coloured, console, document
+from opendataflow.core.explain import (
+    breaker_sentence,
+    counted,
+    duration,
+    explain,
+    failed_sentence,
+    shell_command,
+    waiting_sentence,
+)
+from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.launch.process.folder import LOG
 from opendataflow.names import ChunkStatus, WorkState, run_name
@@ -170,22 +179,15 @@ def _pace(status: Status) -> Iterator[str]:
 
 def _failed(status: Status) -> Iterator[str]:
     for group in status["failed"]:
-        yield f"failed     {_chunks(status, WorkState.FAILED, group)}: {group['reason'] or 'no reason is known'}"
+        yield f"failed     {failed_sentence(group, status['sample'], status['counts'].get(WorkState.FAILED, 0))}"
         yield f"           when the cause is mended: {shell_command('resubmit', status['job'], *group['examples'])}"
 
 
 def _waiting(status: Status) -> Iterator[str]:
     for group in status["waiting"]:
-        what = "input" if group["itemtype"] == "IN" else "output"
-        chunks = _chunks(status, WorkState.WAITING, group)
-        yield f"waiting    {chunks}: {what} {group['dataset']} is {meaning(group['status'])}"
+        yield f"waiting    {waiting_sentence(group, status['sample'], status['counts'].get(WorkState.WAITING, 0))}"
         if group["status"] != ChunkStatus.RUNNING:
             yield f"           see: {shell_command('why', status['job'], group['examples'][0])}"
-
-
-def _chunks(status: Status, state: WorkState, group: Status) -> str:
-    number = _number(group["chunks"], "chunk", more=status["counts"].get(state, 0) > status["sample"])
-    return f"{number} ({_some(group['examples'], group['chunks'])})"
 
 
 def _number(number: int, word: str, *, more: bool) -> str:

@@ -4,15 +4,15 @@ Every one is all or nothing: where one id is unknown or refused, nothing is chan
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, LiteralString
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import typer
 
 from opendataflow.cli.app import Panel, actor, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job, complete_owner
-from opendataflow.cli.show import did_you_mean
+from opendataflow.core.verbs import VERBS, Verb, did_you_mean, line, nothing, refuse_if_any, touched
 from opendataflow.engine.takeover import lose
 from opendataflow.errors import InvalidInput, Refused, UnknownThing
 from opendataflow.launch.process.launcher import ProcessLauncher
@@ -20,71 +20,6 @@ from opendataflow.model.claim import Answer, Selection
 from opendataflow.names import ChunkStatus, WorkState
 from opendataflow.settings import read_settings
 from opendataflow.store.store import Store
-
-_SENTENCES = 5
-"""How many ids are named one by one where a request is refused."""
-
-
-@dataclass(frozen=True)
-class Verb:
-    """A command. `works`, `chunks`: its functions in Postgres for works of a job and for chunks of a data set."""
-
-    name: str
-    help: str
-    works: LiteralString | None = None
-    chunks: LiteralString | None = None
-    cascade: bool = False
-
-    def function(self, given: Mapping[str, Any]) -> LiteralString:
-        """The function for what was given on the command line."""
-        found = self.chunks if self.of_chunks(given) else self.works
-        assert found is not None
-        return found + "_cascade" if given.get("cascade") else found
-
-    def of_chunks(self, given: Mapping[str, Any]) -> bool:
-        """Whether it is asked for chunks of a data set."""
-        return self.works is None or bool(given.get("dataset"))
-
-
-VERBS = (
-    Verb(
-        "resubmit",
-        "Ask for work again: its outputs become RESUBMIT and it runs as soon as its inputs are ready.",
-        works="resubmit",
-        chunks="resubmit_chunks",
-        cascade=True,
-    ),
-    Verb(
-        "hold",
-        "Keep work from running; with --dataset, keep chunks from being read and written.",
-        works="hold",
-        chunks="hold_chunks",
-    ),
-    Verb(
-        "release",
-        "Undo a hold or a skip: what was put aside is what it was, with what was asked meanwhile.",
-        works="release",
-        chunks="release_chunks",
-    ),
-    Verb("skip", "Say that work will not be done; `dataflow release` undoes it.", works="skip"),
-    Verb(
-        "force",
-        "Run work next, whatever its inputs and outputs are; only never beside a run that writes the same chunk.",
-        works="force",
-    ),
-    Verb("cancel", "End runs now; their work is FAILED and not tried again.", works="cancel"),
-    Verb(
-        "publish",
-        "Say that chunks of a data set are there: they become READY, new ones are declared by it.",
-        chunks="publish",
-    ),
-    Verb("accept", "Say that chunks that wait for it (PENDING) are good: they become READY.", chunks="accept"),
-    Verb(
-        "reject",
-        "Say that chunks that wait for it (PENDING) are not good: they and the work that made them become FAILED.",
-        chunks="reject",
-    ),
-)
 
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "data_ids": (
@@ -171,11 +106,13 @@ def lost(
 
 def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
     owner, dry_run = given["owner"], given["dry_run"]
-    chosen = _selection(given, of_chunks=verb.of_chunks(given))
+    of_chunks = verb.works is None or bool(given.get("dataset"))
+    chosen = _selection(given, of_chunks=of_chunks)
+    function = verb.function(of_chunks=of_chunks, cascade=bool(given.get("cascade")))
 
     async def ask(store: Store) -> tuple[list[Answer], list[str]]:
         try:
-            answers = await store.ask(verb.function(given), owner, chosen, actor(), given["reason"], dry_run=dry_run)
+            answers = await store.ask(function, owner, chosen, actor(), given["reason"], dry_run=dry_run)
         except UnknownThing as error:
             raise await _unknown_owner(store, verb, owner, str(error)) from error
         unknown = any(answer.result == "unknown" for answer in answers)
@@ -183,23 +120,12 @@ def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
 
     answers, known = with_store(ask)
     if not answers and isinstance(chosen, Selection):
-        raise Refused(f"{_nothing(owner, chosen)}: there is nothing to {verb.name}")
-    _refuse_if_any(answers, known)
+        raise nothing(verb.name, owner, chosen)
+    refuse_if_any(answers, Counter(answer.result for answer in answers), known)
     for answer in answers:
-        detail = f" ({answer.message})" if answer.message else ""
-        typer.echo(f"{answer.job or owner} {answer.data_id}: {_word(answer, dry_run)}{answer.state}{detail}")
+        typer.echo(line(answer, owner, dry_run=dry_run))
     if dry_run:
-        typer.echo(f"{sum(map(_touched, answers))} would be touched; nothing was changed")
-
-
-def _touched(answer: Answer) -> bool:
-    return answer.result in ("done", "remembered")
-
-
-def _word(answer: Answer, dry_run: bool) -> str:
-    if not dry_run:
-        return ""
-    return "would be " if _touched(answer) else "stays "
+        typer.echo(f"{sum(map(touched, answers))} would be touched; nothing was changed")
 
 
 def _selection(given: Mapping[str, Any], *, of_chunks: bool) -> list[str] | Selection:
@@ -221,14 +147,6 @@ def _selection(given: Mapping[str, Any], *, of_chunks: bool) -> list[str] | Sele
     return Selection(given["first"], given["last"], tuple(states), of_chunks=of_chunks)
 
 
-def _nothing(owner: str, chosen: Selection) -> str:
-    """Say that nothing is there to choose: no chunk of data set a is FAILED from 3 to 7."""
-    things = f"no chunk of data set {owner}" if chosen.of_chunks else f"no work of job {owner}"
-    is_so = f"is {' or '.join(chosen.states)}" if chosen.states else "is there"
-    first = f" from {chosen.first}" if chosen.first is not None else ""
-    return f"{things} {is_so}{first}" + (f" to {chosen.last}" if chosen.last is not None else "")
-
-
 async def _unknown_owner(store: Store, verb: Verb, owner: str, said: str) -> UnknownThing:
     jobs = [row["job"] for row in await store.list_jobs()]
     datasets = [row["dataset"] for row in await store.list_datasets()]
@@ -237,19 +155,3 @@ async def _unknown_owner(store: Store, verb: Verb, owner: str, said: str) -> Unk
     if owner in jobs:
         return UnknownThing(f"{said}: it is a job")
     return UnknownThing(f"{said}{did_you_mean(owner, jobs if ' no job ' in said else datasets)}")
-
-
-def _refuse_if_any(answers: Sequence[Answer], known: Sequence[str]) -> None:
-    """Raise the sentences of what can't be done; nothing was changed then."""
-    unknown = [f"{a.message}{did_you_mean(a.data_id, known)}" for a in answers if a.result == "unknown"]
-    refused = [str(a.message) for a in answers if a.result == "refused"]
-    rest = "; nothing was changed" if len(answers) > 1 else ""
-    if unknown:
-        raise UnknownThing(_joined(unknown) + rest)
-    if refused:
-        raise Refused(_joined(refused) + rest)
-
-
-def _joined(sentences: Sequence[str]) -> str:
-    more = len(sentences) - _SENTENCES
-    return "; ".join([*sentences[:_SENTENCES], *([f"and {more} more"] if more > 0 else [])])

@@ -30,7 +30,7 @@ def command(
         files[SPARK_DEFAULTS] = spark_defaults(spark)
         return Command((python, str(absolute_path(spark.main, folder)), *spark.args), env, folder, files)
     assert script is not None  # a runtime is exactly one of the two
-    return Command(script.command, env, absolute_path(script.working_directory, folder), files)
+    return Command((*script.command, *script.args), env, absolute_path(script.working_directory, folder), files)
 
 
 def spark_defaults(spark: Spark) -> str:

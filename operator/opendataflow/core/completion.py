@@ -18,9 +18,10 @@ def completion(run: ClaimedRun, ended: Ended, policy: RetryPolicy) -> Completion
     adds it, so that the machines' clocks need not agree."""
     outcome = judge(ended)
     infrastructure = outcome.kind is OutcomeClass.INFRASTRUCTURE
+    burns = outcome.kind not in (OutcomeClass.INFRASTRUCTURE, OutcomeClass.NOT_STARTED)
     verdict = decide(
         outcome,
-        attempts=run.attempts + (not infrastructure),
+        attempts=run.attempts + burns,
         infrastructure_attempts=run.infrastructure_attempts + infrastructure,
         policy=policy,
     )
@@ -36,6 +37,10 @@ def completion(run: ClaimedRun, ended: Ended, policy: RetryPolicy) -> Completion
         exit_code=ended.exit_code,
         log_tail=ended.log_tail,
         log_path=ended.log_path,
+        pod_uid=ended.pod_uid,
+        node=ended.node,
+        metrics=ended.report.metrics or None,
+        ended_at=ended.at,
     )
 
 

@@ -3,6 +3,8 @@
 Commands and code of users are not among them: what is executed stays in the user's file.
 """
 
+import hashlib
+import json
 from typing import Any
 
 from opendataflow.core.environment import JobFacts, check_names
@@ -26,8 +28,18 @@ def dataset_row(dataset: DataSet) -> Row:
         **{column: getattr(facts, column) for column in facts.__dataclass_fields__},
         "options": dict(facts.options),
         "partitioning": None if partitioning is None else partitioning.model_dump(),
+        "secret_ref": _secrets(dataset),
         "chunks": [{"id": data_id, "bounds": bounds} for data_id, bounds in dataset.chunks()],
     }
+
+
+def _secrets(dataset: DataSet) -> Row | None:
+    """Which Secret of the cluster has the password, or the passkey that opens it; never what is in it."""
+    credentials = dataset.spec.credentials
+    if credentials is None:
+        return None
+    references = {"secretRef": credentials.secret_ref, "passkeySecretRef": credentials.passkey_secret_ref}
+    return {name: each.model_dump() for name, each in references.items() if each is not None} or None
 
 
 def job_row(job: DataFlowJob) -> Row:
@@ -57,3 +69,24 @@ def job_row(job: DataFlowJob) -> Row:
 def links(row: Row) -> JobLinks:
     """The links of a job out of a row with `job`, `inputs` and `outputs`."""
     return JobLinks(row["job"], tuple(row["inputs"]), tuple(row["outputs"]))
+
+
+_LIMITS = {"parallelism", "suspend", "priority", "resubmit"}
+"""Fields that don't change what a run is."""
+
+
+def declared_as(model: DataSet | DataFlowJob) -> str:
+    """What a resource says, as two hashes: of what its runs depend on, and of its limits."""
+    spec = model.spec.model_dump(mode="json", by_alias=True, exclude={"resubmit"})
+    work = {name: value for name, value in spec.items() if name not in _LIMITS}
+    limits = {name: value for name, value in spec.items() if name in _LIMITS}
+    return f"{_digest(work)}.{_digest(limits)}"
+
+
+def same_work(one: str | None, other: str) -> bool:
+    """Whether two versions of a job start the same runs."""
+    return one is not None and one.partition(".")[0] == other.partition(".")[0]
+
+
+def _digest(said: object) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]

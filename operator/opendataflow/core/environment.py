@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.model.dataset import DataSetFacts
-from opendataflow.names import is_shell_name, shell_name
+from opendataflow.names import RESERVED_PREFIX, is_shell_name, shell_name
 
 if TYPE_CHECKING:  # a wrapped script starts without the models of job files, whose import takes longer than its run
     from opendataflow.model.resources import DataFlowJob
@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # a wrapped script starts without the models of job files, wh
 CONTEXT_FILE = "context.json"
 """The name of the context in the run's folder."""
 
-_RESERVED_PREFIX = "DATAFLOW_"
 _BUILT_IN = (
     "dataid",
     "jobid",
@@ -49,12 +48,10 @@ class JobFacts:
 
     @classmethod
     def of(cls, job: "DataFlowJob") -> Self:
-        """Return the facts of a job as it is written; of a Spark job the program is its main file."""
-        script, spark = job.spec.runtime.script, job.spec.runtime.spark
-        program = script.command[0] if script is not None else spark.main if spark is not None else ""
+        """Return the facts of a job as it is written."""
         return cls(
             id=job.id,
-            program=program,
+            program=_program(job),
             inputs=job.spec.inputs,
             outputs=job.spec.outputs,
             env=job.spec.env,
@@ -65,6 +62,14 @@ class JobFacts:
         """Yield (data set id, IN or OUT) of each data set."""
         yield from ((name, "IN") for name in self.inputs)
         yield from ((name, "OUT") for name in self.outputs)
+
+
+def _program(job: "DataFlowJob") -> str:
+    """What a job executes, in a word: the program, the main file of Spark, or the image with its own entry point."""
+    script, spark = job.spec.runtime.script, job.spec.runtime.spark
+    if script is not None:
+        return script.command[0] if script.command else script.image or ""
+    return spark.main if spark is not None else ""
 
 
 @dataclass(frozen=True)
@@ -78,9 +83,15 @@ class RunFacts:
 
 
 def check_names(job: JobFacts) -> None:
-    """Check that no two things set the same variable; it needs no run.
+    """Check that no two things set the same variable; it needs no run. Raises InvalidInput as `taken_names` does."""
+    taken_names(job)
 
-    Raises InvalidInput with both origins and the remedy. A variable counts also where its column is null now.
+
+def taken_names(job: JobFacts) -> Mapping[str, str]:
+    """Return the names of all variables of a job's runs, each with its origin, for people.
+
+    Raises InvalidInput with both origins and the remedy where two things set the same variable. A variable counts also
+    where its column is null now.
     """
     origins = dict.fromkeys(_BUILT_IN, "the framework")
     for dataset, _ in job.roles():
@@ -92,12 +103,13 @@ def check_names(job: JobFacts) -> None:
             raise InvalidInput(
                 f"job {job.id}: {origin} has a name that no shell can have; use letters, digits and _ only"
             )
-        if name.startswith(_RESERVED_PREFIX) and name not in origins:
+        if name.startswith(RESERVED_PREFIX) and name not in origins:
             raise InvalidInput(
-                f"job {job.id}: the names {_RESERVED_PREFIX}* are the framework's, also that of {origin}; "
+                f"job {job.id}: the names {RESERVED_PREFIX}* are the framework's, also that of {origin}; "
                 "rename the env item"
             )
         _take(job, origins, name, origin)
+    return origins
 
 
 def _take(job: JobFacts, origins: dict[str, str], name: str, origin: str) -> None:
@@ -105,6 +117,11 @@ def _take(job: JobFacts, origins: dict[str, str], name: str, origin: str) -> Non
         remedy = "rename the env item" if origin.startswith("the env") else "give one of them another id"
         raise InvalidInput(f"job {job.id}: {origins[name]} and {origin} both set the variable {name}; {remedy}")
     origins[name] = origin
+
+
+def password_variable(dataset: str) -> str:
+    """Return the name of the variable that has a data set's password, opened."""
+    return _variable(dataset, "password")
 
 
 def _variable(dataset: str, suffix: str) -> str:

@@ -88,18 +88,52 @@ def breaker_note(job: str, told: Evidence) -> str:
 
 def breaker_sentence(breaker: Evidence) -> str:
     """What an open breaker waits for. `breaker`: as opendataflow.open_breaker() says it."""
-    since = datetime.fromisoformat(breaker["opened_at"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    probes = f"; {counted(breaker['probes'], 'probe')} failed since then" if breaker["probes"] else ""
     if breaker["probe"] is not None:
         following = f"run {breaker['probe']} is its probe"
     elif breaker["next_in_seconds"]:
         following = f"the next probe in {duration(breaker['next_in_seconds'])}"
     else:
         following = "the next probe now"
+    return f"{breaker_opened(breaker)}; {following}"
+
+
+def breaker_opened(breaker: Evidence) -> str:
+    """Since when and why a breaker is open; the same from one moment to the next."""
+    since = datetime.fromisoformat(breaker["opened_at"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    probes = f"; {counted(breaker['probes'], 'probe')} failed since then" if breaker["probes"] else ""
     return (
         f"breaker open since {since}: {breaker['chunks']} chunks failed in a row, the last with: "
-        f"{breaker['message']}{probes}; {following}"
+        f"{breaker['message']}{probes}"
     )
+
+
+def suspended_sentence(job: str) -> str:
+    """Why nothing of a suspended job starts."""
+    return f"job {job} is suspended, nothing new starts; to let it go on: {shell_command('resume', job)}"
+
+
+def no_parallelism_sentence(job: str) -> str:
+    """Why nothing of a job starts that may run nothing at a time."""
+    return f"job {job} has parallelism 0, nothing new starts; to let it run: {shell_command('scale', job, '1')}"
+
+
+def waiting_sentence(group: Evidence, sample: int, total: int) -> str:
+    """What some works of a job wait for. `group`: one of `waiting` as opendataflow.job_status() says it, counted among
+    the first `sample` of `total`."""
+    what = "input" if group["itemtype"] == "IN" else "output"
+    return f"{some_chunks(group, sample, total)}: {what} {group['dataset']} is {meaning(group['status'])}"
+
+
+def failed_sentence(group: Evidence, sample: int, total: int) -> str:
+    """Why some works of a job failed. `group`: one of `failed`, as above."""
+    return f"{some_chunks(group, sample, total)}: {group['reason'] or 'no reason is known'}"
+
+
+def some_chunks(group: Evidence, sample: int, total: int) -> str:
+    """3 chunks (1, 2, 3), or at least 500 chunks (1, 2, 3 …)."""
+    more = " …" if group["chunks"] > len(group["examples"]) else ""
+    at_least = "at least " if total > sample else ""
+    return f"{at_least}{counted(group['chunks'], 'chunk')} ({', '.join(group['examples'])}{more})"
 
 
 def counted(number: int, word: str) -> str:
@@ -189,14 +223,14 @@ def _limits(why: Evidence, state: WorkState) -> Iterator[str]:
     if why["deleted"]:
         yield f"job {job} is deleted: apply its file again"
     if why["suspended"]:
-        yield f"job {job} is suspended, nothing new starts; to let it go on: {shell_command('resume', job)}"
+        yield suspended_sentence(job)
     if why["breaker"]:
         force = shell_command("force", job, why["data_id"])
         yield f"{breaker_sentence(why['breaker'])}; to try at once whether it is well again: {force}"
     if state is not WorkState.READY:
         return
     if why["parallelism"] == 0:
-        yield f"job {job} has parallelism 0, nothing new starts; to let it run: {shell_command('scale', job, '1')}"
+        yield no_parallelism_sentence(job)
     elif why["running"] >= why["parallelism"]:
         yield f"job {job} runs {why['running']} at a time (its parallelism) and all of them are busy: it has to wait"
     if why["before_it"]:

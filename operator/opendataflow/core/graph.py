@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from opendataflow.errors import InvalidInput
+from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.names import TODAY
 
 
@@ -27,12 +27,14 @@ def check_graph(jobs: Iterable[JobLinks], datasets: Collection[str]) -> None:
     """Check all jobs together. `datasets`: the ids of all data sets that are declared; `today` is built in.
 
     Raises InvalidInput with one line for each unknown data set, maker of `today` and second producer; without these,
-    with the path of one cycle.
+    with the path of one cycle. UnknownThing where nothing but data sets is missing.
     """
     ordered = sorted(jobs, key=lambda job: job.id)
-    faults = [*_unknown_datasets(ordered, {*datasets, TODAY}), *_makers_of_today(ordered), *_second_producers(ordered)]
-    if faults:
-        raise InvalidInput("\n".join(faults))
+    unknown = list(_unknown_datasets(ordered, {*datasets, TODAY}))
+    faults = [*_makers_of_today(ordered), *_second_producers(ordered)]
+    if unknown or faults:
+        kind = InvalidInput if faults else UnknownThing
+        raise kind("\n".join([*unknown, *faults]))
     _check_cycles(ordered)
 
 

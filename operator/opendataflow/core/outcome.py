@@ -1,6 +1,6 @@
 """Judges how a run ended. Pure: it sees what the launcher saw and never asks anybody.
 
-The first line that applies counts:
+The first line that applies counts, where the launcher has not judged it itself (core/pod_outcome.py):
 
     what was seen                                       outcome
     --------------------------------------------------  -----------------------------------------------
@@ -26,6 +26,8 @@ _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 def judge(ended: Ended) -> Outcome:
     """Return the verdict on an ended run, with one line for people and the exit code where there was one."""
+    if ended.outcome is not None:
+        return ended.outcome
     kind, message = _verdict(ended)
     return Outcome(kind=kind, message=message, exit_code=ended.exit_code)
 
@@ -42,7 +44,7 @@ def _verdict(ended: Ended) -> tuple[OutcomeClass, str]:
     if ended.signal is not None:
         return OutcomeClass.APPLICATION, f"killed by {_signal_name(ended.signal)}"
     if ended.exit_code is not None:
-        line = _last_line(ended.log_tail)
+        line = last_line(ended.log_tail)
         return OutcomeClass.APPLICATION, f"exit code {ended.exit_code}" + (f": {line}" if line else "")
     return OutcomeClass.INFRASTRUCTURE, "lost: it ended with neither an exit code nor a signal"
 
@@ -56,7 +58,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _last_line(log: str) -> str:
+def last_line(log: str) -> str:
     """Return the last line with anything to read, without colours and control characters."""
     for line in reversed(_TERMINAL_SEQUENCE.sub("", log).splitlines()):
         readable = "".join(letter if letter.isprintable() else " " for letter in line).strip()

@@ -1,7 +1,8 @@
 """Decides whether a chunk is tried again, and after how long. Pure: time passes elsewhere.
 
 There are two budgets. A program that fails, takes too long or needs too much memory burns the retries of
-`limit`; a lost process or node burns those of `infrastructure_limit`. A cancelled run is never tried again.
+`limit`; a lost process or node burns those of `infrastructure_limit`; what was never started burns none. A
+cancelled run is never tried again.
 """
 
 from dataclasses import dataclass
@@ -76,6 +77,8 @@ def decide(outcome: Outcome, attempts: int, infrastructure_attempts: int, policy
         return Verdict(Decision.DONE, outcome.message)
     if outcome.kind is OutcomeClass.CANCELLED:
         return Verdict(Decision.FAILED, f"not tried again: {outcome.message}")
+    if outcome.kind is OutcomeClass.NOT_STARTED:
+        return Verdict(Decision.RETRY, f"not started: {outcome.message}", 0.0)
     if outcome.kind is OutcomeClass.INFRASTRUCTURE:
         failures, limit, budget = (
             infrastructure_attempts,

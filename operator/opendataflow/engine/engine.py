@@ -9,58 +9,43 @@ It never decides which work is ready (Postgres does), never judges an end (core/
 
 import asyncio
 import time
-import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Generic, TypeVar
 
 from opendataflow.core.completion import completion
 from opendataflow.core.explain import breaker_note
 from opendataflow.core.plan import Demand, plan
-from opendataflow.core.retry import RetryPolicy
 from opendataflow.engine import limits
 from opendataflow.engine.days import Clock, current_day, local_time
 from opendataflow.engine.patience import Patience
-from opendataflow.engine.ports import Launcher, Observer, OrderMaker
-from opendataflow.engine.takeover import Takeover, policy_of
+from opendataflow.engine.ports import Launcher, Observer, OrderMaker, Tenure
+from opendataflow.engine.starts import Starts
+from opendataflow.engine.view import JobView
 from opendataflow.errors import DataflowError, LeaseLost
 from opendataflow.model.claim import ClaimedRun, Completion, DeclaredJob, Position, Progress
 from opendataflow.model.run import Ended
 from opendataflow.names import WorkState
 from opendataflow.store.store import Store
 
+OrderT = TypeVar("OrderT")
 UNFINISHED = (WorkState.READY, WorkState.RUNNING, WorkState.RETRY)
 
 
-@dataclass
-class _JobView:
-    """What this engine remembers of a job between two claims; Postgres holds the truth."""
+class Engine(Generic[OrderT]):
+    """Runs the work of some jobs until it is told to stop, or until nothing is left that it could do.
 
-    declared: DeclaredJob
-    fits: bool = True
-    position: Position = field(default_factory=Position)
-    hungry: bool = True
-    searched_at: float = 0.0
+    `makers`: what the jobs execute; its owner may change it at any time, and says so with `look_again`.
+    """
 
-    @property
-    def runnable(self) -> bool:
-        row = self.declared.job
-        return self.fits and not row["suspended"] and not row["deleted"] and row["parallelism"] > 0
-
-    @property
-    def policy(self) -> RetryPolicy:
-        return policy_of(self.declared)
-
-
-class Engine:
-    """Runs the work of some jobs until it is told to stop, or until nothing is left that it could do."""
-
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what a composition root puts together
         self,
         store: Store,
-        launcher: Launcher,
-        makers: Mapping[str, OrderMaker],
+        launcher: Launcher[OrderT],
+        tenure: Tenure,
+        makers: Mapping[str, OrderMaker[OrderT]],
         observer: Observer,
         *,
         parallelism: int,
@@ -75,49 +60,49 @@ class Engine:
         self._until_caught_up = until_caught_up
         self._clock = clock
         self._day: str | None = None
-        self._lease = str(uuid.uuid4())
-        self._lease_until = 0.0
-        self._takeover = Takeover(store, launcher, self._lease, observer.note)
+        self._tenure = tenure
         self._actor = f"engine {launcher.host.name}"
-        self._jobs: dict[str, _JobView] = {}
+        self._jobs: dict[str, JobView] = {}
         self._runs: dict[int, ClaimedRun] = {}
         self._wake = asyncio.Event()
         self._finished = asyncio.Event()
         self._outcomes: asyncio.Queue[Ended] = asyncio.Queue()
-        self._starts = asyncio.Semaphore(limits.STARTS_AT_ONCE)
+        self._starts = Starts(launcher, makers, tenure, observer, self._outcomes.put_nowait)
         self._draining = False
-        self._killing = False
-        self._uncertain = False
+        self._leaving = False
+        self._uncertain = True  # an earlier process may have left runs behind under this lease
         self._adopt_at = 0.0
         self._away: type[DataflowError] | None = None
         self._patience = Patience()
 
     # -- from outside ----------------------------------------------------------------------------------------
 
-    async def run(self) -> list[Progress]:
-        """Work until the end; return how far the jobs are."""
-        await self._launcher.announce(self._lease)
-        await self._open_lease()
-        await self._look_at_jobs()
-        await self._look_at_day()
+    async def run(self, prepare: Callable[[], Awaitable[None]] | None = None) -> list[Progress]:
+        """Work until the end; return how far the jobs are. `prepare`: what has to be done when the right to claim is
+        held and nothing has been claimed yet."""
+        await self._tenure.begin()
         try:
-            await self._work()
+            await self._work(prepare)
         except BaseExceptionGroup as group:
             # Any one of the loops ending ends the process; the first reason is the one to tell.
             raise group.exceptions[0] from group
         finally:
             await self._launcher.close()
         progress = await self._store.progress(list(self._makers))
-        await self._store.close_lease(self._lease)
-        await self._launcher.depart(self._lease)
+        await self._tenure.end()
         return progress
 
-    async def _work(self) -> None:
+    async def _work(self, prepare: Callable[[], Awaitable[None]] | None) -> None:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            lease = tasks.create_task(self._every(limits.RENEW_SECONDS, self._tenure.renew), name="lease")
+            if prepare is not None:
+                await prepare()
+            await self._look_at_jobs()
+            await self._look_at_day()
             loops = [
+                lease,
                 tasks.create_task(self._whenever_woken(self._claim_all, limits.PROBE_SECONDS), name="claims"),
-                tasks.create_task(self._every(limits.RENEW_SECONDS, self._renew), name="lease"),
                 tasks.create_task(self._every(limits.TAKEOVER_SECONDS, self._take_over), name="takeovers"),
                 tasks.create_task(self._every(limits.PROBE_SECONDS, self._probe), name="probe"),
                 tasks.create_task(self._watch(), name="watch"),
@@ -135,10 +120,21 @@ class Engine:
 
     async def kill(self) -> None:
         """Start nothing new and end the runs now; their work is tried again."""
-        self._killing = True
+        self._starts.kill()
         self.drain()
         for run in list(self._runs):
             await self._launcher.kill(run, cancelled=False)
+
+    def leave(self) -> None:
+        """Start nothing new and end at once; the runs go on, and the next process finds them."""
+        self._leaving = True
+        self._starts.leave()
+        self.drain()
+
+    def look_again(self) -> None:
+        """What some job executes has changed: look at it now."""
+        self._uncertain = True
+        self._wake.set()
 
     # -- claim and start -------------------------------------------------------------------------------------
 
@@ -146,7 +142,7 @@ class Engine:
         """Fill the free slots, then see whether there is anything left to wait for."""
         if not self._draining and (self._uncertain or time.monotonic() > self._adopt_at):
             await self._adopt_own()
-        while not self._draining and time.monotonic() < self._lease_until:
+        while not self._draining and self._tenure.holds():
             orders = plan(self._demands(), self._parallelism - len(self._runs))
             if not orders:
                 break
@@ -158,11 +154,8 @@ class Engine:
         running: dict[str, int] = dict.fromkeys(self._jobs, 0)
         for run in self._runs.values():
             running[run.job] += 1
-        return [
-            Demand(job, view.declared.job["priority"], view.declared.job["parallelism"], running[job])
-            for job, view in self._jobs.items()
-            if view.hungry and view.runnable
-        ]
+        demands = (view.demand(running[job]) for job, view in self._jobs.items() if job in self._makers)
+        return [demand for demand in demands if demand is not None]
 
     async def _claim(self, job: str, limit: int) -> None:
         view = self._jobs[job]
@@ -171,7 +164,8 @@ class Engine:
             view.searched_at = now
         view.hungry = False  # whatever wakes the job while the claim is under way counts
         self._uncertain = True  # until the answer is here, runs may exist that nobody starts
-        claimed = await self._store.claim(self._lease, job, limit, view.position)
+        claimed = await self._store.claim(self._tenure.lease, job, limit, view.position)
+        self._observer.took("claim", time.monotonic() - now)
         self._uncertain = False
         if claimed.declared is not None:
             view.declared = claimed.declared
@@ -186,56 +180,39 @@ class Engine:
         if claimed.dropped:
             await asyncio.sleep(limits.DROPPED_SECONDS)
 
-    def _begin(self, run: ClaimedRun, declared: DeclaredJob) -> None:
+    def _begin(self, run: ClaimedRun, declared: DeclaredJob, *, adopting: bool = False) -> None:
         self._runs[run.run] = run
         self._observer.claimed(run)
-        self._tasks.create_task(self._start(run, declared), name=f"start of run {run.run}")
-
-    async def _start(self, run: ClaimedRun, declared: DeclaredJob) -> None:
-        async with self._starts:
-            if not self._makers[run.job].fits(declared):
-                reason = "the job was applied with other data sets just before it started"
-                await self._outcomes.put(Ended(run.run, lost=reason))
-                return
-            try:
-                order = self._makers[run.job](run, declared)
-            except DataflowError as error:
-                await self._outcomes.put(Ended(run.run, exit_code=126, log_tail=str(error)))
-                return
-            # A lease that has ended may mean that another engine is proving this run dead right now.
-            while time.monotonic() > self._lease_until and not self._killing:  # noqa: ASYNC110 # a clock sets no event
-                await asyncio.sleep(limits.RECONNECT_SECONDS)
-            if self._killing:
-                await self._outcomes.put(Ended(run.run, lost="stopped before it started"))
-            else:
-                await self._launcher.start(order)
-            if self._killing:  # it may have come between
-                await self._launcher.kill(run.run, cancelled=False)
+        start = self._starts.start(run, declared, self._jobs[run.job], adopting=adopting)
+        self._tasks.create_task(start, name=f"start of run {run.run}")
 
     async def _adopt_own(self) -> None:
-        """Start runs that were claimed but whose claim was never answered, because the connection broke.
+        """Go on with runs that are this engine's and that it does not know: of the process that led before it, or of a
+        claim that was never answered, because the connection broke.
 
         A claim may be committed long after its connection broke, so this is done again and again.
         """
         known = set(self._runs)  # before the question: a run that ends meanwhile is not to be begun again
-        running = [run for run, _ in await self._store.running_runs(self._lease, own=True)]
-        found = [run for run in running if run.run not in known and run.run not in self._runs and run.job in self._jobs]
+        running = [run for run, _ in await self._store.running_runs(self._tenure.lease, own=True)]
+        found = [run for run in running if run.run not in known and run.run not in self._runs]
         if found:
-            await self._look_at_jobs()
+            await self._look_at_jobs({run.job for run in found})
         for run in found:
-            self._begin(run, self._jobs[run.job].declared)
+            self._begin(run, self._jobs[run.job].declared, adopting=True)
         self._uncertain = False
         self._adopt_at = time.monotonic() + limits.TAKEOVER_SECONDS
 
     async def _finish_if_done(self) -> None:
+        if self._leaving:
+            self._finished.set()
         if self._runs:
             return
         if self._draining:
             self._finished.set()
         elif self._until_caught_up:
             progress = await self._store.progress(list(self._makers))
-            stuck = Counter(self._takeover.unproven.values())  # nobody here can end what they wait for
-            going_on = [p for p in progress if self._jobs[p.job].runnable and not p.probed_in_vain]
+            stuck = Counter(self._tenure.unproven.values())  # nobody here can end what they wait for
+            going_on = [p for p in progress if self._jobs[p.job].active and not p.probed_in_vain]
             if not any(p.of(*UNFINISHED) > stuck[p.job] for p in going_on):
                 self._finished.set()
 
@@ -244,7 +221,8 @@ class Engine:
     async def _watch(self) -> None:
         while True:
             ended = await self._launcher.ended()
-            redact = self._makers[self._runs[ended.run].job].redactor()
+            maker = self._makers.get(self._runs[ended.run].job)
+            redact = maker.redactor() if maker is not None else None
             if redact is not None:
                 ended = replace(ended, log_tail=await asyncio.to_thread(redact, ended.log_tail))
             await self._outcomes.put(ended)
@@ -266,14 +244,17 @@ class Engine:
     async def _complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> None:
         """Commit, for as long as it takes: an outcome is never given up while Postgres is away."""
         while True:
+            begin = time.monotonic()
             try:
-                completed, woken = await self._store.complete(completions, self._actor)
+                lease = self._tenure.lease if self._tenure.exclusive else None
+                completed, woken = await self._store.complete(completions, self._actor, lease=lease)
                 break
             except DataflowError as error:
                 if not self._patience.again(error):
                     raise
                 self._note_away(error)
                 await asyncio.sleep(limits.RECONNECT_SECONDS)
+        self._observer.took("commit", time.monotonic() - begin)
         results = {result.run: result for result in completed}
         for done in completions:
             result = results[done.run]
@@ -284,39 +265,24 @@ class Engine:
             self._feed(job)
 
     def _feed(self, job: str) -> None:
-        """A job may have READY work: ask for it, from the start of its order unless that was done just now."""
+        """A job may have READY work."""
         view = self._jobs.get(job)
-        if view is None:
-            return
-        view.hungry = True
-        if time.monotonic() - view.searched_at > limits.REWIND_SECONDS:
-            view.position = Position()
+        if view is not None:
+            view.feed()
 
     # -- around it -------------------------------------------------------------------------------------------
 
-    async def _open_lease(self) -> None:
-        before = time.monotonic()
-        await self._store.open_lease(
-            self._lease, "local", self._launcher.host, self._launcher.runs_home, limits.LEASE_SECONDS
-        )
-        self._lease_until = before + limits.LEASE_SECONDS
-
-    async def _renew(self) -> None:
-        before = time.monotonic()
-        if await self._store.renew_lease(self._lease, limits.LEASE_SECONDS):
-            self._lease_until = before + limits.LEASE_SECONDS
-        else:
-            await self._open_lease()
-
-    async def _look_at_jobs(self) -> None:
-        for job, declared in (await self._store.declared_jobs(list(self._makers))).items():
-            view = self._jobs.setdefault(job, _JobView(declared))
-            view.declared, fitted, view.fits = declared, view.fits, self._makers[job].fits(declared)
-            if fitted and not view.fits:
-                self._observer.note(
-                    f"{job} was applied with other data sets than this engine's file has: nothing new of it starts "
-                    "here; start the engine again with the new file"
-                )
+    async def _look_at_jobs(self, also: Collection[str] = ()) -> None:
+        """Ask how the jobs are declared now. `also`: jobs of runs that have no maker any more."""
+        jobs = {*self._makers, *also, *(run.job for run in self._runs.values())}
+        for job, declared in (await self._store.declared_jobs(sorted(jobs))).items():
+            view = self._jobs.setdefault(job, JobView(declared))
+            maker = self._makers.get(job)
+            view.declared, fitted, view.fits = declared, view.fits, maker is not None and maker.fits(declared)
+            if fitted and not view.fits and maker is not None:
+                self._observer.unfit(job)
+        for job in set(self._jobs) - jobs - {run.job for run in self._runs.values()}:
+            del self._jobs[job]
 
     async def _look_at_day(self) -> None:
         """Where a new day has begun: publish it, and those that an outage has cost, for the jobs that read `today`."""
@@ -327,17 +293,19 @@ class Engine:
 
     async def _probe(self) -> None:
         """Once a second: runs to cancel, due retries, changed jobs, a new day, and READY work that was passed by."""
-        for run in await self._store.runs_to_cancel(self._lease):
+        for run in await self._store.runs_to_cancel(self._tenure.lease):
+            self._starts.cancel(run)
             await self._launcher.kill(run, cancelled=True)  # one that has not started yet: again a second later
         await self._store.retry_due()
         await self._look_at_jobs()
         await self._look_at_day()
         for job in await self._store.hungry(list(self._jobs)):
-            self._jobs[job].hungry, self._jobs[job].position = True, Position()
+            if job in self._jobs:
+                self._jobs[job].hungry, self._jobs[job].position = True, Position()
         self._wake.set()
 
     async def _take_over(self) -> None:
-        for job in await self._takeover.look():
+        for job in await self._tenure.take_over():
             self._feed(job)
             self._wake.set()
 

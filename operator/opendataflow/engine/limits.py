@@ -29,3 +29,18 @@ REFUSED_SECONDS = 600.0
 
 RECONNECT_SECONDS = 0.5
 """The pause after the database did not answer."""
+
+FIRST_STARTS = 4
+"""How many runs of a job are claimed and not yet started at first; twice as many after each that was started."""
+
+MOST_STARTS = 64
+"""The most of them."""
+
+FIRST_PAUSE_SECONDS = 0.2
+"""The pause before a start that failed is tried again, at first; then twice as long each time."""
+
+LONGEST_PAUSE_SECONDS = 15.0
+"""The longest such pause."""
+
+REFUSED_SECONDS = 30.0
+"""How long nothing of a job is claimed when the cluster has refused its pod: an admin may mend it meanwhile."""

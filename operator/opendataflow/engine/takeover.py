@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 
 from opendataflow.core.completion import completion
 from opendataflow.core.retry import RetryPolicy
-from opendataflow.engine.ports import Launcher
+from opendataflow.engine.ports import LocalLauncher
 from opendataflow.model.claim import ClaimedRun, Completed, DeclaredJob
 from opendataflow.model.run import Ended, Proof
 from opendataflow.store.store import Store
@@ -36,7 +36,7 @@ async def lose(store: Store, run: ClaimedRun, reason: str, actor: str) -> tuple[
 class Takeover:
     """Looks after the runs of others on behalf of one engine. `note`: tells a person, once for each run."""
 
-    def __init__(self, store: Store, launcher: Launcher, lease: str, note: Callable[[str], None]) -> None:
+    def __init__(self, store: Store, launcher: LocalLauncher, lease: str, note: Callable[[str], None]) -> None:
         self._store = store
         self._launcher = launcher
         self._lease = lease

@@ -55,7 +55,8 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Completion:
-    """The outcome of a run, for committing. `delay`: seconds until the retry, where `verdict` is RETRY."""
+    """The outcome of a run, for committing. `delay`: seconds until the retry, where `verdict` is RETRY. `ended_at`: as
+    the launcher tells it, not remembered."""
 
     run: int
     fence: int
@@ -68,6 +69,10 @@ class Completion:
     exit_code: int | None = None
     log_tail: str = ""
     log_path: str | None = None
+    pod_uid: str | None = None
+    node: str | None = None
+    metrics: Mapping[str, Any] | None = None
+    ended_at: float | None = None
 
 
 @dataclass(frozen=True)

@@ -7,27 +7,23 @@ error is a sentence with the place in the spelling of the file; a secret is neve
 It opens no file and looks at no folder: relative paths are resolved by `absolute_path`, from a folder given.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import ValidationError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from opendataflow.errors import InvalidInput
-from opendataflow.model.resources import DataFlowJob, DataSet, holds_password
+from opendataflow.model.datasets import DataSet
+from opendataflow.model.faults import cut, sentences, shape
+from opendataflow.model.jobs import DataFlowJob
 from opendataflow.names import API_VERSION
 
 _KINDS: dict[str, type[DataSet] | type[DataFlowJob]] = {"DataFlowJob": DataFlowJob, "DataSet": DataSet}
-_PRIVATE = {"credentials", "url", "options", "env", "conf"}
-_LONGEST_VALUE = 40
-
-_Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,7 @@ class _Loader(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, KeyError):
             kind = node.tag.replace(_TAG, "!!")
-            raise _fault(node, f"`{_cut(str(node.value))}` can't be read as {kind}") from None
+            raise _fault(node, f"`{cut(str(node.value))}` can't be read as {kind}") from None
 
 
 def _unknown_tag(loader: _Loader, node: Node) -> None:  # noqa: ARG001 # PyYAML calls it with both
@@ -183,7 +179,7 @@ def _fault(node: Node, problem: str) -> yaml.MarkedYAMLError:
 def _resource(node: Node, written: Any, source: str) -> DataSet | DataFlowJob:
     place = f"{source}, line {_line(node)}"
     if not isinstance(written, dict):
-        raise InvalidInput(f"{place}: a resource has apiVersion, kind, metadata and spec, this is {_shape(written)}")
+        raise InvalidInput(f"{place}: a resource has apiVersion, kind, metadata and spec, this is {shape(written)}")
     if written.get("apiVersion") != API_VERSION:
         raise InvalidInput(f"{place}: {_unknown('apiVersion', written, [API_VERSION])}")
     kind = written.get("kind")
@@ -196,16 +192,15 @@ def _resource(node: Node, written: Any, source: str) -> DataSet | DataFlowJob:
         metadata = written.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else None
         title = f"{source}, {kind} {name}" if isinstance(name, str) else f"{place}, {kind}"
-        faults = [fault for fault in error.errors(include_url=False) if not _is_echo(fault)]
-        sentences = [_sentence(model, node, fault) for fault in faults]
-        raise InvalidInput("\n".join(f"{title}: {sentence}" for sentence in sentences)) from None
+        told = sentences(model, error, lambda path, value: _source_text(node, path, value))
+        raise InvalidInput("\n".join(f"{title}: {sentence}" for sentence in told)) from None
 
 
 def _unknown(field: str, written: Mapping[str, Any], known: list[str]) -> str:
     names = " and ".join(known)
     if field not in written:
         return f"{field} is missing; known here: {names}"
-    return f"{field} {_shape(written[field])} is not known; known here: {names}"
+    return f"{field} {shape(written[field])} is not known; known here: {names}"
 
 
 def _taken_ids(resources: Iterable[tuple[DataSet | DataFlowJob, int]], source: str) -> Iterator[str]:
@@ -220,94 +215,7 @@ def _taken_ids(resources: Iterable[tuple[DataSet | DataFlowJob, int]], source: s
         first.setdefault(key, line)
 
 
-# Sentences -----------------------------------------------------------------------------------------------
-
-_WANTED = {
-    "bool_type": "true or false is wanted",
-    "dict_type": "a mapping is wanted",
-    "float_type": "a number is wanted",
-    "finite_number": "a finite number is wanted",
-    "greater_than_equal": "{ge} or more is wanted",
-    "int_type": "a whole number is wanted",
-    "less_than_equal": "{le} or less is wanted",
-    "literal_error": "{expected} is wanted",
-    "missing": "this field is needed",
-    "model_type": "a mapping is wanted",
-    "refused": "{sentence}",
-    "string_too_long": "text of at most {max_length} characters is wanted",
-    "string_too_short": "text of {min_length} or more characters is wanted",
-    "string_type": "text is wanted",
-    "too_long": "at most {max_length} items are wanted",
-    "too_short": "{min_length} or more items are wanted",
-    "tuple_type": "a list is wanted",
-}
-"""What pydantic calls an error -> what a person reads."""
-
-
-def _sentence(model: type[BaseModel], root: Node, fault: ErrorDetails) -> str:
-    """Return "spec.retry.limt: no such field; did you mean limit?" for one error of pydantic."""
-    path, context = fault["loc"], fault.get("ctx", {})
-    if fault["type"] == "extra_forbidden":
-        return f"{_spelled(path)}: no such field; {_meant(path, _fields(model, path[:-1]))}"
-    template = _WANTED.get(fault["type"])
-    wanted = template.format(**context) if template else fault["msg"]
-    field = context.get("field")
-    place = _spelled(path if field is None else (*path, field)) or "the resource"
-    if fault["type"] == "string_type" and isinstance(fault["input"], bool | int | float):
-        value = "" if _is_private(path) else f': "{_source_text(root, path, fault["input"])}"'
-        return f"{place}: {wanted}; quote it{value}"
-    return f"{place}: {wanted}{_found(root, path, fault)}"
-
-
-def _is_echo(fault: ErrorDetails) -> bool:
-    """Say whether a list is called too short only because of items that have their own errors."""
-    return fault["type"] == "too_short" and len(fault["input"]) >= fault["ctx"]["min_length"]
-
-
-def _found(root: Node, path: _Path, fault: ErrorDetails) -> str:
-    """Return ", found X" for a short value that is no secret; nothing where the sentence says it all."""
-    value = fault["input"]
-    if fault["type"] == "missing" or _is_private(path):
-        return ""
-    if isinstance(value, dict | list) and not fault["type"].endswith("_type"):
-        return ""
-    if isinstance(value, bool | int | float):
-        return f", found {_source_text(root, path, value)}"
-    if isinstance(value, str) and (len(value) > _LONGEST_VALUE or holds_password(value)):
-        return ""
-    return f", found {_shape(value)}"
-
-
-def _is_private(path: _Path) -> bool:
-    return not _PRIVATE.isdisjoint(path)
-
-
-def _meant(path: _Path, known: list[str]) -> str:
-    close = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.7)
-    return f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
-
-
-def _spelled(path: _Path) -> str:
-    """Return ("spec", "inputs", 0) as spec.inputs[0]; a key in brackets is already spelled."""
-    parts = (f"[{part}]" if isinstance(part, int) else part for part in path)
-    return re.sub(r"\.\[(?=[0-9]+\])", "[", ".".join(parts))
-
-
-def _shape(value: Any) -> str:
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list):
-        return "a list"
-    if value is None:
-        return "nothing"
-    return f'"{_cut(value)}"' if isinstance(value, str) else _cut(str(value))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
-
-
-def _source_text(root: Node, path: _Path, value: object) -> str:
+def _source_text(root: Node, path: tuple[str | int, ...], value: object) -> str:
     """Return a number as the file spells it: 1.10 is not 1.1."""
     node: Node | None = root
     for part in path:
@@ -316,19 +224,4 @@ def _source_text(root: Node, path: _Path, value: object) -> str:
         elif isinstance(node, MappingNode):
             # The last one counts: what a merge key brought in stands before the mapping's own keys.
             node = next((child for key, child in reversed(node.value) if key.value == part), None)
-    return _cut(str(node.value if isinstance(node, ScalarNode) else value))
-
-
-def _fields(model: type[BaseModel], path: _Path) -> list[str]:
-    """Return the names of the fields at a path, as written in YAML."""
-    for part in path:
-        fields = {field.alias: field.annotation for field in model.model_fields.values()}
-        model = next(_models(fields.get(str(part))), model)
-    return [str(field.alias) for field in model.model_fields.values()]
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _models(inner)
+    return cut(str(node.value if isinstance(node, ScalarNode) else value))

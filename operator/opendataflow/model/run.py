@@ -6,6 +6,7 @@ Values only: who starts a run, who watches it and who records it are elsewhere.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from opendataflow.names import OutcomeClass
 
@@ -40,25 +41,6 @@ class RunOrder:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """What a launcher saw at the end of a run; core/outcome.py judges it.
-
-    `exit_code`: None where the process did not end by itself. `signal`: the signal that ended it.
-    `deadline_exceeded`: the launcher stopped it for its deadline. `lost`: why nobody can tell how it ended.
-    `cancelled`: the launcher stopped it because a person asked. `log_tail`: at most 64 KiB, the end of its output.
-    """
-
-    run: int
-    exit_code: int | None = None
-    signal: int | None = None
-    deadline_exceeded: bool = False
-    cancelled: bool = False
-    lost: str | None = None
-    log_tail: str = ""
-    log_path: str | None = None
-
-
-@dataclass(frozen=True)
 class Outcome:
     """The verdict on an ended run. `message`: one line for people."""
 
@@ -70,6 +52,38 @@ class Outcome:
     def succeeded(self) -> bool:
         """Whether the run's outputs are good."""
         return self.kind is OutcomeClass.SUCCESS
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run says of its work. `metrics`: by name; `rows`, `bytes` and `checksum` are of what it wrote."""
+
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a launcher saw at the end of a run; core/outcome.py judges it, unless the launcher's `outcome` is there.
+
+    `exit_code`: None where the process did not end by itself. `signal`: the signal that ended it.
+    `deadline_exceeded`: the launcher stopped it for its deadline. `lost`: why nobody can tell how it ended.
+    `cancelled`: the launcher stopped it because a person asked. `log_tail`: at most 64 KiB, the end of its output.
+    `at`: when it ended, in seconds since the epoch, where that is known.
+    """
+
+    run: int
+    exit_code: int | None = None
+    signal: int | None = None
+    deadline_exceeded: bool = False
+    cancelled: bool = False
+    lost: str | None = None
+    log_tail: str = ""
+    log_path: str | None = None
+    outcome: Outcome | None = None
+    report: Report = field(default_factory=Report)
+    pod_uid: str | None = None
+    node: str | None = None
+    at: float | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,17 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
-from opendataflow.errors import DataflowError, InvalidInput, LeaseLost, NoAccess, Refused, UnknownThing, Unreachable
+from opendataflow.errors import (
+    DataflowError,
+    IdTaken,
+    InvalidInput,
+    LeaseLost,
+    NoAccess,
+    NotShared,
+    Refused,
+    UnknownThing,
+    Unreachable,
+)
 from opendataflow.names import ExitCode
 
 DsnSource = Callable[[], str]
@@ -41,7 +51,13 @@ _REFUSED = re.compile(
 """What a server says to whom it will not let in tomorrow either. There is no SQLSTATE for what fails while connecting;
 where the server says it in another language, it is taken for away."""
 
-_BY_SQLSTATE: dict[str, type[DataflowError]] = {"DF001": Refused, "DF002": UnknownThing, "DF003": LeaseLost}
+_BY_SQLSTATE: dict[str, type[DataflowError]] = {
+    "DF001": Refused,
+    "DF002": UnknownThing,
+    "DF003": LeaseLost,
+    "DF004": IdTaken,
+    "DF005": NotShared,
+}
 
 
 class TryAgainError(DataflowError):

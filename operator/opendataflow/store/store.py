@@ -135,15 +135,15 @@ class Store:
         return list((await self.row(query, list(jobs), today, catch_up, actor))["days"])
 
     async def complete(
-        self, completions: Sequence[Completion], actor: str, *, closing: str | None = None
+        self, completions: Sequence[Completion], actor: str, *, lease: str | None = None, closing: str | None = None
     ) -> tuple[list[Completed], list[str]]:
         """Commit outcomes, all together; return what the runs are now and the jobs that have READY work.
 
-        `closing`: a lease that ends with it.
+        `lease`: whose runs they have to be; others stay as they are. `closing`: a lease that ends with it.
         """
         outcomes = Jsonb([_outcome_row(completion) for completion in completions])
         if closing is None:
-            rows = await self.rows("SELECT * FROM opendataflow.complete(%s, %s)", outcomes, actor)
+            rows = await self.rows("SELECT * FROM opendataflow.complete(%s, %s, %s::uuid)", outcomes, actor, lease)
         else:
             query = "SELECT c.*, opendataflow.close_lease(%s::uuid) FROM opendataflow.complete(%s, %s) AS c"
             rows = await self.rows(query, closing, outcomes, actor)
@@ -488,4 +488,7 @@ def _outcome_row(completion: Completion) -> Row:
         "reason": completion.reason,
         "log_tail": completion.log_tail,
         "log_path": completion.log_path,
+        "pod_uid": completion.pod_uid,
+        "node": completion.node,
+        "metrics": completion.metrics,
     }

@@ -28,6 +28,7 @@ from opendataflow.launch.process.record import Record, Tombstone, read_record
 from opendataflow.launch.process.session import kill_session, scan_session, signal_processes, wait_for_session
 from opendataflow.launch.process.shim import NOT_EXECUTABLE, NOT_FOUND, REFUSED, find_ln
 from opendataflow.launch.process.takeover import prove_dead
+from opendataflow.model.claim import ClaimedRun
 from opendataflow.model.run import Ended, Host, Proof, RunOrder
 
 DEADLINE_GRACE = 10.0
@@ -111,6 +112,10 @@ class ProcessLauncher:
         watch = asyncio.create_task(self._watch(child), name=f"watch-{order.name}")
         self._watches.add(watch)
         watch.add_done_callback(self._watched)
+
+    async def adopt(self, run: ClaimedRun) -> bool:
+        """Whether it is watched already: what an earlier process has started is not watched here, but proven dead."""
+        return run.name in self._names
 
     def hide(self, redact: Callable[[str], str]) -> None:
         """Let `redact` take secrets out of the logs of runs in the foreground, from the next start on."""

@@ -1,0 +1,78 @@
+"""From the body of a resource, as the API server tells it, to an entry of the catalog. Nothing is asked for.
+
+Strictness about unknown fields is the API server's; whatever else is wrong becomes a fault of the entry, never an
+error.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from opendataflow.control.catalog import Entry, Fault, Key, Model
+from opendataflow.model.actions import DataFlowAction
+from opendataflow.model.datasets import DataSet
+from opendataflow.model.jobs import DataFlowJob
+from opendataflow.model.rules import ON_A_CLUSTER
+from opendataflow.names import API_VERSION, Reason
+
+KINDS: dict[str, type[Model]] = {"DataSet": DataSet, "DataFlowJob": DataFlowJob, "DataFlowAction": DataFlowAction}
+PLURALS = {"DataSet": "datasets", "DataFlowJob": "dataflowjobs", "DataFlowAction": "dataflowactions"}
+
+_MOST_FAULTS = 3
+_LONGEST = 900
+
+
+def key_of(kind: str, body: Mapping[str, Any]) -> Key:
+    """The key of a resource."""
+    metadata = body.get("metadata") or {}
+    return Key(kind, str(metadata.get("namespace", "")), str(metadata.get("name", "")))
+
+
+def entry_of(kind: str, body: Mapping[str, Any]) -> Entry:
+    """The entry of a resource."""
+    metadata = body.get("metadata") or {}
+    entry = Entry(
+        key=key_of(kind, body),
+        uid=str(metadata.get("uid", "")),
+        generation=int(metadata.get("generation", 0)),
+        model=None,
+        status=body.get("status") or {},
+        created=str(metadata.get("creationTimestamp", "")),
+        annotations=metadata.get("annotations") or {},
+        creator=_creator(metadata),
+    )
+    written = {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "metadata": {"name": entry.key.name, "namespace": entry.key.namespace},
+        "spec": body.get("spec") or {},
+    }
+    try:
+        entry.model = KINDS[kind].model_validate(written, by_alias=True, by_name=False, context=ON_A_CLUSTER)
+    except ValidationError as error:
+        entry.fault = Fault(Reason.INVALID_SPEC, _sentences(error))
+    return entry
+
+
+def _creator(metadata: Mapping[str, Any]) -> str:
+    """The program that has written the resource first, such as kubectl-create."""
+    written = [field for field in metadata.get("managedFields") or () if not field.get("subresource")]
+    first: Mapping[str, Any] = min(written, key=lambda field: str(field.get("time", "")), default={})
+    return str(first.get("manager", ""))
+
+
+def _sentences(error: ValidationError) -> str:
+    """What is wrong and where, without the values: they may hold what nobody should read."""
+    faults = error.errors(include_url=False, include_input=False)
+    told = [f"{_path(fault['loc'], fault.get('ctx', {}))}: {fault['msg']}" for fault in faults[:_MOST_FAULTS]]
+    more = [f"and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
+    return "; ".join([*told, *more])[:_LONGEST]
+
+
+def _path(location: tuple[int | str, ...], context: Mapping[str, Any]) -> str:
+    field = context.get("field")
+    parts = [*location, *([field] if field else [])]
+    return (
+        "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".").replace(".[", "[")
+    )

@@ -1,0 +1,222 @@
+"""Puts the operator together: the one place that knows all of its parts.
+
+Every loop runs in one task group: whichever ends, ends the process, and Kubernetes starts it again. All that counts is
+in Postgres and in the cluster.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from importlib.metadata import version
+from typing import Any
+
+from opendataflow.control.catalog import Catalog
+from opendataflow.control.events import Reporter
+from opendataflow.control.intake import Intake
+from opendataflow.control.metrics import Figures
+from opendataflow.control.orders import Makers
+from opendataflow.control.probes import Health, Probes
+from opendataflow.control.reconcile import Reconciler
+from opendataflow.control.requests import Requests
+from opendataflow.control.status import StatusWriter
+from opendataflow.control.watching import watch
+from opendataflow.control.watchman import Watchman
+from opendataflow.core.pods import Operator
+from opendataflow.engine.alerts import Alerts
+from opendataflow.engine.engine import Engine
+from opendataflow.engine.ports import Target
+from opendataflow.engine.tenure import Leadership
+from opendataflow.errors import DataflowError
+from opendataflow.launch.cluster.access import find_access
+from opendataflow.launch.cluster.api import Api
+from opendataflow.launch.cluster.launcher import ClusterLauncher
+from opendataflow.model.pod import PodOrder
+from opendataflow.model.run import Host
+from opendataflow.notify.configured import targets_of
+from opendataflow.opening.database import open_store
+from opendataflow.settings import OperatorSettings, Settings
+from opendataflow.store.connection import Row
+from opendataflow.store.leader import ended_runs, identity
+from opendataflow.store.store import Store
+
+LIST_SECONDS = 300.0
+"""How often all resources are listed, beside the watch."""
+
+SWEEP_SECONDS = 20.0
+"""How often pods are looked for that may go."""
+
+CLEAN_SECONDS = 60.0
+"""How often finished actions are looked for that may go."""
+
+RETRY_SECONDS = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+async def operate(settings: Settings, options: OperatorSettings) -> None:
+    """Wait to lead, then work until SIGTERM or SIGINT; runs go on without this process."""
+    targets = targets_of(settings.notifications)
+    figures, health = Figures(version("opendataflow")), Health()
+
+    def told(verb: str, code: int) -> None:
+        figures.request(verb, code)
+        if code:
+            health.api_answered()
+
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_store(settings, size=8))
+        health.postgres_answered()
+        api = await stack.enter_async_context(Api(find_access(), told))
+        await stack.enter_async_context(Probes(health, figures, options.port))
+        await OneOperator(store, api, options, await identity(store), targets, figures, health).run()
+
+
+class OneOperator:
+    """The parts of one operator. `engine_id`: the identity of the database."""
+
+    def __init__(  # what a composition root puts together
+        self,
+        store: Store,
+        api: Api,
+        options: OperatorSettings,
+        engine_id: str,
+        targets: Sequence[Target],
+        figures: Figures,
+        health: Health,
+    ) -> None:
+        self._store = store
+        self._api = api
+        self._options = options
+        self._figures = figures
+        self._health = health
+        self._catalog = Catalog()
+        self._watchman = Watchman(figures, self._job_changed, lambda: self._launcher.hindered())
+        only = options.namespaces[0] if len(options.namespaces) == 1 else None
+        self._launcher = ClusterLauncher(api, engine_id, note=self._watchman.note, namespace=only)
+        self._makers = Makers({}, Operator(engine_id, options.image), lambda: self._engine.look_again())
+        self._reporter = Reporter(api, options.name)
+        self._statuses = StatusWriter(
+            store,
+            api,
+            self._catalog,
+            self._watchman,
+            self._reporter,
+            reported=self._reported,
+            turned=lambda: health.turned("statuses"),
+            answers=self._postgres_answers,
+        )
+        self._requests = Requests(store, api, lambda key: self._reconciler.put(key))
+        self._reconciler = Reconciler(store, self._catalog, self._requests, self._makers, self._statuses.dirty)
+        self._intake = Intake(self._catalog, self._reconciler, options.namespaces)
+        self._engine: Engine[PodOrder] = Engine(
+            store,
+            self._launcher,
+            Leadership(store, Host(options.name, engine_id), self._leads, self._waits),
+            self._makers.makers,
+            self._watchman,
+            parallelism=options.parallelism,
+        )
+        self._alerts = Alerts(store, targets, self._watchman.note)
+
+    async def run(self) -> None:
+        """Work until a signal, or until a part ends."""
+        self._take_signals()
+        self._beside: list[asyncio.Task[Any]] = []
+        async with asyncio.TaskGroup() as self._tasks:
+            working = self._tasks.create_task(self._engine.run(self._prepare), name="engine")
+            working.add_done_callback(lambda _: self._end())
+
+    # -- what the parts tell each other ----------------------------------------------------------------------
+
+    def _job_changed(self, job: str) -> None:
+        entry = self._catalog.job(job)
+        if entry is not None:
+            self._statuses.dirty(entry.key)
+
+    def _reported(self, job: str, report: Row) -> None:
+        self._figures.job(job, report["counts"], breaker_open=report["breaker"] is not None)
+
+    def _postgres_answers(self, reachable: bool) -> None:
+        self._figures.database(reachable=reachable)
+        if reachable:
+            self._health.postgres_answered()
+
+    def _leads(self, epoch: int) -> None:
+        self._figures.leading(epoch)
+        logger.info("this operator leads, in epoch %d", epoch)
+
+    def _waits(self) -> None:
+        """Another operator leads: Postgres has said so."""
+        self._health.postgres_answered()
+
+    # -- beginning and end -----------------------------------------------------------------------------------
+
+    def _take_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._leave, number)
+
+    def _leave(self, number: int) -> None:
+        logger.info("%s: nothing new starts here, pods go on; another operator may lead", signal.Signals(number).name)
+        self._engine.leave()
+
+    def _end(self) -> None:
+        """The engine has ended: so do all others."""
+        for task in self._beside:
+            task.cancel()
+
+    async def _prepare(self) -> None:
+        """What a leader does before it claims: see all pods and all resources, and take over what has changed."""
+        self._launcher.begin()
+        await self._launcher.synced()
+        await self._until_answered(self._list)
+        await self._until_answered(self._reconciler.begin)
+        ready = asyncio.Event()
+        self._begin(watch(self._intake.seen, self._api.access, self._options.namespaces, ready), "watch of resources")
+        self._begin(self._signals_after(ready), "signals")
+        self._begin(self._reconciler.run(), "reconciler")
+        self._begin(self._statuses.run(), "statuses")
+        self._begin(self._reporter.run(), "events")
+        self._begin(self._every(LIST_SECONDS, self._list), "lists")
+        self._begin(self._every(SWEEP_SECONDS, self._sweep), "sweep")
+        self._begin(self._every(CLEAN_SECONDS, self._clean), "actions")
+        self._begin(self._alerts.run(), "notifications")
+
+    def _begin(self, loop: Coroutine[Any, Any, None], name: str) -> None:
+        self._beside.append(self._tasks.create_task(loop, name=name))
+
+    async def _signals_after(self, ready: asyncio.Event) -> None:
+        """Take the signals back from kopf: it would end every task of this process."""
+        await ready.wait()
+        self._take_signals()
+
+    async def _list(self) -> None:
+        await self._intake.list_all(self._api)
+
+    async def _clean(self) -> None:
+        await self._requests.clean(self._catalog)
+
+    async def _sweep(self) -> None:
+        """Let go what an earlier process could not, and delete what was let go some time ago."""
+        strangers = self._launcher.strangers()
+        if strangers:
+            await self._launcher.release_ended(await ended_runs(self._store, strangers))
+        await self._launcher.sweep()
+
+    async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            await self._until_answered(step)
+
+    async def _until_answered(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Do a step, again and again where Postgres or the API server does not answer."""
+        while True:
+            try:
+                return await step()
+            except DataflowError as error:
+                if not error.retryable:
+                    raise
+                logger.warning("%s", error)
+                await asyncio.sleep(RETRY_SECONDS)

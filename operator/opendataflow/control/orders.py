@@ -1,0 +1,109 @@
+"""Turns a claimed run of a DataFlowJob into an order for the cluster. Pure: what is executed comes from the resource,
+where the data is from the store, as it was at the claim."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from opendataflow.control.catalog import Entry
+from opendataflow.core.declared import same_work
+from opendataflow.core.environment import JobFacts
+from opendataflow.core.pods import Container, Operator, Password, PodWishes, SecretKey, check_wishes, run_pod
+from opendataflow.model.claim import ClaimedRun, DeclaredJob
+from opendataflow.model.dataset import DataSetFacts
+from opendataflow.model.jobs import DataFlowJob
+from opendataflow.model.pod import PodOrder
+from opendataflow.model.written import duration_seconds
+
+
+@dataclass(frozen=True)
+class PodOrders:
+    """Makes the orders of one job. `declared_as`: what the resource said, as the store has it."""
+
+    job: DataFlowJob
+    declared_as: str
+    operator: Operator
+
+    def fits(self, declared: DeclaredJob) -> bool:
+        """Whether the store has taken over this version of the resource, limits aside."""
+        return same_work(declared.job["declared_as"], self.declared_as)
+
+    def check(self, declared: DeclaredJob) -> None:
+        """Raise InvalidInput where no pod can be made of it, whatever the run."""
+        check_wishes(JobFacts.of(self.job), self._wishes(declared))
+
+    def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> PodOrder:
+        """Return the order; InvalidInput as `check` says it."""
+        datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
+        manifest = run_pod(JobFacts.of(self.job), run, datasets, self._wishes(declared), self.operator)
+        return PodOrder(run.run, run.name, self.job.metadata.namespace or "", manifest)
+
+    def redactor(self) -> Callable[[str], str] | None:
+        """Nothing: this program never sees a password."""
+        return None
+
+    def _wishes(self, declared: DeclaredJob) -> PodWishes:
+        spec = self.job.spec
+        unreachable = spec.on_node_unreachable
+        template = spec.pod_template
+        return PodWishes(
+            main=self._container(),
+            template={} if template is None else template.model_dump(mode="json", by_alias=True, exclude_none=True),
+            passwords={
+                row["id"]: password
+                for row in declared.datasets
+                if (password := _password(row["secret_ref"] or {}, row["encryptedpass"])) is not None
+            },
+            run_deadline=spec.run_deadline_seconds,
+            start_deadline=spec.start_deadline_seconds,
+            retry_after=None if unreachable is None else duration_seconds(unreachable.retry_after),
+        )
+
+    def _container(self) -> Container:
+        script = self.job.spec.runtime.script
+        assert script is not None  # the reconciler has seen to it,
+        assert script.image is not None  # and the schema to this
+        resources = script.resources
+        return Container(
+            image=script.image,
+            command=script.command,
+            args=script.args,
+            working_directory=script.working_directory,
+            image_pull_policy=script.image_pull_policy,
+            resources={} if resources is None else resources.model_dump(mode="json", exclude_defaults=True),
+        )
+
+
+def _password(reference: Mapping[str, Any], sealed: str | None) -> Password | None:
+    """How a password reaches the pod. `reference`: the column `secret_ref`, which core/declared.py writes."""
+    secret, passkey = reference.get("secretRef"), reference.get("passkeySecretRef")
+    if secret is not None:
+        return Password(secret=SecretKey(**secret))
+    if sealed is not None:
+        return Password(sealed=sealed, passkey=None if passkey is None else SecretKey(**passkey))
+    return None
+
+
+@dataclass(frozen=True)
+class Makers:
+    """The jobs that may run now: what the engine gets. `changed`: is called after each change."""
+
+    makers: dict[str, PodOrders]
+    operator: Operator
+    changed: Callable[[], None]
+
+    def make(self, entry: Entry, declared_as: str) -> PodOrders:
+        """What a job executes, not yet for the engine."""
+        assert isinstance(entry.model, DataFlowJob)
+        return PodOrders(entry.model, declared_as, self.operator)
+
+    def there(self, orders: PodOrders) -> None:
+        """A job may run, as it is now."""
+        if self.makers.get(orders.job.id) != orders:
+            self.makers[orders.job.id] = orders
+            self.changed()
+
+    def gone(self, job: str) -> None:
+        """Nothing of a job is to be started any more."""
+        if self.makers.pop(job, None) is not None:
+            self.changed()

@@ -1,0 +1,170 @@
+"""Merges what users write about their pods (`podTemplate`) into what this project makes of them. Pure.
+
+The rules are those of Kubernetes' strategic merge, as in `kubectl patch`: objects are merged field by field, lists of
+containers, variables, volumes and the like by the key of their items, any other list is replaced, null removes a field.
+What the framework depends on can't be written: the sentences of `check_template` say where it is written instead.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from opendataflow import names
+from opendataflow.errors import InvalidInput
+
+MERGE_KEYS: Mapping[str, str] = {
+    "containers": "name",
+    "env": "name",
+    "ephemeralContainers": "name",
+    "hostAliases": "ip",
+    "imagePullSecrets": "name",
+    "initContainers": "name",
+    "ports": "containerPort",
+    "topologySpreadConstraints": "topologyKey",
+    "volumeDevices": "devicePath",
+    "volumeMounts": "mountPath",
+    "volumes": "name",
+}
+"""The lists that are merged, and the field that says which items are the same."""
+
+_INSTEAD_IN_SPEC = {
+    "activeDeadlineSeconds": "write the job's runDeadline",
+    "ephemeralContainers": "they are for debugging a pod that runs",
+    "restartPolicy": "a run pod never restarts its containers: retries have a fence of their own",
+}
+_INSTEAD_IN_MAIN = {
+    "args": "write runtime.script.args",
+    "command": "write runtime.script.command",
+    "envFrom": "its variables could not be told from the framework's: name each in env",
+    "image": "write runtime.script.image",
+    "imagePullPolicy": "write runtime.script.imagePullPolicy",
+    "lifecycle": "a hook can't be judged: do it in the command",
+    "restartPolicy": "a run pod never restarts its containers: retries have a fence of their own",
+    "terminationMessagePath": "runs report at /dev/termination-log",
+    "terminationMessagePolicy": "a log must not get into the pod's status: it may show a secret",
+    "workingDir": "write runtime.script.workingDirectory",
+}
+
+
+def merged(base: Any, written: Any, field: str = "") -> Any:
+    """Return `base` with what is `written` merged into it; neither is changed. `field`: the name of both."""
+    if isinstance(base, Mapping) and isinstance(written, Mapping):
+        kept = {name: value for name, value in base.items() if name not in written}
+        added = {name: merged(base.get(name), value, name) for name, value in written.items() if value is not None}
+        order = [*base, *(name for name in written if name not in base)]
+        both = kept | added
+        return {name: both[name] for name in order if name in both}
+    if isinstance(base, list) and isinstance(written, list) and field in MERGE_KEYS:
+        return _merged_items(base, written, MERGE_KEYS[field])
+    return _without_nulls(written)
+
+
+def _merged_items(base: list[Any], written: list[Any], key: str) -> list[Any]:
+    by_key = {item[key]: item for item in written}
+    known = [item[key] for item in base]
+    return [
+        *(merged(item, by_key[item[key]]) if item[key] in by_key else item for item in base),
+        *(_without_nulls(item) for item in written if item[key] not in known),
+    ]
+
+
+def _without_nulls(written: Any) -> Any:
+    if isinstance(written, Mapping):
+        return {name: _without_nulls(value) for name, value in written.items() if value is not None}
+    return [_without_nulls(item) for item in written] if isinstance(written, list) else written
+
+
+def check_template(template: Mapping[str, Any], taken: Mapping[str, str]) -> None:
+    """Check that a template can be merged and takes nothing that the framework needs. `taken`: its variables, with
+    their origins. Raises InvalidInput: a sentence with the place and what to do."""
+    _check_metadata(_object(template, "metadata", "podTemplate"))
+    spec = _object(template, "spec", "podTemplate")
+    _check_tree(spec, "podTemplate.spec")
+    if "containers" in spec and spec["containers"] is None:
+        raise InvalidInput("podTemplate.spec.containers can't be null; leave it out")
+    for field, instead in _INSTEAD_IN_SPEC.items():
+        if field in spec:
+            raise InvalidInput(f"podTemplate.spec.{field} can't be set: {instead}")
+    for volume in spec.get("volumes") or []:
+        if volume["name"] in (names.DATA_VOLUME, names.CONTEXT_VOLUME):
+            raise InvalidInput(f"podTemplate.spec.volumes: {volume['name']} is the framework's; choose another name")
+    for container in spec.get("initContainers") or []:
+        if container["name"] in (names.OPENER_CONTAINER, names.MAIN_CONTAINER):
+            raise InvalidInput(
+                f"podTemplate.spec.initContainers: {container['name']} is the framework's; choose another name"
+            )
+    for container in spec.get("containers") or []:
+        if container["name"] == names.MAIN_CONTAINER:
+            _check_main(container, taken)
+
+
+def _check_metadata(metadata: Mapping[str, Any]) -> None:
+    for field, value in metadata.items():
+        if field not in ("labels", "annotations"):
+            raise InvalidInput(f"podTemplate.metadata.{field} can't be set; labels and annotations can")
+        for name, text in (value or {}).items() if isinstance(value, Mapping | None) else [("", None)]:
+            if name.partition("/")[0] == names.GROUP:
+                raise InvalidInput(f"podTemplate.metadata.{field}: {name} is the framework's; choose another name")
+            if not isinstance(text, str):
+                raise InvalidInput(f"podTemplate.metadata.{field} has to be texts by name; quote {name or 'them'}")
+
+
+def _check_main(main: Mapping[str, Any], taken: Mapping[str, str]) -> None:
+    place = f"podTemplate.spec.containers[{names.MAIN_CONTAINER}]"
+    for field, instead in _INSTEAD_IN_MAIN.items():
+        if field in main:
+            raise InvalidInput(f"{place}.{field} can't be set: {instead}")
+    for item in main.get("env") or []:
+        if item["name"] in taken or item["name"].startswith(names.RESERVED_PREFIX):
+            origin = taken.get(item["name"], "the framework")
+            raise InvalidInput(f"{place}.env: {origin} sets the variable {item['name']} already; rename it")
+    for mount in main.get("volumeMounts") or []:
+        if any(_is_within(folder, mount["mountPath"]) for folder in (names.DATA_FOLDER, names.CONTEXT_FOLDER)):
+            raise InvalidInput(f"{place}.volumeMounts: {mount['mountPath']} is the framework's; choose another path")
+
+
+def _is_within(folder: str, path: str) -> bool:
+    return f"{path.rstrip('/')}/".startswith(f"{folder}/")
+
+
+def _check_tree(value: Any, place: str) -> None:
+    """Check what merging relies on, everywhere: no directives, and each item of a merged list has its key, once."""
+    if not isinstance(value, Mapping):
+        return
+    for field, inner in value.items():
+        if not isinstance(field, str) or field.startswith("$"):
+            raise InvalidInput(f"{place}.{field} can't be set: directives of patches are not supported here")
+        here = f"{place}.{field}"
+        if isinstance(inner, list):
+            if field in MERGE_KEYS:
+                _check_items(inner, MERGE_KEYS[field], here)
+            for number, item in enumerate(inner):
+                _check_tree(item, f"{here}[{number}]")
+        elif field in MERGE_KEYS and inner is not None:
+            raise InvalidInput(f"{here} has to be a list")
+        else:
+            _check_tree(inner, here)
+
+
+def _check_items(items: list[Any], key: str, place: str) -> None:
+    seen = set()
+    for number, item in enumerate(items):
+        if not isinstance(item, Mapping) or not isinstance(item.get(key), str | int):
+            raise InvalidInput(f"{place}[{number}] has no {key}; it says which of them is meant")
+        if key != "containerPort" and not isinstance(item[key], str):
+            raise InvalidInput(f"{place}[{number}].{key} has to be a text; quote it")
+        if item[key] in seen:
+            raise InvalidInput(f"{place}: {item[key]} is there twice")
+        seen.add(item[key])
+
+
+def _object(of: Mapping[str, Any], field: str, place: str) -> Mapping[str, Any]:
+    value = of.get(field)
+    if value is not None and not isinstance(value, Mapping):
+        raise InvalidInput(f"{place}.{field} has to be an object")
+    return value or {}
+
+
+def containers_of(spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield all containers of a pod's spec, those that run before it begins, too."""
+    yield from spec.get("initContainers") or []
+    yield from spec.get("containers") or []

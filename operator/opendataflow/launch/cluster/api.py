@@ -1,0 +1,324 @@
+"""The door to the Kubernetes API: requests and answers in plain JSON, errors of this project.
+
+No model objects and no client library beside aiohttp (docs/decisions.md says what they cost). A request is sent once:
+nothing here sends a create, a patch or a delete again, whoever calls decides that. It knows no pod's meaning.
+"""
+
+import json
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import aiohttp
+
+from opendataflow import names
+from opendataflow.errors import ClusterUnreachable, CreateUncertain, DataflowError
+from opendataflow.launch.cluster.access import Access
+from opendataflow.launch.cluster.answers import create_refusal, refusal
+
+REQUEST_SECONDS = 5.0
+"""How long an answer may take. A lease lasts longer than this, so that a create never outlives it."""
+LIST_SECONDS = 30.0
+CONNECT_SECONDS = 4.0
+PAGE = 250
+"""Objects in a page of a list."""
+CONNECTIONS = 64
+WATCH_SILENCE = 120.0
+"""Seconds without a byte after which a watch is taken for broken; the API sends a bookmark once a minute."""
+
+_MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+_KEEP_ALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A kind of objects: `group` as in its path, like api/v1; `plural`: its name there."""
+
+    group: str
+    plural: str
+
+    def path(self, namespace: str | None, *more: str) -> str:
+        """Return the path of the collection or, with a name and perhaps a subresource, of an object."""
+        place = ("namespaces", namespace) if namespace is not None else ()
+        return "/" + "/".join((self.group, *place, self.plural, *more))
+
+
+PODS = Resource("api/v1", "pods")
+NODES = Resource("api/v1", "nodes")
+NAMESPACES = Resource("api/v1", "namespaces")
+EVENTS = Resource("apis/events.k8s.io/v1", "events")
+
+
+def custom(plural: str) -> Resource:
+    """Return one of this project's own kinds."""
+    return Resource(f"apis/{names.API_VERSION}", plural)
+
+
+class Api:
+    """One cluster. `told`: hears the method and the status of each answer, 0 for none.
+
+    Every call but `create` may raise ClusterUnreachable (also: ask later) and ClusterRefused."""
+
+    def __init__(self, access: Access, told: Callable[[str, int], None] = lambda _verb, _code: None) -> None:
+        self.access = access
+        self._told = told
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Create an object and return it as it is now. Unknown fields are refused rather than dropped.
+
+        Raises CreateUncertain, Backpressure, NotCreatable, NamespaceGone; ClusterRefused only for AlreadyExists.
+        """
+        what = f"create {resource.plural} {_title(namespace, body)}"
+        query = {"fieldValidation": "Strict"}
+        try:
+            return await self._json("POST", resource.path(namespace), what, query=query, body=body)
+        except ClusterUnreachable as error:
+            raise CreateUncertain(str(error)) from error
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> dict[str, Any]:
+        """Return an object; ClusterRefused with code 404 where it is not there."""
+        return await self._json("GET", resource.path(namespace, name), f"get {resource.plural} {name}")
+
+    async def pages(
+        self, resource: Resource, namespace: str | None = None, *, selector: str = "", size: int = PAGE
+    ) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
+        """Yield (objects, resource version) page by page; all pages show the same moment.
+
+        ClusterRefused with code 410 where that moment is gone before the last page: begin anew.
+        """
+        more, what = "", f"list {resource.plural}"
+        while True:
+            query = {"limit": str(size), "labelSelector": selector, "continue": more}
+            query = {name: value for name, value in query.items() if value}
+            page = await self._json("GET", resource.path(namespace), what, query=query, seconds=LIST_SECONDS)
+            metadata = page.get("metadata") or {}
+            yield page.get("items") or [], metadata.get("resourceVersion", "")
+            more = metadata.get("continue", "")
+            if not more:
+                return
+
+    async def watch(
+        self, resource: Resource, namespace: str | None, *, selector: str, version: str, seconds: int
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the events after a resource version, bookmarks among them, until the API ends it after `seconds`."""
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "labelSelector": selector,
+            "resourceVersion": version,
+            "timeoutSeconds": str(seconds),
+        }
+        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=WATCH_SILENCE)
+        what = f"watch {resource.plural}"
+        async with self._asked("GET", resource.path(namespace), what, query=query, timeout=timeout) as response:
+            rest = b""
+            async for piece in response.content.iter_any():
+                *lines, rest = (rest + piece).split(b"\n") if b"\n" in piece else [rest + piece]
+                for line in lines:
+                    yield _object(line, what)
+
+    async def patch_merge(
+        self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any], *, status: bool = False
+    ) -> dict[str, Any]:
+        """Change an object, or its status, by a JSON merge patch."""
+        return await self._patch(resource, namespace, (name, "status") if status else (name,), patch, _MERGE)
+
+    async def patch_strategic(
+        self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Change an object of Kubernetes' own kinds; with `metadata.uid` in it: of no other of the same name."""
+        return await self._patch(resource, namespace, (name,), patch, _STRATEGIC)
+
+    async def delete(
+        self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None, grace: int | None = None
+    ) -> None:
+        """Delete an object, with `uid` none but that one. `grace`: seconds, None for the object's own.
+
+        ClusterRefused: 404 where it is not there, 409 where another one is.
+        """
+        body: dict[str, Any] = {"propagationPolicy": "Background"}
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+        if grace is not None:
+            body["gracePeriodSeconds"] = grace
+        await self._json("DELETE", resource.path(namespace, name), f"delete {resource.plural} {name}", body=body)
+
+    async def delete_collection(self, resource: Resource, namespace: str, selector: str) -> None:
+        """Delete all objects of a namespace that a label selector finds; it must not be empty."""
+        if not selector:
+            raise ValueError("a selector is needed: everything would be deleted")
+        query = {"labelSelector": selector}
+        what = f"delete {resource.plural} in {namespace}"
+        await self._json("DELETE", resource.path(namespace), what, query=query, seconds=LIST_SECONDS)
+
+    async def log_tail(self, namespace: str, pod: str, container: str, *, size: int) -> str:
+        """Return the last `size` bytes of what a container has printed, or a little less.
+
+        The API counts lines from the end but bytes from there onwards, so that a few long lines need another question.
+        """
+        limit = 16 * size
+        text = b""
+        for lines in (2000, 100, 5):
+            text, total = await self._log(namespace, pod, container, lines, limit, size)
+            if total < limit:
+                break
+        return text.decode(errors="replace")
+
+    async def _log(
+        self, namespace: str, pod: str, container: str, lines: int, limit: int, size: int
+    ) -> tuple[bytes, int]:
+        query = {"container": container, "tailLines": str(lines), "limitBytes": str(limit)}
+        what, kept, total = f"log of pod {pod}", b"", 0
+        async with self._asked("GET", PODS.path(namespace, pod, "log"), what, query=query) as response:
+            async for piece in response.content.iter_any():
+                total += len(piece)
+                kept = (kept + piece)[-size:]
+        return kept, total
+
+    async def _patch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        path: tuple[str, ...],
+        patch: Mapping[str, Any],
+        kind: str,
+    ) -> dict[str, Any]:
+        what = f"patch {resource.plural} {'/'.join(path)}"
+        return await self._json("PATCH", resource.path(namespace, *path), what, body=patch, content_type=kind)
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        seconds: float = REQUEST_SECONDS,
+    ) -> dict[str, Any]:
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
+        data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        asked = self._asked(method, path, what, query=query, data=data, content_type=content_type, timeout=timeout)
+        async with asked as response:
+            return _object(await response.read(), what)
+
+    @asynccontextmanager
+    async def _asked(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+        content_type: str = "application/json",
+        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109  handed on to the client
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request; credentials that are refused (so nothing was done) are read anew, once."""
+        timeout = timeout or aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
+        session = self._opened()
+        for again in (True, False):
+            tls, header = await self.access.tls(), await self.access.header()
+            headers = {"Accept": "application/json", **({"Authorization": header} if header else {})}
+            if data is not None:
+                headers["Content-Type"] = content_type
+            try:
+                async with session.request(
+                    method,
+                    self.access.server + path,
+                    params=query,
+                    data=data,
+                    headers=headers,
+                    ssl=tls if tls is not None else True,
+                    server_hostname=self.access.server_name,
+                    timeout=timeout,
+                    allow_redirects=False,
+                ) as response:
+                    self._told(method, response.status)
+                    if response.status == 401 and again:
+                        self.access.doubt()
+                        continue
+                    if response.status >= 300:
+                        raise await _failed(method, what, response)
+                    yield response
+                    return
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                self._told(method, 0)
+                raise ClusterUnreachable(_no_answer(what, self.access.server, error)) from error
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=CONNECTIONS, socket_factory=_socket),
+                headers={"User-Agent": "opendataflow", "Accept-Encoding": "identity"},
+            )
+        return self._session
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket that finds out within half a minute that its peer is gone; watches have nothing else to tell them."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE:
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
+
+
+async def _failed(method: str, what: str, response: aiohttp.ClientResponse) -> DataflowError:
+    body = await response.read()
+    try:
+        status = json.loads(body)
+    except ValueError:
+        status = None
+    after = response.headers.get("Retry-After", "")
+    judge = create_refusal if method == "POST" else refusal
+    return judge(
+        what,
+        response.status,
+        status if isinstance(status, dict) else {},
+        float(after) if after.isascii() and after.isdigit() else None,
+    )
+
+
+def _object(text: bytes, what: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ClusterUnreachable(f"{what}: the answer is no JSON object: is this the Kubernetes API?")
+    return found
+
+
+def _no_answer(what: str, server: str, error: Exception) -> str:
+    why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+    return f"{what}: the Kubernetes API at {server} does not answer: {why}"
+
+
+def _title(namespace: str | None, body: Mapping[str, Any]) -> str:
+    metadata = body.get("metadata") or {}
+    name = metadata.get("name") or f"{metadata.get('generateName', '')}…"
+    return name if namespace is None else f"{namespace}/{name}"
+
+
+def selector(have: Mapping[str, str], more: Iterable[str] = ()) -> str:
+    """Return a label selector: each label equals its value, and whatever is said beside."""
+    return ",".join([*(f"{label}={value}" for label, value in have.items()), *more])

@@ -1,0 +1,378 @@
+"""The launcher of runs as pods: creates them, tells of their ends, lets them go. Its protocol: `engine.ports`.
+
+    start: POST once -> registered ----------------.
+    adopt: seen already -> registered -------------|
+                                                   v
+    one watch of all pods of this engine -> facts of each pod -> judge -> goes on: wait for the next fact
+    a timer: deadlines, nodes that are gone ------------^               -> has to stop: delete it, once
+                                                                        -> outcome: log tail of failed ones -> `ended`
+    release: finalizer off, label done on, in one patch -> forgotten -> swept a minute or two later
+
+In memory is a few facts for each live pod, never a pod. Nothing is concluded of a run whose pod was never seen: its
+create may still be on its way. It never commits anything and claims nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any
+
+from opendataflow import names
+from opendataflow.core.pod_outcome import CANCELLED, judge_pod, what_hinders, with_last_line
+from opendataflow.core.report import read_report
+from opendataflow.errors import (
+    ClusterRefused,
+    ClusterUnreachable,
+    CreateUncertain,
+    DataflowError,
+    NotCreatable,
+)
+from opendataflow.launch.cluster.api import NODES, PODS, Api, selector
+from opendataflow.launch.cluster.releases import Releases
+from opendataflow.launch.cluster.seen import pod_seen
+from opendataflow.launch.cluster.watch import Change, Follower, Happening
+from opendataflow.model.claim import ClaimedRun
+from opendataflow.model.pod import PodOrder, PodSeen, Stop
+from opendataflow.model.run import Ended, Host, Outcome, Report
+from opendataflow.names import OutcomeClass, Reason
+
+LOG_TAIL = 64 * 1024
+LOGS_AT_ONCE = 8
+LOG_SECONDS = 10.0
+"""How long the log of a failed run is asked for: a node that is gone does not answer, and the outcome must not wait."""
+TICK_SECONDS = 5.0
+LATE_SECONDS = 10.0
+"""How long after its grace period a pod is looked at with suspicion, and its node is asked for."""
+_LEFT = Outcome(OutcomeClass.INFRASTRUCTURE, "stopped by the operator")
+
+
+@dataclass
+class _Run:
+    """A run whose end is waited for. `stopped`: why we delete its pod. `deleting`: a request for that is under way.
+    `reported`: its end is on its way."""
+
+    run: int
+    stopped: Outcome | None = None
+    deleting: bool = False
+    reported: bool = False
+
+
+class ClusterLauncher:
+    """Runs as pods of one engine. `engine`: the identity of its database, which its pods carry as a label.
+
+    `note`: tells a person. `namespace`: the only one that is watched, None for all. Enter it to begin to watch.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        engine: str,
+        *,
+        note: Callable[[str], None],
+        namespace: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._api = api
+        self._engine = engine
+        self._note = note
+        self._clock = clock
+        self._follower = Follower(
+            api,
+            PODS,
+            pod_seen,
+            note=note,
+            namespace=namespace,
+            selector=selector({names.LABEL_ENGINE: engine}),
+        )
+        self._pods: dict[int, PodSeen] = {}
+        self._runs: dict[int, _Run] = {}
+        self._listed: set[int] | None = None
+        self._synced = asyncio.Event()
+        self._ends: asyncio.Queue[Ended | BaseException] = asyncio.Queue()
+        self._logs = asyncio.Semaphore(LOGS_AT_ONCE)
+        self._releases = Releases(api, engine, clock=clock)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- the port --------------------------------------------------------------------------------------------
+
+    @property
+    def host(self) -> Host:
+        """No machine: pods outlive whoever has created them."""
+        return Host("kubernetes", self._engine)
+
+    @property
+    def runs_home(self) -> str:
+        """Nowhere: pods live in the namespaces of their jobs."""
+        return ""
+
+    def begin(self) -> None:
+        """Begin to watch; `synced` tells when everything that is there has been seen."""
+        self._spawn(self._follow(), "watch of the run pods")
+        self._spawn(self._tick(), "deadlines of the run pods")
+        self._releases.begin(self._spawn)
+
+    async def synced(self) -> None:
+        """Wait until all pods of this engine have been seen once."""
+        await self._synced.wait()
+
+    async def start(self, order: PodOrder) -> None:
+        """Create the run's pod; one that is there already and is ours is as good.
+
+        Raises CreateUncertain, Backpressure, NotCreatable or NamespaceGone; a second call is always safe.
+        """
+        if order.run in self._runs:
+            return
+        if order.run not in self._pods:
+            seen = await self._created(order)
+            # The watch may have been faster and know more.
+            self._pods.setdefault(order.run, seen)
+            if self._listed is not None:  # a list that began before can't have it
+                self._listed.add(order.run)
+        self._runs[order.run] = _Run(order.run)
+        self._look_at(order.run)
+
+    async def adopt(self, run: ClaimedRun) -> bool:
+        """Go on with the pod that an earlier process has created for a run. False: there is none, as far as is known.
+
+        False proves nothing: a create may be on its way. `start` is right then, under the same name.
+        """
+        await self.synced()
+        if run.run in self._runs:
+            return True
+        if run.run not in self._pods:
+            return False
+        self._runs[run.run] = _Run(run.run)
+        self._look_at(run.run)
+        return True
+
+    async def ended(self) -> Ended:
+        """Wait for the next run to end. Each run that was started or adopted is returned once."""
+        end = await self._ends.get()
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+    async def kill(self, run: int, *, cancelled: bool) -> None:
+        """Delete the run's pod, with its own grace period; its end arrives at `ended`. Unknown runs are left alone."""
+        known = self._runs.get(run)
+        if known is not None and not known.reported:
+            self._stop(known, CANCELLED if cancelled else _LEFT)
+
+    async def release(self, name: str) -> None:
+        """Let the pod of a run go whose outcome is committed. It is done soon, and again until it is done."""
+        for run, pod in self._pods.items():
+            if pod.name == name:
+                self._let_go(run, pod)
+                return
+
+    async def close(self) -> None:
+        """Stop watching. Pods go on, and what is not released yet is released by who comes next."""
+        await self._releases.finish()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- for whoever runs the engine -------------------------------------------------------------------------
+
+    def strangers(self) -> tuple[int, ...]:
+        """Runs whose pods are here though nobody has started or adopted them: their outcome may be committed."""
+        return tuple(run for run, pod in self._pods.items() if run not in self._runs and not pod.gone)
+
+    async def release_ended(self, runs: Collection[int]) -> None:
+        """Let the pods of runs go that are known to have ended in Postgres: a process ended before it could."""
+        for run in runs:
+            if run not in self._runs and run in self._pods:
+                self._let_go(run, self._pods[run])
+
+    async def sweep(self) -> None:
+        """Delete pods that were released a minute or two ago; their names must not be free earlier."""
+        await self._releases.sweep()
+
+    def hindered(self) -> dict[int, tuple[Reason, str]]:
+        """Why the pods of living runs don't run although they should by now."""
+        now = self._clock()
+        found = {run: what_hinders(self._pods[run], now) for run in self._runs if run in self._pods}
+        return {run: why for run, why in found.items() if why is not None}
+
+    # -- creating --------------------------------------------------------------------------------------------
+
+    async def _created(self, order: PodOrder) -> PodSeen:
+        try:
+            return pod_seen(await self._api.create(PODS, order.namespace, order.manifest))
+        except ClusterRefused:  # there is one of this name
+            pass
+        try:
+            found = pod_seen(await self._api.get(PODS, order.namespace, order.name))
+        except DataflowError as error:  # also where it has just gone
+            raise CreateUncertain(str(error)) from error
+        if (found.run, found.engine) != (order.run, self._engine):
+            raise NotCreatable(
+                f"there is a pod {order.namespace}/{order.name} already that is not of this run: delete or rename it"
+            )
+        return found
+
+    # -- watching --------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        async for change in self._follower.changes():
+            self._take(change)
+
+    def _take(self, change: Change[PodSeen]) -> None:
+        if change.happening is Happening.LISTING:
+            self._listed = set()
+        elif change.happening is Happening.SYNCED:
+            self._forget_unlisted()
+            self._synced.set()
+        elif change.what is not None and change.what.run is not None:
+            if change.happening is Happening.LISTED and self._listed is not None:
+                self._listed.add(change.what.run)
+            gone = change.happening is Happening.DELETED
+            self._remember(change.what.run, replace(change.what, gone=True) if gone else change.what)
+
+    def _remember(self, run: int, pod: PodSeen) -> None:
+        if pod.done is not None:
+            self._releases.seen(pod)
+            if run not in self._runs:
+                self._pods.pop(run, None)
+                return
+        known = self._pods.get(run)
+        if known is not None and known.uid != pod.uid:
+            if pod.gone or (known.namespace, known.name) != (pod.namespace, pod.name):
+                return  # somebody's copy with our labels
+            pod = replace(known, gone=True)  # another one has the name, so ours is gone
+        self._pods[run] = pod
+        self._look_at(run)
+
+    def _forget_unlisted(self) -> None:
+        """What was seen before a list and is not in it is gone."""
+        listed, self._listed = self._listed or set(), None
+        for run in [run for run in self._pods if run not in listed]:
+            if run in self._runs:
+                self._remember(run, replace(self._pods[run], gone=True))
+            else:
+                del self._pods[run]
+
+    # -- judging ---------------------------------------------------------------------------------------------
+
+    def _look_at(self, run: int, *, node_gone: bool = False) -> None:
+        known, pod = self._runs.get(run), self._pods.get(run)
+        if known is None or pod is None or known.reported:
+            return
+        verdict = judge_pod(pod, self._clock(), stopped=known.stopped, node_gone=node_gone)
+        if isinstance(verdict, Stop):
+            self._stop(known, verdict.outcome)
+        elif verdict is not None:
+            known.reported = True
+            self._spawn(self._report(pod, verdict), f"report of run {run}")
+
+    async def _report(self, pod: PodSeen, outcome: Outcome) -> None:
+        log = "" if outcome.succeeded else await self._log(pod)
+        outcome = with_last_line(outcome, pod, log)
+        self._ends.put_nowait(
+            Ended(
+                run=pod.run or 0,
+                exit_code=outcome.exit_code,
+                cancelled=outcome.kind is OutcomeClass.CANCELLED,
+                deadline_exceeded=outcome.kind is OutcomeClass.DEADLINE,
+                lost=outcome.message if outcome.kind is OutcomeClass.INFRASTRUCTURE else None,
+                log_tail=log,
+                outcome=outcome,
+                report=(pod.ended and read_report(pod.ended.message)) or Report(),
+                pod_uid=pod.uid,
+                node=pod.node,
+                at=pod.ended.finished_at if pod.ended is not None else None,
+            )
+        )
+
+    async def _log(self, pod: PodSeen) -> str:
+        """Return the end of the log of what has failed; nothing where it can't be had any more."""
+        container = names.MAIN_CONTAINER
+        if pod.ended is None and pod.failed_init is not None:
+            container = pod.failed_init[0]
+        elif pod.gone or not (pod.started or pod.ended):
+            return ""
+        try:
+            async with self._logs, asyncio.timeout(LOG_SECONDS):
+                return await self._api.log_tail(pod.namespace, pod.name, container, size=LOG_TAIL)
+        except (DataflowError, TimeoutError):
+            return ""
+
+    async def _tick(self) -> None:
+        """Look at what only time changes: starts that are late, and pods that should have ended."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            gone: dict[str, bool] = {}
+            for known in list(self._runs.values()):
+                pod = self._pods.get(known.run)
+                if pod is None or known.reported:
+                    continue
+                self._delete_stopped(known)
+                if self._is_late(pod):
+                    node = pod.node or ""
+                    gone[node] = gone[node] if node in gone else await self._node_gone(node)
+                    self._look_at(known.run, node_gone=gone[node])
+                elif not pod.started:
+                    self._look_at(known.run)
+
+    def _is_late(self, pod: PodSeen) -> bool:
+        """Whether a pod should have ended by its node long ago."""
+        deleted = pod.node is not None and pod.deleted_at is not None
+        return deleted and self._clock() > (pod.deleted_at or 0) + pod.grace + LATE_SECONDS
+
+    async def _node_gone(self, node: str) -> bool:
+        """Whether a node is certainly no part of the cluster. Where it may not be asked for, nobody knows."""
+        try:
+            await self._api.get(NODES, None, node)
+        except ClusterRefused as error:
+            return error.code == 404
+        except ClusterUnreachable:
+            return False
+        return False
+
+    # -- ending ----------------------------------------------------------------------------------------------
+
+    def _stop(self, known: _Run, outcome: Outcome) -> None:
+        if known.stopped is None or outcome is CANCELLED:  # a person's word counts more than a deadline
+            known.stopped = outcome
+        self._delete_stopped(known)
+
+    def _delete_stopped(self, known: _Run) -> None:
+        """Delete the pod of a run that has to stop, unless that was done; the timer comes back to it."""
+        pod = self._pods.get(known.run)
+        if known.stopped is not None and not known.deleting and pod is not None and pod.deleted_at is None:
+            known.deleting = True
+            self._spawn(self._delete(known, pod), f"stop of run {known.run}")
+
+    async def _delete(self, known: _Run, pod: PodSeen) -> None:
+        """Delete the pod, and no other one of its name."""
+        try:
+            await self._api.delete(PODS, pod.namespace, pod.name, uid=pod.uid)
+        except ClusterUnreachable:
+            pass
+        except ClusterRefused as error:
+            if error.code not in (404, 409):
+                self._note(f"run {known.run} can't be stopped: {error}")
+                return
+            # It is not there, or another one is.
+            self._remember(known.run, replace(self._pods.get(known.run, pod), gone=True))
+        known.deleting = False
+
+    def _let_go(self, run: int, pod: PodSeen) -> None:
+        self._pods.pop(run, None)
+        self._runs.pop(run, None)
+        if not pod.gone:
+            self._releases.add(pod)
+
+    # -- tasks -----------------------------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        """Hand on an error: an end that is never reported would be waited for without an end."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._ends.put_nowait(error)

@@ -1,0 +1,108 @@
+"""Lets pods go whose runs are committed, and deletes them once their names are not needed as tombstones any more.
+
+A release is one patch: our finalizer off, the label `done` on. Many go at once through a few workers. A pod that can't
+be released now is tried again for as long as this process lives; the next process finds it by its missing label.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from opendataflow import names
+from opendataflow.errors import ClusterRefused, ClusterUnreachable
+from opendataflow.launch.cluster.api import PODS, Api, selector
+from opendataflow.model.pod import PodSeen
+
+WORKERS = 16
+TOMBSTONE_SECONDS = 60.0
+"""How long after its creation a pod has to be there, so that a create that is late does not make it again."""
+AGAIN_SECONDS = 1.0
+LEAVE_SECONDS = 5.0
+"""How long the end of the program waits for releases that are under way."""
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], None]
+
+
+class Releases:
+    """The releases of one engine's pods. `clock`: seconds since the epoch."""
+
+    def __init__(self, api: Api, engine: str, *, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._engine = engine
+        self._clock = clock
+        self._waiting: asyncio.Queue[PodSeen] = asyncio.Queue()
+        self._swept: dict[str, int] = {}
+        """Namespaces with released pods, and the last minute in which one of them was."""
+
+    def begin(self, spawn: Spawn) -> None:
+        """Start the workers."""
+        for number in range(WORKERS):
+            spawn(self._work(), f"release {number}")
+
+    def add(self, pod: PodSeen) -> None:
+        """Release a pod soon. One that was deleted vanishes by that, so it keeps its name as long as it has to."""
+        deleted = pod.deleted_at is not None and pod.created_at is not None
+        early = (pod.created_at or 0) + TOMBSTONE_SECONDS - self._clock() if deleted else 0
+        if early > 0:
+            asyncio.get_running_loop().call_later(min(early, TOMBSTONE_SECONDS), self._waiting.put_nowait, pod)
+        else:
+            self._waiting.put_nowait(pod)
+
+    def seen(self, pod: PodSeen) -> None:
+        """Take note of a pod that is released and will have to be swept."""
+        if pod.done is not None and not pod.gone:
+            self._swept[pod.namespace] = max(pod.done, self._swept.get(pod.namespace, 0))
+
+    async def finish(self) -> None:
+        """Wait a little for what is under way."""
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._waiting.join()
+        except TimeoutError:
+            pass
+
+    async def sweep(self) -> None:
+        """Delete what was released before the previous minute began, so for a minute at least, in every namespace.
+
+        One request for each namespace, however many pods. Raises nothing: the next sweep does what is left.
+        """
+        minute = self._minute()
+        old = f"{names.LABEL_DONE},{names.LABEL_DONE} notin ({minute},{minute - 1})"
+        for namespace, last in list(self._swept.items()):
+            try:
+                await self._api.delete_collection(PODS, namespace, selector({names.LABEL_ENGINE: self._engine}, [old]))
+            except (ClusterUnreachable, ClusterRefused):
+                continue
+            if last < minute - 1 and self._swept.get(namespace) == last:
+                del self._swept[namespace]
+
+    async def _work(self) -> None:
+        while True:
+            pod = await self._waiting.get()
+            try:
+                if not await self._release(pod):
+                    await asyncio.sleep(AGAIN_SECONDS)
+                    self._waiting.put_nowait(pod)
+            finally:
+                self._waiting.task_done()
+
+    async def _release(self, pod: PodSeen) -> bool:
+        """Say whether it is done. The uid is a condition: another pod of this name is not touched."""
+        patch = {
+            "metadata": {
+                "uid": pod.uid,
+                "labels": {names.LABEL_DONE: str(self._minute())},
+                "$deleteFromPrimitiveList/finalizers": [names.FINALIZER],
+            }
+        }
+        try:
+            await self._api.patch_strategic(PODS, pod.namespace, pod.name, patch)
+        except ClusterUnreachable:
+            return False
+        except ClusterRefused as error:
+            return error.code in (404, 409, 422)  # it is not there, or another one is
+        self._swept[pod.namespace] = self._minute()
+        return True
+
+    def _minute(self) -> int:
+        return int(self._clock()) // 60

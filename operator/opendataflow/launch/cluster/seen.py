@@ -1,0 +1,138 @@
+"""Makes the few facts that are remembered of a pod from its JSON. Never fails, whatever the JSON: a pod that can't be
+read would stop the watch of all others. It never judges what it sees.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, overload
+
+from opendataflow import names
+from opendataflow.model.pod import Condition, Ending, PodSeen, Waiting
+
+START_DEADLINE = 600.0
+"""Seconds; for a pod whose annotation is missing or was spoilt."""
+
+
+def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
+    """Return the facts of a pod; what is missing or is not what it should be is left out."""
+    metadata, spec, status = _map(pod, "metadata"), _map(pod, "spec"), _map(pod, "status")
+    labels = _map(metadata, "labels")
+    annotations = _map(metadata, "annotations")
+    main = _named(status, "containerStatuses", names.MAIN_CONTAINER)
+    limits = _map(_map(_named(spec, "containers", names.MAIN_CONTAINER), "resources"), "limits")
+    state = _map(main, "state")
+    inits = [(_text(found, "name") or "", _map(found, "state")) for found in _list(status, "initContainerStatuses")]
+    failed = next(((name, end) for name, state in inits if (end := _ending(state)) and end.exit_code != 0), None)
+    waiting = next(((name, why) for name, state in inits if (why := _waiting(state)) is not None), None)
+    deleted, grace = _time(metadata, "deletionTimestamp"), _number(metadata, "deletionGracePeriodSeconds") or 0.0
+    return PodSeen(
+        namespace=_text(metadata, "namespace") or "",
+        name=_text(metadata, "name") or "",
+        uid=_text(metadata, "uid") or "",
+        run=_decimal(labels, names.LABEL_RUN),
+        engine=_text(labels, names.LABEL_ENGINE),
+        done=_decimal(labels, names.LABEL_DONE),
+        phase=_text(status, "phase") or "",
+        reason=_text(status, "reason"),
+        message=_text(status, "message"),
+        node=_text(spec, "nodeName"),
+        created_at=_time(metadata, "creationTimestamp"),
+        begun_at=_time(status, "startTime"),
+        deadline=_number(spec, "activeDeadlineSeconds"),
+        started="running" in state or main.get("started") is True,
+        ended=_ending(state),
+        waiting=_waiting(state),
+        failed_init=failed,
+        waiting_init=waiting,
+        unscheduled=_condition(status, "PodScheduled", "False"),
+        disrupted=_condition(status, "DisruptionTarget", "True"),
+        # The timestamp lies a grace period ahead of the request.
+        deleted_at=None if deleted is None else deleted - grace,
+        grace=grace,
+        finalizer=names.FINALIZER in _any_list(metadata, "finalizers"),
+        start_deadline=_seconds(annotations, names.ANNOTATION_START_DEADLINE, START_DEADLINE),
+        retry_after=_seconds(annotations, names.ANNOTATION_RETRY_AFTER, None),
+        memory_limit=_text(limits, "memory"),
+    )
+
+
+def _ending(state: Mapping[str, Any]) -> Ending | None:
+    ended = state.get("terminated")
+    if not isinstance(ended, Mapping):
+        return None
+    code, signal = ended.get("exitCode"), ended.get("signal")
+    return Ending(
+        exit_code=code if type(code) is int else -1,
+        signal=signal if type(signal) is int and signal > 0 else None,
+        reason=_text(ended, "reason"),
+        message=_text(ended, "message"),
+        finished_at=_time(ended, "finishedAt"),
+    )
+
+
+def _waiting(state: Mapping[str, Any]) -> Waiting | None:
+    waiting = state.get("waiting")
+    if not isinstance(waiting, Mapping):
+        return None
+    reason = _text(waiting, "reason")
+    return None if reason is None else Waiting(reason, _text(waiting, "message"))
+
+
+def _condition(status: Mapping[str, Any], kind: str, value: str) -> Condition | None:
+    for found in _list(status, "conditions"):
+        if found.get("type") == kind and found.get("status") == value:
+            return Condition(_text(found, "reason"), _text(found, "message"), _time(found, "lastTransitionTime"))
+    return None
+
+
+def _named(status: Mapping[str, Any], field: str, name: str) -> Mapping[str, Any]:
+    return next((found for found in _list(status, field) if found.get("name") == name), {})
+
+
+def _map(of: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    value = of.get(field)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _any_list(of: Mapping[str, Any], field: str) -> list[Any]:
+    value = of.get(field)
+    return value if isinstance(value, list) else []
+
+
+def _list(of: Mapping[str, Any], field: str) -> list[Mapping[str, Any]]:
+    return [item for item in _any_list(of, field) if isinstance(item, Mapping)]
+
+
+def _text(of: Mapping[str, Any], field: str) -> str | None:
+    value = of.get(field)
+    return value if isinstance(value, str) and value else None
+
+
+def _number(of: Mapping[str, Any], field: str) -> float | None:
+    value = of.get(field)
+    return float(value) if type(value) is int and abs(value) < 2**53 else None
+
+
+def _decimal(of: Mapping[str, Any], field: str) -> int | None:
+    value = of.get(field)
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20 else None
+
+
+@overload
+def _seconds(of: Mapping[str, Any], field: str, default: float) -> float: ...
+@overload
+def _seconds(of: Mapping[str, Any], field: str, default: None) -> float | None: ...
+def _seconds(of: Mapping[str, Any], field: str, default: float | None) -> float | None:
+    value = of.get(field)
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value, re.ASCII):
+        return default
+    return float(value)
+
+
+def _time(of: Mapping[str, Any], field: str) -> float | None:
+    value = of.get(field)
+    try:
+        return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -1,0 +1,51 @@
+-- Operators: one leads, the others wait. The leader's lease is its right to claim and to commit.
+
+-- Takes or renews the leadership for a process; returns the epoch, or null while another one leads. A takeover raises the
+-- epoch and hands all runs of the operator before over to the new one. It waits for claims of the old one that are under
+-- way (they hold its lease's row), so that none is overlooked; the old one can't claim afterwards, since its lease is gone.
+CREATE FUNCTION opendataflow.lead(p_lease uuid, p_host text, p_boot text, p_runs_home text, p_ttl interval) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_leader leader;
+    v_until  timestamptz;
+BEGIN
+    SELECT * INTO v_leader FROM leader FOR UPDATE;
+    IF v_leader.lease = p_lease AND renew_lease(p_lease, p_ttl) THEN
+        RETURN v_leader.epoch;
+    END IF;
+    SELECT l.expires_at INTO v_until FROM lease l WHERE l.id = v_leader.lease;
+    IF v_until > clock_timestamp() THEN
+        RETURN NULL;
+    END IF;
+    PERFORM FROM lease l WHERE l.id = v_leader.lease FOR UPDATE;
+    DELETE FROM lease l WHERE l.id = v_leader.lease;
+    PERFORM open_lease(p_lease, 'operator', p_host, p_boot, p_runs_home, p_ttl);
+    UPDATE leader SET lease = p_lease, epoch = epoch + 1, since = clock_timestamp();
+    UPDATE run r SET lease = p_lease WHERE r.lease = v_leader.lease AND r.state = 'RUNNING';
+    RETURN v_leader.epoch + 1;
+END $$;
+
+CREATE FUNCTION opendataflow.leader_identity() RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT l.identity FROM opendataflow.leader l $$;
+
+-- Whether a request was done before: its answer, or null. `p_owner` as in the table.
+CREATE FUNCTION opendataflow.answered(p_owner text, p_id text) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT r.answer FROM opendataflow.request r WHERE r.owner = p_owner AND r.id = p_id
+$$;
+
+-- Remembers that a request is done, in the transaction that does it. False: it was done meanwhile, and this one has to
+-- be undone.
+CREATE FUNCTION opendataflow.remember_answer(p_owner text, p_id text, p_answer jsonb) RETURNS boolean
+LANGUAGE sql AS $$
+    WITH written AS (
+        INSERT INTO opendataflow.request AS r (owner, id, answer) VALUES (p_owner, p_id, p_answer)
+        ON CONFLICT (owner) DO UPDATE SET id = excluded.id, at = clock_timestamp(), answer = excluded.answer
+        WHERE r.id <> excluded.id
+        RETURNING 1
+    ) SELECT EXISTS (SELECT FROM written)
+$$;
+
+-- Forgets the requests of actions that are there no more.
+CREATE FUNCTION opendataflow.forget_answers(p_owners text[]) RETURNS void
+LANGUAGE sql AS $$ DELETE FROM opendataflow.request r WHERE r.owner = ANY (p_owners) $$;

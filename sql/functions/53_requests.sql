@@ -1,0 +1,37 @@
+-- Requests by custom resources: whose things they may be about, and when they can be forgotten (52_leader.sql has the rest).
+
+-- A namespace may ask for jobs and data sets of its own resources, for data sets that are shared with it, and for what
+-- files and commands have declared.
+CREATE FUNCTION opendataflow.refuse_foreign(p_id text, p_of_chunks boolean, p_namespace text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_owner  text;
+    v_shared text[] := '{}';
+BEGIN
+    IF p_of_chunks THEN
+        PERFORM require_dataset(p_id);
+        SELECT d.owner, d.share_with INTO v_owner, v_shared FROM dataset d WHERE d.id = p_id;
+    ELSE
+        PERFORM require_job(p_id);
+        SELECT j.owner INTO v_owner FROM job j WHERE j.id = p_id;
+    END IF;
+    IF split_part(v_owner, '/', 1) <> p_namespace AND p_namespace <> ALL (v_shared) THEN
+        RAISE EXCEPTION '%', CASE WHEN p_of_chunks
+            THEN format('data set %s belongs to the DataSet %s and is not shared with namespace %s; add that to its spec.shareWith',
+                        p_id, v_owner, p_namespace)
+            ELSE format('job %s belongs to the DataFlowJob %s; ask for it in namespace %s',
+                        p_id, v_owner, split_part(v_owner, '/', 1)) END
+            USING ERRCODE = 'DF005';
+    END IF;
+END $$;
+
+-- Forgets the answers to requests with this prefix of their owner that are not among p_owners, which are still there, and
+-- were done before p_before; returns how many.
+CREATE FUNCTION opendataflow.forget_gone(p_prefix text, p_owners text[], p_before timestamptz) RETURNS bigint
+LANGUAGE sql AS $$
+    WITH gone AS (
+        DELETE FROM opendataflow.request r
+        WHERE starts_with(r.owner, p_prefix) AND r.at < p_before AND r.owner <> ALL (p_owners)
+        RETURNING 1
+    ) SELECT count(*) FROM gone
+$$;

@@ -1,0 +1,237 @@
+"""One cluster: etcd, kube-apiserver, kube-scheduler, kube-controller-manager and kwok, each on a free port.
+
+Its data are in one folder and worth nothing: etcd does not wait for the disk. Whoever stops the API server of a cluster
+that others use disturbs them: such tests start a cluster of their own.
+"""
+
+import random
+import shutil
+import socket
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import yaml
+
+from tests.kube.cluster.annotations import FAKE_NODE
+from tests.kube.cluster.certificates import Authority, write_kubeconfig
+from tests.kube.cluster.processes import Program, wait_until
+from tests.kube.cluster.stages import stages
+
+PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok", "kubectl")
+
+_BELOW_EPHEMERAL = range(20000, 32000)
+"""Ports that no outgoing connection takes while a server is down for a moment."""
+_ATTEMPTS = 3
+_LEASE_SECONDS = 16
+_GRACE_SECONDS = 20
+"""Without a heartbeat for so long a node is unreachable. If it were less, on a busy machine all nodes would be."""
+
+
+def free_port() -> int:
+    """A port of the loopback interface where nobody listens now."""
+    while True:
+        port = random.choice(_BELOW_EPHEMERAL)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+class ControlPlane:
+    """Starts in `folder`, which it makes and removes. `kubeconfig` is an administrator's."""
+
+    def __init__(self, folder: Path, programs: Mapping[str, Path]) -> None:
+        self.folder = folder
+        self.kubeconfig = folder / "kubeconfig"
+        self.pki = folder / "pki"
+        self.port = 0
+        self._paths = programs
+        self._programs: dict[str, Program] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in ("kwok", "kube-controller-manager", "kube-scheduler", "kube-apiserver", "etcd"):
+            if name in self._programs:
+                self._programs[name].kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def server(self) -> str:
+        """The address of the API server."""
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def api_server(self) -> Program:
+        """To be killed, paused and started again on the same port with the same data."""
+        return self._programs["kube-apiserver"]
+
+    @property
+    def programs(self) -> Mapping[str, Program]:
+        """All programs of the control plane by name."""
+        return self._programs
+
+    def restart_api_server(self) -> None:
+        """Start the API server again after `api_server.kill()`; return when it answers."""
+        self.api_server.start()
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Return when the API server says that it is ready."""
+        wait_until(self._ready, f"the API server is ready:\n{self.api_server.said()}", seconds=120)
+
+    def _start(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        authority = Authority(self.pki)
+        authority.issue(
+            "apiserver", "kube-apiserver", hosts=["127.0.0.1", "10.96.0.1", "localhost", "kubernetes.default.svc"]
+        )
+        authority.issue("admin", "admin", "system:masters")
+        authority.issue("kube-scheduler", "system:kube-scheduler")
+        authority.issue("kube-controller-manager", "system:kube-controller-manager", "system:masters")
+        authority.issue("kwok", "kwok", "system:masters", hosts=["127.0.0.1"])
+        authority.signing_keys("service-accounts")
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._start_api_server()
+            except _PortTaken:
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
+                break
+        for user in ("kube-scheduler", "kube-controller-manager", "kwok"):
+            write_kubeconfig(self.folder / f"{user}.kubeconfig", self.server, self.pki, user)
+        write_kubeconfig(self.kubeconfig, self.server, self.pki, "admin")
+        self._start_controllers()
+
+    def _run(self, name: str, *arguments: str) -> Program:
+        log = self.folder / f"{name}.log"
+        self._programs[name] = Program(name, [str(self._paths[name]), *arguments], log)
+        self._programs[name].start()
+        return self._programs[name]
+
+    def _start_api_server(self) -> None:
+        store, peers, self.port = free_port(), free_port(), free_port()
+        etcd = self._run(
+            "etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls=http://127.0.0.1:{store}",
+            f"--advertise-client-urls=http://127.0.0.1:{store}",
+            f"--listen-peer-urls=http://127.0.0.1:{peers}",
+            f"--initial-advertise-peer-urls=http://127.0.0.1:{peers}",
+            f"--initial-cluster=default=http://127.0.0.1:{peers}",
+            "--unsafe-no-fsync",
+            "--quota-backend-bytes=4294967296",
+            "--log-level=warn",
+        )
+        server = self._run(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{store}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            f"--secure-port={self.port}",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--authorization-mode=RBAC",
+            f"--client-ca-file={self.pki / 'ca.crt'}",
+            f"--tls-cert-file={self.pki / 'apiserver.crt'}",
+            f"--tls-private-key-file={self.pki / 'apiserver.key'}",
+            f"--service-account-key-file={self.pki / 'service-accounts.pub'}",
+            f"--service-account-signing-key-file={self.pki / 'service-accounts.key'}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--kubelet-preferred-address-types=InternalIP",
+            "--profiling=false",
+            "-v=1",
+        )
+
+        def ready() -> bool:
+            for program in (etcd, server):
+                if not program.running:
+                    raise _PortTaken(f"{program.name} has ended at once:\n{program.said()}")
+            return self._ready()
+
+        try:
+            wait_until(ready, f"the API server is ready: see {server.log}", seconds=120)
+        except _PortTaken:
+            etcd.kill()
+            server.kill()
+            shutil.rmtree(self.folder / "etcd", ignore_errors=True)
+            raise
+
+    def _ready(self) -> bool:
+        trust = ssl.create_default_context(cafile=str(self.pki / "ca.crt"))
+        trust.load_cert_chain(self.pki / "admin.crt", self.pki / "admin.key")
+        try:
+            with urllib.request.urlopen(f"{self.server}/readyz", context=trust, timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def _start_controllers(self) -> None:
+        quick = (
+            "--kube-api-qps=500",
+            "--kube-api-burst=1000",
+            "--leader-elect=false",
+            "--secure-port=0",
+            "--profiling=false",
+        )
+        self._run("kube-scheduler", f"--kubeconfig={self.folder / 'kube-scheduler.kubeconfig'}", *quick)
+        self._run(
+            "kube-controller-manager",
+            f"--kubeconfig={self.folder / 'kube-controller-manager.kubeconfig'}",
+            f"--service-account-private-key-file={self.pki / 'service-accounts.key'}",
+            f"--root-ca-file={self.pki / 'ca.crt'}",
+            f"--node-monitor-grace-period={_GRACE_SECONDS}s",
+            "--node-monitor-period=1s",
+            *quick,
+        )
+        self._start_kwok()
+
+    def _start_kwok(self) -> None:
+        kubelet = free_port()
+        output = self.folder / "container.log"
+        output.write_text("2013-02-01T00:00:00.000000000Z stdout F a container's log\n")
+        options = {
+            "cidr": "10.64.0.0/10",
+            "nodeIP": "127.0.0.1",
+            "nodePort": kubelet,
+            "enableDebuggingHandlers": True,  # container logs
+            "serverAddress": f"127.0.0.1:{kubelet}",
+            "tlsCertFile": str(self.pki / "kwok.crt"),
+            "tlsPrivateKeyFile": str(self.pki / "kwok.key"),
+            "manageNodesWithLabelSelector": FAKE_NODE,
+            "nodeLeaseDurationSeconds": _LEASE_SECONDS,
+            "nodeLeaseParallelism": 4,
+            "podPlayStageParallelism": 16,
+            "nodePlayStageParallelism": 4,
+        }
+        kind = {
+            "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+            "kind": "KwokConfiguration",
+            "metadata": {"name": "kwok"},
+        }
+        logs = {
+            "apiVersion": "kwok.x-k8s.io/v1alpha1",
+            "kind": "ClusterLogs",
+            "metadata": {"name": "all"},
+            "spec": {"logs": [{"logsFile": str(output)}]},
+        }
+        written = self.folder / "kwok.yaml"
+        written.write_text(yaml.safe_dump_all([{**kind, "options": options}, logs, *stages()]))
+        self._run("kwok", f"--config={written}", f"--kubeconfig={self.folder / 'kwok.kubeconfig'}")
+
+
+class _PortTaken(Exception):
+    """A server has ended at once: most likely somebody has taken its port since it was found to be free."""

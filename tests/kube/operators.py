@@ -1,0 +1,124 @@
+"""Operators as processes of their own, which a test may kill, pause and start again.
+
+They are forked from a process that has imported everything, so that a start costs little.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["opendataflow.control.main", "tests.kube.points"])
+
+
+def _main(environ: Mapping[str, str], log: str, die: tuple[str, str, int] | None) -> None:
+    with open(log, "a") as out:
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+    os.environ.update(environ)
+    sys.argv = ["opendataflow", "operator"]
+    from opendataflow.control.main import main
+
+    if die is not None:
+        from tests.kube.points import die_at
+
+        die_at(*die)
+    main()
+
+
+@dataclass
+class Operator:
+    """One process. `log`: what it has printed."""
+
+    process: Any
+    log: Path
+
+    @property
+    def alive(self) -> bool:
+        return bool(self.process.is_alive())
+
+    @property
+    def exit_code(self) -> int | None:
+        code: int | None = self.process.exitcode
+        return code
+
+    def said(self) -> str:
+        return self.log.read_text() if self.log.exists() else ""
+
+    def kill(self) -> None:
+        """End it by SIGKILL."""
+        self.process.kill()
+        self.process.join()
+
+    def send(self, number: int) -> None:
+        os.kill(self.process.pid, number)
+
+    def stop(self, seconds: float = 30) -> int:
+        """End it as Kubernetes does; return its exit code."""
+        self.send(signal.SIGTERM)
+        self.process.join(seconds)
+        if self.alive:
+            self.kill()
+            raise TimeoutError(f"the operator did not stop: {self.said()[-3000:]}")
+        return self.process.exitcode or 0
+
+
+@dataclass
+class Operators:
+    """Makes operators over one database and one namespace. What they log is in `folder`."""
+
+    dsn: str
+    kubeconfig: Path
+    namespace: str
+    folder: Path
+    made: list[Operator] = field(default_factory=list)
+
+    def start(self, *, die: tuple[str, str, int] | None = None, **environ: str) -> Operator:
+        """Start one. `die`: (point, before or after, how often it may be reached), see `points`."""
+        log = self.folder / f"operator-{len(self.made)}.log"
+        settings = {
+            "DATAFLOW_DSN": self.dsn,
+            "KUBECONFIG": str(self.kubeconfig),
+            "DATAFLOW_NAMESPACES": self.namespace,
+            "DATAFLOW_PORT": "0",
+            "POD_NAME": f"operator-{len(self.made)}",
+            **environ,
+        }
+        process = _FORKS.Process(target=_main, args=(settings, str(log), die), daemon=True)
+        process.start()
+        operator = Operator(process, log)
+        self.made.append(operator)
+        return operator
+
+    def expire_lease(self) -> None:
+        """What time does: the lease of an operator that is dead has ended. Only after its process has."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute("UPDATE opendataflow.lease SET expires_at = now() WHERE kind = 'operator'")
+
+    def restart(self, *, die: tuple[str, str, int] | None = None) -> Operator:
+        """Start another one after all others are dead."""
+        assert not any(operator.alive for operator in self.made)
+        self.expire_lease()
+        return self.start(die=die)
+
+
+@contextmanager
+def new_operators(dsn: str, kubeconfig: Path, namespace: str, folder: Path) -> Iterator[Operators]:
+    """Operators for one test; none of them outlives it."""
+    with psycopg.connect(dsn, autocommit=True) as connection:  # copies of one template have the same
+        connection.execute("UPDATE opendataflow.leader SET identity = left(md5(gen_random_uuid()::text), 12)")
+    made = Operators(dsn, kubeconfig, namespace, folder)
+    try:
+        yield made
+    finally:
+        for operator in made.made:
+            if operator.alive:
+                operator.kill()

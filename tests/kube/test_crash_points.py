@@ -1,0 +1,117 @@
+"""The operator is killed at every place at which it waits for Postgres or the cluster, before and after the effect.
+
+Whatever the place, the next one goes on: every chunk is published once each time that it was asked for, never are
+two pods of a chunk alive, and nothing is left behind. Seen at others: a controller that restarts between creating the
+child and recording it; a result that is lost because the pod vanished before it was seen.
+"""
+
+import json
+import signal
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tests.kube.cluster.api import Api
+from tests.kube.cluster.processes import wait_until
+from tests.kube.conftest import Kubectl
+from tests.kube.jobs import Database, action, dataset, documents, job
+from tests.kube.operators import Operators
+from tests.kube.points import points
+from tests.kube.recorder import Recorder, with_finalizer
+
+ONLY_SOMETIMES = {
+    "launch/cluster/launcher.ClusterLauncher._node_gone.get": "a node that is gone: test_nodes",
+    "engine/engine.Engine.run.progress": "at the end of a process",
+    "engine/engine.Engine._finish_if_done.progress": "engines that end when they have caught up",
+    "engine/engine.Engine._listen.listen.listening": "asks nothing: it is told",
+    "engine/tenure.Leadership.end.close_lease": "at the end of a process",
+    "control/operator.operate.identity": "before anything is held",
+}
+"""Points that this test does not come to, or where nothing is at stake, and why."""
+
+SECONDS = 25
+
+
+@dataclass
+class World:
+    """Jobs that keep an operator busy with everything that it can do."""
+
+    operators: Operators
+    kubectl: Kubectl
+    database: Database
+    round: int = 0
+
+    def begin(self) -> None:
+        self.kubectl("apply", "-f-", stdin=documents(*self.resources()))
+        first = self.operators.start()
+        wait_until(lambda: len(self.database.rows("SELECT FROM opendataflow.job")) == 3, "all is taken over")
+        first.kill()
+
+    def resources(self) -> list[dict[str, object]]:
+        return [
+            dataset("raw"),
+            dataset("clean"),
+            dataset("report"),
+            dataset("broken"),
+            job("wash", ["raw"], ["clean"], parallelism=4 + self.round % 3),
+            job("sum", ["clean"], ["report"], {"run-seconds": "0.3"}),
+            job("fail", ["raw"], ["broken"], {"exit-code": "3"}, retry={"limit": 1, "backoff": {"initial": "0s"}}),
+        ]
+
+    def is_quiet(self) -> bool:
+        """Whether everything is done that can be done."""
+        works = self.database.rows("SELECT job, state FROM opendataflow.work WHERE job IN ('wash', 'sum', 'fail')")
+        left = [row for row in works if row["state"] not in ("DONE", "FAILED")]
+        return not left and not self.database.rows("SELECT FROM opendataflow.run WHERE state = 'RUNNING'")
+
+    def stir(self) -> None:
+        """Give a new operator a reason to come to each of its points."""
+        self.round += 1
+        number = self.round
+        self.database.rows("SELECT * FROM opendataflow.publish('raw', %s, 'test')", [f"{number}.{i}" for i in range(2)])
+        extra = [dataset("more"), dataset("nothing", 1), job("extra", ["raw"], ["more"], {"run-seconds": "forever"})]
+        if number % 2:
+            self.kubectl("apply", "-f-", stdin=documents(*extra))
+        else:
+            self.kubectl("delete", "-f-", "--wait=false", stdin=documents(*extra))
+        self.kubectl("apply", "-f-", stdin=documents(*self.resources()))
+        resubmit = {"spec": {"resubmit": {"id": f"round-{number}", "failed": True}}}
+        with suppress(subprocess.CalledProcessError):  # the one before is not taken over yet
+            self.kubectl("patch", "dfj/fail", "--type=merge", "--patch", json.dumps(resubmit))
+        requests = [
+            action(f"again-{number}", job="wash", action="resubmit", chunks=[f"{number - 1}.0"]),
+            action(f"cancel-{number}", job="extra", action="cancel", status="RUNNING"),
+        ]
+        self.kubectl("apply", "-f-", stdin=documents(*requests))
+
+
+def test_whatever_the_moment_at_which_the_operator_dies_nothing_is_lost_and_nothing_is_done_twice(
+    operators: Operators, cluster: Api, namespace: str, kubectl: Kubectl, dsn: str
+) -> None:
+    world = World(operators, kubectl, Database(dsn))
+    world.begin()
+    never: list[str] = []
+    with Recorder(cluster, namespace) as recorder:
+        for point in points():
+            for when in ("before", "after"):
+                if point.name in ONLY_SOMETIMES:
+                    continue
+                operator = operators.restart(die=(point.name, when, 1))
+                world.stir()
+                operator.process.join(SECONDS)
+                if operator.alive:
+                    never.append(f"{when} {point}")
+                    operator.kill()
+                elif operator.exit_code != -signal.SIGKILL:
+                    raise AssertionError(f"{when} {point}: it ended by itself: {operator.said()[-4000:]}")
+        last = operators.restart()
+        kubectl("delete", "dfj/extra", "--ignore-not-found")
+        wait_until(world.is_quiet, "all work is done", 120)
+        wait_until(lambda: not with_finalizer(cluster, namespace), "all pods are released", 60)
+        assert last.stop() == 0, last.said()[-4000:]
+    assert never == []
+    assert recorder.together == []
+    assert recorder.of_one_name() == []
+    assert world.database.problems() == []
+    assert world.database.published_more_than_once() == []
+    assert "Traceback" not in "".join(operator.said() for operator in operators.made)

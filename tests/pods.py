@@ -1,0 +1,65 @@
+"""Pods as Kubernetes tells of them, for tests: JSON with what matters, and nothing else."""
+
+from typing import Any
+
+from opendataflow import names
+
+BEGAN = "2026-11-28T10:00:00Z"
+BEGAN_AT = 1795860000.0
+
+
+def at(second: int) -> str:
+    """A moment so many seconds after the pod was created, as Kubernetes writes it."""
+    return f"2026-11-28T{10 + second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}Z"
+
+
+def terminated(code: int, second: int = 60, **more: Any) -> dict[str, Any]:
+    """The state of a container that has ended."""
+    return {"terminated": {"exitCode": code, "finishedAt": at(second), **more}}
+
+
+def waiting(reason: str, message: str | None = None) -> dict[str, Any]:
+    """The state of a container that does not run yet."""
+    return {"waiting": {"reason": reason} | ({"message": message} if message else {})}
+
+
+RUNNING: dict[str, Any] = {"running": {"startedAt": at(5)}}
+
+
+def container(name: str, state: dict[str, Any]) -> dict[str, Any]:
+    """The status of a container."""
+    return {"name": name, "state": state}
+
+
+def deleted(second: int, grace: int = 30) -> dict[str, Any]:
+    """The metadata of a pod that somebody asked to delete at this second."""
+    return {"deletionTimestamp": at(second + grace), "deletionGracePeriodSeconds": grace}
+
+
+def pod(
+    main: dict[str, Any] | None = None,
+    *,
+    phase: str = "Running",
+    metadata: dict[str, Any] | None = None,
+    spec: dict[str, Any] | None = None,
+    **status: Any,
+) -> dict[str, Any]:
+    """A run's pod on node n1; `main`: the state of its main container."""
+    statuses = {} if main is None else {"containerStatuses": [container(names.MAIN_CONTAINER, main)]}
+    return {
+        "metadata": {
+            "name": "load-r7",
+            "namespace": "team",
+            "uid": "u7",
+            "creationTimestamp": BEGAN,
+            "labels": {names.LABEL_RUN: "7", names.LABEL_ENGINE: "e1"},
+            "finalizers": [names.FINALIZER],
+            **(metadata or {}),
+        },
+        "spec": {
+            "nodeName": "n1",
+            "containers": [{"name": "main", "resources": {"limits": {"memory": "512Mi"}}}],
+            **(spec or {}),
+        },
+        "status": {"phase": phase, "startTime": at(1), **statuses, **status},
+    }

@@ -1,0 +1,126 @@
+"""Operators: one leads, whoever takes over has all runs, and what the one before says afterwards counts no more.
+
+Seen at others: a limit that is ignored with two schedulers; a controller that restarts and loses or doubles runs; a
+paused controller that wakes late and goes on.
+"""
+
+import json
+import threading
+import uuid
+
+import pytest
+from psycopg import Connection as AnyConnection
+from psycopg.errors import DatabaseError
+
+from opendataflow.model.run import Host
+from opendataflow.store.leader import lead
+from opendataflow.store.store import Store
+from tests.sql.conftest import Connection, open_connection
+from tests.sql.graph import apply, claim, dataset, end, job, value, work
+
+
+def leads(db: AnyConnection[object], lease: str, seconds: float = 3600) -> int | None:
+    query = "SELECT opendataflow.lead(%s::uuid, 'pod', 'uid', '', make_interval(secs => %s)) AS epoch"
+    row = db.execute(query, (lease, seconds)).fetchone()
+    assert isinstance(row, dict)
+    epoch: int | None = row["epoch"]
+    return epoch
+
+
+def new_lease() -> str:
+    return str(uuid.uuid4())
+
+
+@pytest.fixture
+def graph_of_three(db: Connection) -> Connection:
+    apply(db, [dataset("out", "1", "2", "3")], [job("make", [], ["out"], owner="team/make", retry_limit=0)])
+    return db
+
+
+def test_the_first_operator_leads_and_another_one_waits(db: Connection) -> None:
+    first, second = new_lease(), new_lease()
+    assert leads(db, first) == 1
+    assert leads(db, second) is None
+    assert leads(db, first) == 1
+
+
+def test_whoever_takes_over_raises_the_epoch_and_has_all_runs(graph_of_three: Connection) -> None:
+    db, first, second = graph_of_three, new_lease(), new_lease()
+    leads(db, first, seconds=0)
+    leads(db, first)
+    runs = claim(db, first, "make", 2)
+    db.execute("UPDATE opendataflow.lease SET expires_at = now()")
+    assert leads(db, second) == 2
+    rows = db.execute("SELECT r.lease::text FROM opendataflow.run r WHERE r.id = ANY (%s)", ([r["run"] for r in runs],))
+    assert [row["lease"] for row in rows] == [second, second]
+
+
+def test_an_operator_whose_lease_ended_unnoticed_still_leads(db: Connection) -> None:
+    first = new_lease()
+    leads(db, first, seconds=0)
+    assert leads(db, first) == 1
+
+
+def test_an_operator_that_wakes_late_can_neither_lead_nor_claim_nor_commit(graph_of_three: Connection) -> None:
+    db, old, new = graph_of_three, new_lease(), new_lease()
+    leads(db, old)
+    (run,) = claim(db, old, "make")
+    db.execute("UPDATE opendataflow.lease SET expires_at = now()")
+    leads(db, new)
+    assert leads(db, old) is None
+    with pytest.raises(DatabaseError, match="has ended"):
+        claim(db, old, "make")
+    outcome = {"run": run["run"], "fence": run["fence"], "verdict": "FAILED", "state": "FAILED", "class": "Application"}
+    query = "SELECT * FROM opendataflow.complete(%s, 'old', %s::uuid)"
+    answer = db.execute(query, (json.dumps([outcome | {"message": "x"}]), old)).fetchone()
+    assert answer is not None
+    assert (answer["already"], answer["run_state"], answer["work_state"]) == (True, "RUNNING", "RUNNING")
+    assert end(db, run, "DONE")["run_state"] == "SUCCEEDED"
+
+
+def test_a_takeover_overlooks_no_claim_that_is_under_way(graph_of_three: Connection, dsn: str) -> None:
+    db, old, new = graph_of_three, new_lease(), new_lease()
+    leads(db, old)
+    with open_connection(dsn) as other, other.transaction():
+        (run,) = claim(other, old, "make")
+        db.execute("UPDATE opendataflow.lease SET expires_at = now()")
+        taking = threading.Thread(target=leads, args=(db, new))
+        taking.start()
+        taking.join(0.3)
+        assert taking.is_alive()  # it waits for the claim
+    taking.join()
+    assert value(db, "SELECT lease::text FROM opendataflow.run WHERE id = %s", run["run"]) == new
+
+
+def test_the_runs_of_a_resource_live_in_its_namespace(graph_of_three: Connection) -> None:
+    lease = new_lease()
+    leads(graph_of_three, lease)
+    claim(graph_of_three, lease, "make")
+    assert value(graph_of_three, "SELECT runs_home FROM opendataflow.run") == "team"
+
+
+def test_a_run_that_was_not_started_costs_no_attempt(graph_of_three: Connection) -> None:
+    db, lease = graph_of_three, new_lease()
+    leads(db, lease)
+    for _ in range(3):
+        (run,) = claim(db, lease, "make")
+        end(db, run, "RETRY", **{"class": "NotStarted", "state": "LOST"})
+        row = work(db, "make", "1")
+        assert (row["state"], row["attempts"], row["infrastructure_attempts"]) == ("RETRY", 0, 0)
+        db.execute("SELECT opendataflow.retry_due()")
+
+
+def test_five_runs_that_were_not_started_open_no_breaker(db: Connection) -> None:
+    apply(db, [dataset("out", *"123456")], [job("make", [], ["out"])])
+    lease = new_lease()
+    leads(db, lease)
+    for run in claim(db, lease, "make", 6):
+        end(db, run, "RETRY", **{"class": "NotStarted", "state": "LOST"})
+    assert value(db, "SELECT count(*) FROM opendataflow.breaker WHERE opened_at IS NOT NULL") == 0
+
+
+async def test_the_store_asks_for_the_leadership(store: Store) -> None:
+    host = Host("pod", "uid")
+    first, second = new_lease(), new_lease()
+    assert await lead(store, first, host, 60) == 1
+    assert await lead(store, second, host, 60) is None

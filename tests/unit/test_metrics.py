@@ -1,0 +1,53 @@
+"""What Prometheus reads of the operator."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from opendataflow.control.metrics import Figures
+from opendataflow.names import OutcomeClass
+
+
+def samples(figures: Figures) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Every sample by name and labels."""
+    families = text_string_to_metric_families(figures.exposition().decode())
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for f in families for s in f.samples}
+
+
+def test_figures_of_jobs_and_runs() -> None:
+    figures = Figures("1.2.3")
+    figures.job("load", {"DONE": 3, "FAILED": 1}, breaker_open=True)
+    figures.run_ended("load", OutcomeClass.SUCCESS, 0.4)
+    figures.run_ended("load", OutcomeClass.OUT_OF_MEMORY)
+    figures.claimed(0.01)
+    figures.leading(7)
+    figures.request("create", 201)
+    seen = samples(figures)
+    assert seen["opendataflow_works", (("job", "load"), ("state", "DONE"))] == 3
+    assert seen["opendataflow_works", (("job", "load"), ("state", "READY"))] == 0
+    assert seen["opendataflow_runs_total", (("job", "load"), ("outcome", "OOMKilled"))] == 1
+    assert seen["opendataflow_exit_to_commit_seconds_count", ()] == 1
+    assert seen["opendataflow_claim_seconds_sum", ()] == 0.01
+    assert seen["opendataflow_breaker_open", (("job", "load"),)] == 1
+    assert (seen["opendataflow_leader", ()], seen["opendataflow_leader_epoch", ()]) == (1, 7)
+    assert seen["opendataflow_api_requests_total", (("code", "201"), ("verb", "create"))] == 1
+    assert seen["opendataflow_build_info", (("version", "1.2.3"),)] == 1
+
+
+def test_every_figure_is_ours_or_of_the_process() -> None:
+    names = {name for name, _ in samples(Figures("1"))}
+    assert {name.split("_")[0] for name in names} == {"opendataflow", "process", "python"}
+    assert not any(name.endswith("_created") for name in names)
+
+
+def test_a_job_that_is_gone_leaves_no_figures() -> None:
+    figures = Figures("1")
+    figures.job("load", {"DONE": 3}, breaker_open=False)
+    figures.run_ended("load", OutcomeClass.SUCCESS)
+    figures.forget("load")
+    figures.forget("never seen")
+    assert not any("load" in str(labels) for _, labels in samples(figures))
+
+
+def test_two_processes_in_one_have_figures_of_their_own() -> None:
+    one, two = Figures("1"), Figures("1")
+    one.leading(1)
+    assert samples(two)["opendataflow_leader", ()] == 0

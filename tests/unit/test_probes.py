@@ -1,0 +1,76 @@
+"""What the kubelet and Prometheus are answered."""
+
+import asyncio
+
+import aiohttp
+
+from opendataflow.control.metrics import Figures
+from opendataflow.control.probes import Health, Probes
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def health() -> tuple[Health, Clock]:
+    """Something healthy whose loop has turned just now."""
+    clock = Clock()
+    made = Health(clock)
+    made.turned("claims")
+    made.postgres_answered()
+    made.api_answered()
+    return made, clock
+
+
+def test_a_loop_that_has_not_turned_for_a_minute_is_not_alive() -> None:
+    made, clock = health()
+    clock.now += 59
+    made.postgres_answered()
+    assert made.why_not_alive() == []
+    clock.now += 2
+    assert made.why_not_alive() == ["claims has not turned for 61 s"]
+    made.left("claims")
+    assert made.why_not_alive() == []
+
+
+def test_a_loop_may_wait_for_a_database_that_does_not_answer() -> None:
+    made, clock = health()
+    clock.now += 300
+    assert made.why_not_alive() == []
+    assert made.why_not_ready() == [
+        "Postgres has not answered for 45 s",
+        "the Kubernetes API has not answered for 45 s",
+    ]
+
+
+def test_nothing_is_ready_before_both_have_answered() -> None:
+    made = Health()
+    assert len(made.why_not_ready()) == 2
+    made.postgres_answered()
+    assert made.why_not_ready() == ["the Kubernetes API has not answered for 45 s"]
+    made.api_answered()
+    assert made.why_not_ready() == []
+
+
+async def test_answers_over_http() -> None:
+    made, clock = health()
+    async with Probes(made, Figures("1"), port=0, host="127.0.0.1") as probes, aiohttp.ClientSession() as client:
+
+        async def get(path: str) -> tuple[int, str]:
+            async with client.get(f"http://127.0.0.1:{probes.port}{path}") as response:
+                return response.status, await response.text()
+
+        assert await get("/healthz") == (200, "ok\n")
+        assert await get("/readyz") == (200, "ok\n")
+        status, text = await get("/metrics")
+        assert (status, "opendataflow_leader 0.0" in text) == (200, True)
+        clock.now += 61
+        made.postgres_answered()
+        assert await get("/healthz") == (503, "claims has not turned for 61 s\n")
+        assert (await get("/readyz"))[0] == 503
+    await asyncio.sleep(0)
