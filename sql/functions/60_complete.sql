@@ -73,8 +73,7 @@ BEGIN
     END IF;
     PERFORM end_works(v_live, v_spared, p_outcomes);
     IF v_again OR v_undone THEN  -- where jobs were applied meanwhile, open work may have no id any more
-        DELETE FROM work w USING runs(v_live) r
-        WHERE w.job = r.job AND w.data_id = r.data_id AND w.state <> 'DONE' AND NOT in_scope(w.job, w.data_id);
+        PERFORM drop_out_of_scope(array_agg(r.job), array_agg(r.data_id)) FROM runs(v_live) r;
     END IF;
     IF v_relinked THEN  -- a READY chunk may have another producer
         PERFORM finish_published(v_jobs, v_work_ids);

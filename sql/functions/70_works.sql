@@ -175,7 +175,7 @@ BEGIN
                                                              w.data_id, p_job, w.run))
         WHEN b.run IS NOT NULL THEN told('refused', format(
              'chunk %s of %s is being written by run %s: force job %s when the run has ended', w.data_id, b.dataset, b.run, p_job))
-        WHEN w.state = 'DONE' AND NOT in_scope(p_job, w.data_id) THEN out_of_scope(p_job, w.data_id)
+        WHEN w.state IN ('DONE', 'HELD', 'SKIPPED') AND NOT in_scope(p_job, w.data_id) THEN out_of_scope(p_job, w.data_id)
         WHEN w.state = 'READY' AND w.forced THEN told('unchanged', 'it is forced already')
         ELSE told('done') END), '{}') INTO v_told
     FROM work w
@@ -187,7 +187,7 @@ BEGIN
     RETURN QUERY SELECT * FROM answers_of_works(p_job, v_ids, v_told);
 END $$;
 
--- HELD and SKIPPED works become what they were, with what was asked meanwhile.
+-- HELD and SKIPPED works become what they were, with what was asked meanwhile; where their job has their id no more, they go.
 CREATE FUNCTION opendataflow.release(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -201,6 +201,8 @@ BEGIN
     v_again := ARRAY(SELECT w.data_id FROM work w
                      WHERE w.job = p_job AND w.data_id = ANY (v_ids) AND w.state IN ('HELD', 'SKIPPED') AND w.again);
     SELECT coalesce(jsonb_object_agg(w.data_id, CASE
+        WHEN w.state IN ('HELD', 'SKIPPED') AND coalesce(w.held_from, '') <> 'DONE' AND NOT in_scope(p_job, w.data_id)
+             THEN told('done', format('it is not among the ids of job %s any more, and goes', p_job))
         WHEN w.state IN ('HELD', 'SKIPPED') THEN told('done')
         ELSE told('unchanged', format('it is %s, neither held nor skipped', w.state)) END), '{}') INTO v_told
     FROM work w WHERE w.job = p_job AND w.data_id = ANY (v_ids);
@@ -211,7 +213,8 @@ BEGIN
         reason = CASE WHEN w.held_from IN ('RETRY', 'FAILED')
                       THEN coalesce((SELECT r.message FROM run r WHERE r.id = w.run AND r.state <> 'SUCCEEDED'), w.reason) END
     WHERE w.job = p_job AND w.data_id = ANY (v_ids) AND w.state IN ('HELD', 'SKIPPED');
-    PERFORM reopen(p_job, v_again, p_reason), settle_outputs(p_job, v_ids);
+    PERFORM reopen(p_job, v_again, p_reason), drop_out_of_scope(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids),
+            settle_outputs(p_job, v_ids);
     RETURN QUERY SELECT * FROM answers_of_works(p_job, v_ids, v_told);
 END $$;
 

@@ -133,6 +133,13 @@ BEGIN
     PERFORM finish_published(array_agg(o.job), array_agg(i)) FROM job_output o, unnest(p_ids) AS i WHERE o.dataset = p_dataset;
 END $$;
 
+-- Works that make chunks of one data set go where they are not done any more and their job has not these ids.
+CREATE FUNCTION opendataflow.drop_makers(p_dataset text, p_ids text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM drop_out_of_scope(array_agg(o.job), array_agg(i)) FROM job_output o, unnest(p_ids) AS i WHERE o.dataset = p_dataset;
+END $$;
+
 -- What accept and reject have to say: only PENDING chunks wait for a person's word.
 CREATE FUNCTION opendataflow.told_of_pending(p_dataset text, p_ids text[], p_word text) RETURNS jsonb
 LANGUAGE plpgsql AS $$
@@ -185,6 +192,6 @@ BEGIN
     FROM job_output o
     WHERE o.dataset = p_dataset AND w.job = o.job AND w.data_id = ANY (v_bad) AND w.state = 'DONE'
       AND w.run = (SELECT c.run FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = w.data_id);
-    PERFORM settle_chunks(p_dataset, v_ids);
+    PERFORM drop_makers(p_dataset, v_bad), settle_chunks(p_dataset, v_ids);
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
 END $$;

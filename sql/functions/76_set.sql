@@ -40,6 +40,7 @@ BEGIN
         FROM job_output o
         WHERE o.dataset = p_dataset AND w.job = o.job AND w.data_id = ANY (v_done)
           AND w.state NOT IN ('RUNNING', 'HELD', 'SKIPPED', 'FAILED');
+        PERFORM drop_makers(p_dataset, v_done);
     END IF;
     PERFORM settle_chunks(p_dataset, v_ids);
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
