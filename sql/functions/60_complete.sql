@@ -170,9 +170,9 @@ BEGIN
     PERFORM mark_stale(v_datasets, v_ids);
 END $$;
 
--- Opens works whose backoff is over; adds up the counts, as engines ask for this once a second. Returns the jobs that have READY work now, and when the next one is due.
-CREATE FUNCTION opendataflow.retry_due(p_limit integer DEFAULT 1000)
-RETURNS TABLE (woken text[], next_due timestamptz)
+-- Opens works whose backoff is over; adds up the counts, as engines ask for this once a second. Returns the jobs that have
+-- READY work now.
+CREATE FUNCTION opendataflow.retry_due(p_limit integer DEFAULT 1000, OUT woken text[])
 LANGUAGE plpgsql AS $$
 DECLARE
     v_jobs text[];
@@ -190,6 +190,4 @@ BEGIN
         woken := recount(v_jobs, v_ids);
     END IF;
     woken := coalesce(woken, '{}');
-    next_due := (SELECT min(w.due_at) FROM work w WHERE w.state = 'RETRY');
-    RETURN NEXT;
 END $$;
