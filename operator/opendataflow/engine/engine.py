@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Generic, TypeVar
 
 from opendataflow.core.completion import completion
@@ -220,12 +219,7 @@ class Engine(Generic[OrderT]):
 
     async def _watch(self) -> None:
         while True:
-            ended = await self._launcher.ended()
-            maker = self._makers.get(self._runs[ended.run].job)
-            redact = maker.redactor() if maker is not None else None
-            if redact is not None:
-                ended = replace(ended, log_tail=await asyncio.to_thread(redact, ended.log_tail))
-            await self._outcomes.put(ended)
+            await self._outcomes.put(await self._launcher.ended())
 
     async def _commit(self) -> None:
         """Commit outcomes as they come; those that come while a commit is under way go together in the next."""

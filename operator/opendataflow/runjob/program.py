@@ -50,8 +50,9 @@ def _wrap(arguments: Sequence[str]) -> Wrap:
 async def _run(wrap: Wrap, passkey: Passkey) -> int:
     settings = read_settings()
     async with open_store(settings, size=1, passkey=passkey) as store:
-        launcher = ProcessLauncher(settings.runs_home, foreground=True)
-        wrapper = Wrapper(store, launcher, Passwords(passkey), _say)
+        passwords = Passwords(passkey)
+        launcher = ProcessLauncher(settings.runs_home, foreground=True, redactor=passwords.redactor)
+        wrapper = Wrapper(store, launcher, passwords, _say)
         _stop_on_signals(wrapper)
         return await wrapper.once(wrap)
 

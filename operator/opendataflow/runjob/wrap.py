@@ -193,9 +193,6 @@ class Wrapper:
         self._run = run.run
         if self._stopped.is_set():
             return Ended(run.run, lost="stopped before it started")
-        redact = self._passwords.redactor()
-        if redact is not None:
-            self._launcher.hide(redact)
         await self._launcher.start(order)
         if self._stopped.is_set():  # it may have come between
             await self._launcher.kill(run.run, cancelled=False)

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+Redact = Callable[[str], str]
+"""Takes secrets out of a text."""
+
 _CHUNK = 65536
 _LONGEST_LINE = 1 << 20
 
@@ -22,7 +25,7 @@ class Tee:
     """Two pipes and a thread for each. `log`: a descriptor of the log, closed at the end. `redact`: hides secrets."""
 
     log: int
-    redact: Callable[[str], str] | None = None
+    redact: Redact | None = None
     _threads: list[threading.Thread] = field(default_factory=list)
     _writing: list[int] = field(default_factory=list)
 
