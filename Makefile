@@ -6,7 +6,7 @@ BIN := .venv/bin
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
 PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 
-.PHONY: install demo test check unit sql kube e2e bench format lock clean
+.PHONY: install demo test check unit sql kube e2e bench crds format lock clean
 
 install: .venv/installed
 
@@ -38,6 +38,11 @@ unit sql kube e2e: install
 bench: install
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m tests.bench
+
+# Writes the custom resource definitions and the reference anew, out of the models.
+crds: install
+	$(BIN)/python crds/generate.py
+	$(BIN)/python docs/generate.py
 
 format: install
 	$(BIN)/ruff check --fix

@@ -1,10 +1,12 @@
-"""Writes docs/reference/job-file.md out of the models: `python docs/generate.py`. A test compares the two.
+"""Writes the reference of job files and of custom resources out of the models: `python docs/generate.py`. A test
+compares the two.
 
-It never writes anything but that page, and says nothing that the models do not say.
+It never writes anything but these pages, and says nothing that the models do not say.
 """
 
 import typing
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
@@ -12,29 +14,96 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from opendataflow.model.resources import DataFlowJob, DataSet
+from opendataflow.model.crd import KINDS, Kind
+from opendataflow.model.resources import DataFlowAction, DataFlowJob, DataSet
+from opendataflow.names import CATEGORY
 
-PAGE = Path(__file__).parent / "reference" / "job-file.md"
+FOLDER = Path(__file__).parent / "reference"
 
-HEAD = """# Job files
+JOB_FILES = """# Job files
 
-<!-- Written by docs/generate.py out of operator/opendataflow/model/resources.py. -->
+<!-- Written by docs/generate.py out of operator/opendataflow/model. -->
 
 A job file holds any number of resources, divided by `---`. A field that is not listed here is refused, by name.
 Numbers where text is wanted are refused: quote data ids like `"1.0"`. Durations are like `90s`, `5m` or `1h30m`.
-Passwords are never written in plain text.
+Passwords are never written in plain text. On a cluster the same resources are
+[custom resources](custom-resources.md).
+"""
+
+CUSTOM_RESOURCES = f"""# Custom resources
+
+<!-- Written by docs/generate.py out of operator/opendataflow/model. -->
+
+`kubectl apply -f crds/` makes them known to a cluster (tried with Kubernetes 1.34). `kubectl explain dfj.spec` shows
+what is here, `kubectl get {CATEGORY}` lists all of them.
+
+The specs of `DataSet` and `DataFlowJob` are [those of job files](job-file.md). What only a cluster needs, or only one
+machine, says so. An API server refuses what is wrong, with the sentences of job files. What it can't see is told by the
+operator as the condition `Stalled`: what is about more than one resource, such as an id that another namespace has or
+`encryptedPassword` with a script that has no command; variables that would be set twice; and the character NUL in keys.
+
+To ask for chunks again, with an id of your choice; the same command twice asks once:
+
+    kubectl patch dfj NAME --type=merge -p '{{"spec":{{"resubmit":{{"id":"fix-42","chunks":["2013-02-03"]}}}}}}'
+
+The API server refuses a second id until `status.resubmit.id` is the first one. For everything else, or to have a record
+of who asked and why, create a `DataFlowAction`:
+
+```yaml
+apiVersion: opendataflow.io/v1alpha1
+kind: DataFlowAction
+metadata:
+  generateName: hold-
+spec:
+  job: delays
+  action: hold
+  range: {{from: 2013-02-01, to: 2013-02-28}}
+  reason: the source is being repaired
+```
 """
 
 
-def page() -> str:
-    """The text of the page."""
-    return "\n".join([HEAD, *_resource(DataSet), *_resource(DataFlowJob)])
+def pages() -> dict[str, str]:
+    """File name -> text of each page."""
+    custom = [CUSTOM_RESOURCES, *_request(DataFlowAction)]
+    for kind in KINDS:
+        custom += _status(kind)
+    return {
+        "job-file.md": "\n".join([JOB_FILES, *_resource(DataSet), *_resource(DataFlowJob)]),
+        "custom-resources.md": "\n".join(custom),
+    }
+
+
+_TABLE = "| field | type | default | what it is |\n|---|---|---|---|"
 
 
 def _resource(model: type[BaseModel]) -> Iterator[str]:
     yield f"## {model.__name__}\n\n{model.__doc__}\n"
-    yield "| field | type | default | what it is |\n|---|---|---|---|"
+    yield _TABLE
     yield from _fields(model, "")
+    yield ""
+
+
+def _request(model: type[BaseModel]) -> Iterator[str]:
+    yield f"## {model.__name__}\n\n{model.__doc__}\n"
+    yield _TABLE
+    spec = _model(model.model_fields["spec"].annotation)
+    assert spec is not None
+    yield from _fields(spec, "spec.")
+    yield ""
+
+
+def _status(kind: Kind) -> Iterator[str]:
+    yield f"## The status of a {kind.name}\n"
+    yield f"`kubectl get {kind.short}` shows, with `-o wide` also those in brackets:\n"
+    yield "| column | what it is |\n|---|---|"
+    for column in kind.columns:
+        if column.description:
+            yield f"| {f'({column.name})' if column.priority else column.name} | {column.description} |"
+    yield f"\n{_TABLE.replace(' default |', '').replace('|---|---|---|---|', '|---|---|---|')}"
+    for line in _fields(kind.status, "status."):
+        field, kind_of, _, text = line.strip("| ").split(" | ", 3)
+        yield f"| {field} | {kind_of} | {text} |"
     yield ""
 
 
@@ -66,8 +135,9 @@ def _type(annotation: Any) -> str:
     if origin is tuple:
         return f"list of {_type(arguments[0])}"
     if origin is dict:
-        return "map of text"
-    return {str: "text", int: "whole number", float: "number", bool: "true or false"}[annotation]
+        return "map" if arguments[1] is Any else "map of text"
+    words = {str: "text", int: "whole number", float: "number", bool: "true or false", datetime: "time"}
+    return words[annotation]
 
 
 def _default(field: FieldInfo) -> str:
@@ -80,4 +150,5 @@ def _default(field: FieldInfo) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8")
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, "utf-8")

@@ -26,12 +26,15 @@ class Notifications:
 class Settings:
     """`dsn`: the address of the database. `properties`: the file that has it, where there is no `dsn`; None: the one
     of the current folder, if any, else the embedded Postgres under `home` is meant. `home`: the folder of local state.
+    `kube`: commands go through a cluster; `kubeconfig`: the environment names one.
     """
 
     dsn: str | None
     home: Path
     properties: Path | None = None
     notifications: Notifications = Notifications()
+    kube: bool = False
+    kubeconfig: bool = False
 
     @property
     def postgres_home(self) -> Path:
@@ -78,7 +81,7 @@ def _number(environ: Mapping[str, str], name: str, default: int, least: int) -> 
 
 
 def read_settings(environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Settings:
-    """Read DATAFLOW_DSN, DATAFLOW_PROPERTIES, DATAFLOW_HOME and DATAFLOW_NOTIFY_*.
+    """Read DATAFLOW_DSN, DATAFLOW_PROPERTIES, DATAFLOW_HOME, DATAFLOW_KUBE, KUBECONFIG and DATAFLOW_NOTIFY_*.
 
     Without DATAFLOW_HOME the home is `~/.local/state/opendataflow` (XDG_STATE_HOME), and for root
     `/var/lib/opendataflow`: the embedded Postgres runs as an unprivileged user then, who can't enter /root.
@@ -98,6 +101,8 @@ def read_settings(environ: Mapping[str, str] = os.environ, uid: int | None = Non
         home=home.absolute(),
         properties=Path(named) if named else None,
         notifications=_notifications(environ),
+        kube=environ.get("DATAFLOW_KUBE", "") not in ("", "0"),
+        kubeconfig=bool(environ.get("KUBECONFIG")),
     )
 
 

@@ -19,6 +19,7 @@ from tests.kube.cluster.nodes import NODES, add_nodes
 from tests.kube.cluster.providers import REQUIRED, Unavailable, announce, given, programs
 from tests.kube.cluster.providers import kubectl as kubectl_of_user
 from tests.kube.cluster.supervisor import shared
+from tests.kube.jobs import Database
 from tests.kube.operators import Operators, new_operators
 
 _LEFT_OUT = "no cluster for tests/kube"
@@ -133,12 +134,17 @@ def _leave(api: Api, name: str) -> None:
             raise
 
 
-@pytest.fixture
-def namespace(cluster: Api) -> Iterator[str]:
-    """The name of a fresh namespace of the shared cluster; deleted afterwards, without waiting for it."""
+def fresh_namespace(cluster: Api) -> Iterator[str]:
+    """Yield the name of a fresh namespace; delete it afterwards, without waiting for it."""
     name = new_namespace(cluster)
     yield name
     _leave(cluster, name)
+
+
+@pytest.fixture
+def namespace(cluster: Api) -> Iterator[str]:
+    """The name of a fresh namespace of the shared cluster; deleted afterwards, without waiting for it."""
+    yield from fresh_namespace(cluster)
 
 
 @dataclass(frozen=True)
@@ -208,3 +214,11 @@ def operators(dsn: str, cluster: Api, namespace: str, tmp_path: Path) -> Iterato
     """Operators over the test's own database and namespace; none of them outlives the test."""
     with new_operators(dsn, cluster.kubeconfig, namespace, tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+def database(dsn: str) -> Iterator[Database]:
+    """Questions to the test's own database."""
+    opened = Database(dsn)
+    yield opened
+    opened.close()

@@ -1,9 +1,14 @@
 """The test cluster itself: what the annotations of a pod promise is what a client sees of it."""
 
+from pathlib import Path
+
 import pytest
 
+from opendataflow.names import FINALIZER
 from tests.kube.cluster.api import Api, Object, Refused
-from tests.kube.cluster.pods import OUTCOME, has_ended, phase, pod, said, state
+from tests.kube.cluster.logs import OF_ALL, set_log
+from tests.kube.cluster.pods import has_ended, phase, pod, said, state
+from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 
 
@@ -141,7 +146,7 @@ def test_a_pod_with_a_finalizer_stays_until_it_is_stripped(cluster: Api, pods: s
         return bool(found["metadata"].get("deletionGracePeriodSeconds") == 0)
 
     left = cluster.wait(f"{pods}/run-1", removed_by_the_kubelet, "the kubelet has let go of the pod")
-    assert left["metadata"]["finalizers"] == [OUTCOME]
+    assert left["metadata"]["finalizers"] == [FINALIZER]
     assert has_ended(left)
     cluster.patch(f"{pods}/run-1", {"metadata": {"finalizers": None}})
     cluster.wait_gone(f"{pods}/run-1")
@@ -176,7 +181,14 @@ def test_a_pod_that_fits_nowhere_is_unschedulable(cluster: Api, pods: str) -> No
 def test_the_log_of_a_container_can_be_read(cluster: Api, pods: str, kubectl: Kubectl) -> None:
     cluster.create(pods, pod("run-1"))
     _until_ended(cluster, f"{pods}/run-1")
-    assert kubectl("logs", "run-1", "--container=main", "--tail=1") == "a container's log\n"
+    assert kubectl("logs", "run-1", "--container=main", "--tail=1") == f"{OF_ALL}\n"
+
+
+def test_a_test_says_what_a_container_has_printed(cluster: Api, pods: str, kubectl: Kubectl, tmp_path: Path) -> None:
+    set_log(cluster, kubectl.namespace, "run-1", tmp_path / "log", "first\nsecond\nthird")
+    cluster.create(pods, pod("run-1"))
+    _until_ended(cluster, f"{pods}/run-1")
+    wait_until(lambda: kubectl("logs", "run-1", "--tail=2") == "second\nthird\n", "the log is what was said")
 
 
 def test_an_indexed_job_runs_to_its_end(cluster: Api, namespace: str) -> None:

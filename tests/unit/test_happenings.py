@@ -85,7 +85,7 @@ def test_what_keeps_pods_from_running_is_told() -> None:
 
 
 def test_a_request_that_was_taken_over_is_told() -> None:
-    request = {"id": "fix-1", "answer": {"done": 3, "message": "resubmit: 3 done", "refusal": None}}
+    request = {"id": "fix-1", "answer": {"counts": {"done": 3}, "message": "resubmit: 3 done", "refusal": None}}
     after = facts(found=found({"READY": 1}, resubmit=request))
     assert between(facts({"READY": 1}), after) == [
         Happening("Normal", "Resubmitted", "fix-1: 3 chunks asked for again")

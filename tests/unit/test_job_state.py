@@ -215,7 +215,10 @@ def test_while_postgres_is_away_the_last_figures_stay() -> None:
                 per_minute=1.5,
                 eta_seconds=200,
                 last_failures=[{"data_id": "3", "run": 7, "message": "exit code 1", "at": "2026-11-28T09:00:00+00:00"}],
-                resubmit={"id": "fix-1", "answer": {"done": 1, "message": "resubmit: 1 done", "refusal": None}},
+                resubmit={
+                    "id": "fix-1",
+                    "answer": {"counts": {"done": 1}, "message": "resubmit: 1 done", "refusal": None},
+                },
             )
         )
     )
@@ -243,7 +246,10 @@ def test_figures() -> None:
 
 
 def test_a_request_that_was_refused_is_acknowledged_with_the_sentence() -> None:
-    request = {"id": "fix-1", "answer": {"done": 0, "message": "there is no 2013-02-31", "refusal": "Unknown"}}
+    request = {
+        "id": "fix-1",
+        "answer": {"counts": {"done": 0}, "message": "there is no 2013-02-31", "refusal": "Unknown"},
+    }
     assert told(facts(found=found({"DONE": 1}, resubmit=request)))["resubmit"] == {
         "id": "fix-1",
         "chunks": 0,
@@ -345,7 +351,7 @@ def test_a_status_full_of_the_longest_texts_is_below_32_kib(letter: str) -> None
             waiting=[group] * 10,
             last_failures=[failure] * 10,
             watermark=text,
-            resubmit={"id": text, "answer": {"done": 0, "message": text, "refusal": "Refused"}},
+            resubmit={"id": text, "answer": {"counts": {"done": 0}, "message": text, "refusal": "Refused"}},
             breaker={**BREAKER, "message": text},
             suspended=True,
         ),

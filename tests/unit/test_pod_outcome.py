@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from opendataflow import names
-from opendataflow.core.pod_outcome import CANCELLED, judge_pod, what_it_waits_for, with_last_line
+from opendataflow.core.pod_outcome import CANCELLED, judge_pod, what_hinders, with_last_line
 from opendataflow.launch.cluster.seen import pod_seen
 from opendataflow.model.pod import Stop
 from opendataflow.model.run import Outcome
-from opendataflow.names import OutcomeClass
+from opendataflow.names import OutcomeClass, Reason
 from tests.pods import BEGAN_AT, RUNNING, at, container, deleted, pod, terminated, waiting
 
 SUCCESS, APPLICATION, INFRASTRUCTURE, DEADLINE, OUT_OF_MEMORY = (
@@ -283,7 +283,7 @@ def test_a_run_that_runs_goes_on_however_late_it_started() -> None:
     assert verdict(pod(RUNNING), 100_000) is None
 
 
-NO_NODE = {"phase": "Pending", "spec": {"nodeName": None}}
+NO_NODE: dict[str, Any] = {"phase": "Pending", "spec": {"nodeName": None}}
 UNSCHEDULABLE = {
     "type": "PodScheduled",
     "status": "False",
@@ -398,21 +398,32 @@ def test_on_a_node_that_does_not_answer_it_waits_unless_the_user_takes_the_risk(
     )
 
 
-@pytest.mark.parametrize(
-    ("made", "sentence"),
-    [
-        (pod(RUNNING), None),
-        (pod(terminated(0)), None),
-        (pod(**NO_NODE, conditions=[UNSCHEDULABLE | {"message": "0/3 nodes"}]), "unschedulable for 2 min: 0/3 nodes"),
-        (pod(RUNNING, metadata=deleted(100)), "its pod is being deleted"),
-        (
-            pod(RUNNING, metadata=deleted(60, grace=20)),
-            "its pod should have ended 40 s ago; node n1 does not answer or is slow",
-        ),
-    ],
-)
-def test_what_a_living_run_waits_for(made: dict[str, Any], sentence: str | None) -> None:
-    assert what_it_waits_for(pod_seen(made), BEGAN_AT + 120) == sentence
+HINDERED: list[tuple[dict[str, Any], tuple[Reason, str] | None]] = [
+    (pod(RUNNING), None),
+    (pod(terminated(0)), None),
+    (pod(RUNNING, metadata=deleted(119)), None),
+    (
+        pod(**NO_NODE, conditions=[UNSCHEDULABLE | {"message": "0/3 nodes"}]),
+        (Reason.UNSCHEDULABLE, "unschedulable: 0/3 nodes"),
+    ),
+    (
+        pod(waiting("ErrImagePull", "denied"), phase="Pending"),
+        (Reason.IMAGE_PULL, "image pull: denied (ErrImagePull)"),
+    ),
+    (
+        pod(waiting("ContainerCreating"), phase="Pending"),
+        (Reason.POD_PENDING, "it has not started on node n1; the pod's events say why"),
+    ),
+    (
+        pod(RUNNING, metadata=deleted(60, grace=20)),
+        (Reason.NODE_UNREACHABLE, "node n1 does not answer or is slow"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("made", "hindrance"), HINDERED)
+def test_what_hinders_a_living_run(made: dict[str, Any], hindrance: tuple[Reason, str] | None) -> None:
+    assert what_hinders(pod_seen(made), BEGAN_AT + 120) == hindrance
 
 
 def test_the_last_line_of_the_log_explains_a_bare_exit_code() -> None:

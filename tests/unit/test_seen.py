@@ -1,12 +1,13 @@
 """The facts that are remembered of a pod, from its JSON."""
 
+import copy
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from opendataflow import names
-from opendataflow.core.pod_outcome import CANCELLED, judge_pod, what_it_waits_for
+from opendataflow.core.pod_outcome import CANCELLED, judge_pod, what_hinders
 from opendataflow.launch.cluster.seen import pod_seen
 from opendataflow.model.pod import Condition, Ending, PodSeen, Waiting
 from tests.pods import BEGAN_AT, RUNNING, at, container, deleted, pod, terminated, waiting
@@ -120,6 +121,7 @@ def _spoilt_pods(draw: st.DrawFn) -> Any:
         conditions=[{"type": draw(st.sampled_from(["PodScheduled", "DisruptionTarget"])), "status": "True"}],
         reason=draw(st.sampled_from(["Evicted", "DeadlineExceeded", None])),
     )
+    made = copy.deepcopy(made)  # its parts are shared by all tests
     for _ in range(draw(st.integers(0, 3))):
         *way, last = draw(st.sampled_from(_places(made)[1:]))
         place: Any = made
@@ -133,4 +135,4 @@ def _spoilt_pods(draw: st.DrawFn) -> Any:
 def test_any_json_is_seen_and_judged_without_an_error(made: Any, now: float, cancelled: bool, gone: bool) -> None:
     seen = pod_seen(made)
     judge_pod(seen, now, stopped=CANCELLED if cancelled else None, node_gone=gone)
-    what_it_waits_for(seen, now)
+    what_hinders(seen, now)

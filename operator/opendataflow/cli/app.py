@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from opendataflow.cli.cluster.where import require_postgres
 from opendataflow.cli.show import Output
 from opendataflow.opening.database import open_store
 from opendataflow.settings import read_settings
@@ -50,6 +51,7 @@ def actor() -> str:
 
 def with_store(ask: Callable[[Store], Awaitable[T]]) -> T:
     """Open the store, ask it, close it."""
+    require_postgres()
 
     async def asked() -> T:
         async with open_store(read_settings()) as store:

@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
+from opendataflow.cli.cluster import resources
+from opendataflow.cli.cluster.where import through_cluster
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
 from opendataflow.cli.show import Output, rows
 from opendataflow.cli.status import job_status
@@ -23,7 +25,7 @@ LimitOption = Annotated[int, typer.Option("--limit", min=1, help="The most rows 
 @get.command("jobs")
 def jobs(output: OutputOption = Output.TABLE) -> None:
     """List all jobs with how far they are."""
-    found = with_store(lambda store: store.list_jobs())
+    found = resources.list_jobs() if through_cluster() else with_store(lambda store: store.list_jobs())
     columns = ("job", "state", "done", "total", "running", "retry", "failed", "parallelism", "inputs", "outputs")
     rows(found, output, columns, "no jobs: dataflow apply -f FILE")
 
@@ -31,7 +33,7 @@ def jobs(output: OutputOption = Output.TABLE) -> None:
 @get.command("datasets")
 def datasets(output: OutputOption = Output.TABLE) -> None:
     """List all data sets with their chunks' states."""
-    found = with_store(lambda store: store.list_datasets())
+    found = resources.list_datasets() if through_cluster() else with_store(lambda store: store.list_datasets())
     columns = ("dataset", "kind", "place", "producer", "consumers", "ready", "failed", "chunks")
     rows(found, output, columns, "no data sets: dataflow apply -f FILE")
 

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from opendataflow.cli.app import Panel, actor, app, with_store
+from opendataflow.cli.cluster import resources
+from opendataflow.cli.cluster.where import through_cluster
 from opendataflow.cli.complete import complete_job
 from opendataflow.core.explain import counted
 from opendataflow.core.verbs import did_you_mean
@@ -24,14 +26,17 @@ def scale(
     reason: ReasonOption = None,
 ) -> None:
     """Change how many runs of a job there are at a time. Fewer: what runs goes on, and nothing new starts meanwhile."""
-    limits = _asked(job, lambda store: store.scale(job, parallelism, actor(), reason))
+    if through_cluster():
+        limits = resources.scale(job, parallelism, reason)
+    else:
+        limits = _asked(job, lambda store: store.scale(job, parallelism, actor(), reason))
     typer.echo(scaled(limits))
 
 
 @app.command("suspend", rich_help_panel=Panel.ASK)
 def suspend(job: JobArgument, reason: ReasonOption = None) -> None:
     """Start nothing new of a job; what runs goes on. `dataflow resume` undoes it."""
-    limits = _asked(job, lambda store: store.suspend(job, actor(), reason, suspended=True))
+    limits = _set_suspended(job, reason, suspended=True)
     was = "was suspended already" if limits["before"] else "is suspended: nothing new starts"
     typer.echo(f"job {job} {was}; {_go_on(limits['running'])}")
 
@@ -39,9 +44,15 @@ def suspend(job: JobArgument, reason: ReasonOption = None) -> None:
 @app.command("resume", rich_help_panel=Panel.ASK)
 def resume(job: JobArgument, reason: ReasonOption = None) -> None:
     """Let a suspended job go on."""
-    limits = _asked(job, lambda store: store.suspend(job, actor(), reason, suspended=False))
+    limits = _set_suspended(job, reason, suspended=False)
     was = "goes on" if limits["before"] else "was not suspended"
     typer.echo(f"job {job} {was}: it may have {counted(limits['parallelism'], 'run')} at a time, {_running(limits)}")
+
+
+def _set_suspended(job: str, reason: str | None, *, suspended: bool) -> Row:
+    if through_cluster():
+        return resources.suspend(job, reason, suspended=suspended)
+    return _asked(job, lambda store: store.suspend(job, actor(), reason, suspended=suspended))
 
 
 def scaled(limits: Row) -> str:

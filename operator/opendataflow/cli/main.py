@@ -1,6 +1,7 @@
 """The entry point `dataflow`: errors become one sentence and an exit code."""
 
 import logging
+import os
 import sys
 
 import typer
@@ -24,11 +25,20 @@ from opendataflow.cli import (  # noqa: F401  # each registers commands
     verbs,
     wrap,
 )
-from opendataflow.cli.app import app
+from opendataflow.cli.app import Panel, app
+from opendataflow.cli.cluster.where import add_to
 from opendataflow.cli.show import silence
 from opendataflow.errors import DataflowError
 from opendataflow.names import ExitCode
 from opendataflow.streams import prepare_streams, write_line
+
+add_to(app, {Panel.SEE, Panel.ASK})
+
+
+def kubectl() -> None:
+    """Run the command line as `kubectl dataflow`: it goes through the cluster where nothing else is said."""
+    os.environ.setdefault("DATAFLOW_KUBE", "1")
+    main()
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
+from opendataflow.cli.cluster import resources
+from opendataflow.cli.cluster.where import through_cluster
 from opendataflow.cli.complete import complete_data_id, complete_job
 from opendataflow.cli.show import Output, coloured, console, document
 from opendataflow.core.explain import (
@@ -42,6 +44,10 @@ def status(
 ) -> None:
     """Show how far jobs are: done, running, failed with reasons, gaps, rate and time left."""
 
+    if through_cluster():
+        _through_cluster(jobs or [], output)
+        return
+
     async def ask(store: Store) -> list[Status]:
         names = jobs or [row["job"] for row in await store.list_jobs()]
         return [await job_status(store, name) for name in names]
@@ -54,6 +60,20 @@ def status(
         console(stderr=True).print("no jobs: dataflow apply -f FILE")
     for one in found:
         print_status(console(), one)
+
+
+def _through_cluster(jobs: Sequence[str], output: Output) -> None:
+    found = resources.statuses(jobs)
+    if output is not Output.TABLE:
+        document(found, output)
+        return
+    if not found:
+        console(stderr=True).print("no jobs in this namespace: kubectl apply -f FILE")
+    for one in found:
+        to, counts = console(), resources.work_counts(one)
+        _print_head(to, one["job"], counts, one["parallelism"], suspended=one["suspended"])
+        for line in resources.lines(one):
+            to.print(Text(f"  {line}"))
 
 
 async def job_status(store: Store, job: str) -> Status:
@@ -135,21 +155,22 @@ def log_file(run: Status) -> Path:
 
 def print_status(to: Console, status: Status) -> None:
     """Print one job's status."""
-    counts: dict[str, int] = status["counts"]
+    _print_head(to, status["job"], status["counts"], status["parallelism"], suspended=status["suspended"])
+    for line in status_lines(status):
+        to.print(Text(f"  {line}"))
+
+
+def _print_head(to: Console, job: str, counts: Mapping[str, int], parallelism: int, *, suspended: bool) -> None:
     total, done = sum(counts.values()), counts.get(WorkState.DONE, 0)
-    head = Text(status["job"], style="bold")
+    head = Text(job, style="bold")
     head.append(f"   {done} of {total} done", style="not bold")
     for state in WorkState:
         if counts.get(state) and state is not WorkState.DONE:
             head.append(f", {counts[state]} ", style="not bold").append_text(coloured(state.value))
-    head.append(
-        f"   parallelism {status['parallelism']}{', suspended' if status['suspended'] else ''}", style="not bold"
-    )
+    head.append(f"   parallelism {parallelism}{', suspended' if suspended else ''}", style="not bold")
     to.print(head)
     if to.is_terminal:
         to.print(Padding(ProgressBar(total=max(total, 1), completed=done, width=60), (0, 0, 0, 2)))
-    for line in status_lines(status):
-        to.print(Text(f"  {line}"))
 
 
 def status_lines(status: Status) -> list[str]:

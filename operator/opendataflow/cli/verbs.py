@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from opendataflow.cli.app import Panel, actor, app, with_store
+from opendataflow.cli.cluster import actions
+from opendataflow.cli.cluster.where import through_cluster
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job, complete_owner
 from opendataflow.core.verbs import VERBS, Verb, did_you_mean, line, nothing, refuse_if_any, touched
 from opendataflow.engine.takeover import lose
@@ -108,7 +110,16 @@ def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
     owner, dry_run = given["owner"], given["dry_run"]
     of_chunks = verb.works is None or bool(given.get("dataset"))
     chosen = _selection(given, of_chunks=of_chunks)
-    function = verb.function(of_chunks=of_chunks, cascade=bool(given.get("cascade")))
+    cascade = bool(given.get("cascade"))
+    if through_cluster():
+        if dry_run:
+            raise InvalidInput(
+                "only Postgres can answer a dry run: set DATAFLOW_DSN to the address of the operator's database, and "
+                "leave --kube, --context, --namespace and DATAFLOW_KUBE out"
+            )
+        actions.ask(verb, owner, chosen, actor(), given["reason"], of_chunks=of_chunks, cascade=cascade)
+        return
+    function = verb.function(of_chunks=of_chunks, cascade=cascade)
 
     async def ask(store: Store) -> tuple[list[Answer], list[str]]:
         try:

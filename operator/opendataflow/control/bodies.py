@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from opendataflow.control.catalog import Entry, Fault, Key, Model
 from opendataflow.model.actions import DataFlowAction
 from opendataflow.model.datasets import DataSet
+from opendataflow.model.faults import sentences
 from opendataflow.model.jobs import DataFlowJob
 from opendataflow.model.rules import ON_A_CLUSTER
 from opendataflow.names import API_VERSION, Reason
@@ -49,9 +50,11 @@ def entry_of(kind: str, body: Mapping[str, Any]) -> Entry:
         "spec": body.get("spec") or {},
     }
     try:
-        entry.model = KINDS[kind].model_validate(written, by_alias=True, by_name=False, context=ON_A_CLUSTER)
+        entry.model = KINDS[kind].model_validate(
+            written, extra="ignore", by_alias=True, by_name=False, context=ON_A_CLUSTER
+        )
     except ValidationError as error:
-        entry.fault = Fault(Reason.INVALID_SPEC, _sentences(error))
+        entry.fault = Fault(Reason.INVALID_SPEC, _together(sentences(KINDS[kind], error)))
     return entry
 
 
@@ -62,17 +65,6 @@ def _creator(metadata: Mapping[str, Any]) -> str:
     return str(first.get("manager", ""))
 
 
-def _sentences(error: ValidationError) -> str:
-    """What is wrong and where, without the values: they may hold what nobody should read."""
-    faults = error.errors(include_url=False, include_input=False)
-    told = [f"{_path(fault['loc'], fault.get('ctx', {}))}: {fault['msg']}" for fault in faults[:_MOST_FAULTS]]
-    more = [f"and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
-    return "; ".join([*told, *more])[:_LONGEST]
-
-
-def _path(location: tuple[int | str, ...], context: Mapping[str, Any]) -> str:
-    field = context.get("field")
-    parts = [*location, *([field] if field else [])]
-    return (
-        "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).lstrip(".").replace(".[", "[")
-    )
+def _together(found: list[str]) -> str:
+    more = [f"and {len(found) - _MOST_FAULTS} more"] if len(found) > _MOST_FAULTS else []
+    return "; ".join([*found[:_MOST_FAULTS], *more])[:_LONGEST]

@@ -1,8 +1,8 @@
 """Tells people what has happened, as Events of Kubernetes: `kubectl describe` shows them beside the resource.
 
 The first of its kind is told at once; repeats within five minutes are counted in the same Event (a series), which is
-written at most every half minute. Whoever tells never waits and never gets an error: what can't be told is dropped, and
-the log says how much. It does not decide what is worth telling (core/happenings.py).
+written at most every half minute and keeps the words of the first. Whoever tells never waits and never gets an error:
+what can't be told is dropped, and the log says how much. It does not decide what is worth telling (core/happenings.py).
 """
 
 import asyncio
@@ -119,7 +119,7 @@ class Reporter:
             logger.info("event %s of %s was not told: %s", series.happening.reason, series.key.owner, error)
 
     async def _counted(self, series: _Series, name: str) -> bool:
-        patch = {"note": _note(series.happening), "series": self._series_of(series)}
+        patch = {"series": self._series_of(series)}  # all else of an Event can't be changed
         try:
             await self._api.patch_merge(EVENTS, series.key.namespace, name, patch)
         except ClusterRefused as error:

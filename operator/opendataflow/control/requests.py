@@ -29,14 +29,13 @@ TARGET_SECONDS = 5.0
 _LOOK_AGAIN_SECONDS = 0.5
 _INVALID_TTL = timedelta(hours=168)
 _PREFIX = "action "
-_GONE = (404, 409, 422)
-"""Not there; another one of its name is there, by its uid."""
+_NOT_FOUND, _CONFLICT = 404, 409
 
 logger = logging.getLogger(__name__)
 
 
 class Requests:
-    """Does what resources ask for. `look_again`: is told of an action that has to be handled anew."""
+    """Does what resources ask for. `look_again`: is told of an action that can't be done yet and has to come again."""
 
     def __init__(
         self,
@@ -102,18 +101,29 @@ class Requests:
         try:
             await self._api.delete(ACTIONS, entry.key.namespace, entry.key.name, uid=entry.uid)
         except ClusterRefused as error:
-            if error.code not in _GONE:
-                raise
+            if error.code not in (_NOT_FOUND, _CONFLICT):
+                logger.warning("DataFlowAction %s can't be deleted, though its ttl is over: %s", entry.key.owner, error)
 
     async def _tell(self, entry: Entry, answer: Remembered) -> None:
-        patch = {"metadata": {"uid": entry.uid}, "status": _status(answer)}
-        try:
-            await self._api.patch_merge(ACTIONS, entry.key.namespace, entry.key.name, patch, status=True)
-        except ClusterRefused as error:
-            if error.code not in _GONE:
-                raise
-            return
+        """Write the status of this very resource: an API server takes a status also where its uid is another one's."""
+        told = False
+        while not told:
+            try:
+                told = await self._told(entry, answer)
+            except ClusterRefused as error:
+                if error.code == _NOT_FOUND:
+                    return
+                if error.code != _CONFLICT:
+                    raise
         logger.info("DataFlowAction %s: %s", entry.key.owner, answer.message)
+
+    async def _told(self, entry: Entry, answer: Remembered) -> bool:
+        namespace, name = entry.key.namespace, entry.key.name
+        metadata = (await self._api.get(ACTIONS, namespace, name))["metadata"]
+        if metadata["uid"] == entry.uid:
+            patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": _status(answer)}
+            await self._api.patch_merge(ACTIONS, namespace, name, patch, status=True)
+        return True
 
 
 def _finished(entry: Entry) -> bool:

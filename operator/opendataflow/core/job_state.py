@@ -342,7 +342,7 @@ def _resubmitted(request: Mapping[str, Any] | None) -> Resubmitted | None:
     answer = request["answer"]
     message = answer["message"] if answer.get("refusal") else ""
     # The id is whole: a new request waits until it is told.
-    return Resubmitted(id=request["id"], chunks=answer["done"], message=fitting(message, FAILURE_BYTES))
+    return Resubmitted(id=request["id"], chunks=answer["counts"]["done"], message=fitting(message, FAILURE_BYTES))
 
 
 def _name(name: str | None) -> str | None:

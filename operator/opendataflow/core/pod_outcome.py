@@ -82,20 +82,6 @@ def with_last_line(outcome: Outcome, pod: PodSeen, log: str) -> Outcome:
     return replace(outcome, message=f"{outcome.message}: {line}")
 
 
-def what_it_waits_for(pod: PodSeen, now: float) -> str | None:
-    """Say in a line what keeps a living pod from starting or from ending; None where nothing does."""
-    if pod.ended is not None or pod.gone or pod.terminal:
-        return None
-    if pod.deleted_at is not None:
-        late = now - pod.deleted_at - pod.grace
-        if pod.node is not None and late > 0:
-            return f"its pod should have ended {duration(late)} ago; node {pod.node} does not answer or is slow"
-        return "its pod is being deleted"
-    if _has_started(pod) or pod.created_at is None:
-        return None
-    return _not_started(pod, now - pod.created_at)
-
-
 def what_hinders(pod: PodSeen, now: float) -> tuple[Reason, str] | None:
     """Why a pod does not run although it should by now, in a word and in a line that stays the same from one moment to
     the next; None where nothing is known to be wrong."""

@@ -29,7 +29,7 @@ MERGE_KEYS: Mapping[str, str] = {
 _INSTEAD_IN_SPEC = {
     "activeDeadlineSeconds": "write the job's runDeadline",
     "ephemeralContainers": "they are for debugging a pod that runs",
-    "restartPolicy": "a run pod never restarts its containers: retries have a fence of their own",
+    "restartPolicy": "a run pod never restarts its containers",
 }
 _INSTEAD_IN_MAIN = {
     "args": "write runtime.script.args",
@@ -38,9 +38,9 @@ _INSTEAD_IN_MAIN = {
     "image": "write runtime.script.image",
     "imagePullPolicy": "write runtime.script.imagePullPolicy",
     "lifecycle": "a hook can't be judged: do it in the command",
-    "restartPolicy": "a run pod never restarts its containers: retries have a fence of their own",
+    "restartPolicy": "a run pod never restarts its containers",
     "terminationMessagePath": "runs report at /dev/termination-log",
-    "terminationMessagePolicy": "a log must not get into the pod's status: it may show a secret",
+    "terminationMessagePolicy": "a status must not show a log",
     "workingDir": "write runtime.script.workingDirectory",
 }
 

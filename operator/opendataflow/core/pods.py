@@ -106,7 +106,7 @@ def run_pod(
     check_wishes(job, wishes)
     opened = {name: each for name, each in _passwords(job, wishes).items() if each.sealed is not None}
     base = {"metadata": {"annotations": {_DEFAULT_CONTAINER: names.MAIN_CONTAINER}}, "spec": _defaults()}
-    pod = merged(base, wishes.template)
+    pod = merged(base, {part: written for part, written in wishes.template.items() if written is not None})
     spec = pod["spec"]
     spec["restartPolicy"] = "Never"
     if wishes.run_deadline is not None:
@@ -176,7 +176,7 @@ def _metadata(
         names.ANNOTATION_DATA_ID: run.data_id,
         names.ANNOTATION_FENCE: str(run.fence),
         names.ANNOTATION_START_DEADLINE: f"{wishes.start_deadline:g}",
-        names.ANNOTATION_CONTEXT: json.dumps(told, indent=2, ensure_ascii=False),
+        names.ANNOTATION_CONTEXT: json.dumps(told, ensure_ascii=False),
     }
     if wishes.retry_after is not None:
         annotations[names.ANNOTATION_RETRY_AFTER] = f"{wishes.retry_after:g}"

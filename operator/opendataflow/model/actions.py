@@ -6,7 +6,17 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from opendataflow.model.rules import Rule, exactly_one
-from opendataflow.model.written import DataIds, Duration, Flag, Id, Metadata, Text, Written, duration_seconds
+from opendataflow.model.written import (
+    NEVER_NULL,
+    DataIds,
+    Duration,
+    Flag,
+    Id,
+    Metadata,
+    Text,
+    Written,
+    duration_seconds,
+)
 from opendataflow.names import ChunkStatus, WorkState
 
 Verb = Literal["resubmit", "hold", "release", "skip", "force", "cancel", "publish", "accept", "reject"]
@@ -96,7 +106,7 @@ class DataFlowActionSpec(Written):
     )
     chunks: DataIds | None = Field(default=None, description="These data ids.")
     range: DataIdRange | None = Field(default=None, description="All data ids of a range.")
-    status: AnyState | None = Field(default=None, description="All that are in this state.")
+    status: Annotated[AnyState | None, NEVER_NULL] = Field(default=None, description="All that are in this state.")
     cascade: Flag = Field(default=False, description="Also all that was made of it, downwards; only of resubmit.")
     reason: Annotated[Text, Field(max_length=1000)] | None = Field(
         default=None, description="Why; goes into the history."

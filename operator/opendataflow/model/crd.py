@@ -222,10 +222,7 @@ def _structural(schema: Schema, definitions: Schema, *, spec: bool) -> Schema:
         schema.pop("title", None)
     if choices := schema.pop("anyOf", None):
         return _structural(_nullable(choices, schema, spec=spec), definitions, spec=spec)
-    if "const" in schema:
-        schema["enum"] = [schema.pop("const")]
-    if not spec or schema.get("default") in (None, [], {}):
-        schema.pop("default", None)
+    schema = _values(schema, spec=spec)
     extra = schema.pop("additionalProperties", False)
     if extra is True:
         schema["x-kubernetes-preserve-unknown-fields"] = True
@@ -240,12 +237,26 @@ def _structural(schema: Schema, definitions: Schema, *, spec: bool) -> Schema:
     return _ordered(_number(schema))
 
 
+def _values(schema: Schema, *, spec: bool) -> Schema:
+    """Say which words, null and default there are."""
+    schema = {**schema}
+    if "const" in schema:
+        schema["enum"] = [schema.pop("const")]
+    if not schema.get("nullable"):
+        schema.pop("nullable", None)
+    elif "enum" in schema:
+        raise ValueError(f"an API server takes no null among words; say NEVER_NULL: {schema}")
+    if not spec or schema.get("default") in (None, [], {}):
+        schema.pop("default", None)
+    return schema
+
+
 def _nullable(choices: list[Schema], rest: Schema, *, spec: bool) -> Schema:
     """Return the schema of "X or null"."""
     wanted = [choice for choice in choices if choice != {"type": "null"}]
     if len(wanted) != 1 or len(choices) != 2:
         raise ValueError(f"a structural schema has no choice between types: {choices}")
-    return {**wanted[0], **rest, **({"nullable": True} if spec else {})}
+    return {**wanted[0], **({"nullable": True} if spec else {}), **rest}
 
 
 def _number(schema: Schema) -> Schema:

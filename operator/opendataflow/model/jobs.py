@@ -10,6 +10,7 @@ from pydantic import Field, Strict
 from opendataflow.model.rules import Place, Rule, exactly_one, unchangeable
 from opendataflow.model.written import (
     LARGEST_INTEGER,
+    NEVER_NULL,
     Arguments,
     Count,
     DataIds,
@@ -83,7 +84,7 @@ class Script(Written):
         description="Where it starts. On one machine it is relative to the folder of the file, which is the default; "
         "on a cluster it is absolute and the default is the image's.",
     )
-    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+    image_pull_policy: Annotated[Literal["Always", "IfNotPresent", "Never"] | None, NEVER_NULL] = Field(
         default=None, description=f"When the image is fetched; the default is Kubernetes'. {_NOT_LOCAL}"
     )
     resources: Resources | None = Field(

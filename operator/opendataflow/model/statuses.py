@@ -17,7 +17,7 @@ MOST_GAPS = 10
 MOST_LINES = 20
 
 Number = Annotated[int, Field(ge=0, le=2**53)]
-Index = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Replicas = Annotated[int, Field(ge=0, le=2**31 - 1), BeforeValidator(lambda count: min(count, 2**31 - 1))]
 
 
 def _cut(length: int) -> BeforeValidator:
@@ -154,7 +154,7 @@ class DataFlowJobStatus(Status):
         default=(), description="The last runs that failed, at most 10; the newest first."
     )
     resubmit: Resubmitted | None = Field(default=None, description="The last request that was taken over.")
-    replicas: Index = Field(default=0, description="Runs now; what `kubectl scale` compares with spec.parallelism.")
+    replicas: Replicas = Field(default=0, description="Runs now; what `kubectl scale` compares with spec.parallelism.")
     selector: Name | None = Field(default=None, description="The label selector of the job's run pods.")
 
 

@@ -130,7 +130,7 @@ NamespaceName = Annotated[
 _QUANTITY = r"[0-9]+(?:\.[0-9]+)?(?:m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
 Quantity = Annotated[
     str,
-    BeforeValidator(lambda given: str(given) if type(given) is int else given),
+    BeforeValidator(lambda given: str(given) if type(given) is int and given <= LARGEST_BIGINT else given),
     StringConstraints(strict=True, max_length=40),
     Rule(
         'a quantity is a number like "2", "500m", "1.5" or "4Gi"',
@@ -140,6 +140,14 @@ Quantity = Annotated[
     ),
 ]
 """An amount of a resource, as in Kubernetes; a whole number may be written without quotes."""
+
+NEVER_NULL = Rule(
+    "one of its words is wanted; leave the field out for none of them",
+    lambda given: given is not None,
+    before=True,
+    schema={"nullable": False},
+)
+"""For a choice of words that may be left out: an API server takes no null among words."""
 
 # Numbers
 

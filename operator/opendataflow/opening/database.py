@@ -17,6 +17,11 @@ PROPERTIES = Path("dataflow.properties")
 """The file of the current folder that is read where nothing else is named."""
 
 
+def is_named(settings: Settings) -> bool:
+    """Whether the user has named a database, by DATAFLOW_DSN or a properties file."""
+    return settings.dsn is not None or settings.properties is not None or PROPERTIES.is_file()
+
+
 def named_dsn(settings: Settings, passkey: Passkey) -> str | None:
     """Return the address of the database that the user has named; None: the embedded one is meant.
 
@@ -24,7 +29,7 @@ def named_dsn(settings: Settings, passkey: Passkey) -> str | None:
     """
     if settings.dsn is not None:
         return settings.dsn
-    if settings.properties is None and not PROPERTIES.is_file():
+    if not is_named(settings):
         return None
     from opendataflow.opening.properties import parameters  # for those who have such a file
 

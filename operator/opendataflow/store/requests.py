@@ -97,7 +97,7 @@ async def _done(store: Store, connection: AsyncConnection[Row], request: Request
             answers, counts = await _told(connection, request)
             if not answers and isinstance(request.chosen, Selection):
                 raise nothing(request.verb.name, request.target, request.chosen)
-            refuse_if_any(answers, counts)
+            refuse_if_any(answers, counts, await _known(connection, request.target) if counts.get("unknown") else ())
     except (Refused, UnknownThing) as error:
         refused = counts.get("refused", 0) + counts.get("unknown", 0)
         return Remembered(0, 0, refused, str(error), now, refusal=_word(error))
@@ -134,12 +134,17 @@ async def _told(connection: AsyncConnection[Row], request: Request) -> tuple[lis
         + """, %s, %s) WITH ORDINALITY)
         SELECT (SELECT coalesce(jsonb_object_agg(c.result, c.n), '{}')
                 FROM (SELECT t.result, count(*) AS n FROM told t GROUP BY t.result) c) AS counts,
-               (SELECT coalesce(jsonb_agg(to_jsonb(f) - 'ordinality' ORDER BY f.ordinality), '[]')
+               (SELECT coalesce(json_agg(f ORDER BY f.ordinality), '[]')
                 FROM (SELECT * FROM told t ORDER BY t.result = 'unknown' DESC, t.result = 'refused' DESC, t.ordinality
                       LIMIT %s) f) AS first"""
     )
     row = await _row(connection, query, request.target, *values, request.actor, request.reason, MOST_LINES)
-    return [Answer(**answer) for answer in row["first"]], row["counts"]
+    return [Answer(*list(answer.values())[:-1]) for answer in row["first"]], row["counts"]
+
+
+async def _known(connection: AsyncConnection[Row], target: str) -> list[str]:
+    query = "SELECT known_ids AS id FROM opendataflow.known_ids(%s, 5000)"
+    return [row["id"] for row in await (await connection.execute(query, (target,))).fetchall()]
 
 
 async def _row(connection: AsyncConnection[Row], query: LiteralString, *values: object) -> Row:

@@ -3,9 +3,8 @@
 import sys
 from pathlib import Path
 
-from tests.kube.cluster.building import build, cache_folder, programs_folder
-from tests.kube.cluster.control_plane import PROGRAMS
-from tests.kube.cluster.providers import programs
+from tests.kube.cluster.building import cache_folder
+from tests.kube.cluster.providers import Unavailable, programs
 from tests.kube.cluster.supervisor import end, keep, supervise
 
 _PLAYGROUND = cache_folder() / "cluster"
@@ -23,8 +22,8 @@ def main(arguments: list[str]) -> int:
     """Do one verb; return the exit code."""
     match arguments:
         case ["build"]:
-            build(PROGRAMS, _say)
-            print(programs_folder())
+            for path in programs(_say).values():
+                print(path)
         case ["up"]:
             found = programs(_say)
             kubeconfig = keep(_PLAYGROUND, found)
@@ -47,4 +46,7 @@ def _named(text: str) -> tuple[str, Path]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Unavailable as reason:
+        sys.exit(str(reason))

@@ -51,8 +51,16 @@ class Api:
 
     def __enter__(self) -> Self:
         self._proxy.start()
-        wait_until(self.socket.exists, "kubectl proxy has started")
+        try:
+            wait_until(self._listens, "kubectl proxy has started")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
+
+    def _listens(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(self.socket)) == 0
 
     def __exit__(self, *_: object) -> None:
         self._proxy.kill()

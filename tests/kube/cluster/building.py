@@ -79,7 +79,7 @@ def _only_one(path: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 def _compile(names: list[str], folder: Path, say: Callable[[str], None]) -> None:
     began = time.monotonic()
-    say(f"building {', '.join(names)} into {folder}; the first time takes about a quarter of an hour on two cores")
+    say(f"building {', '.join(names)} into {folder}; the first time takes five to ten minutes on two cores")
     unfinished = folder.parent / "unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()

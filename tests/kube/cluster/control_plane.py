@@ -17,7 +17,9 @@ from typing import Self
 import yaml
 
 from tests.kube.cluster.annotations import FAKE_NODE
+from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.certificates import Authority, write_kubeconfig
+from tests.kube.cluster.logs import OF_ALL, RESOURCE, write_log
 from tests.kube.cluster.processes import Program, wait_until
 from tests.kube.cluster.stages import stages
 
@@ -90,7 +92,7 @@ class ControlPlane:
 
     def wait_until_ready(self) -> None:
         """Return when the API server says that it is ready."""
-        wait_until(self._ready, f"the API server is ready:\n{self.api_server.said()}", seconds=120)
+        wait_until(self._ready, f"the API server is ready: see {self.api_server.log}", seconds=120)
 
     def _start(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -202,8 +204,13 @@ class ControlPlane:
     def _start_kwok(self) -> None:
         kubelet = free_port()
         output = self.folder / "container.log"
-        output.write_text("2013-02-01T00:00:00.000000000Z stdout F a container's log\n")
+        write_log(output, OF_ALL)
+        with Api(self._paths["kubectl"], self.kubeconfig) as api:
+            resources = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+            api.create(resources, RESOURCE)
+            api.wait(f"{resources}/{RESOURCE['metadata']['name']}", _established, "kwok's resource is served")
         options = {
+            "enableCRDs": ["Logs"],
             "cidr": "10.64.0.0/10",
             "nodeIP": "127.0.0.1",
             "nodePort": kubelet,
@@ -231,6 +238,11 @@ class ControlPlane:
         written = self.folder / "kwok.yaml"
         written.write_text(yaml.safe_dump_all([{**kind, "options": options}, logs, *stages()]))
         self._run("kwok", f"--config={written}", f"--kubeconfig={self.folder / 'kwok.kubeconfig'}")
+
+
+def _established(resource: Object) -> bool:
+    conditions = resource.get("status", {}).get("conditions") or []  # null at first
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
 
 
 class _PortTaken(Exception):

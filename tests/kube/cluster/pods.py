@@ -2,11 +2,9 @@
 
 from typing import Any
 
+from opendataflow.names import FINALIZER
 from tests.kube.cluster.annotations import PREFIX
 from tests.kube.cluster.api import Object
-
-OUTCOME = "opendataflow.io/outcome"
-"""The finalizer of run pods."""
 
 
 def said(**annotations: object) -> dict[str, str]:
@@ -18,7 +16,7 @@ def pod(name: str, *, spec: dict[str, Any] | None = None, finalizer: bool = Fals
     """A pod with a container `main`; `spec`: more of its spec, `annotations`: see `said`."""
     metadata: Object = {"name": name, "annotations": said(**annotations)}
     if finalizer:
-        metadata["finalizers"] = [OUTCOME]
+        metadata["finalizers"] = [FINALIZER]
     container = {"name": "main", "image": "none/none:1", "command": ["true"]}
     whole = {"restartPolicy": "Never", "containers": [container], **(spec or {})}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": whole}

@@ -114,19 +114,22 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> No
         context.load_cert_chain(path)
 
 
-def find_access(environ: Mapping[str, str] = os.environ, service_account: Path = SERVICE_ACCOUNT) -> Access:
+def find_access(
+    environ: Mapping[str, str] = os.environ, service_account: Path = SERVICE_ACCOUNT, context: str | None = None
+) -> Access:
     """Find the cluster that is meant: KUBECONFIG, else the pod's service account, else ~/.kube/config.
 
-    InvalidInput where there is none, with what can be done.
+    `context`: of a kubeconfig; the service account is not meant then. InvalidInput where there is none, with what can
+    be done.
     """
     named = [Path(part) for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     if named:
-        return from_kubeconfig(named)
-    if "KUBERNETES_SERVICE_HOST" in environ and (service_account / "token").exists():
+        return from_kubeconfig(named, context)
+    if context is None and "KUBERNETES_SERVICE_HOST" in environ and (service_account / "token").exists():
         return in_cluster(environ, service_account)
     usual = Path(environ.get("HOME", "~")).expanduser() / ".kube" / "config"
     if usual.exists():
-        return from_kubeconfig([usual])
+        return from_kubeconfig([usual], context)
     raise InvalidInput("no Kubernetes cluster is known here: set KUBECONFIG to the path of a kubeconfig file")
 
 

@@ -256,7 +256,11 @@ class Api:
                         continue
                     if response.status >= 300:
                         raise await _failed(method, what, response)
-                    yield response
+                    try:
+                        yield response
+                    except BaseException:
+                        _abort(response)
+                        raise
                     return
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 self._told(method, 0)
@@ -269,6 +273,13 @@ class Api:
                 headers={"User-Agent": "opendataflow", "Accept-Encoding": "identity"},
             )
         return self._session
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Cut the connection of an answer that nobody will read to its end, rather than say goodbye in TLS."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:

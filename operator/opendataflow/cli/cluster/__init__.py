@@ -1,0 +1,1 @@
+"""The same commands through a kubeconfig: they write and read custom resources, and never speak to Postgres."""

@@ -1,0 +1,131 @@
+"""Verbs through the cluster: makes a DataFlowAction, waits for the operator, prints its answer like Postgres' own."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import typer
+
+from opendataflow.cli.cluster.where import Cluster, with_cluster
+from opendataflow.core.verbs import Verb
+from opendataflow.errors import (
+    ClusterRefused,
+    ClusterUnreachable,
+    CreateUncertain,
+    InvalidInput,
+    NotShared,
+    Refused,
+    UnknownThing,
+)
+from opendataflow.model.claim import Selection
+from opendataflow.model.statuses import DataFlowActionStatus
+from opendataflow.model.written import MOST_ITEMS
+from opendataflow.names import ANNOTATION_REQUESTED_BY, API_VERSION, Refusal
+
+WAIT_SECONDS = 60.0
+"""How long the operator's answer is waited for."""
+CREATE_SECONDS = 5.0
+"""How long an API server that does not answer is asked again."""
+_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 1.0
+
+_NOT_FOUND = 404
+_ERRORS = {Refusal.UNKNOWN: UnknownThing, Refusal.INVALID: InvalidInput, Refusal.NOT_SHARED: NotShared}
+
+
+def ask(
+    verb: Verb,
+    owner: str,
+    chosen: Sequence[str] | Selection,
+    actor: str,
+    reason: str | None,
+    *,
+    of_chunks: bool,
+    cascade: bool,
+) -> None:
+    """Ask, wait, print what became of it; raise what Postgres would have said where it was refused."""
+    spec = {
+        "dataset" if of_chunks else "job": owner,
+        "action": verb.name,
+        **_which(chosen),
+        **({"cascade": True} if cascade else {}),
+        **({"reason": reason} if reason is not None else {}),
+    }
+    status = with_cluster(lambda cluster: asked(cluster, spec, actor))
+    if status.phase == "Refused":
+        raise _ERRORS.get(Refusal(status.reason or Refusal.REFUSED), Refused)(status.message or "refused")
+    for line in status.lines:
+        typer.echo(line)
+    total = status.counts.done + status.counts.unchanged if status.counts else 0
+    if total > len(status.lines):
+        typer.echo(f"… and {total - len(status.lines)} more ({status.message})")
+
+
+def _which(chosen: Sequence[str] | Selection) -> dict[str, Any]:
+    """The chunks of a request, as a DataFlowAction says it."""
+    if not isinstance(chosen, Selection):
+        ids = list(dict.fromkeys(chosen))
+        if len(ids) > MOST_ITEMS:
+            raise InvalidInput(
+                f"{len(ids)} data ids are more than the {MOST_ITEMS} of one DataFlowAction: choose them by --from and "
+                "--to or by --status, or ask for them in parts"
+            )
+        return {"chunks": ids}
+    states = list(dict.fromkeys(chosen.states))
+    limits = {name: value for name, value in (("from", chosen.first), ("to", chosen.last)) if value is not None}
+    if len(states) > 1 or (states and limits):
+        raise InvalidInput(
+            "through the cluster chunks are chosen by one --status, or by --from and --to: ask once for each"
+        )
+    return {"range": limits} if limits else {"status": states[0]}
+
+
+async def asked(cluster: Cluster, spec: Mapping[str, Any], actor: str) -> DataFlowActionStatus:
+    """Make a DataFlowAction, and return what became of it. ClusterUnreachable where nobody answers in time."""
+    from opendataflow.launch.cluster.api import custom
+
+    actions = custom("dataflowactions")
+    # A name of our own: where the answer to the create is lost, creating it again can't ask for it twice.
+    name = f"{spec['action']}-{secrets.token_hex(5)}"
+    metadata = {"name": name, "annotations": {ANNOTATION_REQUESTED_BY: actor}}
+    body = {"apiVersion": API_VERSION, "kind": "DataFlowAction", "metadata": metadata, "spec": spec}
+    await _created(lambda: cluster.api.create(actions, cluster.namespace, body))
+    end, pause = time.monotonic() + WAIT_SECONDS, _PAUSE_SECONDS
+    while time.monotonic() < end:
+        try:
+            status = (await cluster.api.get(actions, cluster.namespace, name)).get("status") or {}
+        except ClusterUnreachable:
+            status = {}
+        except ClusterRefused as error:
+            if error.code != _NOT_FOUND:
+                raise
+            raise Refused(f"DataFlowAction {name} was deleted before its answer was read") from error
+        if status.get("phase") in ("Done", "Refused"):
+            return DataFlowActionStatus.model_validate(status)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    where = f"{name} --namespace {cluster.namespace}"
+    raise ClusterUnreachable(
+        f"the operator has not answered within {WAIT_SECONDS:.0f} s; it does it as soon as it can. "
+        f"To see: kubectl get dataflowaction {where}; to take it back: kubectl delete dataflowaction {where}"
+    )
+
+
+async def _created(create: Callable[[], Awaitable[object]]) -> None:
+    """Create it, again for a moment where nobody knows whether it is there."""
+    end, again = time.monotonic() + CREATE_SECONDS, False
+    while True:
+        try:
+            await create()
+        except CreateUncertain as error:
+            if time.monotonic() >= end:
+                raise ClusterUnreachable(str(error)) from error
+            again = True
+            await asyncio.sleep(_PAUSE_SECONDS)
+            continue
+        except ClusterRefused as error:
+            if not again or error.reason != "AlreadyExists":
+                raise
+        return

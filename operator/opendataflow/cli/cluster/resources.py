@@ -1,0 +1,156 @@
+"""Jobs and data sets as their resources in a namespace show them: their limits are changed there, their statuses read.
+
+A status lags behind Postgres by some seconds and tells less: what it does not tell is left out.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from opendataflow.cli.cluster.where import Cluster, with_cluster
+from opendataflow.core.verbs import did_you_mean
+from opendataflow.errors import InvalidInput, UnknownThing
+from opendataflow.names import WorkState
+
+Resource = Mapping[str, Any]
+Row = dict[str, Any]
+
+_TOLD = (("Stalled", "True", "stalled"), ("DatabaseReachable", "False", "database"), ("BreakerOpen", "True", "breaker"))
+
+
+def scale(job: str, parallelism: int, reason: str | None) -> Row:
+    """Change spec.parallelism of a job; return its limits before and after, as Postgres does."""
+    found = _change(job, {"parallelism": parallelism}, reason)
+    return {**_limits(found), "before": found["spec"].get("parallelism", 1), "after": parallelism}
+
+
+def suspend(job: str, reason: str | None, *, suspended: bool) -> Row:
+    """Change spec.suspend of a job; return its limits before and after, as Postgres does."""
+    found = _change(job, {"suspend": suspended}, reason)
+    return {**_limits(found), "before": found["spec"].get("suspend", False), "after": suspended}
+
+
+def list_jobs() -> list[Row]:
+    """A row for each job of the namespace, as Postgres has them."""
+    return [_job_row(job) for job in with_cluster(lambda cluster: _all(cluster, "dataflowjobs"))]
+
+
+def list_datasets() -> list[Row]:
+    """A row for each data set of the namespace, as Postgres has them."""
+
+    async def ask(cluster: Cluster) -> tuple[list[Resource], list[Resource]]:
+        return await _all(cluster, "datasets"), await _all(cluster, "dataflowjobs")
+
+    datasets, jobs = with_cluster(ask)
+    return [_dataset_row(dataset, jobs) for dataset in datasets]
+
+
+def statuses(names: Sequence[str]) -> list[Row]:
+    """The statuses of some jobs of the namespace, of all where none is named."""
+
+    async def ask(cluster: Cluster) -> list[Resource]:
+        jobs = await _all(cluster, "dataflowjobs")
+        return [_named(cluster, jobs, name) for name in names] if names else jobs
+
+    return [{**_limits(job), **(job.get("status") or {})} for job in with_cluster(ask)]
+
+
+def work_counts(status: Row) -> dict[str, int]:
+    """How many works are in which state."""
+    counts = status.get("counts") or {}
+    return {state.value: counts.get(state.value.lower(), 0) for state in WorkState}
+
+
+def lines(status: Row) -> Iterator[str]:
+    """What follows the counts of a job."""
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
+    if not status.get("counts") and not conditions:
+        yield "status     none yet: the operator has not taken the job over"
+    for kind, value, word in _TOLD:
+        if conditions.get(kind, {}).get("status") == value:
+            yield f"{word:<10} {conditions[kind].get('message') or conditions[kind].get('reason')}"
+    if status.get("rate"):
+        left = f", about {status['eta']} left" if status.get("eta") else ""
+        yield f"rate       {status['rate'] / 60:.3g} a minute{left}"
+    if status.get("watermark"):
+        yield f"watermark  all done up to {status['watermark']}"
+    for failure in status.get("lastFailures") or ():
+        yield f"failed     {failure['dataId']}, run {failure['run']}: {failure['message']}"
+
+
+def _change(job: str, spec: Row, reason: str | None) -> Resource:
+    if reason is not None:
+        raise InvalidInput(
+            "--reason goes into the history in Postgres, which a change of a DataFlowJob does not: leave it out"
+        )
+
+    async def change(cluster: Cluster) -> Resource:
+        from opendataflow.launch.cluster.api import custom
+
+        found = _named(cluster, await _all(cluster, "dataflowjobs"), job)
+        name = found["metadata"]["name"]
+        await cluster.api.patch_merge(custom("dataflowjobs"), cluster.namespace, name, {"spec": spec})
+        return found
+
+    return with_cluster(change)
+
+
+async def _all(cluster: Cluster, plural: str) -> list[Resource]:
+    """All resources of a kind, by their ids."""
+    from opendataflow.launch.cluster.api import custom
+
+    found = [item async for items, _ in cluster.api.pages(custom(plural), cluster.namespace) for item in items]
+    return sorted(found, key=_id)
+
+
+def _named(cluster: Cluster, jobs: Sequence[Resource], name: str) -> Resource:
+    found = next((job for job in jobs if _id(job) == name), None)
+    if found is None:
+        meant = did_you_mean(name, [_id(job) for job in jobs])
+        raise UnknownThing(f"there is no job {name} in namespace {cluster.namespace}{meant}")
+    return found
+
+
+def _id(resource: Resource) -> str:
+    return str(resource["spec"].get("id") or resource["metadata"]["name"])
+
+
+def _limits(job: Resource) -> Row:
+    return {
+        "job": _id(job),
+        "parallelism": job["spec"].get("parallelism", 1),
+        "suspended": job["spec"].get("suspend", False),
+        "running": _counts(job).get("running", 0),
+    }
+
+
+def _counts(resource: Resource) -> Mapping[str, int]:
+    return (resource.get("status") or {}).get("counts") or {}
+
+
+def _job_row(job: Resource) -> Row:
+    counts, spec = _counts(job), job["spec"]
+    numbers = {name: counts.get(name, 0) for name in ("done", "total", "running", "retry", "failed")}
+    return {
+        "job": _id(job),
+        "state": (job.get("status") or {}).get("state"),
+        **numbers,
+        "parallelism": spec.get("parallelism", 1),
+        "inputs": ", ".join(sorted(spec.get("inputs") or ())) or None,
+        "outputs": ", ".join(sorted(spec.get("outputs") or ())) or None,
+    }
+
+
+def _dataset_row(dataset: Resource, jobs: Sequence[Resource]) -> Row:
+    counts, place = _counts(dataset), dataset["spec"].get("location") or {}
+    name = _id(dataset)
+    table = ".".join(place[part] for part in ("database", "schemaname", "tablename") if place.get(part))
+    return {
+        "dataset": name,
+        "kind": place.get("kind") or place.get("format"),
+        "place": place.get("url") or table,
+        "producer": next((_id(job) for job in jobs if name in (job["spec"].get("outputs") or ())), None),
+        "consumers": ", ".join(_id(job) for job in jobs if name in (job["spec"].get("inputs") or ())) or None,
+        "ready": counts.get("ready", 0),
+        "failed": counts.get("failed", 0),
+        "chunks": counts.get("total", 0),
+    }

@@ -1,0 +1,143 @@
+"""A catalog, a store and a status writer on a real cluster, without the operator around them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from opendataflow.control.bodies import PLURALS, entry_of
+from opendataflow.control.catalog import Catalog, Entry, Key
+from opendataflow.control.status import StatusWriter
+from opendataflow.core.happenings import Happening
+from opendataflow.errors import NotStarted
+from opendataflow.launch.cluster.access import from_kubeconfig
+from opendataflow.launch.cluster.api import Api, Resource
+from opendataflow.names import API_VERSION
+from opendataflow.store.store import Store
+from tests.kube.cluster import api as kube
+from tests.kube.jobs import dataset, job
+from tests.sql import graph
+
+
+class CountingApi(Api):
+    """The door, which remembers when which status was written."""
+
+    writes: list[tuple[float, str]]
+
+    async def patch_merge(
+        self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any], *, status: bool = False
+    ) -> dict[str, Any]:
+        self.writes.append((asyncio.get_running_loop().time(), name))
+        return await super().patch_merge(resource, namespace, name, patch, status=status)
+
+    def of(self, name: str) -> list[float]:
+        """When the status of one was written."""
+        return [at for at, written in self.writes if written == name]
+
+
+@dataclass
+class Around:
+    """What is known beside Postgres, and what was told."""
+
+    held_back: dict[str, NotStarted] = field(default_factory=dict)
+    told: list[str] = field(default_factory=list)
+
+    def why_held_back(self, name: str) -> NotStarted | None:
+        return self.held_back.get(name)
+
+    def why_pods_wait(self) -> dict[str, dict[str, tuple[int, str]]]:
+        return {}
+
+    def tell(self, key: Key, uid: str, happening: Happening) -> None:
+        assert uid
+        self.told.append(f"{key.name}: {happening.reason}")
+
+
+@dataclass
+class Telling:
+    """All of it. `db`: for changing what Postgres knows."""
+
+    cluster: kube.Api
+    namespace: str
+    store: Store
+    api: CountingApi
+    db: psycopg.Connection[dict[str, Any]]
+    catalog: Catalog = field(default_factory=Catalog)
+    around: Around = field(default_factory=Around)
+
+    def path(self, kind: str, name: str) -> str:
+        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{PLURALS[kind]}/{name}"
+
+    def put(self, body: Mapping[str, Any], *, accept: bool = True) -> Entry:
+        """Create a resource and put it into the catalog; `accept`: as if the store had taken it over."""
+        path = self.path(body["kind"], "")
+        entry = entry_of(body["kind"], self.cluster.create(path.removesuffix("/"), body))
+        self.catalog.put(entry)
+        if accept:
+            self.catalog.accept(entry)
+        return entry
+
+    def put_job(self, chunks: int = 2) -> Entry:
+        """Data sets a and b, and a job j between them, in the cluster and in Postgres."""
+        graph.apply(
+            self.db, [graph.dataset("a", *map(str, range(chunks))), graph.dataset("b")], [graph.job("j", ["a"], ["b"])]
+        )
+        self.put(dataset("a"))
+        return self.put(job("j", ["a"], ["b"]))
+
+    def status(self, kind: str, name: str) -> dict[str, Any]:
+        """As the cluster shows it."""
+        found: dict[str, Any] = self.cluster.get(self.path(kind, name)).get("status", {})
+        return found
+
+    async def until(self, kind: str, name: str, true: Callable[[dict[str, Any]], bool], seconds: float = 30) -> None:
+        """Wait until a status is as wanted."""
+        async with asyncio.timeout(seconds):
+            while not true(await asyncio.to_thread(self.status, kind, name)):  # noqa: ASYNC110 # a server tells nobody
+                await asyncio.sleep(0.1)
+
+    @asynccontextmanager
+    async def writer(self) -> AsyncIterator[StatusWriter]:
+        """The status writer at work."""
+        made = StatusWriter(self.store, self.api, self.catalog, self.around, self.around)
+        task = asyncio.create_task(made.run())
+        try:
+            yield made
+            assert not task.done(), task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def door(cluster: kube.Api) -> AsyncIterator[CountingApi]:
+    """The door to the shared cluster. Its TLS connections need a moment to close."""
+    api = CountingApi(from_kubeconfig([cluster.kubeconfig]))
+    api.writes = []
+    try:
+        yield api
+    finally:
+        await api.close()
+        await asyncio.sleep(0.25)
+
+
+@asynccontextmanager
+async def telling(cluster: kube.Api, namespace: str, dsn: str) -> AsyncIterator[Telling]:
+    """Open everything."""
+    async with door(cluster) as api:
+        store = await Store.open(lambda: dsn)
+        with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as db:
+            try:
+                yield Telling(cluster, namespace, store, api, db)
+            finally:
+                await store.close()
+
+
+def said(status: Mapping[str, Any], kind: str) -> str:
+    """What a condition of a status says: True, False, Unknown, or nothing."""
+    found = [c["status"] for c in status.get("conditions", []) if c["type"] == kind]
+    return found[0] if found else ""

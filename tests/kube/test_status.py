@@ -1,0 +1,228 @@
+"""The statuses of resources, written by the real writer to a real API server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from opendataflow.control import status as timing
+from opendataflow.control.bodies import entry_of
+from opendataflow.core.conditions import Fault
+from opendataflow.errors import Backpressure
+from tests.kube.cluster.api import Api
+from tests.kube.conftest import Kubectl, OwnCluster
+from tests.kube.jobs import dataset, job
+from tests.kube.telling import Telling, said, telling
+from tests.sql import graph
+
+
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a quarter of a minute."""
+    monkeypatch.setattr(timing, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(timing, "DATASET_SECONDS", 0.5)
+
+
+@pytest.fixture
+async def here(cluster: Api, namespace: str, dsn: str) -> AsyncIterator[Telling]:
+    """The parts, on the shared cluster."""
+    async with telling(cluster, namespace, dsn) as opened:
+        yield opened
+
+
+def work_off(here: Telling, verdict: str = "DONE") -> None:
+    """Run everything that is ready."""
+    lease = graph.open_lease(here.db)
+    for run in graph.claim(here.db, lease, "j", 100):
+        graph.end(here.db, run, verdict)
+
+
+async def test_kubectl_wait_sees_a_job_succeed(here: Telling, kubectl: Kubectl) -> None:
+    here.put_job()
+    async with here.writer():
+        await here.until("DataFlowJob", "j", lambda status: status.get("progress") == "0/2")
+        assert said(here.status("DataFlowJob", "j"), "Succeeded") == "False"
+        work_off(here)
+        await asyncio.to_thread(kubectl, "wait", "--for=condition=Succeeded", "dfj/j", "--timeout=30s")
+    status = here.status("DataFlowJob", "j")
+    assert (status["state"], status["progress"], status["watermark"]) == ("Done", "2/2", "1")
+    assert status["observedGeneration"] == 1
+    assert "Done" in kubectl("get", "dfj", "j")
+    assert sorted(here.around.told) == ["a: Accepted", "j: Accepted", "j: Succeeded"]
+
+
+async def test_a_data_set_shows_its_chunks(here: Telling) -> None:
+    here.put_job(chunks=12)
+    async with here.writer():
+        await here.until("DataSet", "a", lambda status: status.get("progress") == "12/12")
+        graph.ask(here.db, "resubmit_chunks", "a", "3")
+        await here.until("DataSet", "a", lambda status: status.get("watermark") == "2")
+    status = here.status("DataSet", "a")
+    assert status["gaps"] == [{"from": "3", "to": "3", "chunks": 1}]
+    assert said(status, "Ready") == "True"
+
+
+async def test_what_does_not_change_is_not_written_again(here: Telling) -> None:
+    entry = here.put_job()
+    async with here.writer() as writer:
+        await here.until("DataSet", "a", lambda status: "counts" in status)
+        await here.until("DataFlowJob", "j", lambda status: "counts" in status)
+        writes = len(here.api.writes)
+        for _ in range(30):
+            writer.dirty(entry.key)
+            await asyncio.sleep(0.1)
+        assert len(here.api.writes) == writes
+
+
+async def test_a_job_that_changes_all_the_time_is_written_every_two_seconds(here: Telling) -> None:
+    entry = here.put_job(chunks=60)
+    lease = graph.open_lease(here.db)
+    async with here.writer() as writer:
+        for _ in range(60):
+            for run in graph.claim(here.db, lease, "j"):
+                graph.end(here.db, run, "DONE")
+            writer.dirty(entry.key)
+            await asyncio.sleep(0.1)
+        await here.until("DataFlowJob", "j", lambda status: status.get("progress") == "60/60")
+    times = here.api.of("j")
+    assert 3 <= len(times) <= 12
+    assert all(after - before >= timing.WRITE_SECONDS for before, after in pairwise(times))
+
+
+async def test_fields_that_are_not_so_any_more_are_taken_out(here: Telling) -> None:
+    entry = here.put_job()
+    old = {"state": "Running", "eta": "3h", "watermark": "0", "replicas": 3}
+    here.cluster.patch(here.path("DataFlowJob", "j") + "/status", {"status": old})
+    entry.status = old
+    async with here.writer():
+        await here.until("DataFlowJob", "j", lambda status: status["state"] == "Ready")
+    status = here.status("DataFlowJob", "j")
+    assert "eta" not in status
+    assert "watermark" not in status
+    assert status["replicas"] == 0
+
+
+async def test_a_resource_that_is_gone_disturbs_nobody(here: Telling) -> None:
+    entry = here.put_job()
+    here.cluster.delete(here.path("DataFlowJob", "j"))
+    async with here.writer() as writer:
+        await here.until("DataSet", "a", lambda status: "counts" in status)
+        assert here.api.of("j")
+        here.catalog.remove(entry.key)
+        writer.dirty(entry.key)
+        graph.ask(here.db, "resubmit_chunks", "a", "0")
+        await here.until("DataSet", "a", lambda status: status["progress"] == "1/2")
+    assert here.around.told == ["a: Accepted"]
+
+
+async def test_another_resource_of_the_same_name_has_its_own_status_in_the_end(here: Telling) -> None:
+    before = here.put_job()
+    before.fault = Fault("InvalidSpec", "spec.env: wrong")
+    here.cluster.delete(here.path("DataFlowJob", "j"))
+    here.cluster.create(here.path("DataFlowJob", "j").removesuffix("/j"), job("j", ["a"], ["b"]))
+    async with here.writer() as writer:
+        await here.until("DataFlowJob", "j", lambda status: said(status, "Stalled") == "True")
+        assert here.around.told.count("j: InvalidSpec") == 0
+        entry = entry_of("DataFlowJob", here.cluster.get(here.path("DataFlowJob", "j")))
+        here.catalog.put(entry)
+        here.catalog.accept(entry)
+        writer.dirty(entry.key)
+        await here.until("DataFlowJob", "j", lambda status: said(status, "Stalled") == "False")
+
+
+async def test_a_job_whose_id_is_taken_shows_no_figures_of_the_other_one(here: Telling) -> None:
+    here.put_job()
+    other = here.put(job("other", ["a"], ["b"], id="j"), accept=False)
+    other.fault = Fault("IdTaken", "job j belongs to the DataFlowJob team/j")
+    async with here.writer():
+        await here.until("DataFlowJob", "other", lambda status: said(status, "Stalled") == "True")
+        await here.until("DataFlowJob", "j", lambda status: "counts" in status)
+    status = here.status("DataFlowJob", "other")
+    assert status["state"] == "Stalled"
+    assert "counts" not in status
+    assert "other: IdTaken" in here.around.told
+
+
+async def test_why_runs_are_held_back_is_told_and_taken_back(here: Telling) -> None:
+    entry = here.put_job()
+
+    def reason(status: dict[str, Any]) -> str:
+        return next((c["reason"] for c in status.get("conditions", []) if c["type"] == "Progressing"), "")
+
+    here.around.held_back["j"] = Backpressure('pods "x" is forbidden: exceeded quota: small')
+    async with here.writer() as writer:
+        await here.until("DataFlowJob", "j", lambda status: reason(status) == "QuotaExceeded")
+        here.around.held_back.clear()
+        writer.dirty(entry.key)
+        await here.until("DataFlowJob", "j", lambda status: reason(status) == "Ready")
+    assert "j: QuotaExceeded" in here.around.told
+
+
+@pytest.fixture
+def away(dsn: str, postgres_server: str) -> Iterator[Any]:
+    """Lets the database be away (True) and come back (False)."""
+    name = conninfo_to_dict(dsn)["dbname"]
+
+    def set_away(is_away: bool) -> None:
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS {'false' if is_away else 'true'}")
+            if is_away:
+                connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
+
+    yield set_away
+    set_away(False)
+
+
+async def test_while_postgres_is_away_the_last_figures_stay_and_it_says_so(here: Telling, away: Any) -> None:
+    here.put_job()
+    work_off(here)
+    async with here.writer():
+        await here.until("DataFlowJob", "j", lambda status: status.get("state") == "Done")
+        await here.until("DataSet", "a", lambda status: "counts" in status)
+        away(True)
+        for kind, name in (("DataFlowJob", "j"), ("DataSet", "a")):
+            await here.until(kind, name, lambda status: said(status, "DatabaseReachable") == "False")
+        status = here.status("DataFlowJob", "j")
+        assert (status["state"], status["progress"], said(status, "Succeeded")) == ("Done", "2/2", "True")
+        assert here.status("DataSet", "a")["progress"] == "2/2"
+        away(False)
+        for kind, name in (("DataFlowJob", "j"), ("DataSet", "a")):
+            await here.until(kind, name, lambda status: said(status, "DatabaseReachable") == "True")
+    assert sorted(here.around.told) == ["a: Accepted", "j: Accepted", "j: Succeeded"]
+
+
+async def test_many_jobs_are_all_written(here: Telling) -> None:
+    names = [f"j{n}" for n in range(45)]
+    graph.apply(
+        here.db,
+        [graph.dataset("a", "1"), *(graph.dataset(f"out-{name}") for name in names)],
+        [graph.job(name, ["a"], [f"out-{name}"]) for name in names],
+    )
+    for name in names:
+        here.put(job(name, ["a"], [f"out-{name}"]))
+    async with here.writer():
+        for name in names:
+            await here.until("DataFlowJob", name, lambda status: status.get("progress") == "0/1")
+        await asyncio.sleep(1)
+    assert sorted(name for _, name in here.api.writes) == sorted(names)
+
+
+async def test_an_api_server_that_was_away_gets_the_status_when_it_is_back(
+    own_cluster: OwnCluster, own_namespace: str, dsn: str
+) -> None:
+    async with telling(own_cluster.api, own_namespace, dsn) as here:
+        entry = here.put_job()
+        here.put(dataset("b"))
+        async with here.writer() as writer:
+            await here.until("DataFlowJob", "j", lambda status: "counts" in status)
+            own_cluster.plane.api_server.kill()
+            work_off(here)
+            writer.dirty(entry.key)
+            await asyncio.sleep(3)
+            await asyncio.to_thread(own_cluster.plane.restart_api_server)
+            await here.until("DataFlowJob", "j", lambda status: status.get("state") == "Done")
+    assert here.around.told.count("j: Succeeded") == 1
