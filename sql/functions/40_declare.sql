@@ -60,6 +60,15 @@ BEGIN
                     AND (coalesce(was.held_from, was.state) <> 'FAILED' OR c.run IS NULL OR c.run <> was.run));
 END $$;
 
+-- Works of an id that their job has no more go. What runs ends first, what is done stays, and what a person has put aside
+-- stays put aside until its release: the id may come back. The caller holds the works' row locks.
+CREATE FUNCTION opendataflow.drop_out_of_scope(p_jobs text[], p_ids text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM work w USING unnest(p_jobs, p_ids) AS p(job, data_id), work_of(p.job, p.data_id) AS was
+    WHERE w.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE', 'HELD', 'SKIPPED') AND NOT in_scope(was.job, was.data_id);
+END $$;
+
 -- Consumers that are DONE become stale where the given chunks are READY in another version than they have read. The
 -- caller holds the works' row locks.
 CREATE FUNCTION opendataflow.mark_stale(p_datasets text[], p_ids text[]) RETURNS void

@@ -72,8 +72,7 @@ BEGIN
     END IF;
     PERFORM end_works(v_live, v_spared, p_outcomes);
     IF v_again OR v_undone THEN  -- where jobs were applied meanwhile, open work may have no id any more
-        DELETE FROM work w USING runs(v_live) r, work_of(r.job, r.data_id) AS was
-        WHERE w.ctid = was.at AND was.state <> 'DONE' AND NOT in_scope(was.job, was.data_id);
+        PERFORM drop_out_of_scope(array_agg(r.job), array_agg(r.data_id)) FROM runs(v_live) r;
     END IF;
     IF v_relinked THEN  -- a READY chunk may have another producer
         PERFORM finish_published(v_jobs, v_work_ids);
@@ -163,9 +162,9 @@ BEGIN
     PERFORM mark_stale(v_datasets, v_ids);
 END $$;
 
--- Opens works whose backoff is over; adds up the counts, as engines ask for this once a second. Returns the jobs that have READY work now, and when the next one is due.
-CREATE FUNCTION opendataflow.retry_due(p_limit integer DEFAULT 1000)
-RETURNS TABLE (woken text[], next_due timestamptz)
+-- Opens works whose backoff is over; adds up the counts, as engines ask for this once a second. Returns the jobs that have
+-- READY work now.
+CREATE FUNCTION opendataflow.retry_due(p_limit integer DEFAULT 1000, OUT woken text[])
 LANGUAGE plpgsql AS $$
 DECLARE
     v_jobs text[];
@@ -183,6 +182,4 @@ BEGIN
         woken := recount(v_jobs, v_ids);
     END IF;
     woken := coalesce(woken, '{}');
-    next_due := (SELECT min(w.due_at) FROM work w WHERE w.state = 'RETRY');
-    RETURN NEXT;
 END $$;

@@ -174,7 +174,7 @@ BEGIN
                                                              w.data_id, p_job, w.run))
         WHEN b.run IS NOT NULL THEN told('refused', format(
              'chunk %s of %s is being written by run %s: force job %s when the run has ended', w.data_id, b.dataset, b.run, p_job))
-        WHEN w.state = 'DONE' AND NOT in_scope(p_job, w.data_id) THEN out_of_scope(p_job, w.data_id)
+        WHEN w.state IN ('DONE', 'HELD', 'SKIPPED') AND NOT in_scope(p_job, w.data_id) THEN out_of_scope(p_job, w.data_id)
         WHEN w.state = 'READY' AND w.forced THEN told('unchanged', 'it is forced already')
         ELSE told('done') END), '{}') INTO v_told
     FROM unnest(v_ids) AS i
@@ -185,7 +185,7 @@ BEGIN
     RETURN QUERY SELECT * FROM answers_of_works(p_job, v_ids, v_told);
 END $$;
 
--- HELD and SKIPPED works become what they were, with what was asked meanwhile.
+-- HELD and SKIPPED works become what they were, with what was asked meanwhile; where their job has their id no more, they go.
 CREATE FUNCTION opendataflow.release(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -198,6 +198,8 @@ BEGIN
     PERFORM begin_event('release', p_actor, p_reason), lock_outputs(p_job, v_ids);
     v_again := ARRAY(SELECT i FROM unnest(v_ids) AS i, work_of(p_job, i) AS w WHERE w.state IN ('HELD', 'SKIPPED') AND w.again);
     SELECT coalesce(jsonb_object_agg(w.data_id, CASE
+        WHEN w.state IN ('HELD', 'SKIPPED') AND coalesce(w.held_from, '') <> 'DONE' AND NOT in_scope(p_job, w.data_id)
+             THEN told('done', format('it is not among the ids of job %s any more, and goes', p_job))
         WHEN w.state IN ('HELD', 'SKIPPED') THEN told('done')
         ELSE told('unchanged', format('it is %s, neither held nor skipped', w.state)) END), '{}') INTO v_told
     FROM unnest(v_ids) AS i, work_of(p_job, i) AS w;
@@ -208,7 +210,8 @@ BEGIN
         reason = CASE WHEN w.held_from IN ('RETRY', 'FAILED')
                       THEN coalesce((SELECT r.message FROM run_of(w.run) r WHERE r.state <> 'SUCCEEDED'), w.reason) END
     FROM unnest(ids_told(v_told, 'done')) AS i, work_of(p_job, i) AS was WHERE w.ctid = was.at;
-    PERFORM reopen(p_job, v_again, p_reason), settle_outputs(p_job, v_ids);
+    PERFORM reopen(p_job, v_again, p_reason), drop_out_of_scope(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids),
+            settle_outputs(p_job, v_ids);
     RETURN QUERY SELECT * FROM answers_of_works(p_job, v_ids, v_told);
 END $$;
 

@@ -60,7 +60,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     UNION ALL
     SELECT format('work %s/%s has no chunk in its data set %s', w.job, w.data_id, l.dataset)
     FROM live w JOIN job_dataset l ON l.job = w.job
-    WHERE w.state NOT IN ('DONE', 'RUNNING') AND NOT EXISTS (SELECT FROM chunk_of(l.dataset, w.data_id))
+    WHERE w.state NOT IN ('DONE', 'RUNNING', 'HELD', 'SKIPPED') AND NOT EXISTS (SELECT FROM chunk_of(l.dataset, w.data_id))
 
     UNION ALL
     SELECT format('chunk %s/%s is READY, but work %s/%s that makes it is %s', c.dataset, c.data_id, w.job, w.data_id, w.state)
