@@ -18,7 +18,7 @@ from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import Database, action, dataset, documents, job
-from tests.kube.operators import Operators
+from tests.kube.operators import Operator, Operators
 from tests.kube.points import points
 from tests.kube.recorder import Recorder, with_finalizer
 
@@ -77,13 +77,16 @@ class World:
         )
         return not left and not self.database.rows("SELECT FROM opendataflow.run WHERE state = 'RUNNING'")
 
-    def stir(self) -> None:
+    def stir(self, operator: Operator) -> None:
         """Give a new operator a reason to come to each of its points."""
         self.round += 1
         number = self.round
         self.database.rows("SELECT * FROM opendataflow.publish('raw', %s, 'test')", [f"{number}.{i}" for i in range(2)])
         new, old = ("a", "b") if number % 2 else ("b", "a")
         self.kubectl("apply", "-f-", stdin=documents(*self.extra(new)))
+        old_job = f"SELECT FROM opendataflow.job WHERE id = 'extra-{old}' AND NOT deleted"
+        with suppress(TimeoutError):  # what is not taken over can't be forgotten
+            wait_until(lambda: bool(self.database.rows(old_job)) or not operator.alive, "taken over", 3)
         self.kubectl("delete", "-f-", "--wait=false", "--ignore-not-found", stdin=documents(*self.extra(old)))
         self.kubectl("delete", "--ignore-not-found", f"dfa/again-{number - 1}")
         self.kubectl("apply", "-f-", stdin=documents(*self.resources()))
@@ -111,7 +114,7 @@ def test_whatever_the_moment_at_which_the_operator_dies_nothing_is_lost_and_noth
                     continue
                 began = time.monotonic()
                 operator = operators.restart(die=(point.name, when, 1))
-                world.stir()
+                world.stir(operator)
                 operator.process.join(SECONDS)
                 print(f"{time.monotonic() - began:.1f} s", when, point, "alive" if operator.alive else "")
                 if operator.alive:
