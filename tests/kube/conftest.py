@@ -20,6 +20,7 @@ from tests.kube.cluster.providers import REQUIRED, Unavailable, announce, given,
 from tests.kube.cluster.providers import kubectl as kubectl_of_user
 from tests.kube.cluster.supervisor import shared
 from tests.kube.operators import Operators, new_operators
+from tests.kube.scene import Scene, new_scene
 
 _LEFT_OUT = "no cluster for tests/kube"
 _CRDS = Path(__file__).parents[2] / "crds"
@@ -120,7 +121,7 @@ def new_namespace(api: Api) -> str:
     return name
 
 
-def _leave(api: Api, name: str) -> None:
+def leave(api: Api, name: str) -> None:
     """Delete a namespace in the background, with pods that a finalizer would keep."""
     try:
         api.delete(f"/api/v1/namespaces/{name}")
@@ -138,7 +139,7 @@ def namespace(cluster: Api) -> Iterator[str]:
     """The name of a fresh namespace of the shared cluster; deleted afterwards, without waiting for it."""
     name = new_namespace(cluster)
     yield name
-    _leave(cluster, name)
+    leave(cluster, name)
 
 
 @dataclass(frozen=True)
@@ -207,4 +208,11 @@ def own_namespace(own_cluster: OwnCluster) -> str:
 def operators(dsn: str, cluster: Api, namespace: str, tmp_path: Path) -> Iterator[Operators]:
     """Operators over the test's own database and namespace; none of them outlives the test."""
     with new_operators(dsn, cluster.kubeconfig, namespace, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def scene(dsn: str, cluster: Api, namespace: str, tmp_path: Path) -> Iterator[Scene]:
+    """An own database and namespace, in which operators are started and disturbed."""
+    with new_scene(dsn, cluster, namespace, tmp_path) as made:
         yield made
