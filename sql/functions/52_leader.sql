@@ -25,6 +25,16 @@ BEGIN
     RETURN v_leader.epoch + 1;
 END $$;
 
+-- Refuses what an operator asks for that does not lead any more: what it knows of the cluster may be old.
+CREATE FUNCTION opendataflow.require_leader(p_lease uuid) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM leader l WHERE l.lease = p_lease FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'another operator has taken over' USING ERRCODE = 'DF006';
+    END IF;
+END $$;
+
 CREATE FUNCTION opendataflow.leader_identity() RETURNS text
 LANGUAGE sql STABLE AS $$ SELECT l.identity FROM opendataflow.leader l $$;
 

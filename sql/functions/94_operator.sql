@@ -22,32 +22,44 @@ BEGIN
     FROM job j WHERE j.id = ANY (p_jobs);
 END $$;
 
--- The chunks of a data set by status, the watermark (the last id before the first that is not READY, in natural order),
--- and the first gaps before the last READY one. Looks at every chunk: whoever asks has to leave long pauses. Null where
--- there is no such data set.
-CREATE FUNCTION opendataflow.dataset_report(p_dataset text, p_gaps integer) RETURNS jsonb
+-- The chunks of a data set by status, and a number that tells which of them are not READY. Looks at every chunk (a million
+-- take a fifth of a second). Null where there is no such data set.
+CREATE FUNCTION opendataflow.dataset_counts(p_dataset text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
-    WITH c AS MATERIALIZED (
-        SELECT c.data_id, c.status, sort_key(c.data_id) AS key FROM chunk c WHERE c.dataset = p_dataset
-    ), edge AS (
-        SELECT min(c.key) FILTER (WHERE c.status <> 'READY') AS first_missing,
-               max(c.key) FILTER (WHERE c.status = 'READY') AS last_ready FROM c
+    SELECT (SELECT jsonb_build_object('counts', coalesce(jsonb_object_agg(n.status, n.chunks), '{}'),
+                                      'missing', coalesce(sum(n.ids) FILTER (WHERE n.status <> 'READY'), 0))
+            FROM (SELECT c.status, count(*) AS chunks, sum(hashtextextended(c.data_id, 0)) AS ids
+                  FROM chunk c WHERE c.dataset = d.id GROUP BY c.status) n)
+    FROM dataset d WHERE d.id = p_dataset
+$$;
+
+-- The watermark of a data set (the last id before the first that is not READY, in natural order), and its first gaps before
+-- the last READY one. Puts every chunk in order, which takes half a minute for a million: whoever asks has to leave
+-- long pauses. Ids that have digits in the same places, like dates, are in natural order as they are.
+CREATE FUNCTION opendataflow.dataset_gaps(p_dataset text, p_gaps integer) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET work_mem = '64MB' SET jit = off AS $$
+    WITH shape AS MATERIALIZED (
+        SELECT min(s.shape) = max(s.shape) AS is_one
+        FROM (SELECT translate(c.data_id, '123456789', '000000000') COLLATE "C" AS shape FROM chunk c WHERE c.dataset = p_dataset) s
+    ), c AS MATERIALIZED (
+        SELECT c.data_id, c.status = 'READY' AS is_ready,
+               CASE WHEN (SELECT s.is_one FROM shape s) THEN convert_to(c.data_id, 'UTF8') ELSE sort_key(c.data_id) END AS key
+        FROM chunk c WHERE c.dataset = p_dataset
+    ), edge AS MATERIALIZED (
+        SELECT min(c.key) FILTER (WHERE NOT c.is_ready) AS first_missing, max(c.key) FILTER (WHERE c.is_ready) AS last_ready FROM c
     ), placed AS (  -- chunks that are not there have the same number of READY ones before them if none is between
-        SELECT c.data_id, c.status, c.key, count(*) FILTER (WHERE c.status = 'READY') OVER (ORDER BY c.key) AS before
-        FROM c, edge e WHERE c.key > e.first_missing OR c.key = e.first_missing
+        SELECT c.data_id, c.is_ready, c.key, count(*) FILTER (WHERE c.is_ready) OVER (ORDER BY c.key ROWS UNBOUNDED PRECEDING) AS before
+        FROM c, edge e WHERE c.key >= e.first_missing AND c.key <= e.last_ready
     ), gap AS (
         SELECT (array_agg(p.data_id ORDER BY p.key))[1] AS "from", (array_agg(p.data_id ORDER BY p.key DESC))[1] AS "to",
-               count(*) AS chunks, min(p.key) AS key
-        FROM placed p, edge e WHERE p.status <> 'READY' AND p.key < e.last_ready
-        GROUP BY p.before ORDER BY min(p.key) LIMIT p_gaps
+               count(*) AS chunks, p.before
+        FROM placed p WHERE NOT p.is_ready
+        GROUP BY p.before ORDER BY p.before LIMIT p_gaps
     )
     SELECT jsonb_build_object(
-        'counts', (SELECT coalesce(jsonb_object_agg(n.status, n.chunks), '{}')
-                   FROM (SELECT c.status, count(*) AS chunks FROM c GROUP BY c.status) n),
         'watermark', (SELECT c.data_id FROM c, edge e
-                      WHERE c.status = 'READY' AND (e.first_missing IS NULL OR c.key < e.first_missing)
+                      WHERE c.is_ready AND (e.first_missing IS NULL OR c.key < e.first_missing)
                       ORDER BY c.key DESC LIMIT 1),
-        'gaps', (SELECT coalesce(jsonb_agg(jsonb_build_object('from', g."from", 'to', g."to", 'chunks', g.chunks) ORDER BY g.key), '[]')
+        'gaps', (SELECT coalesce(jsonb_agg(jsonb_build_object('from', g."from", 'to', g."to", 'chunks', g.chunks) ORDER BY g.before), '[]')
                  FROM gap g))
-    FROM dataset d WHERE d.id = p_dataset
 $$;

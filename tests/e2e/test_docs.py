@@ -68,7 +68,9 @@ def test_every_dataflow_command_that_is_mentioned_exists_with_its_options(page: 
 def _parse(text: str, source: str) -> None:
     if "kind: DataFlowAction" in text:
         body = yaml.load(text, yaml.BaseLoader)
-        DataFlowAction.model_validate({**body, "metadata": {"name": body["metadata"]["generateName"]}})
+        metadata = body["metadata"]
+        name = metadata.get("name") or metadata["generateName"]
+        DataFlowAction.model_validate({**body, "metadata": {"name": name}})
     else:
         parse_job_file(text, source)
 

@@ -19,6 +19,7 @@ from tests.kube.cluster.nodes import NODES, add_nodes
 from tests.kube.cluster.providers import REQUIRED, Unavailable, announce, given, programs
 from tests.kube.cluster.providers import kubectl as kubectl_of_user
 from tests.kube.cluster.supervisor import shared
+from tests.kube.jobs import Database
 from tests.kube.operators import Operators, new_operators
 from tests.kube.scene import Scene, new_scene
 
@@ -121,7 +122,7 @@ def new_namespace(api: Api) -> str:
     return name
 
 
-def leave(api: Api, name: str) -> None:
+def _leave(api: Api, name: str) -> None:
     """Delete a namespace in the background, with pods that a finalizer would keep."""
     try:
         api.delete(f"/api/v1/namespaces/{name}")
@@ -134,12 +135,17 @@ def leave(api: Api, name: str) -> None:
             raise
 
 
+def fresh_namespace(cluster: Api) -> Iterator[str]:
+    """Yield the name of a fresh namespace; delete it afterwards, without waiting for it."""
+    name = new_namespace(cluster)
+    yield name
+    _leave(cluster, name)
+
+
 @pytest.fixture
 def namespace(cluster: Api) -> Iterator[str]:
     """The name of a fresh namespace of the shared cluster; deleted afterwards, without waiting for it."""
-    name = new_namespace(cluster)
-    yield name
-    leave(cluster, name)
+    yield from fresh_namespace(cluster)
 
 
 @dataclass(frozen=True)
@@ -216,3 +222,11 @@ def scene(dsn: str, cluster: Api, namespace: str, tmp_path: Path) -> Iterator[Sc
     """An own database and namespace, in which operators are started and disturbed."""
     with new_scene(dsn, cluster, namespace, tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+def database(dsn: str) -> Iterator[Database]:
+    """Questions to the test's own database."""
+    opened = Database(dsn)
+    yield opened
+    opened.close()

@@ -183,7 +183,9 @@ class _Session:
         statement = self._statement(kind, body)
         if statement is None:
             return None
-        return next((loss for loss in self._losses if loss.met < loss.times and re.search(loss.pattern, statement)), None)
+        return next(
+            (loss for loss in self._losses if loss.met < loss.times and re.search(loss.pattern, statement)), None
+        )
 
     def _statement(self, kind: bytes, body: bytes) -> str | None:
         """The statement that a message executes, or is about to."""

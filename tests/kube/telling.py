@@ -114,17 +114,27 @@ class Telling:
 
 
 @asynccontextmanager
-async def telling(cluster: kube.Api, namespace: str, dsn: str) -> AsyncIterator[Telling]:
-    """Open everything."""
+async def door(cluster: kube.Api) -> AsyncIterator[CountingApi]:
+    """The door to the shared cluster. Its TLS connections need a moment to close."""
     api = CountingApi(from_kubeconfig([cluster.kubeconfig]))
     api.writes = []
-    store = await Store.open(lambda: dsn)
-    with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as db:
-        try:
-            yield Telling(cluster, namespace, store, api, db)
-        finally:
-            await store.close()
-            await api.close()
+    try:
+        yield api
+    finally:
+        await api.close()
+        await asyncio.sleep(0.25)
+
+
+@asynccontextmanager
+async def telling(cluster: kube.Api, namespace: str, dsn: str) -> AsyncIterator[Telling]:
+    """Open everything."""
+    async with door(cluster) as api:
+        store = await Store.open(lambda: dsn)
+        with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as db:
+            try:
+                yield Telling(cluster, namespace, store, api, db)
+            finally:
+                await store.close()
 
 
 def said(status: Mapping[str, Any], kind: str) -> str:

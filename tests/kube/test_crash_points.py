@@ -8,8 +8,11 @@ child and recording it; a result that is lost because the pod vanished before it
 import json
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from dataclasses import dataclass
+
+import pytest
 
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.processes import wait_until
@@ -85,10 +88,11 @@ class World:
         self.kubectl("apply", "-f-", stdin=documents(*requests))
 
 
+@pytest.mark.timeout(3000)
 def test_whatever_the_moment_at_which_the_operator_dies_nothing_is_lost_and_nothing_is_done_twice(
-    operators: Operators, cluster: Api, namespace: str, kubectl: Kubectl, dsn: str
+    operators: Operators, cluster: Api, namespace: str, kubectl: Kubectl, database: Database
 ) -> None:
-    world = World(operators, kubectl, Database(dsn))
+    world = World(operators, kubectl, database)
     world.begin()
     never: list[str] = []
     with Recorder(cluster, namespace) as recorder:
@@ -96,9 +100,11 @@ def test_whatever_the_moment_at_which_the_operator_dies_nothing_is_lost_and_noth
             for when in ("before", "after"):
                 if point.name in ONLY_SOMETIMES:
                     continue
+                began = time.monotonic()
                 operator = operators.restart(die=(point.name, when, 1))
                 world.stir()
                 operator.process.join(SECONDS)
+                print(f"{time.monotonic() - began:.1f} s", when, point, "alive" if operator.alive else "")
                 if operator.alive:
                     never.append(f"{when} {point}")
                     operator.kill()

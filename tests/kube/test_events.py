@@ -11,11 +11,10 @@ from opendataflow.control import events
 from opendataflow.control.catalog import Key
 from opendataflow.control.events import Reporter
 from opendataflow.core.happenings import Happening
-from opendataflow.launch.cluster.access import from_kubeconfig
-from opendataflow.launch.cluster.api import Api
 from tests.kube.cluster import api as kube
 from tests.kube.conftest import Kubectl, OwnCluster
 from tests.kube.jobs import job
+from tests.kube.telling import door
 
 FAILING = Happening("Warning", "RunsFailing", "d1, run 1: exit code 1")
 
@@ -28,7 +27,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def reporting(cluster: kube.Api) -> AsyncIterator[Reporter]:
     """A reporter at work."""
-    async with Api(from_kubeconfig([cluster.kubeconfig])) as api:
+    async with door(cluster) as api:
         made = Reporter(api, "operator-0")
         task = asyncio.create_task(made.run())
         try:
@@ -103,7 +102,7 @@ async def test_an_event_that_the_cluster_has_forgotten_is_made_anew(cluster: kub
 async def test_a_repeat_after_a_long_pause_is_a_new_event(cluster: kube.Api, namespace: str) -> None:
     key = Key("DataFlowJob", namespace, "j")
     now = 1_800_000_000.0
-    async with Api(from_kubeconfig([cluster.kubeconfig])) as api:
+    async with door(cluster) as api:
         reporter = Reporter(api, "operator-0", clock=lambda: now)
         task = asyncio.create_task(reporter.run())
         reporter.tell(key, "uid-1", FAILING)
@@ -123,7 +122,7 @@ async def test_a_namespace_that_is_not_there_disturbs_nobody(cluster: kube.Api, 
 
 
 async def test_what_nobody_can_write_is_bounded(cluster: kube.Api, namespace: str) -> None:
-    async with Api(from_kubeconfig([cluster.kubeconfig])) as api:
+    async with door(cluster) as api:
         reporter = Reporter(api, "operator-0")
         for number in range(3 * events.MOST):
             reporter.tell(Key("DataFlowJob", namespace, f"j{number}"), f"uid-{number}", FAILING)

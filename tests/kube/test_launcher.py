@@ -25,7 +25,7 @@ from opendataflow.model.run import Ended, Host
 from opendataflow.names import OutcomeClass, Reason
 from tests.kube.cluster.api import Api as Admin
 from tests.kube.cluster.nodes import add_nodes, remove_node, stop_heartbeat
-from tests.kube.cluster.pods import said, state
+from tests.kube.cluster.pods import pod, said, state
 from tests.kube.cluster.proxy import Fault, Proxy, refusal, watch_error
 from tests.kube.conftest import OwnCluster
 
@@ -465,6 +465,43 @@ async def test_a_release_that_was_not_answered_is_done_again(place: Place, proxy
         await end(launcher)
         await launcher.release("load-r1")
         await place.until(lambda pod: names.LABEL_DONE in pod["metadata"]["labels"])
+
+
+async def test_a_conflict_with_somebody_else_s_change_lets_nothing_stay_behind(place: Place, proxy: Proxy) -> None:
+    for method in ("DELETE", "PATCH"):
+        proxy.fail(Fault(method, "/pods", times=2, answer=refusal(409, "Conflict", "the object has been modified")))
+    async with place.launcher(proxy) as launcher:
+        await launcher.start(place.order(run_seconds="forever"))
+        await place.runs()
+        await launcher.kill(1, cancelled=True)
+        assert (await end(launcher)).cancelled
+        await launcher.release("load-r1")
+        await asyncio.to_thread(place.admin.wait_gone, place.path(1))
+
+
+async def test_a_release_that_is_not_allowed_is_told_once(place: Place, proxy: Proxy) -> None:
+    proxy.fail(Fault("PATCH", "/pods", times=5, answer=refusal(403, "Forbidden", "no rights")))
+    async with place.launcher(proxy) as launcher:
+        await launcher.start(place.order())
+        await end(launcher)
+        await launcher.release("load-r1")
+        await place.until(lambda pod: names.LABEL_DONE in pod["metadata"]["labels"])
+    assert place.notes == ["pods of runs that have ended can't be released: patch pods load-r1: no rights"]
+
+
+async def test_the_pod_of_another_that_has_the_name_now_is_left_alone(place: Place, proxy: Proxy) -> None:
+    proxy.fail(Fault("GET", "pods.*watch=true", times=10**6, delay=3600))
+    async with place.launcher(proxy) as launcher:
+        await launcher.start(place.order(run_seconds="forever"))
+        await place.runs()
+        place.strip()
+        place.delete(gracePeriodSeconds=0)
+        place.admin.create(f"/api/v1/namespaces/{place.namespace}/pods", pod("load-r1", run_seconds="forever"))
+        await launcher.kill(1, cancelled=True)
+        assert (await end(launcher)).cancelled
+        found = place.pod()
+        assert found is not None
+        assert "deletionTimestamp" not in found["metadata"]
 
 
 async def test_many_are_released_at_once(place: Place) -> None:

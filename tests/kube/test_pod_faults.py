@@ -8,23 +8,27 @@ for ever; results lost because the pod vanished first; infrastructure that burns
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from opendataflow.names import FINALIZER
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.processes import wait_until
-from tests.kube.conftest import leave, new_namespace
+from tests.kube.conftest import fresh_namespace
 from tests.kube.scene import SECONDS, Running, Scene, events, new_scene
 
 
 @pytest.fixture(scope="module")
-def lasting_scene(lasting_dsn: str, cluster: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    namespace = new_namespace(cluster)
-    with new_scene(lasting_dsn, cluster, namespace, Path(tmp_path_factory.mktemp("operators"))) as made:
+def lasting_namespace(cluster: Api) -> Iterator[str]:
+    yield from fresh_namespace(cluster)
+
+
+@pytest.fixture(scope="module")
+def lasting_scene(
+    lasting_dsn: str, cluster: Api, lasting_namespace: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Scene]:
+    with new_scene(lasting_dsn, cluster, lasting_namespace, tmp_path_factory.mktemp("operators")) as made:
         yield made
-    leave(cluster, namespace)
 
 
 @pytest.fixture(scope="module")

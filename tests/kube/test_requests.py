@@ -14,6 +14,7 @@ from opendataflow.launch.cluster import api as client
 from opendataflow.launch.cluster.access import Access, Identity, from_kubeconfig
 from opendataflow.names import API_VERSION
 from opendataflow.store.store import Store
+from tests.kube.cluster import proxy as faults
 from tests.kube.cluster.api import Api, Object
 from tests.kube.operating import entries
 from tests.sql.conftest import Connection, open_connection
@@ -310,6 +311,26 @@ async def test_a_finished_action_is_deleted_when_its_ttl_is_over(
     assert value(db, "SELECT count(*) FROM opendataflow.request") == 1
 
 
+@pytest.mark.usefixtures("db")
+async def test_an_action_that_can_t_be_deleted_does_not_keep_the_others(
+    store: Store, cluster: Api, namespace: str
+) -> None:
+    now = datetime.now(UTC)
+    async with faults.Proxy(cluster.kubeconfig) as proxy, client.Api(from_kubeconfig([proxy.kubeconfig])) as api:
+        refused = faults.refusal(403, "Forbidden")
+        proxy.faults.append(faults.Fault("DELETE", "dataflowactions/first", answer=refused))
+        requests = Requests(store, api, lambda _: None, lambda: now)
+        for name in ("first", "second"):
+            await requests.handle_action(made(cluster, namespace, name, action="hold", chunks=["2"]))
+        now += timedelta(days=8)
+
+        await requests.clean(await entries(api, namespace))
+        assert [entry.key.name for entry in await entries(api, namespace)] == ["first"]
+
+        await requests.clean(await entries(api, namespace))
+        assert await entries(api, namespace) == []
+
+
 async def test_the_answer_of_an_action_that_is_gone_is_forgotten(
     requests: Requests, cluster: Api, namespace: str, db: Connection
 ) -> None:
@@ -350,9 +371,7 @@ async def test_a_resubmit_of_a_job_is_done_once_and_remembered_for_its_status(
     assert (answer["owner"], answer["id"]) == ("job j", "fix-42")
     assert (answer["answer"]["counts"]["done"], answer["answer"]["message"]) == (1, "resubmit: 1 done")
     query = "SELECT DISTINCT actor, reason FROM opendataflow.history WHERE event = 'resubmit'"
-    assert db.execute(query).fetchall() == [
-        {"actor": f"DataFlowJob {namespace}/x".replace("/x", "/j"), "reason": "spec.resubmit fix-42"}
-    ]
+    assert db.execute(query).fetchall() == [{"actor": f"DataFlowJob {namespace}/j", "reason": "spec.resubmit fix-42"}]
 
 
 async def test_a_resubmit_that_can_t_be_done_is_remembered_with_its_sentence(

@@ -12,6 +12,7 @@ import pytest
 from psycopg import Connection as AnyConnection
 from psycopg.errors import DatabaseError
 
+from opendataflow.errors import Deposed
 from opendataflow.model.run import Host
 from opendataflow.store.leader import lead
 from opendataflow.store.store import Store
@@ -124,3 +125,15 @@ async def test_the_store_asks_for_the_leadership(store: Store) -> None:
     first, second = new_lease(), new_lease()
     assert await lead(store, first, host, 60) == 1
     assert await lead(store, second, host, 60) is None
+
+
+async def test_what_a_deposed_operator_asks_for_is_refused_and_changes_nothing(store: Store, db: Connection) -> None:
+    host, old, new = Host("pod", "uid"), new_lease(), new_lease()
+    await lead(store, old, host, 60)
+    store.leader = old
+    await store.apply([dataset("a", "1") | {"options": {}}], [], "old", lambda *_: None)
+    db.execute("UPDATE opendataflow.lease SET expires_at = now()")
+    leads(db, new)
+    with pytest.raises(Deposed):
+        await store.apply([dataset("b", "1") | {"options": {}}], [], "old", lambda *_: None)
+    assert value(db, "SELECT string_agg(id, ' ') FROM opendataflow.dataset") == "a"

@@ -8,7 +8,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from opendataflow.core.job_state import JobFacts, job_status
-from opendataflow.store.reports import dataset_report, job_reports
+from opendataflow.store.reports import dataset_counts, dataset_gaps, job_reports
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection
 from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease, raw, value
@@ -23,7 +23,8 @@ def report(db: Connection, job_id: str = "j") -> dict[str, Any]:
 
 def of_dataset(db: Connection, dataset_id: str) -> dict[str, Any]:
     """What is said of a data set."""
-    return dict(value(db, "SELECT opendataflow.dataset_report(%s, 10)", dataset_id))
+    gaps = value(db, "SELECT opendataflow.dataset_gaps(%s, 10)", dataset_id)
+    return {"counts": value(db, "SELECT opendataflow.dataset_counts(%s)", dataset_id)["counts"], **gaps}
 
 
 def three(db: Connection) -> str:
@@ -166,7 +167,28 @@ def test_without_gaps(db: Connection, known: dict[str, str], watermark: str | No
 
 
 async def test_a_data_set_that_is_not_there(store: Store) -> None:
-    assert await dataset_report(store, "nowhere") is None
+    assert await dataset_counts(store, "nowhere") is None
+    assert await dataset_gaps(store, "nowhere") == {"watermark": None, "gaps": []}
+
+
+def test_which_chunks_are_missing_is_told_apart_where_their_number_stays(db: Connection) -> None:
+    def missing() -> int:
+        return int(value(db, "SELECT opendataflow.dataset_counts('d')")["missing"])
+
+    statuses(db, "d", {"1": "READY", "2": "HOLD", "3": "READY"})
+    before = missing()
+    assert missing() == before
+    ask(db, "hold_chunks", "d", "3")
+    ask(db, "publish", "d", "2")
+    assert of_dataset(db, "d")["counts"] == {"READY": 2, "HOLD": 1}
+    assert missing() != before
+
+
+@pytest.mark.parametrize("ids", [["2013-12-31", "2014-01-01", "2014-01-02"], ["01", "02", "10"], ["é1", "é2", "é3"]])
+def test_ids_with_digits_in_the_same_places_are_in_natural_order(db: Connection, ids: list[str]) -> None:
+    statuses(db, "d", {ids[2]: "READY", ids[0]: "READY", ids[1]: "DECLARED"})
+    assert of_dataset(db, "d")["watermark"] == ids[0]
+    assert of_dataset(db, "d")["gaps"] == [{"from": ids[1], "to": ids[1], "chunks": 1}]
 
 
 def expected(ready: list[bool]) -> tuple[str | None, list[dict[str, Any]]]:

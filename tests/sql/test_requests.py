@@ -127,7 +127,7 @@ async def test_of_many_answers_the_first_are_told(store: Store, db: Connection) 
 
 NOT_SHARED = "belongs to the DataSet team/a and is not shared with namespace other; add that to its spec.shareWith"
 REFUSALS: list[tuple[dict[str, Any], str, str]] = [
-    ({"chosen": ["1", "7"]}, "Unknown", "job j has no work for 7 (known: 1, 2, 10); nothing was changed"),
+    ({"chosen": ["1", "100"]}, "Unknown", "job j has no work for 100 (did you mean 10?); nothing was changed"),
     (
         {"verb": VERB["skip"], "chosen": ["1"]},
         "Refused",

@@ -65,3 +65,16 @@ def test_whom_to_tell_is_kept_as_it_is_written_and_not_shown() -> None:
 def test_an_empty_target_is_none() -> None:
     settings = read_settings({"DATAFLOW_HOME": "/data", "DATAFLOW_NOTIFY_WEBHOOK": ""})
     assert settings.notifications == Notifications()
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [({}, False), ({"DATAFLOW_KUBE": "0"}, False), ({"DATAFLOW_KUBE": "1"}, True)]
+)
+def test_the_cluster_is_meant_where_a_variable_says_so(said: dict[str, str], meant: bool) -> None:
+    assert read_settings(said).kube is meant
+
+
+def test_a_kubeconfig_is_noticed_and_not_meant_by_that_alone() -> None:
+    settings = read_settings({"KUBECONFIG": "/home/ada/.kube/config"})
+    assert settings.kubeconfig
+    assert not settings.kube

@@ -208,7 +208,10 @@ class OneOperator:
     async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
         while True:
             await asyncio.sleep(seconds)
-            await self._until_answered(step)
+            try:
+                await step()
+            except DataflowError as error:
+                logger.log(logging.WARNING if error.retryable else logging.ERROR, "%s", error)
 
     async def _until_answered(self, step: Callable[[], Awaitable[None]]) -> None:
         """Do a step, again and again where Postgres or the API server does not answer."""

@@ -102,7 +102,7 @@ class Requests:
             await self._api.delete(ACTIONS, entry.key.namespace, entry.key.name, uid=entry.uid)
         except ClusterRefused as error:
             if error.code not in (_NOT_FOUND, _CONFLICT):
-                raise
+                logger.warning("DataFlowAction %s can't be deleted, though its ttl is over: %s", entry.key.owner, error)
 
     async def _tell(self, entry: Entry, answer: Remembered) -> None:
         """Write the status of this very resource: an API server takes a status also where its uid is another one's."""

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from opendataflow.control.bodies import PLURALS
-from opendataflow.control.catalog import Catalog, Entry, Key
+from opendataflow.control.catalog import Catalog, Entry, Key, Pending
 from opendataflow.core.dataset_state import DataSetFacts, dataset_status
 from opendataflow.core.happenings import Happening, happenings, scaled
 from opendataflow.core.job_state import JobFacts, job_status
@@ -23,7 +23,7 @@ from opendataflow.model.datasets import DataSet
 from opendataflow.model.jobs import DataFlowJob
 from opendataflow.model.statuses import Status
 from opendataflow.store.connection import Row
-from opendataflow.store.reports import dataset_report, job_reports
+from opendataflow.store.reports import dataset_counts, dataset_gaps, job_reports
 from opendataflow.store.store import Store
 
 WRITE_SECONDS = 2.0
@@ -41,9 +41,9 @@ ANSWER_SECONDS = 10.0
 REPORT_SECONDS = 300.0
 """How long a report of a data set may take."""
 SHARE = 0.05
-"""How much of one core of Postgres may go into reports of data sets, which look at every chunk."""
+"""How much of one core of Postgres may go into each kind of question that looks at every chunk of a data set."""
 DATASET_SECONDS = 10.0
-"""At least this long between two reports of one data set."""
+"""At least this long between two counts of one data set."""
 
 T = TypeVar("T")
 
@@ -188,7 +188,7 @@ class StatusWriter:
                     generation=entry.generation,
                     accepted=entry.accepted,
                     fault=entry.fault,
-                    found=None if name is None else self._reports.known.get(name),
+                    found=None if name is None else self._reports.get(name),
                     away=self._postgres.away,
                     before=entry.status,
                 ),
@@ -244,7 +244,7 @@ class StatusWriter:
             logger.debug("the status of %s %s was not written: %s", key.kind, key.owner, error)
             self._dirty[key] = None
             return False
-        # Else it was another one of the same name (a status can't be refused by uid); the watch brings it, and it is told.
+        # Else it was another one of the same name (a status can't be refused by uid): the watch brings it in a moment.
         return bool((shown.get("metadata") or {}).get("uid") == entry.uid)
 
     def _scaled(self, key: Key, found: Row | None) -> list[Happening]:
@@ -294,31 +294,58 @@ class _Postgres:
 
 
 class _DataSetReports:
-    """What Postgres says of data sets. A report looks at every chunk, so one is asked for at a time, with pauses that
-    keep the whole at a small share of one core: a data set of a million chunks is told every few minutes."""
+    """What Postgres says of data sets. It has to look at every chunk for it, so that each kind of question is asked one
+    at a time, with pauses that keep it at a small share of one core: counts of a million chunks every few seconds, and
+    where these have changed, the watermark and the gaps every few minutes."""
 
     def __init__(self, store: Store, postgres: _Postgres) -> None:
         self._store = store
         self._postgres = postgres
-        self.known: dict[str, Row] = {}
+        self._counts: dict[str, Row] = {}
+        self._gaps: dict[str, Row] = {}
+        self._changed: Pending[tuple[Key, str]] = Pending()
+
+    def get(self, name: str) -> Row | None:
+        """What is known of a data set: counts, watermark and gaps; None before all of it is."""
+        if name not in self._counts or name not in self._gaps:
+            return None
+        return {"counts": self._counts[name]["counts"], **self._gaps[name]}
 
     async def run(self, catalog: Catalog, dirty: Callable[[Key], None]) -> None:
         """Ask until cancelled; tell `dirty` which data sets have changed."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._count_all(catalog, dirty))
+            tasks.create_task(self._order_changed(dirty))
+
+    async def _count_all(self, catalog: Catalog, dirty: Callable[[Key], None]) -> None:
         while True:
             begin = time.monotonic()
-            entries = [e for e in catalog if isinstance(e.model, DataSet) and e.accepted is not None]
-            for entry in entries:
-                assert isinstance(entry.model, DataSet)
-                await self._ask(entry.key, entry.model.id, dirty)
-            names = {entry.model.id for entry in entries if isinstance(entry.model, DataSet)}
-            self.known = {name: report for name, report in self.known.items() if name in names}
-            rest = DATASET_SECONDS if entries else 1.0
+            here = {e.model.id: e.key for e in catalog if isinstance(e.model, DataSet) and e.accepted is not None}
+            for gone in self._counts.keys() - here.keys():
+                del self._counts[gone]
+                self._gaps.pop(gone, None)
+            for name, key in here.items():
+                counts = await self._asked(dataset_counts(self._store, name))
+                if counts is not None and counts != self._counts.get(name):
+                    self._counts[name] = counts
+                    self._changed.put((key, name))
+                    dirty(key)
+            rest = DATASET_SECONDS if here else 1.0
             await asyncio.sleep(max(0.1, begin + rest - time.monotonic()))
 
-    async def _ask(self, key: Key, name: str, dirty: Callable[[Key], None]) -> None:
+    async def _order_changed(self, dirty: Callable[[Key], None]) -> None:
+        while True:
+            key, name = await self._changed.get()
+            gaps = await self._asked(dataset_gaps(self._store, name))
+            if gaps is None:
+                self._changed.put((key, name))
+            elif name in self._counts:
+                self._gaps[name] = gaps
+                dirty(key)
+
+    async def _asked(self, question: Awaitable[T]) -> T | None:
         begin = time.monotonic()
-        report = await self._postgres.ask(dataset_report(self._store, name), REPORT_SECONDS)
-        if report is not None and report != self.known.get(name):
-            self.known[name] = report
-            dirty(key)
-        await asyncio.sleep((time.monotonic() - begin) * (1 / SHARE - 1) if self._postgres.away is None else 1)
+        answer = await self._postgres.ask(question, REPORT_SECONDS)
+        pause = (time.monotonic() - begin) * (1 / SHARE - 1)
+        await asyncio.sleep(pause if answer is not None else max(pause, 1.0))
+        return answer

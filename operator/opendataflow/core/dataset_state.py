@@ -13,8 +13,8 @@ from opendataflow.names import ChunkStatus, ConditionType
 
 @dataclass(frozen=True)
 class DataSetFacts:
-    """What is known of a data set. `found`: what opendataflow.dataset_report() says of it; None where that was not
-    asked for now: the figures stay as they are. The other fields are as in JobFacts."""
+    """What is known of a data set. `found`: its counts, watermark and gaps, as opendataflow.dataset_counts() and
+    dataset_gaps() say them; None where they are not known: the figures stay as they are. The others: as in JobFacts."""
 
     generation: int
     accepted: int | None = None

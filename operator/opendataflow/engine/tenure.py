@@ -123,4 +123,5 @@ class Leadership:
         epoch = await lead(self._store, self.lease, self._host, limits.LEASE_SECONDS)
         if epoch is not None:
             self._until = before + limits.LEASE_SECONDS
+            self._store.leader = self.lease
         return epoch

@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 
 from opendataflow.errors import (
     DataflowError,
+    Deposed,
     IdTaken,
     InvalidInput,
     LeaseLost,
@@ -48,6 +49,7 @@ _BY_SQLSTATE: dict[str, type[DataflowError]] = {
     "DF003": LeaseLost,
     "DF004": IdTaken,
     "DF005": NotShared,
+    "DF006": Deposed,
 }
 
 

@@ -13,9 +13,16 @@ async def job_reports(store: Store, jobs: Sequence[str]) -> dict[str, Row]:
     return {row["job"]: row["report"] for row in await store.rows(query, list(jobs), MOST_FAILURES)}
 
 
-async def dataset_report(store: Store, dataset: str) -> Row | None:
-    """What is there of a data set; None where there is no such one. Looks at all of its chunks: leave long pauses."""
-    report: Row | None = (await store.row("SELECT opendataflow.dataset_report(%s, %s) AS report", dataset, MOST_GAPS))[
-        "report"
-    ]
-    return report
+async def dataset_counts(store: Store, dataset: str) -> Row | None:
+    """{counts: by status, missing: a number that tells which chunks are not READY}; None where it is not there.
+
+    Looks at all of its chunks."""
+    row = await store.row("SELECT opendataflow.dataset_counts(%s) AS counts", dataset)
+    counts: Row | None = row["counts"]
+    return counts
+
+
+async def dataset_gaps(store: Store, dataset: str) -> Row:
+    """{watermark, gaps} of a data set. Puts all of its chunks in order: leave long pauses."""
+    gaps: Row = (await store.row("SELECT opendataflow.dataset_gaps(%s, %s) AS gaps", dataset, MOST_GAPS))["gaps"]
+    return gaps

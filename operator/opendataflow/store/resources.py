@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from psycopg import AsyncConnection
+
+from opendataflow.store.connection import Row
 from opendataflow.store.store import Store
 
 
@@ -21,10 +24,19 @@ async def declared_by_resources(store: Store) -> dict[tuple[str, str], Declared]
 
 async def delete_job(store: Store, job: str, owner: str, actor: str) -> bool:
     """Delete a job that a resource has declared; False where it is not that one's, or is deleted already."""
-    query = "SELECT opendataflow.delete_job(%s, %s, NULL, %s) AS deleted"
-    return bool((await store.row(query, job, actor, owner))["deleted"])
+
+    async def attempt(connection: AsyncConnection[Row]) -> bool:
+        query = "SELECT opendataflow.delete_job(%s, %s, NULL, %s) AS deleted"
+        row = await (await connection.execute(query, (job, actor, owner))).fetchone()
+        return row is not None and bool(row["deleted"])
+
+    return await store.transaction(attempt)
 
 
 async def disown_dataset(store: Store, dataset: str, owner: str) -> None:
     """Keep a data set whose resource is gone; whoever declares it next owns it."""
-    await store.row("SELECT opendataflow.disown_dataset(%s, %s)", dataset, owner)
+
+    async def attempt(connection: AsyncConnection[Row]) -> None:
+        await connection.execute("SELECT opendataflow.disown_dataset(%s, %s)", (dataset, owner))
+
+    await store.transaction(attempt)

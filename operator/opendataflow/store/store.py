@@ -66,6 +66,8 @@ class Store:
     def __init__(self, pool: Connections, where: str) -> None:
         self._pool = pool
         self.where = where
+        self.leader: str | None = None
+        """The lease of an operator: its transactions are refused (Deposed) once another one leads."""
 
     @classmethod
     async def open(cls, source: DsnSource, size: int = 4) -> Self:
@@ -404,6 +406,8 @@ class Store:
                 self._pool.connection() as connection,
                 connection.transaction() as transaction,
             ):
+                if self.leader is not None:
+                    await connection.execute("SELECT opendataflow.require_leader(%s::uuid)", (self.leader,))
                 results.append(await attempt(connection))
                 if undo(results[-1]):
                     raise psycopg.Rollback(transaction)

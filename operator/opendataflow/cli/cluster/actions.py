@@ -1,9 +1,9 @@
-"""Verbs through the cluster: makes a DataFlowAction, waits for its end, and prints its answer like that of Postgres."""
+"""Verbs through the cluster: makes a DataFlowAction, waits for the operator, prints its answer like Postgres' own."""
 
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import typer
@@ -25,9 +25,13 @@ from opendataflow.model.written import MOST_ITEMS
 from opendataflow.names import ANNOTATION_REQUESTED_BY, API_VERSION, Refusal
 
 WAIT_SECONDS = 60.0
+"""How long the operator's answer is waited for."""
+CREATE_SECONDS = 5.0
+"""How long an API server that does not answer is asked again."""
 _PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 1.0
 
+_NOT_FOUND = 404
 _ERRORS = {Refusal.UNKNOWN: UnknownThing, Refusal.INVALID: InvalidInput, Refusal.NOT_SHARED: NotShared}
 
 
@@ -49,7 +53,7 @@ def ask(
         **({"cascade": True} if cascade else {}),
         **({"reason": reason} if reason is not None else {}),
     }
-    status = with_cluster(lambda cluster: _asked(cluster, spec, actor))
+    status = with_cluster(lambda cluster: asked(cluster, spec, actor))
     if status.phase == "Refused":
         raise _ERRORS.get(Refusal(status.reason or Refusal.REFUSED), Refused)(status.message or "refused")
     for line in status.lines:
@@ -78,37 +82,28 @@ def _which(chosen: Sequence[str] | Selection) -> dict[str, Any]:
     return {"range": limits} if limits else {"status": states[0]}
 
 
-async def _asked(cluster: Cluster, spec: Mapping[str, Any], actor: str) -> DataFlowActionStatus:
+async def asked(cluster: Cluster, spec: Mapping[str, Any], actor: str) -> DataFlowActionStatus:
+    """Make a DataFlowAction, and return what became of it. ClusterUnreachable where nobody answers in time."""
     from opendataflow.launch.cluster.api import custom
 
     actions = custom("dataflowactions")
     # A name of our own: where the answer to the create is lost, creating it again can't ask for it twice.
     name = f"{spec['action']}-{secrets.token_hex(5)}"
-    body = {
-        "apiVersion": API_VERSION,
-        "kind": "DataFlowAction",
-        "metadata": {"name": name, "annotations": {ANNOTATION_REQUESTED_BY: actor}},
-        "spec": spec,
-    }
+    metadata = {"name": name, "annotations": {ANNOTATION_REQUESTED_BY: actor}}
+    body = {"apiVersion": API_VERSION, "kind": "DataFlowAction", "metadata": metadata, "spec": spec}
+    await _created(lambda: cluster.api.create(actions, cluster.namespace, body))
     end, pause = time.monotonic() + WAIT_SECONDS, _PAUSE_SECONDS
-    created = False
     while time.monotonic() < end:
         try:
-            if not created:
-                await cluster.api.create(actions, cluster.namespace, body)
-                created = True
             status = (await cluster.api.get(actions, cluster.namespace, name)).get("status") or {}
-            if status.get("phase") in ("Done", "Refused"):
-                return DataFlowActionStatus.model_validate(status)
+        except ClusterUnreachable:
+            status = {}
         except ClusterRefused as error:
-            if created:
-                raise Refused(f"DataFlowAction {name} was deleted before it was done") from error
-            created = error.reason == "AlreadyExists"
-            if not created:
+            if error.code != _NOT_FOUND:
                 raise
-        except (CreateUncertain, ClusterUnreachable):
-            if not created and time.monotonic() + pause >= end:
-                raise
+            raise Refused(f"DataFlowAction {name} was deleted before its answer was read") from error
+        if status.get("phase") in ("Done", "Refused"):
+            return DataFlowActionStatus.model_validate(status)
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
     where = f"{name} --namespace {cluster.namespace}"
@@ -116,3 +111,21 @@ async def _asked(cluster: Cluster, spec: Mapping[str, Any], actor: str) -> DataF
         f"the operator has not answered within {WAIT_SECONDS:.0f} s; it does it as soon as it can. "
         f"To see: kubectl get dataflowaction {where}; to take it back: kubectl delete dataflowaction {where}"
     )
+
+
+async def _created(create: Callable[[], Awaitable[object]]) -> None:
+    """Create it, again for a moment where nobody knows whether it is there."""
+    end, again = time.monotonic() + CREATE_SECONDS, False
+    while True:
+        try:
+            await create()
+        except CreateUncertain as error:
+            if time.monotonic() >= end:
+                raise ClusterUnreachable(str(error)) from error
+            again = True
+            await asyncio.sleep(_PAUSE_SECONDS)
+            continue
+        except ClusterRefused as error:
+            if not again or error.reason != "AlreadyExists":
+                raise
+        return

@@ -1,6 +1,6 @@
 """What an answer of the Kubernetes API means that is no success, as an error of this project. Pure.
 
-Nothing is read from a message where the API has a field for it; the four places where it has none are marked.
+Nothing is read from a message where the API has a field for it; the places where it has none are marked.
 """
 
 import re
@@ -54,6 +54,15 @@ def expired(code: int, status: Mapping[str, Any]) -> bool:
     Also where the version is newer than the API's own: it was restored from a backup.
     """
     return code == 410 or "ResourceVersionTooLarge" in _causes(status)
+
+
+def is_not_there(error: ClusterRefused) -> bool:
+    """Whether a patch or delete with a uid was refused because that object is gone, perhaps for another of its name.
+
+    Any other conflict says nothing of the kind: the object was changed by somebody at the same moment. The uid is named
+    in the message only: "UID in precondition: …" (409) or "metadata.uid: Invalid value" (422).
+    """
+    return error.code == 404 or (error.code in (_CONFLICT, 422) and "uid" in str(error).lower())
 
 
 def _namespace_gone(code: int, status: Mapping[str, Any], said: str) -> bool:

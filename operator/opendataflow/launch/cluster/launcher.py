@@ -28,6 +28,7 @@ from opendataflow.errors import (
     DataflowError,
     NotCreatable,
 )
+from opendataflow.launch.cluster.answers import is_not_there
 from opendataflow.launch.cluster.api import NODES, PODS, Api, selector
 from opendataflow.launch.cluster.releases import Releases
 from opendataflow.launch.cluster.seen import pod_seen
@@ -91,7 +92,7 @@ class ClusterLauncher:
         self._synced = asyncio.Event()
         self._ends: asyncio.Queue[Ended | BaseException] = asyncio.Queue()
         self._logs = asyncio.Semaphore(LOGS_AT_ONCE)
-        self._releases = Releases(api, engine, clock=clock)
+        self._releases = Releases(api, engine, note=note, clock=clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- the port --------------------------------------------------------------------------------------------
@@ -351,11 +352,11 @@ class ClusterLauncher:
         except ClusterUnreachable:
             pass
         except ClusterRefused as error:
-            if error.code not in (404, 409):
+            if is_not_there(error):
+                self._remember(known.run, replace(self._pods.get(known.run, pod), gone=True))
+            elif error.code != 409:
                 self._note(f"run {known.run} can't be stopped: {error}")
                 return
-            # It is not there, or another one is.
-            self._remember(known.run, replace(self._pods.get(known.run, pod), gone=True))
         known.deleting = False
 
     def _let_go(self, run: int, pod: PodSeen) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from opendataflow import names
 from opendataflow.errors import ClusterRefused, ClusterUnreachable
+from opendataflow.launch.cluster.answers import is_not_there
 from opendataflow.launch.cluster.api import PODS, Api, selector
 from opendataflow.model.pod import PodSeen
 
@@ -24,10 +25,12 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 
 
 class Releases:
-    """The releases of one engine's pods. `clock`: seconds since the epoch."""
+    """The releases of one engine's pods. `note`: tells a person. `clock`: seconds since the epoch."""
 
-    def __init__(self, api: Api, engine: str, *, clock: Callable[[], float]) -> None:
+    def __init__(self, api: Api, engine: str, *, note: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._api = api
+        self._note = note
+        self._refused = False
         self._engine = engine
         self._clock = clock
         self._waiting: asyncio.Queue[PodSeen] = asyncio.Queue()
@@ -100,7 +103,10 @@ class Releases:
         except ClusterUnreachable:
             return False
         except ClusterRefused as error:
-            return error.code in (404, 409, 422)  # it is not there, or another one is
+            if error.code != 409 and not is_not_there(error) and not self._refused:
+                self._refused = True  # the others are refused for the same reason
+                self._note(f"pods of runs that have ended can't be released: {error}")
+            return is_not_there(error)
         self._swept[pod.namespace] = self._minute()
         return True
 

@@ -1,0 +1,52 @@
+"""Why pods do not run although they should by now: in a word, and in words that stay the same while it is so."""
+
+from typing import Any
+
+import pytest
+
+from opendataflow.core.pod_outcome import hindrances, what_hinders
+from opendataflow.launch.cluster.seen import pod_seen
+from opendataflow.names import Reason
+from tests.pods import BEGAN_AT, RUNNING, deleted, pod, terminated, waiting
+
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: no cpu"}
+PULL = waiting("ImagePullBackOff", "no such image")
+
+CASES: list[tuple[dict[str, Any], float, str | None, str]] = [
+    (pod(RUNNING), 60, None, ""),
+    (pod(terminated(0)), 60, None, ""),
+    (pod(PULL, phase="Pending"), 1, Reason.IMAGE_PULL, "image pull: no such image (ImagePullBackOff)"),
+    (
+        pod(waiting("CreateContainerConfigError", "secret x not found"), phase="Pending"),
+        1,
+        Reason.POD_PENDING,
+        "it can't start: secret x not found (CreateContainerConfigError)",
+    ),
+    (
+        pod(phase="Pending", spec={"nodeName": None}, conditions=[UNSCHEDULABLE]),
+        1,
+        Reason.UNSCHEDULABLE,
+        "0/3 nodes: no cpu",
+    ),
+    (pod(waiting("ContainerCreating"), phase="Pending"), 5, None, ""),
+    (pod(waiting("ContainerCreating"), phase="Pending"), 60, Reason.POD_PENDING, "not started on node n1"),
+    (pod(RUNNING, metadata=deleted(10)), 20, None, ""),
+    (pod(RUNNING, metadata=deleted(10)), 60, Reason.NODE_UNREACHABLE, "node n1 does not answer"),
+]
+
+
+@pytest.mark.parametrize(("seen", "second", "reason", "words"), CASES)
+def test_what_hinders_a_pod(seen: dict[str, Any], second: float, reason: str | None, words: str) -> None:
+    found = what_hinders(pod_seen(seen), BEGAN_AT + second)
+    assert (found[0] if found else None) == reason
+    assert words in (found[1] if found else "")
+
+
+def test_it_is_told_in_the_same_words_a_minute_later() -> None:
+    seen = pod_seen(pod(waiting("ContainerCreating"), phase="Pending"))
+    assert what_hinders(seen, BEGAN_AT + 60) == what_hinders(seen, BEGAN_AT + 120)
+
+
+def test_pods_are_counted_by_reason() -> None:
+    found = [(Reason.IMAGE_PULL, "b"), (Reason.IMAGE_PULL, "a"), (Reason.UNSCHEDULABLE, "c")]
+    assert hindrances(found) == {"ImagePull": (2, "a"), "Unschedulable": (1, "c")}
