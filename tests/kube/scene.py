@@ -154,7 +154,8 @@ class Scene:
     def not_published(self) -> list[str]:
         """Work that is done although a chunk that it makes is not there."""
         rows = self.database.rows(
-            """SELECT w.job || ' ' || w.data_id AS work FROM opendataflow.work w JOIN opendataflow.job_output o USING (job)
+            """SELECT w.job || ' ' || w.data_id AS work
+               FROM opendataflow.work w JOIN opendataflow.job_output o USING (job)
                JOIN opendataflow.chunk c ON c.dataset = o.dataset AND c.data_id = w.data_id
                WHERE w.state = 'DONE' AND c.status <> 'READY'"""
         )

@@ -1,5 +1,5 @@
-"""The API server is stopped, paused, answers 410 and 5xx, or its answers are lost, while the operator works. Pods go on;
-when it answers again everything is as if nothing had happened.
+"""The API server is stopped, paused, answers 410 and 5xx, or its answers are lost, while the operator works. Pods go
+on; when it answers again everything is as if nothing had happened.
 
 Seen at others: a controller that restarts between creating the child and recording it: duplicate or lost runs; results
 lost because the pod vanished before it was seen.

@@ -1,6 +1,6 @@
-"""Postgres is stopped, killed, paused, or its answers are lost, while the operator works. Pods go on, nothing new starts,
-and when it answers again everything is as if nothing had happened: the process lives, each chunk is published once, and no
-retry is burnt.
+"""Postgres is stopped, killed, paused, or its answers are lost, while the operator works. Pods go on, nothing new
+starts, and when it answers again everything is as if nothing had happened: the process lives, each chunk is published
+once, and no retry is burnt.
 
 Seen at others: a controller that restarts between creating the child and recording it; partitions run twice; cancelled
 work that keeps its slot.

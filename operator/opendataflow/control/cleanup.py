@@ -1,4 +1,4 @@
-"""`opendataflow cleanup`: frees run pods when the operator is gone for good, so that nothing keeps them or their namespace.
+"""`opendataflow cleanup`: frees run pods when the operator is gone for good, so that they and their namespaces can go.
 
 Only the finalizer goes. Pods that run go on, Postgres is not changed, and an operator that is installed again goes on
 with what is there. Nobody leads meanwhile: without --force it takes the leadership itself, which an operator would wait
@@ -10,9 +10,10 @@ import logging
 import socket
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from opendataflow import names
@@ -56,7 +57,7 @@ async def clean_up(settings: Settings, namespace: str | None, *, force: bool) ->
 class _Forced:
     """No right was asked for: all run pods are meant."""
 
-    labels: dict[str, str] = {}
+    labels: Mapping[str, str] = MappingProxyType({})
 
     async def renew(self) -> None:
         """Nothing is held."""
@@ -66,7 +67,7 @@ class _Leading:
     """The leadership over one database, whose pods alone are meant."""
 
     def __init__(self, store: Store, engine: str) -> None:
-        self.labels = {names.LABEL_ENGINE: engine}
+        self.labels: Mapping[str, str] = {names.LABEL_ENGINE: engine}
         self._store = store
         self._lease = str(uuid.uuid4())
 
