@@ -129,7 +129,7 @@ class PostgresProxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         parts = conninfo_to_dict(self.dsn)
         try:
-            theirs, upstream = await asyncio.open_connection(parts["host"], int(str(parts["port"])))
+            theirs, upstream = await asyncio.open_connection(str(parts["host"]), int(str(parts["port"])))
         except OSError:
             writer.transport.abort()
             return

@@ -40,7 +40,7 @@ class Scene:
     def start(self, **environ: str) -> "Running":
         """Start an operator whose probes can be asked."""
         port = free_port()
-        return Running(self.operators.start(DATAFLOW_PORT=str(port), **environ), port)
+        return Running(self.operators.start(environ={"DATAFLOW_PORT": str(port), **environ}), port)
 
     def apply(self, *resources: dict[str, Any]) -> None:
         """As a user does it."""
@@ -118,9 +118,14 @@ class Scene:
         wait_until(lambda: len(running()) >= number, f"{number} pods of {job} run", seconds)
         return running()
 
-    def until_done(self, job: str, number: int, seconds: float = SECONDS) -> None:
+    def until_done(self, job: str, number: int, seconds: float = SECONDS, *, at_least: bool = False) -> None:
         """Wait until so much work of a job is done."""
-        wait_until(lambda: self.database.done(job) == number, f"{number} works of {job} are done", seconds)
+
+        def done() -> bool:
+            done = self.database.done(job)
+            return done == number or (at_least and done > number)
+
+        wait_until(done, f"{number} works of {job} are done", seconds)
 
     def until_failed(self, job: str, number: int = 1, seconds: float = SECONDS) -> None:
         """Wait until so much work of a job has failed for good."""
@@ -130,7 +135,7 @@ class Scene:
         """Wait until so many runs of a job have ended."""
 
         def ended() -> bool:
-            return sum(run["state"] != "RUNNING" for run in self.runs(job)) >= number
+            return len([run for run in self.runs(job) if run["state"] != "RUNNING"]) >= number
 
         wait_until(ended, f"{number} runs of {job} have ended", seconds)
 

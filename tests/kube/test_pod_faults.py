@@ -154,9 +154,9 @@ def test_a_pod_that_finds_no_node_is_seen_and_goes_on_when_there_is_one(scene: S
 
 
 def test_a_pod_that_never_finds_a_node_is_given_up_at_its_start_deadline(scene: Scene) -> None:
-    spec = {"startDeadline": "5s", "retry": {"limit": 0, "infrastructureLimit": 1, **AT_ONCE}}
     template = {"spec": {"nodeSelector": {"opendataflow.test/room": "nowhere"}}}
-    scene.flow("homeless", 1, podTemplate=template, **spec)
+    retry = {"limit": 0, "infrastructureLimit": 1, **AT_ONCE}
+    scene.flow("homeless", 1, podTemplate=template, startDeadline="5s", retry=retry)
     scene.until_failed("homeless")
     assert scene.classes("homeless") == ["Infrastructure"] * 2
     assert "unschedulable" in scene.sees("homeless", "Succeeded", "False", "ChunksFailed")

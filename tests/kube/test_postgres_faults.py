@@ -74,7 +74,7 @@ def test_a_postgres_that_crashes_again_and_again_costs_time_only(scene: Scene, s
     operator = scene.start()
     scene.flow("load", 40, {"run-seconds": "0.5"}, parallelism=6)
     for number in (4, 12, 20):
-        wait_until(lambda number=number: scene.database.done("load") >= number, f"{number} are done", SECONDS)
+        scene.until_done("load", number, at_least=True)
         server.crash()
         server.start()
         scene.database.reopen()
