@@ -203,23 +203,25 @@ def test_the_answer_to_a_resubmit_may_be_lost_and_it_is_done_once(behind: Scene,
     behind.patch("load", resubmit={"id": "again", "chunks": ["0-0", "1-1"]})
     wait_until(lambda: len(behind.runs("load")) == 5, "both run again", SECONDS)
     behind.until_done("load", 3)
-    wait_until(lambda: behind.status("load").get("resubmit") == {"id": "again", "chunks": 2}, "it is told", SECONDS)
+    wait_until(lambda: behind.status("load").get("resubmit", {}).get("id") == "again", "it is told", SECONDS)
+    assert behind.status("load")["resubmit"]["chunks"] == 2
     assert loss.met == 1
     assert len(behind.runs("load")) == 5
     behind.is_right()
 
 
-def test_connections_that_are_cut_all_the_time_cost_time_only(behind: Scene, dsn: str) -> None:
+def test_connections_that_are_cut_once_a_second_cost_time_only(behind: Scene, dsn: str) -> None:
     operator = behind.start()
     behind.flow("load", 30, {"run-seconds": "0.3"}, parallelism=5)
     with psycopg.connect(dsn, autocommit=True) as administrator:
-        while behind.database.done("load") < 30:
+        for _ in range(15):
             administrator.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE datname = current_database() AND application_name = 'opendataflow'"
             )
-            operator.operator.process.join(0.7)
+            operator.operator.process.join(1)
             assert operator.operator.alive
+    behind.until_done("load", 30)
     assert len(behind.runs("load")) == 30
     assert behind.burnt("load") == [(0, 0)] * 30
     behind.is_right()
