@@ -83,7 +83,7 @@ class Operators:
     made: list[Operator] = field(default_factory=list)
     through: str | None = None
 
-    def start(self, *, die: tuple[str, str, int] | None = None, environ: Mapping[str, str] | None = None) -> Operator:
+    def start(self, *, die: tuple[str, str, int] | None = None, **environ: str) -> Operator:
         """Start one. `die`: (point, before or after, how often it may be reached), see `points`."""
         log = self.folder / f"operator-{len(self.made)}.log"
         settings = {
@@ -92,7 +92,7 @@ class Operators:
             "DATAFLOW_NAMESPACES": self.namespace,
             "DATAFLOW_PORT": "0",
             "POD_NAME": f"operator-{len(self.made)}",
-            **(environ or {}),
+            **environ,
         }
         process = _FORKS.Process(target=_main, args=(settings, str(log), die), daemon=True)
         process.start()

@@ -40,7 +40,7 @@ class Scene:
     def start(self, **environ: str) -> "Running":
         """Start an operator whose probes can be asked."""
         port = free_port()
-        return Running(self.operators.start(environ={"DATAFLOW_PORT": str(port), **environ}), port)
+        return Running(self.operators.start(die=None, DATAFLOW_PORT=str(port), **environ), port)
 
     def apply(self, *resources: dict[str, Any]) -> None:
         """As a user does it."""

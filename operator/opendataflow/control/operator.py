@@ -8,7 +8,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -28,7 +28,7 @@ from opendataflow.engine.alerts import Alerts
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.ports import Target
 from opendataflow.engine.tenure import Leadership
-from opendataflow.errors import DataflowError
+from opendataflow.errors import ClusterRefused, ClusterUnreachable, DataflowError
 from opendataflow.launch.cluster.access import find_access
 from opendataflow.launch.cluster.api import Api
 from opendataflow.launch.cluster.launcher import ClusterLauncher
@@ -49,6 +49,9 @@ SWEEP_SECONDS = 20.0
 
 CLEAN_SECONDS = 60.0
 """How often finished actions are looked for that may go."""
+
+PULSE_SECONDS = 15.0
+"""How often the API server is asked for a sign of life: several times before it counts as away (control/probes.py)."""
 
 RETRY_SECONDS = 2.0
 
@@ -90,7 +93,6 @@ class OneOperator:
         self._api = api
         self._options = options
         self._figures = figures
-        self._health = health
         self._catalog = Catalog()
         self._watchman = Watchman(figures, self._job_changed, lambda: self._launcher.hindered())
         only = options.namespaces[0] if len(options.namespaces) == 1 else None
@@ -113,7 +115,7 @@ class OneOperator:
         self._engine: Engine[PodOrder] = Engine(
             store,
             self._launcher,
-            Leadership(store, Host(options.name, engine_id), self._leads, self._waits),
+            Leadership(store, Host(options.name, engine_id), self._leads, health.postgres_answered),
             self._makers.makers,
             self._watchman,
             parallelism=options.parallelism,
@@ -125,6 +127,7 @@ class OneOperator:
         self._take_signals()
         self._beside: list[asyncio.Task[Any]] = []
         async with asyncio.TaskGroup() as self._tasks:
+            self._begin(self._pulse(), "pulse")
             working = self._tasks.create_task(self._engine.run(self._prepare), name="engine")
             working.add_done_callback(lambda _: self._end())
 
@@ -140,16 +143,10 @@ class OneOperator:
 
     def _postgres_answers(self, reachable: bool) -> None:
         self._figures.database(reachable=reachable)
-        if reachable:
-            self._health.postgres_answered()
 
     def _leads(self, epoch: int) -> None:
         self._figures.leading(epoch)
         logger.info("this operator leads, in epoch %d", epoch)
-
-    def _waits(self) -> None:
-        """Another operator leads: Postgres has said so."""
-        self._health.postgres_answered()
 
     # -- beginning and end -----------------------------------------------------------------------------------
 
@@ -192,6 +189,13 @@ class OneOperator:
         await ready.wait()
         self._take_signals()
 
+    async def _pulse(self) -> None:
+        """Ask the API server something now and then, also where nobody else does: a standby, or one without jobs."""
+        while True:
+            with suppress(ClusterUnreachable, ClusterRefused):  # who listens to the door knows
+                await self._api.ask_version()
+            await asyncio.sleep(PULSE_SECONDS)
+
     async def _list(self) -> None:
         await self._intake.list_all(self._api)
 
@@ -214,12 +218,14 @@ class OneOperator:
                 logger.log(logging.WARNING if error.retryable else logging.ERROR, "%s", error)
 
     async def _until_answered(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Do a step, again and again where Postgres or the API server does not answer."""
+        """Do a step, again and again where Postgres or the API server does not answer; also where a list is too old
+        before its end, and where a kind or the right to see it is missing: a chart may be about to bring them."""
         while True:
             try:
                 return await step()
             except DataflowError as error:
-                if not error.retryable:
+                passing = isinstance(error, ClusterRefused) and error.code in (403, 404, 410)
+                if not (error.retryable or passing):
                     raise
                 logger.warning("%s", error)
                 await asyncio.sleep(RETRY_SECONDS)
