@@ -90,7 +90,7 @@ def test_both_may_be_away_and_come_back_in_any_order(
 ) -> None:
     server = Server(lasting_open_folder)
     try:
-        with new_scene(server.database("both"), own_cluster.api, own_namespace, tmp_path) as scene:
+        with new_scene(server.database("both_away"), own_cluster.api, own_namespace, tmp_path) as scene:
             operator = scene.start()
             scene.flow("load", 12, {"run-seconds": "2"}, parallelism=3)
             for postgres_first in (True, False):
@@ -217,7 +217,18 @@ def test_watches_that_end_badly_are_begun_anew_and_miss_nothing(behind: Scene, p
     assert time.monotonic() - began < 60, "it was found by the list of every few minutes"
     assert len(behind.runs("load")) == 2
     assert operator.healthy, operator.operator.said()[-3000:]
-    assert "Traceback" not in operator.operator.said()
+    behind.is_right()
+
+
+def test_a_job_deleted_while_the_watch_is_begun_anew_is_missed(behind: Scene, proxy: Proxy) -> None:
+    operator = behind.start()
+    behind.flow("load", 30, {"run-seconds": "1"}, parallelism=1)
+    behind.running("load")
+    proxy.fail(Fault("GET", r"/dataflowjobs\?.*watch=true", answer=ENDS["an event of 500"], delay=1))
+    proxy.cut_soon()
+    wait_until(lambda: "is begun anew" in operator.operator.said(), "the watch has failed", SECONDS)
+    behind.api.kubectl(f"--namespace={behind.namespace}", "delete", "dfj/load")
+    wait_until(lambda: "is gone: nothing new of it starts" in operator.operator.said(), "it is missed", SECONDS)
     behind.is_right()
 
 

@@ -42,7 +42,7 @@ from opendataflow.store.leader import ended_runs, identity
 from opendataflow.store.store import Store
 
 LIST_SECONDS = 300.0
-"""How often all resources are listed, beside the watch."""
+"""How often all resources are listed, beside the watch; also at once where the watch has missed something."""
 
 SWEEP_SECONDS = 20.0
 """How often pods are looked for that may go."""
@@ -121,6 +121,7 @@ class OneOperator:
             parallelism=options.parallelism,
         )
         self._alerts = Alerts(store, targets, self._watchman.note)
+        self._missed = asyncio.Event()
 
     async def run(self) -> None:
         """Work until a signal, or until a part ends."""
@@ -170,13 +171,11 @@ class OneOperator:
         await self._launcher.synced()
         await self._until_answered(self._list)
         await self._until_answered(self._reconciler.begin)
-        ready = asyncio.Event()
-        self._begin(watch(self._intake.seen, self._api.access, self._options.namespaces, ready), "watch of resources")
-        self._begin(self._signals_after(ready), "signals")
+        self._begin(self._watch(), "watch of resources")
         self._begin(self._reconciler.run(), "reconciler")
         self._begin(self._statuses.run(), "statuses")
         self._begin(self._reporter.run(), "events")
-        self._begin(self._every(LIST_SECONDS, self._list), "lists")
+        self._begin(self._list_again(), "lists")
         self._begin(self._every(SWEEP_SECONDS, self._sweep), "sweep")
         self._begin(self._every(CLEAN_SECONDS, self._clean), "actions")
         self._begin(self._alerts.run(), "notifications")
@@ -184,10 +183,14 @@ class OneOperator:
     def _begin(self, loop: Coroutine[Any, Any, None], name: str) -> None:
         self._beside.append(self._tasks.create_task(loop, name=name))
 
-    async def _signals_after(self, ready: asyncio.Event) -> None:
-        """Take the signals back from kopf: it would end every task of this process."""
-        await ready.wait()
-        self._take_signals()
+    async def _watch(self) -> None:
+        def begun(again: bool) -> None:
+            self._take_signals()  # back from kopf: it would end every task of this process
+            if again:
+                self._missed.set()
+
+        await watch(self._intake.seen, self._api.access, self._options.namespaces, begun)
+        self._leave(signal.SIGTERM)  # it came while kopf had the signals
 
     async def _pulse(self) -> None:
         """Ask the API server something now and then, also where nobody else does: a standby, or one without jobs."""
@@ -198,6 +201,14 @@ class OneOperator:
 
     async def _list(self) -> None:
         await self._intake.list_all(self._api)
+
+    async def _list_again(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LIST_SECONDS):
+                    await self._missed.wait()
+            self._missed.clear()
+            await self._until_answered(self._list)
 
     async def _clean(self) -> None:
         await self._requests.clean(self._catalog)

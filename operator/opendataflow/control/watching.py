@@ -5,8 +5,10 @@ nothing; what they have seen is worked on elsewhere.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -23,8 +25,39 @@ LOGIN_MINUTES = 10
 """How long kopf uses what it got at a login; tokens of service accounts last an hour."""
 
 
-async def watch(seen: Seen, access: Access, namespaces: Collection[str], ready: asyncio.Event) -> None:
-    """Watch until cancelled. `namespaces`: none means all. `ready`: is set when kopf has taken the signals."""
+AGAIN_SECONDS = 2.0
+"""The pause before a watch is begun anew that has failed."""
+
+logger = logging.getLogger(__name__)
+
+
+async def watch(seen: Seen, access: Access, namespaces: Collection[str], begun: Callable[[bool], None]) -> None:
+    """Watch until cancelled, or until kopf has got a signal. `namespaces`: none means all.
+
+    `begun`: is called when kopf has taken the signals; with True where it has failed before (it does where the API
+    server ends a watch by an error): of what was deleted meanwhile it tells nothing.
+    """
+    again = False
+    while True:
+        ready = asyncio.Event()
+        telling = asyncio.create_task(_after(ready, partial(begun, again)))
+        try:
+            return await _watch(seen, access, namespaces, ready)
+        except Exception as error:  # whatever it is, a new watch begins with a list of everything
+            said = str(error.args[0]) if error.args else ""
+            logger.warning("the watch of resources is begun anew: %s: %s", type(error).__name__, said)
+        finally:
+            telling.cancel()
+        again = True
+        await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def _after(ready: asyncio.Event, tell: Callable[[], None]) -> None:
+    await ready.wait()
+    tell()
+
+
+async def _watch(seen: Seen, access: Access, namespaces: Collection[str], ready: asyncio.Event) -> None:
     registry = kopf.OperatorRegistry()
     for kind, plural in PLURALS.items():
         kopf.on.event(GROUP, VERSION, plural, registry=registry, id=f"see-{plural}")(_handler(kind, seen))
