@@ -236,7 +236,6 @@ CREATE TABLE opendataflow.run (
     pod_name       text,
     pod_uid        text,
     node           text,
-    answers        jsonb,
     metrics        jsonb,
     declaration    bigint,
     CONSTRAINT ended_has_time CHECK ((state = 'RUNNING') = (finished_at IS NULL)),

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Generic, TypeVar
 
 from opendataflow.core.completion import completion
@@ -20,6 +19,7 @@ from opendataflow.core.explain import breaker_note
 from opendataflow.core.plan import Demand, plan
 from opendataflow.engine import limits
 from opendataflow.engine.days import Clock, current_day, local_time
+from opendataflow.engine.patience import Patience
 from opendataflow.engine.ports import Launcher, Observer, OrderMaker, Tenure
 from opendataflow.engine.starts import Starts
 from opendataflow.engine.view import JobView
@@ -71,7 +71,8 @@ class Engine(Generic[OrderT]):
         self._leaving = False
         self._uncertain = True  # an earlier process may have left runs behind under this lease
         self._adopt_at = 0.0
-        self._away = False
+        self._away: type[DataflowError] | None = None
+        self._patience = Patience()
 
     # -- from outside ----------------------------------------------------------------------------------------
 
@@ -218,12 +219,7 @@ class Engine(Generic[OrderT]):
 
     async def _watch(self) -> None:
         while True:
-            ended = await self._launcher.ended()
-            maker = self._makers.get(self._runs[ended.run].job)
-            redact = maker.redactor() if maker is not None else None
-            if redact is not None:
-                ended = replace(ended, log_tail=await asyncio.to_thread(redact, ended.log_tail))
-            await self._outcomes.put(ended)
+            await self._outcomes.put(await self._launcher.ended())
 
     async def _commit(self) -> None:
         """Commit outcomes as they come; those that come while a commit is under way go together in the next."""
@@ -240,7 +236,7 @@ class Engine(Generic[OrderT]):
             self._wake.set()
 
     async def _complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> None:
-        """Commit, for as long as it takes: an outcome is never given up."""
+        """Commit, for as long as it takes: an outcome is never given up while Postgres is away."""
         while True:
             begin = time.monotonic()
             try:
@@ -248,7 +244,7 @@ class Engine(Generic[OrderT]):
                 completed, woken = await self._store.complete(completions, self._actor, lease=lease)
                 break
             except DataflowError as error:
-                if not error.retryable:
+                if not self._patience.again(error):
                     raise
                 self._note_away(error)
                 await asyncio.sleep(limits.RECONNECT_SECONDS)
@@ -342,16 +338,17 @@ class Engine(Generic[OrderT]):
         except LeaseLost:
             pass  # the next renewal brings it back
         except DataflowError as error:
-            if not error.retryable:
+            if not self._patience.again(error):
                 raise
             self._note_away(error)
             await asyncio.sleep(limits.RECONNECT_SECONDS)
         else:
-            if self._away:
-                self._away = False
+            self._patience.answered()
+            if self._away is not None:
+                self._away = None
                 self._observer.note("Postgres answers again")
 
     def _note_away(self, error: DataflowError) -> None:
-        if not self._away:
-            self._away = True
-            self._observer.note(f"{error} Runs go on; nothing new starts until it answers.")
+        if self._away is not type(error):
+            self._away = type(error)
+            self._observer.note(f"{error} Runs go on; nothing new starts meanwhile.")

@@ -24,6 +24,9 @@ STARTS_AT_ONCE = 16
 COMMIT_BATCH = 200
 """The most outcomes in one commit."""
 
+REFUSED_SECONDS = 600.0
+"""How long a program with runs asks again where Postgres refuses it: a person can mend a password in this time."""
+
 RECONNECT_SECONDS = 0.5
 """The pause after the database did not answer."""
 
