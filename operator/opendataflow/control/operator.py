@@ -171,7 +171,9 @@ class OneOperator:
         await self._launcher.synced()
         await self._until_answered(self._list)
         await self._until_answered(self._reconciler.begin)
-        self._begin(self._watch(), "watch of resources")
+        self._begin(
+            watch(self._intake.seen, find_access, self._options.namespaces, self._missed.set), "watch of resources"
+        )
         self._begin(self._reconciler.run(), "reconciler")
         self._begin(self._statuses.run(), "statuses")
         self._begin(self._reporter.run(), "events")
@@ -182,15 +184,6 @@ class OneOperator:
 
     def _begin(self, loop: Coroutine[Any, Any, None], name: str) -> None:
         self._beside.append(self._tasks.create_task(loop, name=name))
-
-    async def _watch(self) -> None:
-        def begun(again: bool) -> None:
-            self._take_signals()  # back from kopf: it would end every task of this process
-            if again:
-                self._missed.set()
-
-        await watch(self._intake.seen, self._api.access, self._options.namespaces, begun)
-        self._leave(signal.SIGTERM)  # it came while kopf had the signals
 
     async def _pulse(self) -> None:
         """Ask the API server something now and then, also where nobody else does: a standby, or one without jobs."""
