@@ -28,8 +28,10 @@ def _main(environ: Mapping[str, str], log: str, die: tuple[str, str, int] | None
     from opendataflow.control.main import main
 
     if die is not None:
+        from opendataflow.control import operator
         from tests.kube.points import die_at
 
+        operator.CLEAN_SECONDS = operator.SWEEP_SECONDS = 1.0  # or nobody would live to see them
         die_at(*die)
     main()
 

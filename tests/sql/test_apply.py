@@ -369,24 +369,6 @@ def test_what_was_put_aside_of_other_data_sets_waits_too_and_goes_with_its_relea
     assert problems(db) == []
 
 
-@pytest.mark.parametrize("verb", ["set_chunks", "reject"])
-def test_work_that_is_done_goes_when_its_chunk_is_found_bad_and_its_job_has_its_id_no_more(
-    db: Connection, lease: str, verb: str
-) -> None:
-    apply(db, [dataset("a", "1"), dataset("other", "2"), *names("b")], [job("j", ["a"], ["b"])])
-    (run,) = claim(db, lease, "j")
-    end(db, run, "DONE")
-    apply(db, [], [job("j", ["other"], ["b"])])
-    if verb == "reject":
-        value(db, "SELECT count(*) FROM opendataflow.set_chunks('b', '{1}', 'PENDING', 'ada')")
-        ask(db, "reject", "b", "1")
-    else:
-        value(db, "SELECT count(*) FROM opendataflow.set_chunks('b', '{1}', 'FAILED', 'ada')")
-    assert chunk(db, "b", "1")["status"] == "FAILED"
-    assert works(db) == {"j/2": "READY"}
-    assert problems(db) == []
-
-
 @pytest.mark.parametrize("changes", [{"descending": True}, {"chunk_from": "0"}])
 def test_another_order_or_range_makes_nothing_done_that_has_failed(db: Connection, changes: dict[str, Any]) -> None:
     apply(db, [dataset("a", "1"), *names("b", "c")], [job("j", ["a"], ["b", "c"])])

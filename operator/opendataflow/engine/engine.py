@@ -67,6 +67,7 @@ class Engine(Generic[OrderT]):
         self._finished = asyncio.Event()
         self._outcomes: asyncio.Queue[Ended] = asyncio.Queue()
         self._starts = Starts(launcher, makers, tenure, observer, self._outcomes.put_nowait)
+        self._starting: set[asyncio.Task[None]] = set()
         self._draining = False
         self._leaving = False
         self._uncertain = True  # an earlier process may have left runs behind under this lease
@@ -127,7 +128,8 @@ class Engine(Generic[OrderT]):
     def leave(self) -> None:
         """Start nothing new and end at once; the runs go on, and the next process finds them."""
         self._leaving = True
-        self._starts.leave()
+        for start in self._starting:
+            start.cancel()
         self.drain()
 
     def look_again(self) -> None:
@@ -183,7 +185,9 @@ class Engine(Generic[OrderT]):
         self._runs[run.run] = run
         self._observer.claimed(run)
         start = self._starts.start(run, declared, self._jobs[run.job], adopting=adopting)
-        self._tasks.create_task(start, name=f"start of run {run.run}")
+        task = self._tasks.create_task(start, name=f"start of run {run.run}")
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
 
     async def _adopt_own(self) -> None:
         """Go on with runs that are this engine's and that it does not know: of the process that led before it, or of a
