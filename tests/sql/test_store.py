@@ -292,6 +292,15 @@ async def test_lost_connections_are_replaced(store: Store, db: Connection) -> No
     assert await works_again(store)
 
 
+async def test_connections_that_the_server_has_ended_while_nobody_used_them_fail_nobody(
+    store: Store, db: Connection
+) -> None:
+    await asyncio.gather(*(store.verify() for _ in range(12)))  # as many connections as there may be
+    terminate(db)
+    await asyncio.sleep(0.1)  # until the goodbye of the server has come
+    assert await asyncio.gather(*(store.verify() for _ in range(12))) == [[]] * 12
+
+
 async def test_a_transaction_that_lost_against_another_one_is_repeated(store: Store, db: Connection) -> None:
     db.execute("CREATE SEQUENCE public.attempts")
     original = value(db, "SELECT pg_get_functiondef('opendataflow.lock_apply()'::regprocedure)")

@@ -169,7 +169,7 @@ class Engine(Generic[OrderT]):
         self._observer.took("claim", time.monotonic() - now)
         self._uncertain = False
         if claimed.declared is not None:
-            view.declared = claimed.declared
+            view.declare(claimed.declared)
         for run in claimed.runs:
             self._begin(run, view.declared)
         if len(claimed.runs) == limit:
@@ -276,7 +276,8 @@ class Engine(Generic[OrderT]):
         for job, declared in (await self._store.declared_jobs(sorted(jobs))).items():
             view = self._jobs.setdefault(job, JobView(declared))
             maker = self._makers.get(job)
-            view.declared, fitted, view.fits = declared, view.fits, maker is not None and maker.fits(declared)
+            view.declare(declared)
+            fitted, view.fits = view.fits, maker is not None and maker.fits(declared)
             if fitted and not view.fits and maker is not None:
                 self._observer.unfit(job)
         for job in set(self._jobs) - jobs - {run.job for run in self._runs.values()}:

@@ -48,10 +48,13 @@ class Pool:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
-        """Lend a connection."""
+        """Lend a connection; never one that the server has ended since it was used."""
         try:
-            async with self._pool.connection() as connection:
-                yield connection
+            while True:
+                async with self._pool.connection() as connection:
+                    if await _is_there(connection):
+                        yield connection
+                        return
         except PoolTimeout as error:
             await self._say_why()
             raise Unreachable(f"Postgres at {self._where} has no connection to spare: try it once more") from error
@@ -67,3 +70,14 @@ class Pool:
     async def close(self) -> None:
         """Give all connections back."""
         await self._pool.close()
+
+
+async def _is_there(connection: AsyncConnection[Row]) -> bool:
+    """Whether a connection that nobody used is still there, as far as its socket tells; the server is not asked. After
+    a restart of the server all of them are gone, and each would fail somebody."""
+    try:
+        for _ in range(2):  # a server that ends a session says why first
+            connection.pgconn.consume_input()
+    except psycopg.OperationalError:
+        await connection.close()
+    return not connection.closed
