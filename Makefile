@@ -2,6 +2,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests wait more than they compute: one process more than there are processors. WORKERS=0 runs them in one.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
+PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 .PHONY: install demo test check unit sql kube e2e bench bench-operator crds format lock clean
 
@@ -20,7 +23,7 @@ demo: install
 
 # Everything: style, types, layers, then all tests, the fast ones first.
 test: check
-	$(BIN)/pytest
+	$(PYTEST)
 
 check: install
 	$(BIN)/ruff check
@@ -29,7 +32,7 @@ check: install
 	$(BIN)/lint-imports --no-logo
 
 unit sql kube e2e: install
-	$(BIN)/pytest tests/$@
+	$(PYTEST) tests/$@
 
 # Prints speeds, and beside them those of plain statements and of other queues. Takes about a quarter of an hour.
 bench: install

@@ -8,6 +8,7 @@
     │   └── NotShared         a data set is not shared with this namespace     retry: no
     ├── SchemaMismatch        the database needs `dataflow db migrate`         retry: no
     ├── Unreachable           Postgres does not answer                         retry: yes
+    │   └── NoAccess          it refuses the user, password or database        retry: for a while
     ├── NotStarted            a run could not be started
     │   ├── CreateUncertain   nobody knows whether its pod was created         retry: yes
     │   ├── Backpressure      the cluster takes no more at this moment         retry: yes
@@ -69,6 +70,10 @@ class Unreachable(DataflowError):
 
     retryable = True
     exit_code = ExitCode.UNREACHABLE
+
+
+class NoAccess(Unreachable):
+    """Postgres answers, and refuses the connection: somebody has to mend that, see `engine.patience`."""
 
 
 class NotStarted(DataflowError):

@@ -4,12 +4,13 @@ DO $$
 DECLARE
     v_drop text;
 BEGIN
-    FOR v_drop IN
+    -- All names before the first drop: one may take others with it.
+    FOREACH v_drop IN ARRAY ARRAY(
         SELECT format('DROP VIEW IF EXISTS %s CASCADE', c.oid::regclass)
         FROM pg_class c WHERE c.relnamespace = 'opendataflow'::regnamespace AND c.relkind = 'v'
         UNION ALL
         SELECT format('DROP FUNCTION IF EXISTS %s CASCADE', p.oid::regprocedure)
-        FROM pg_proc p WHERE p.pronamespace = 'opendataflow'::regnamespace
+        FROM pg_proc p WHERE p.pronamespace = 'opendataflow'::regnamespace)
     LOOP
         EXECUTE v_drop;
     END LOOP;

@@ -25,36 +25,34 @@ CREATE VIEW opendataflow.job_source AS
     SELECT o.job, o.dataset FROM opendataflow.job_output o
     WHERE NOT EXISTS (SELECT FROM opendataflow.job_input i WHERE i.job = o.job);
 
--- Whether a job still has work for an id: its range has it, and one of the data sets that make its work.
+-- Whether a job still has work for an id: its range has it, and one of the data sets that make its work. The work of a
+-- deleted job is frozen as it is.
 CREATE FUNCTION opendataflow.in_scope(p_job text, p_id text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM opendataflow.job j
+    SELECT EXISTS (SELECT FROM opendataflow.job j WHERE j.id = p_job AND j.deleted)
+        OR EXISTS (SELECT FROM opendataflow.job j
                    JOIN opendataflow.job_source s ON s.job = j.id
-                   CROSS JOIN LATERAL (SELECT FROM opendataflow.chunk c
-                                       WHERE c.dataset = s.dataset AND c.data_id = p_id OFFSET 0) c
+                   CROSS JOIN opendataflow.chunk_of(s.dataset, p_id)
                    WHERE j.id = p_job AND opendataflow.in_range(p_id, j.chunk_from, j.chunk_to))
 $$;
 
--- One row for each thing that keeps a work from being claimed (rules 1 to 3); inputs don't where it is forced. OFFSET 0
--- keeps the planner from anything but a look-up of each chunk by its whole key.
+-- One row for each thing that keeps a work from being claimed (rules 1 to 3); inputs don't where it is forced.
 CREATE VIEW opendataflow.blocker AS
     SELECT w.job, w.data_id, w.state, i.dataset, 'IN' AS itemtype, coalesce(c.status, 'DECLARED') AS status,
            coalesce(c.readers, 0) AS readers, c.run, c.reason
     FROM opendataflow.work w
     JOIN opendataflow.job_input i ON i.job = w.job
-    LEFT JOIN LATERAL (SELECT * FROM opendataflow.chunk c
-                       WHERE c.dataset = i.dataset AND c.data_id = w.data_id OFFSET 0) c ON true
+    LEFT JOIN opendataflow.chunk_of(i.dataset, w.data_id) AS c ON true
     WHERE NOT w.forced AND c.status IS DISTINCT FROM 'READY'
     UNION ALL
     SELECT w.job, w.data_id, w.state, o.dataset, 'OUT', c.status, c.readers, c.run, c.reason
     FROM opendataflow.work w
     JOIN opendataflow.job_output o ON o.job = w.job
-    CROSS JOIN LATERAL (SELECT * FROM opendataflow.chunk c
-                        WHERE c.dataset = o.dataset AND c.data_id = w.data_id OFFSET 0) c
+    CROSS JOIN opendataflow.chunk_of(o.dataset, w.data_id) AS c
     WHERE opendataflow.bars_output(w.forced, c.status, c.readers, c.run, w.run);
 
 -- The events of one chunk or work, and the runs of one work. OFFSET 0: who asks for the newest must not make the planner
--- walk through everything from the newest on, looking for them.
+-- walk through everything from the newest on, looking for them. ORDER BY r.id: only the index of both columns has that order.
 CREATE FUNCTION opendataflow.history_of(p_kind text, p_owner text, p_data_id text) RETURNS SETOF opendataflow.history
 LANGUAGE sql STABLE AS $$
     SELECT * FROM opendataflow.history h WHERE h.kind = p_kind AND h.owner = p_owner AND h.data_id = p_data_id OFFSET 0
@@ -62,7 +60,7 @@ $$;
 
 CREATE FUNCTION opendataflow.runs_of(p_job text, p_data_id text) RETURNS SETOF opendataflow.run
 LANGUAGE sql STABLE AS $$
-    SELECT * FROM opendataflow.run r WHERE r.job = p_job AND r.data_id = p_data_id OFFSET 0
+    SELECT * FROM opendataflow.run r WHERE r.job = p_job AND r.data_id = p_data_id ORDER BY r.id OFFSET 0
 $$;
 
 -- The works whose readiness depends on the given chunks. The jobs of each data set are looked up once.
@@ -88,7 +86,7 @@ DECLARE
 BEGIN
     SELECT array_agg(p.job), array_agg(p.data_id), array_agg(w.blockers) INTO v_jobs, v_ids, v_before
     FROM (SELECT DISTINCT * FROM unnest(p_jobs, p_ids)) AS p(job, data_id)
-    CROSS JOIN LATERAL (SELECT w.state, w.blockers FROM work w WHERE w.job = p.job AND w.data_id = p.data_id OFFSET 0) w
+    CROSS JOIN work_of(p.job, p.data_id) AS w
     WHERE w.state IN ('WAITING', 'READY', 'RETRY');
     IF v_jobs IS NULL THEN
         RETURN '{}';
@@ -105,8 +103,8 @@ BEGIN
         UPDATE work w
         SET blockers = n.blockers,
             state = CASE WHEN w.state = 'RETRY' THEN 'RETRY' WHEN n.blockers = 0 THEN 'READY' ELSE 'WAITING' END
-        FROM unnest(v_jobs, v_ids, v_blockers) AS n(job, data_id, blockers)
-        WHERE w.job = n.job AND w.data_id = n.data_id
+        FROM unnest(v_jobs, v_ids, v_blockers) AS n(job, data_id, blockers), work_of(n.job, n.data_id) AS was
+        WHERE w.ctid = was.at
         RETURNING w.job, w.state
     )
     SELECT coalesce(array_agg(DISTINCT job), '{}') INTO v_woken FROM moved WHERE state = 'READY';

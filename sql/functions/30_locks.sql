@@ -77,18 +77,24 @@ END $$;
 CREATE FUNCTION opendataflow.lock_chunks(p_datasets text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM chunk c
-    WHERE (c.dataset, c.data_id) IN (SELECT p.dataset, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id))
-    ORDER BY c.dataset, c.data_id FOR UPDATE;
+    PERFORM FROM (SELECT DISTINCT * FROM unnest(p_datasets, p_ids) AS p(dataset, data_id) ORDER BY 1, 2) p
+    CROSS JOIN LATERAL (SELECT FROM chunk c WHERE c.dataset = p.dataset AND c.data_id = p.data_id FOR UPDATE) c;
 END $$;
 
 -- Level 4. No filter on the state: a work whose state is changing right now must be waited for, not passed by.
 CREATE FUNCTION opendataflow.lock_works(p_jobs text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM work w
-    WHERE (w.job, w.data_id) IN (SELECT p.job, p.data_id FROM unnest(p_jobs, p_ids) AS p(job, data_id))
-    ORDER BY w.job, w.data_id FOR UPDATE;
+    PERFORM FROM (SELECT DISTINCT * FROM unnest(p_jobs, p_ids) AS p(job, data_id) ORDER BY 1, 2) p
+    CROSS JOIN LATERAL (SELECT FROM work w WHERE w.job = p.job AND w.data_id = p.data_id FOR UPDATE) w;
+END $$;
+
+-- Level 5.
+CREATE FUNCTION opendataflow.lock_runs(p_ids bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM (SELECT DISTINCT i FROM unnest(p_ids) AS i ORDER BY 1) AS p(id)
+    CROSS JOIN LATERAL (SELECT FROM run r WHERE r.id = p.id FOR UPDATE) r;
 END $$;
 
 -- Triggers: history, and no change of a state around the functions -------------------------------------------

@@ -52,13 +52,21 @@ BEGIN
     SET state = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN w.state ELSE 'DONE' END,
         held_from = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN 'DONE' END,
         blockers = 0, due_at = NULL, forced = false, reason = 'published from outside'
-    FROM unnest(p_jobs, p_ids) AS p(job, data_id)
-    WHERE w.job = p.job AND w.data_id = p.data_id AND w.state NOT IN ('RUNNING', 'DONE')
+    FROM unnest(p_jobs, p_ids) AS p(job, data_id), work_of(p.job, p.data_id) AS was
+    WHERE w.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE')
       AND EXISTS (SELECT FROM job_output o
-                  CROSS JOIN LATERAL (SELECT c.status, c.run FROM chunk c
-                                      WHERE c.dataset = o.dataset AND c.data_id = w.data_id OFFSET 0) c
-                  WHERE o.job = w.job AND c.status = 'READY'
-                    AND (coalesce(w.held_from, w.state) <> 'FAILED' OR c.run IS NULL OR c.run <> w.run));
+                  CROSS JOIN chunk_of(o.dataset, was.data_id) AS c
+                  WHERE o.job = was.job AND c.status = 'READY'
+                    AND (coalesce(was.held_from, was.state) <> 'FAILED' OR c.run IS NULL OR c.run <> was.run));
+END $$;
+
+-- Works of an id that their job has no more go. What runs ends first, what is done stays, and what a person has put aside
+-- stays put aside until its release: the id may come back. The caller holds the works' row locks.
+CREATE FUNCTION opendataflow.drop_out_of_scope(p_jobs text[], p_ids text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM work w USING unnest(p_jobs, p_ids) AS p(job, data_id), work_of(p.job, p.data_id) AS was
+    WHERE w.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE', 'HELD', 'SKIPPED') AND NOT in_scope(was.job, was.data_id);
 END $$;
 
 -- Consumers that are DONE become stale where the given chunks are READY in another version than they have read. The
@@ -69,17 +77,13 @@ BEGIN
     IF NOT EXISTS (SELECT FROM job_input i WHERE i.dataset = ANY (p_datasets)) THEN
         RETURN;
     END IF;
-    WITH changed AS MATERIALIZED (
-        SELECT i.job, p.data_id
-        FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
-        JOIN job_input i ON i.dataset = p.dataset
-        CROSS JOIN LATERAL (SELECT w.run, w.state FROM work w WHERE w.job = i.job AND w.data_id = p.data_id OFFSET 0) w
-        WHERE w.state = 'DONE'
-          AND (SELECT c.fence FROM chunk c WHERE c.dataset = p.dataset AND c.data_id = p.data_id AND c.status = 'READY')
-           <> (SELECT f.fence FROM run r CROSS JOIN LATERAL unnest(r.reads, r.read_fences) AS f(dataset, fence)
-               WHERE r.id = w.run AND f.dataset = p.dataset)
-    )
-    UPDATE work w SET stale = true FROM changed c WHERE w.job = c.job AND w.data_id = c.data_id AND NOT w.stale;
+    UPDATE work w SET stale = true
+    FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
+    JOIN job_input i ON i.dataset = p.dataset
+    CROSS JOIN work_of(i.job, p.data_id) AS was
+    WHERE w.ctid = was.at AND was.state = 'DONE' AND NOT was.stale
+      AND (SELECT c.fence FROM chunk_of(p.dataset, p.data_id) c WHERE c.status = 'READY')
+       <> (SELECT f.fence FROM run_of(was.run) r, unnest(r.reads, r.read_fences) AS f(dataset, fence) WHERE f.dataset = p.dataset);
 END $$;
 
 -- Declares chunks of one data set with their bounds (null where there are none). Rows that are there keep their
@@ -102,9 +106,8 @@ CREATE FUNCTION opendataflow.bound_chunks(p_dataset text, p_ids text[], p_bounds
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE chunk c SET bounds = p.bounds
-    FROM unnest(p_ids, p_bounds) AS p(data_id, bounds)
-    WHERE c.dataset = p_dataset AND c.data_id = p.data_id AND c.bounds IS DISTINCT FROM p.bounds
-      AND p.bounds IS NOT NULL;
+    FROM unnest(p_ids, p_bounds) AS p(data_id, bounds), chunk_of(p_dataset, p.data_id) AS was
+    WHERE c.ctid = was.at AND was.bounds IS DISTINCT FROM p.bounds AND p.bounds IS NOT NULL;
 END $$;
 
 -- Tells listening engines that jobs have READY work. Not called by complete: its engine gets them as the answer, and
@@ -128,18 +131,18 @@ DECLARE
 BEGIN
     PERFORM begin_event('publish', p_actor, p_reason), require_dataset(p_dataset), lock_reach(ARRAY[p_dataset]), spread(v_datasets, v_ids), lock_chunks(v_datasets, v_ids);
     PERFORM lock_works(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, v_ids) a;
-    v_busy := ARRAY(SELECT c.data_id FROM chunk c
-                    WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids) AND c.status = 'RUNNING');
+    v_busy := ARRAY(SELECT i FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c WHERE c.status = 'RUNNING');
     UPDATE chunk c
     SET status = 'READY', held_status = NULL, fence = nextval('fence'), run = NULL,
         published_at = clock_timestamp(), reason = p_reason, publisher = p_publisher
-    WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids) AND c.status <> 'RUNNING';
+    FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS was
+    WHERE c.ctid = was.at AND was.status <> 'RUNNING';
     PERFORM finish_published(array_agg(o.job), array_agg(i))
     FROM job_output o, unnest(v_ids) AS i WHERE o.dataset = p_dataset AND i <> ALL (v_busy);
     -- Work that was put aside and asked for again has got what was asked for.
     UPDATE work w SET again = false
-    FROM job_output o
-    WHERE o.dataset = p_dataset AND w.job = o.job AND w.data_id = ANY (v_ids) AND w.again AND w.state IN ('HELD', 'SKIPPED');
+    FROM job_output o, unnest(v_ids) AS i, work_of(o.job, i) AS was
+    WHERE o.dataset = p_dataset AND w.ctid = was.at AND was.again AND was.state IN ('HELD', 'SKIPPED');
     PERFORM mark_stale(v_datasets, v_ids);
     PERFORM announce(recount(array_agg(a.job), array_agg(a.data_id))) FROM affected(v_datasets, v_ids) a;
     RETURN QUERY
@@ -147,5 +150,5 @@ BEGIN
            CASE WHEN i = ANY (v_busy) THEN 'RUNNING' ELSE 'READY' END,
            CASE WHEN i = ANY (v_busy) THEN format('chunk %s of %s is being written by run %s: publish it when the run has ended',
                                                   i, p_dataset, c.run) END
-    FROM unnest(v_ids) AS i JOIN chunk c ON c.dataset = p_dataset AND c.data_id = i;
+    FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c;
 END $$;

@@ -50,9 +50,11 @@ DECLARE
     v_keys      bytea[];
     v_good      integer;                    -- so many of them could be claimed,
     v_passed    integer;                    -- so many before the first that could not
-    v_runs      bigint[];
-    v_ids       text[];
+    v_runs      bigint[];                   -- of those that could: their runs,
     v_fences    bigint[];
+    v_works     tid[];                      -- their rows,
+    v_reads     tid[];                      -- and those of their chunks
+    v_writes    tid[];
     v_told      json[];
     v_rank      integer := p_after_rank;    -- where the search goes on inside this call
     v_key       bytea := p_after_key;
@@ -99,23 +101,26 @@ BEGIN
         -- A work is good when all its chunks could be locked and still are as its blockers said. The ids of runs are taken
         -- here and not by the table, so that nothing has to be joined to them afterwards.
         WITH found AS MATERIALIZED (
-            SELECT w.data_id, w.rank, w.sort_key, w.run, w.forced, w.attempts, w.infrastructure_attempts FROM work w
+            SELECT w.ctid AS at, w.data_id, w.rank, w.sort_key, w.run AS last_run, w.forced, w.attempts, w.infrastructure_attempts
+            FROM work w
             WHERE w.job = p_job AND w.state = 'READY' AND (w.rank, w.sort_key) > (v_rank::smallint, v_key)
               AND (p_data_id IS NULL OR w.sort_key = sort_key(p_data_id, v_job.descending))
             ORDER BY w.rank, w.sort_key LIMIT v_free FOR UPDATE SKIP LOCKED
         ), checked AS (
-            SELECT n.place, n.data_id, n.rank, n.sort_key, n.forced, n.attempts, n.infrastructure_attempts,
-                   count(*) FILTER (WHERE h.is_input AND (h.status = 'READY' OR n.forced)) = cardinality(v_inputs)
-                   AND count(*) FILTER (WHERE NOT h.is_input AND NOT bars_output(n.forced, h.status, h.readers, h.run, n.run))
-                       = cardinality(v_outputs) AS good,
-                   array_agg(h.dataset ORDER BY h.dataset) FILTER (WHERE h.is_input AND h.status = 'READY') AS reads,
-                   array_agg(h.fence ORDER BY h.dataset) FILTER (WHERE h.is_input AND h.status = 'READY') AS read_fences,
-                   json_object_agg(h.dataset, h.bounds) FILTER (WHERE h.bounds IS NOT NULL) AS bounds
+            SELECT n.*, h.*
             FROM (SELECT row_number() OVER () AS place, f.* FROM found f) AS n
-            LEFT JOIN LATERAL (SELECT c.dataset, c.status, c.readers, c.run, c.fence, c.bounds, c.dataset = ANY (v_inputs) AS is_input
-                               FROM chunk c WHERE c.dataset = ANY (v_inputs || v_outputs) AND c.data_id = n.data_id
-                               FOR UPDATE SKIP LOCKED) AS h ON true
-            GROUP BY n.place, n.data_id, n.rank, n.sort_key, n.forced, n.attempts, n.infrastructure_attempts
+            CROSS JOIN LATERAL (
+                SELECT count(*) FILTER (WHERE c.is_input AND (c.status = 'READY' OR n.forced)) = cardinality(v_inputs)
+                       AND count(*) FILTER (WHERE NOT c.is_input AND NOT bars_output(n.forced, c.status, c.readers, c.run, n.last_run))
+                           = cardinality(v_outputs) AS good,
+                       array_agg(c.dataset ORDER BY c.dataset) FILTER (WHERE c.is_input AND c.status = 'READY') AS reads,
+                       array_agg(c.fence ORDER BY c.dataset) FILTER (WHERE c.is_input AND c.status = 'READY') AS read_fences,
+                       array_agg(c.at) FILTER (WHERE c.is_input AND c.status = 'READY') AS read_at,
+                       array_agg(c.at) FILTER (WHERE NOT c.is_input) AS written_at,
+                       json_object_agg(c.dataset, c.bounds) FILTER (WHERE c.bounds IS NOT NULL) AS bounds
+                FROM (SELECT c.ctid AS at, c.dataset, c.status, c.readers, c.run, c.fence, c.bounds, c.dataset = ANY (v_inputs) AS is_input
+                      FROM chunk c WHERE c.dataset = ANY (v_inputs || v_outputs) AND c.data_id = n.data_id
+                      FOR UPDATE SKIP LOCKED) AS c) AS h
             ORDER BY n.place
         ), numbered AS MATERIALIZED (
             SELECT c.*, CASE WHEN c.good THEN nextval('run_id_seq') END AS run, CASE WHEN c.good THEN nextval('fence') END AS fence
@@ -131,13 +136,14 @@ BEGIN
         )
         SELECT array_agg(n.rank), array_agg(n.sort_key),
                count(*) FILTER (WHERE n.good), coalesce(min(n.place) FILTER (WHERE NOT n.good) - 1, count(*)),
-               array_agg(n.run) FILTER (WHERE n.good), array_agg(n.data_id) FILTER (WHERE n.good),
-               array_agg(n.fence) FILTER (WHERE n.good),
+               array_agg(n.run) FILTER (WHERE n.good), array_agg(n.fence) FILTER (WHERE n.good),
+               array_agg(n.at) FILTER (WHERE n.good), array_agg(n.written_at) FILTER (WHERE n.good AND cardinality(v_outputs) > 0),
+               (SELECT array_agg(a) FROM numbered n, unnest(n.read_at) AS a WHERE n.good),
                array_agg(json_build_object(
                    'run', n.run, 'data_id', n.data_id, 'fence', n.fence, 'attempt', n.attempts + n.infrastructure_attempts + 1,
                    'attempts', n.attempts, 'infrastructure_attempts', n.infrastructure_attempts,
                    'bounds', coalesce(n.bounds, '{}'))) FILTER (WHERE n.good)
-        INTO v_ranks, v_keys, v_good, v_passed, v_runs, v_ids, v_fences, v_told
+        INTO v_ranks, v_keys, v_good, v_passed, v_runs, v_fences, v_works, v_writes, v_reads, v_told
         FROM numbered n;
         EXIT WHEN v_ranks IS NULL;
 
@@ -149,7 +155,7 @@ BEGIN
         v_key := v_keys[cardinality(v_keys)];
         v_dropped := v_dropped + cardinality(v_ranks) - v_good;
         CONTINUE WHEN v_good = 0;
-        PERFORM take(p_job, v_inputs, v_outputs, v_runs, v_ids, v_fences);
+        PERFORM take(v_runs, v_fences, v_works, v_reads, v_writes);
         IF v_breaker.job IS NOT NULL THEN
             PERFORM begin_probe(p_job, v_runs[1]);
         END IF;
@@ -162,25 +168,25 @@ BEGIN
         'facts', CASE WHEN cardinality(v_claimed) > 0 THEN (SELECT to_json(f) FROM job_facts(ARRAY[p_job]) f) END);
 END $$;
 
--- Takes works and chunks, which the caller has locked, for their runs. Inputs that are not READY, which only forced works
--- have, are not read-locked.
-CREATE FUNCTION opendataflow.take(p_job text, p_inputs text[], p_outputs text[], p_runs bigint[], p_ids text[],
-                                  p_fences bigint[]) RETURNS void
+-- Takes rows that the caller has locked: works for their runs, one each, the chunks that they read, and those that they
+-- write, as many for each run.
+CREATE FUNCTION opendataflow.take(p_runs bigint[], p_fences bigint[], p_works tid[], p_reads tid[], p_writes tid[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE work w SET state = 'RUNNING', run = r.run, fence = r.fence, due_at = NULL, reason = NULL, blockers = 0,
                       stale = false
-    FROM unnest(p_runs, p_ids, p_fences) AS r(run, data_id, fence) WHERE w.job = p_job AND w.data_id = r.data_id;
+    FROM unnest(p_runs, p_fences, p_works) AS r(run, fence, at) WHERE w.ctid = r.at;
     UPDATE chunk c
-    SET status = CASE WHEN l.writes THEN 'RUNNING' ELSE c.status END,
-        run = CASE WHEN l.writes THEN r.run ELSE c.run END,
-        fence = CASE WHEN l.writes THEN r.fence ELSE c.fence END,
-        reason = CASE WHEN NOT l.writes THEN c.reason END,
-        readers = c.readers + (NOT l.writes)::integer
-    FROM unnest(p_runs, p_ids, p_fences) AS r(run, data_id, fence)
-    CROSS JOIN (SELECT i AS dataset, false AS writes FROM unnest(p_inputs) AS i
-                UNION ALL SELECT o, true FROM unnest(p_outputs) AS o) AS l
-    WHERE c.dataset = l.dataset AND c.data_id = r.data_id AND (l.writes OR c.status = 'READY');
+    SET status = CASE WHEN l.run IS NULL THEN c.status ELSE 'RUNNING' END,
+        run = coalesce(l.run, c.run), fence = coalesce(l.fence, c.fence),
+        reason = CASE WHEN l.run IS NULL THEN c.reason END,
+        readers = c.readers + (l.run IS NULL)::integer
+    FROM (SELECT a AS at, NULL::bigint AS run, NULL::bigint AS fence FROM unnest(p_reads) AS a
+          UNION ALL
+          SELECT w.at, p_runs[w.run], p_fences[w.run]
+          FROM (SELECT a.at, 1 + (a.place - 1) / (cardinality(p_writes) / cardinality(p_runs)) AS run
+                FROM unnest(p_writes) WITH ORDINALITY AS a(at, place)) w) AS l
+    WHERE c.ctid = l.at;
 END $$;
 
 -- What an engine has to know of a run that it takes over: an element of `runs` with `owner`, as a claim tells them.

@@ -85,7 +85,7 @@ BEGIN
         FOR v_end IN
             SELECT r.id, r.data_id, r.state, r.message, w.attempts + w.infrastructure_attempts + 1 < r.attempt AS given_back
             FROM unnest(p_runs) WITH ORDINALITY AS n(id, place)
-            JOIN run r ON r.id = n.id LEFT JOIN work w ON w.job = r.job AND w.data_id = r.data_id AND w.run = r.id
+            CROSS JOIN run_of(n.id) r LEFT JOIN work_of(r.job, r.data_id) AS w ON w.run = r.id
             WHERE r.job = v_job ORDER BY n.place
         LOOP
             IF v_end.state = 'SUCCEEDED' THEN
@@ -177,11 +177,13 @@ BEGIN
         reason = CASE WHEN w.run = f.run AND w.state IN ('RETRY', 'FAILED')
                       THEN 'the breaker of the job has opened: the attempt is given back' ELSE w.reason END
     FROM unnest(b.failed, b.runs) AS f(data_id, run)
+    CROSS JOIN work_of(b.job, f.data_id) AS was
     CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE r.failure_class IS DISTINCT FROM 'Infrastructure')::integer AS application,
                                count(*) FILTER (WHERE r.failure_class = 'Infrastructure')::integer AS infrastructure
-                        FROM run r WHERE r.job = b.job AND r.data_id = f.data_id AND r.state = 'FAILED'
+                        FROM runs_of(b.job, f.data_id) r
+                        WHERE r.state = 'FAILED'
                                      AND r.finished_at >= b.since AND r.id <> ALL (p_runs)) n
-    WHERE w.job = b.job AND w.data_id = f.data_id AND f.data_id <> ALL (b.forgiven);
+    WHERE w.ctid = was.at AND f.data_id <> ALL (b.forgiven);
     RETURN ARRAY(SELECT f.run FROM unnest(b.failed, b.runs) AS f(data_id, run)
                  WHERE f.run = ANY (p_runs) AND f.data_id <> ALL (b.forgiven));
 END $$;

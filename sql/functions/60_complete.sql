@@ -35,16 +35,16 @@ BEGIN
     SELECT array_agg(o.run) INTO v_runs FROM jsonb_to_recordset(p_outcomes) AS o(run bigint);
     SELECT array_agg(t.dataset), array_agg(t.data_id) INTO v_datasets, v_ids FROM touched(v_runs) t;
     PERFORM lock_datasets(v_datasets);
-    SELECT coalesce(bool_or(t.relinked), false) INTO v_relinked FROM touched(v_runs) t;
+    SELECT coalesce(bool_or(r.writes <> ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = r.job ORDER BY 1)), false)
+    INTO v_relinked FROM runs(v_runs) r;
     IF v_relinked AND EXISTS (SELECT FROM touched(v_runs) t WHERE t.dataset <> ALL (v_datasets)) THEN
         RAISE EXCEPTION 'a job of these runs was changed at this moment: try again' USING ERRCODE = 'serialization_failure';
     END IF;
     SELECT array_agg(x.job), array_agg(x.data_id) INTO v_jobs, v_work_ids
     FROM (SELECT r.job, r.data_id FROM runs(v_runs) r
-          UNION SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a
-          UNION SELECT f.job, f.data_id FROM failed_in_a_row(v_runs) f) x;
-    PERFORM lock_chunks(v_datasets, v_ids), lock_works(v_jobs, v_work_ids);
-    PERFORM FROM run r WHERE r.id = ANY (v_runs) ORDER BY r.id FOR UPDATE;
+          UNION ALL SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a
+          UNION ALL SELECT f.job, f.data_id FROM failed_in_a_row(v_runs) f) x;
+    PERFORM lock_chunks(v_datasets, v_ids), lock_works(v_jobs, v_work_ids), lock_runs(v_runs);
 
     WITH ended AS (
         UPDATE run r
@@ -53,13 +53,12 @@ BEGIN
             log_tail = o.log_tail, log_path = o.log_path, pod_uid = o.pod_uid, node = o.node, metrics = o.metrics
         FROM jsonb_to_recordset(p_outcomes)
              AS o(run bigint, fence bigint, verdict text, state text, class text, exit_code integer, message text,
-                  log_tail text, log_path text, pod_uid text, node text, metrics jsonb)
-        -- CASE: a condition on the state alone could lead the planner to the index of all that runs.
-        WHERE r.id = o.run AND CASE WHEN r.fence = o.fence THEN r.state = 'RUNNING' AND (p_lease IS NULL OR r.lease = p_lease) END
+                  log_tail text, log_path text, pod_uid text, node text, metrics jsonb), run_of(o.run) AS was
+        WHERE r.ctid = was.at AND was.fence = o.fence AND was.state = 'RUNNING' AND (p_lease IS NULL OR was.lease = p_lease)
         RETURNING r.id, r.job, r.data_id, o.verdict
     )
     SELECT coalesce(array_agg(e.id), '{}'), coalesce(bool_or(e.verdict <> 'DONE'), false),
-           coalesce(bool_or((SELECT w.again FROM work w WHERE w.job = e.job AND w.data_id = e.data_id AND w.run = e.id)), false)
+           coalesce(bool_or((SELECT w.again FROM work_of(e.job, e.data_id) w WHERE w.run = e.id)), false)
     INTO v_live, v_undone, v_again FROM ended e;
     IF v_undone OR EXISTS (SELECT FROM breaker b WHERE b.job = ANY (v_jobs)) THEN
         SELECT j.spared, j.notes INTO v_spared, v_notes
@@ -68,13 +67,12 @@ BEGIN
     PERFORM end_chunks(v_live);
     IF v_again THEN
         PERFORM reopen(n.job, n.ids, 'resubmitted while it was running')
-        FROM (SELECT w.job, array_agg(w.data_id) AS ids FROM runs(v_live) r JOIN work w ON w.job = r.job AND w.data_id = r.data_id
+        FROM (SELECT w.job, array_agg(w.data_id) AS ids FROM runs(v_live) r CROSS JOIN work_of(r.job, r.data_id) AS w
               WHERE w.run = r.id AND w.again GROUP BY w.job ORDER BY w.job) AS n;
     END IF;
     PERFORM end_works(v_live, v_spared, p_outcomes);
     IF v_again OR v_undone THEN  -- where jobs were applied meanwhile, open work may have no id any more
-        DELETE FROM work w USING runs(v_live) r
-        WHERE w.job = r.job AND w.data_id = r.data_id AND w.state <> 'DONE' AND NOT in_scope(w.job, w.data_id);
+        PERFORM drop_out_of_scope(array_agg(r.job), array_agg(r.data_id)) FROM runs(v_live) r;
     END IF;
     IF v_relinked THEN  -- a READY chunk may have another producer
         PERFORM finish_published(v_jobs, v_work_ids);
@@ -83,24 +81,17 @@ BEGIN
     v_woken := recount(v_jobs, v_work_ids);
     RETURN QUERY
     SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken, coalesce(r.id = ANY (v_spared), false), v_notes -> r.id::text
-    FROM runs(v_runs) r LEFT JOIN work w ON w.job = r.job AND w.data_id = r.data_id;
+    FROM runs(v_runs) r LEFT JOIN work_of(r.job, r.data_id) AS w ON true;
 END $$;
 
--- Runs by their ids. OFFSET 0 keeps the planner from anything but a look-up of each: other indexes hold all runs ever.
-CREATE FUNCTION opendataflow.runs(p_ids bigint[]) RETURNS SETOF opendataflow.run
-LANGUAGE sql STABLE AS $$
-    SELECT r.* FROM unnest(p_ids) AS n(id) CROSS JOIN LATERAL (SELECT * FROM opendataflow.run r WHERE r.id = n.id OFFSET 0) r
-$$;
-
 -- The chunks that the ends of runs can change: what the runs locked, which never changes after their claim, and what
--- their jobs write now; `relinked`: the job writes something else than it did.
-CREATE FUNCTION opendataflow.touched(p_runs bigint[]) RETURNS TABLE (dataset text, data_id text, relinked boolean)
+-- their jobs write now. Some of them twice.
+CREATE FUNCTION opendataflow.touched(p_runs bigint[]) RETURNS TABLE (dataset text, data_id text)
 LANGUAGE sql STABLE AS $$
-    SELECT d.dataset, r.data_id, r.writes <> o.datasets
-    FROM opendataflow.runs(p_runs) r
-    CROSS JOIN LATERAL (SELECT coalesce(array_agg(o.dataset ORDER BY o.dataset), '{}') AS datasets
-                        FROM opendataflow.job_output o WHERE o.job = r.job) AS o
-    CROSS JOIN LATERAL (SELECT DISTINCT unnest(r.reads || r.writes || o.datasets) AS dataset) AS d
+    SELECT d, r.data_id
+    FROM opendataflow.runs(p_runs) r,
+         unnest(r.reads || r.writes || ARRAY(SELECT o.dataset FROM opendataflow.job_output o
+                                             WHERE o.job = r.job AND o.dataset <> ALL (r.writes))) AS d
 $$;
 
 -- What becomes of the chunks that runs have written and read: one statement, so that each row is written once.
@@ -119,11 +110,12 @@ BEGIN
                  (array_agg(r.metrics) FILTER (WHERE d.writes))[1] AS metrics,
                  min(CASE WHEN NOT d.writes THEN NULL WHEN w.again THEN 'RESUBMIT' WHEN r.state = 'SUCCEEDED' THEN 'READY' ELSE 'FAILED' END) AS status,
                  min(CASE WHEN w.again THEN 'resubmitted while it was running' WHEN r.state <> 'SUCCEEDED' THEN r.message END) AS reason
-          FROM runs(p_runs) r JOIN work w ON w.job = r.job AND w.data_id = r.data_id
+          FROM runs(p_runs) r CROSS JOIN work_of(r.job, r.data_id) AS w
           CROSS JOIN LATERAL (SELECT i AS dataset, false AS writes FROM unnest(r.reads) AS i
                               UNION ALL SELECT o, true FROM unnest(r.writes) AS o) AS d
           GROUP BY d.dataset, r.data_id) n
-    WHERE c.dataset = n.dataset AND c.data_id = n.data_id;
+    CROSS JOIN chunk_of(n.dataset, n.data_id) AS was
+    WHERE c.ctid = was.at;
 END $$;
 
 -- What becomes of the works of ended runs. p_spared: those whose failure costs no attempt.
@@ -142,14 +134,13 @@ BEGIN
         stale = w.stale AND o.verdict = 'DONE', forced = w.forced AND v.verdict = 'RETRY' AND NOT v.spared
     FROM jsonb_to_recordset(p_outcomes)
          AS o(run bigint, verdict text, class text, delay double precision, message text, reason text)
-    JOIN run r ON r.id = o.run
+    CROSS JOIN run_of(o.run) AS r
+    CROSS JOIN work_of(r.job, r.data_id) AS was
     CROSS JOIN LATERAL (SELECT coalesce(o.run = ANY (p_spared), false) AS spared,
                                CASE WHEN o.run = ANY (p_spared) THEN 'RETRY'
                                     WHEN o.verdict = 'DONE' OR (o.verdict = 'RETRY' AND NOT r.cancel_requested)
                                     THEN o.verdict ELSE 'FAILED' END AS verdict) v
-    -- CASE: a condition on the state alone could lead the planner to the index of all that runs.
-    WHERE w.job = r.job AND w.data_id = r.data_id AND CASE WHEN w.run = r.id THEN w.state = 'RUNNING' END
-      AND o.run = ANY (p_runs);
+    WHERE w.ctid = was.at AND was.run = r.id AND was.state = 'RUNNING' AND o.run = ANY (p_runs);
 END $$;
 
 -- After successes: consumers of what was written become stale, and what has just ended where an input was published anew
@@ -166,14 +157,14 @@ BEGIN
         SELECT o AS dataset, r.data_id FROM unnest(r.writes) AS o
         UNION ALL
         SELECT i.dataset, r.data_id FROM unnest(r.reads, r.read_fences) AS i(dataset, fence)
-        WHERE i.fence <> (SELECT c.fence FROM chunk c WHERE c.dataset = i.dataset AND c.data_id = r.data_id)) x
+        WHERE i.fence <> (SELECT c.fence FROM chunk_of(i.dataset, r.data_id) c)) x
     WHERE r.state = 'SUCCEEDED';
     PERFORM mark_stale(v_datasets, v_ids);
 END $$;
 
--- Opens works whose backoff is over; adds up the counts, as engines ask for this once a second. Returns the jobs that have READY work now, and when the next one is due.
-CREATE FUNCTION opendataflow.retry_due(p_limit integer DEFAULT 1000)
-RETURNS TABLE (woken text[], next_due timestamptz)
+-- Opens works whose backoff is over; adds up the counts, as engines ask for this once a second. Returns the jobs that have
+-- READY work now.
+CREATE FUNCTION opendataflow.retry_due(p_limit integer DEFAULT 1000, OUT woken text[])
 LANGUAGE plpgsql AS $$
 DECLARE
     v_jobs text[];
@@ -186,11 +177,9 @@ BEGIN
     IF v_jobs IS NOT NULL THEN
         PERFORM lock_works(v_jobs, v_ids);
         UPDATE work w SET state = 'WAITING', blockers = greatest(w.blockers, 1), due_at = NULL
-        FROM unnest(v_jobs, v_ids) AS p(job, data_id)
-        WHERE w.job = p.job AND w.data_id = p.data_id AND w.state = 'RETRY' AND w.due_at <= clock_timestamp();
+        FROM unnest(v_jobs, v_ids) AS p(job, data_id), work_of(p.job, p.data_id) AS was
+        WHERE w.ctid = was.at AND was.state = 'RETRY' AND was.due_at <= clock_timestamp();
         woken := recount(v_jobs, v_ids);
     END IF;
     woken := coalesce(woken, '{}');
-    next_due := (SELECT min(w.due_at) FROM work w WHERE w.state = 'RETRY');
-    RETURN NEXT;
 END $$;

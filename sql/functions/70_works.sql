@@ -47,7 +47,7 @@ BEGIN
     RETURN QUERY
     SELECT i, coalesce(p_told -> i ->> 'result', 'unknown'), w.state,
            CASE WHEN p_told ? i THEN p_told -> i ->> 'message' ELSE format('job %s has no work for %s', p_job, i) END
-    FROM unnest(p_ids) AS i LEFT JOIN work w ON w.job = p_job AND w.data_id = i
+    FROM unnest(p_ids) AS i LEFT JOIN work_of(p_job, i) AS w ON true
     ORDER BY sort_key(i);
 END $$;
 
@@ -62,15 +62,15 @@ BEGIN
     SET status = CASE WHEN c.status = 'HOLD' AND NOT p_forced THEN 'HOLD' ELSE 'RESUBMIT' END,
         held_status = CASE WHEN c.status = 'HOLD' AND NOT p_forced THEN 'RESUBMIT' END,
         reason = v_reason
-    FROM job_output o
-    WHERE o.job = p_job AND c.dataset = o.dataset AND c.data_id = ANY (p_ids)
-      AND CASE WHEN p_forced THEN c.status <> 'RESUBMIT'
-               ELSE coalesce(c.held_status, c.status) IN ('READY', 'PENDING', 'FAILED') END;
+    FROM job_output o, unnest(p_ids) AS i, chunk_of(o.dataset, i) AS was
+    WHERE o.job = p_job AND c.ctid = was.at
+      AND CASE WHEN p_forced THEN was.status <> 'RESUBMIT'
+               ELSE coalesce(was.held_status, was.status) IN ('READY', 'PENDING', 'FAILED') END;
     UPDATE work w
     SET state = 'WAITING', blockers = 1, rank = CASE WHEN p_forced THEN 0 ELSE 1 END, attempts = 0,
         infrastructure_attempts = 0, due_at = NULL, held_from = NULL, again = false, stale = false, forced = p_forced,
         reason = v_reason
-    WHERE w.job = p_job AND w.data_id = ANY (p_ids);
+    FROM unnest(p_ids) AS i, work_of(p_job, i) AS was WHERE w.ctid = was.at;
 END $$;
 
 -- Asks for works again. RUNNING goes on and is opened again at its end; HELD remembers it until its release.
@@ -89,14 +89,13 @@ BEGIN
         WHEN w.state = 'RUNNING' THEN told('remembered', 'it is running: it runs again after its end')
         WHEN w.state = 'HELD' THEN told('remembered', 'it is held: it runs again after its release')
         WHEN w.state IN ('WAITING', 'READY') AND NOT EXISTS (
-             SELECT FROM job_output o
-             CROSS JOIN LATERAL (SELECT * FROM chunk c WHERE c.dataset = o.dataset AND c.data_id = w.data_id OFFSET 0) c
+             SELECT FROM job_output o CROSS JOIN chunk_of(o.dataset, w.data_id) AS c
              WHERE o.job = p_job AND coalesce(c.held_status, c.status) IN ('READY', 'PENDING', 'FAILED'))
              THEN told('unchanged', 'it has not run yet: there is nothing to do again')
         ELSE told('done') END), '{}') INTO v_told
-    FROM work w WHERE w.job = p_job AND w.data_id = ANY (v_ids);
+    FROM unnest(v_ids) AS i, work_of(p_job, i) AS w;
     UPDATE work w SET again = true
-    WHERE w.job = p_job AND w.data_id = ANY (v_ids) AND v_told -> w.data_id ->> 'result' = 'remembered';
+    FROM unnest(ids_told(v_told, 'remembered')) AS i, work_of(p_job, i) AS was WHERE w.ctid = was.at;
     PERFORM reopen(p_job, ids_told(v_told, 'done'), p_reason), settle_outputs(p_job, v_ids);
     RETURN QUERY SELECT * FROM answers_of_works(p_job, v_ids, v_told);
 END $$;
@@ -134,10 +133,10 @@ BEGIN
                                                              w.data_id, p_job, p_verb))
         ELSE told('refused', format('%s of job %s is %s: only work that is still to do can be %s',
                                     w.data_id, p_job, w.state, lower(p_state))) END), '{}') INTO v_told
-    FROM work w WHERE w.job = p_job AND w.data_id = ANY (p_ids);
+    FROM unnest(p_ids) AS i, work_of(p_job, i) AS w;
     UPDATE work w
     SET state = p_state, held_from = coalesce(w.held_from, w.state), blockers = 0, reason = coalesce(p_reason, w.reason)
-    WHERE w.job = p_job AND w.data_id = ANY (p_ids) AND v_told -> w.data_id ->> 'result' = 'done';
+    FROM unnest(ids_told(v_told, 'done')) AS i, work_of(p_job, i) AS was WHERE w.ctid = was.at;
     RETURN QUERY SELECT * FROM answers_of_works(p_job, p_ids, v_told);
 END $$;
 
@@ -175,19 +174,18 @@ BEGIN
                                                              w.data_id, p_job, w.run))
         WHEN b.run IS NOT NULL THEN told('refused', format(
              'chunk %s of %s is being written by run %s: force job %s when the run has ended', w.data_id, b.dataset, b.run, p_job))
-        WHEN w.state = 'DONE' AND NOT in_scope(p_job, w.data_id) THEN out_of_scope(p_job, w.data_id)
+        WHEN w.state IN ('DONE', 'HELD', 'SKIPPED') AND NOT in_scope(p_job, w.data_id) THEN out_of_scope(p_job, w.data_id)
         WHEN w.state = 'READY' AND w.forced THEN told('unchanged', 'it is forced already')
         ELSE told('done') END), '{}') INTO v_told
-    FROM work w
-    LEFT JOIN LATERAL (SELECT c.dataset, c.run FROM job_output o
-                       CROSS JOIN LATERAL (SELECT * FROM chunk c WHERE c.dataset = o.dataset AND c.data_id = w.data_id OFFSET 0) c
-                       WHERE o.job = p_job AND c.status = 'RUNNING' ORDER BY c.dataset LIMIT 1) b ON true
-    WHERE w.job = p_job AND w.data_id = ANY (v_ids);
+    FROM unnest(v_ids) AS i
+    CROSS JOIN work_of(p_job, i) AS w
+    LEFT JOIN LATERAL (SELECT c.dataset, c.run FROM job_output o CROSS JOIN chunk_of(o.dataset, w.data_id) AS c
+                       WHERE o.job = p_job AND c.status = 'RUNNING' ORDER BY c.dataset LIMIT 1) b ON true;
     PERFORM reopen(p_job, ids_told(v_told, 'done'), p_reason, true), settle_outputs(p_job, v_ids);
     RETURN QUERY SELECT * FROM answers_of_works(p_job, v_ids, v_told);
 END $$;
 
--- HELD and SKIPPED works become what they were, with what was asked meanwhile.
+-- HELD and SKIPPED works become what they were, with what was asked meanwhile; where their job has their id no more, they go.
 CREATE FUNCTION opendataflow.release(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -198,20 +196,22 @@ DECLARE
     v_told  jsonb;
 BEGIN
     PERFORM begin_event('release', p_actor, p_reason), lock_outputs(p_job, v_ids);
-    v_again := ARRAY(SELECT w.data_id FROM work w
-                     WHERE w.job = p_job AND w.data_id = ANY (v_ids) AND w.state IN ('HELD', 'SKIPPED') AND w.again);
+    v_again := ARRAY(SELECT i FROM unnest(v_ids) AS i, work_of(p_job, i) AS w WHERE w.state IN ('HELD', 'SKIPPED') AND w.again);
     SELECT coalesce(jsonb_object_agg(w.data_id, CASE
+        WHEN w.state IN ('HELD', 'SKIPPED') AND coalesce(w.held_from, '') <> 'DONE' AND NOT in_scope(p_job, w.data_id)
+             THEN told('done', format('it is not among the ids of job %s any more, and goes', p_job))
         WHEN w.state IN ('HELD', 'SKIPPED') THEN told('done')
         ELSE told('unchanged', format('it is %s, neither held nor skipped', w.state)) END), '{}') INTO v_told
-    FROM work w WHERE w.job = p_job AND w.data_id = ANY (v_ids);
+    FROM unnest(v_ids) AS i, work_of(p_job, i) AS w;
     UPDATE work w
     SET state = CASE WHEN w.held_from = 'READY' THEN 'WAITING' ELSE w.held_from END,
         blockers = CASE WHEN w.held_from IN ('READY', 'WAITING') THEN 1 ELSE 0 END,
         held_from = NULL, again = false,
         reason = CASE WHEN w.held_from IN ('RETRY', 'FAILED')
-                      THEN coalesce((SELECT r.message FROM run r WHERE r.id = w.run AND r.state <> 'SUCCEEDED'), w.reason) END
-    WHERE w.job = p_job AND w.data_id = ANY (v_ids) AND w.state IN ('HELD', 'SKIPPED');
-    PERFORM reopen(p_job, v_again, p_reason), settle_outputs(p_job, v_ids);
+                      THEN coalesce((SELECT r.message FROM run_of(w.run) r WHERE r.state <> 'SUCCEEDED'), w.reason) END
+    FROM unnest(ids_told(v_told, 'done')) AS i, work_of(p_job, i) AS was WHERE w.ctid = was.at;
+    PERFORM reopen(p_job, v_again, p_reason), drop_out_of_scope(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids),
+            settle_outputs(p_job, v_ids);
     RETURN QUERY SELECT * FROM answers_of_works(p_job, v_ids, v_told);
 END $$;
 
@@ -234,15 +234,14 @@ BEGIN
         WHEN r.cancel_requested THEN told('unchanged', format('run %s is being cancelled already', r.id))
         WHEN w.again THEN told('done', format('run %s is cancelled in a moment; it was asked for again and runs once more', r.id))
         ELSE told('done', format('run %s is cancelled in a moment', r.id)) END), '{}') INTO v_told
-    FROM work w LEFT JOIN run r ON r.id = w.run
-    WHERE w.job = p_job AND w.data_id = ANY (v_ids);
-    v_runs := ARRAY(SELECT w.run FROM work w WHERE w.job = p_job AND w.data_id = ANY (ids_told(v_told, 'done')) ORDER BY 1);
-    PERFORM FROM run r WHERE r.id = ANY (v_runs) ORDER BY r.id FOR UPDATE;
-    UPDATE run r SET cancel_requested = true WHERE r.id = ANY (v_runs);
+    FROM unnest(v_ids) AS i CROSS JOIN work_of(p_job, i) AS w LEFT JOIN run_of(w.run) AS r ON true;
+    v_runs := ARRAY(SELECT w.run FROM unnest(ids_told(v_told, 'done')) AS i, work_of(p_job, i) AS w ORDER BY 1);
+    PERFORM lock_runs(v_runs);
+    UPDATE run r SET cancel_requested = true FROM runs(v_runs) AS was WHERE r.ctid = was.at;
     -- Nothing has changed its state yet, but who asked and why is to be kept.
     INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
     SELECT 'work', r.job, r.data_id, current_event(), 'RUNNING', 'RUNNING', r.id, r.fence,
            current_setting('opendataflow.actor', true), p_reason
-    FROM run r WHERE r.id = ANY (v_runs) ORDER BY r.id;
+    FROM runs(v_runs) r ORDER BY r.id;
     RETURN QUERY SELECT * FROM answers_of_works(p_job, v_ids, v_told);
 END $$;

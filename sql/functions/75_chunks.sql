@@ -24,7 +24,7 @@ BEGIN
         RAISE EXCEPTION 'data set % has got another producer at this moment: try again', p_dataset
             USING ERRCODE = 'serialization_failure';
     END IF;
-    v_made := ARRAY(SELECT w.data_id FROM work w WHERE w.job = v_job AND w.data_id = ANY (v_ids));
+    v_made := ARRAY(SELECT i FROM unnest(v_ids) AS i, work_of(v_job, i));
     IF cardinality(v_made) > 0 THEN
         RETURN QUERY SELECT * FROM resubmit(v_job, v_made, p_actor, p_reason);
     END IF;
@@ -35,8 +35,8 @@ BEGIN
         SET status = CASE WHEN c.status = 'HOLD' THEN 'HOLD' ELSE 'RESUBMIT' END,
             held_status = CASE WHEN c.status = 'HOLD' THEN 'RESUBMIT' END,
             reason = coalesce(p_reason, 'resubmitted: waits to be published again')
-        WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids)
-          AND coalesce(c.held_status, c.status) IN ('READY', 'PENDING', 'FAILED')
+        FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS was
+        WHERE c.ctid = was.at AND coalesce(was.held_status, was.status) IN ('READY', 'PENDING', 'FAILED')
         RETURNING c.data_id
     ) SELECT coalesce(array_agg(data_id), '{}') INTO v_done FROM moved;
     PERFORM settle_chunks(p_dataset, v_ids);
@@ -47,7 +47,7 @@ BEGIN
            CASE WHEN c.status IS NULL THEN format('data set %s has no chunk %s', p_dataset, i)
                 WHEN i <> ALL (v_done) THEN format('it is %s: there is nothing to do again', c.status)
                 WHEN c.status = 'HOLD' THEN 'it is held: it waits to be published again after its release' END
-    FROM unnest(v_ids) AS i LEFT JOIN chunk c ON c.dataset = p_dataset AND c.data_id = i
+    FROM unnest(v_ids) AS i LEFT JOIN chunk_of(p_dataset, i) AS c ON true
     ORDER BY sort_key(i);
 END $$;
 
@@ -76,7 +76,7 @@ BEGIN
     RETURN QUERY
     SELECT i, coalesce(p_told -> i ->> 'result', 'unknown'), c.status,
            CASE WHEN p_told ? i THEN p_told -> i ->> 'message' ELSE format('data set %s has no chunk %s', p_dataset, i) END
-    FROM unnest(p_ids) AS i LEFT JOIN chunk c ON c.dataset = p_dataset AND c.data_id = i
+    FROM unnest(p_ids) AS i LEFT JOIN chunk_of(p_dataset, i) AS c ON true
     ORDER BY sort_key(i);
 END $$;
 
@@ -95,9 +95,9 @@ BEGIN
         WHEN 'RUNNING' THEN told('refused', format('chunk %s of %s is being written by run %s: hold it when the run has ended',
                                                    c.data_id, p_dataset, c.run))
         ELSE told('done') END), '{}') INTO v_told
-    FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids);
+    FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c;
     UPDATE chunk c SET status = 'HOLD', held_status = c.status, reason = coalesce(p_reason, c.reason)
-    WHERE c.dataset = p_dataset AND c.data_id = ANY (ids_told(v_told, 'done'));
+    FROM unnest(ids_told(v_told, 'done')) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
     PERFORM settle_chunks(p_dataset, v_ids);
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
 END $$;
@@ -115,12 +115,12 @@ BEGIN
     SELECT coalesce(jsonb_object_agg(c.data_id, CASE c.status
         WHEN 'HOLD' THEN told('done')
         ELSE told('unchanged', format('it is %s, not held', c.status)) END), '{}') INTO v_told
-    FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids);
+    FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c;
     UPDATE chunk c
     SET status = c.held_status, held_status = NULL,
         reason = CASE WHEN c.held_status IN ('FAILED', 'PENDING')
-                      THEN coalesce((SELECT r.message FROM run r WHERE r.id = c.run AND r.state <> 'SUCCEEDED'), c.reason) END
-    WHERE c.dataset = p_dataset AND c.data_id = ANY (ids_told(v_told, 'done'));
+                      THEN coalesce((SELECT r.message FROM run_of(c.run) r WHERE r.state <> 'SUCCEEDED'), c.reason) END
+    FROM unnest(ids_told(v_told, 'done')) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
     -- A producer that came while the chunk was held has nothing to do now.
     PERFORM finish_makers(p_dataset, ids_told(v_told, 'done')), settle_chunks(p_dataset, v_ids);
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
@@ -142,7 +142,7 @@ BEGIN
         WHEN c.held_status = 'PENDING' THEN told('refused', format('chunk %s of %s is held: release it first', c.data_id, p_dataset))
         ELSE told('refused', format('chunk %s of %s is %s: only PENDING ones can be %s', c.data_id, p_dataset, c.status, p_word))
         END), '{}')
-        FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = ANY (p_ids));
+        FROM unnest(p_ids) AS i, chunk_of(p_dataset, i) AS c);
 END $$;
 
 -- PENDING chunks are good: READY in the version that their run has made.
@@ -160,13 +160,13 @@ BEGIN
     v_good := ids_told(v_told, 'done');
     UPDATE chunk c
     SET status = 'READY', fence = coalesce(c.fence, nextval('fence')), published_at = clock_timestamp(), reason = p_reason
-    WHERE c.dataset = p_dataset AND c.data_id = ANY (v_good);
+    FROM unnest(v_good) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
     PERFORM finish_makers(p_dataset, v_good), mark_stale(array_fill(p_dataset, ARRAY[cardinality(v_good)]), v_good),
             settle_chunks(p_dataset, v_ids);
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
 END $$;
 
--- PENDING chunks are not good: FAILED, and so is the work that has made them.
+-- PENDING chunks are not good: FAILED, and so is the work that has made them, as long as its job has their ids.
 CREATE FUNCTION opendataflow.reject(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -180,11 +180,12 @@ BEGIN
     PERFORM begin_event('reject', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
     v_told := told_of_pending(p_dataset, v_ids, 'rejected');
     v_bad := ids_told(v_told, 'done');
-    UPDATE chunk c SET status = 'FAILED', reason = v_reason WHERE c.dataset = p_dataset AND c.data_id = ANY (v_bad);
+    UPDATE chunk c SET status = 'FAILED', reason = v_reason
+    FROM unnest(v_bad) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
     UPDATE work w SET state = 'FAILED', stale = false, reason = format('chunk %s of %s was %s', w.data_id, p_dataset, v_reason)
-    FROM job_output o
-    WHERE o.dataset = p_dataset AND w.job = o.job AND w.data_id = ANY (v_bad) AND w.state = 'DONE'
-      AND w.run = (SELECT c.run FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = w.data_id);
+    FROM job_output o, unnest(v_bad) AS i, work_of(o.job, i) AS was
+    WHERE o.dataset = p_dataset AND w.ctid = was.at AND was.state = 'DONE' AND in_scope(was.job, was.data_id)
+      AND was.run = (SELECT c.run FROM chunk_of(p_dataset, i) c);
     PERFORM settle_chunks(p_dataset, v_ids);
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
 END $$;

@@ -12,8 +12,7 @@ DECLARE
 BEGIN
     PERFORM begin_event('declare', p_actor, p_reason), require_dataset(p_dataset), lock_reach(ARRAY[p_dataset]);
     SELECT count(*) INTO v_known
-    FROM unnest(p_ids) AS i
-    CROSS JOIN LATERAL (SELECT FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = i OFFSET 0) c;
+    FROM unnest(p_ids) AS i, chunk_of(p_dataset, i);
     IF p_publish THEN
         SELECT count(*) FILTER (WHERE p.result = 'done'),
                coalesce(jsonb_agg(p.message ORDER BY p.data_id) FILTER (WHERE p.result <> 'done'), '[]')

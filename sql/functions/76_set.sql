@@ -2,7 +2,7 @@
 
 -- Any status but RUNNING becomes p_status. A version that was there keeps its fence and run, so that it can be accepted
 -- again; of anything else that is set, p_publisher is the maker. The work that makes a FAILED chunk is FAILED with it and
--- waits for a resubmit.
+-- waits for a resubmit; what is DONE and has no id any more stays so, as there is nothing to ask for.
 CREATE FUNCTION opendataflow.set_chunks(p_dataset text, p_ids text[], p_status text, p_actor text,
                                         p_reason text DEFAULT NULL, p_publisher text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
@@ -24,22 +24,23 @@ BEGIN
              'chunk %s of %s is being written by run %s: set it when the run has ended, or end it by dataflow cancel',
              c.data_id, p_dataset, c.run))
         ELSE told('done') END), '{}') INTO v_told
-    FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = ANY (v_ids);
+    FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c;
     v_done := ids_told(v_told, 'done');
     UPDATE chunk c
     SET status = p_status, held_status = NULL, reason = v_reason, fence = n.fence, run = n.run,
         publisher = CASE WHEN n.run IS NULL THEN coalesce(p_publisher, c.publisher) END
-    FROM (SELECT i.data_id, CASE WHEN i.there THEN i.fence END AS fence, CASE WHEN i.there THEN i.run END AS run
-          FROM (SELECT h.data_id, h.fence, h.run, coalesce(h.held_status, h.status) IN ('READY', 'PENDING') AS there
-                FROM chunk h WHERE h.dataset = p_dataset AND h.data_id = ANY (v_done)) i) n
-    WHERE c.dataset = p_dataset AND c.data_id = n.data_id;
+    FROM unnest(v_done) AS i
+    CROSS JOIN chunk_of(p_dataset, i) AS was
+    CROSS JOIN LATERAL (SELECT coalesce(was.held_status, was.status) IN ('READY', 'PENDING') AS there) v
+    CROSS JOIN LATERAL (SELECT CASE WHEN v.there THEN was.fence END AS fence, CASE WHEN v.there THEN was.run END AS run) n
+    WHERE c.ctid = was.at;
     IF p_status = 'FAILED' THEN
         UPDATE work w
         SET state = 'FAILED', blockers = 0, due_at = NULL, forced = false, stale = false,
             reason = format('chunk %s of %s was %s', w.data_id, p_dataset, v_reason)
-        FROM job_output o
-        WHERE o.dataset = p_dataset AND w.job = o.job AND w.data_id = ANY (v_done)
-          AND w.state NOT IN ('RUNNING', 'HELD', 'SKIPPED', 'FAILED');
+        FROM job_output o, unnest(v_done) AS i, work_of(o.job, i) AS was
+        WHERE o.dataset = p_dataset AND w.ctid = was.at
+          AND (was.state IN ('WAITING', 'READY', 'RETRY') OR (was.state = 'DONE' AND in_scope(was.job, was.data_id)));
     END IF;
     PERFORM settle_chunks(p_dataset, v_ids);
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);

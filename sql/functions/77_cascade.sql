@@ -59,8 +59,8 @@ DECLARE
     v_ids text[];
 BEGIN
     FOR v_job IN SELECT b.job FROM jobs_below(p_datasets) b ORDER BY b.depth, b.job LOOP
-        v_ids := ARRAY(SELECT w.data_id FROM work w
-                       WHERE w.job = v_job AND w.data_id = ANY (p_ids) AND w.state <> 'SKIPPED'
+        v_ids := ARRAY(SELECT i FROM unnest(p_ids) AS i, work_of(v_job, i) AS w
+                       WHERE w.state <> 'SKIPPED'
                          AND coalesce(w.held_from, w.state) IN ('DONE', 'FAILED', 'RUNNING') AND in_scope(v_job, w.data_id));
         CONTINUE WHEN cardinality(v_ids) = 0;
         RETURN QUERY SELECT r.*, v_job FROM resubmit(v_job, v_ids, p_actor, p_reason) AS r;

@@ -28,8 +28,8 @@ $$;
 -- p_datasets: [{id, kind, hostname, …, options, partitioning, chunks: [{id, bounds}]}]. p_jobs: [{id, parallelism, …,
 -- inputs: [], outputs: [], env: {}}]; the keys are the tables' columns. Chunks of a data set without a producer are
 -- published, the others declared. A job with other data sets, range or order gets its work rebuilt: RUNNING keeps
--- what it recorded, it and DONE become stale when the data sets changed, work without an id any more goes. Returns the
--- jobs that have READY work now.
+-- what it recorded, it and DONE become stale when the data sets changed, work without an id any more goes, but not what a
+-- person has put aside. Returns the jobs that have READY work now.
 CREATE FUNCTION opendataflow.apply(p_datasets jsonb, p_jobs jsonb, p_actor text) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -73,7 +73,7 @@ BEGIN
     UPDATE job j SET declaration = NULL WHERE j.id = ANY (v_relinked) AND j.declaration IS NOT NULL;
     UPDATE work w SET stale = true WHERE w.job = ANY (v_relinked) AND w.state IN ('DONE', 'RUNNING') AND NOT w.stale;
     FOREACH v_job IN ARRAY v_rebuild LOOP
-        v_woken := v_woken || rebuild(v_job);
+        v_woken := v_woken || rebuild(v_job, v_job = ANY (v_relinked));
     END LOOP;
     v_woken := ARRAY(SELECT DISTINCT j FROM unnest(v_woken) AS j);
     -- Also jobs whose parallelism has grown have something to do now.
@@ -148,18 +148,19 @@ DECLARE
     v_ids text[] := ARRAY(SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n);
 BEGIN
     INSERT INTO job (id, parallelism, priority, suspended, descending, chunk_from, chunk_to, retry_limit,
-                     infrastructure_limit, backoff_initial, backoff_factor, backoff_maximum, run_deadline, owner, declared_as)
+                     infrastructure_limit, backoff_initial, backoff_factor, backoff_maximum, run_deadline, owner, declared_as,
+                     cancel_on_delete)
     SELECT j.id, j.parallelism, j.priority, j.suspended, j.descending, j.chunk_from, j.chunk_to, j.retry_limit,
            j.infrastructure_limit, j.backoff_initial, j.backoff_factor, j.backoff_maximum, j.run_deadline, j.owner,
-           j.declared_as
+           j.declared_as, coalesce(j.cancel_on_delete, false)
     FROM jsonb_populate_recordset(NULL::job, p_jobs) AS j ORDER BY j.id
     ON CONFLICT (id) DO UPDATE SET
         (parallelism, priority, suspended, deleted, descending, chunk_from, chunk_to, retry_limit, infrastructure_limit,
-         backoff_initial, backoff_factor, backoff_maximum, run_deadline, modified, owner, declared_as)
+         backoff_initial, backoff_factor, backoff_maximum, run_deadline, modified, owner, declared_as, cancel_on_delete)
       = (excluded.parallelism, excluded.priority, excluded.suspended, false, excluded.descending, excluded.chunk_from,
          excluded.chunk_to, excluded.retry_limit, excluded.infrastructure_limit, excluded.backoff_initial,
          excluded.backoff_factor, excluded.backoff_maximum, excluded.run_deadline, now(), excluded.owner,
-         excluded.declared_as);
+         excluded.declared_as, excluded.cancel_on_delete);
 
     DELETE FROM job_input i WHERE i.job = ANY (v_ids);
     DELETE FROM job_output o WHERE o.job = ANY (v_ids);
@@ -181,20 +182,19 @@ CREATE FUNCTION opendataflow.put_chunks(p_datasets text[], p_ids text[], p_bound
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE chunk c SET bounds = g.bounds
-    FROM unnest(p_datasets, p_ids, p_bounds) AS g(dataset, data_id, bounds)
-    WHERE c.dataset = g.dataset AND c.data_id = g.data_id AND jsonb_typeof(g.bounds) = 'object'
-      AND c.bounds IS DISTINCT FROM g.bounds;
+    FROM unnest(p_datasets, p_ids, p_bounds) AS g(dataset, data_id, bounds), chunk_of(g.dataset, g.data_id) AS was
+    WHERE c.ctid = was.at AND jsonb_typeof(g.bounds) = 'object' AND was.bounds IS DISTINCT FROM g.bounds;
     UPDATE chunk c SET status = 'READY', fence = nextval('fence'), published_at = clock_timestamp(),
                        reason = 'declared as there'
-    FROM unnest(p_datasets, p_ids) AS g(dataset, data_id)
-    WHERE c.dataset = g.dataset AND c.data_id = g.data_id AND c.status = 'DECLARED'
-      AND NOT EXISTS (SELECT FROM job_output o WHERE o.dataset = c.dataset);
+    FROM unnest(p_datasets, p_ids) AS g(dataset, data_id), chunk_of(g.dataset, g.data_id) AS was
+    WHERE c.ctid = was.at AND was.status = 'DECLARED'
+      AND NOT EXISTS (SELECT FROM job_output o WHERE o.dataset = g.dataset);
     RETURN (SELECT recount(array_agg(a.job), array_agg(a.data_id)) FROM affected(p_datasets, p_ids) a);
 END $$;
 
 -- Makes the works of a job what its data sets, range and order say now. The caller holds level 0 exclusively and the
--- works' row locks.
-CREATE FUNCTION opendataflow.rebuild(p_job text) RETURNS text[]
+-- works' row locks. p_relinked: it has other data sets than before, or is new.
+CREATE FUNCTION opendataflow.rebuild(p_job text, p_relinked boolean) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
     v_job   job;
@@ -202,14 +202,15 @@ DECLARE
     v_woken text[];
 BEGIN
     SELECT * INTO v_job FROM job j WHERE j.id = p_job;
-    DELETE FROM work w
-    WHERE w.job = p_job AND w.state NOT IN ('RUNNING', 'DONE')
-      AND NOT in_scope(p_job, w.data_id);
+    PERFORM drop_out_of_scope(array_agg(w.job), array_agg(w.data_id))
+    FROM work w WHERE w.job = p_job AND w.state NOT IN ('RUNNING', 'DONE');
     SELECT spread(array_agg(c.dataset), array_agg(c.data_id)) INTO v_woken
     FROM job_source s JOIN chunk c ON c.dataset = s.dataset WHERE s.job = p_job;
     UPDATE work w SET sort_key = sort_key(w.data_id, v_job.descending)
     WHERE w.job = p_job AND w.sort_key <> sort_key(w.data_id, v_job.descending);
     v_ids := ARRAY(SELECT w.data_id FROM work w WHERE w.job = p_job);
-    PERFORM finish_published(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
+    IF p_relinked THEN  -- a READY chunk may have another producer
+        PERFORM finish_published(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
+    END IF;
     RETURN v_woken || recount(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
 END $$;

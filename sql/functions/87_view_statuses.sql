@@ -100,23 +100,22 @@ BEGIN
     GROUP BY a.dataset, a.data_id HAVING min(a.status) <> max(a.status);
     PERFORM lock_asked(v_datasets, v_ids, v_new);
     IF EXISTS (SELECT FROM jsonb_to_recordset(v_asked) AS a(dataset text, data_id text, was text)
-               CROSS JOIN LATERAL (SELECT c.status FROM chunk c WHERE c.dataset = a.dataset AND c.data_id = a.data_id OFFSET 0) c
+               CROSS JOIN chunk_of(a.dataset, a.data_id) AS c
                WHERE a.was <> c.status) THEN
         RAISE EXCEPTION 'the status of these chunks has changed at this moment: try again' USING ERRCODE = 'serialization_failure';
     END IF;
 
     -- A row comes back under the jobid that it was inserted with, whatever its status is.
     UPDATE chunk c SET publisher = a.job
-    FROM jsonb_to_recordset(v_asked) AS a(dataset text, data_id text, job text, was text)
-    WHERE c.dataset = a.dataset AND c.data_id = a.data_id AND a.was IS NULL AND c.run IS NULL AND c.publisher IS NULL;
+    FROM jsonb_to_recordset(v_asked) AS a(dataset text, data_id text, job text, was text), chunk_of(a.dataset, a.data_id) AS was
+    WHERE c.ctid = was.at AND a.was IS NULL AND was.run IS NULL AND was.publisher IS NULL;
 
     FOR v_request IN
         SELECT q.place, q.request, a.dataset, a.status, a.publisher, array_agg(a.data_id) AS ids
         FROM (SELECT n.dataset, n.data_id, n.status, max(n.job) AS publisher, bool_or(n.touched) AS touched
               FROM jsonb_to_recordset(v_asked) AS n(dataset text, data_id text, status text, job text, touched boolean)
               GROUP BY 1, 2, 3) a
-        CROSS JOIN LATERAL (SELECT c.status, c.held_status FROM chunk c
-                            WHERE c.dataset = a.dataset AND c.data_id = a.data_id OFFSET 0) c
+        CROSS JOIN chunk_of(a.dataset, a.data_id) AS c
         CROSS JOIN LATERAL unnest(requests_of(a.status, c.status, c.held_status, a.touched)) WITH ORDINALITY AS q(request, place)
         GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5
     LOOP

@@ -91,7 +91,7 @@ BEGIN
                               ORDER BY n.place), '[]')
     INTO v_told
     FROM unnest(p_sets, p_ids, p_statuses) WITH ORDINALITY AS n(dataset, data_id, status, place)
-    CROSS JOIN LATERAL (SELECT c.status FROM chunk c WHERE c.dataset = n.dataset AND c.data_id = n.data_id OFFSET 0) c;
+    CROSS JOIN chunk_of(n.dataset, n.data_id) AS c;
 
     UPDATE chunk c
     SET status = n.status, held_status = CASE WHEN n.status = 'HOLD' THEN 'DECLARED' END,
@@ -99,7 +99,8 @@ BEGIN
         published_at = CASE WHEN n.status = 'READY' THEN coalesce(n.made_at, clock_timestamp()) END,
         publisher = n.maker, reason = 'imported'
     FROM unnest(p_sets, p_ids, p_statuses, p_makers, p_times) AS n(dataset, data_id, status, maker, made_at)
-    WHERE c.dataset = n.dataset AND c.data_id = n.data_id AND c.status = 'DECLARED';
+    CROSS JOIN chunk_of(n.dataset, n.data_id) AS was
+    WHERE c.ctid = was.at AND was.status = 'DECLARED';
 
     PERFORM finish_published(array_agg(o.job), array_agg(n.data_id))
     FROM unnest(p_sets, p_ids, p_statuses) AS n(dataset, data_id, status)
@@ -111,12 +112,12 @@ BEGIN
     FROM (SELECT o.job, n.data_id, min(n.status) AS status
           FROM unnest(p_sets, p_ids, p_statuses) AS n(dataset, data_id, status)
           CROSS JOIN LATERAL (SELECT o.job FROM job_output o WHERE o.dataset = n.dataset OFFSET 0) o
-          CROSS JOIN LATERAL (SELECT FROM chunk c WHERE c.dataset = n.dataset AND c.data_id = n.data_id
-                              AND c.status = n.status AND c.reason = 'imported' OFFSET 0) c
-          WHERE n.status IN ('FAILED', 'RESUBMIT') GROUP BY 1, 2) n
-    WHERE w.job = n.job AND w.data_id = n.data_id
-      AND CASE WHEN n.status = 'FAILED' THEN w.state IN ('WAITING', 'READY', 'DONE') AND w.run IS NULL
-               ELSE w.state IN ('WAITING', 'READY') END;
+          CROSS JOIN chunk_of(n.dataset, n.data_id) AS c
+          WHERE n.status IN ('FAILED', 'RESUBMIT') AND c.status = n.status AND c.reason = 'imported' GROUP BY 1, 2) n
+    CROSS JOIN work_of(n.job, n.data_id) AS was
+    WHERE w.ctid = was.at
+      AND CASE WHEN n.status = 'FAILED' THEN was.state IN ('WAITING', 'READY', 'DONE') AND was.run IS NULL
+               ELSE was.state IN ('WAITING', 'READY') END;
     PERFORM announce(recount(array_agg(a.job), array_agg(a.data_id))) FROM affected(p_sets, p_ids) a;
     RETURN import_counts(v_told);
 END $$;

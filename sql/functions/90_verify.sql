@@ -7,13 +7,13 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT format('work %s/%s is %s with %s blockers, but %s things block it', w.job, w.data_id, w.state, w.blockers, b.n)
     FROM live w, LATERAL (
         SELECT (SELECT count(*) FROM job_input i
-                WHERE i.job = w.job AND NOT w.forced AND NOT EXISTS (SELECT FROM chunk c WHERE c.dataset = i.dataset AND c.data_id = w.data_id
-                                                    AND c.status = 'READY'))
-             + (SELECT count(*) FROM job_output o JOIN chunk c ON c.dataset = o.dataset AND c.data_id = w.data_id
+                WHERE i.job = w.job AND NOT w.forced
+                  AND NOT EXISTS (SELECT FROM chunk_of(i.dataset, w.data_id) c WHERE c.status = 'READY'))
+             + (SELECT count(*) FROM job_output o CROSS JOIN chunk_of(o.dataset, w.data_id) c
                 WHERE o.job = w.job AND CASE WHEN w.forced THEN c.status IN ('RUNNING', 'HOLD') ELSE
                                          c.readers > 0 OR c.status NOT IN ('DECLARED', 'RESUBMIT', 'FAILED')
                                          OR (c.status = 'FAILED' AND NOT EXISTS (
-                                             SELECT FROM run r WHERE r.id = c.run AND r.job = w.job AND r.id = w.run)) END) AS n) b
+                                             SELECT FROM run_of(c.run) r WHERE r.job = w.job AND r.id = w.run)) END) AS n) b
     WHERE w.state IN ('WAITING', 'READY', 'RETRY') AND b.n <> w.blockers
 
     UNION ALL
@@ -22,12 +22,12 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
 
     UNION ALL
     SELECT format('work %s/%s is RUNNING, but its run %s is %s', w.job, w.data_id, w.run, coalesce(r.state, 'not there'))
-    FROM work w LEFT JOIN run r ON r.id = w.run AND r.job = w.job AND r.data_id = w.data_id AND r.fence = w.fence
+    FROM work w LEFT JOIN run_of(w.run) r ON r.job = w.job AND r.data_id = w.data_id AND r.fence = w.fence
     WHERE w.state = 'RUNNING' AND r.state IS DISTINCT FROM 'RUNNING'
 
     UNION ALL
     SELECT format('run %s is RUNNING, but its work %s/%s is %s', r.id, r.job, r.data_id, coalesce(w.state, 'not there'))
-    FROM run r LEFT JOIN work w ON w.job = r.job AND w.data_id = r.data_id AND w.run = r.id
+    FROM run r LEFT JOIN work_of(r.job, r.data_id) w ON w.run = r.id
     WHERE r.state = 'RUNNING' AND w.state IS DISTINCT FROM 'RUNNING'
 
     UNION ALL
@@ -39,32 +39,33 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     UNION ALL
     SELECT format('chunk %s/%s is RUNNING, but no running run writes it', c.dataset, c.data_id) FROM chunk c
     WHERE c.status = 'RUNNING' AND NOT EXISTS (
-        SELECT FROM run r WHERE r.id = c.run AND r.state = 'RUNNING' AND c.dataset = ANY (r.writes)
+        SELECT FROM run_of(c.run) r WHERE r.state = 'RUNNING' AND c.dataset = ANY (r.writes)
                             AND r.data_id = c.data_id AND r.fence = c.fence)
 
     UNION ALL
     SELECT format('run %s writes %s/%s, but the chunk is %s', r.id, d, r.data_id, coalesce(c.status, 'not there'))
-    FROM run r CROSS JOIN unnest(r.writes) AS d LEFT JOIN chunk c ON c.dataset = d AND c.data_id = r.data_id
+    FROM run r CROSS JOIN unnest(r.writes) AS d LEFT JOIN chunk_of(d, r.data_id) c ON true
     WHERE r.state = 'RUNNING' AND (c.status IS DISTINCT FROM 'RUNNING' OR c.run <> r.id)
 
     UNION ALL
     SELECT format('only one of work %s/%s and its run %s is forced', w.job, w.data_id, r.id)
-    FROM work w JOIN run r ON r.id = w.run WHERE w.state = 'RUNNING' AND r.forced <> w.forced
+    FROM work w CROSS JOIN run_of(w.run) r WHERE w.state = 'RUNNING' AND r.forced <> w.forced
 
     UNION ALL
     SELECT format('job %s has no work for %s, an id of its data set %s', s.job, c.data_id, s.dataset)
     FROM job_source s JOIN job j ON j.id = s.job AND NOT j.deleted JOIN chunk c ON c.dataset = s.dataset
     WHERE in_range(c.data_id, j.chunk_from, j.chunk_to)
-      AND NOT EXISTS (SELECT FROM work w WHERE w.job = s.job AND w.data_id = c.data_id)
+      AND NOT EXISTS (SELECT FROM work_of(s.job, c.data_id))
 
     UNION ALL
     SELECT format('work %s/%s has no chunk in its data set %s', w.job, w.data_id, l.dataset)
     FROM live w JOIN job_dataset l ON l.job = w.job
-    WHERE w.state NOT IN ('DONE', 'RUNNING') AND NOT EXISTS (SELECT FROM chunk c WHERE c.dataset = l.dataset AND c.data_id = w.data_id)
+    WHERE w.state NOT IN ('DONE', 'RUNNING', 'HELD', 'SKIPPED') AND NOT EXISTS (SELECT FROM chunk_of(l.dataset, w.data_id))
 
     UNION ALL
     SELECT format('chunk %s/%s is READY, but work %s/%s that makes it is %s', c.dataset, c.data_id, w.job, w.data_id, w.state)
-    FROM chunk c JOIN job_output o ON o.dataset = c.dataset JOIN live w ON w.job = o.job AND w.data_id = c.data_id
+    FROM chunk c JOIN job_output o ON o.dataset = c.dataset JOIN job j ON j.id = o.job AND NOT j.deleted
+    CROSS JOIN work_of(o.job, c.data_id) w
     WHERE c.status = 'READY' AND w.state IN ('WAITING', 'READY', 'RETRY')
 
     UNION ALL
@@ -83,7 +84,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
 
     UNION ALL
     SELECT format('the breaker of job %s waits for its probe %s, which is %s', b.job, b.probe, coalesce(r.state, 'not there'))
-    FROM breaker b LEFT JOIN run r ON r.id = b.probe AND r.job = b.job
+    FROM breaker b LEFT JOIN run_of(b.probe) r ON r.job = b.job
     WHERE b.probe IS NOT NULL AND r.state IS DISTINCT FROM 'RUNNING'
 
     UNION ALL
@@ -93,7 +94,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
 
     UNION ALL
     SELECT format('the breaker of job %s counts run %s of %s as failed, which is %s', b.job, f.run, f.data_id, r.state)
-    FROM breaker b CROSS JOIN LATERAL unnest(b.failed, b.runs) AS f(data_id, run) JOIN run r ON r.id = f.run
+    FROM breaker b CROSS JOIN LATERAL unnest(b.failed, b.runs) AS f(data_id, run) CROSS JOIN run_of(f.run) r
     WHERE r.state <> 'FAILED' OR r.job <> b.job OR r.data_id <> f.data_id
 
     UNION ALL

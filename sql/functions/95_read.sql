@@ -19,14 +19,12 @@ LANGUAGE sql STABLE AS $$
     FROM opendataflow.job j WHERE j.id = ANY (p_jobs) ORDER BY j.id
 $$;
 
--- How much of some jobs' work is in which state; `next_due`: seconds until the next retry; `probed_in_vain`: its breaker is
--- open, and more probes have failed than a chunk has retries.
+-- How much of some jobs' work is in which state; `probed_in_vain`: its breaker is open, and more probes have failed than a
+-- chunk has retries.
 CREATE FUNCTION opendataflow.progress(p_jobs text[])
-RETURNS TABLE (job text, counts jsonb, next_due double precision, probed_in_vain boolean)
+RETURNS TABLE (job text, counts jsonb, probed_in_vain boolean)
 LANGUAGE sql STABLE AS $$
     SELECT j, coalesce((SELECT jsonb_object_agg(c.state, c.works) FROM opendataflow.counts_of(j) c), '{}'),
-           (SELECT CASE WHEN count(*) > 0 THEN greatest(0, extract(epoch FROM min(w.due_at) - clock_timestamp())) END
-            FROM opendataflow.work w WHERE w.job = j AND w.state = 'RETRY'),
            EXISTS (SELECT FROM opendataflow.breaker b JOIN opendataflow.job x ON x.id = b.job
                    WHERE b.job = j AND b.opened_at IS NOT NULL AND b.probes > x.retry_limit)
     FROM unnest(p_jobs) AS j
@@ -156,7 +154,8 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'job', j.id, 'parallelism', j.parallelism, 'suspended', j.suspended, 'deleted', j.deleted,
         'sample', (SELECT sample FROM few),
         'counts', (SELECT coalesce(jsonb_object_agg(c.state, c.works), '{}') FROM counted c),
-        'next_due', (SELECT p.next_due FROM progress(ARRAY[p_job]) p),
+        'next_due', (SELECT greatest(0, extract(epoch FROM min(w.due_at) - clock_timestamp()))
+                     FROM work w WHERE w.job = p_job AND w.state = 'RETRY' HAVING count(*) > 0),
         'breaker', open_breaker(j.id),
         'running', (SELECT coalesce(jsonb_agg(x ORDER BY x.run), '[]') FROM (
                         SELECT r.id AS run, r.data_id, r.attempt, round(extract(epoch FROM clock_timestamp() - r.claimed_at)) AS seconds
@@ -216,7 +215,9 @@ $$;
 -- The ids that a job has work for, or a data set has chunks of: for telling which one was meant.
 CREATE FUNCTION opendataflow.known_ids(p_owner text, p_limit integer) RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
-    (SELECT w.data_id FROM opendataflow.work w WHERE w.job = p_owner LIMIT p_limit)
-    UNION
-    (SELECT c.data_id FROM opendataflow.chunk c WHERE c.dataset = p_owner LIMIT p_limit) LIMIT p_limit
+    SELECT k.data_id
+    FROM ((SELECT w.data_id FROM opendataflow.work w WHERE w.job = p_owner LIMIT p_limit)
+          UNION
+          (SELECT c.data_id FROM opendataflow.chunk c WHERE c.dataset = p_owner LIMIT p_limit) LIMIT p_limit) k
+    ORDER BY opendataflow.sort_key(k.data_id)
 $$;

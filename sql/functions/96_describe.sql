@@ -55,7 +55,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                   UNION SELECT d, 'IN' FROM unnest(r.reads) AS d
                   UNION SELECT o.dataset, 'OUT' FROM job_output o WHERE o.job = w.job
                   UNION SELECT d, 'OUT' FROM unnest(r.writes) AS d) l
-            LEFT JOIN LATERAL (SELECT * FROM chunk c WHERE c.dataset = l.dataset AND c.data_id = w.data_id OFFSET 0) c ON true
+            LEFT JOIN chunk_of(l.dataset, w.data_id) AS c ON true
             LEFT JOIN LATERAL (SELECT r.fence WHERE l.itemtype = 'OUT' AND l.dataset = ANY (r.writes)
                                UNION ALL
                                SELECT f.fence FROM unnest(r.reads, r.read_fences) AS f(dataset, fence)
@@ -102,11 +102,11 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
         'chunk', to_jsonb(c), 'said', version_said(c.dataset, c.data_id, c.fence),
         'producer', (SELECT jsonb_build_object('job', w.job, 'state', w.state, 'reason', w.reason, 'run', w.run)
-                     FROM job_output o CROSS JOIN LATERAL (SELECT * FROM work w WHERE w.job = o.job AND w.data_id = c.data_id OFFSET 0) w
+                     FROM job_output o CROSS JOIN work_of(o.job, c.data_id) AS w
                      WHERE o.dataset = c.dataset),
         'consumers', (SELECT coalesce(jsonb_agg(jsonb_build_object('job', w.job, 'state', w.state, 'reason', w.reason,
                                                                    'run', w.run, 'stale', w.stale) ORDER BY w.job), '[]')
-                      FROM job_input i CROSS JOIN LATERAL (SELECT * FROM work w WHERE w.job = i.job AND w.data_id = c.data_id OFFSET 0) w
+                      FROM job_input i CROSS JOIN work_of(i.job, c.data_id) AS w
                       WHERE i.dataset = c.dataset),
         'events', events_of('chunk', c.dataset, c.data_id, 20))
     FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = p_data_id

@@ -20,8 +20,7 @@ LANGUAGE sql STABLE AS $$
     SELECT p_run.state <> 'RUNNING' AND NOT p_run.forced
        AND NOT EXISTS (SELECT FROM opendataflow.work w WHERE w.job = p_run.job AND w.data_id = p_run.data_id AND w.run = p_run.id)
        AND NOT EXISTS (SELECT FROM unnest(p_run.writes) AS d
-                       CROSS JOIN LATERAL (SELECT c.run FROM opendataflow.chunk c
-                                           WHERE c.dataset = d AND c.data_id = p_run.data_id OFFSET 0) c
+                       CROSS JOIN opendataflow.chunk_of(d, p_run.data_id) AS c
                        WHERE c.run = p_run.id)
 $$;
 

@@ -21,7 +21,7 @@ BEGIN
         IF v_function.is_trigger THEN
             v_settings := v_settings || ARRAY['enable_nestloop = off', 'enable_hashjoin = on'];
         ELSE
-            v_settings := v_settings || ARRAY['enable_seqscan = off', 'enable_hashjoin = off', 'enable_mergejoin = off',
+            v_settings := v_settings || ARRAY['enable_seqscan = off', 'enable_hashjoin = off', 'enable_mergejoin = off', 'enable_memoize = off',
                                               'join_collapse_limit = 1'];
         END IF;
         FOREACH v_setting IN ARRAY v_settings LOOP

@@ -62,7 +62,8 @@ CREATE TABLE opendataflow.job (
     modified               timestamptz NOT NULL DEFAULT now(),
     declaration            bigint,
     owner                  text CHECK (owner LIKE '_%/_%'),
-    declared_as            text
+    declared_as            text,
+    cancel_on_delete       boolean NOT NULL DEFAULT false
 );
 
 -- The data sets of a job as its runs have seen them, without passwords: where the data was expected, also when a data set
@@ -236,7 +237,6 @@ CREATE TABLE opendataflow.run (
     pod_name       text,
     pod_uid        text,
     node           text,
-    answers        jsonb,
     metrics        jsonb,
     declaration    bigint,
     CONSTRAINT ended_has_time CHECK ((state = 'RUNNING') = (finished_at IS NULL)),

@@ -2,7 +2,13 @@
 
 `ours`: claim and complete; `plain`: statements that write the same rows in the same batches, without choosing or
 checking anything: the ceiling. `procrastinate` has no batches. One line for each batch size, number of clients, number
-of jobs and size of the database. Both sides of a ratio are measured one right after the other.
+of jobs and size of the database. Both sides of a ratio are measured one right after the other, and beside other queues
+every one of them has as many jobs.
+
+They promise less, and write less. For a job, pgqueuer updates and deletes its row and adds two to its log;
+procrastinate updates its row twice and adds two events. Neither knows inputs and outputs, nor locks them. A work of
+ours, with one input and one output, is twelve rows: its run, itself and two chunks, each at its claim and at its end,
+and four of its history.
 """
 
 from dataclasses import dataclass, field
@@ -17,6 +23,8 @@ CLIENTS = ((1, False), (4, False), (16, False), (4, True), (16, True))
 """How many, and whether on sixteen jobs instead of one."""
 SIZES = {"10 k": (10_000, 1.0), "1 M": (1_000_000, 3.0)}
 """Chunks of the database, and seconds for each figure: in one there must be enough for all of them."""
+BESIDE = 200_000
+"""Jobs of each queue, where queues are compared: enough for all figures."""
 
 
 @dataclass
@@ -36,7 +44,7 @@ def main() -> None:
         for size in SIZES:
             _measure(dsn, size, figures)
         _conclude(figures)
-        _beside_peers(dsn, figures)
+        _beside_peers(dsn)
 
 
 def _measure(dsn: str, size: str, figures: Figures) -> None:
@@ -85,16 +93,19 @@ def _conclude(figures: Figures) -> None:
     print(f"batches of 50 at 1 M: {share:.2f} of the ceiling (goal: 0.65), {flat:.2f} of the rate at 10 k (goal: 0.90)")
 
 
-def _beside_peers(dsn: str, figures: Figures) -> None:
+def _beside_peers(dsn: str) -> None:
     print(f"{'batch':>5} {'clients':>7} {'ours':>8} {'procrastinate':>13} {'pgqueuer':>8}")
-    with database(dsn, "bench_peers", empty=True) as queues:
-        peers.fill(queues, 100_000)
+    with database(dsn, "bench_seed") as seeded, database(dsn, "bench_peers", empty=True) as queues:
+        seed(seeded, BESIDE, jobs=0)
+        peers.fill(queues, BESIDE)
         for batch in BATCHES:
-            for clients in (1, 4, 16):
-                loads = _loads(queues, batch, clients, spread=False, seconds=2)
-                others = [rate(client, loads) for client in (peers.procrastinate_client, peers.pgqueuer_client)]
-                our = figures.ours["1 M", batch, clients, False]
-                print(f"{batch:>5} {clients:>7} {our:>8.0f} {others[0]:>13.0f} {others[1]:>8.0f}", flush=True)
+            with database(dsn, "bench_ours", "bench_seed") as own:
+                for clients in (1, 4, 16):
+                    sides = ((ours, own), (peers.procrastinate_client, queues), (peers.pgqueuer_client, queues))
+                    rates = [
+                        rate(side, _loads(where, batch, clients, spread=False, seconds=2)) for side, where in sides
+                    ]
+                    print(f"{batch:>5} {clients:>7} {rates[0]:>8.0f} {rates[1]:>13.0f} {rates[2]:>8.0f}", flush=True)
 
 
 if __name__ == "__main__":

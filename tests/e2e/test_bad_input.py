@@ -231,8 +231,13 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(inside: I
 
 def test_a_wrong_password_is_told_and_not_shown(applied: Program) -> None:
     wrong = Program(applied.home, make_conninfo(str(applied.dsn), user="nobody", password="hunter2"))
-    answer = wrong.ask("get", "jobs")
-    assert_one_sentence(answer, ExitCode.UNREACHABLE, r"nobody")
+    for command in (("get", "jobs"), ("run", "--job", "j", "--", "true"), ("db", "verify")):
+        answer = wrong.ask(*command)
+        assert_one_sentence(
+            answer,
+            ExitCode.UNREACHABLE,
+            r'Postgres at \S+ refuses the connection: password authentication failed for user "nobody"',
+        )
     assert "hunter2" not in answer.err
 
 

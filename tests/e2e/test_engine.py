@@ -5,19 +5,23 @@ controller that can't tell what became of its request.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.sql import SQL, Identifier
 
 from opendataflow.cli.files import apply_files, read_files
 from opendataflow.engine import limits
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
 from opendataflow.engine.tenure import LocalTenure
+from opendataflow.errors import NoAccess
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.claim import Progress
 from opendataflow.model.run import RunOrder
@@ -243,3 +247,54 @@ async def test_an_outcome_whose_answer_is_lost_is_committed_once(dsn: str, tmp_p
         assert await store.verify() == []
     assert any(end.already for end in seen.ends), "the outcome was not committed before its answer was lost"
     assert {end.work_state for end in seen.ends} == {WorkState.DONE}
+
+
+@contextmanager
+def role_of(dsn: str) -> Iterator[tuple[str, Callable[[bool], None]]]:
+    """A user of its own for an engine: its address, and what lets it in or keeps it out."""
+    name = f"engine_of_{os.getpid()}"
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute(SQL("CREATE ROLE {} SUPERUSER LOGIN PASSWORD 'right'").format(Identifier(name)))
+
+        def admit(admitted: bool) -> None:
+            password = "right" if admitted else "other"
+            admin.execute(SQL("ALTER ROLE {} PASSWORD {}").format(Identifier(name), password))
+            if not admitted:
+                admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", (name,))
+
+        try:
+            yield make_conninfo(dsn, user=name, password="right"), admit
+        finally:
+            admit(False)
+            admin.execute(SQL("DROP ROLE {}").format(Identifier(name)))
+
+
+async def test_runs_go_on_while_the_password_is_wrong_and_their_outcomes_wait_for_the_right_one(
+    dsn: str, tmp_path: Path
+) -> None:
+    with role_of(dsn) as (own, admit):
+        async with engine_over(own, tmp_path, "sleep 0.5; touch done-$dataid", chunks=2, parallelism=2) as made:
+            engine, seen, _ = made
+            running = asyncio.create_task(engine.run())
+            await _until(lambda: len(seen.claims) == 2)
+            admit(False)
+            await _until(lambda: any("refuses the connection" in note for note in seen.notes))
+            await _until(lambda: len(list(tmp_path.glob("done-*"))) == 2)
+            admit(True)
+            assert _done(await running) == 2
+    assert len(seen.claims) == 2, "a run was repeated"
+    (refused,) = [note for note in seen.notes if "refuses" in note]
+    assert re.match(r"Postgres at \S+ refuses the connection: password authentication failed for user", refused)
+
+
+async def test_an_engine_that_is_kept_out_ends_after_a_while_with_what_postgres_said(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "REFUSED_SECONDS", 1.0)
+    with role_of(dsn) as (own, admit):
+        async with engine_over(own, tmp_path, "sleep 600", chunks=2, parallelism=2) as (engine, seen, _):
+            running = asyncio.create_task(engine.run())
+            await _until(lambda: len(seen.claims) == 2)
+            admit(False)
+            with pytest.raises(NoAccess, match="password authentication failed"):
+                await running

@@ -45,9 +45,6 @@ class Anything:
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> RunOrder:  # noqa: ARG002 # a protocol
         return run.order(Command((), {}, Path("/")), None)
 
-    def redactor(self) -> None:
-        """Nothing is secret."""
-
 
 @dataclass
 class Database:

@@ -7,7 +7,6 @@ between the creation of a child and its record starts it twice, or never.
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,50 +14,17 @@ import pytest
 
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from tests.e2e.conftest import Program, alive
+from tests.e2e.moments import MOMENTS, start_runjob
 from tests.e2e.test_runjob import JOB, RUNJOB, folder, outputs, run, script, start  # noqa: F401 # folder: a fixture
 from tests.sql.conftest import Connection
 from tests.sql.graph import problems
 
-DYING = """
-import os, signal, sys
-from opendataflow.launch.process.launcher import ProcessLauncher
-from opendataflow.runjob.main import main
-from opendataflow.store.store import Store
-
-where, method = {"Store": Store, "ProcessLauncher": ProcessLauncher}[sys.argv[1]], sys.argv[2]
-before = sys.argv[3] == "before"
-del sys.argv[1:4]
-original = getattr(where, method)
-
-async def dying(*arguments, **options):
-    if not before:
-        await original(*arguments, **options)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-setattr(where, method, dying)
-main()
-"""
-
-MOMENTS = {
-    "before its claim": ("Store", "claim_one", "before"),
-    "between claim and start": ("ProcessLauncher", "start", "before"),
-    "while the script runs": ("ProcessLauncher", "ended", "before"),
-    "after its end, before the commit": ("Store", "complete", "before"),
-    "after the commit": ("Store", "complete", "after"),
-}
-
 
 def die(program: Program, where: Path, moment: str) -> None:
     """Run RunJob until that moment, and kill it there."""
-    done = subprocess.run(
-        [sys.executable, "-c", DYING, *MOMENTS[moment], "./loadbob.sh"],
-        cwd=where,
-        env=program.environ,
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    process = start_runjob(program, where, moment, "import signal; os.kill(os.getpid(), signal.SIGKILL)")
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, said
 
 
 def run_states(db: Connection) -> list[str]:
@@ -83,7 +49,7 @@ def test_killed_at_any_moment_the_next_one_goes_on_from_there(
     assert lines[0] == f"Launching ./loadbob.sh with dataid {'10.0' if committed else '2.0'}"
     if committed:
         assert run_states(db) == ["SUCCEEDED", "SUCCEEDED"]
-    elif moment == "before its claim":
+    elif moment in ("at its beginning", "before its claim"):
         assert run_states(db) == ["SUCCEEDED"]
     else:
         assert run_states(db) == ["LOST", "SUCCEEDED"]

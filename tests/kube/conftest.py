@@ -21,6 +21,7 @@ from tests.kube.cluster.providers import kubectl as kubectl_of_user
 from tests.kube.cluster.supervisor import shared
 from tests.kube.jobs import Database
 from tests.kube.operators import Operators, new_operators
+from tests.kube.scene import Scene, new_scene
 
 _LEFT_OUT = "no cluster for tests/kube"
 _CRDS = Path(__file__).parents[2] / "crds"
@@ -213,6 +214,13 @@ def own_namespace(own_cluster: OwnCluster) -> str:
 def operators(dsn: str, cluster: Api, namespace: str, tmp_path: Path) -> Iterator[Operators]:
     """Operators over the test's own database and namespace; none of them outlives the test."""
     with new_operators(dsn, cluster.kubeconfig, namespace, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def scene(dsn: str, cluster: Api, namespace: str, tmp_path: Path) -> Iterator[Scene]:
+    """An own database and namespace, in which operators are started and disturbed."""
+    with new_scene(dsn, cluster, namespace, tmp_path) as made:
         yield made
 
 

@@ -54,7 +54,13 @@ class Database:
     """What Postgres knows, for asking again and again."""
 
     def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
         self._connection = psycopg.connect(dsn, autocommit=True, row_factory=dict_row)
+
+    def reopen(self) -> None:
+        """Connect anew: the server was away."""
+        self._connection.close()
+        self._connection = psycopg.connect(self._dsn, autocommit=True, row_factory=dict_row)
 
     def close(self) -> None:
         self._connection.close()

@@ -28,8 +28,10 @@ def _main(environ: Mapping[str, str], log: str, die: tuple[str, str, int] | None
     from opendataflow.control.main import main
 
     if die is not None:
+        from opendataflow.control import operator
         from tests.kube.points import die_at
 
+        operator.CLEAN_SECONDS = operator.SWEEP_SECONDS = 1.0  # or nobody would live to see them
         die_at(*die)
     main()
 
@@ -73,19 +75,21 @@ class Operator:
 
 @dataclass
 class Operators:
-    """Makes operators over one database and one namespace. What they log is in `folder`."""
+    """Makes operators over one database and one namespace. What they log is in `folder`. `through`: another address
+    of the database, which they use."""
 
     dsn: str
     kubeconfig: Path
     namespace: str
     folder: Path
     made: list[Operator] = field(default_factory=list)
+    through: str | None = None
 
     def start(self, *, die: tuple[str, str, int] | None = None, **environ: str) -> Operator:
         """Start one. `die`: (point, before or after, how often it may be reached), see `points`."""
         log = self.folder / f"operator-{len(self.made)}.log"
         settings = {
-            "DATAFLOW_DSN": self.dsn,
+            "DATAFLOW_DSN": self.through or self.dsn,
             "KUBECONFIG": str(self.kubeconfig),
             "DATAFLOW_NAMESPACES": self.namespace,
             "DATAFLOW_PORT": "0",

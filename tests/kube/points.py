@@ -26,6 +26,7 @@ _NOT_THE_OPERATOR_S = {
     "engine/takeover.py": "runs of local engines",
     "engine/alerts.py": "notifications: beside the work, never in its way",
     "launch/cluster/api.py": "the door itself",
+    "control/cleanup.py": "another program",
 }
 _ASKS = ("_store", "store", "_api", "api")
 """What is awaited is a method of one of these, or a function of opendataflow.store that gets one."""

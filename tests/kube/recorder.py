@@ -63,6 +63,9 @@ class Recorder:
 
 
 def _has_ended(pod: dict[str, Any]) -> bool:
+    """Whether nothing of it runs or ever will: what is deleted is never bound to a node any more."""
+    if "deletionTimestamp" in pod["metadata"] and "nodeName" not in pod["spec"]:
+        return True
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     return any(each["name"] == "main" and "terminated" in each["state"] for each in statuses)
 

@@ -71,3 +71,10 @@ def test_every_command_with_which_chunks_are_asked_for_does_what_is_shown(
 ) -> None:
     _follow("ask-from-kubectl.md", environ, tmp_path)
     _follow("through-a-kubeconfig.md", environ, tmp_path)
+
+
+def test_every_command_of_the_page_about_the_operator_does_what_is_shown(
+    environ: dict[str, str], dsn: str, tmp_path: Path
+) -> None:
+    (tmp_path / "crds").symlink_to(HOW_TO.parents[1] / "crds")
+    _follow("on-kubernetes.md", environ | {"DATAFLOW_DSN": dsn}, tmp_path)

@@ -146,8 +146,8 @@ def test_all_that_failed_is_tried_again_after_the_spec_was_mended(kubectl: Kubec
     broken = job("wash", ["raw"], ["clean"], {"exit-code": "3"}, retry={"limit": 0})
     apply(kubectl, dataset("raw", 3), dataset("clean"), broken)
     wait_until(lambda: database.states("wash")["FAILED"] == 3, "all have failed")
+    kubectl("wait", "dfj/wash", "--for=jsonpath={.status.counts.failed}=3", "--timeout=60s")
     failures = kubectl.json("get", "dfj/wash")
-    assert failures["status"]["counts"]["failed"] == 3
     assert "exit code 3" in failures["status"]["lastFailures"][0]["message"]
     apply(kubectl, job("wash", ["raw"], ["clean"], resubmit={"id": "mended", "failed": True}))
     kubectl("wait", "dfj/wash", "--for=condition=Succeeded", "--timeout=120s")
@@ -227,7 +227,7 @@ def test_what_can_t_be_honoured_says_why_and_starts_nothing(kubectl: Kubectl, da
     assert stalled(kubectl, "dfj/spark")["reason"] == "NotSupported"
     assert "both set the variable raw_hostname" in stalled(kubectl, "dfj/twice")["message"]
     events = kubectl("get", "events", "--no-headers", "--field-selector=type=Warning")
-    assert events.count("dataflowjob/orphan") == 1
+    assert events.count("dataflowjob/twice") == 1
     assert database.rows("SELECT FROM opendataflow.run") == []
     apply(kubectl, dataset("nowhere"))
     kubectl("wait", "dfj/orphan", "--for=condition=Succeeded", "--timeout=120s")

@@ -226,6 +226,11 @@ class Model:
         """A rebuild keeps work that runs or is done, also when its id is not one of the job's any more."""
         return any((d, data_id) in self.chunks for d in self.jobs[job_id].sources)
 
+    def _drop_without_source(self, job_id: str, data_id: str) -> None:
+        """Nor is it kept when it is still to do; what a person has put aside waits for its id, or for its release."""
+        if self.works[job_id, data_id].state in (OPEN, "RETRY", "FAILED") and not self._has_source(job_id, data_id):
+            del self.works[job_id, data_id]
+
     def _finish_if_made(self, job_id: str, data_id: str) -> None:
         """Work that is still to do is DONE when one of its outputs is there; work that is put aside remembers it."""
         work = self.works[job_id, data_id]
@@ -267,9 +272,8 @@ class Model:
         self._fill()
 
     def _rebuild(self, job_id: str) -> None:
-        for key in [k for k, w in self.works.items() if k[0] == job_id and w.state not in ("RUNNING", "DONE")]:
-            if not self._has_source(*key):
-                del self.works[key]
+        for data_id in [i for j, i in self.works if j == job_id]:
+            self._drop_without_source(job_id, data_id)
         for data_id in [i for j, i in self.works if j == job_id]:
             self._finish_if_made(job_id, data_id)
 
@@ -324,8 +328,7 @@ class Model:
         else:
             self._settle(work, outcome, spared)
             self._finish_if_made(run.job, run.data_id)
-        if work.state != "DONE" and not self._has_source(run.job, run.data_id):
-            del self.works[run.job, run.data_id]
+        self._drop_without_source(run.job, run.data_id)
         return True
 
     def _judge_end(self, run: Run, outcome: Outcome, work: Work) -> bool:
@@ -486,7 +489,7 @@ class Model:
         outputs = [self.chunks[d, data_id] for d in self.jobs[job_id].outputs if (d, data_id) in self.chunks]
         if work.state == "RUNNING" or any(chunk.status == "RUNNING" for chunk in outputs):
             return "refused"
-        if work.state == "DONE" and not self._has_source(job_id, data_id):
+        if work.state in ("DONE", "HELD", "SKIPPED") and not self._has_source(job_id, data_id):
             return "refused"
         if work.forced and self.state(job_id, data_id) == "READY":
             return "unchanged"
@@ -521,6 +524,7 @@ class Model:
                 self._reopen(job_id, data_id)
             else:
                 work.state, work.held = work.held, None
+            self._drop_without_source(job_id, data_id)
         return answers
 
     def hold_chunks(self, dataset: str, ids: Iterable[str]) -> Answers:
@@ -563,7 +567,7 @@ class Model:
         chunk.status, chunk.held = status, None
         producer = self._producer(dataset)
         work = self.works.get((producer, data_id)) if producer else None
-        if work and status == "FAILED" and work.state in (OPEN, "RETRY", "DONE"):
+        if producer and work and status == "FAILED" and self._can_fail(producer, data_id, work):
             work.state, work.due_in, work.forced = "FAILED", None, False
         return "done"
 
@@ -584,9 +588,13 @@ class Model:
         work = self.works.get((producer, data_id)) if producer else None
         if producer and work and status == "READY":
             self._finish_if_made(producer, data_id)
-        elif work and work.state == "DONE" and chunk.maker is not None and work.run == chunk.maker:
-            work.state = "FAILED"
+        elif producer and work and work.state == "DONE" and chunk.maker is not None and work.run == chunk.maker:
+            work.state = "FAILED" if self._has_source(producer, data_id) else "DONE"
         return "done"
+
+    def _can_fail(self, job_id: str, data_id: str, work: Work) -> bool:
+        """What is done and has no id any more stays so: there is nothing to ask for."""
+        return work.state in (OPEN, "RETRY") or (work.state == "DONE" and self._has_source(job_id, data_id))
 
     # For comparing -------------------------------------------------------------------------------------------
 

@@ -342,6 +342,44 @@ def test_another_range_adds_and_removes_work_and_keeps_what_is_done(db: Connecti
     assert problems(db) == []
 
 
+@pytest.mark.parametrize(("verb", "state"), [("hold", "HELD"), ("skip", "SKIPPED")])
+def test_what_a_person_has_put_aside_is_still_so_when_its_id_comes_back(db: Connection, verb: str, state: str) -> None:
+    apply(db, [dataset("a", "1", "2"), *names("b")], [job("j", ["a"], ["b"])])
+    ask(db, verb, "j", "1", "2")
+    apply(db, [], [job("j", ["a"], ["b"], chunk_from="2")])
+    assert works(db) == {"j/1": state, "j/2": state}
+    (refused,) = ask(db, "force", "j", "1")
+    assert (refused["result"], "is not among the ids of job j any more" in refused["message"]) == ("refused", True)
+    apply(db, [], [job("j", ["a"], ["b"])])
+    ask(db, "release", "j", "1")
+    assert works(db) == {"j/1": "READY", "j/2": state}
+    assert problems(db) == []
+
+
+def test_what_was_put_aside_of_other_data_sets_waits_too_and_goes_with_its_release(db: Connection) -> None:
+    apply(db, [dataset("a", "1"), dataset("other", "2"), *names("b")], [job("j", ["a"], ["b"])])
+    ask(db, "hold", "j", "1")
+    apply(db, [], [job("j", ["other"], ["b"])])
+    assert works(db) == {"j/1": "HELD", "j/2": "READY"}
+    assert problems(db) == []
+    (released,) = ask(db, "release", "j", "1")
+    assert (released["result"], released["state"]) == ("done", None)
+    assert released["message"] == "it is not among the ids of job j any more, and goes"
+    assert works(db) == {"j/2": "READY"}
+    assert problems(db) == []
+
+
+@pytest.mark.parametrize("changes", [{"descending": True}, {"chunk_from": "0"}])
+def test_another_order_or_range_makes_nothing_done_that_has_failed(db: Connection, changes: dict[str, Any]) -> None:
+    apply(db, [dataset("a", "1"), *names("b", "c")], [job("j", ["a"], ["b", "c"])])
+    ask(db, "publish", "b", "1")
+    ask(db, "publish", "c", "1")
+    value(db, "SELECT count(*) FROM opendataflow.set_chunks('b', '{1}', 'FAILED', 'ada')")
+    assert works(db) == {"j/1": "FAILED"}
+    apply(db, [], [job("j", ["a"], ["b", "c"], **changes)])
+    assert works(db) == {"j/1": "FAILED"}
+
+
 def test_work_that_went_with_its_range_comes_back_as_new(db: Connection) -> None:
     apply(db, [dataset("a", "1"), *names("b")], [job("j", ["a"], ["b"])])
     apply(db, [], [job("j", ["a"], ["b"], chunk_from="2")])

@@ -387,3 +387,20 @@ def test_the_rows_of_one_request_are_answered_one_by_one(db: Connection) -> None
         ("3", "unknown"),
         ("10", "done"),
     ]
+
+
+@pytest.mark.parametrize("how", ["set", "reject"])
+def test_work_that_is_done_and_has_no_id_any_more_does_not_fail_with_its_chunk(db: Connection, how: str) -> None:
+    apply(db, [dataset("made", "x")], [job("make", [], ["made"])])
+    end(db, claim(db, open_lease(db), "make")[0], "DONE")
+    db.execute("SELECT opendataflow.set_chunks('made', '{x}', 'PENDING', 'test')")
+    apply(db, [dataset("other")], [job("make", ["other"], ["made"])])
+
+    if how == "set":
+        db.execute("SELECT opendataflow.set_chunks('made', '{x}', 'FAILED', 'test')")
+    else:
+        ask(db, "reject", "made", "x")
+
+    assert chunk(db, "made", "x")["status"] == "FAILED"
+    assert work(db, "make", "x")["state"] == "DONE"
+    assert problems(db) == []

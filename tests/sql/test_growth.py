@@ -1,15 +1,17 @@
-"""What a claim and a completion read does not grow with the past, nor with what else runs.
+"""What is read goes by what is asked: not by the past, nor by what else runs, nor by what the statistics say.
 
 A plan that looks at all runs ever is as fast as any other on the first day.
 """
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from psycopg.types.json import Jsonb
 
 from tests.sql import graph
-from tests.sql.conftest import Connection
+from tests.sql.conftest import Connection, open_connection
 
 BATCH = 10
 
@@ -96,3 +98,142 @@ def test_what_a_question_about_one_chunk_reads_does_not_grow_with_the_number_of_
     lot = what_questions_read(db)
     grown = {name: (few[name], lot[name]) for name in QUESTIONS if lot[name] > 2 * few[name] + 100}
     assert grown == {}
+
+
+MANY, FEW = 2000, 10
+READ_FOR_EACH = 150
+"""Rows and index entries that a verb may read for each id that it is asked about: its works, its chunks, their runs."""
+
+FIRST, SECOND, THIRD, LAST = ([f"{n:05}" for n in range(begin, begin + FEW)] for begin in (0, 10, 20, MANY - FEW))
+NEW = [f"new {n}" for n in range(FEW)]
+BOUNDS = [Jsonb({"from": 1})] * FEW
+
+
+@dataclass
+class Asker:
+    """Asks for one thing after the other; `runs` are those that it has claimed and not ended."""
+
+    db: Connection
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    def call(self, call: str, *values: object) -> None:
+        """Call a function of the schema."""
+        self.db.execute(f"SELECT * FROM opendataflow.{call}", values)
+
+    def claim(self) -> None:
+        """Claim works."""
+        self.runs = graph.claim(self.db, graph.open_lease(self.db), "j", FEW)
+        assert len(self.runs) == FEW
+
+    def complete(self, verdict: str, state: str) -> None:
+        """End the runs that were claimed."""
+        rest = {"verdict": verdict, "state": state, "class": "Application", "delay": 0}
+        outcomes = [{"run": run["run"], "fence": run["fence"], **rest} for run in self.runs]
+        self.call("complete(%s, 'test')", Jsonb(outcomes))
+
+    def write_rows(self, ids: list[str]) -> None:
+        """Ask as users of the old framework do."""
+        query = """INSERT INTO dataflow.datastatus (datasetid, dataid, jobid, locktype, status)
+                   SELECT 'd', i, 'somebody', 'OUT', 'READY' FROM unnest(%s::text[]) i"""
+        self.db.execute(query, (ids,))
+
+    def load_old(self, ids: list[str]) -> None:
+        """Take chunks over from the old framework."""
+        columns = (["e"] * FEW, ids, ["READY"] * FEW, ["x"] * FEW, [None] * FEW)
+        self.call("import_old('[]', '[]', %s, %s, %s, %s, %s, 'test')", *columns)
+
+
+STORY: dict[str, Callable[[Asker], object]] = {
+    "declare": lambda a: a.call("declare_chunks('a', %s, %s, 'test')", NEW, BOUNDS),
+    "load": lambda a: a.call("load_chunks('a', %s, %s, true, 'test')", NEW, BOUNDS),
+    "publish": lambda a: a.call("publish('b', %s, 'test')", LAST),
+    "hold": lambda a: a.call("hold('j', %s, 'test')", LAST),
+    "claim": Asker.claim,
+    "cancel": lambda a: a.call("cancel('j', %s, 'test')", SECOND),
+    "complete": lambda a: a.complete("RETRY", "LOST"),
+    "retry": lambda a: a.call("retry_due()"),
+    "claim again": Asker.claim,
+    "resubmit what runs": lambda a: a.call("resubmit('j', %s, 'test')", SECOND),
+    "complete again": lambda a: a.complete("DONE", "SUCCEEDED"),
+    "claim once more": Asker.claim,
+    "open a breaker": lambda a: a.complete("RETRY", "FAILED"),
+    "skip": lambda a: a.call("skip('j', %s, 'test')", THIRD),
+    "release": lambda a: a.call("release('j', %s, 'test')", THIRD),
+    "force": lambda a: a.call("force('j', %s, 'test')", THIRD),
+    "resubmit": lambda a: a.call("resubmit('j', %s, 'test')", FIRST),
+    "hold chunks": lambda a: a.call("hold_chunks('b', %s, 'test')", FIRST),
+    "release chunks": lambda a: a.call("release_chunks('b', %s, 'test')", FIRST),
+    "set": lambda a: a.call("set_chunks('b', %s, 'PENDING', 'test')", FIRST),
+    "accept": lambda a: a.call("accept('b', %s, 'test')", FIRST),
+    "set to FAILED": lambda a: a.call("set_chunks('b', %s, 'FAILED', 'test')", FIRST),
+    "set again": lambda a: a.call("set_chunks('b', %s, 'PENDING', 'test')", FIRST),
+    "reject": lambda a: a.call("reject('b', %s, 'test')", FIRST),
+    "resubmit chunks": lambda a: a.call("resubmit_chunks('a', %s, 'test')", FIRST),
+    "resubmit all": lambda a: a.call("resubmit_cascade('j', %s, 'test')", LAST),
+    "resubmit chunks and all": lambda a: a.call("resubmit_chunks_cascade('b', %s, 'test')", LAST),
+    "write rows": lambda a: a.write_rows(LAST),
+    "apply": lambda a: graph.apply(a.db, [graph.dataset("a", *LAST)], []),
+    "import": lambda a: a.load_old(LAST),
+    "clean": lambda a: a.call("clean_runs(%s)", list(range(1, FEW + 1))),
+}
+"""All that changes chunks and works, each about ten ids of many."""
+
+
+@pytest.fixture
+def blind(dsn: str) -> Iterator[Connection]:
+    """Many chunks, works and runs that were analyzed before they were committed: there are none, say the statistics."""
+    ids = [f"{n:05}" for n in range(MANY)]
+    with open_connection(dsn) as filling, open_connection(dsn) as other:
+        for table in ("chunk", "work", "run", "history", "work_count"):
+            filling.execute(f"ALTER TABLE opendataflow.{table} SET (autovacuum_enabled = false)")
+        with filling.transaction():
+            fill(filling, ids, lambda: other.execute("ANALYZE"))
+        # What was READY is dead in the index: the first who comes along pays for it.
+        filling.execute("SELECT count(*) FROM opendataflow.work WHERE job = 'j' AND state = 'READY' AND rank = 2")
+    with open_connection(dsn) as db:
+        told = db.execute("SELECT relname FROM pg_class WHERE relname IN ('chunk', 'work', 'run') AND reltuples = 0")
+        assert len(told.fetchall()) == 3
+        yield db
+
+
+def fill(db: Connection, ids: list[str], analyze: Callable[[], object]) -> None:
+    """Apply twice and run half of it, while somebody looks again and again."""
+    graph.apply(db, [graph.dataset("a", *ids[::2])], [])
+    analyze()
+    links = {"j": (["a"], ["b"]), "k": (["b"], ["c"]), "l": (["d"], ["e"])}
+    jobs = [graph.job(name, *linked, parallelism=MANY) for name, linked in links.items()]
+    graph.apply(db, [graph.dataset("a", *ids), *(graph.dataset(other) for other in "bcde")], jobs)
+    analyze()
+    cycle(db, graph.open_lease(db), MANY // 2)
+    analyze()
+
+
+def test_what_a_verb_reads_goes_by_its_ids_also_where_the_statistics_say_that_there_is_nothing(
+    blind: Connection,
+) -> None:
+    asker = Asker(blind)
+    too_many = {}
+    for name, ask in STORY.items():
+        before = sum(rows_read(blind).values())
+        ask(asker)
+        read = sum(rows_read(blind).values()) - before
+        if read > READ_FOR_EACH * FEW:
+            too_many[name] = read
+    assert too_many == {}
+
+
+def test_what_verify_reads_goes_by_what_there_is_also_where_the_statistics_say_that_there_is_nothing(
+    blind: Connection,
+) -> None:
+    before = sum(rows_read(blind).values())
+    assert graph.problems(blind) == []
+    assert sum(rows_read(blind).values()) - before < 2 * READ_FOR_EACH * MANY
+
+
+def test_two_applies_and_a_cycle_read_what_they_change_also_when_somebody_analyzes_meanwhile(
+    db: Connection, dsn: str
+) -> None:
+    ids = [f"{n:05}" for n in range(MANY)]
+    with open_connection(dsn) as other, db.transaction():
+        fill(db, ids, lambda: other.execute("ANALYZE"))
+    assert sum(rows_read(db).values()) < 3 * READ_FOR_EACH * MANY

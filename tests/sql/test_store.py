@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from opendataflow.errors import DataflowError, InvalidInput, LeaseLost, Refused, UnknownThing, Unreachable
+from opendataflow.errors import DataflowError, InvalidInput, LeaseLost, NoAccess, Refused, UnknownThing, Unreachable
 from opendataflow.model.claim import Answer, Claimed, ClaimedRun, Completed, Completion, Position, Selection
 from opendataflow.model.run import Host
 from opendataflow.names import OutcomeClass, RunState, WorkState
@@ -259,8 +259,19 @@ async def test_an_unreachable_server_is_named_by_its_place_and_never_by_its_pass
 
 
 async def test_a_database_that_is_not_there_is_named(dsn: str) -> None:
-    with pytest.raises(Unreachable, match=r"Postgres at .*/nowhere "):
+    refused = r'^Postgres at \S+/nowhere refuses the connection: database "nowhere" does not exist$'
+    with pytest.raises(NoAccess, match=refused):
         await Store.open(lambda: make_conninfo(dsn, dbname="nowhere"))
+
+
+async def test_a_pool_that_is_kept_out_later_says_what_postgres_said(dsn: str) -> None:
+    places = [dsn, *[make_conninfo(dsn, dbname="nowhere")] * 1000]
+    store = await Store.open(lambda: places.pop(0), size=2)
+    try:
+        with pytest.raises(NoAccess, match="refuses the connection"):
+            await store.verify()
+    finally:
+        await store.close()
 
 
 async def works_again(store: Store) -> bool:
@@ -279,6 +290,15 @@ async def test_lost_connections_are_replaced(store: Store, db: Connection) -> No
     terminate(db)
 
     assert await works_again(store)
+
+
+async def test_connections_that_the_server_has_ended_while_nobody_used_them_fail_nobody(
+    store: Store, db: Connection
+) -> None:
+    await asyncio.gather(*(store.verify() for _ in range(12)))  # as many connections as there may be
+    terminate(db)
+    await asyncio.sleep(0.1)  # until the goodbye of the server has come
+    assert await asyncio.gather(*(store.verify() for _ in range(12))) == [[]] * 12
 
 
 async def test_a_transaction_that_lost_against_another_one_is_repeated(store: Store, db: Connection) -> None:
@@ -561,15 +581,16 @@ async def test_the_limits_and_data_sets_of_jobs_are_read_together(store: Store, 
     assert [(d["id"], d["itemtype"]) for d in declared["k"].datasets] == [("b", "IN"), ("c", "OUT")]
 
 
-async def test_progress_counts_works_and_tells_the_next_retry(store: Store, one_job: Connection) -> None:
+async def test_progress_counts_works_and_status_tells_the_next_retry(store: Store, one_job: Connection) -> None:
     end(one_job, claim(one_job, open_lease(one_job), "j")[0], "RETRY", delay=3600)
 
     [progress, nobody] = await store.progress(["j", "nobody"])
 
     assert progress.counts == {WorkState.RETRY: 1, WorkState.READY: 2}
-    assert progress.next_due is not None
-    assert 0 < progress.next_due <= 3600
-    assert (nobody.counts, nobody.next_due) == ({}, None)
+    assert nobody.counts == {}
+    status = await store.job_status("j")
+    assert status is not None
+    assert 0 < status["next_due"] <= 3600
     assert await store.hungry(["j", "nobody"]) == ["j"]
 
 

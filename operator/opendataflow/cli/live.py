@@ -83,11 +83,8 @@ class Display:
         """Keep the bars at what Postgres says, until cancelled."""
         with self._bars:
             while True:
-                try:
+                with suppress(DataflowError):  # the engine tells of it
                     self.show(await store.progress(list(self._tasks)))
-                except DataflowError as error:
-                    if not error.retryable:
-                        raise
                 await asyncio.sleep(_REFRESH_SECONDS)
 
     def show(self, progress: Sequence[claim.Progress]) -> None:

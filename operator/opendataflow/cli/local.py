@@ -79,7 +79,7 @@ async def _run(  # what the command line has
         await _open_passwords(store, jobs, passwords)
         screen = console()
         display = Display(screen, jobs)
-        launcher = ProcessLauncher(settings.runs_home)
+        launcher = ProcessLauncher(settings.runs_home, redactor=passwords.redactor)
         engine = Engine(
             store,
             launcher,

@@ -30,6 +30,7 @@ from opendataflow.cli.cluster.where import add_to
 from opendataflow.cli.show import silence
 from opendataflow.errors import DataflowError
 from opendataflow.names import ExitCode
+from opendataflow.streams import prepare_streams, write_line
 
 add_to(app, {Panel.SEE, Panel.ASK})
 
@@ -42,6 +43,7 @@ def kubectl() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    prepare_streams()
     # The pool reports every attempt to connect; what matters of it is told by the one who asked.
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     sys.exit(run(sys.argv[1:]))
@@ -69,7 +71,7 @@ def run(arguments: list[str]) -> int:
 def _fail(sentence: str, code: ExitCode) -> ExitCode:
     _flush()
     if sentence:
-        sys.stderr.write(f"error: {sentence}\n")
+        write_line(sys.stderr, f"error: {sentence}")
     return code
 
 

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 
+from opendataflow.control.cleanup import clean_up
 from opendataflow.control.logs import set_up
 from opendataflow.control.operator import operate
 from opendataflow.errors import DataflowError
@@ -17,24 +18,48 @@ logger = logging.getLogger(__name__)
 
 def main() -> None:
     """Run a command and exit; an error is one sentence."""
-    parser = argparse.ArgumentParser(prog="opendataflow", description="Runs DataFlowJobs on Kubernetes.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    operator = commands.add_parser("operator", help="watch the resources, and run their jobs as pods")
-    operator.set_defaults(run=_operator)
-    operator.add_argument(
-        "--log-format", choices=("text", "json"), default=os.environ.get("DATAFLOW_LOG_FORMAT", "json")
-    )
-    operator.add_argument("--log-level", choices=("DEBUG", "INFO", "WARNING"), default="INFO")
-    given = parser.parse_args()
+    given = _parser().parse_args()
     set_up(given.log_level, given.log_format, os.environ)
     try:
-        given.run()
+        given.run(given)
     except* DataflowError as errors:
         _fail(errors)
 
 
-def _operator() -> None:
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="opendataflow", description="Runs DataFlowJobs on Kubernetes.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    operator = commands.add_parser("operator", help="watch the resources, and run their jobs as pods")
+    operator.set_defaults(run=_operator)
+    _logs(operator, "json")
+    cleanup = commands.add_parser(
+        "cleanup",
+        help="free run pods when the operator is gone for good",
+        description="Takes the finalizer off run pods, so that they and their namespaces can be deleted. Pods go on.",
+    )
+    cleanup.set_defaults(run=_cleanup)
+    where = cleanup.add_mutually_exclusive_group(required=True)
+    where.add_argument("-n", "--namespace", help="free the run pods of this namespace")
+    where.add_argument("-A", "--all-namespaces", action="store_true", help="free those of the whole cluster")
+    cleanup.add_argument(
+        "--force", action="store_true", help="free the pods of every database, and do not ask whether an operator leads"
+    )
+    _logs(cleanup, "text")
+    return parser
+
+
+def _logs(command: argparse.ArgumentParser, form: str) -> None:
+    default = os.environ.get("DATAFLOW_LOG_FORMAT", form)
+    command.add_argument("--log-format", choices=("text", "json"), default=default)
+    command.add_argument("--log-level", choices=("DEBUG", "INFO", "WARNING"), default="INFO")
+
+
+def _operator(_: argparse.Namespace) -> None:
     asyncio.run(operate(read_settings(), read_operator_settings()))
+
+
+def _cleanup(given: argparse.Namespace) -> None:
+    asyncio.run(clean_up(read_settings(), given.namespace, force=given.force))
 
 
 def _fail(errors: BaseExceptionGroup[DataflowError]) -> None:

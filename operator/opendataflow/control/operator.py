@@ -8,7 +8,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from typing import Any
 
@@ -28,7 +28,7 @@ from opendataflow.engine.alerts import Alerts
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.ports import Target
 from opendataflow.engine.tenure import Leadership
-from opendataflow.errors import DataflowError
+from opendataflow.errors import ClusterRefused, ClusterUnreachable, DataflowError
 from opendataflow.launch.cluster.access import find_access
 from opendataflow.launch.cluster.api import Api
 from opendataflow.launch.cluster.launcher import ClusterLauncher
@@ -42,13 +42,16 @@ from opendataflow.store.leader import ended_runs, identity
 from opendataflow.store.store import Store
 
 LIST_SECONDS = 300.0
-"""How often all resources are listed, beside the watch."""
+"""How often all resources are listed, beside the watch; also at once where the watch has missed something."""
 
 SWEEP_SECONDS = 20.0
 """How often pods are looked for that may go."""
 
 CLEAN_SECONDS = 60.0
 """How often finished actions are looked for that may go."""
+
+PULSE_SECONDS = 15.0
+"""How often the API server is asked for a sign of life: several times before it counts as away (control/probes.py)."""
 
 RETRY_SECONDS = 2.0
 
@@ -90,7 +93,6 @@ class OneOperator:
         self._api = api
         self._options = options
         self._figures = figures
-        self._health = health
         self._catalog = Catalog()
         self._watchman = Watchman(figures, self._job_changed, lambda: self._launcher.hindered())
         only = options.namespaces[0] if len(options.namespaces) == 1 else None
@@ -113,18 +115,20 @@ class OneOperator:
         self._engine: Engine[PodOrder] = Engine(
             store,
             self._launcher,
-            Leadership(store, Host(options.name, engine_id), self._leads, self._waits),
+            Leadership(store, Host(options.name, engine_id), self._leads, health.postgres_answered),
             self._makers.makers,
             self._watchman,
             parallelism=options.parallelism,
         )
         self._alerts = Alerts(store, targets, self._watchman.note)
+        self._missed = asyncio.Event()
 
     async def run(self) -> None:
         """Work until a signal, or until a part ends."""
         self._take_signals()
         self._beside: list[asyncio.Task[Any]] = []
         async with asyncio.TaskGroup() as self._tasks:
+            self._begin(self._pulse(), "pulse")
             working = self._tasks.create_task(self._engine.run(self._prepare), name="engine")
             working.add_done_callback(lambda _: self._end())
 
@@ -140,16 +144,10 @@ class OneOperator:
 
     def _postgres_answers(self, reachable: bool) -> None:
         self._figures.database(reachable=reachable)
-        if reachable:
-            self._health.postgres_answered()
 
     def _leads(self, epoch: int) -> None:
         self._figures.leading(epoch)
         logger.info("this operator leads, in epoch %d", epoch)
-
-    def _waits(self) -> None:
-        """Another operator leads: Postgres has said so."""
-        self._health.postgres_answered()
 
     # -- beginning and end -----------------------------------------------------------------------------------
 
@@ -173,13 +171,13 @@ class OneOperator:
         await self._launcher.synced()
         await self._until_answered(self._list)
         await self._until_answered(self._reconciler.begin)
-        ready = asyncio.Event()
-        self._begin(watch(self._intake.seen, self._api.access, self._options.namespaces, ready), "watch of resources")
-        self._begin(self._signals_after(ready), "signals")
+        self._begin(
+            watch(self._intake.seen, find_access, self._options.namespaces, self._missed.set), "watch of resources"
+        )
         self._begin(self._reconciler.run(), "reconciler")
         self._begin(self._statuses.run(), "statuses")
         self._begin(self._reporter.run(), "events")
-        self._begin(self._every(LIST_SECONDS, self._list), "lists")
+        self._begin(self._list_again(), "lists")
         self._begin(self._every(SWEEP_SECONDS, self._sweep), "sweep")
         self._begin(self._every(CLEAN_SECONDS, self._clean), "actions")
         self._begin(self._alerts.run(), "notifications")
@@ -187,13 +185,23 @@ class OneOperator:
     def _begin(self, loop: Coroutine[Any, Any, None], name: str) -> None:
         self._beside.append(self._tasks.create_task(loop, name=name))
 
-    async def _signals_after(self, ready: asyncio.Event) -> None:
-        """Take the signals back from kopf: it would end every task of this process."""
-        await ready.wait()
-        self._take_signals()
+    async def _pulse(self) -> None:
+        """Ask the API server something now and then, also where nobody else does: a standby, or one without jobs."""
+        while True:
+            with suppress(ClusterUnreachable, ClusterRefused):  # who listens to the door knows
+                await self._api.ask_version()
+            await asyncio.sleep(PULSE_SECONDS)
 
     async def _list(self) -> None:
         await self._intake.list_all(self._api)
+
+    async def _list_again(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LIST_SECONDS):
+                    await self._missed.wait()
+            self._missed.clear()
+            await self._until_answered(self._list)
 
     async def _clean(self) -> None:
         await self._requests.clean(self._catalog)
@@ -214,12 +222,14 @@ class OneOperator:
                 logger.log(logging.WARNING if error.retryable else logging.ERROR, "%s", error)
 
     async def _until_answered(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Do a step, again and again where Postgres or the API server does not answer."""
+        """Do a step, again and again where Postgres or the API server does not answer; also where a list is too old
+        before its end, and where a kind or the right to see it is missing: a chart may be about to bring them."""
         while True:
             try:
                 return await step()
             except DataflowError as error:
-                if not error.retryable:
+                passing = isinstance(error, ClusterRefused) and error.code in (403, 404, 410)
+                if not (error.retryable or passing):
                     raise
                 logger.warning("%s", error)
                 await asyncio.sleep(RETRY_SECONDS)

@@ -38,10 +38,6 @@ class PodOrders:
         manifest = run_pod(JobFacts.of(self.job), run, datasets, self._wishes(declared), self.operator)
         return PodOrder(run.run, run.name, self.job.metadata.namespace or "", manifest)
 
-    def redactor(self) -> Callable[[str], str] | None:
-        """Nothing: this program never sees a password."""
-        return None
-
     def _wishes(self, declared: DeclaredJob) -> PodWishes:
         spec = self.job.spec
         unreachable = spec.on_node_unreachable

@@ -5,7 +5,11 @@ nothing; what they have seen is worked on elsewhere.
 """
 
 import asyncio
+import logging
+import threading
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,37 +26,122 @@ Seen = Callable[[str, Mapping[str, Any], bool], None]
 LOGIN_MINUTES = 10
 """How long kopf uses what it got at a login; tokens of service accounts last an hour."""
 
+END_SECONDS = 5.0
 
-async def watch(seen: Seen, access: Access, namespaces: Collection[str], ready: asyncio.Event) -> None:
-    """Watch until cancelled. `namespaces`: none means all. `ready`: is set when kopf has taken the signals."""
-    registry = kopf.OperatorRegistry()
-    for kind, plural in PLURALS.items():
-        kopf.on.event(GROUP, VERSION, plural, registry=registry, id=f"see-{plural}")(_handler(kind, seen))
+AGAIN_SECONDS = 2.0
+"""The pause before a watch is begun anew that has failed."""
 
-    async def login(**_: Any) -> kopf.AiohttpSession:
-        return await _session(access)
-
-    kopf.on.login(registry=registry, id="login")(login)
-    await kopf.operator(
-        registry=registry,
-        settings=_settings(namespaces),
-        standalone=True,
-        clusterwide=not namespaces,
-        namespaces=list(namespaces),
-        ready_flag=ready,
-    )
+logger = logging.getLogger(__name__)
+logging.getLogger("kopf._core.reactor.running").addFilter(
+    lambda record: "OS signals are ignored" not in record.getMessage()  # as it should be
+)
 
 
-async def _session(access: Access) -> kopf.AiohttpSession:
-    """A connection as the door has it; kopf closes it and asks again when it is refused or has expired."""
-    access.doubt()
-    tls, header = await access.tls(), await access.header()
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls if tls is not None else True),
-        headers={"User-Agent": "opendataflow", **({"Authorization": header} if header else {})},
-    )
-    expiration = datetime.now(UTC) + timedelta(minutes=LOGIN_MINUTES) if header else None
-    return kopf.AiohttpSession(server=access.server, aiohttp_session=session, expiration=expiration)
+async def watch(
+    seen: Seen, find_access: Callable[[], Access], namespaces: Collection[str], missed: Callable[[], None]
+) -> None:
+    """Watch until cancelled. `find_access`: how to reach the API server; `namespaces`: none means all.
+
+    When kopf has failed it is begun anew, and `missed` is called: of what was deleted meanwhile it tells nothing.
+    """
+    here = asyncio.get_running_loop()
+
+    def hand_on(kind: str, body: Mapping[str, Any], gone: bool) -> None:
+        here.call_soon_threadsafe(seen, kind, body, gone)
+
+    while True:
+        kopf_ = _Kopf(hand_on, find_access, namespaces)
+        try:
+            error = await kopf_.over()
+        finally:
+            await kopf_.end()
+        said = str(error.args[0]) if error is not None and error.args else "no reason is known"
+        logger.warning("the watch of resources is begun anew: %s", said)
+        await asyncio.sleep(AGAIN_SECONDS)
+        missed()
+
+
+class _Kopf:
+    """One life of kopf, from its start until it fails or is ended, in a thread with a loop of its own.
+
+    An API server that ends a watch by an error is the end of kopf. Its own way to end cancels every task of the loop
+    that is younger than it, and may wait for ever for one of its own; in a main thread it takes the signals, too.
+    """
+
+    def __init__(self, seen: Seen, find_access: Callable[[], Access], namespaces: Collection[str]) -> None:
+        self._seen = seen
+        self._find_access = find_access
+        self._namespaces = namespaces
+        self._sessions: list[aiohttp.ClientSession] = []
+        self._over: Future[BaseException | None] = Future()
+        self._over.set_running_or_notify_cancel()  # who waits for it can't cancel it
+        self._ending = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name="kopf", daemon=True)
+        self._thread.start()
+
+    async def over(self) -> BaseException | None:
+        """Wait until it has failed; return why."""
+        return await asyncio.wrap_future(self._over)
+
+    async def end(self) -> None:
+        """End it, and wait for that a little; what does not end then ends with the process."""
+        with suppress(RuntimeError):  # its loop is closed
+            self._loop.call_soon_threadsafe(self._ending.set)
+        await asyncio.to_thread(self._thread.join, END_SECONDS)
+
+    def _main(self) -> None:
+        try:
+            self._over.set_result(self._loop.run_until_complete(self._live()))
+        except Exception as error:
+            self._over.set_result(error)
+        self._loop.run_until_complete(self._clean_up())
+        self._loop.close()
+
+    async def _live(self) -> BaseException | None:
+        registry = kopf.OperatorRegistry()
+        for kind, plural in PLURALS.items():
+            kopf.on.event(GROUP, VERSION, plural, registry=registry, id=f"see-{plural}")(_handler(kind, self._seen))
+        access = self._find_access()
+
+        async def login(**_: Any) -> kopf.AiohttpSession:
+            return await self._session(access)
+
+        kopf.on.login(registry=registry, id="login")(login)
+        parts = await kopf.spawn_tasks(
+            registry=registry,
+            settings=_settings(self._namespaces),
+            standalone=True,
+            clusterwide=not self._namespaces,
+            namespaces=list(self._namespaces),
+        )
+        ending = asyncio.create_task(self._ending.wait())
+        done, _ = await asyncio.wait([*parts, ending], return_when=asyncio.FIRST_COMPLETED)
+        return next((part.exception() for part in done if part is not ending and not part.cancelled()), None)
+
+    async def _clean_up(self) -> None:
+        """End what is left of it: some of its tasks have to be asked more than once, and some never end."""
+        for _ in range(3):
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            if not left:
+                break
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=1)
+        for session in self._sessions:
+            await session.close()
+
+    async def _session(self, access: Access) -> kopf.AiohttpSession:
+        """A connection as the door has it; kopf closes it and asks again when it is refused or has expired."""
+        access.doubt()
+        tls, header = await access.tls(), await access.header()
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=tls if tls is not None else True),
+            headers={"User-Agent": "opendataflow", **({"Authorization": header} if header else {})},
+        )
+        self._sessions = [*(one for one in self._sessions if not one.closed), session]
+        expiration = datetime.now(UTC) + timedelta(minutes=LOGIN_MINUTES) if header else None
+        return kopf.AiohttpSession(server=access.server, aiohttp_session=session, expiration=expiration)
 
 
 def _handler(kind: str, seen: Seen) -> Callable[..., None]:

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Generic, TypeVar
 
 from opendataflow.core.completion import completion
@@ -20,6 +19,7 @@ from opendataflow.core.explain import breaker_note
 from opendataflow.core.plan import Demand, plan
 from opendataflow.engine import limits
 from opendataflow.engine.days import Clock, current_day, local_time
+from opendataflow.engine.patience import Patience
 from opendataflow.engine.ports import Launcher, Observer, OrderMaker, Tenure
 from opendataflow.engine.starts import Starts
 from opendataflow.engine.view import JobView
@@ -67,12 +67,14 @@ class Engine(Generic[OrderT]):
         self._finished = asyncio.Event()
         self._outcomes: asyncio.Queue[Ended] = asyncio.Queue()
         self._starts = Starts(launcher, makers, tenure, observer, self._outcomes.put_nowait)
+        self._starting: set[asyncio.Task[None]] = set()
         self._draining = False
         self._leaving = False
         self._uncertain = True  # an earlier process may have left runs behind under this lease
         self._changed = False
         self._adopt_at = 0.0
-        self._away = False
+        self._away: type[DataflowError] | None = None
+        self._patience = Patience()
 
     # -- from outside ----------------------------------------------------------------------------------------
 
@@ -127,7 +129,8 @@ class Engine(Generic[OrderT]):
     def leave(self) -> None:
         """Start nothing new and end at once; the runs go on, and the next process finds them."""
         self._leaving = True
-        self._starts.leave()
+        for start in self._starting:
+            start.cancel()
         self.drain()
 
     def look_again(self) -> None:
@@ -170,7 +173,7 @@ class Engine(Generic[OrderT]):
         self._observer.took("claim", time.monotonic() - now)
         self._uncertain = False
         if claimed.declared is not None:
-            view.declared = claimed.declared
+            view.declare(claimed.declared)
         for run in claimed.runs:
             self._begin(run, view.declared)
         if len(claimed.runs) == limit:
@@ -186,7 +189,9 @@ class Engine(Generic[OrderT]):
         self._runs[run.run] = run
         self._observer.claimed(run)
         start = self._starts.start(run, declared, self._jobs[run.job], adopting=adopting)
-        self._tasks.create_task(start, name=f"start of run {run.run}")
+        task = self._tasks.create_task(start, name=f"start of run {run.run}")
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
 
     async def _adopt_own(self) -> None:
         """Go on with runs that are this engine's and that it does not know: of the process that led before it, or of a
@@ -222,12 +227,7 @@ class Engine(Generic[OrderT]):
 
     async def _watch(self) -> None:
         while True:
-            ended = await self._launcher.ended()
-            maker = self._makers.get(self._runs[ended.run].job)
-            redact = maker.redactor() if maker is not None else None
-            if redact is not None:
-                ended = replace(ended, log_tail=await asyncio.to_thread(redact, ended.log_tail))
-            await self._outcomes.put(ended)
+            await self._outcomes.put(await self._launcher.ended())
 
     async def _commit(self) -> None:
         """Commit outcomes as they come; those that come while a commit is under way, or close behind it, go together in
@@ -249,7 +249,7 @@ class Engine(Generic[OrderT]):
             self._wake.set()
 
     async def _complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> None:
-        """Commit, for as long as it takes: an outcome is never given up."""
+        """Commit, for as long as it takes: an outcome is never given up while Postgres is away."""
         while True:
             begin = time.monotonic()
             try:
@@ -257,7 +257,7 @@ class Engine(Generic[OrderT]):
                 completed, woken = await self._store.complete(completions, self._actor, lease=lease)
                 break
             except DataflowError as error:
-                if not error.retryable:
+                if not self._patience.again(error):
                     raise
                 self._note_away(error)
                 await asyncio.sleep(limits.RECONNECT_SECONDS)
@@ -285,7 +285,8 @@ class Engine(Generic[OrderT]):
         for job, declared in (await self._store.declared_jobs(sorted(jobs))).items():
             view = self._jobs.setdefault(job, JobView(declared))
             maker = self._makers.get(job)
-            view.declared, fitted, view.fits = declared, view.fits, maker is not None and maker.fits(declared)
+            view.declare(declared)
+            fitted, view.fits = view.fits, maker is not None and maker.fits(declared)
             if fitted and not view.fits and maker is not None:
                 self._observer.unfit(job)
         for job in set(self._jobs) - jobs - {run.job for run in self._runs.values()}:
@@ -350,16 +351,17 @@ class Engine(Generic[OrderT]):
         except LeaseLost:
             pass  # the next renewal brings it back
         except DataflowError as error:
-            if not error.retryable:
+            if not self._patience.again(error):
                 raise
             self._note_away(error)
             await asyncio.sleep(limits.RECONNECT_SECONDS)
         else:
-            if self._away:
-                self._away = False
+            self._patience.answered()
+            if self._away is not None:
+                self._away = None
                 self._observer.note("Postgres answers again")
 
     def _note_away(self, error: DataflowError) -> None:
-        if not self._away:
-            self._away = True
-            self._observer.note(f"{error} Runs go on; nothing new starts until it answers.")
+        if self._away is not type(error):
+            self._away = type(error)
+            self._observer.note(f"{error} Runs go on; nothing new starts meanwhile.")

@@ -3,7 +3,6 @@
 What is executed comes from the file, where the data is from Postgres: a data set may have been declared elsewhere.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,10 +41,6 @@ class FileOrders:
         made = command(self.job, run, datasets, self.folder, self.python)
         made = replace(made, env={**made.env, **self._opened(declared)})
         return run.order(made, self.job.spec.run_deadline_seconds)
-
-    def redactor(self) -> Callable[[str], str] | None:
-        """Return what takes opened passwords out of a text; None where none was opened."""
-        return self.passwords.redactor() if self.passwords else None
 
     def _opened(self, declared: DeclaredJob) -> dict[str, str]:
         return self.passwords.variables(declared.datasets) if self.passwords else {}

@@ -4,7 +4,7 @@ directly: there is only one.
 A launcher starts runs, tells when they have ended, and proves earlier ones dead. It never commits anything.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal, Protocol, TypeVar
 
 from opendataflow.errors import NotStarted
@@ -122,9 +122,6 @@ class OrderMaker(Protocol[O_co]):
 
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> O_co:
         """Make the order for a claimed run. May raise DataflowError: the run ends with its sentence."""
-
-    def redactor(self) -> Callable[[str], str] | None:
-        """Return what takes the secrets that orders carry out of a text; None where there are none."""
 
 
 class Observer(Protocol):

@@ -39,7 +39,6 @@ class Starts(Generic[OrderT]):
         self._at_once = asyncio.Semaphore(limits.STARTS_AT_ONCE)
         self._cancelled: set[int] = set()
         self._killing = False
-        self._leaving = False
 
     def cancel(self, run: int) -> None:
         """End a run before it starts, where that is still possible."""
@@ -48,10 +47,6 @@ class Starts(Generic[OrderT]):
     def kill(self) -> None:
         """Start nothing more; what is not started ends as lost."""
         self._killing = True
-
-    def leave(self) -> None:
-        """Start nothing more; what is not started is left to the next process."""
-        self._leaving = True
 
     async def start(self, run: ClaimedRun, declared: DeclaredJob, view: JobView, *, adopting: bool) -> None:
         """Start one run, or end it. `adopting`: an earlier process, or an answer that was lost, may have started it."""
@@ -79,14 +74,11 @@ class Starts(Generic[OrderT]):
             return Ended(run.run, exit_code=126, log_tail=str(error))
 
     async def _until_certain(self, run: ClaimedRun, order: OrderT, view: JobView) -> Ended | None:
-        """Start it; return its end where it certainly was not started and will not be. None: it runs, or this process
-        leaves it to the next one."""
+        """Start it; return its end where it certainly was not started and will not be. None: it runs."""
         certainly_not = True
         for pause in _pauses():
             async with self._at_once:
                 await self._until_allowed()
-                if self._leaving:
-                    return None
                 if certainly_not and (end := self._end_before_start(run, view)) is not None:
                     return end
                 begin = time.monotonic()
@@ -99,7 +91,7 @@ class Starts(Generic[OrderT]):
                     certainly_not, pause = True, max(pause, error.retry_after or 0)
                     self._hold_back(run.job, view, error, pause)
                 except NotStarted as error:
-                    self._hold_back(run.job, view, error, limits.REFUSED_SECONDS)
+                    self._hold_back(run.job, view, error, limits.NOT_CREATABLE_SECONDS)
                     return _given_back(run, str(error))
                 else:
                     self._let_go(run.job, view)
@@ -113,7 +105,7 @@ class Starts(Generic[OrderT]):
 
     async def _until_allowed(self) -> None:
         """A lease that has ended may mean that another engine is proving this run dead right now."""
-        while not (self._tenure.holds() or self._killing or self._leaving):  # noqa: ASYNC110 # a clock sets no event
+        while not (self._tenure.holds() or self._killing):  # noqa: ASYNC110 # a clock sets no event
             await asyncio.sleep(limits.RECONNECT_SECONDS)
 
     def _end_before_start(self, run: ClaimedRun, view: JobView) -> Ended | None:

@@ -71,19 +71,20 @@ class LocalTenure:
 
 class Leadership:
     """The right of the one operator that leads. `host`: which process this is, for people. `leads`: is told the epoch
-    when this process begins to lead; `waits`: hears again and again that another one does."""
+    when this process begins to lead; `answered`: hears each time that Postgres has said who leads, which is asked every
+    few seconds, by those that wait, too."""
 
     exclusive = True
     unproven: Mapping[int, str] = {}
 
     def __init__(
-        self, store: Store, host: Host, leads: Callable[[int], None], waits: Callable[[], None] = lambda: None
+        self, store: Store, host: Host, leads: Callable[[int], None], answered: Callable[[], None] = lambda: None
     ) -> None:
         self.lease = str(uuid.uuid4())
         self._store = store
         self._host = host
         self._leads = leads
-        self._waits = waits
+        self._answered = answered
         self._until = 0.0
 
     async def begin(self) -> None:
@@ -98,7 +99,6 @@ class Leadership:
                 if epoch is not None:
                     self._leads(epoch)
                     return
-                self._waits()
             await asyncio.sleep(limits.RENEW_SECONDS)
 
     def holds(self) -> bool:
@@ -121,6 +121,7 @@ class Leadership:
     async def _lead(self) -> int | None:
         before = time.monotonic()
         epoch = await lead(self._store, self.lease, self._host, limits.LEASE_SECONDS)
+        self._answered()
         if epoch is not None:
             self._until = before + limits.LEASE_SECONDS
             self._store.leader = self.lease

@@ -32,6 +32,12 @@ class JobView:
     held_until: float = 0.0
     _freed: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
 
+    def declare(self, declared: DeclaredJob) -> None:
+        """It is declared like this now. One that was applied anew is tried at once, whatever was wrong with it."""
+        if declared.job["declared_as"] != self.declared.job["declared_as"]:
+            self.held_until = 0.0
+        self.declared = declared
+
     @property
     def active(self) -> bool:
         """Whether its runs may start at all, as far as people have said."""

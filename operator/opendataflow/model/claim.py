@@ -123,12 +123,11 @@ class DeclaredJob:
 
 @dataclass(frozen=True)
 class Progress:
-    """How many works of a job are in which state; `next_due`: seconds until its next retry; `probed_in_vain`: its
-    breaker is open, and more probes have failed than a chunk has retries."""
+    """How many works of a job are in which state; `probed_in_vain`: its breaker is open, and more probes have failed
+    than a chunk has retries."""
 
     job: str
     counts: Mapping[WorkState, int]
-    next_due: float | None
     probed_in_vain: bool = False
 
     def of(self, *states: WorkState) -> int:

@@ -8,9 +8,12 @@ import os
 import sys
 from contextlib import suppress
 
+from opendataflow.streams import prepare_streams
+
 
 def main() -> None:
     """Run one chunk of the script's job and exit with the script's exit code."""
+    prepare_streams()
     gc.disable()
     from opendataflow.runjob.program import run_script
 

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 
 from opendataflow.core.wrapped import job_of
 from opendataflow.engine.passwords import Passwords
@@ -17,6 +16,7 @@ from opendataflow.opening.passkey import Passkey
 from opendataflow.runjob.passwords import split_key
 from opendataflow.runjob.wrap import Wrap, Wrapper
 from opendataflow.settings import read_settings
+from opendataflow.streams import write_line
 
 
 def run_script(arguments: Sequence[str]) -> int:
@@ -24,12 +24,13 @@ def run_script(arguments: Sequence[str]) -> int:
     try:
         key, command = split_key(arguments, os.environ)
         if key is not None:
-            sys.stderr.write(
-                "the passkey is an argument, which other users of this machine can read: set PASSKEY instead\n"
+            write_line(
+                sys.stderr,
+                "the passkey is an argument, which other users of this machine can read: set PASSKEY instead",
             )
         return run(_wrap(command), Passkey(argument=key))
     except DataflowError as error:
-        sys.stderr.write(f"error: {error}\n")
+        write_line(sys.stderr, f"error: {error}")
         return error.exit_code
     except KeyboardInterrupt:  # instead of a passkey; a script that runs is ended by its own handler
         return ExitCode.INTERRUPTED
@@ -49,21 +50,21 @@ def _wrap(arguments: Sequence[str]) -> Wrap:
 async def _run(wrap: Wrap, passkey: Passkey) -> int:
     settings = read_settings()
     async with open_store(settings, size=1, passkey=passkey) as store:
-        launcher = ProcessLauncher(settings.runs_home, foreground=True)
-        wrapper = Wrapper(store, launcher, Passwords(passkey), _say)
+        passwords = Passwords(passkey)
+        launcher = ProcessLauncher(settings.runs_home, foreground=True, redactor=passwords.redactor)
+        wrapper = Wrapper(store, launcher, passwords, _say)
         _stop_on_signals(wrapper)
         return await wrapper.once(wrap)
 
 
 def _say(line: str) -> None:
-    with suppress(OSError):  # the reader has gone; the run goes on
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+    write_line(sys.stdout, line)
 
 
 def _stop_on_signals(wrapper: Wrapper) -> None:
-    """End the script at SIGINT, SIGTERM or SIGHUP; its chunk is given back."""
+    """End the script at SIGINT, SIGTERM or SIGHUP; its chunk is given back. What nohup has taken away stays so."""
     tasks: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, lambda: tasks.add(loop.create_task(wrapper.stop())))
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, lambda: tasks.add(loop.create_task(wrapper.stop())))

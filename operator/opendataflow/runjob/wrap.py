@@ -18,6 +18,7 @@ from opendataflow.core.wrapped import wrapped_order
 from opendataflow.engine import limits
 from opendataflow.engine.days import Clock, current_day, local_time
 from opendataflow.engine.passwords import Passwords
+from opendataflow.engine.patience import Patience
 from opendataflow.engine.takeover import Takeover, policy_of
 from opendataflow.errors import DataflowError, Refused, UnknownThing
 from opendataflow.launch.process.launcher import ProcessLauncher
@@ -26,8 +27,10 @@ from opendataflow.model.run import Ended
 from opendataflow.names import TODAY, ExitCode, RunState
 from opendataflow.runjob import words
 from opendataflow.store.store import Store
+from opendataflow.streams import write_line
 
 _CLAIM_TRIES = 20
+_STOPPED = 128 + signal.SIGTERM
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class Wrapper:
         self._stopped = asyncio.Event()
 
     async def once(self, wrap: Wrap) -> int:
-        """Run one chunk if one is ready; return the exit code: the script's, or 75 where nothing was started."""
+        """Run one chunk if one is ready; return the exit code: the script's, or 75 where nothing can run."""
         before = await self._store.before_claim(wrap.job)
         self._check_passwords(before.declared)
         wrap = await self._prepared(wrap, before)
@@ -106,10 +109,13 @@ class Wrapper:
             raise Refused(answer.message or f"{data_id} of job {job} can't be forced")
 
     async def _once(self, wrap: Wrap) -> int:
-        claimed = None if self._stopped.is_set() else await self._claim(wrap)
+        claimed = await self._claim(wrap)
         if claimed is None or claimed.declared is None:
             with suppress(DataflowError):  # a lease that can't be closed ends by itself
                 await self._store.close_lease(self._lease)
+            if self._stopped.is_set():
+                _warn("stopped before it claimed a chunk")
+                return _STOPPED
             await self._say_why(wrap)
             return ExitCode.NOTHING_READY
         (run,) = claimed.runs
@@ -125,6 +131,8 @@ class Wrapper:
         """Take one work; where its chunks were locked by somebody at that moment, try again."""
         host, home = self._launcher.host, self._launcher.runs_home
         for _ in range(_CLAIM_TRIES):
+            if self._stopped.is_set():
+                return None
             claimed = await self._store.claim_one(self._lease, host, home, limits.LEASE_SECONDS, wrap.job, wrap.data_id)
             if claimed.runs:
                 return claimed
@@ -185,22 +193,20 @@ class Wrapper:
         self._run = run.run
         if self._stopped.is_set():
             return Ended(run.run, lost="stopped before it started")
-        redact = self._passwords.redactor()
-        if redact is not None:
-            self._launcher.hide(redact)
         await self._launcher.start(order)
         if self._stopped.is_set():  # it may have come between
             await self._launcher.kill(run.run, cancelled=False)
         return await self._launcher.ended()
 
     async def _complete(self, done: Completion) -> Completed:
-        """Commit the outcome, for as long as it takes: it is never given up."""
+        """Commit the outcome, for as long as it takes: it is never given up while Postgres is away."""
+        patience = Patience()
         while True:
             try:
                 completed, _ = await self._store.complete([done], self._actor, closing=self._lease)
                 return completed[0]
             except DataflowError as error:
-                if not error.retryable:
+                if not patience.again(error):
                     raise
                 _warn(f"{error} The outcome waits until it answers.")
                 await asyncio.sleep(limits.RENEW_SECONDS)
@@ -218,7 +224,7 @@ def exit_code(ended: Ended) -> int:
     """The exit code to pass on: the script's own, 128 and the signal as a shell tells it, 143 where it was stopped."""
     if ended.exit_code is not None:
         return ended.exit_code
-    return 128 + (ended.signal or signal.SIGTERM)
+    return 128 + ended.signal if ended.signal else _STOPPED
 
 
 def _new_lease() -> str:
@@ -228,6 +234,4 @@ def _new_lease() -> str:
 
 
 def _warn(text: str) -> None:
-    with suppress(OSError):  # nobody listens any more; the outcome counts
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
+    write_line(sys.stderr, text)

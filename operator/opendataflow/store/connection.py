@@ -4,6 +4,7 @@ A program that asks for many things at once takes them from a pool (`pool`), one
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from opendataflow.errors import (
     IdTaken,
     InvalidInput,
     LeaseLost,
+    NoAccess,
     NotShared,
     Refused,
     UnknownThing,
@@ -42,6 +44,13 @@ SETTINGS: dict[str, Any] = {
 
 _REPEATABLE = ("40001", "40P01", "55P03")
 """Serialization failure, deadlock, lock timeout."""
+
+_REFUSED = re.compile(
+    r"failed: \w+:  (.*(?:authentication failed|does not exist|no pg_hba\.conf entry|not permitted to log in"
+    r"|permission denied for database|not currently accepting connections).*)"
+)
+"""What a server says to whom it will not let in tomorrow either. There is no SQLSTATE for what fails while connecting;
+where the server says it in another language, it is taken for away."""
 
 _BY_SQLSTATE: dict[str, type[DataflowError]] = {
     "DF001": Refused,
@@ -106,15 +115,23 @@ def _translate(error: psycopg.Error, where: str) -> DataflowError:
         return TryAgainError("others change the same rows at this moment, again and again: try it once more")
     # Away, or not able to work now: no connection, shut down, a statement's time, resources, disk, a standby.
     unconnected = isinstance(error, psycopg.OperationalError) and not state
+    refusal = _refusal(error) if unconnected else None
+    if refusal or state.startswith(("28", "3D")):
+        said = refusal or error.diag.message_primary or one_line(error)
+        return NoAccess(f"Postgres at {where} refuses the connection: {said}")
     if unconnected or state == "25006" or state.startswith(("08", "53", "57", "58")):
         return Unreachable(f"Postgres at {where} does not answer: {one_line(error)}")
-    if state.startswith(("28", "3D")):
-        return Unreachable(
-            f"Postgres at {where} refuses the connection: {error.diag.message_primary or one_line(error)}"
-        )
     # Without the details: they quote rows.
     said = error.diag.message_primary or one_line(error)
     return DataflowError(f"Postgres refused a statement ({state or 'no code'}): {said}")
+
+
+def _refusal(error: psycopg.Error) -> str | None:
+    """What the server has against this user, password or database; None where it is away, or busy."""
+    if error.pgconn is not None and error.pgconn.needs_password:
+        return "it wants a password, and none is given"
+    found = _REFUSED.search(str(error))
+    return found[1] if found else None
 
 
 async def connect(dsn: str) -> AsyncConnection[Row]:

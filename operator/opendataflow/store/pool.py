@@ -10,7 +10,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from opendataflow.errors import DataflowError, Unreachable
-from opendataflow.store.connection import SETTINGS, DsnSource, Row
+from opendataflow.store.connection import SETTINGS, DsnSource, Row, connect
 
 
 class Pool:
@@ -21,6 +21,7 @@ class Pool:
 
     def __init__(self, source: DsnSource, size: int, where: str) -> None:
         self._where = where
+        self._source = source
 
         async def conninfo() -> str:
             try:
@@ -47,15 +48,36 @@ class Pool:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
-        """Lend a connection."""
+        """Lend a connection; never one that the server has ended since it was used."""
         try:
-            async with self._pool.connection() as connection:
-                yield connection
+            while True:
+                async with self._pool.connection() as connection:
+                    if await _is_there(connection):
+                        yield connection
+                        return
         except PoolTimeout as error:
-            raise Unreachable(
-                f"Postgres at {self._where} does not answer: is it running, and is DATAFLOW_DSN right?"
-            ) from error
+            await self._say_why()
+            raise Unreachable(f"Postgres at {self._where} has no connection to spare: try it once more") from error
+
+    async def _say_why(self) -> None:
+        """Raise what the pool keeps to itself: why no connection can be made."""
+        try:
+            dsn = await asyncio.to_thread(self._source)
+        except DataflowError as error:
+            raise Unreachable(str(error)) from error
+        await (await connect(dsn)).close()
 
     async def close(self) -> None:
         """Give all connections back."""
         await self._pool.close()
+
+
+async def _is_there(connection: AsyncConnection[Row]) -> bool:
+    """Whether a connection that nobody used is still there, as far as its socket tells; the server is not asked. After
+    a restart of the server all of them are gone, and each would fail somebody."""
+    try:
+        for _ in range(2):  # a server that ends a session says why first
+            connection.pgconn.consume_input()
+    except psycopg.OperationalError:
+        await connection.close()
+    return not connection.closed

@@ -194,8 +194,7 @@ class Store:
         """How far jobs are."""
         rows = await self.rows("SELECT * FROM opendataflow.progress(%s)", list(jobs))
         return [
-            Progress(r["job"], {WorkState(s): n for s, n in r["counts"].items()}, r["next_due"], r["probed_in_vain"])
-            for r in rows
+            Progress(r["job"], {WorkState(s): n for s, n in r["counts"].items()}, r["probed_in_vain"]) for r in rows
         ]
 
     # -- what people ask for ---------------------------------------------------------------------------------

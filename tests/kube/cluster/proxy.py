@@ -124,6 +124,11 @@ class Proxy:
             connection.cancel()
         return len(self._connections)
 
+    def cut_soon(self) -> None:
+        """Cut all connections; for another thread than the one that the proxy works in."""
+        assert self._server is not None
+        self._server.get_loop().call_soon_threadsafe(self.cut)
+
     def _read_upstream(self) -> None:
         config = yaml.safe_load(self._upstream.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]

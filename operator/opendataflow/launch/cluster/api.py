@@ -83,6 +83,10 @@ class Api:
         if session is not None:
             await session.close()
 
+    async def ask_version(self) -> None:
+        """Ask something that everybody may ask, to see whether there is an answer."""
+        await self._json("GET", "/version", "version of the API server")
+
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object and return it as it is now. Unknown fields are refused rather than dropped.
 

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,7 +22,7 @@ from opendataflow.launch.process.environment import Environment, run_environment
 from opendataflow.launch.process.folder import RunFolder
 from opendataflow.launch.process.record import new_token, record_heading
 from opendataflow.launch.process.shim import SHELL, SHIM
-from opendataflow.launch.process.tee import Tee
+from opendataflow.launch.process.tee import Redact, Tee
 from opendataflow.model.run import Host, RunOrder
 
 AWKWARD_FILE = ".environment"
@@ -91,7 +90,7 @@ def spawn(
     ln: str,
     *,
     foreground: bool = False,
-    redact: Callable[[str], str] | None = None,
+    redact: Redact | None = None,
 ) -> Child:
     """Start the run's shim in a session of its own; a few milliseconds, never cancelled half-way.
 

@@ -16,6 +16,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from opendataflow.launch.process.record import Record, Tombstone, read_record
 from opendataflow.launch.process.session import kill_session, scan_session, signal_processes, wait_for_session
 from opendataflow.launch.process.shim import NOT_EXECUTABLE, NOT_FOUND, REFUSED, find_ln
 from opendataflow.launch.process.takeover import prove_dead
+from opendataflow.launch.process.tee import Redact
 from opendataflow.model.claim import ClaimedRun
 from opendataflow.model.run import Ended, Host, Proof, RunOrder
 
@@ -39,7 +41,8 @@ SECONDS_TO_CLOSE = 10.0
 class ProcessLauncher:
     """Runs as local processes, each with a folder of its own under `runs_home`.
 
-    `foreground`: show what runs print, and let them read from the terminal; see `tee`.
+    `foreground`: show what runs print, and let them read from the terminal; see `tee`. `redactor`: returns what takes
+    the secrets that runs were given so far out of a text: of what is told of a run, in the foreground of its log too.
     `deadline_grace`, `kill_grace`: seconds between SIGTERM and SIGKILL, at a deadline and at a kill. Raises
     `Refused` on a machine that is no Linux with /proc.
     """
@@ -49,6 +52,7 @@ class ProcessLauncher:
         runs_home: Path,
         *,
         foreground: bool = False,
+        redactor: Callable[[], Redact | None] = lambda: None,
         deadline_grace: float = DEADLINE_GRACE,
         kill_grace: float = KILL_GRACE,
     ) -> None:
@@ -63,7 +67,7 @@ class ProcessLauncher:
         self._watches: set[asyncio.Task[None]] = set()
         self._ends: asyncio.Queue[Ended | BaseException] = asyncio.Queue()
         self._foreground = foreground
-        self._redact: Callable[[str], str] | None = None
+        self._redactor = redactor
         self._closed = False
 
     @property
@@ -104,7 +108,8 @@ class ProcessLauncher:
             if folder.has_record():
                 self._ends.put_nowait(_report(order, folder, lost=_why_refused(order, folder)))
                 return
-            child = spawn(order, folder, self._host, self._ln, foreground=self._foreground, redact=self._redact)
+            redact = self._redactor()
+            child = spawn(order, folder, self._host, self._ln, foreground=self._foreground, redact=redact)
         except (OSError, ValueError) as error:
             self._ends.put_nowait(_not_started(order, folder, error))
             return
@@ -117,16 +122,13 @@ class ProcessLauncher:
         """Whether it is watched already: what an earlier process has started is not watched here, but proven dead."""
         return run.name in self._names
 
-    def hide(self, redact: Callable[[str], str]) -> None:
-        """Let `redact` take secrets out of the logs of runs in the foreground, from the next start on."""
-        self._redact = redact
-
     async def ended(self) -> Ended:
         """Wait for the next run to end. Each run that was started is returned once."""
         end = await self._ends.get()
         if isinstance(end, BaseException):
             raise end
-        return end
+        redact = None if self._foreground else self._redactor()  # there the log was written without secrets
+        return end if redact is None else replace(end, log_tail=await asyncio.to_thread(redact, end.log_tail))
 
     async def kill(self, run: int, *, cancelled: bool) -> None:
         """Ask for the run's end now; a run that has ended, or is not known here, is left as it is."""

@@ -7,10 +7,14 @@ Where something has to be hidden, the log gets whole lines, in which it can be f
 """
 
 import os
+import select
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+
+Redact = Callable[[str], str]
+"""Takes secrets out of a text."""
 
 _CHUNK = 65536
 _LONGEST_LINE = 1 << 20
@@ -21,7 +25,7 @@ class Tee:
     """Two pipes and a thread for each. `log`: a descriptor of the log, closed at the end. `redact`: hides secrets."""
 
     log: int
-    redact: Callable[[str], str] | None = None
+    redact: Redact | None = None
     _threads: list[threading.Thread] = field(default_factory=list)
     _writing: list[int] = field(default_factory=list)
 
@@ -77,4 +81,7 @@ class Tee:
 def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
-        view = view[os.write(descriptor, view) :]
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:  # whoever shares it has made it so: the reader is slow, not gone
+            select.select([], [descriptor], [])

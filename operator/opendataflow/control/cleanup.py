@@ -1,0 +1,144 @@
+"""`opendataflow cleanup`: frees run pods when the operator is gone for good, so that they and their namespaces can go.
+
+Only the finalizer goes. Pods that run go on, Postgres is not changed, and an operator that is installed again goes on
+with what is there. Nobody leads meanwhile: without --force it takes the leadership itself, which an operator would wait
+for.
+"""
+
+import asyncio
+import logging
+import socket
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from opendataflow import names
+from opendataflow.core.explain import counted
+from opendataflow.errors import ClusterRefused, DataflowError, InvalidInput, Refused, SchemaMismatch, Unreachable
+from opendataflow.launch.cluster.access import find_access
+from opendataflow.launch.cluster.api import PODS, Api, selector
+from opendataflow.model.run import Host
+from opendataflow.opening.database import is_named, open_store
+from opendataflow.settings import Settings
+from opendataflow.store.leader import identity, lead
+from opendataflow.store.store import Store
+
+LEASE_SECONDS = 60.0
+"""How long an operator waits for the leadership should this program be killed; a page of pods is freed within that."""
+
+AT_ONCE = 16
+
+_FORCE = "--force frees the pods of every database, and asks none"
+
+logger = logging.getLogger(__name__)
+
+
+async def clean_up(settings: Settings, namespace: str | None, *, force: bool) -> None:
+    """Free the run pods of a namespace, None for all. Refused while an operator leads, unless `force`.
+
+    Without `force` only pods of this database are meant. Raises Refused where some could not be freed.
+    """
+    async with Api(find_access()) as api, _sole(settings, force=force) as right:
+        freed = _Freed()
+        await _free_all(api, namespace, right, freed)
+    where = "the cluster" if namespace is None else f"namespace {namespace}"
+    for place, pods in sorted(freed.pods.items()):
+        logger.info("namespace %s: %s freed", place, counted(pods, "run pod"))
+    if not freed.pods:
+        logger.info("no run pod in %s is kept by finalizer %s", where, names.FINALIZER)
+    if freed.refusals:
+        raise Refused(f"{counted(len(freed.refusals), 'run pod')} could not be freed: {freed.refusals[0]}")
+
+
+class _Forced:
+    """No right was asked for: all run pods are meant."""
+
+    labels: Mapping[str, str] = MappingProxyType({})
+
+    async def renew(self) -> None:
+        """Nothing is held."""
+
+
+class _Leading:
+    """The leadership over one database, whose pods alone are meant."""
+
+    def __init__(self, store: Store, engine: str) -> None:
+        self.labels: Mapping[str, str] = {names.LABEL_ENGINE: engine}
+        self._store = store
+        self._lease = str(uuid.uuid4())
+
+    async def renew(self) -> None:
+        """Take it or keep it; Refused while an operator has it."""
+        host = Host(f"cleanup on {socket.gethostname()}", "")
+        if await lead(self._store, self._lease, host, LEASE_SECONDS) is None:
+            raise Refused(
+                "an operator leads: stop it first (one that was killed leads for 20 seconds more); its pods would be "
+                f"freed before their outcomes are committed; {_FORCE}"
+            )
+
+    async def end(self) -> None:
+        """Let an operator lead at once."""
+        await self._store.close_lease(self._lease)
+
+
+@asynccontextmanager
+async def _sole(settings: Settings, *, force: bool) -> AsyncIterator[_Forced | _Leading]:
+    """Make sure that no operator leads, for as long as the block lasts."""
+    if force:
+        yield _Forced()
+        return
+    if not is_named(settings):
+        raise InvalidInput(f"DATAFLOW_DSN is not set, so nobody knows whether an operator leads; {_FORCE}")
+    try:
+        async with open_store(settings, size=1) as store:
+            right = _Leading(store, await identity(store))
+            await right.renew()
+            try:
+                yield right
+            finally:
+                await right.end()
+    except (Unreachable, SchemaMismatch) as error:
+        raise type(error)(f"{error} So nobody knows whether an operator leads; {_FORCE}") from error
+
+
+@dataclass
+class _Freed:
+    """How many pods were freed, by namespace; and why others were not."""
+
+    pods: Counter[str] = field(default_factory=Counter)
+    refusals: list[str] = field(default_factory=list)
+
+
+async def _free_all(api: Api, namespace: str | None, right: _Forced | _Leading, freed: _Freed) -> None:
+    chosen = selector(right.labels, [names.LABEL_RUN])
+    free = asyncio.Semaphore(AT_ONCE)
+
+    async def one(pod: dict[str, Any]) -> None:
+        async with free:
+            await _free(api, pod["metadata"], freed)
+
+    async for page, _ in api.pages(PODS, namespace, selector=chosen):
+        await right.renew()
+        kept = [pod for pod in page if names.FINALIZER in (pod["metadata"].get("finalizers") or ())]
+        async with asyncio.TaskGroup() as tasks:
+            for pod in kept:
+                tasks.create_task(one(pod))
+
+
+async def _free(api: Api, metadata: dict[str, Any], freed: _Freed) -> None:
+    """Take our finalizer off one pod, and off no other one of its name."""
+    namespace, name = metadata["namespace"], metadata["name"]
+    patch = {"metadata": {"uid": metadata["uid"], "$deleteFromPrimitiveList/finalizers": [names.FINALIZER]}}
+    try:
+        await api.patch_strategic(PODS, namespace, name, patch)
+    except ClusterRefused as error:
+        if error.code not in (404, 409):  # it is gone already
+            freed.refusals.append(str(error))
+    except DataflowError as error:
+        freed.refusals.append(str(error))
+    else:
+        freed.pods[namespace] += 1

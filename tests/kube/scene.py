@@ -1,0 +1,240 @@
+"""One operator at work in a namespace, and everything that a test of faults asks: what a user sees, what Postgres
+remembers, what the cluster has had, and whether anything is left that should not be.
+"""
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opendataflow.names import API_VERSION, LABEL_JOB
+from tests.kube.cluster.api import Api, Object
+from tests.kube.cluster.control_plane import free_port
+from tests.kube.cluster.pods import said, state
+from tests.kube.cluster.processes import wait_until
+from tests.kube.jobs import Database, dataset, documents, job
+from tests.kube.operators import Operator, Operators, new_operators
+from tests.kube.recorder import Recorder, with_finalizer
+
+SECONDS = 90
+"""How long anything may take on a machine that is busy with something else."""
+
+
+@dataclass
+class Scene:
+    """What a test of faults works with. `operators` start over `dsn`, and speak to the cluster by `kubeconfig`."""
+
+    api: Api
+    namespace: str
+    operators: Operators
+    database: Database
+    recorder: Recorder
+
+    # -- what a test does ------------------------------------------------------------------------------------
+
+    def start(self, **environ: str) -> "Running":
+        """Start an operator whose probes can be asked."""
+        port = free_port()
+        return Running(self.operators.start(die=None, DATAFLOW_PORT=str(port), **environ), port)
+
+    def apply(self, *resources: dict[str, Any]) -> None:
+        """As a user does it."""
+        self.api.kubectl(f"--namespace={self.namespace}", "apply", "-f-", stdin=documents(*resources))
+
+    def flow(self, name: str, chunks: int, pods: dict[str, str] | None = None, **spec: Any) -> None:
+        """Apply a job with an input of so many chunks and an output; see tests/kube/jobs.py."""
+        made = job(name, [f"{name}-in"], [f"{name}-out"], pods, **spec)
+        self.apply(dataset(f"{name}-in", chunks), dataset(f"{name}-out"), made)
+
+    def patch(self, job: str, **spec: Any) -> None:
+        """Change a DataFlowJob."""
+        self.api.patch(self._path(job), {"spec": spec})
+
+    def tell(self, pod: str, **annotations: object) -> None:
+        """Tell a pod how to go on: see tests/kube/cluster/stages.py."""
+        self.api.patch(self.pod_path(pod), {"metadata": {"annotations": said(**annotations)}})
+
+    # -- what a user sees ------------------------------------------------------------------------------------
+
+    def status(self, job: str) -> Mapping[str, Any]:
+        """The status of a DataFlowJob."""
+        found: Mapping[str, Any] = self.api.get(self._path(job)).get("status") or {}
+        return found
+
+    def condition(self, job: str, kind: str) -> tuple[str, str, str]:
+        """Status, reason and message of a condition; empty where it is not told."""
+        for one in self.status(job).get("conditions", []):
+            if one["type"] == kind:
+                return one["status"], one["reason"], one["message"]
+        return "", "", ""
+
+    def sees(self, job: str, kind: str, status: str, reason: str, seconds: float = SECONDS) -> str:
+        """Wait until a condition says so; return its message."""
+        wait_until(
+            lambda: self.condition(job, kind)[:2] == (status, reason),
+            f"{kind} of {job} is {status}, {reason}",
+            seconds,
+        )
+        return self.condition(job, kind)[2]
+
+    # -- what is -----------------------------------------------------------------------------------------------
+
+    def works(self, job: str) -> list[dict[str, Any]]:
+        """The works of a job, in the order of their data ids."""
+        query = "SELECT * FROM opendataflow.work WHERE job = %s ORDER BY data_id"
+        return self.database.rows(query, job)
+
+    def runs(self, job: str) -> list[dict[str, Any]]:
+        """The runs of a job, the oldest first."""
+        return self.database.rows("SELECT * FROM opendataflow.run WHERE job = %s ORDER BY id", job)
+
+    def classes(self, job: str) -> list[str]:
+        """How the runs of a job have failed, the oldest first; None for one that has not."""
+        return [run["failure_class"] for run in self.runs(job)]
+
+    def burnt(self, job: str) -> list[tuple[int, int]]:
+        """For each work: the attempts that its program has burnt, and those that the infrastructure has."""
+        return [(work["attempts"], work["infrastructure_attempts"]) for work in self.works(job)]
+
+    def pods(self, job: str) -> list[Object]:
+        """Pods of a job that are there, the oldest first."""
+        found = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={LABEL_JOB}={job}")
+        return sorted(found, key=lambda pod: int(pod["metadata"]["name"].rpartition("-r")[2]))
+
+    def pod_path(self, name: str) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods/{name}"
+
+    def running(self, job: str, number: int = 1, seconds: float = SECONDS) -> list[str]:
+        """Wait until so many pods of a job run; return their names."""
+
+        def running() -> list[str]:
+            return [pod["metadata"]["name"] for pod in self.pods(job) if "running" in state(pod)]
+
+        wait_until(lambda: len(running()) >= number, f"{number} pods of {job} run", seconds)
+        return running()
+
+    def until_done(self, job: str, number: int, seconds: float = SECONDS, *, at_least: bool = False) -> None:
+        """Wait until so much work of a job is done."""
+
+        def done() -> bool:
+            done = self.database.done(job)
+            return done == number or (at_least and done > number)
+
+        wait_until(done, f"{number} works of {job} are done", seconds)
+
+    def until_failed(self, job: str, number: int = 1, seconds: float = SECONDS) -> None:
+        """Wait until so much work of a job has failed for good."""
+        wait_until(lambda: self.database.states(job)["FAILED"] == number, f"{number} works of {job} failed", seconds)
+
+    def until_ended(self, job: str, number: int = 1, seconds: float = SECONDS) -> None:
+        """Wait until so many runs of a job have ended."""
+
+        def ended() -> bool:
+            return len([run for run in self.runs(job) if run["state"] != "RUNNING"]) >= number
+
+        wait_until(ended, f"{number} runs of {job} have ended", seconds)
+
+    def is_released(self, seconds: float = SECONDS) -> None:
+        """Wait until no pod is kept any more. One that was deleted keeps its name for a minute."""
+        wait_until(lambda: not with_finalizer(self.api, self.namespace), "all pods are released", seconds)
+
+    def is_right(self, seconds: float = SECONDS) -> None:
+        """Nothing was lost or done twice, and no slot or lock is left. Comes when nothing runs."""
+        wait_until(
+            lambda: not self.database.rows("SELECT FROM opendataflow.run WHERE state = 'RUNNING'"),
+            "nothing runs",
+            seconds,
+        )
+        assert self.recorder.together == []
+        assert self.recorder.of_one_name() == []
+        assert self.database.problems() == []
+        assert self.database.published_more_than_once() == []
+        assert self.not_published() == []
+
+    def not_published(self) -> list[str]:
+        """Work that is done although a chunk that it makes is not there."""
+        rows = self.database.rows(
+            """SELECT w.job || ' ' || w.data_id AS work
+               FROM opendataflow.work w JOIN opendataflow.job_output o USING (job)
+               JOIN opendataflow.chunk c ON c.dataset = o.dataset AND c.data_id = w.data_id
+               WHERE w.state = 'DONE' AND c.status <> 'READY'"""
+        )
+        return [row["work"] for row in rows]
+
+    def _path(self, job: str) -> str:
+        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/dataflowjobs/{job}"
+
+
+@dataclass
+class Running:
+    """An operator's process and the port of its probes."""
+
+    operator: Operator
+    port: int
+
+    def probe(self, path: str) -> tuple[int, str]:
+        """Status and text of a probe; 0 where nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refused:
+            with refused:
+                return refused.code, refused.read().decode()
+        except OSError:
+            return 0, ""
+
+    @property
+    def ready(self) -> bool:
+        return self.probe("/readyz")[0] == 200
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the process is there and says that it is alive."""
+        return self.operator.alive and self.probe("/healthz")[0] == 200
+
+    def until_ready(self) -> None:
+        wait_until(lambda: self.ready, f"the operator is ready: {self.operator.said()[-2000:]}", SECONDS)
+
+    def until_ended(self, seconds: float = SECONDS) -> int:
+        """Wait until the process has ended by itself; return its exit code."""
+        self.operator.process.join(seconds)
+        code = self.operator.exit_code
+        assert code is not None, f"it has not ended: {self.operator.said()[-3000:]}"
+        return code
+
+    def stays_ready(self, seconds: float) -> None:
+        """Watch its probes for some time."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            assert self.probe("/healthz") == (200, "ok\n")
+            assert self.probe("/readyz") == (200, "ok\n")
+            time.sleep(1)
+
+
+@contextmanager
+def new_scene(
+    dsn: str, api: Api, namespace: str, folder: Path, *, kubeconfig: Path | None = None, through: str | None = None
+) -> Iterator[Scene]:
+    """Everything for one test, or for those of a module. `kubeconfig`, `through`: other ways to the cluster and to
+    Postgres for the operators; the test itself goes straight there."""
+    with (
+        new_operators(dsn, kubeconfig or api.kubeconfig, namespace, folder) as operators,
+        Recorder(api, namespace) as recorder,
+    ):
+        operators.through = through
+        database = Database(dsn)
+        try:
+            yield Scene(api, namespace, operators, database, recorder)
+        finally:
+            database.close()
+
+
+def events(api: Api, namespace: str, name: str) -> list[str]:
+    """Reasons of the events about a resource, in no order."""
+    found = json.loads(api.kubectl(f"--namespace={namespace}", "get", "events", "--output=json"))
+    return [event["reason"] for event in found["items"] if event["involvedObject"]["name"] == name]

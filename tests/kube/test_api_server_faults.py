@@ -1,0 +1,247 @@
+"""The API server is stopped, paused, answers 410 and 5xx, or its answers are lost, while the operator works. Pods go
+on; when it answers again everything is as if nothing had happened.
+
+Seen at others: a controller that restarts between creating the child and recording it: duplicate or lost runs; results
+lost because the pod vanished before it was seen.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kube.cluster.api import Api
+from tests.kube.cluster.processes import wait_until
+from tests.kube.cluster.proxy import Fault, Proxy, refusal, watch_error
+from tests.kube.conftest import OwnCluster
+from tests.kube.postgres import Server, in_a_thread
+from tests.kube.scene import SECONDS, Scene, new_scene
+
+# An API server that is away -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def away(own_cluster: OwnCluster, own_namespace: str, dsn: str, tmp_path: Path) -> Iterator[Scene]:
+    """On a cluster whose API server may be stopped."""
+    with new_scene(dsn, own_cluster.api, own_namespace, tmp_path) as made:
+        yield made
+
+
+def test_while_the_api_server_is_away_pods_go_on_and_their_ends_are_seen_afterwards(
+    away: Scene, own_cluster: OwnCluster
+) -> None:
+    operator = away.start()
+    away.flow("load", 8, {"run-seconds": "4"}, parallelism=4)
+    away.running("load", 4)
+    own_cluster.plane.api_server.kill()
+    operator.operator.process.join(8)
+    assert operator.healthy
+    before = len(away.runs("load"))
+    own_cluster.plane.restart_api_server()
+    away.until_done("load", 8)
+    assert before <= 8
+    assert len(away.runs("load")) == 8
+    assert away.burnt("load") == [(0, 0)] * 8
+    away.sees("load", "Succeeded", "True", "Done")
+    away.is_released()
+    away.is_right()
+    assert operator.healthy
+    assert "Traceback" not in operator.operator.said()
+
+
+def test_an_api_server_that_hangs_is_waited_for(away: Scene, own_cluster: OwnCluster) -> None:
+    operator = away.start()
+    away.flow("load", 6, {"run-seconds": "1"}, parallelism=2)
+    away.running("load", 1)
+    own_cluster.plane.api_server.pause()
+    operator.operator.process.join(25)  # longer than the lease, than every time limit, and than three creates
+    assert operator.healthy
+    own_cluster.plane.api_server.resume()
+    away.until_done("load", 6)
+    assert len(away.runs("load")) == 6
+    assert away.burnt("load") == [(0, 0)] * 6
+    away.is_right()
+
+
+def test_an_operator_that_starts_while_the_api_server_is_away_begins_when_it_is_back(
+    away: Scene, own_cluster: OwnCluster
+) -> None:
+    first = away.start()
+    away.flow("load", 4, {"run-seconds": "2"}, parallelism=2)
+    away.running("load", 2)
+    first.operator.kill()
+    own_cluster.plane.api_server.kill()
+    away.operators.expire_lease()
+    second = away.start()
+    second.operator.process.join(8)
+    assert second.healthy
+    assert not second.ready
+    own_cluster.plane.restart_api_server()
+    away.until_done("load", 4)
+    second.until_ready()
+    assert len(away.runs("load")) == 4
+    assert away.burnt("load") == [(0, 0)] * 4
+    away.is_right()
+
+
+def test_both_may_be_away_and_come_back_in_any_order(
+    own_cluster: OwnCluster, own_namespace: str, lasting_open_folder: Path, tmp_path: Path
+) -> None:
+    server = Server(lasting_open_folder)
+    try:
+        with new_scene(server.database("both_away"), own_cluster.api, own_namespace, tmp_path) as scene:
+            operator = scene.start()
+            scene.flow("load", 12, {"run-seconds": "2"}, parallelism=3)
+            for postgres_first in (True, False):
+                wait_until(lambda: scene.database.running("load") > 0, "some run", SECONDS)
+                server.crash()
+                own_cluster.plane.api_server.kill()
+                operator.operator.process.join(5)
+                assert operator.healthy
+                if postgres_first:
+                    server.start()
+                own_cluster.plane.restart_api_server()
+                if not postgres_first:
+                    time.sleep(3)
+                    server.start()
+                scene.database.reopen()
+            scene.until_done("load", 12)
+            assert len(scene.runs("load")) == 12
+            assert scene.burnt("load") == [(0, 0)] * 12
+            scene.sees("load", "Succeeded", "True", "Done")
+            scene.is_released()
+            scene.is_right()
+            assert operator.healthy
+            assert "Traceback" not in operator.operator.said()
+    finally:
+        server.leave()
+
+
+# Answers that are lost, refused, or cut ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proxy(cluster: Api) -> Iterator[Proxy]:
+    proxy = Proxy(cluster.kubeconfig)
+    with in_a_thread(lambda: proxy):
+        yield proxy
+
+
+@pytest.fixture
+def behind(proxy: Proxy, dsn: str, cluster: Api, namespace: str, tmp_path: Path) -> Iterator[Scene]:
+    """An operator that comes to the API server through the proxy only."""
+    with new_scene(dsn, cluster, namespace, tmp_path, kubeconfig=proxy.kubeconfig) as made:
+        yield made
+
+
+def test_lost_requests_and_replies_to_create_start_each_run_once(behind: Scene, proxy: Proxy) -> None:
+    operator = behind.start()
+    faults = [
+        proxy.fail(Fault("POST", "/pods", times=4, drop="reply")),
+        proxy.fail(Fault("POST", "/pods", times=4, drop="request")),
+        proxy.fail(Fault("POST", "/pods", times=2, delay=7)),
+        proxy.fail(Fault("POST", "/pods", times=2, answer=refusal(500, "InternalError"))),
+        proxy.fail(Fault("POST", "/pods", times=2, answer=refusal(503, "ServiceUnavailable"))),
+        proxy.fail(Fault("POST", "/pods", times=2, answer=refusal(429, "TooManyRequests", Retry_After="1"))),
+    ]
+    behind.flow("load", 16, {"run-seconds": "0.5"}, parallelism=8)
+    behind.until_done("load", 16)
+    assert [fault.met for fault in faults] == [4, 4, 2, 2, 2, 2]
+    assert len(behind.runs("load")) == 16
+    assert len(behind.recorder.created) == 16
+    assert behind.burnt("load") == [(0, 0)] * 16
+    behind.is_released()
+    behind.is_right()
+    assert operator.healthy
+
+
+def test_an_api_server_that_fails_every_create_is_told(behind: Scene, proxy: Proxy) -> None:
+    behind.start()
+    fault = proxy.fail(Fault("POST", "/pods", times=10**6, answer=refusal(500, "InternalError", "etcd has no leader")))
+    behind.flow("load", 2)
+    seen = behind.sees("load", "Progressing", "True", "ApiUnreachable")
+    assert "etcd has no leader" in seen
+    fault.times = 0
+    behind.until_done("load", 2)
+    behind.sees("load", "Progressing", "False", "Done")
+    assert behind.burnt("load") == [(0, 0)] * 2
+
+
+def test_lost_replies_to_patches_deletes_and_lists_cost_time_only(behind: Scene, proxy: Proxy) -> None:
+    operator = behind.start()
+    faults = [
+        proxy.fail(Fault("PATCH", "/pods/", times=3, drop="reply")),
+        proxy.fail(Fault("PATCH", "/pods/", times=3, drop="request")),
+        proxy.fail(Fault("PATCH", "/status", times=3, drop="reply")),
+        proxy.fail(Fault("PATCH", "/status", times=2, answer=refusal(500, "InternalError"))),
+    ]
+    behind.flow("load", 8, {"run-seconds": "0.3"}, parallelism=4)
+    behind.until_done("load", 8)
+    behind.sees("load", "Succeeded", "True", "Done")
+    behind.is_released()
+    assert [fault.met for fault in faults] == [3, 3, 3, 2]
+    behind.is_right()
+    assert operator.healthy
+
+
+ENDS = {
+    "an event of 410": watch_error(410, "Expired"),
+    "an event of 500": watch_error(500, "InternalError"),
+    "an answer of 410": refusal(410, "Expired"),
+    "an answer of 500": refusal(500, "InternalError"),
+    "an answer of 503": refusal(503, "ServiceUnavailable"),
+    "an answer of 429": refusal(429, "TooManyRequests", Retry_After="1"),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_watches_that_end_badly_are_begun_anew_and_miss_nothing(behind: Scene, proxy: Proxy, how: str) -> None:
+    operator = behind.start()
+    behind.flow("load", 2, {"run-seconds": "forever"}, parallelism=2)
+    pods = behind.running("load", 2)
+    behind.sees("load", "Progressing", "True", "Running")
+    faults = [
+        proxy.fail(Fault("GET", r"/pods\?.*watch=true", answer=ENDS[how])),
+        proxy.fail(Fault("GET", r"/dataflowjobs\?.*watch=true", answer=ENDS[how])),
+        proxy.fail(Fault("GET", r"/datasets\?.*watch=true", answer=ENDS[how])),
+    ]
+    proxy.cut_soon()
+    for pod in pods:
+        behind.tell(pod, run_seconds=0)
+    wait_until(lambda: all(fault.met for fault in faults), "every watch was ended", SECONDS)
+    behind.until_done("load", 2)
+    began = time.monotonic()
+    behind.flow("next", 1)
+    behind.until_done("next", 1)
+    assert time.monotonic() - began < 60, "it was found by the list of every few minutes"
+    assert len(behind.runs("load")) == 2
+    assert operator.healthy, operator.operator.said()[-3000:]
+    behind.is_right()
+
+
+def test_a_job_deleted_while_the_watch_is_begun_anew_is_missed(behind: Scene, proxy: Proxy) -> None:
+    operator = behind.start()
+    behind.flow("load", 30, {"run-seconds": "1"}, parallelism=1)
+    behind.running("load")
+    proxy.fail(Fault("GET", r"/dataflowjobs\?.*watch=true", answer=ENDS["an event of 500"], delay=1))
+    proxy.cut_soon()
+    wait_until(lambda: "is begun anew" in operator.operator.said(), "the watch has failed", SECONDS)
+    behind.api.kubectl(f"--namespace={behind.namespace}", "delete", "dfj/load")
+    wait_until(lambda: "is gone: nothing new of it starts" in operator.operator.said(), "it is missed", SECONDS)
+    behind.is_right()
+
+
+@pytest.mark.parametrize("status", [410, 500, 403])
+def test_a_list_that_is_refused_at_the_beginning_is_asked_for_again(behind: Scene, proxy: Proxy, status: int) -> None:
+    behind.flow("load", 2)
+    reason = {410: "Expired", 500: "InternalError", 403: "Forbidden"}[status]
+    faults = [
+        proxy.fail(Fault("GET", r"/dataflowjobs\?limit", answer=refusal(status, reason))),
+        proxy.fail(Fault("GET", r"/pods\?limit", answer=refusal(status, reason))),
+    ]
+    operator = behind.start()
+    behind.until_done("load", 2)
+    assert [fault.met for fault in faults] == [1, 1]
+    assert operator.healthy
+    assert "Traceback" not in operator.operator.said()

@@ -1,0 +1,125 @@
+"""Two operators over one database: the old leader is paused and wakes late, and creates of its own arrive late.
+
+Seen at others: a limit ignored with two schedulers; a partition run twice; a controller that adopts an earlier attempt.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from opendataflow.engine.limits import LEASE_SECONDS
+from tests.kube.cluster.api import Api
+from tests.kube.cluster.processes import wait_until
+from tests.kube.cluster.proxy import Fault, Proxy
+from tests.kube.postgres import in_a_thread
+from tests.kube.scene import SECONDS, Scene, new_scene
+
+
+def epoch(scene: Scene) -> int:
+    return int(scene.database.rows("SELECT epoch FROM opendataflow.leader")[0]["epoch"])
+
+
+def test_an_old_leader_that_wakes_late_ends_and_has_disturbed_nothing(scene: Scene) -> None:
+    old = scene.start()
+    scene.flow("load", 12, {"run-seconds": "4"}, parallelism=4)
+    scene.running("load", 4)
+    old.operator.send(signal.SIGSTOP)
+    began = time.monotonic()
+    standby = scene.start()
+    standby.until_ready()
+    wait_until(lambda: epoch(scene) == 2, "the standby has taken over", SECONDS)
+    assert time.monotonic() - began > LEASE_SECONDS / 2, "the lease was still fresh"
+    wait_until(lambda: scene.database.done("load") >= 6, "it goes on with the runs and with new ones", SECONDS)
+    old.operator.send(signal.SIGCONT)
+    assert old.until_ended() == 1
+    assert "another operator has taken over" in old.operator.said()
+    assert "Traceback" not in old.operator.said()
+    scene.until_done("load", 12)
+    assert len(scene.runs("load")) == 12
+    assert scene.burnt("load") == [(0, 0)] * 12
+    assert scene.recorder.most["load"] <= 4
+    assert epoch(scene) == 2
+    assert standby.healthy
+    scene.is_released()
+    scene.is_right()
+
+
+def test_a_leader_that_pauses_for_less_than_its_lease_goes_on(scene: Scene) -> None:
+    operator = scene.start()
+    standby = scene.start()
+    scene.flow("load", 8, {"run-seconds": "1"}, parallelism=2)
+    scene.running("load", 1)
+    leader, other = (operator, standby) if leads(operator.operator.said()) else (standby, operator)
+    for _ in range(2):
+        leader.operator.send(signal.SIGSTOP)
+        time.sleep(6)
+        leader.operator.send(signal.SIGCONT)
+        time.sleep(1)
+    scene.until_done("load", 8)
+    assert epoch(scene) == 1
+    assert leader.healthy
+    assert other.healthy
+    scene.is_right()
+
+
+def leads(said: str) -> bool:
+    return "this operator leads" in said
+
+
+def test_a_leader_that_is_stopped_hands_over_at_once_and_its_runs_go_on(scene: Scene) -> None:
+    first = scene.start()
+    scene.flow("load", 6, {"run-seconds": "2"}, parallelism=3)
+    scene.running("load", 3)
+    standby = scene.start()
+    standby.until_ready()
+    began = time.monotonic()
+    assert first.operator.stop() == 0
+    wait_until(lambda: epoch(scene) == 2, "the standby leads", SECONDS)
+    assert time.monotonic() - began < LEASE_SECONDS
+    scene.until_done("load", 6)
+    assert len(scene.runs("load")) == 6
+    scene.is_right()
+
+
+def test_idle_operators_stay_ready_the_leader_and_the_standby(scene: Scene) -> None:
+    leader, standby = scene.start(), scene.start()
+    leader.until_ready()
+    standby.until_ready()
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for one in (leader, standby):
+            assert one.probe("/readyz") == (200, "ok\n")
+            assert one.probe("/healthz") == (200, "ok\n")
+        time.sleep(2)
+
+
+@pytest.fixture
+def proxy(cluster: Api) -> Iterator[Proxy]:
+    proxy = Proxy(cluster.kubeconfig)
+    with in_a_thread(lambda: proxy):
+        yield proxy
+
+
+def test_creates_that_arrive_when_another_leader_has_finished_the_runs_start_nothing(
+    proxy: Proxy, dsn: str, cluster: Api, namespace: str, tmp_path: Path
+) -> None:
+    with new_scene(dsn, cluster, namespace, tmp_path) as scene:
+        late = proxy.fail(Fault("POST", "/pods", times=3, delay=20))
+        old = scene.start(KUBECONFIG=str(proxy.kubeconfig))
+        scene.flow("load", 3, parallelism=3)
+        wait_until(lambda: late.met == 3, "three creates are on their way", SECONDS)
+        os.kill(old.operator.process.pid, signal.SIGKILL)
+        old.operator.process.join()
+        scene.operators.expire_lease()
+        scene.start()
+        scene.until_done("load", 3)
+        arrived = len([one for one in proxy.seen if one[0] == "POST" and one[1].split("?")[0].endswith("/pods")])
+        time.sleep(25)
+        assert arrived >= 3
+        assert len(scene.recorder.created) == 3
+        assert len(scene.runs("load")) == 3
+        scene.is_right()

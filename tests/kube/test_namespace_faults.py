@@ -1,0 +1,108 @@
+"""Namespaces and resources that go while runs are alive: nothing keeps them, and nothing of others is held up.
+
+Seen at others: namespaces that can't be deleted because of finalizers nobody strips; leftovers that pile up.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kube.cluster.api import Api
+from tests.kube.cluster.processes import wait_until
+from tests.kube.conftest import fresh_namespace, new_namespace
+from tests.kube.jobs import dataset, documents, job
+from tests.kube.recorder import with_finalizer
+from tests.kube.scene import SECONDS, Scene
+
+
+@pytest.fixture
+def other_namespace(cluster: Api) -> Iterator[str]:
+    yield from fresh_namespace(cluster)
+
+
+def test_a_namespace_deleted_with_runs_alive_goes_and_others_go_on(
+    scene: Scene, cluster: Api, other_namespace: str
+) -> None:
+    """The deleted one keeps its pods for a minute: their names must not be free earlier."""
+    doomed = new_namespace(cluster)
+    operator = scene.start(DATAFLOW_NAMESPACES=f"{other_namespace},{doomed}")
+    flow = [dataset("bad-in", 6), dataset("bad-out"), job("bad", ["bad-in"], ["bad-out"], {"run-seconds": "forever"})]
+    cluster.kubectl(f"--namespace={doomed}", "apply", "-f-", stdin=documents(*flow))
+    wait_until(lambda: scene.database.running("bad") == 3, "three run", SECONDS)
+    wait_until(lambda: len(with_finalizer(cluster, doomed)) == 3, "three pods are there", SECONDS)
+    cluster.delete(f"/api/v1/namespaces/{doomed}")
+    flow = [dataset("good-in", 4), dataset("good-out"), job("good", ["good-in"], ["good-out"])]
+    cluster.kubectl(f"--namespace={other_namespace}", "apply", "-f-", stdin=documents(*flow))
+    scene.until_done("good", 4)
+    cluster.wait_gone(f"/api/v1/namespaces/{doomed}", 180)
+    wait_until(lambda: scene.database.running("bad") == 0, "no slot is taken", SECONDS)
+    assert all(burnt == 0 for burnt, _ in scene.burnt("bad"))
+    assert scene.database.problems() == []
+    assert operator.healthy
+    assert "Traceback" not in operator.operator.said()
+
+
+def test_a_namespace_that_is_made_anew_goes_on_where_it_was(scene: Scene, cluster: Api) -> None:
+    again = new_namespace(cluster)
+    operator = scene.start(DATAFLOW_NAMESPACES=again)
+    flow = [dataset("in", 4), dataset("out"), job("load", ["in"], ["out"], {"run-seconds": "2"}, parallelism=2)]
+    cluster.kubectl(f"--namespace={again}", "apply", "-f-", stdin=documents(*flow))
+    scene.until_done("load", 2, at_least=True)
+    cluster.delete(f"/api/v1/namespaces/{again}")
+    cluster.wait_gone(f"/api/v1/namespaces/{again}", 180)
+    wait_until(lambda: scene.database.running("load") == 0, "nothing runs", SECONDS)
+    done = scene.database.done("load")
+    cluster.create("/api/v1/namespaces", {"metadata": {"name": again}})
+    cluster.wait(f"/api/v1/namespaces/{again}/serviceaccounts/default", lambda _: True, "it has its service account")
+    cluster.kubectl(f"--namespace={again}", "apply", "-f-", stdin=documents(*flow))
+    scene.until_done("load", 4)
+    assert done >= 2
+    assert scene.database.published_more_than_once() == []
+    assert scene.database.problems() == []
+    assert operator.healthy
+    cluster.delete(f"/api/v1/namespaces/{again}")
+
+
+def test_a_job_deleted_with_runs_alive_drains_and_keeps_nothing(scene: Scene) -> None:
+    operator = scene.start()
+    scene.flow("load", 5, {"run-seconds": "forever"}, parallelism=2)
+    pods = scene.running("load", 2)
+    scene.api.kubectl(f"--namespace={scene.namespace}", "delete", "dfj/load")
+    wait_until(lambda: "is gone: nothing new of it starts" in operator.operator.said(), "it is taken note of", SECONDS)
+    for pod in pods:
+        scene.tell(pod, run_seconds=0)
+    wait_until(lambda: scene.database.done("load") == 2, "its runs commit", SECONDS)
+    scene.is_released()
+    assert len(scene.runs("load")) == 2
+    scene.is_right()
+    assert operator.healthy
+
+
+def test_a_job_deleted_while_a_quota_holds_it_back_keeps_neither_slot_nor_lock(scene: Scene) -> None:
+    operator = scene.start()
+    quotas = f"/api/v1/namespaces/{scene.namespace}/resourcequotas"
+    scene.api.create(quotas, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
+    scene.api.wait(f"{quotas}/none", lambda found: "hard" in found.get("status", {}), "the quota counts")
+    scene.flow("load", 5, parallelism=3)
+    scene.sees("load", "Progressing", "True", "QuotaExceeded")
+    scene.api.kubectl(f"--namespace={scene.namespace}", "delete", "dfj/load")
+    wait_until(lambda: scene.database.running("load") == 0, "no slot is taken", SECONDS)
+    assert set(scene.burnt("load")) <= {(0, 0)}
+    scene.is_right()
+    assert operator.healthy
+
+
+def test_an_operator_deleted_first_and_installed_again_finds_what_was_deleted_meanwhile(scene: Scene) -> None:
+    first = scene.start()
+    scene.flow("load", 4, {"run-seconds": "forever"}, parallelism=2)
+    pods = scene.running("load", 2)
+    first.operator.stop()
+    scene.api.kubectl(f"--namespace={scene.namespace}", "delete", "dfj/load", "dset/load-in", "dset/load-out")
+    for pod in pods:
+        scene.api.kubectl(f"--namespace={scene.namespace}", "delete", "pod", pod, "--wait=false")
+    second = scene.start()
+    wait_until(lambda: scene.database.running("load") == 0, "their ends are committed", SECONDS)
+    scene.is_released()
+    scene.is_right()
+    assert len(scene.runs("load")) == 2
+    assert second.healthy
