@@ -6,7 +6,7 @@ BIN := .venv/bin
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
 PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 
-.PHONY: install demo test check unit sql kube e2e bench crds format lock clean
+.PHONY: install demo test check unit sql kube e2e bench bench-operator crds format lock clean
 
 install: .venv/installed
 
@@ -38,6 +38,11 @@ unit sql kube e2e: install
 bench: install
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m tests.bench
+
+# How fast the operator is beside an Indexed Job of Kubernetes and bare API calls, on a cluster of its own with fake nodes.
+# Takes about half an hour; see `.venv/bin/python -m tests.bench.operator --help` for less.
+bench-operator: install
+	$(BIN)/python -m tests.bench.operator
 
 # Writes the custom resource definitions and the reference anew, out of the models.
 crds: install

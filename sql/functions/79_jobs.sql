@@ -29,18 +29,24 @@ BEGIN
 END $$;
 
 -- Deletes a job: its data sets are free for another producer, its work stays as it is and nothing of it is claimed; its
--- runs go on and are committed. Applied again it goes on. p_owner: only where it belongs to this resource. False: there
--- was nothing to delete.
+-- runs go on and are committed, or are cancelled where the job says so. Applied again it goes on. p_owner: only where it
+-- belongs to this resource. False: there was nothing to delete.
 CREATE FUNCTION opendataflow.delete_job(p_job text, p_actor text, p_reason text DEFAULT NULL, p_owner text DEFAULT NULL)
 RETURNS boolean
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_cancel boolean;
 BEGIN
     PERFORM begin_event('delete', p_actor, p_reason), lock_apply();
     PERFORM lock_datasets(ARRAY(SELECT l.dataset FROM job_dataset l WHERE l.job = p_job), true);
     UPDATE job j SET deleted = true, declared_as = NULL, modified = now()
-    WHERE j.id = p_job AND NOT j.deleted AND (p_owner IS NULL OR j.owner = p_owner);
+    WHERE j.id = p_job AND NOT j.deleted AND (p_owner IS NULL OR j.owner = p_owner) RETURNING j.cancel_on_delete INTO v_cancel;
     IF NOT FOUND THEN
         RETURN false;
+    END IF;
+    IF v_cancel THEN
+        PERFORM FROM cancel(p_job, ARRAY(SELECT w.data_id FROM work w WHERE w.job = p_job AND w.state = 'RUNNING'), p_actor,
+                            coalesce(p_reason, 'the job was deleted'));
     END IF;
     DELETE FROM job_input i WHERE i.job = p_job;
     DELETE FROM job_output o WHERE o.job = p_job;

@@ -62,7 +62,8 @@ CREATE TABLE opendataflow.job (
     modified               timestamptz NOT NULL DEFAULT now(),
     declaration            bigint,
     owner                  text CHECK (owner LIKE '_%/_%'),
-    declared_as            text
+    declared_as            text,
+    cancel_on_delete       boolean NOT NULL DEFAULT false
 );
 
 -- The data sets of a job as its runs have seen them, without passwords: where the data was expected, also when a data set

@@ -48,8 +48,9 @@ INSERT INTO opendataflow.work (job, data_id, state, sort_key)
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """The DSN of the server: that of DATAFLOW_BENCH_DSN (a superuser's), else an embedded one of its own."""
+def server(**settings: str) -> Iterator[str]:
+    """The DSN of the server: that of DATAFLOW_BENCH_DSN (a superuser's), else an embedded one of its own, with
+    `settings` beside those above."""
     given = os.environ.get("DATAFLOW_BENCH_DSN")
     if given:
         yield given
@@ -57,7 +58,7 @@ def server() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="dataflow-bench-"))
     folder.chmod(0o711)
     try:
-        with EmbeddedPostgres(folder / "postgres", SETTINGS) as dsn:
+        with EmbeddedPostgres(folder / "postgres", SETTINGS | settings) as dsn:
             yield dsn
     finally:
         shutil.rmtree(folder)

@@ -192,6 +192,22 @@ async def test_a_run_is_cancelled_on_request_and_its_work_is_not_tried_again(dsn
         assert await store.verify() == []
 
 
+async def test_a_change_that_the_engine_is_told_of_counts_at_once(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PROBE_SECONDS", 3600)
+    script = "while [ ! -e stop ]; do sleep 0.02; done"
+    async with engine_over(dsn, tmp_path, script, chunks=3, parallelism=1) as (engine, seen, store):
+        running = asyncio.create_task(engine.run())
+        await _until(lambda: len(seen.claims) == 1)
+        await store.scale("job", 3, "ada", None)
+        engine.look_again()
+        async with asyncio.timeout(30):
+            await _until(lambda: len(seen.claims) == 3)
+        (tmp_path / "stop").touch()
+        assert _done(await running) == 3
+
+
 async def test_runs_go_on_while_postgres_is_away_and_their_outcomes_are_not_lost(
     dsn: str, tmp_path: Path, wire: Wire
 ) -> None:

@@ -127,9 +127,9 @@ def test_whatever_the_moment_at_which_the_operator_dies_nothing_is_lost_and_noth
         wait_until(world.is_quiet, "all work is done", 120)
         wait_until(lambda: not with_finalizer(cluster, namespace), "all pods are released", 60)
         assert last.stop() == 0, last.said()[-4000:]
-    assert never == []
     assert recorder.together == []
     assert recorder.of_one_name() == []
     assert world.database.problems() == []
     assert world.database.published_more_than_once() == []
+    assert never == []
     assert "Traceback" not in "".join(operator.said() for operator in operators.made)

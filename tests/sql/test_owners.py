@@ -74,6 +74,15 @@ def test_the_work_of_a_deleted_job_is_kept_also_when_its_run_fails(rolled_back: 
     assert problems(rolled_back) == []
 
 
+def test_the_runs_of_a_deleted_job_are_cancelled_where_it_says_so(rolled_back: Connection) -> None:
+    apply(rolled_back, [dataset("out", "1", "2")], [job("make", [], ["out"], cancel_on_delete=True)])
+    (run,) = claim(rolled_back, open_lease(rolled_back), "make")
+    rolled_back.execute("SELECT opendataflow.delete_job('make', 'test')")
+    assert value(rolled_back, "SELECT cancel_requested FROM opendataflow.run WHERE id = %s", run["run"])
+    reason = "SELECT reason FROM opendataflow.history WHERE event = 'cancel' AND run = %s"
+    assert value(rolled_back, reason, run["run"]) == "the job was deleted"
+
+
 def test_the_data_sets_of_a_deleted_job_are_free_for_another_producer(rolled_back: Connection) -> None:
     apply(rolled_back, [dataset("out", "1")], [job("make", [], ["out"], owner="team/make")])
     rolled_back.execute("SELECT opendataflow.delete_job('make', 'test')")

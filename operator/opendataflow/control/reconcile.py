@@ -14,10 +14,9 @@ from opendataflow.control.requests import Requests
 from opendataflow.core.declared import Row, dataset_row, declared_as, job_row
 from opendataflow.engine.declaring import declare
 from opendataflow.errors import DataflowError, IdTaken, InvalidInput, NotShared, Refused, UnknownThing
-from opendataflow.model.claim import Selection
 from opendataflow.model.datasets import DataSet
 from opendataflow.model.jobs import DataFlowJob
-from opendataflow.names import Reason, WorkState
+from opendataflow.names import Reason
 from opendataflow.store.resources import Declared, declared_by_resources, delete_job, disown_dataset
 from opendataflow.store.store import Store
 
@@ -154,13 +153,9 @@ class Reconciler:
                 self._pending.put(entry.key)
 
     async def _remove(self, entry: Entry) -> None:
-        model = entry.model
         if entry.key.kind == "DataFlowAction":
             await self._requests.forget(entry)
         for name in self._taken_over(entry.key):
-            if isinstance(model, DataFlowJob) and model.spec.on_delete == "Cancel":
-                running = Selection(states=(WorkState.RUNNING,))
-                await self._store.ask("cancel", name, running, f"DataFlowJob {entry.key.owner}", "deleted")
             await self._forget(entry.key.kind, name, entry.key.owner)
 
     def _taken_over(self, key: Key) -> list[str]:

@@ -60,6 +60,7 @@ def job_row(job: DataFlowJob) -> Row:
         "backoff_factor": policy.factor,
         "backoff_maximum": policy.maximum,
         "run_deadline": spec.run_deadline_seconds,
+        "cancel_on_delete": spec.on_delete == "Cancel",
         "inputs": list(spec.inputs),
         "outputs": list(spec.outputs),
         "env": dict(spec.env),

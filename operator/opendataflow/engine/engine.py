@@ -71,6 +71,7 @@ class Engine(Generic[OrderT]):
         self._draining = False
         self._leaving = False
         self._uncertain = True  # an earlier process may have left runs behind under this lease
+        self._changed = False
         self._adopt_at = 0.0
         self._away: type[DataflowError] | None = None
         self._patience = Patience()
@@ -133,14 +134,17 @@ class Engine(Generic[OrderT]):
         self.drain()
 
     def look_again(self) -> None:
-        """What some job executes has changed: look at it now."""
-        self._uncertain = True
+        """What some job executes has changed, or its limits: look at it now."""
+        self._changed = self._uncertain = True
         self._wake.set()
 
     # -- claim and start -------------------------------------------------------------------------------------
 
     async def _claim_all(self) -> None:
         """Fill the free slots, then see whether there is anything left to wait for."""
+        if self._changed:
+            self._changed = False  # what changes from here on is looked at again
+            await self._look_at_jobs()
         if not self._draining and (self._uncertain or time.monotonic() > self._adopt_at):
             await self._adopt_own()
         while not self._draining and self._tenure.holds():
@@ -226,9 +230,13 @@ class Engine(Generic[OrderT]):
             await self._outcomes.put(await self._launcher.ended())
 
     async def _commit(self) -> None:
-        """Commit outcomes as they come; those that come while a commit is under way go together in the next."""
+        """Commit outcomes as they come; those that come while a commit is under way, or close behind it, go together in
+        the next."""
+        committed = 0.0
         while True:
             ended = [await self._outcomes.get()]
+            gather = min(limits.GATHER_SECONDS * len(self._runs), limits.MOST_GATHER_SECONDS)
+            await asyncio.sleep(max(0.0, committed + gather - time.monotonic()))
             while len(ended) < limits.COMMIT_BATCH and not self._outcomes.empty():
                 ended.append(self._outcomes.get_nowait())
             runs = {end.run: self._runs[end.run] for end in ended}
@@ -237,6 +245,7 @@ class Engine(Generic[OrderT]):
                 del self._runs[run.run]
                 with suppress(OSError):  # files that are left over disturb nobody
                     await self._launcher.release(run.name)
+            committed = time.monotonic()
             self._wake.set()
 
     async def _complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> None:

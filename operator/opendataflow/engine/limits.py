@@ -27,6 +27,14 @@ COMMIT_BATCH = 200
 REFUSED_SECONDS = 600.0
 """How long a program with runs asks again where Postgres refuses it: a person can mend a password in this time."""
 
+GATHER_SECONDS = 0.001
+"""For each run that lives: how long after a commit ends are gathered for the next one. A commit and the claim behind it
+cost little more for ten runs than for one, and where many runs live, nobody notices a short pause of one slot. The
+first end after a while is committed at once."""
+
+MOST_GATHER_SECONDS = 0.1
+"""The longest that ends are gathered."""
+
 RECONNECT_SECONDS = 0.5
 """The pause after the database did not answer."""
 
@@ -42,5 +50,5 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 15.0
 """The longest such pause."""
 
-REFUSED_SECONDS = 30.0
+NOT_CREATABLE_SECONDS = 30.0
 """How long nothing of a job is claimed when the cluster has refused its pod: an admin may mend it meanwhile."""

@@ -91,7 +91,7 @@ class Starts(Generic[OrderT]):
                     certainly_not, pause = True, max(pause, error.retry_after or 0)
                     self._hold_back(run.job, view, error, pause)
                 except NotStarted as error:
-                    self._hold_back(run.job, view, error, limits.REFUSED_SECONDS)
+                    self._hold_back(run.job, view, error, limits.NOT_CREATABLE_SECONDS)
                     return _given_back(run, str(error))
                 else:
                     self._let_go(run.job, view)

@@ -117,6 +117,7 @@ class ControlPlane:
             write_kubeconfig(self.folder / f"{user}.kubeconfig", self.server, self.pki, user)
         write_kubeconfig(self.kubeconfig, self.server, self.pki, "admin")
         self._start_controllers()
+        self._start_kwok()
 
     def _run(self, name: str, *arguments: str) -> Program:
         log = self.folder / f"{name}.log"
@@ -181,14 +182,17 @@ class ControlPlane:
         except (OSError, urllib.error.URLError):
             return False
 
-    def _start_controllers(self) -> None:
-        quick = (
-            "--kube-api-qps=500",
-            "--kube-api-burst=1000",
-            "--leader-elect=false",
-            "--secure-port=0",
-            "--profiling=false",
-        )
+    def restart_controllers(self, qps: int | None) -> None:
+        """Start the scheduler and the controller manager again, which may send `qps` requests a second each; None: as
+        many as they do when nobody says anything."""
+        for name in ("kube-controller-manager", "kube-scheduler"):
+            self._programs[name].kill()
+        self._start_controllers(qps)
+
+    def _start_controllers(self, qps: int | None = 500) -> None:
+        quick: tuple[str, ...] = ("--leader-elect=false", "--secure-port=0", "--profiling=false")
+        if qps is not None:
+            quick += (f"--kube-api-qps={qps}", f"--kube-api-burst={2 * qps}")
         self._run("kube-scheduler", f"--kubeconfig={self.folder / 'kube-scheduler.kubeconfig'}", *quick)
         self._run(
             "kube-controller-manager",
@@ -199,7 +203,6 @@ class ControlPlane:
             "--node-monitor-period=1s",
             *quick,
         )
-        self._start_kwok()
 
     def _start_kwok(self) -> None:
         kubelet = free_port()

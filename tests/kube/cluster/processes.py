@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -17,12 +17,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Program:
-    """A program with a log file. Start it from a thread that lives as long as it should: its end ends the program."""
+    """A program with a log file. Start it from a thread that lives as long as it should: its end ends the program.
 
-    def __init__(self, name: str, command: list[str], log: Path) -> None:
+    `environ`: variables beside those of this process.
+    """
+
+    def __init__(self, name: str, command: list[str], log: Path, environ: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.log = log
         self._command = command
+        self._environ = None if environ is None else {**os.environ, **environ}
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -39,6 +43,7 @@ class Program:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
+                env=self._environ,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -28,7 +28,12 @@ CONNECTIONS = 64
 WATCH_SILENCE = 120.0
 """Seconds without a byte after which a watch is taken for broken; the API sends a bookmark once a minute."""
 
-_MERGE, _STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
+_JSON = "application/json"
+_MERGE = {"Content-Type": "application/merge-patch+json"}
+_STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}
+_METADATA = {"Accept": f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
+_LIST_OF_METADATA = {"Accept": f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+"""Where nobody reads the answer: no spec and no status. A sweep is answered with all that it has deleted."""
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
@@ -140,13 +145,17 @@ class Api:
         self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any], *, status: bool = False
     ) -> dict[str, Any]:
         """Change an object, or its status, by a JSON merge patch."""
-        return await self._patch(resource, namespace, (name, "status") if status else (name,), patch, _MERGE)
+        path = (name, "status") if status else (name,)
+        what = f"patch {resource.plural} {'/'.join(path)}"
+        return await self._json("PATCH", resource.path(namespace, *path), what, body=patch, headers=_MERGE)
 
     async def patch_strategic(
         self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    ) -> None:
         """Change an object of Kubernetes' own kinds; with `metadata.uid` in it: of no other of the same name."""
-        return await self._patch(resource, namespace, (name,), patch, _STRATEGIC)
+        what = f"patch {resource.plural} {name}"
+        path = resource.path(namespace, name)
+        await self._answer("PATCH", path, what, body=patch, headers=_STRATEGIC | _METADATA)
 
     async def delete(
         self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None, grace: int | None = None
@@ -168,7 +177,8 @@ class Api:
             raise ValueError("a selector is needed: everything would be deleted")
         query = {"labelSelector": selector}
         what = f"delete {resource.plural} in {namespace}"
-        await self._json("DELETE", resource.path(namespace), what, query=query, seconds=LIST_SECONDS)
+        path = resource.path(namespace)
+        await self._answer("DELETE", path, what, query=query, headers=_LIST_OF_METADATA, seconds=LIST_SECONDS)
 
     async def log_tail(self, namespace: str, pod: str, container: str, *, size: int) -> str:
         """Return the last `size` bytes of what a container has printed, or a little less.
@@ -194,17 +204,6 @@ class Api:
                 kept = (kept + piece)[-size:]
         return kept, total
 
-    async def _patch(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        path: tuple[str, ...],
-        patch: Mapping[str, Any],
-        kind: str,
-    ) -> dict[str, Any]:
-        what = f"patch {resource.plural} {'/'.join(path)}"
-        return await self._json("PATCH", resource.path(namespace, *path), what, body=patch, content_type=kind)
-
     async def _json(
         self,
         method: str,
@@ -213,14 +212,28 @@ class Api:
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
-        content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
         seconds: float = REQUEST_SECONDS,
     ) -> dict[str, Any]:
+        answer = await self._answer(method, path, what, query=query, body=body, headers=headers, seconds=seconds)
+        return _object(answer, what)
+
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = REQUEST_SECONDS,
+    ) -> bytes:
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        asked = self._asked(method, path, what, query=query, data=data, content_type=content_type, timeout=timeout)
+        asked = self._asked(method, path, what, query=query, data=data, headers=headers, timeout=timeout)
         async with asked as response:
-            return _object(await response.read(), what)
+            return await response.read()
 
     @asynccontextmanager
     async def _asked(
@@ -231,24 +244,24 @@ class Api:
         *,
         query: Mapping[str, str] | None = None,
         data: bytes | None = None,
-        content_type: str = "application/json",
+        headers: Mapping[str, str] | None = None,
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109  handed on to the client
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request; credentials that are refused (so nothing was done) are read anew, once."""
         timeout = timeout or aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
         session = self._opened()
         for again in (True, False):
-            tls, header = await self.access.tls(), await self.access.header()
-            headers = {"Accept": "application/json", **({"Authorization": header} if header else {})}
-            if data is not None:
-                headers["Content-Type"] = content_type
+            tls, authorization = await self.access.tls(), await self.access.header()
+            sent = {"Accept": _JSON, **({"Content-Type": _JSON} if data is not None else {}), **(headers or {})}
+            if authorization is not None:
+                sent["Authorization"] = authorization
             try:
                 async with session.request(
                     method,
                     self.access.server + path,
                     params=query,
                     data=data,
-                    headers=headers,
+                    headers=sent,
                     ssl=tls if tls is not None else True,
                     server_hostname=self.access.server_name,
                     timeout=timeout,
