@@ -118,7 +118,9 @@ def new_namespace(api: Api) -> str:
     """Create a namespace in which pods can be created; return its name."""
     name = f"test-{secrets.token_hex(5)}"
     api.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    api.wait(f"/api/v1/namespaces/{name}/serviceaccounts/default", lambda _: True, f"{name} has its service account")
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    # A controller that has lost its API server several times asks again after up to a minute.
+    api.wait(account, lambda _: True, f"{name} has its service account", seconds=180)
     return name
 
 

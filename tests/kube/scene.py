@@ -111,12 +111,16 @@ class Scene:
 
     def running(self, job: str, number: int = 1, seconds: float = SECONDS) -> list[str]:
         """Wait until so many pods of a job run; return their names."""
+        wait_until(lambda: len(self._running(job)) >= number, f"{number} pods of {job} run", seconds)
+        return self._running(job)
 
-        def running() -> list[str]:
-            return [pod["metadata"]["name"] for pod in self.pods(job) if "running" in state(pod)]
+    def _running(self, job: str) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self.pods(job) if "running" in state(pod)]
 
-        wait_until(lambda: len(running()) >= number, f"{number} pods of {job} run", seconds)
-        return running()
+    def another(self, job: str, first: str) -> str:
+        """Wait until another pod of a job runs than its first; return its name."""
+        wait_until(lambda: any(name != first for name in self._running(job)), f"another pod of {job} runs", SECONDS)
+        return next(name for name in self._running(job) if name != first)
 
     def until_done(self, job: str, number: int, seconds: float = SECONDS, *, at_least: bool = False) -> None:
         """Wait until so much work of a job is done."""

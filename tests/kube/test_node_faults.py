@@ -54,7 +54,7 @@ def test_pods_that_are_collected_with_their_node_are_tried_again(scene: Scene) -
     remove_node(scene.api, "gone-1")
     scene.until_ended("collected", seconds=240)  # the controller looks after 20 s, and again after 40 s
     assert scene.classes("collected")[0] == "Infrastructure"
-    second = next(name for name in scene.running("collected") if name != first)
+    second = scene.another("collected", first)
     scene.tell(second, run_seconds=0)
     scene.until_done("collected", 1)
     assert scene.burnt("collected")[0][0] == 0
@@ -76,7 +76,7 @@ def test_a_run_on_an_unreachable_node_waits_and_the_user_sees_why(scene: Scene) 
     scene.until_ended("unreachable")
     assert scene.classes("unreachable")[0] == "Infrastructure"
     assert scene.burnt("unreachable")[0][0] == 0
-    second = next(name for name in scene.running("unreachable") if name != first)
+    second = scene.another("unreachable", first)
     scene.tell(second, run_seconds=0)
     scene.until_done("unreachable", 1)
     scene.is_right()
@@ -90,7 +90,7 @@ def test_whoever_takes_the_risk_gets_another_attempt_and_the_old_one_can_not_com
     wait_until_unreachable(scene.api, "away-2")
     scene.until_ended("risky")
     assert "given up without proof (onNodeUnreachable.retryAfter)" in scene.runs("risky")[0]["message"]
-    second = next(name for name in scene.running("risky", 2) if name != first)
+    second = scene.another("risky", first)
     scene.tell(first, run_seconds=0)
     start_heartbeat(scene.api, "away-2")  # what was lost ends well, too late
     wait_until(lambda: len(scene.running("risky")) == 1, "the old one has ended", SECONDS)

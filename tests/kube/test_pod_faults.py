@@ -58,7 +58,7 @@ def test_a_pod_deleted_by_hand_is_tried_again_at_no_cost_for_the_program(scene: 
     scene.until_ended("deleted")
     assert scene.classes("deleted")[0] == "Infrastructure"
     assert "deleted by somebody" in scene.runs("deleted")[0]["message"]
-    second = next(name for name in scene.running("deleted") if name != first)
+    second = scene.another("deleted", first)
     scene.tell(second, run_seconds=0)
     scene.until_done("deleted", 1)
     scene.is_right()
@@ -70,7 +70,7 @@ def test_a_pod_deleted_by_force_is_tried_again_when_it_is_certainly_gone(scene: 
     scene.api.kubectl(f"--namespace={scene.namespace}", "delete", "pod", first, "--force", "--wait=false")
     scene.until_ended("forced")
     assert scene.classes("forced")[0] == "Infrastructure"
-    second = next(name for name in scene.running("forced") if name != first)
+    second = scene.another("forced", first)
     scene.tell(second, run_seconds=0)
     scene.until_done("forced", 1)
     scene.is_right()
@@ -82,7 +82,7 @@ def test_a_pod_that_somebody_strips_and_deletes_is_missed(scene: Scene) -> None:
     scene.api.patch(scene.pod_path(first), {"metadata": {"finalizers": None}})
     scene.api.delete(scene.pod_path(first), gracePeriodSeconds=0)
     scene.until_ended("stripped")
-    second = next(name for name in scene.running("stripped") if name != first)
+    second = scene.another("stripped", first)
     scene.tell(second, run_seconds=0)
     scene.until_done("stripped", 1)
     assert scene.classes("stripped") == ["Infrastructure", None]
@@ -105,7 +105,7 @@ def test_an_evicted_run_burns_the_infrastructure_s_budget_only(scene: Scene) -> 
     scene.tell(first, pod_reason="Evicted", pod_message="The node was low on memory.", exit_code=137, run_seconds=0)
     scene.until_ended("evicted")
     assert scene.runs("evicted")[0]["message"] == "evicted: The node was low on memory."
-    second = next(name for name in scene.running("evicted") if name != first)
+    second = scene.another("evicted", first)
     assert scene.burnt("evicted") == [(0, 1)]
     scene.tell(second, run_seconds=0)
     scene.until_done("evicted", 1)
