@@ -122,6 +122,7 @@ class OneOperator:
         )
         self._alerts = Alerts(store, targets, self._watchman.note)
         self._missed = asyncio.Event()
+        self._works = False
 
     async def run(self) -> None:
         """Work until a signal, or until a part ends."""
@@ -129,8 +130,8 @@ class OneOperator:
         self._beside: list[asyncio.Task[Any]] = []
         async with asyncio.TaskGroup() as self._tasks:
             self._begin(self._pulse(), "pulse")
-            working = self._tasks.create_task(self._engine.run(self._prepare), name="engine")
-            working.add_done_callback(lambda _: self._end())
+            self._working = self._tasks.create_task(self._engine.run(self._prepare), name="engine")
+            self._working.add_done_callback(lambda _: self._end())
 
     # -- what the parts tell each other ----------------------------------------------------------------------
 
@@ -158,7 +159,10 @@ class OneOperator:
 
     def _leave(self, number: int) -> None:
         logger.info("%s: nothing new starts here, pods go on; another operator may lead", signal.Signals(number).name)
-        self._engine.leave()
+        if self._works:
+            self._engine.leave()
+        else:  # it waits to lead, or for the first answers: nothing has been claimed
+            self._working.cancel()
 
     def _end(self) -> None:
         """The engine has ended: so do all others."""
@@ -181,6 +185,7 @@ class OneOperator:
         self._begin(self._every(SWEEP_SECONDS, self._sweep), "sweep")
         self._begin(self._every(CLEAN_SECONDS, self._clean), "actions")
         self._begin(self._alerts.run(), "notifications")
+        self._works = True
 
     def _begin(self, loop: Coroutine[Any, Any, None], name: str) -> None:
         self._beside.append(self._tasks.create_task(loop, name=name))
