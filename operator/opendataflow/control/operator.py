@@ -93,6 +93,7 @@ class OneOperator:
         self._api = api
         self._options = options
         self._figures = figures
+        self._health = health
         self._catalog = Catalog()
         self._watchman = Watchman(figures, self._job_changed, lambda: self._launcher.hindered())
         only = options.namespaces[0] if len(options.namespaces) == 1 else None
@@ -115,7 +116,7 @@ class OneOperator:
         self._engine: Engine[PodOrder] = Engine(
             store,
             self._launcher,
-            Leadership(store, Host(options.name, engine_id), self._leads, health.postgres_answered),
+            Leadership(store, Host(options.name, engine_id), self._leads, self._waits),
             self._makers.makers,
             self._watchman,
             parallelism=options.parallelism,
@@ -123,6 +124,7 @@ class OneOperator:
         self._alerts = Alerts(store, targets, self._watchman.note)
         self._missed = asyncio.Event()
         self._works = False
+        self._waited = False
 
     async def run(self) -> None:
         """Work until a signal, or until a part ends."""
@@ -149,6 +151,13 @@ class OneOperator:
     def _leads(self, epoch: int) -> None:
         self._figures.leading(epoch)
         logger.info("this operator leads, in epoch %d", epoch)
+
+    def _waits(self) -> None:
+        """Another operator leads: Postgres says so again and again."""
+        self._health.postgres_answered()
+        if not self._waited:
+            self._waited = True
+            logger.info("another operator leads: this one waits")
 
     # -- beginning and end -----------------------------------------------------------------------------------
 
