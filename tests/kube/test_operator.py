@@ -37,8 +37,13 @@ def patch(kubectl: Kubectl, name: str, spec: Object) -> None:
     kubectl("patch", name, "--type=merge", "--patch", json.dumps({"spec": spec}))
 
 
-def let_go(kubectl: Kubectl) -> None:
-    """Let pods end that run for ever."""
+def let_go(kubectl: Kubectl, pods: int) -> None:
+    """Let pods end that run for ever, as soon as so many do."""
+
+    def running() -> int:
+        return sum(pod["status"]["phase"] == "Running" for pod in kubectl.json("get", "pods")["items"])
+
+    wait_until(lambda: running() == pods, f"{pods} pods run")
     kubectl("annotate", "pods", "--all", "--overwrite", f"{PREFIX}run-seconds=0")
 
 
@@ -83,11 +88,11 @@ def test_parallelism_goes_up_in_seconds_and_down_by_draining(
         kubectl("scale", "dfj/wash", "--replicas=2")
         wait_until(lambda: "parallelism 30 -> 2" in kubectl("get", "events"), "the change is told")
         assert database.running("wash") == 30  # nobody is killed
-        let_go(kubectl)
+        let_go(kubectl, 30)
         wait_until(lambda: database.done("wash") == 30, "what ran has ended")
         wait_until(lambda: database.running("wash") == 2, "2 run")
         kubectl("scale", "dfj/wash", "--replicas=0")
-        let_go(kubectl)
+        let_go(kubectl, 2)
         wait_until(lambda: database.done("wash") == 32 and not database.running("wash"), "nothing runs")
         kubectl("scale", "dfj/wash", "--replicas=10")
         wait_until(lambda: database.running("wash") == 10, "10 run again")
@@ -102,7 +107,7 @@ def test_suspend_drains_and_resume_goes_on(kubectl: Kubectl, database: Database)
     patch(kubectl, "dfj/wash", {"suspend": True})
     kubectl("wait", "dfj/wash", "--for=condition=Suspended", "--timeout=60s")
     assert database.running("wash") == 3
-    let_go(kubectl)
+    let_go(kubectl, 3)
     wait_until(lambda: database.done("wash") == 3 and not database.running("wash"), "it has drained")
     patch(kubectl, "dfj/wash", {"suspend": False})
     wait_until(lambda: database.running("wash") == 3, "it goes on")
@@ -111,7 +116,7 @@ def test_suspend_drains_and_resume_goes_on(kubectl: Kubectl, database: Database)
 def test_a_resubmit_is_done_once_for_its_id_also_two_in_a_row_and_while_it_runs(
     operators: Operators, operator: Operator, kubectl: Kubectl, database: Database
 ) -> None:
-    apply(kubectl, dataset("raw", 3), dataset("clean"), job("wash", ["raw"], ["clean"], {"run-seconds": "1"}))
+    apply(kubectl, dataset("raw", 3), dataset("clean"), job("wash", ["raw"], ["clean"], {"run-seconds": "4"}))
     kubectl("wait", "dfj/wash", "--for=condition=Succeeded", "--timeout=120s")
 
     def runs(data_id: str) -> int:
@@ -160,7 +165,7 @@ def test_a_run_keeps_the_spec_that_it_was_started_with(kubectl: Kubectl) -> None
     wait_until(lambda: len(kubectl.json("get", "pods")["items"]) == 1, "one runs")
     apply(kubectl, job("wash", ["raw"], ["clean"], parallelism=1, env={"WHICH": "new"}))
     kubectl("wait", "dfj/wash", "--for=jsonpath={.status.observedGeneration}=2", "--timeout=60s")
-    let_go(kubectl)
+    let_go(kubectl, 1)
     kubectl("wait", "dfj/wash", "--for=condition=Succeeded", "--timeout=120s")
     said = {
         pod["metadata"]["annotations"]["opendataflow.io/data-id"]: next(
@@ -183,7 +188,7 @@ def test_a_deleted_job_stops_by_its_policy_keeps_its_chunks_and_goes_on_when_it_
     wait_until(lambda: database.rows("SELECT deleted FROM opendataflow.job")[0]["deleted"], "it is stopped")
     if policy == "Drain":
         assert database.running("wash") == 1
-        let_go(kubectl)
+        let_go(kubectl, 1)
     wait_until(lambda: database.states("wash")[state] == 1, "the run has ended")
     wait_until(lambda: not with_finalizer(cluster, namespace), "the pod is released")
     assert database.problems() == []
@@ -256,9 +261,9 @@ def test_an_operator_that_stops_leaves_its_runs_to_the_next_one(
 ) -> None:
     with Recorder(cluster, namespace) as recorder:
         apply(kubectl, dataset("raw", 4), dataset("clean"), job("wash", ["raw"], ["clean"], {"run-seconds": "forever"}))
-        wait_until(lambda: database.running("wash") == 3, "3 run")
+        wait_until(lambda: len(kubectl.json("get", "pods")["items"]) == 3, "3 run")
         assert operator.stop() == 0
-        let_go(kubectl)
+        let_go(kubectl, 3)
         operators.start()
         wait_until(lambda: database.done("wash") >= 3, "their ends are committed")
         kubectl("wait", "dfj/wash", "--for=jsonpath={.status.counts.running}=1", "--timeout=60s")

@@ -36,6 +36,9 @@ CONTROLLER = "opendataflow.io/operator"
 logger = logging.getLogger(__name__)
 
 
+_Which = tuple[str, str, str]
+
+
 @dataclass
 class _Series:
     """Repeats of one happening. `name`: of its Event once that is created. `write_at`: when it may be written again."""
@@ -56,15 +59,16 @@ class Reporter:
         self._api = api
         self._instance = instance
         self._clock = clock
-        self._series: OrderedDict[tuple[str, str], _Series] = OrderedDict()
-        self._waiting: set[tuple[str, str]] = set()
+        self._series: OrderedDict[_Which, _Series] = OrderedDict()
+        self._waiting: set[_Which] = set()
         self._woken = asyncio.Event()
         self._dropped = 0
 
     def tell(self, key: Key, uid: str, happening: Happening) -> None:
         """Tell one thing about a resource. Returns at once and never raises."""
         now = self._clock()
-        which = (uid, happening.reason)
+        # What a person has done is told each time: an Event keeps the words that it was made with.
+        which = (uid, happening.reason, happening.message if happening.type == "Normal" else "")
         series = self._series.pop(which, None)
         if series is not None and now - series.seen_at <= SERIES_SECONDS:
             series.count += 1
