@@ -63,8 +63,11 @@ class Recorder:
 
 
 def _has_ended(pod: dict[str, Any]) -> bool:
-    """Whether nothing of it runs or ever will: what is deleted is never bound to a node any more."""
+    """Whether nothing of it runs or ever will: what is deleted is never bound to a node any more, and who says that a
+    pod has failed whose node is gone can't say it of its containers."""
     if "deletionTimestamp" in pod["metadata"] and "nodeName" not in pod["spec"]:
+        return True
+    if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return True
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     return any(each["name"] == "main" and "terminated" in each["state"] for each in statuses)

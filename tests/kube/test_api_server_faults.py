@@ -232,6 +232,19 @@ def test_a_job_deleted_while_the_watch_is_begun_anew_is_missed(behind: Scene, pr
     behind.is_right()
 
 
+def test_a_job_deleted_while_the_operator_starts_is_missed(behind: Scene, proxy: Proxy) -> None:
+    first = behind.start()
+    behind.flow("load", 3, {"run-seconds": "forever"}, parallelism=1)
+    behind.running("load")
+    first.operator.stop()
+    lists = r"/dataflowjobs\?.*limit"
+    ours, theirs = proxy.fail(Fault("GET", lists)), proxy.fail(Fault("GET", lists, delay=4))
+    second = behind.start()
+    wait_until(lambda: ours.met == 1 and theirs.met == 1, "it has looked, and does not watch yet", SECONDS)
+    behind.api.kubectl(f"--namespace={behind.namespace}", "delete", "dfj/load")
+    wait_until(lambda: "is gone: nothing new of it starts" in second.operator.said(), "it is missed", SECONDS)
+
+
 @pytest.mark.parametrize("status", [410, 500, 403])
 def test_a_list_that_is_refused_at_the_beginning_is_asked_for_again(behind: Scene, proxy: Proxy, status: int) -> None:
     behind.flow("load", 2)

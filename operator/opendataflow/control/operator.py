@@ -214,6 +214,7 @@ class OneOperator:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LIST_SECONDS):
                     await self._missed.wait()
+                    await asyncio.sleep(RETRY_SECONDS)  # more is listed at the same time
             self._missed.clear()
             await self._until_answered(self._list)
 

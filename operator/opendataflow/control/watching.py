@@ -7,7 +7,7 @@ nothing; what they have seen is worked on elsewhere.
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -42,7 +42,8 @@ async def watch(
 ) -> None:
     """Watch until cancelled. `find_access`: how to reach the API server; `namespaces`: none means all.
 
-    When kopf has failed it is begun anew, and `missed` is called: of what was deleted meanwhile it tells nothing.
+    When kopf has failed it is begun anew. `missed` is called each time that it has listed something: of what was
+    deleted before that it tells nothing, at its start no less than after a failure.
     """
     here = asyncio.get_running_loop()
 
@@ -50,7 +51,7 @@ async def watch(
         here.call_soon_threadsafe(seen, kind, body, gone)
 
     while True:
-        kopf_ = _Kopf(hand_on, find_access, namespaces)
+        kopf_ = _Kopf(hand_on, find_access, namespaces, lambda: here.call_soon_threadsafe(missed))
         try:
             error = await kopf_.over()
         finally:
@@ -58,7 +59,6 @@ async def watch(
         said = str(error.args[0]) if error is not None and error.args else "no reason is known"
         logger.warning("the watch of resources is begun anew: %s", said)
         await asyncio.sleep(AGAIN_SECONDS)
-        missed()
 
 
 class _Kopf:
@@ -68,10 +68,14 @@ class _Kopf:
     that is younger than it, and may wait for ever for one of its own; in a main thread it takes the signals, too.
     """
 
-    def __init__(self, seen: Seen, find_access: Callable[[], Access], namespaces: Collection[str]) -> None:
+    def __init__(
+        self, seen: Seen, find_access: Callable[[], Access], namespaces: Collection[str], listed: Callable[[], object]
+    ) -> None:
         self._seen = seen
         self._find_access = find_access
         self._namespaces = namespaces
+        self._trace = aiohttp.TraceConfig()
+        self._trace.on_request_end.append(_when_listed(listed))
         self._sessions: list[aiohttp.ClientSession] = []
         self._over: Future[BaseException | None] = Future()
         self._over.set_running_or_notify_cancel()  # who waits for it can't cancel it
@@ -136,12 +140,24 @@ class _Kopf:
         access.doubt()
         tls, header = await access.tls(), await access.header()
         session = aiohttp.ClientSession(
+            trace_configs=[self._trace],
             connector=aiohttp.TCPConnector(ssl=tls if tls is not None else True),
             headers={"User-Agent": "opendataflow", **({"Authorization": header} if header else {})},
         )
         self._sessions = [*(one for one in self._sessions if not one.closed), session]
         expiration = datetime.now(UTC) + timedelta(minutes=LOGIN_MINUTES) if header else None
         return kopf.AiohttpSession(server=access.server, aiohttp_session=session, expiration=expiration)
+
+
+def _when_listed(tell: Callable[[], object]) -> Callable[..., Awaitable[None]]:
+    """Make what aiohttp calls at the end of each request."""
+
+    async def ended(_session: object, _context: object, request: aiohttp.TraceRequestEndParams) -> None:
+        listed = request.method == "GET" and request.url.name in PLURALS.values() and "watch" not in request.url.query
+        if listed and request.response.status == 200:
+            tell()
+
+    return ended
 
 
 def _handler(kind: str, seen: Seen) -> Callable[..., None]:
