@@ -95,6 +95,7 @@ class World:
             self.kubectl("patch", "dfj/fail", "--type=merge", "--patch", json.dumps(resubmit))
         requests = [
             action(f"again-{number}", job="wash", action="resubmit", chunks=[f"{number - 1}.0"]),
+            action(f"more-{number}", job=f"extra-{new}", action="resubmit", status="FAILED", ttl="1s"),
             action(f"cancel-{number}", job=f"extra-{new}", action="cancel", status="RUNNING", ttl="1s"),
         ]
         self.kubectl("apply", "-f-", stdin=documents(*requests))
