@@ -28,6 +28,9 @@ class Seen:
     def took(self, step: Step, seconds: float) -> None:
         pass
 
+    def turned(self, loop: str) -> None:
+        pass
+
     def unfit(self, job: str) -> None:
         self.notes.append(f"{job} was applied")
 

@@ -46,7 +46,9 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET work_mem = '64MB
                CASE WHEN (SELECT s.is_one FROM shape s) THEN convert_to(c.data_id, 'UTF8') ELSE sort_key(c.data_id) END AS key
         FROM chunk c WHERE c.dataset = p_dataset
     ), edge AS MATERIALIZED (
-        SELECT min(c.key) FILTER (WHERE NOT c.is_ready) AS first_missing, max(c.key) FILTER (WHERE c.is_ready) AS last_ready FROM c
+        -- Before version 18 bytea has neither min nor max.
+        SELECT (SELECT c.key FROM c WHERE NOT c.is_ready ORDER BY c.key LIMIT 1) AS first_missing,
+               (SELECT c.key FROM c WHERE c.is_ready ORDER BY c.key DESC LIMIT 1) AS last_ready
     ), placed AS (  -- chunks that are not there have the same number of READY ones before them if none is between
         SELECT c.data_id, c.is_ready, c.key, count(*) FILTER (WHERE c.is_ready) OVER (ORDER BY c.key ROWS UNBOUNDED PRECEDING) AS before
         FROM c, edge e WHERE c.key >= e.first_missing AND c.key <= e.last_ready

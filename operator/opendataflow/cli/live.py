@@ -68,6 +68,9 @@ class Display:
     def took(self, step: Step, seconds: float) -> None:
         """How long a step took: nothing that a person wants to see."""
 
+    def turned(self, loop: str) -> None:
+        """A loop goes on: nothing that a person wants to see."""
+
     def unfit(self, job: str) -> None:
         """A job was applied from elsewhere."""
         self.note(

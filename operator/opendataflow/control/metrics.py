@@ -125,10 +125,6 @@ class Figures:
         self._leader.set(1)
         self._epoch.set(epoch)
 
-    def not_leading(self) -> None:
-        """Another process leads."""
-        self._leader.set(0)
-
     def database(self, *, reachable: bool) -> None:
         """Whether Postgres answers."""
         self._database.set(reachable)

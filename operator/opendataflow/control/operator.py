@@ -53,6 +53,9 @@ CLEAN_SECONDS = 60.0
 PULSE_SECONDS = 15.0
 """How often the API server is asked for a sign of life: several times before it counts as away (control/probes.py)."""
 
+MEASURE_SECONDS = 5.0
+"""How often the lengths of queues are taken."""
+
 RETRY_SECONDS = 2.0
 
 logger = logging.getLogger(__name__)
@@ -95,7 +98,7 @@ class OneOperator:
         self._figures = figures
         self._health = health
         self._catalog = Catalog()
-        self._watchman = Watchman(figures, self._job_changed, lambda: self._launcher.hindered())
+        self._watchman = Watchman(figures, self._job_changed, lambda: self._launcher.hindered(), health.turned)
         only = options.namespaces[0] if len(options.namespaces) == 1 else None
         self._launcher = ClusterLauncher(api, engine_id, note=self._watchman.note, namespace=only)
         self._makers = Makers({}, Operator(engine_id, options.image), lambda: self._engine.look_again())
@@ -125,6 +128,7 @@ class OneOperator:
         self._missed = asyncio.Event()
         self._works = False
         self._waited = False
+        self._measured: set[str] = set()
 
     async def run(self) -> None:
         """Work until a signal, or until a part ends."""
@@ -143,6 +147,7 @@ class OneOperator:
             self._statuses.dirty(entry.key)
 
     def _reported(self, job: str, report: Row) -> None:
+        self._measured.add(job)
         self._figures.job(job, report["counts"], breaker_open=report["breaker"] is not None)
 
     def _postgres_answers(self, reachable: bool) -> None:
@@ -192,6 +197,7 @@ class OneOperator:
         self._begin(self._reporter.run(), "events")
         self._begin(self._list_again(), "lists")
         self._begin(self._every(SWEEP_SECONDS, self._sweep), "sweep")
+        self._begin(self._measure(), "measures")
         self._begin(self._every(CLEAN_SECONDS, self._clean), "actions")
         self._begin(self._alerts.run(), "notifications")
         self._works = True
@@ -205,6 +211,16 @@ class OneOperator:
             with suppress(ClusterUnreachable, ClusterRefused):  # who listens to the door knows
                 await self._api.ask_version()
             await asyncio.sleep(PULSE_SECONDS)
+
+    async def _measure(self) -> None:
+        """How much waits, and which jobs are there no more."""
+        while True:
+            for queue, depth in {**self._engine.queues(), "resources": self._reconciler.waiting}.items():
+                self._figures.queue(queue, depth)
+            for job in [job for job in self._measured if self._catalog.job(job) is None]:
+                self._measured.remove(job)
+                self._figures.forget(job)
+            await asyncio.sleep(MEASURE_SECONDS)
 
     async def _list(self) -> None:
         await self._intake.list_all(self._api)

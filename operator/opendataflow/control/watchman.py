@@ -21,9 +21,16 @@ logger = logging.getLogger(__name__)
 
 
 class Watchman:
-    """Implements the engine's Observer. `changed`: is told which job has changed."""
+    """Implements the engine's Observer. `changed`: is told which job has changed; `turned`: which loop goes on."""
 
-    def __init__(self, figures: Figures, changed: Callable[[str], None], hindered: Hindered) -> None:
+    def __init__(
+        self,
+        figures: Figures,
+        changed: Callable[[str], None],
+        hindered: Hindered,
+        turned: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._turned = turned
         self._took = {"claim": figures.claimed, "create": figures.created, "commit": figures.committed}
         self._figures = figures
         self._changed = changed
@@ -75,6 +82,10 @@ class Watchman:
     def took(self, step: Step, seconds: float) -> None:
         """A step of a run's life took so long."""
         self._took[step](seconds)
+
+    def turned(self, loop: str) -> None:
+        """A loop of the engine goes on."""
+        self._turned(loop)
 
     def unfit(self, job: str) -> None:
         """A job was applied anew; the reconciler brings the new version in a moment."""

@@ -96,16 +96,16 @@ class Engine(Generic[OrderT]):
     async def _work(self, prepare: Callable[[], Awaitable[None]] | None) -> None:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            lease = tasks.create_task(self._every(limits.RENEW_SECONDS, self._tenure.renew), name="lease")
+            lease = tasks.create_task(self._every(limits.RENEW_SECONDS, self._tenure.renew, "lease"))
             if prepare is not None:
                 await prepare()
             await self._look_at_jobs()
             await self._look_at_day()
             loops = [
                 lease,
-                tasks.create_task(self._whenever_woken(self._claim_all, limits.PROBE_SECONDS), name="claims"),
-                tasks.create_task(self._every(limits.TAKEOVER_SECONDS, self._take_over), name="takeovers"),
-                tasks.create_task(self._every(limits.PROBE_SECONDS, self._probe), name="probe"),
+                tasks.create_task(self._whenever_woken(self._claim_all, limits.PROBE_SECONDS, "claims")),
+                tasks.create_task(self._every(limits.TAKEOVER_SECONDS, self._take_over, "takeovers")),
+                tasks.create_task(self._every(limits.PROBE_SECONDS, self._probe, "probe")),
                 tasks.create_task(self._watch(), name="watch"),
                 tasks.create_task(self._commit(), name="commits"),
                 tasks.create_task(self._listen(), name="listen"),
@@ -137,6 +137,10 @@ class Engine(Generic[OrderT]):
         """What some job executes has changed, or its limits: look at it now."""
         self._changed = self._uncertain = True
         self._wake.set()
+
+    def queues(self) -> dict[str, int]:
+        """How much waits: runs to be started, and ends to be committed."""
+        return {"starts": len(self._starting), "ends": self._outcomes.qsize()}
 
     # -- claim and start -------------------------------------------------------------------------------------
 
@@ -329,13 +333,15 @@ class Engine(Generic[OrderT]):
         while True:
             await self._surviving(listen)
 
-    async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+    async def _every(self, seconds: float, step: Callable[[], Awaitable[None]], name: str) -> None:
         while True:
+            self._observer.turned(name)
             await self._surviving(step)
             await asyncio.sleep(seconds)
 
-    async def _whenever_woken(self, step: Callable[[], Awaitable[None]], seconds: float) -> None:
+    async def _whenever_woken(self, step: Callable[[], Awaitable[None]], seconds: float, name: str) -> None:
         while True:
+            self._observer.turned(name)
             self._wake.clear()
             await self._surviving(step)
             try:

@@ -139,6 +139,9 @@ class Observer(Protocol):
     def took(self, step: Step, seconds: float) -> None:
         """A step of a run's life was done, or tried, in so many seconds."""
 
+    def turned(self, loop: str) -> None:
+        """A loop of the engine has begun its next turn."""
+
     def unfit(self, job: str) -> None:
         """A job was applied, and what this engine knows of it is about another version: nothing new of it starts."""
 
