@@ -231,8 +231,11 @@ def test_what_can_t_be_honoured_says_why_and_starts_nothing(kubectl: Kubectl, da
     assert "there is no data set nowhere" in missing["message"]
     assert stalled(kubectl, "dfj/spark")["reason"] == "NotSupported"
     assert "both set the variable raw_hostname" in stalled(kubectl, "dfj/twice")["message"]
-    events = kubectl("get", "events", "--no-headers", "--field-selector=type=Warning")
-    assert events.count("dataflowjob/twice") == 1
+
+    def told() -> int:
+        return kubectl("get", "events", "--no-headers", "--field-selector=type=Warning").count("dataflowjob/twice")
+
+    wait_until(lambda: told() == 1, "it is told in one event")
     assert database.rows("SELECT FROM opendataflow.run") == []
     apply(kubectl, dataset("nowhere"))
     kubectl("wait", "dfj/orphan", "--for=condition=Succeeded", "--timeout=120s")
