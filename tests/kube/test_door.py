@@ -372,8 +372,11 @@ async def test_a_token_is_read_anew_when_it_gets_old(
 
 
 async def test_a_credential_plugin_is_asked(cluster: Admin, namespace: str, tmp_path: Path) -> None:
-    credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
-    credential |= {"status": {"token": token(cluster, namespace)}}  # type: ignore[dict-item]
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": token(cluster, namespace)},
+    }
     plugin = tmp_path / "plugin"
     plugin.write_text('#!/bin/sh\nprintf %s "$CREDENTIAL"\n')
     plugin.chmod(0o755)

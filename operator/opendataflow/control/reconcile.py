@@ -137,19 +137,18 @@ class Reconciler:
             await declare(self._store, *rows, f"{kind} {entry.key.owner}")
             self._known[kind, model.id] = said
             logger.info("%s %s: taken over, generation %d", kind, entry.key.owner, entry.generation)
-            self._look_again_after(entry)
+            self._look_again_after(entry.key, model)
         if isinstance(model, DataFlowJob):
             orders = self._makers.make(entry, said.as_hash)
             orders.check((await self._store.declared_jobs([model.id]))[model.id])
             self._makers.there(orders)
         self._catalog.accept(entry)
 
-    def _look_again_after(self, changed: Entry) -> None:
-        """What was refused may be right now, and jobs that use a data set may not be any more."""
-        model = changed.model
+    def _look_again_after(self, changed: Key, model: DataSet | DataFlowJob | None = None) -> None:
+        """What was refused may be right now, and jobs that use a data set (`model`) may not be any more."""
         for entry in self._catalog:
             uses = isinstance(entry.model, DataFlowJob) and isinstance(model, DataSet) and _uses(entry.model, model.id)
-            if entry.key != changed.key and entry.model is not None and (entry.fault is not None or uses):
+            if entry.key != changed and entry.model is not None and (entry.fault is not None or uses):
                 self._pending.put(entry.key)
 
     async def _remove(self, entry: Entry) -> None:
@@ -170,9 +169,7 @@ class Reconciler:
         else:
             await disown_dataset(self._store, name, owner)
         del self._known[kind, name]
-        for entry in self._catalog:
-            if entry.fault is not None and entry.model is not None:
-                self._pending.put(entry.key)
+        self._look_again_after(Key(kind, *owner.split("/", 1)))
 
 
 def _uses(job: DataFlowJob, dataset: str) -> bool:
