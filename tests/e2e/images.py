@@ -143,9 +143,9 @@ def _make_stand_in() -> None:
         for path in _NOT_IN_SLIM:
             shutil.rmtree(root / path)
             (root / path).mkdir()
-        for path in (root / "usr/share/doc").rglob("*"):
-            if not path.is_dir() and path.name != "copyright":
-                path.unlink()
+        for entry in (root / "usr/share/doc").rglob("*"):
+            if not entry.is_dir() and entry.name != "copyright":
+                entry.unlink()
         _run(["tar", "-C", str(root), "--one-file-system", "-cf", f"{name}/base.tar", "."])
         (Path(name) / "Dockerfile").write_text('FROM scratch\nADD base.tar /\nCMD ["/usr/bin/python3"]\n')
         shutil.rmtree(root)

@@ -77,7 +77,7 @@ def test_nothing_that_builds_or_installs_is_left_in_the_operator_s_image(operato
     assert [file.name for file in operator.files() if NOT_WANTED.search(file.name.removeprefix("./"))] == []
 
 
-@pytest.mark.parametrize("image", images.IMAGES)
+@pytest.mark.parametrize("image", building.IMAGES)
 def test_no_file_looks_like_a_secret(archives: dict[str, Path], image: str) -> None:
     names = [file.name.removeprefix("./") for file in Archive(archives[image]).files()]
     assert len(names) > 1000
