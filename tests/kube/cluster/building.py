@@ -1,9 +1,9 @@
-"""Builds the programs of the test cluster from pinned Go modules, once, into the cache folder of the person.
+"""Builds the programs of the test clusters from pinned Go modules, once, into the cache folder of the person.
 
     ~/.cache/opendataflow/kubernetes-<version>-<hash of the pins>/bin/
 
 A program that is there is complete: the build goes to another name and is renamed at its end. Two sessions never build
-at once. What is pinned is in `programs/`; nothing here resolves a version.
+the same at once. What is pinned is in `programs/`; nothing here resolves a version.
 """
 
 import fcntl
@@ -15,20 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-PINS = Path(__file__).parent / "programs"
 VERSION = "v1.34.4"
-PACKAGES = {
-    "etcd": "go.etcd.io/etcd/server/v3",
-    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
-    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
-    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
-    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
-}
-"""Program -> the Go package it is built from."""
-
 _REPORT_SECONDS = 30
 
 
@@ -41,18 +31,46 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opendataflow"
 
 
-def programs_folder() -> Path:
-    """Where the programs are, or will be: another version or other pins have another folder."""
-    digest = hashlib.sha256(b"\0".join((PINS / name).read_bytes() for name in ("go.mod", "go.sum")))
-    return cache_folder() / f"kubernetes-{VERSION}-{digest.hexdigest()[:12]}" / "bin"
+@dataclass(frozen=True)
+class Pins:
+    """Programs that are built from one Go module."""
+
+    name: str
+    folder: Path
+    """Has the go.mod and the go.sum."""
+    packages: Mapping[str, str]
+    """Program -> the Go package it is built from."""
+    sources: tuple[str, ...] = ()
+    """Files of the folder that are programs themselves."""
+
+    def programs_folder(self) -> Path:
+        """Where the programs are, or will be: another version or other pins have another folder."""
+        files = ("go.mod", "go.sum", *self.sources)
+        digest = hashlib.sha256(b"\0".join((self.folder / file).read_bytes() for file in files))
+        return cache_folder() / f"{self.name}-{digest.hexdigest()[:12]}" / "bin"
 
 
-def build(names: Iterable[str], say: Callable[[str], None]) -> Mapping[str, Path]:
+KUBERNETES = Pins(
+    f"kubernetes-{VERSION}",
+    Path(__file__).parent / "programs",
+    {
+        "etcd": "go.etcd.io/etcd/server/v3",
+        "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+        "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+        "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+        "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+        "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+    },
+)
+"""What the cluster with fake nodes is made of."""
+
+
+def build(names: Iterable[str], say: Callable[[str], None], pins: Pins = KUBERNETES) -> Mapping[str, Path]:
     """Return the paths of the programs; build those that are not there, together: they share most of their packages.
 
     `say` gets a line of progress now and then. Raises NoGo, or CalledProcessError with what the compiler has said.
     """
-    folder = programs_folder()
+    folder = pins.programs_folder()
     paths = {name: folder / name for name in names}
     if all(path.exists() for path in paths.values()):
         return paths
@@ -62,7 +80,7 @@ def build(names: Iterable[str], say: Callable[[str], None]) -> Mapping[str, Path
     with _only_one(folder.parent / "build.lock", say):
         missing = [name for name, path in paths.items() if not path.exists()]
         if missing:
-            _compile(missing, folder, say)
+            _compile(pins, missing, say)
     return paths
 
 
@@ -72,14 +90,15 @@ def _only_one(path: Path, say: Callable[[str], None]) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another build of the test cluster")
+            say("waiting for another build of the same programs")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _compile(names: list[str], folder: Path, say: Callable[[str], None]) -> None:
+def _compile(pins: Pins, names: list[str], say: Callable[[str], None]) -> None:
     began = time.monotonic()
-    say(f"building {', '.join(names)} into {folder}; the first time takes five to ten minutes on two cores")
+    folder = pins.programs_folder()
+    say(f"building {', '.join(names)} into {folder}; the first time takes minutes")
     unfinished = folder.parent / "unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
@@ -88,21 +107,21 @@ def _compile(names: list[str], folder: Path, say: Callable[[str], None]) -> None
     flags = f"-s -w -X {version}.gitVersion={VERSION} -X {version}.gitMajor={major} -X {version}.gitMinor={minor}"
     # A compiler that collects less garbage is a tenth faster; each of its processes stays under a gigabyte.
     environ = {"GOGC": "400", **os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
-    command = ["go", "build", "-v", "-ldflags", flags, "-o", f"{unfinished}/", *(PACKAGES[name] for name in names)]
-    _run(command, environ, say)
+    packages = [pins.packages[name] for name in names]
+    _run(["go", "build", "-v", "-ldflags", flags, "-o", f"{unfinished}/", *packages], pins.folder, environ, say)
     if (unfinished / "server").exists():
         (unfinished / "server").rename(unfinished / "etcd")  # go build names it after the last element of its path
     folder.mkdir(exist_ok=True)
     for program in unfinished.iterdir():
         program.replace(folder / program.name)
     unfinished.rmdir()
-    say(f"built in {time.monotonic() - began:.0f} s")
+    say(f"built {', '.join(names)} in {time.monotonic() - began:.0f} s")
 
 
-def _run(command: list[str], environ: Mapping[str, str], say: Callable[[str], None]) -> None:
+def _run(command: list[str], folder: Path, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
     """Run the compiler; say every half a minute how many packages are done (nobody knows of how many)."""
     process = subprocess.Popen(
-        command, cwd=PINS, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command, cwd=folder, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     lines: list[str] = []
 
