@@ -7,20 +7,20 @@ from pathlib import Path
 from tests.kube.cluster.building import KUBERNETES, VERSION, Pins
 from tests.kube.cluster.providers import Unavailable, built
 
-_PINS = Path(__file__).parent / "programs"
+PINS = Path(__file__).parent / "programs"
 
 _PROGRAMS = (
     KUBERNETES,
     Pins(
         f"node-{VERSION}",
-        _PINS / "node",
+        PINS / "node",
         {name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kubelet", "kube-proxy", "kubeadm")},
     ),
-    Pins("coredns", _PINS / "coredns", {"coredns": "opendataflow/coredns"}, ("main.go",)),
-    Pins("pause", _PINS / "pause", {"pause": "opendataflow/pause"}, ("main.go",)),
-    Pins("helm", _PINS / "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}),
-    Pins("kind", _PINS / "kind", {"kind": "sigs.k8s.io/kind"}),
-    Pins("crictl", _PINS / "crictl", {"crictl": "sigs.k8s.io/cri-tools/cmd/crictl"}),
+    Pins("coredns", PINS / "coredns", {"coredns": "opendataflow/coredns"}, ("main.go",)),
+    Pins("pause", PINS / "pause", {"pause": "opendataflow/pause"}, ("main.go",)),
+    Pins("helm", PINS / "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}),
+    Pins("kind", PINS / "kind", {"kind": "sigs.k8s.io/kind"}),
+    Pins("crictl", PINS / "crictl", {"crictl": "sigs.k8s.io/cri-tools/cmd/crictl"}),
 )
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")

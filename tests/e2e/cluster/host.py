@@ -187,6 +187,8 @@ class OneNode(ControlPlane):
             api.wait(f"/api/v1/nodes/{host_node.NODE}", is_ready, f"the node is Ready: {self.folder}/kubelet.log", 120)
             for path in add_volumes(api, host_node.NODE, self._node / "volumes"):
                 path.mkdir(parents=True)
+            account = "/api/v1/namespaces/default/serviceaccounts/default"
+            api.wait(account, lambda _: True, "pods can be created")
 
     def _start_containerd(self) -> None:
         folder = self._node / "containerd"

@@ -13,13 +13,14 @@ from pathlib import Path
 from tests.e2e.cluster.building import CLIENTS, programs
 from tests.e2e.cluster.kind_image import build_node_image, built_node_image
 from tests.e2e.cluster.machine_lock import only_one
-from tests.e2e.cluster.static_volumes import add_volumes
+from tests.e2e.cluster.static_volumes import add_volumes, provisioned
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.building import cache_folder
 from tests.kube.cluster.providers import Unavailable
 
 IMAGE_VARIABLE = "DATAFLOW_E2E_KIND_IMAGE"
-_OFFICIAL = "kindest/node:v1.34.3@sha256:OFFICIAL"
+_OFFICIAL = "kindest/node:v1.37.0@sha256:a1ed56cfb0e7b93589bdf97c8cd566405a265939e3620fc4f5de89adff580ae5"
+"""The one that the pinned kind takes when nobody says anything."""
 _NAME = "opendataflow-e2e"
 _CONFIG = """\
 kind: Cluster
@@ -140,7 +141,7 @@ class Kind:
     def _add_volumes(self) -> None:
         """Where the image brings no provisioner of storage: some volumes on the worker."""
         with Api(programs(["kubectl"], self._say)["kubectl"], self._kubeconfig) as api:
-            if api.items("/apis/storage.k8s.io/v1/storageclasses"):
+            if provisioned(api):
                 return
             worker = f"{_NAME}-worker"
             for path in add_volumes(api, worker, _VOLUMES):

@@ -36,6 +36,8 @@ _OURS = {
 _MNT_DETACH = 2
 _CNI = Path("/var/lib/cni")
 _LINKS_TO_LOGS = Path("/var/log/containers")
+_PLUGINS = Path("/var/lib/kubelet/device-plugins")
+_SHIMS = Path("/run/containerd/s")
 _SYSCTLS = Path("/proc/sys")
 _libc = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
 
@@ -46,8 +48,9 @@ def clear(folder: Path) -> None:
     _end_containers()
     for socket in _sockets_of_shims(folder):
         socket.unlink(missing_ok=True)
+    _forget_traces(folder)
     _unmount(folder)
-    _forget_network(folder)
+    _forget_network()
     _forget_rules()
     _restore_sysctls(folder)
     for cgroup in cgroups():
@@ -155,16 +158,22 @@ def _unmount(folder: Path) -> None:
         raise RuntimeError(f"could not be unmounted: {', '.join(map(str, left))}")
 
 
-def _forget_network(folder: Path) -> None:
+def _forget_network() -> None:
     if Path("/sys/class/net", BRIDGE).exists():
         subprocess.run(["ip", "link", "delete", BRIDGE], check=True, capture_output=True)
-    for result in _CNI.glob(f"results/{NETWORK}-*"):
+
+
+def _forget_traces(folder: Path) -> None:
+    """Remove what is written outside of the folder, wherever the programs are told to write."""
+    for result in _CNI.glob(f"results/{NETWORK}-*-eth0"):
+        pod = result.name.removeprefix(f"{NETWORK}-").removesuffix("-eth0")
+        (_CNI / "results" / f"cni-loopback-{pod}-lo").unlink(missing_ok=True)
         result.unlink(missing_ok=True)
-    if _LINKS_TO_LOGS.is_dir():
-        for link in _LINKS_TO_LOGS.iterdir():
-            if link.is_symlink() and link.readlink().is_relative_to(folder):
-                link.unlink()
-    for shared in (_CNI / "results", _CNI, _LINKS_TO_LOGS):
+    for link in _LINKS_TO_LOGS.glob("*"):
+        if link.is_symlink() and link.readlink().is_relative_to(folder):
+            link.unlink()
+    (_PLUGINS / "kubelet.sock").unlink(missing_ok=True)
+    for shared in (_CNI / "results", _CNI, _LINKS_TO_LOGS, _PLUGINS, _PLUGINS.parent, _SHIMS, _SHIMS.parent):
         with suppress(OSError):  # not empty, or not there
             shared.rmdir()
 

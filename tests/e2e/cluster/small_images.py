@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.e2e.cluster.building import installed, programs
+from tests.kube.cluster.providers import Unavailable
 
 PAUSE = "docker.io/local/pause:1"
 BUSYBOX = "docker.io/local/busybox:test"
-_FOLDER = 0o755
+_HEADER = 4096
+"""A program that needs a loader names it there."""
 
 
 def pause(folder: Path, say: Callable[[str], None]) -> Path:
@@ -28,6 +30,8 @@ def pause(folder: Path, say: Callable[[str], None]) -> Path:
 def busybox(folder: Path) -> Path:
     """Write the archive of a busybox with all its commands, which runs as a user that is not root."""
     program = installed(["busybox"], "the image of the tests' own pods")["busybox"]
+    if b"ld-linux" in program.read_bytes()[:_HEADER]:
+        raise Unavailable("the image of the tests' own pods needs a static busybox: apt-get install busybox-static")
     commands = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout.split()
     links = {f"bin/{command}": "busybox" for command in commands if command != "busybox"}
     config = {"Env": ["PATH=/bin"], "Cmd": ["sh"], "User": "65532:65532"}
@@ -39,7 +43,7 @@ def _layer(files: Mapping[str, bytes], links: Mapping[str, str]) -> bytes:
     with tarfile.open(fileobj=written, mode="w") as archive:
         for path in ("bin", "tmp"):
             folder = tarfile.TarInfo(path)
-            folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if path == "tmp" else _FOLDER
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if path == "tmp" else 0o755
             archive.addfile(folder)
         for path, content in files.items():
             _add(archive, path, content, 0o755)

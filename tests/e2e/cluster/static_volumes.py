@@ -7,6 +7,13 @@ from tests.kube.cluster.api import Api
 
 _VOLUMES = 8
 _CLASS = "standard"
+_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+_NOBODY = "kubernetes.io/no-provisioner"
+
+
+def provisioned(api: Api) -> bool:
+    """Whether claims get a volume without anybody's help."""
+    return any(found["provisioner"] != _NOBODY for found in api.items(_CLASSES))
 
 
 def add_volumes(api: Api, node: str, folder: Path) -> list[Path]:
@@ -14,7 +21,8 @@ def add_volumes(api: Api, node: str, folder: Path) -> list[Path]:
 
     A volume serves one claim, and is not cleaned for another.
     """
-    api.create("/apis/storage.k8s.io/v1/storageclasses", _storage_class())
+    if not api.items(_CLASSES):
+        api.create(_CLASSES, _storage_class())
     paths = [folder / str(number) for number in range(_VOLUMES)]
     for path in paths:
         api.create("/api/v1/persistentvolumes", _volume(f"{node}-{path.name}", node, path))
@@ -24,7 +32,7 @@ def add_volumes(api: Api, node: str, folder: Path) -> list[Path]:
 def _storage_class() -> dict[str, Any]:
     return {
         "metadata": {"name": _CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
-        "provisioner": "kubernetes.io/no-provisioner",
+        "provisioner": _NOBODY,
         "volumeBindingMode": "WaitForFirstConsumer",
     }
 

@@ -67,7 +67,7 @@ def test_names_of_services_are_found_and_their_pods_answer(
     spec = {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]}
     cluster.api.create(f"/api/v1/namespaces/{namespace}/services", {"metadata": {"name": "web"}, "spec": spec})
     cluster.wait_pod(namespace, "serves", "Running")
-    ask = f"until wget -q -T 2 -O - http://web.{namespace}.svc/file; do sleep 0.2; done"
+    ask = f"until wget -q -O - http://web.{namespace}.svc/file; do sleep 0.2; done"
     _run(cluster, namespace, restricted_pod("asks", busybox, ["sh", "-c", ask]))
     cluster.wait_pod(namespace, "asks", "Succeeded", seconds=60)
     assert kubectl("logs", "asks") == "hello\n"
