@@ -4,23 +4,25 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from tests.kube.cluster.building import KUBERNETES, VERSION, Pins
+from tests.kube.cluster.building import HELM, KUBERNETES, KUBERNETES_VARIABLES, VERSION, Source
 from tests.kube.cluster.providers import Unavailable, built
 
 PINS = Path(__file__).parent / "programs"
 
-_PROGRAMS = (
+_SOURCES = (
     KUBERNETES,
-    Pins(
-        f"node-{VERSION}",
+    HELM,
+    Source(
+        "node",
+        VERSION,
         PINS / "node",
         {name: f"k8s.io/kubernetes/cmd/{name}" for name in ("kubelet", "kube-proxy", "kubeadm")},
+        KUBERNETES_VARIABLES,
     ),
-    Pins("coredns", PINS / "coredns", {"coredns": "opendataflow/coredns"}, ("main.go",)),
-    Pins("pause", PINS / "pause", {"pause": "opendataflow/pause"}, ("main.go",)),
-    Pins("helm", PINS / "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}),
-    Pins("kind", PINS / "kind", {"kind": "sigs.k8s.io/kind"}),
-    Pins("crictl", PINS / "crictl", {"crictl": "sigs.k8s.io/cri-tools/cmd/crictl"}),
+    Source("coredns", "v1.14.7", PINS / "coredns", {"coredns": "opendataflow/coredns"}, {}, ("main.go",)),
+    Source("pause", "v1", PINS / "pause", {"pause": "opendataflow/pause"}, {}, ("main.go",)),
+    Source("kind", "v0.33.0", PINS / "kind", {"kind": "sigs.k8s.io/kind"}, {}),
+    Source("crictl", "v1.34.0", PINS / "crictl", {"crictl": "sigs.k8s.io/cri-tools/cmd/crictl"}, {}),
 )
 
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager")
@@ -40,16 +42,9 @@ _PACKAGES = {
 """Command -> the package of Debian that has it."""
 
 
-def programs(names: Iterable[str], say: Callable[[str], None]) -> dict[str, Path]:
+def programs(names: Iterable[str], say: Callable[[str], None]) -> Mapping[str, Path]:
     """Find programs by name; build what is not there. Raises Unavailable."""
-    wanted = set(names)
-    found: dict[str, Path] = {}
-    for pins in _PROGRAMS:
-        ours = sorted(wanted & pins.packages.keys())
-        if ours:
-            found |= built(ours, say, pins)
-    assert found.keys() == wanted, f"nothing is known of {wanted - found.keys()}"
-    return found
+    return built(names, say, _SOURCES)
 
 
 def installed(names: Iterable[str], what_for: str) -> Mapping[str, Path]:

@@ -1,8 +1,8 @@
 """An image for the nodes of kind, built here: for where no registry answers.
 
-Debian by debootstrap, kind's own files from its pinned module, and the programs that `building` makes; the control
-plane's images lie in its containerd, under the names that kubeadm asks for. In place of kindnetd a small script connects
-the nodes, which knows no NetworkPolicy. It takes two to three minutes.
+Debian by debootstrap, kind's own files from its pinned module, and the programs that `building` makes. The images of
+the control plane lie in its containerd, under the names that kubeadm asks for. In place of kindnetd a small script
+connects the nodes; it knows no NetworkPolicy. All that takes two to three minutes.
 """
 
 import hashlib

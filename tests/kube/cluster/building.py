@@ -1,6 +1,7 @@
-"""Builds the programs of the test clusters from pinned Go modules, once, into the cache folder of the person.
+"""Builds the programs of the tests from pinned Go modules, once, into the cache folder of the person.
 
     ~/.cache/opendataflow/kubernetes-<version>-<hash of the pins>/bin/
+    ~/.cache/opendataflow/helm-<version>-<hash of the pins>/bin/
 
 A program that is there is complete: the build goes to another name and is renamed at its end. Two sessions never build
 the same at once. What is pinned is in `programs/`; nothing here resolves a version.
@@ -18,7 +19,70 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+PINS = Path(__file__).parent / "programs"
 VERSION = "v1.34.4"
+_COMPONENT = "k8s.io/component-base/version"
+_MAJOR, _MINOR = VERSION.removeprefix("v").split(".")[:2]
+KUBERNETES_VARIABLES = {
+    f"{_COMPONENT}.gitVersion": VERSION,
+    f"{_COMPONENT}.gitMajor": _MAJOR,
+    f"{_COMPONENT}.gitMinor": _MINOR,
+}
+"""By which the programs of Kubernetes know their version."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Programs that are pinned and built together, in a folder of the cache with this name and version. `packages`:
+    program -> the Go package it is built from. `pins`: the folder of go.mod and go.sum. `variables`: set by the linker.
+    `own`: files of that folder which are a program themselves.
+    """
+
+    name: str
+    version: str
+    pins: Path
+    packages: Mapping[str, str]
+    variables: Mapping[str, str]
+    own: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where the programs are, or will be: another version or other pins have another folder."""
+        files = ("go.mod", "go.sum", *self.own)
+        digest = hashlib.sha256(b"\0".join((self.pins / name).read_bytes() for name in files))
+        return cache_folder() / f"{self.name}-{self.version}-{digest.hexdigest()[:12]}" / "bin"
+
+
+KUBERNETES = Source(
+    "kubernetes",
+    VERSION,
+    PINS,
+    {
+        "etcd": "go.etcd.io/etcd/server/v3",
+        "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+        "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+        "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+        "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+        "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+    },
+    KUBERNETES_VARIABLES,
+)
+HELM = Source(
+    "helm",
+    "v3.22.0",
+    PINS / "helm",
+    {"helm": "helm.sh/helm/v3/cmd/helm"},
+    {
+        "helm.sh/helm/v3/internal/version.version": "v3.22.0",
+        # The Kubernetes that a chart is rendered for where there is no cluster. Left alone it is 1.20.
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor": _MAJOR,
+        "helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor": _MINOR,
+        "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor": _MAJOR,
+        "helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor": _MINOR,
+    },
+)
+SOURCES = (KUBERNETES, HELM)
+
 _REPORT_SECONDS = 30
 
 
@@ -31,46 +95,25 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opendataflow"
 
 
-@dataclass(frozen=True)
-class Pins:
-    """Programs that are built from one Go module."""
-
-    name: str
-    folder: Path
-    """Has the go.mod and the go.sum."""
-    packages: Mapping[str, str]
-    """Program -> the Go package it is built from."""
-    sources: tuple[str, ...] = ()
-    """Files of the folder that are programs themselves."""
-
-    def programs_folder(self) -> Path:
-        """Where the programs are, or will be: another version or other pins have another folder."""
-        files = ("go.mod", "go.sum", *self.sources)
-        digest = hashlib.sha256(b"\0".join((self.folder / file).read_bytes() for file in files))
-        return cache_folder() / f"{self.name}-{digest.hexdigest()[:12]}" / "bin"
+def programs_folder() -> Path:
+    """Where the programs of a cluster are, or will be."""
+    return KUBERNETES.folder
 
 
-KUBERNETES = Pins(
-    f"kubernetes-{VERSION}",
-    Path(__file__).parent / "programs",
-    {
-        "etcd": "go.etcd.io/etcd/server/v3",
-        "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-        "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
-        "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
-        "kubectl": "k8s.io/kubernetes/cmd/kubectl",
-        "kwok": "sigs.k8s.io/kwok/cmd/kwok",
-    },
-)
-"""What the cluster with fake nodes is made of."""
-
-
-def build(names: Iterable[str], say: Callable[[str], None], pins: Pins = KUBERNETES) -> Mapping[str, Path]:
+def build(names: Iterable[str], say: Callable[[str], None], sources: Iterable[Source] = SOURCES) -> Mapping[str, Path]:
     """Return the paths of the programs; build those that are not there, together: they share most of their packages.
 
     `say` gets a line of progress now and then. Raises NoGo, or CalledProcessError with what the compiler has said.
     """
-    folder = pins.programs_folder()
+    wanted = set(names)
+    paths: dict[str, Path] = {}
+    for source in sources:
+        paths |= _built(source, wanted & source.packages.keys(), say)
+    return paths
+
+
+def _built(source: Source, names: Iterable[str], say: Callable[[str], None]) -> dict[str, Path]:
+    folder = source.folder
     paths = {name: folder / name for name in names}
     if all(path.exists() for path in paths.values()):
         return paths
@@ -80,7 +123,7 @@ def build(names: Iterable[str], say: Callable[[str], None], pins: Pins = KUBERNE
     with _only_one(folder.parent / "build.lock", say):
         missing = [name for name, path in paths.items() if not path.exists()]
         if missing:
-            _compile(pins, missing, say)
+            _compile(source, missing, say)
     return paths
 
 
@@ -95,20 +138,18 @@ def _only_one(path: Path, say: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _compile(pins: Pins, names: list[str], say: Callable[[str], None]) -> None:
+def _compile(source: Source, names: list[str], say: Callable[[str], None]) -> None:
     began = time.monotonic()
-    folder = pins.programs_folder()
+    folder = source.folder
     say(f"building {', '.join(names)} into {folder}; the first time takes minutes")
     unfinished = folder.parent / "unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
-    major, minor = VERSION.removeprefix("v").split(".")[:2]
-    version = "k8s.io/component-base/version"
-    flags = f"-s -w -X {version}.gitVersion={VERSION} -X {version}.gitMajor={major} -X {version}.gitMinor={minor}"
+    flags = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in source.variables.items())])
     # A compiler that collects less garbage is a tenth faster; each of its processes stays under a gigabyte.
     environ = {"GOGC": "400", **os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
-    packages = [pins.packages[name] for name in names]
-    _run(["go", "build", "-v", "-ldflags", flags, "-o", f"{unfinished}/", *packages], pins.folder, environ, say)
+    packages = [source.packages[name] for name in names]
+    _run(["go", "build", "-v", "-ldflags", flags, "-o", f"{unfinished}/", *packages], source.pins, environ, say)
     if (unfinished / "server").exists():
         (unfinished / "server").rename(unfinished / "etcd")  # go build names it after the last element of its path
     folder.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from tests.kube.cluster.building import KUBERNETES, VERSION, NoGo, Pins, build
+from tests.kube.cluster.building import SOURCES, VERSION, NoGo, Source, build, programs_folder
 from tests.kube.cluster.control_plane import PROGRAMS
 
 REQUIRED = "DATAFLOW_REQUIRE_KUBE"
@@ -42,10 +42,10 @@ def programs(say: Callable[[str], None], names: Iterable[str] = PROGRAMS) -> Map
     return {**built([name for name in names if name not in assets], say), **assets}
 
 
-def built(names: Iterable[str], say: Callable[[str], None], pins: Pins = KUBERNETES) -> Mapping[str, Path]:
+def built(names: Iterable[str], say: Callable[[str], None], sources: Iterable[Source] = SOURCES) -> Mapping[str, Path]:
     """Find programs by name in the cache; build what is missing. Raises Unavailable."""
     try:
-        return build(names, say, pins)
+        return build(names, say, sources)
     except NoGo as reason:
         raise Unavailable(str(reason)) from None
     except subprocess.CalledProcessError as failed:
@@ -64,9 +64,8 @@ def announce() -> str:
         return "of KUBECONFIG"
     if _assets():
         return f"own, with {', '.join(_assets())} of KUBEBUILDER_ASSETS"
-    folder = KUBERNETES.programs_folder()
-    if all((folder / name).exists() for name in PROGRAMS):
-        return f"own, Kubernetes {VERSION} of {folder}"
+    if all((programs_folder() / name).exists() for name in PROGRAMS):
+        return f"own, Kubernetes {VERSION} of {programs_folder()}"
     if shutil.which("go"):
         return f"own, Kubernetes {VERSION}; its programs are built first, which takes a while"
     return "none: neither KUBECONFIG, nor KUBEBUILDER_ASSETS, nor Go to build one"

@@ -30,7 +30,7 @@ from tests.kube.cluster.processes import wait_until
 
 NODES = tuple(f"node-{number}" for number in range(10))
 _LOOK_SECONDS = 0.5
-_START_SECONDS = 240
+_START_SECONDS = 600
 _spawned: list[subprocess.Popen[bytes]] = []
 """Supervisors outlive those who start them on purpose; nobody waits for them."""
 

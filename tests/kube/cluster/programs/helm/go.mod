@@ -1,4 +1,4 @@
-module opendataflow/test-helm
+module opendataflow/helm
 
 go 1.26.0
 
