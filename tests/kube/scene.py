@@ -163,7 +163,7 @@ class Scene:
         wait_until(ended, f"{number} runs of {job} have ended", seconds)
 
     def is_released(self, seconds: float = SECONDS) -> None:
-        """Wait until no pod is kept any more. One that was deleted keeps its name for a minute."""
+        """Wait until no pod is kept any more. One that was deleted keeps its name for a while."""
         wait_until(lambda: not with_finalizer(self.api, self.namespace), "all pods are released", seconds)
 
     def is_right(self, seconds: float = SECONDS) -> None:

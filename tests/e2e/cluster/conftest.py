@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from images.build import Impossible
+from tests.e2e import images as built_images
 from tests.e2e.cluster import small_images
 from tests.e2e.cluster.building import programs
 from tests.e2e.cluster.choice import REQUIRED, announce, choose
@@ -86,7 +88,16 @@ def left_out_when_unavailable() -> Iterator[None]:
 def _images(folder: Path) -> Mapping[str, Image]:
     return {
         "busybox": Image("local/busybox:test", lambda: small_images.busybox(folder)),
+        "operator": Image(built_images.OPERATOR, lambda: _built("operator")),
+        "spark": Image(built_images.SPARK, lambda: _built("spark")),
     }
+
+
+def _built(which: str) -> Path:
+    try:
+        return built_images.build()[which]
+    except Impossible as reason:
+        raise Unavailable(f"the image {which} can't be built: {reason}") from None
 
 
 @pytest.fixture(scope="session")
@@ -129,3 +140,17 @@ def busybox(cluster: RealCluster) -> str:
     """The name of an image with busybox in it, which the nodes have."""
     with left_out_when_unavailable():
         return cluster.image("busybox")
+
+
+@pytest.fixture
+def operator_image(cluster: RealCluster) -> str:
+    """The name of the operator's image, which the nodes have."""
+    with left_out_when_unavailable():
+        return cluster.image("operator")
+
+
+@pytest.fixture
+def spark_image(cluster: RealCluster) -> str:
+    """The name of the image for Spark, which the nodes have."""
+    with left_out_when_unavailable():
+        return cluster.image("spark")
