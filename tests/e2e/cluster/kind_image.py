@@ -48,6 +48,7 @@ def build_node_image(say: Callable[[str], None]) -> str:
         references = [_NETWORK, *_build_control_plane(folder, built, sandbox)]
     image = built_node_image()
     _commit(image, references)
+    _run(["docker", "image", "rm", *references])  # nobody should take them for what their names say
     say(f"built {image} in {time.monotonic() - began:.0f} s")
     return image
 
@@ -80,7 +81,8 @@ def _build_base(folder: Path, built: Mapping[str, Path]) -> str:
 def _build_control_plane(folder: Path, built: Mapping[str, Path], sandbox: str) -> list[str]:
     """Build each image that kubeadm asks for, out of one program; return their names."""
     asked = _run([str(built["kubeadm"]), "config", "images", "list", f"--kubernetes-version={VERSION}"]).split()
-    for reference in (*asked, sandbox):
+    references = list(dict.fromkeys((*asked, sandbox)))
+    for reference in references:
         program = reference.rpartition("/")[2].partition(":")[0]
         base = _NETWORK if program == "kube-proxy" else "scratch"
         # what is not to start by itself is named in the pods of kubeadm, without a folder
@@ -92,7 +94,7 @@ def _build_control_plane(folder: Path, built: Mapping[str, Path], sandbox: str) 
         context.mkdir()
         (context / "Dockerfile").write_text(text)
         _build(reference, context, {program: built[program]})
-    return [*asked, sandbox]
+    return references
 
 
 def _build(image: str, context: Path, files: Mapping[str, Path], dockerfile: Path | None = None) -> None:
