@@ -6,7 +6,7 @@ BIN := .venv/bin
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
 PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 
-.PHONY: install demo test check unit sql kube e2e bench bench-operator crds format lock lock-images images clean
+.PHONY: install demo test check unit sql helm golden kube e2e bench bench-operator crds format lock lock-images images clean
 
 install: .venv/installed
 
@@ -31,7 +31,7 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-unit sql kube e2e: install
+unit sql helm kube e2e: install
 	$(PYTEST) tests/$@
 
 # Prints speeds, and beside them those of plain statements and of other queues. Takes about a quarter of an hour.
@@ -44,7 +44,7 @@ bench: install
 bench-operator: install
 	$(BIN)/python -m tests.bench.operator
 
-# Writes the custom resource definitions and the reference anew, out of the models.
+# Writes the custom resource definitions and the reference anew, out of the models and the chart's values.
 crds: install
 	$(BIN)/python crds/generate.py
 	$(BIN)/python docs/generate.py
@@ -54,6 +54,10 @@ BASE_IMAGE ?= python:3.12-slim-bookworm
 images:
 	$(PYTHON) images/build.py --base-image '$(BASE_IMAGE)' $(if $(TAG),--tag '$(TAG)') $(if $(SOURCE),--source '$(SOURCE)') \
 		$(if $(EXTRAS),--extras '$(EXTRAS)')
+
+# Writes anew what the chart renders to. Read the difference before you commit it.
+golden: install
+	$(BIN)/python -m tests.helm.golden
 
 format: install
 	$(BIN)/ruff check --fix

@@ -95,6 +95,13 @@ def cluster_programs(say: Callable[[str], None]) -> Mapping[str, Path]:
 
 
 @pytest.fixture(scope="session")
+def helm_program(say: Callable[[str], None]) -> Path:
+    """The path of helm; it is built now if it has to be."""
+    with _left_out_when_unavailable():
+        return programs(say, ["helm"])["helm"]
+
+
+@pytest.fixture(scope="session")
 def cluster(
     request: pytest.FixtureRequest, say: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Api]:
