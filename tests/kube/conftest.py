@@ -18,7 +18,7 @@ from tests.kube.cluster.control_plane import ControlPlane
 from tests.kube.cluster.nodes import NODES, add_nodes
 from tests.kube.cluster.providers import REQUIRED, Unavailable, announce, given, programs
 from tests.kube.cluster.providers import kubectl as kubectl_of_user
-from tests.kube.cluster.supervisor import shared
+from tests.kube.cluster.supervisor import fake_nodes_command, shared
 from tests.kube.jobs import Database
 from tests.kube.operators import Operators, new_operators
 from tests.kube.scene import Scene, new_scene
@@ -122,7 +122,7 @@ def cluster(
     started: Mapping[str, Path] = request.getfixturevalue("cluster_programs")
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "shared-cluster"
-    with shared(folder, started) as own, Api(started["kubectl"], own) as api:
+    with shared(folder, fake_nodes_command(started)) as own, Api(started["kubectl"], own) as api:
         apply_resources(api)
         yield api
 
