@@ -171,6 +171,7 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     THROTTLED = "Throttled"
     NOT_CREATABLE = "NotCreatable"
+    RIGHTS_MISSING = "RightsMissing"
     API_UNREACHABLE = "ApiUnreachable"
     NAMESPACE_TERMINATING = "NamespaceTerminating"
     # Why pods that are there do not run.

@@ -144,7 +144,7 @@ def new_namespace(api: Api) -> str:
     return name
 
 
-def _leave(api: Api, name: str) -> None:
+def leave(api: Api, name: str) -> None:
     """Delete a namespace in the background, with pods that a finalizer would keep."""
     try:
         api.delete(f"/api/v1/namespaces/{name}")
@@ -161,7 +161,7 @@ def fresh_namespace(cluster: Api) -> Iterator[str]:
     """Yield the name of a fresh namespace; delete it afterwards, without waiting for it."""
     name = new_namespace(cluster)
     yield name
-    _leave(cluster, name)
+    leave(cluster, name)
 
 
 @pytest.fixture
