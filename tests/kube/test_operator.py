@@ -221,7 +221,6 @@ def test_what_can_t_be_honoured_says_why_and_starts_nothing(kubectl: Kubectl, da
         kubectl,
         dataset("raw", 3),
         job("orphan", ["raw"], ["nowhere"]),
-        job("spark", ["raw"], ["clean"], runtime={"spark": {"main": "x.py"}}),
         job("twice", ["raw"], ["clean"], env={"raw_hostname": "x"}),
         dataset("clean"),
     )
@@ -229,7 +228,6 @@ def test_what_can_t_be_honoured_says_why_and_starts_nothing(kubectl: Kubectl, da
     missing = condition(kubectl, "dfj/orphan", "Ready")
     assert missing["reason"] == "DataSetMissing"
     assert "there is no data set nowhere" in missing["message"]
-    assert stalled(kubectl, "dfj/spark")["reason"] == "NotSupported"
     assert "both set the variable raw_hostname" in stalled(kubectl, "dfj/twice")["message"]
 
     def told() -> int:

@@ -101,7 +101,8 @@ class OneOperator:
         self._watchman = Watchman(figures, self._job_changed, lambda: self._launcher.hindered(), health.turned)
         only = options.namespaces[0] if len(options.namespaces) == 1 else None
         self._launcher = ClusterLauncher(api, engine_id, note=self._watchman.note, namespace=only)
-        self._makers = Makers({}, Operator(engine_id, options.image), lambda: self._engine.look_again())
+        made_by = Operator(engine_id, options.image, options.spark_image, options.spark_account)
+        self._makers = Makers({}, made_by, lambda: self._engine.look_again())
         self._reporter = Reporter(api, options.name)
         self._statuses = StatusWriter(
             store,
