@@ -39,6 +39,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(func_only=True))
 
 
+FAILED = pytest.StashKey[bool]()
+"""Whether a test has failed, for fixtures that lend it something which others use after it."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[pytest.TestReport]:  # type: ignore[misc] # of a wrapper
+    """Remember it."""
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     """Say it loudly, as the last word of the run, when the tests on a cluster were left out."""
@@ -111,7 +124,7 @@ def apply_resources(api: Api) -> None:
     """Make the project's custom resources known to a cluster."""
     if any(_CRDS.glob("*.yaml")):
         api.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={_CRDS}")
-        api.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"--filename={_CRDS}")
+        api.kubectl("wait", "--for=condition=Established", "--timeout=240s", f"--filename={_CRDS}")
 
 
 def new_namespace(api: Api) -> str:

@@ -63,7 +63,7 @@ class Operator:
     def send(self, number: int) -> None:
         os.kill(self.process.pid, number)
 
-    def stop(self, seconds: float = 30) -> int:
+    def stop(self, seconds: float = 240) -> int:
         """End it as Kubernetes does; return its exit code."""
         self.send(signal.SIGTERM)
         self.process.join(seconds)

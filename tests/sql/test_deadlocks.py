@@ -173,7 +173,7 @@ def connections(dsn: str) -> Iterator[list[Connection]]:
         connection.close()
 
 
-@pytest.mark.timeout(SECONDS + 300)
+@pytest.mark.timeout(SECONDS + 1800)
 def test_requests_at_once_never_deadlock_and_leave_the_store_consistent(
     db: Connection, connections: list[Connection]
 ) -> None:

@@ -92,7 +92,7 @@ class ControlPlane:
 
     def wait_until_ready(self) -> None:
         """Return when the API server says that it is ready."""
-        wait_until(self._ready, f"the API server is ready: see {self.api_server.log}", seconds=120)
+        wait_until(self._ready, f"the API server is ready: see {self.api_server.log}", seconds=240)
 
     def _start(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -166,7 +166,7 @@ class ControlPlane:
             return self._ready()
 
         try:
-            wait_until(ready, f"the API server is ready: see {server.log}", seconds=120)
+            wait_until(ready, f"the API server is ready: see {server.log}", seconds=240)
         except _PortTaken:
             etcd.kill()
             server.kill()

@@ -73,7 +73,7 @@ def _started(folder: Path, programs: Mapping[str, Path], how: str) -> Path:
                     raise RuntimeError(f"the test cluster has not started:\n{(folder / 'log').read_text()[-4000:]}")
                 return ready.exists()
 
-            wait_until(up, f"the test cluster is up: see {folder}", seconds=240)
+            wait_until(up, f"the test cluster is up: see {folder}", seconds=600)
     return Path(ready.read_text())
 
 
