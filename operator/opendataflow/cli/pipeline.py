@@ -21,9 +21,9 @@ from opendataflow.names import ExitCode, StepStatus
 from opendataflow.spark.pipeline.loading import Loaded, load
 from opendataflow.spark.pipeline.opened import OpenProject, open_project
 from opendataflow.spark.pipeline.running import Item, Order, captured, check_item, load_steps, run_steps
+from opendataflow.spark.pipeline.session import local_session
 from opendataflow.spark.pipeline.sources import existing
 from opendataflow.spark.pipeline.unit_tests import Tested, run_unit_test
-from opendataflow.spark.pipeline.session import local_session
 
 pipeline = typer.Typer(help="Projects of unit-tested transformations, by hand.", no_args_is_help=True)
 app.add_typer(pipeline, name="pipeline", rich_help_panel=Panel.WORK)

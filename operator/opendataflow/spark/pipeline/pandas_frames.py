@@ -117,6 +117,13 @@ def frame_of(rows: Any) -> Any:
     return rows.copy() if is_frame(rows) else pandas.DataFrame(list(rows))
 
 
+def plain(value: Any) -> Any:
+    """Return a single value as one of Python; what is missing is None."""
+    if value is pandas.NA or value is pandas.NaT:
+        return None
+    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+
+
 def rows_of(frame: Any) -> list[Row]:
     """Return the rows of a frame as values of Python; what is missing is None."""
     plain = frame.astype(object)

@@ -20,9 +20,9 @@ from opendataflow.spark.pipeline.blame import guilty_place, is_about_plan, sente
 from opendataflow.spark.pipeline.loading import Loaded
 from opendataflow.spark.pipeline.reading import read
 from opendataflow.spark.pipeline.running import MOST_PRINTED, Item, Order
+from opendataflow.spark.pipeline.session import WORKER_LOGGING
 from opendataflow.spark.pipeline.told import Told, returned, tell
 from opendataflow.spark.pipeline.writing import staged_folder
-from opendataflow.spark.pipeline.session import WORKER_LOGGING
 
 _PYTHON_IN_PLAN = re.compile("Python|InPandas|InArrow")
 
@@ -109,7 +109,7 @@ class SparkFrames:
     def _in_workers(self) -> bool:
         if self._spark.conf.get(WORKER_LOGGING, "false") != "true":
             return False
-        plans = (frame._jdf.queryExecution().logical().toString() for frame in self._frames.values())  # type: ignore[attr-defined]
+        plans = (str(frame._jdf.queryExecution().logical()) for frame in self._frames.values())
         return any(_PYTHON_IN_PLAN.search(plan) for plan in plans)
 
     def _step_of(self, function: str | None) -> int:
@@ -154,8 +154,8 @@ def call(step: Loaded, frames: Sequence[DataFrame], item: Item | None) -> DataFr
 
 def _seen(observation: Observation) -> int | None:
     """The rows that an observation has counted; None where nothing has passed it yet, or Spark has left it out."""
-    future = observation._jo.future()  # get() would wait for ever
-    if not future.isCompleted():
+    # get() would wait for ever.
+    if observation._jo is None or not observation._jo.future().isCompleted():
         return None
     found = observation.get.get("rows")
     return None if found is None else int(found)

@@ -112,8 +112,11 @@ class _Pandas:
         return self._kit.rows_of(given[0]), list(given[0].columns)
 
     def rows(self, expected: Any) -> list[Row]:
-        """The expected rows, spelled as those of a frame."""
-        return self._kit.rows_of(self._frame(expected))
+        """The expected rows, with values of Python."""
+        if self._kit.is_frame(expected):
+            return self._kit.rows_of(expected)
+        _check_rows(self._step, expected, False)
+        return [{name: self._kit.plain(value) for name, value in row.items()} for row in expected]
 
     def told(self, error: BaseException, project: OpenProject) -> str:
         """What a person is told of an exception of run()."""
