@@ -8,8 +8,8 @@ PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 # The tests on real nodes have their cluster to themselves: they run after all others, in one process.
 ON_NODES := tests/e2e/cluster
 
-.PHONY: install demo test check unit sql kube e2e cluster-up cluster-down bench bench-operator crds format lock \
-	lock-images images clean
+.PHONY: install demo test check unit sql helm golden kube e2e cluster-up cluster-down bench bench-operator crds format \
+	lock lock-images images clean
 
 install: .venv/installed
 
@@ -35,7 +35,7 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-unit sql kube: install
+unit sql helm kube: install
 	$(PYTEST) tests/$@
 
 e2e: install
@@ -56,7 +56,7 @@ bench: install
 bench-operator: install
 	$(BIN)/python -m tests.bench.operator
 
-# Writes the custom resource definitions and the reference anew, out of the models.
+# Writes the custom resource definitions and the reference anew, out of the models and the chart's values.
 crds: install
 	$(BIN)/python crds/generate.py
 	$(BIN)/python docs/generate.py
@@ -66,6 +66,10 @@ BASE_IMAGE ?= python:3.12-slim-bookworm
 images:
 	$(PYTHON) images/build.py --base-image '$(BASE_IMAGE)' $(if $(TAG),--tag '$(TAG)') $(if $(SOURCE),--source '$(SOURCE)') \
 		$(if $(EXTRAS),--extras '$(EXTRAS)')
+
+# Writes anew what the chart renders to. Read the difference before you commit it.
+golden: install
+	$(BIN)/python -m tests.helm.golden
 
 format: install
 	$(BIN)/ruff check --fix

@@ -95,6 +95,13 @@ def cluster_programs(say: Callable[[str], None]) -> Mapping[str, Path]:
 
 
 @pytest.fixture(scope="session")
+def helm_program(say: Callable[[str], None]) -> Path:
+    """The path of helm; it is built now if it has to be."""
+    with _left_out_when_unavailable():
+        return programs(say, ["helm"])["helm"]
+
+
+@pytest.fixture(scope="session")
 def cluster(
     request: pytest.FixtureRequest, say: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Api]:
@@ -137,7 +144,7 @@ def new_namespace(api: Api) -> str:
     return name
 
 
-def _leave(api: Api, name: str) -> None:
+def leave(api: Api, name: str) -> None:
     """Delete a namespace in the background, with pods that a finalizer would keep."""
     try:
         api.delete(f"/api/v1/namespaces/{name}")
@@ -154,7 +161,7 @@ def fresh_namespace(cluster: Api) -> Iterator[str]:
     """Yield the name of a fresh namespace; delete it afterwards, without waiting for it."""
     name = new_namespace(cluster)
     yield name
-    _leave(cluster, name)
+    leave(cluster, name)
 
 
 @pytest.fixture
