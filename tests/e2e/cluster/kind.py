@@ -5,12 +5,12 @@ The nodes' image is kind's own where a registry answers, else one that is built 
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.e2e.cluster.building import CLIENTS, programs
+from tests.e2e.cluster.commands import run, succeeds
 from tests.e2e.cluster.kind_image import build_node_image, built_node_image
 from tests.e2e.cluster.machine_lock import only_one
 from tests.e2e.cluster.static_volumes import add_volumes, provisioned
@@ -33,13 +33,7 @@ _ANSWER_SECONDS = 20
 
 def docker_answers() -> bool:
     """Whether there is a Docker that may be used."""
-    if shutil.which("docker") is None:
-        return False
-    try:
-        asked = subprocess.run(["docker", "info"], capture_output=True, check=False, timeout=_ANSWER_SECONDS)
-    except subprocess.TimeoutExpired:
-        return False
-    return asked.returncode == 0
+    return shutil.which("docker") is not None and succeeds("docker", "info", seconds=_ANSWER_SECONDS)
 
 
 class Kind:
@@ -98,9 +92,7 @@ class Kind:
         command = ("ctr", "--namespace=k8s.io", "images", "import", "--all-platforms", "--digests", "-")
         for node in self._nodes():
             with archive.open("rb") as content:
-                subprocess.run(
-                    ["docker", "exec", "--interactive", node, *command], stdin=content, capture_output=True, check=True
-                )
+                run(["docker", "exec", "--interactive", node, *command], stdin=content)
 
     def pause_kubelet(self, node: str) -> None:
         """See `Nodes`."""
@@ -112,7 +104,7 @@ class Kind:
 
     def run(self, node: str, *command: str) -> str:
         """See `Nodes`."""
-        return _run(["docker", "exec", node, *command])
+        return run(["docker", "exec", node, *command])
 
     def _runs(self) -> bool:
         return _NAME in self._kind("get", "clusters").split()
@@ -152,16 +144,16 @@ class Kind:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _kind(self, *arguments: str) -> str:
-        return _run([str(programs(["kind"], self._say)["kind"]), *arguments])
+        return run([programs(["kind"], self._say)["kind"], *arguments])
 
     def _image(self) -> str:
         named = os.environ.get(IMAGE_VARIABLE)
         if named:
             return named
         for image in (_OFFICIAL, built_node_image()):
-            if _succeeds("docker", "image", "inspect", image):
+            if succeeds("docker", "image", "inspect", image):
                 return image
-        if _succeeds("docker", "pull", "--quiet", _OFFICIAL):
+        if succeeds("docker", "pull", "--quiet", _OFFICIAL):
             return _OFFICIAL
         self._say("no registry has the image of kind's nodes: it is built here")
         return build_node_image(self._say)
@@ -170,11 +162,3 @@ class Kind:
 def _must_answer() -> None:
     if not docker_answers():
         raise Unavailable("kind needs Docker, which does not answer: is it started, and may you use it?")
-
-
-def _succeeds(*command: str) -> bool:
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def _run(command: list[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
