@@ -42,6 +42,13 @@ class Host:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
 
+    kubeconfig = FOLDER / "plane" / "kubeconfig"
+
+    @property
+    def kept(self) -> bool:
+        """Whether `keep` has started it, and `down` has not ended it."""
+        return (FOLDER / "kept").exists()
+
     @property
     def nodes(self) -> "Host":
         """Operations on the node."""
@@ -56,7 +63,7 @@ class Host:
         """See `Provider`."""
         command = self._command()
         with only_one(self._say):
-            kept = (FOLDER / "kept").exists() and runs(FOLDER)
+            kept = self.kept and runs(FOLDER)
             try:
                 with shared(FOLDER, command) as kubeconfig:
                     yield kubeconfig

@@ -44,8 +44,13 @@ class Kind:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._folder = cache_folder() / "kind"
-        self._kubeconfig = self._folder / "kubeconfig"
-        self._kept = self._folder / "kept"
+        self.kubeconfig = self._folder / "kubeconfig"
+        self._marker = self._folder / "kept"
+
+    @property
+    def kept(self) -> bool:
+        """Whether `keep` has started it, and `down` has not ended it."""
+        return self._marker.exists()
 
     @property
     def nodes(self) -> "Kind":
@@ -63,11 +68,11 @@ class Kind:
         """See `Provider`."""
         _must_answer()
         with only_one(self._say):
-            kept = self._kept.exists() and self._runs()
+            kept = self.kept and self._runs()
             try:
                 if not kept:
                     self._start()
-                yield self._kubeconfig
+                yield self.kubeconfig
             finally:
                 if not kept:
                     self._end()
@@ -76,10 +81,10 @@ class Kind:
         """See `Provider`."""
         _must_answer()
         with only_one(self._say):
-            if not (self._kept.exists() and self._runs()):
+            if not (self.kept and self._runs()):
                 self._start()
-                self._kept.touch()
-        return self._kubeconfig
+                self._marker.touch()
+        return self.kubeconfig
 
     def down(self) -> None:
         """See `Provider`."""
@@ -125,14 +130,14 @@ class Kind:
             f"--name={_NAME}",
             f"--config={config}",
             f"--image={image}",
-            f"--kubeconfig={self._kubeconfig}",
+            f"--kubeconfig={self.kubeconfig}",
             "--wait=180s",
         )
         self._add_volumes()
 
     def _add_volumes(self) -> None:
         """Where the image brings no provisioner of storage: some volumes on the worker."""
-        with Api(programs(["kubectl"], self._say)["kubectl"], self._kubeconfig) as api:
+        with Api(programs(["kubectl"], self._say)["kubectl"], self.kubeconfig) as api:
             if provisioned(api):
                 return
             worker = f"{_NAME}-worker"
@@ -140,7 +145,7 @@ class Kind:
                 self.run(worker, "mkdir", "--parents", str(path))
 
     def _end(self) -> None:
-        self._kind("delete", "cluster", f"--name={_NAME}", f"--kubeconfig={self._kubeconfig}")
+        self._kind("delete", "cluster", f"--name={_NAME}", f"--kubeconfig={self.kubeconfig}")
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _kind(self, *arguments: str) -> str:
