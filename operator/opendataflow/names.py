@@ -126,6 +126,17 @@ class RunState(StrEnum):
     CANCELLED = "CANCELLED"
 
 
+class StepStatus(StrEnum):
+    """The state of one step of a pipeline."""
+
+    WAITING = "WAITING"
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+    """Not run, or not to its end: another step has failed."""
+
+
 class OutcomeClass(StrEnum):
     """Why a run ended as it did; the class decides which budget a failure burns."""
 
