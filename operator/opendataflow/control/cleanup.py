@@ -2,15 +2,17 @@
 
 Only the finalizer goes. Pods that run go on, Postgres is not changed, and an operator that is installed again goes on
 with what is there. Nobody leads meanwhile: without --force it takes the leadership itself, which an operator would wait
-for.
+for. With --uninstall it is what the chart runs before everything is deleted: it stops the operator itself, and only an
+API server that does not answer keeps it from its end.
 """
 
 import asyncio
 import logging
 import socket
+import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -20,7 +22,7 @@ from opendataflow import names
 from opendataflow.core.explain import counted
 from opendataflow.errors import ClusterRefused, DataflowError, InvalidInput, Refused, SchemaMismatch, Unreachable
 from opendataflow.launch.cluster.access import find_access
-from opendataflow.launch.cluster.api import PODS, Api, selector
+from opendataflow.launch.cluster.api import DEPLOYMENTS, PODS, Api, selector
 from opendataflow.model.run import Host
 from opendataflow.opening.database import is_named, open_store
 from opendataflow.settings import Settings
@@ -30,28 +32,59 @@ from opendataflow.store.store import Store
 LEASE_SECONDS = 60.0
 """How long an operator waits for the leadership should this program be killed; a page of pods is freed within that."""
 
+PATIENCE_SECONDS = 60.0
+"""How long the end of an operator is waited for: longer than it takes to stop, or leads when it is killed."""
+
 AT_ONCE = 16
+
+LOOK_SECONDS = 1.0
 
 _FORCE = "--force frees the pods of every database, and asks none"
 
 logger = logging.getLogger(__name__)
 
 
-async def clean_up(settings: Settings, namespace: str | None, *, force: bool) -> None:
-    """Free the run pods of a namespace, None for all. Refused while an operator leads, unless `force`.
+async def clean_up(settings: Settings, namespaces: Sequence[str], *, force: bool) -> None:
+    """Free the run pods of some namespaces, none means all. Refused while an operator leads, unless `force`.
 
     Without `force` only pods of this database are meant. Raises Refused where some could not be freed.
     """
     async with Api(find_access()) as api, _sole(settings, force=force) as right:
-        freed = _Freed()
-        await _free_all(api, namespace, right, freed)
-    where = "the cluster" if namespace is None else f"namespace {namespace}"
-    for place, pods in sorted(freed.pods.items()):
-        logger.info("namespace %s: %s freed", place, counted(pods, "run pod"))
-    if not freed.pods:
-        logger.info("no run pod in %s is kept by finalizer %s", where, names.FINALIZER)
+        freed = await _free_all(api, namespaces, right)
     if freed.refusals:
-        raise Refused(f"{counted(len(freed.refusals), 'run pod')} could not be freed: {freed.refusals[0]}")
+        raise Refused(f"not all run pods could be freed: {freed.refusals[0]}")
+
+
+async def uninstall(settings: Settings, namespaces: Sequence[str], deployment: str) -> None:
+    """The same before the operator of this Deployment (NAMESPACE/NAME) is deleted: stop it first, and wait for its end.
+
+    Where Postgres can't be asked it frees the pods of every database, and where another operator leads it frees none.
+    What could not be freed is told, and is no error: it would keep everything else from being deleted.
+    """
+    async with Api(find_access()) as api:
+        await _stop(api, deployment)
+        try:
+            async with _sole(settings, force=False, patience=PATIENCE_SECONDS) as right:
+                freed = await _free_all(api, namespaces, right)
+        except Refused:
+            logger.warning("an operator leads this database all the same: its run pods are left to it")
+            return
+        except (InvalidInput, Unreachable, SchemaMismatch) as error:
+            logger.warning("%s; so the run pods of every database are freed", error.args[0].removesuffix(f"; {_FORCE}"))
+            freed = await _free_all(api, namespaces, _Forced())
+    for refusal in freed.refusals:
+        logger.warning("%s", refusal)
+
+
+async def _stop(api: Api, deployment: str) -> None:
+    """Scale a Deployment down to nothing; it may be gone."""
+    namespace, _, name = deployment.partition("/")
+    try:
+        await api.patch_merge(DEPLOYMENTS, namespace, f"{name}/scale", {"spec": {"replicas": 0}})
+    except ClusterRefused as error:
+        logger.warning("the operator could not be stopped: %s", error)
+    else:
+        logger.info("Deployment %s is stopped", deployment)
 
 
 class _Forced:
@@ -86,8 +119,8 @@ class _Leading:
 
 
 @asynccontextmanager
-async def _sole(settings: Settings, *, force: bool) -> AsyncIterator[_Forced | _Leading]:
-    """Make sure that no operator leads, for as long as the block lasts."""
+async def _sole(settings: Settings, *, force: bool, patience: float = 0.0) -> AsyncIterator[_Forced | _Leading]:
+    """Make sure that no operator leads, for as long as the block lasts. `patience`: seconds to wait until none does."""
     if force:
         yield _Forced()
         return
@@ -96,13 +129,24 @@ async def _sole(settings: Settings, *, force: bool) -> AsyncIterator[_Forced | _
     try:
         async with open_store(settings, size=1) as store:
             right = _Leading(store, await identity(store))
-            await right.renew()
+            await _patiently(right, patience)
             try:
                 yield right
             finally:
                 await right.end()
     except (Unreachable, SchemaMismatch) as error:
         raise type(error)(f"{error} So nobody knows whether an operator leads; {_FORCE}") from error
+
+
+async def _patiently(right: _Leading, patience: float) -> None:
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return await right.renew()
+        except Refused:
+            if time.monotonic() >= until:
+                raise
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 @dataclass
@@ -113,7 +157,23 @@ class _Freed:
     refusals: list[str] = field(default_factory=list)
 
 
-async def _free_all(api: Api, namespace: str | None, right: _Forced | _Leading, freed: _Freed) -> None:
+async def _free_all(api: Api, namespaces: Sequence[str], right: _Forced | _Leading) -> _Freed:
+    """Free the run pods of some namespaces, none means all; say how many."""
+    freed = _Freed()
+    for namespace in namespaces or (None,):
+        try:
+            await _free_those_of(api, namespace, right, freed)
+        except ClusterRefused as error:
+            freed.refusals.append(str(error))
+    for place, pods in sorted(freed.pods.items()):
+        logger.info("namespace %s: %s freed", place, counted(pods, "run pod"))
+    if not freed.pods and not freed.refusals:
+        where = f"namespace {', '.join(namespaces)}" if namespaces else "the cluster"
+        logger.info("no run pod in %s is kept by finalizer %s", where, names.FINALIZER)
+    return freed
+
+
+async def _free_those_of(api: Api, namespace: str | None, right: _Forced | _Leading, freed: _Freed) -> None:
     chosen = selector(right.labels, [names.LABEL_RUN])
     free = asyncio.Semaphore(AT_ONCE)
 

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 
-from opendataflow.control.cleanup import clean_up
+from opendataflow.control.cleanup import clean_up, uninstall
 from opendataflow.control.logs import set_up
 from opendataflow.control.migration import migrate_database
 from opendataflow.control.operator import operate
@@ -51,9 +51,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     cleanup.set_defaults(run=_cleanup)
     where = cleanup.add_mutually_exclusive_group(required=True)
-    where.add_argument("-n", "--namespace", help="free the run pods of this namespace")
+    where.add_argument(
+        "-n", "--namespace", action="append", default=[], help="free the run pods of this namespace; repeatable"
+    )
     where.add_argument("-A", "--all-namespaces", action="store_true", help="free those of the whole cluster")
-    cleanup.add_argument(
+    how = cleanup.add_mutually_exclusive_group()
+    how.add_argument(
+        "--uninstall",
+        metavar="NAMESPACE/DEPLOYMENT",
+        help="stop the operator of this Deployment first; where Postgres is gone, free the pods of every database",
+    )
+    how.add_argument(
         "--force", action="store_true", help="free the pods of every database, and do not ask whether an operator leads"
     )
     _logs(cleanup, "text")
@@ -82,7 +90,10 @@ def _migrate(given: argparse.Namespace) -> None:
 
 
 def _cleanup(given: argparse.Namespace) -> None:
-    asyncio.run(clean_up(read_settings(), given.namespace, force=given.force))
+    if given.uninstall:
+        asyncio.run(uninstall(read_settings(), given.namespace, given.uninstall))
+    else:
+        asyncio.run(clean_up(read_settings(), given.namespace, force=given.force))
 
 
 def _fail(errors: BaseExceptionGroup[DataflowError]) -> None:

@@ -99,6 +99,7 @@ class StatusWriter:
         self._dirty: dict[Key, None] = {}
         self._woken = asyncio.Event()
         self._written: dict[Key, float] = {}
+        self._told: dict[str, Mapping[str, Any]] = {}
         self._parallelism: dict[Key, int] = {}
         self._pods: Mapping[str, Mapping[str, tuple[int, str]]] = {}
         self._postgres = _Postgres(store.where, self._look_soon, answers)
@@ -127,7 +128,10 @@ class StatusWriter:
                 await self._sleep()
 
     def _look_at_all(self) -> None:
-        keys = {entry.key for entry in self._catalog if entry.key.kind in ("DataSet", "DataFlowJob")}
+        entries = [entry for entry in self._catalog if entry.key.kind in ("DataSet", "DataFlowJob")]
+        keys = {entry.key for entry in entries}
+        for uid in set(self._told) - {entry.uid for entry in entries}:
+            del self._told[uid]
         self._dirty.update(dict.fromkeys(sorted(keys)))
         for remembered in (self._written, self._parallelism):
             for key in set(remembered) - keys:
@@ -214,18 +218,20 @@ class StatusWriter:
         )
 
     async def _write(self, entry: Entry, found: Row | None) -> None:
-        """Write a status where it differs from what the cluster shows; what does not succeed is tried again."""
+        """Write a status where it differs from what the cluster shows; what does not succeed is tried again. What has
+        happened since the last one is told when the cluster shows it, whether the answer or the watch says so."""
         status = self._status(entry, found)
         body = status.body()
+        before = self._told.setdefault(entry.uid, entry.status)
         patch = merge_patch(entry.status, body)
         if patch and not await self._written_to(entry, patch):
             return
-        before = entry.status
         if patch:
             shown = self._catalog.get(entry.key)  # the watch may have brought another entry meanwhile
             for one in (entry, shown):
                 if one is not None and one.uid == entry.uid:
                     one.status = body
+        self._told[entry.uid] = body
         for happening in [*happenings(before, status), *self._scaled(entry.key, found)]:
             self._teller.tell(entry.key, entry.uid, happening)
 

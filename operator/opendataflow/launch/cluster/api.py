@@ -58,6 +58,7 @@ class Resource:
 
 
 PODS = Resource("api/v1", "pods")
+DEPLOYMENTS = Resource("apis/apps/v1", "deployments")
 NODES = Resource("api/v1", "nodes")
 NAMESPACES = Resource("api/v1", "namespaces")
 EVENTS = Resource("apis/events.k8s.io/v1", "events")
