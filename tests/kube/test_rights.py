@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.kube.cluster.annotations import PREFIX
 from tests.kube.cluster.api import Api
+from tests.kube.cluster.pods import said, state
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import leave, new_namespace
 from tests.kube.jobs import dataset, documents, job
@@ -67,6 +67,10 @@ class Land:
             job(name, [f"{name}-in"], [f"{name}-out"], pods, **spec),
         ]
         self.api.kubectl(f"--namespace={namespace}", "apply", "-f-", stdin=documents(*made))
+
+    def end(self, pods: str, name: str) -> None:
+        """Let a pod end that runs for ever."""
+        self.api.patch(f"{pods}/{name}", {"metadata": {"annotations": said(run_seconds=0)}})
 
     def status(self, namespace: str, name: str) -> dict[str, Any]:
         path = f"/apis/opendataflow.io/v1alpha1/namespaces/{namespace}/dataflowjobs/{name}"
@@ -204,14 +208,41 @@ def test_a_run_whose_pod_can_not_be_seen_is_neither_given_up_nor_started_again(s
     assert [run["state"] for run in scene.runs("two")] == ["RUNNING"] * 2
     land.allow(second)
     for pod in land.api.items(pods):
-        land.api.patch(
-            f"{pods}/{pod['metadata']['name']}",
-            {"metadata": {"annotations": {f"{PREFIX}run-seconds": "0"}}},
-        )
+        land.end(pods, pod["metadata"]["name"])
     scene.until_done("two", 2)
     assert len(scene.runs("two")) == 2
     assert scene.database.problems() == []
     assert after.healthy
+
+
+def test_rights_that_are_taken_away_are_named_without_a_traceback_and_count_again_when_they_are_back(
+    scene: Scene, land: Land
+) -> None:
+    first, second, _ = land.names
+    for name in (first, second):
+        land.allow(name)
+    operator = start(scene, first, second)
+    land.flow(second, "two", 2, {"run-seconds": "forever"}, parallelism=1)
+    pods = f"/api/v1/namespaces/{second}/pods"
+    wait_until(lambda: len(going(land, pods)) == 1, "a pod runs", SECONDS)
+    land.forbid(second)
+    wait_until(lambda: f"in namespace {second}" in operator.probe("/readyz")[1], "it is seen", 2 * SECONDS)
+    land.flow(first, "one", 3)
+    scene.until_done("one", 3)
+    land.allow(second)
+    for done in (1, 2):
+        wait_until(lambda: len(going(land, pods)) == 1, "a pod runs", SECONDS)
+        land.end(pods, going(land, pods)[0])
+        scene.until_done("two", done)
+    assert [run["state"] for run in scene.runs("two") if "may not" not in str(run["message"])] == ["SUCCEEDED"] * 2
+    assert operator.healthy
+    assert operator.probe("/readyz") == (200, "ok\n")
+    assert "Traceback" not in operator.operator.said()
+
+
+def going(land: Land, pods: str) -> list[str]:
+    """Names of the pods that run."""
+    return [pod["metadata"]["name"] for pod in land.api.items(pods) if "running" in state(pod)]
 
 
 def test_a_job_deleted_while_its_namespace_could_not_be_seen_is_taken_note_of(scene: Scene, land: Land) -> None:
