@@ -19,6 +19,8 @@
     ├── ClusterRefused        the Kubernetes API says no                       retry: no
     ├── LeaseLost             this process may not claim any more              retry: after renewal
     ├── Deposed               another operator has taken over                  retry: no
+    ├── StepFailed            a step of a pipeline has failed                  retry: no
+    ├── NotInstalled          an extra of this package is needed               retry: no
     ├── NotDelivered          a target does not take a notification            retry: yes
     └── EmbeddedPostgresError the embedded server can't be made or started     retry: no
 
@@ -146,6 +148,14 @@ class NotDelivered(DataflowError):
     """A target does not take a notification; the text says why, without the target's address."""
 
     retryable = True
+
+
+class StepFailed(DataflowError):
+    """A step of a pipeline, or its unit test, has failed; the text is one sentence with file and line."""
+
+
+class NotInstalled(DataflowError):
+    """What a command needs is an extra of this package, or a program; the text says how it is installed."""
 
 
 class EmbeddedPostgresError(DataflowError):

@@ -52,7 +52,14 @@ LABEL_ENGINE = f"{GROUP}/engine"
 LABEL_DONE = f"{GROUP}/done"
 """The minute since the epoch in which the outcome of the run had been committed: the pod may go some time later."""
 
+LABEL_EXECUTOR_OF = f"{GROUP}/executor-of"
+"""On an executor's pod: the run that it works for, by the name of its driver's pod."""
+
 ANNOTATION_CONTEXT = f"{GROUP}/context"
+ANNOTATION_SPARK = f"{GROUP}/spark"
+"""What a Spark driver is to do, see core/spark_pods.py."""
+ANNOTATION_EXECUTORS = f"{GROUP}/executors"
+"""On a driver's pod: it starts executors, which have to be deleted when its outcome is committed."""
 ANNOTATION_JOB = f"{GROUP}/job-id"
 ANNOTATION_DATA_ID = f"{GROUP}/data-id"
 ANNOTATION_FENCE = f"{GROUP}/fence"
@@ -66,16 +73,22 @@ ANNOTATION_RETRY_AFTER = f"{GROUP}/retry-after"
 FINALIZER = f"{GROUP}/outcome"
 """Keeps a run's pod until its outcome is committed."""
 
+NO_EXECUTOR = "no executor has come up"
+"""How a Spark driver's termination message begins where it was ended for want of executors."""
+
 MAIN_CONTAINER = "main"
 OPENER_CONTAINER = "open-passwords"
 RESERVED_PREFIX = "DATAFLOW_"
 """Variables of this prefix are the framework's."""
 DATA_VOLUME = "dataflow"
 CONTEXT_VOLUME = "dataflow-context"
+SCRATCH_VOLUME = "dataflow-scratch"
 DATA_FOLDER = "/dataflow"
 """Where a pod with encrypted passwords has its memory volume: the opened values, and a static busybox."""
 CONTEXT_FOLDER = "/etc/opendataflow"
 """Where a pod has its context file. Not inside the memory volume, which the main container can't write."""
+SPARK_FILE = "spark.json"
+"""The name of a Spark driver's order, beside the context."""
 
 
 class ChunkStatus(StrEnum):
@@ -111,6 +124,17 @@ class RunState(StrEnum):
     FAILED = "FAILED"
     LOST = "LOST"
     CANCELLED = "CANCELLED"
+
+
+class StepStatus(StrEnum):
+    """The state of one step of a pipeline."""
+
+    WAITING = "WAITING"
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+    """Not run, or not to its end: another step has failed."""
 
 
 class OutcomeClass(StrEnum):
@@ -162,7 +186,6 @@ class Reason(StrEnum):
     ID_TAKEN = "IdTaken"
     NOT_SHARED = "NotShared"
     DATA_SET_MISSING = "DataSetMissing"
-    NOT_SUPPORTED = "NotSupported"
     NOT_TAKEN_OVER = "NotTakenOver"
     TAKEN_OVER = "TakenOver"
     DELETED = "Deleted"

@@ -66,7 +66,17 @@ class Root:
         mounts += [f"mount -t tmpfs -o mode=1777 tmpfs {root}{folder}" for folder in self.writable]
         mounts += [f"mount --bind /dev {root}/dev"]
         inside = f"cd {shlex.quote(config.get('WorkingDir') or '/')} && exec {shlex.join(command)}"
-        enter = ["chroot", f"--userspec={config['User']}", str(self.folder), "env", "-i", *variables, "/bin/sh", "-c", inside]
+        enter = [
+            "chroot",
+            f"--userspec={config['User']}",
+            str(self.folder),
+            "env",
+            "-i",
+            *variables,
+            "/bin/sh",
+            "-c",
+            inside,
+        ]
         script = " && ".join([*mounts, f"exec {shlex.join(enter)}"])
         return subprocess.run(
             ["unshare", "--mount", "--pid", "--fork", "/bin/sh", "-c", script], capture_output=True, text=True

@@ -16,7 +16,9 @@ MOST_BYTES = 200_000_000
 NOT_WANTED = re.compile(
     r"(^|/)(pip3?|pip-\d.*|gcc|cc|g\+\+|make|ensurepip)(/|$)|python3[^/]*/(.*/)?tests?/.|^var/lib/apt/lists/.|^var/cache/apt/.|\.egg-info/"
 )
-LIKE_A_SECRET = re.compile(r"(^|/)(\.git/|\.env$|\.netrc$|\.pypirc$|id_rsa|\.ssh/.|\.docker/|dataflow\.properties$)|\.(key|p12)$")
+LIKE_A_SECRET = re.compile(
+    r"(^|/)(\.git/|\.env$|\.netrc$|\.pypirc$|id_rsa|\.ssh/.|\.docker/|dataflow\.properties$)|\.(key|p12)$"
+)
 
 pytestmark = pytest.mark.timeout(func_only=True)  # the first one builds the images
 

@@ -221,7 +221,6 @@ def test_what_can_t_be_honoured_says_why_and_starts_nothing(kubectl: Kubectl, da
         kubectl,
         dataset("raw", 3),
         job("orphan", ["raw"], ["nowhere"]),
-        job("spark", ["raw"], ["clean"], runtime={"spark": {"main": "x.py"}}),
         job("twice", ["raw"], ["clean"], env={"raw_hostname": "x"}),
         dataset("clean"),
     )
@@ -232,7 +231,6 @@ def test_what_can_t_be_honoured_says_why_and_starts_nothing(kubectl: Kubectl, da
         return str(ready["message"]) if ready["reason"] == "DataSetMissing" else ""
 
     wait_until(lambda: "there is no data set nowhere" in missing(), "it says what is missing")
-    assert stalled(kubectl, "dfj/spark")["reason"] == "NotSupported"
     assert "both set the variable raw_hostname" in stalled(kubectl, "dfj/twice")["message"]
 
     def told() -> int:

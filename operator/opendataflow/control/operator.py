@@ -134,7 +134,8 @@ class OneOperator:
         self._missed = asyncio.Event()
         self._rights = Rights(api, options.namespaces, self._launcher, self._missed.set, figures, health)
         self._definitions = Definitions(api, health)
-        self._makers = Makers({}, Operator(engine_id, options.image), lambda: self._engine.look_again())
+        made_by = Operator(engine_id, options.image, options.spark_image, options.spark_account)
+        self._makers = Makers({}, made_by, lambda: self._engine.look_again())
         self._reporter = Reporter(api, options.name)
         self._statuses = StatusWriter(
             store,

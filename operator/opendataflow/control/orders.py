@@ -9,6 +9,7 @@ from opendataflow.control.catalog import Entry
 from opendataflow.core.declared import same_work
 from opendataflow.core.environment import JobFacts
 from opendataflow.core.pods import Container, Operator, Password, PodWishes, SecretKey, check_wishes, run_pod
+from opendataflow.core.spark_pods import driver_container, driver_pod
 from opendataflow.model.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.dataset import DataSetFacts
 from opendataflow.model.jobs import DataFlowJob
@@ -35,7 +36,11 @@ class PodOrders:
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> PodOrder:
         """Return the order; InvalidInput as `check` says it."""
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
+        spec = self.job.spec
         manifest = run_pod(JobFacts.of(self.job), run, datasets, self._wishes(declared), self.operator)
+        if spec.runtime.spark is not None:
+            account, patience = self.operator.spark_account, spec.start_deadline_seconds
+            manifest = driver_pod(manifest, spec.runtime.spark, account, patience)
         return PodOrder(run.run, run.name, self.job.metadata.namespace or "", manifest)
 
     def _wishes(self, declared: DeclaredJob) -> PodWishes:
@@ -56,9 +61,11 @@ class PodOrders:
         )
 
     def _container(self) -> Container:
-        script = self.job.spec.runtime.script
-        assert script is not None  # the reconciler has seen to it,
-        assert script.image is not None  # and the schema to this
+        script, spark = self.job.spec.runtime.script, self.job.spec.runtime.spark
+        if spark is not None:
+            return driver_container(spark, spark.image or self.operator.spark_image)
+        assert script is not None  # a runtime is exactly one of the two
+        assert script.image is not None  # the schema has seen to it
         resources = script.resources
         return Container(
             image=script.image,

@@ -141,8 +141,6 @@ class Reconciler:
         if isinstance(model, DataSet):
             row = dataset_row(model) | {"share_with": list(model.spec.share_with)}
         else:
-            if model.spec.runtime.script is None:
-                raise _NotSupported("spec.runtime: this operator runs only runtime.script; write one")
             row = job_row(model)
         return row | {"owner": entry.key.owner, "declared_as": declared_as(model)}
 
@@ -192,11 +190,5 @@ def _uses(job: DataFlowJob, dataset: str) -> bool:
     return dataset in job.spec.inputs or dataset in job.spec.outputs
 
 
-class _NotSupported(InvalidInput):
-    """A resource asks for what this operator can't do."""
-
-
 def _reason(error: DataflowError) -> Reason:
-    if isinstance(error, _NotSupported):
-        return Reason.NOT_SUPPORTED
     return next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.INVALID_SPEC)

@@ -69,7 +69,7 @@ def _program(job: "DataFlowJob") -> str:
     script, spark = job.spec.runtime.script, job.spec.runtime.spark
     if script is not None:
         return script.command[0] if script.command else script.image or ""
-    return spark.main if spark is not None else ""
+    return spark.program if spark is not None else ""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from opendataflow import names
 from opendataflow.errors import ClusterRefused, ClusterUnreachable
 from opendataflow.launch.cluster.answers import is_not_there
 from opendataflow.launch.cluster.api import PODS, Api, selector
+from opendataflow.launch.cluster.executors import Executors
 from opendataflow.model.pod import PodSeen
 
 WORKERS = 16
@@ -29,6 +30,7 @@ class Releases:
 
     def __init__(self, api: Api, engine: str, *, note: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._api = api
+        self._executors = Executors(api, note=note)
         self._note = note
         self._refused = False
         self._engine = engine
@@ -90,7 +92,12 @@ class Releases:
                 self._waiting.task_done()
 
     async def _release(self, pod: PodSeen) -> bool:
-        """Say whether it is done. The uid is a condition: another pod of this name is not touched."""
+        """Say whether it is done. The uid is a condition: another pod of this name is not touched.
+
+        What the pod has started goes first: who comes next finds the pod unreleased, and does it again.
+        """
+        if pod.executors and not await self._executors.deleted(pod.namespace, pod.name):
+            return False
         patch = {
             "metadata": {
                 "uid": pod.uid,
