@@ -90,12 +90,13 @@ def _images(folder: Path) -> Mapping[str, Image]:
         "busybox": Image("local/busybox:test", lambda: small_images.busybox(folder)),
         "operator": Image(built_images.OPERATOR, lambda: _built("operator")),
         "spark": Image(built_images.SPARK, lambda: _built("spark")),
+        "postgres": Image(built_images.POSTGRES, lambda: _built("postgres")),
     }
 
 
 def _built(which: str) -> Path:
     try:
-        return built_images.build()[which]
+        return built_images.postgres() if which == "postgres" else built_images.build()[which]
     except Impossible as reason:
         raise Unavailable(f"the image {which} can't be built: {reason}") from None
 
