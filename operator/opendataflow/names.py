@@ -52,6 +52,10 @@ LABEL_ENGINE = f"{GROUP}/engine"
 LABEL_DONE = f"{GROUP}/done"
 """The minute since the epoch in which the outcome of the run had been committed: the pod may go some time later."""
 
+LABEL_APPLICATION = f"{GROUP}/application"
+"""Which database a SparkApplication belongs to. Its labels are on its driver and executors too, so it has none of those
+that a run's pod is known by; its driver has them beside it."""
+
 ANNOTATION_CONTEXT = f"{GROUP}/context"
 ANNOTATION_JOB = f"{GROUP}/job-id"
 ANNOTATION_DATA_ID = f"{GROUP}/data-id"
@@ -62,11 +66,18 @@ ANNOTATION_START_DEADLINE = f"{GROUP}/start-deadline"
 """Seconds from the pod's creation until its main container has to run."""
 ANNOTATION_RETRY_AFTER = f"{GROUP}/retry-after"
 """Seconds after which a run on a node that does not answer is given up without proof of its death."""
+ANNOTATION_RUN = f"{GROUP}/run"
+"""The id of a run, on its SparkApplication."""
+ANNOTATION_RUN_DEADLINE = f"{GROUP}/run-deadline"
+"""Seconds that the driver of a SparkApplication may take: no field of it says so."""
 
 FINALIZER = f"{GROUP}/outcome"
 """Keeps a run's pod until its outcome is committed."""
 
 MAIN_CONTAINER = "main"
+DRIVER_CONTAINER = "spark-kubernetes-driver"
+EXECUTOR_CONTAINER = "spark-kubernetes-executor"
+"""Spark's own names for its containers, in the pods of a SparkApplication."""
 OPENER_CONTAINER = "open-passwords"
 RESERVED_PREFIX = "DATAFLOW_"
 """Variables of this prefix are the framework's."""
@@ -178,6 +189,8 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     NODE_UNREACHABLE = "NodeUnreachable"
     POD_PENDING = "PodPending"
+    SUBMISSION_PENDING = "SubmissionPending"
+    SUBMISSION_FAILED = "SubmissionFailed"
     # How the work is.
     DONE = "Done"
     RUNNING = "Running"

@@ -1,6 +1,7 @@
-"""`opendataflow cleanup`: frees run pods when the operator is gone for good, so that they and their namespaces can go.
+"""`opendataflow cleanup`: frees run pods and SparkApplications when the operator is gone for good, so that they and
+their namespaces can go.
 
-Only the finalizer goes. Pods that run go on, Postgres is not changed, and an operator that is installed again goes on
+Only the finalizer goes. What runs goes on, Postgres is not changed, and an operator that is installed again goes on
 with what is there. Nobody leads meanwhile: without --force it takes the leadership itself, which an operator would wait
 for.
 """
@@ -9,18 +10,20 @@ import asyncio
 import logging
 import socket
 import uuid
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from opendataflow import names
 from opendataflow.core.explain import counted
 from opendataflow.errors import ClusterRefused, DataflowError, InvalidInput, Refused, SchemaMismatch, Unreachable
 from opendataflow.launch.cluster.access import find_access
-from opendataflow.launch.cluster.api import PODS, Api, selector
+from opendataflow.launch.cluster.api import APPLICATIONS, PODS, Api, Resource, selector
+from opendataflow.launch.cluster.applications import free_application
+from opendataflow.launch.cluster.releases import free_pod
+from opendataflow.launch.cluster.seen import application_seen, pod_seen
 from opendataflow.model.run import Host
 from opendataflow.opening.database import is_named, open_store
 from opendataflow.settings import Settings
@@ -38,36 +41,63 @@ logger = logging.getLogger(__name__)
 
 
 async def clean_up(settings: Settings, namespace: str | None, *, force: bool) -> None:
-    """Free the run pods of a namespace, None for all. Refused while an operator leads, unless `force`.
+    """Free the run pods and SparkApplications of a namespace, None for all. Refused while an operator leads, unless
+    `force`.
 
-    Without `force` only pods of this database are meant. Raises Refused where some could not be freed.
+    Without `force` only those of this database are meant. Raises Refused where some could not be freed.
     """
     async with Api(find_access()) as api, _sole(settings, force=force) as right:
         freed = _Freed()
-        await _free_all(api, namespace, right, freed)
+        for kind in _KINDS:
+            await _free_all(api, namespace, kind, right, freed)
     where = "the cluster" if namespace is None else f"namespace {namespace}"
-    for place, pods in sorted(freed.pods.items()):
-        logger.info("namespace %s: %s freed", place, counted(pods, "run pod"))
-    if not freed.pods:
+    for (place, what), number in sorted(freed.number.items()):
+        logger.info("namespace %s: %s freed", place, counted(number, what))
+    if not freed.number:
         logger.info("no run pod in %s is kept by finalizer %s", where, names.FINALIZER)
-    if freed.refusals:
-        raise Refused(f"{counted(len(freed.refusals), 'run pod')} could not be freed: {freed.refusals[0]}")
+    for what, refusals in freed.refusals.items():
+        raise Refused(f"{counted(len(refusals), what)} could not be freed: {refusals[0]}")
+
+
+async def _free_pod(api: Api, pod: Mapping[str, Any]) -> None:
+    await free_pod(api, pod_seen(pod), {})
+
+
+async def _free_application(api: Api, application: Mapping[str, Any]) -> None:
+    await free_application(api, application_seen(application), {})
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of objects that are kept. `label`: its value says of which database; `chosen`: what all of them have."""
+
+    what: str
+    resource: Resource
+    label: str
+    chosen: str
+    free: Callable[[Api, Mapping[str, Any]], Awaitable[None]]
+
+
+_KINDS = (
+    _Kind("run pod", PODS, names.LABEL_ENGINE, names.LABEL_RUN, _free_pod),
+    _Kind("SparkApplication", APPLICATIONS, names.LABEL_APPLICATION, names.LABEL_APPLICATION, _free_application),
+)
 
 
 class _Forced:
-    """No right was asked for: all run pods are meant."""
+    """No right was asked for: those of every database are meant."""
 
-    labels: Mapping[str, str] = MappingProxyType({})
+    engine: str | None = None
 
     async def renew(self) -> None:
         """Nothing is held."""
 
 
 class _Leading:
-    """The leadership over one database, whose pods alone are meant."""
+    """The leadership over one database, whose runs alone are meant."""
 
     def __init__(self, store: Store, engine: str) -> None:
-        self.labels: Mapping[str, str] = {names.LABEL_ENGINE: engine}
+        self.engine: str | None = engine
         self._store = store
         self._lease = str(uuid.uuid4())
 
@@ -107,38 +137,39 @@ async def _sole(settings: Settings, *, force: bool) -> AsyncIterator[_Forced | _
 
 @dataclass
 class _Freed:
-    """How many pods were freed, by namespace; and why others were not."""
+    """How many were freed, by namespace and kind; and by kind, why others were not."""
 
-    pods: Counter[str] = field(default_factory=Counter)
-    refusals: list[str] = field(default_factory=list)
+    number: Counter[tuple[str, str]] = field(default_factory=Counter)
+    refusals: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
-async def _free_all(api: Api, namespace: str | None, right: _Forced | _Leading, freed: _Freed) -> None:
-    chosen = selector(right.labels, [names.LABEL_RUN])
+async def _free_all(api: Api, namespace: str | None, kind: _Kind, right: _Forced | _Leading, freed: _Freed) -> None:
+    chosen = selector({} if right.engine is None else {kind.label: right.engine}, [kind.chosen])
     free = asyncio.Semaphore(AT_ONCE)
 
-    async def one(pod: dict[str, Any]) -> None:
+    async def one(kept: dict[str, Any]) -> None:
         async with free:
-            await _free(api, pod["metadata"], freed)
+            await _free(api, kind, kept, freed)
 
-    async for page, _ in api.pages(PODS, namespace, selector=chosen):
-        await right.renew()
-        kept = [pod for pod in page if names.FINALIZER in (pod["metadata"].get("finalizers") or ())]
-        async with asyncio.TaskGroup() as tasks:
-            for pod in kept:
-                tasks.create_task(one(pod))
-
-
-async def _free(api: Api, metadata: dict[str, Any], freed: _Freed) -> None:
-    """Take our finalizer off one pod, and off no other one of its name."""
-    namespace, name = metadata["namespace"], metadata["name"]
-    patch = {"metadata": {"uid": metadata["uid"], "$deleteFromPrimitiveList/finalizers": [names.FINALIZER]}}
     try:
-        await api.patch_strategic(PODS, namespace, name, patch)
+        async for page, _ in api.pages(kind.resource, namespace, selector=chosen):
+            await right.renew()
+            async with asyncio.TaskGroup() as tasks:
+                for kept in page:
+                    if names.FINALIZER in (kept["metadata"].get("finalizers") or ()):
+                        tasks.create_task(one(kept))
+    except ClusterRefused as error:
+        if kind.resource is not APPLICATIONS or error.code not in (403, 404):  # an option: nobody may know of them
+            raise
+
+
+async def _free(api: Api, kind: _Kind, kept: dict[str, Any], freed: _Freed) -> None:
+    try:
+        await kind.free(api, kept)
     except ClusterRefused as error:
         if error.code not in (404, 409):  # it is gone already
-            freed.refusals.append(str(error))
+            freed.refusals[kind.what].append(str(error))
     except DataflowError as error:
-        freed.refusals.append(str(error))
+        freed.refusals[kind.what].append(str(error))
     else:
-        freed.pods[namespace] += 1
+        freed.number[kept["metadata"]["namespace"], kind.what] += 1

@@ -125,8 +125,11 @@ class Reconciler:
         if isinstance(model, DataSet):
             row = dataset_row(model) | {"share_with": list(model.spec.share_with)}
         else:
-            if model.spec.runtime.script is None:
-                raise _NotSupported("spec.runtime: this operator runs only runtime.script; write one")
+            if model.spec.runtime.script is None and model.spec.runtime.spark_application is None:
+                sentence = (
+                    "spec.runtime: this operator runs runtime.script and runtime.sparkApplication; write one of them"
+                )
+                raise _NotSupported(sentence)
             row = job_row(model)
         return row | {"owner": entry.key.owner, "declared_as": declared_as(model)}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opendataflow.model.run import Outcome
+from opendataflow.names import MAIN_CONTAINER
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class PodSeen:
     `waiting_init`: an init container that can't start, and why. `deleted_at`: when somebody asked for its deletion,
     the grace period not counted. `grace`: seconds. `finalizer`: whether ours is there. `start_deadline`, `retry_after`:
     seconds, of its annotations, see `names`. `memory_limit`: of `main`, as written. `gone`: the object is deleted.
+    `main`: the container that counts, which in the driver of a SparkApplication has another name.
     """
 
     namespace: str
@@ -76,6 +78,7 @@ class PodSeen:
     retry_after: float | None = None
     memory_limit: str | None = None
     gone: bool = False
+    main: str = MAIN_CONTAINER
 
     @property
     def terminal(self) -> bool:
@@ -92,7 +95,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class PodOrder:
-    """A claimed run, ready to be created as a pod."""
+    """A claimed run, ready to be created as a pod or, where its manifest is one, as a SparkApplication."""
 
     run: int
     name: str
