@@ -201,7 +201,7 @@ async def test_a_namespace_too_new_for_its_account_is_only_a_matter_of_time(api:
     name = f"new-{id(api):x}"
     await api.create(NAMESPACES, None, {"metadata": {"name": name}})
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(240):
             while True:
                 try:
                     await api.create(PODS, name, pod("a", run_seconds="forever"))

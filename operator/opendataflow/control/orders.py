@@ -10,6 +10,7 @@ from opendataflow.core.declared import same_work
 from opendataflow.core.environment import JobFacts
 from opendataflow.core.pods import Container, Operator, Password, PodWishes, SecretKey, check_wishes, run_pod
 from opendataflow.core.spark_application import check_application, spark_application
+from opendataflow.core.spark_pods import driver_container, driver_pod
 from opendataflow.model.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.dataset import DataSetFacts
 from opendataflow.model.jobs import DataFlowJob, SparkApplication
@@ -37,8 +38,14 @@ class PodOrders:
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> PodOrder:
         """Return the order; InvalidInput as `check` says it."""
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
-        make = run_pod if self._application is None else spark_application
-        manifest = make(JobFacts.of(self.job), run, datasets, self._wishes(declared), self.operator)
+        facts, spec = JobFacts.of(self.job), self.job.spec
+        if self._application is not None:
+            manifest = spark_application(facts, run, datasets, self._wishes(declared), self.operator)
+        else:
+            manifest = run_pod(facts, run, datasets, self._wishes(declared), self.operator)
+        if spec.runtime.spark is not None:
+            account, patience = self.operator.spark_account, spec.start_deadline_seconds
+            manifest = driver_pod(manifest, spec.runtime.spark, account, patience)
         return PodOrder(run.run, run.name, self.job.metadata.namespace or "", manifest)
 
     @property
@@ -65,9 +72,11 @@ class PodOrders:
     def _container(self) -> Container:
         if self._application is not None:
             return Container(image="")  # its template says it all
-        script = self.job.spec.runtime.script
-        assert script is not None  # the reconciler has seen to it,
-        assert script.image is not None  # and the schema to this
+        script, spark = self.job.spec.runtime.script, self.job.spec.runtime.spark
+        if spark is not None:
+            return driver_container(spark, spark.image or self.operator.spark_image)
+        assert script is not None  # a runtime is exactly one of them
+        assert script.image is not None  # the schema has seen to it
         resources = script.resources
         return Container(
             image=script.image,

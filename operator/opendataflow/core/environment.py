@@ -71,7 +71,7 @@ def _program(job: "DataFlowJob") -> str:
         return runtime.script.command[0] if runtime.script.command else runtime.script.image or ""
     if runtime.spark_application is not None:
         return runtime.spark_application.program
-    return runtime.spark.main if runtime.spark is not None else ""
+    return runtime.spark.program if runtime.spark is not None else ""
 
 
 @dataclass(frozen=True)

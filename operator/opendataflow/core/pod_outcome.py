@@ -29,6 +29,7 @@ import signal
 from collections.abc import Iterable
 from dataclasses import replace
 
+from opendataflow import names
 from opendataflow.core.explain import duration
 from opendataflow.core.outcome import last_line
 from opendataflow.core.report import read_report
@@ -156,6 +157,8 @@ def _own_failure(end: Ending, memory_limit: str | None) -> tuple[OutcomeClass, s
         return OutcomeClass.INFRASTRUCTURE, "lost: its node can't tell how it ended"
     if end.reason in _NOT_STARTABLE:
         return OutcomeClass.APPLICATION, one_line("the command can't be started", end.message, None)
+    if (end.message or "").startswith(names.NO_EXECUTOR):
+        return OutcomeClass.INFRASTRUCTURE, one_line(end.message or "", None, None)
     told = last_line(end.message or "") if read_report(end.message) is None else ""
     return OutcomeClass.APPLICATION, _exit_code(end) + (f": {told}" if told else "")
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, Strict
 
 from opendataflow.model.rules import Place, Rule, exactly_one, unchangeable
+from opendataflow.model.spark import Spark
 from opendataflow.model.written import (
-    LARGEST_INTEGER,
     NEVER_NULL,
     Arguments,
     Count,
@@ -21,7 +21,6 @@ from opendataflow.model.written import (
     Ids,
     Integer,
     Key,
-    Memory,
     Metadata,
     NonEmpty,
     Quantity,
@@ -90,18 +89,6 @@ class Script(Written):
     resources: Resources | None = Field(
         default=None, description=f"What the container asks for and may use. {_NOT_LOCAL}"
     )
-
-
-class Spark(Written):
-    """A PySpark program."""
-
-    main: NonEmpty = Field(description="The Python file; relative to the folder of the file.")
-    args: Arguments = Field(default=(), description="The arguments of the program.")
-    conf: TextMap = Field(default_factory=dict, description="Spark's properties.")
-    cores: Annotated[int, Strict(), Field(ge=1, le=LARGEST_INTEGER)] = Field(
-        default=1, description="How many tasks a run works on at a time."
-    )
-    memory: Memory = Field(default="1g", description="The memory of the driver, such as 512m or 4g.")
 
 
 class PodMetadata(Written):

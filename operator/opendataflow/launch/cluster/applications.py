@@ -1,14 +1,14 @@
 """The SparkApplications of the runs that are made as such: created, followed, let go. Only the launcher uses it.
 
-They are an option: the cluster is asked once, at the beginning, whether an earlier process has left any; they are
+They are an option: a namespace is asked once, at the beginning, whether an earlier process has left any there; they are
 followed from then on, or from the first that is created. An application keeps our finalizer until the outcome of its
 run is committed, because its driver, which Spark creates, has none: what became of it stands in the application.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
-from dataclasses import replace
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opendataflow import names
@@ -30,6 +30,16 @@ _NO_KIND = (
 )
 
 
+@dataclass
+class _View:
+    """What is seen of one namespace, or of all (None). `listed`: runs of the list that is under way."""
+
+    namespace: str | None
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
+    listed: set[int] | None = None
+    followed: bool = False
+
+
 class Applications:
     """Those of one engine. `changed`: is told which run's application has changed. The rest: as for the launcher."""
 
@@ -40,31 +50,31 @@ class Applications:
         changed: Callable[[int], None],
         *,
         note: Callable[[str], None],
-        namespace: str | None,
         clock: Callable[[], float],
     ) -> None:
         self._api = api
         self._engine = engine
         self._changed = changed
-        self._namespace = namespace
+        self._note = note
         self._ours = selector({names.LABEL_APPLICATION: engine})
-        self._follower = Follower(
-            api, APPLICATIONS, application_seen, note=note, namespace=namespace, selector=self._ours
-        )
         self._releases = Releases(api, APPLICATIONS, self._ours, free_application, note=note, clock=clock)
         self._seen: dict[int, ApplicationSeen] = {}
-        self._listed: set[int] | None = None
-        self._following = False
-        self._synced = asyncio.Event()
+        self._views: dict[str | None, _View] = {}
 
     def begin(self, spawn: Spawn) -> None:
-        """Look for what an earlier process has left; `synced` tells when all of it has been seen."""
+        """Begin to work. `spawn`: starts a task."""
         self._spawn = spawn
-        spawn(self._look(), "look for SparkApplications")
+        self._releases.begin(spawn)
 
-    async def synced(self) -> None:
-        """Wait until all that are there have been seen once."""
-        await self._synced.wait()
+    def open(self, namespace: str | None) -> None:
+        """Look, once, for what an earlier process has left in a namespace, None for all; `synced` tells when all of it
+        has been seen."""
+        view = self._views[namespace] = _View(namespace)
+        self._spawn(self._look(view), "look for SparkApplications")
+
+    async def synced(self, namespace: str | None) -> None:
+        """Wait until all that are in a namespace that was opened have been seen once."""
+        await self._views[namespace].synced.wait()
 
     def get(self, run: int) -> ApplicationSeen | None:
         """What is known of a run's application; None where it has none."""
@@ -78,16 +88,19 @@ class Applications:
         """Create a run's application, or find it, as `creating.created` says."""
         if order.run in self._seen:
             return
+        view = self._views.get(order.namespace) or self._views.get(None)
         try:
             seen = await created(self._api, APPLICATIONS, order, application_seen, self._engine)
-        except NotCreatable:
-            if await self._any() is None:
-                raise NotCreatable(_NO_KIND) from None
+        except NotCreatable as error:
+            with suppress(ClusterUnreachable):
+                if await self._any(order.namespace) is None:
+                    raise NotCreatable(_NO_KIND) from error
             raise
         self._seen.setdefault(order.run, seen)
-        if self._listed is not None:  # a list that began before can't have it
-            self._listed.add(order.run)
-        self._follow_them()
+        if view is not None:
+            if view.listed is not None:  # a list that began before can't have it
+                view.listed.add(order.run)
+            self._follow_those_of(view)
 
     def gone(self, run: int) -> None:
         """A run's application is there no more."""
@@ -109,50 +122,54 @@ class Applications:
         """Wait a little for releases that are under way."""
         await self._releases.finish()
 
-    async def _look(self) -> None:
+    async def _look(self, view: _View) -> None:
         while True:
             try:
-                found = await self._any()
+                found = await self._any(view.namespace)
             except ClusterUnreachable:
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
                 continue
             if found:
-                self._follow_them()
+                self._follow_those_of(view)
             else:
-                self._synced.set()
+                view.synced.set()
             return
 
-    async def _any(self) -> bool | None:
+    async def _any(self, namespace: str | None) -> bool | None:
         """Whether there are any of ours; None where the cluster has no such kind. Not allowed to look: none."""
         try:
-            async with aclosing(self._api.pages(APPLICATIONS, self._namespace, selector=self._ours, size=1)) as pages:
+            async with aclosing(self._api.pages(APPLICATIONS, namespace, selector=self._ours, size=1)) as pages:
                 items, _ = await anext(pages)
         except ClusterRefused as error:
             return None if error.code == 404 else False
         return bool(items)
 
-    def _follow_them(self) -> None:
-        if not self._following:
-            self._following = True
-            self._releases.begin(self._spawn)
-            self._spawn(self._follow(), "watch of SparkApplications")
+    def _follow_those_of(self, view: _View) -> None:
+        if not view.followed:
+            view.followed = True
+            self._spawn(self._follow(view), "watch of SparkApplications")
 
-    async def _follow(self) -> None:
-        async for change in self._follower.changes():
-            self._take(change)
+    async def _follow(self, view: _View) -> None:
+        follower = Follower(
+            self._api, APPLICATIONS, application_seen, note=self._note, namespace=view.namespace, selector=self._ours
+        )
+        async for change in follower.changes():
+            self._take(view, change)
 
-    def _take(self, change: Change[ApplicationSeen]) -> None:
+    def _take(self, view: _View, change: Change[ApplicationSeen]) -> None:
         seen = change.what
         if change.happening is Happening.LISTING:
-            self._listed = set()
+            view.listed = set()
         elif change.happening is Happening.SYNCED:
-            listed, self._listed = self._listed or set(), None
-            for run in self._seen.keys() - listed:
-                self.gone(run)
-            self._synced.set()
+            listed, view.listed = view.listed or set(), None
+            here = [run for run, each in self._seen.items() if view.namespace in (None, each.namespace)]
+            for run in here:
+                if run not in listed:
+                    self.gone(run)
+            view.synced.set()
         elif seen is not None and seen.run is not None:
-            if self._listed is not None:
-                self._listed.add(seen.run)
+            if view.listed is not None:
+                view.listed.add(seen.run)
             self._remember(seen.run, seen, gone=change.happening is Happening.DELETED)
 
     def _remember(self, run: int, seen: ApplicationSeen, *, gone: bool) -> None:

@@ -17,7 +17,7 @@ create may still be on its way. It never commits anything and claims nothing.
 import asyncio
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opendataflow import names
@@ -28,12 +28,13 @@ from opendataflow.errors import (
     ClusterRefused,
     ClusterUnreachable,
     DataflowError,
+    NoRights,
 )
 from opendataflow.launch.cluster.answers import is_not_there
 from opendataflow.launch.cluster.api import APPLICATIONS, NODES, PODS, Api, Resource, selector
 from opendataflow.launch.cluster.applications import Applications, is_application
 from opendataflow.launch.cluster.creating import created
-from opendataflow.launch.cluster.releases import Releases, free_pod
+from opendataflow.launch.cluster.releases import pod_releases
 from opendataflow.launch.cluster.seen import pod_seen
 from opendataflow.launch.cluster.watch import Change, Follower, Happening
 from opendataflow.model.application import ApplicationSeen
@@ -66,10 +67,27 @@ class _Run:
     reported: bool = False
 
 
+@dataclass
+class _View:
+    """What is seen of one namespace, or of all (None). `listed`: runs of the list that is under way; `closed`: why
+    nothing may be done there."""
+
+    namespace: str | None
+    synced: asyncio.Event = field(default_factory=asyncio.Event)
+    listed: set[int] | None = None
+    closed: str | None = None
+    begun: bool = False
+
+    def has(self, pod: PodSeen) -> bool:
+        """Whether a pod is to be seen here."""
+        return self.namespace in (None, pod.namespace)
+
+
 class ClusterLauncher:
     """Runs as pods of one engine. `engine`: the identity of its database, which its pods carry as a label.
 
-    `note`: tells a person. `namespace`: the only one that is watched, None for all. Enter it to begin to watch.
+    `note`: tells a person. `namespaces`: the only ones that are watched, each by a watch of its own; none means all.
+    `place`: the namespace of a job, None where it is not known.
     """
 
     def __init__(
@@ -78,23 +96,23 @@ class ClusterLauncher:
         engine: str,
         *,
         note: Callable[[str], None],
-        namespace: str | None = None,
+        namespaces: Collection[str] = (),
+        place: Callable[[str], str | None] = lambda _: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._api = api
         self._engine = engine
         self._note = note
         self._clock = clock
-        ours = selector({names.LABEL_ENGINE: engine})
-        self._follower = Follower(api, PODS, pod_seen, note=note, namespace=namespace, selector=ours)
+        self._place = place
+        self._views: dict[str | None, _View] = {where: _View(where) for where in sorted(namespaces) or (None,)}
+        self._ours = selector({names.LABEL_ENGINE: engine})
         self._pods: dict[int, PodSeen] = {}
         self._runs: dict[int, _Run] = {}
-        self._listed: set[int] | None = None
-        self._synced = asyncio.Event()
         self._ends: asyncio.Queue[Ended | BaseException] = asyncio.Queue()
         self._logs = asyncio.Semaphore(LOGS_AT_ONCE)
-        self._releases = Releases(api, PODS, ours, free_pod, note=note, clock=clock)
-        self._applications = Applications(api, engine, self._look_at, note=note, namespace=namespace, clock=clock)
+        self._releases = pod_releases(api, self._ours, note=note, clock=clock)
+        self._applications = Applications(api, engine, self._look_at, note=note, clock=clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- the port --------------------------------------------------------------------------------------------
@@ -111,40 +129,68 @@ class ClusterLauncher:
 
     def begin(self) -> None:
         """Begin to watch; `synced` tells when everything that is there has been seen."""
-        self._spawn(self._follow(), "watch of the run pods")
         self._spawn(self._tick(), "deadlines of the run pods")
         self._releases.begin(self._spawn)
         self._applications.begin(self._spawn)
+        for where, view in self._views.items():
+            if view.closed is None:
+                self.open(where)
+
+    def open(self, namespace: str | None) -> None:
+        """Work in a namespace, None for all: there are rights. Comes after `begin`, or is done by it."""
+        view = self._views[namespace]
+        view.closed = None
+        if not view.begun:
+            view.begun = True
+            self._spawn(self._follow(view), f"watch of the run pods in {namespace or 'all namespaces'}")
+            self._applications.open(namespace)
+
+    def shut(self, namespace: str | None, why: str) -> None:
+        """Start nothing in a namespace, or in none: rights are missing. Pods that are known are looked after as far as
+        the cluster allows it; where nothing was seen yet nothing is asked before it is opened."""
+        self._views[namespace].closed = why
 
     async def synced(self) -> None:
-        """Wait until all pods and SparkApplications of this engine have been seen once."""
-        await self._synced.wait()
-        await self._applications.synced()
+        """Wait until all pods and SparkApplications of this engine have been seen once, where that is allowed."""
+        for view in self._views.values():
+            if view.closed is None:
+                await self._seen_all(view)
+
+    async def _seen_all(self, view: _View) -> None:
+        await view.synced.wait()
+        await self._applications.synced(view.namespace)
 
     async def start(self, order: PodOrder) -> None:
         """Create the run's pod or SparkApplication; one that is there already and is ours is as good.
 
-        Raises CreateUncertain, Backpressure, NotCreatable or NamespaceGone; a second call is always safe.
+        Raises CreateUncertain, Backpressure, NotCreatable, NamespaceGone or NoRights; a second call is always safe.
         """
         if order.run in self._runs:
             return
+        view = self._view(order.namespace)
+        if view is not None and view.closed is not None:
+            raise NoRights(view.closed)
         if is_application(order):
             await self._applications.create(order)
         elif order.run not in self._pods:
             seen = await created(self._api, PODS, order, pod_seen, self._engine)
             # The watch may have been faster and know more.
             self._pods.setdefault(order.run, seen)
-            if self._listed is not None:  # a list that began before can't have it
-                self._listed.add(order.run)
+            if view is not None and view.listed is not None:  # a list that began before can't have it
+                view.listed.add(order.run)
         self._runs[order.run] = _Run(order.run, order.name)
         self._look_at(order.run)
 
     async def adopt(self, run: ClaimedRun) -> bool:
         """Go on with what an earlier process has created for a run. False: there is nothing, as far as is known.
 
-        False proves nothing: a create may be on its way. `start` is right then, under the same name.
+        False proves nothing: a create may be on its way. `start` is right then, under the same name. It comes when
+        everything was seen that may have the pod, however long rights are missing there.
         """
-        await self.synced()
+        for view in self._may_have(run):
+            if run.run in self._pods and self._pods[run.run].main == names.MAIN_CONTAINER:
+                break
+            await self._seen_all(view)
         if run.run in self._runs:
             return True
         if run.run not in self._pods and self._applications.get(run.run) is None:
@@ -212,19 +258,30 @@ class ClusterLauncher:
 
     # -- watching --------------------------------------------------------------------------------------------
 
-    async def _follow(self) -> None:
-        async for change in self._follower.changes():
-            self._take(change)
+    def _view(self, namespace: str) -> _View | None:
+        """What sees a namespace; None where nothing does."""
+        return self._views.get(namespace) or self._views.get(None)
 
-    def _take(self, change: Change[PodSeen]) -> None:
+    def _may_have(self, run: ClaimedRun) -> list[_View]:
+        """Where the pod of a run can be: in the namespace of its job, or anywhere where that is not known."""
+        place = self._place(run.job)
+        view = None if place is None else self._view(place)
+        return list(self._views.values()) if view is None else [view]
+
+    async def _follow(self, view: _View) -> None:
+        follower = Follower(self._api, PODS, pod_seen, note=self._note, namespace=view.namespace, selector=self._ours)
+        async for change in follower.changes():
+            self._take(view, change)
+
+    def _take(self, view: _View, change: Change[PodSeen]) -> None:
         if change.happening is Happening.LISTING:
-            self._listed = set()
+            view.listed = set()
         elif change.happening is Happening.SYNCED:
-            self._forget_unlisted()
-            self._synced.set()
+            self._forget_unlisted(view)
+            view.synced.set()
         elif change.what is not None and change.what.run is not None:
-            if change.happening is Happening.LISTED and self._listed is not None:
-                self._listed.add(change.what.run)
+            if change.happening is Happening.LISTED and view.listed is not None:
+                view.listed.add(change.what.run)
             gone = change.happening is Happening.DELETED
             self._remember(change.what.run, replace(change.what, gone=True) if gone else change.what)
 
@@ -242,10 +299,10 @@ class ClusterLauncher:
         self._pods[run] = pod
         self._look_at(run)
 
-    def _forget_unlisted(self) -> None:
+    def _forget_unlisted(self, view: _View) -> None:
         """What was seen before a list and is not in it is gone."""
-        listed, self._listed = self._listed or set(), None
-        for run in [run for run in self._pods if run not in listed]:
+        listed, view.listed = view.listed or set(), None
+        for run in [run for run, pod in self._pods.items() if run not in listed and view.has(pod)]:
             if run in self._runs:
                 self._remember(run, replace(self._pods[run], gone=True))
             else:

@@ -13,6 +13,7 @@ from opendataflow import names
 from opendataflow.errors import ClusterRefused, ClusterUnreachable
 from opendataflow.launch.cluster.answers import is_not_there
 from opendataflow.launch.cluster.api import PODS, Api, Resource
+from opendataflow.launch.cluster.executors import Executors
 from opendataflow.model.pod import PodSeen
 
 WORKERS = 16
@@ -144,3 +145,15 @@ class Releases(Generic[T]):
 
     def _minute(self) -> int:
         return int(self._clock()) // 60
+
+
+def pod_releases(api: Api, ours: str, *, note: Callable[[str], None], clock: Callable[[], float]) -> Releases[PodSeen]:
+    """The releases of pods. What one has started goes first: who comes next finds it unreleased, and does it again."""
+    executors = Executors(api, note=note)
+
+    async def free(api: Api, pod: PodSeen, labels: Mapping[str, str]) -> None:
+        if pod.executors and not await executors.deleted(pod.namespace, pod.name):
+            raise ClusterUnreachable(f"nobody knows whether the executors of pod {pod.name} are deleted")
+        await free_pod(api, pod, labels)
+
+    return Releases(api, PODS, ours, free, note=note, clock=clock)

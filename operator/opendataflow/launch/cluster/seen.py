@@ -56,6 +56,7 @@ def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
         start_deadline=_seconds(annotations, names.ANNOTATION_START_DEADLINE, START_DEADLINE),
         retry_after=_seconds(annotations, names.ANNOTATION_RETRY_AFTER, None),
         memory_limit=_text(limits, "memory"),
+        executors=names.ANNOTATION_EXECUTORS in annotations,
         main=name,
     )
 
