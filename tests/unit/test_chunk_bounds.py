@@ -31,7 +31,9 @@ def test_a_chunk_of_a_list_is_the_rows_of_its_value() -> None:
     [("date", "2013-02-30"), ("date", "2013"), ("date", ""), ("range", "9-3"), ("range", "x"), ("hash", "4-of-3")],
 )
 def test_an_id_of_another_kind_is_refused_with_an_example(kind: Kind, data_id: str) -> None:
-    with pytest.raises(InvalidInput, match=rf'the data id "{data_id}" says no bounds: with partitioning by {kind} it is '):
+    with pytest.raises(
+        InvalidInput, match=rf'the data id "{data_id}" says no bounds: with partitioning by {kind} it is '
+    ):
         bounds_of(data_id, kind)
 
 
