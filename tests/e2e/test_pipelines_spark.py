@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from opendataflow.model.project import Source, parse_project
 from opendataflow.names import ExitCode, StepStatus
+from opendataflow.spark.pipeline.opened import OpenProject
+from opendataflow.spark.pipeline.reading import read
 from opendataflow.spark.pipeline.session import local_session
 from tests.e2e.conftest import Answer, Inside, Program
 from tests.e2e.projects import Project
@@ -95,6 +98,36 @@ def test_a_chunk_is_read_alone_and_done_twice_equals_once(spark: "SparkSession",
         {"id": 3, "t": None, "n": 6, "data_id": "0-9"},
         {"id": 12, "t": "z", "n": 24, "data_id": "10-19"},
     ]
+
+
+def test_rows_of_which_a_step_has_looked_at_a_part_are_not_known(project: Project) -> None:
+    project.step("two", "def run(df):\n    df.limit(1).collect()\n    return df\n")
+    answer = project.ask("run", "p", "--data-id", "0-9", "-o", "json")
+    assert [step["rows"] for step in steps(answer).values()] == [None, None, 4, 4]
+
+
+def test_the_buckets_of_a_hash_are_all_rows_and_each_row_once(spark: "SparkSession", project: Project) -> None:
+    project.write("project.yml", YML.replace("type: range", "type: hash"))
+    project.step("two", "def run(df):\n    return df\n")
+    project.write("sources/a.csv", "id,t\n" + "".join(f"{number},x\n" for number in range(20)) + ",nothing\n")
+    for bucket in range(3):
+        assert project.ask("run", "p", "--data-id", f"{bucket}-of-3").code == ExitCode.OK
+    found = result(spark, project)
+    assert len({row["data_id"] for row in found}) == 3
+    assert [row["id"] for row in found] == [None, *range(20)]
+
+
+def test_spark_is_asked_for_the_days_of_the_chunk_only(spark: "SparkSession", tmp_path: Path) -> None:
+    days = spark.sql("SELECT make_date(2013, 1, int(id) + 1) AS day FROM range(31)")
+    days.write.parquet(str(tmp_path / "sources/days.parquet"))
+    source = Source.model_validate(
+        {"name": "days", "format": "parquet", "partitioning": {"column": "day", "type": "date"}}
+    )
+    opened = OpenProject(tmp_path, parse_project(YML, "project.yml"))
+    frame = read(spark, opened, source, "2013-01-31", "project.yml, line 6")
+    assert [str(row["day"]) for row in frame.collect()] == ["2013-01-31"]
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "GreaterThanOrEqual(day,2013-01-31), LessThan(day,2013-02-01)" in plan
 
 
 def test_a_quoted_newline_stays_in_its_cell(spark: "SparkSession", project: Project) -> None:
@@ -191,6 +224,7 @@ def test_a_source_that_does_not_fit_is_the_fault_of_the_read(
     assert answer.code == ExitCode.FAILED
     assert answer.err.startswith(f"error: read a has failed: {sentence}"), answer.err
     assert "Py4J" not in answer.err
+    print(answer.err)
     assert answer.err.count("\n") == 1
 
 
@@ -245,7 +279,7 @@ def test_unit_tests_tell_errors_of_spark_with_the_line_of_the_step(project: Proj
     project.step("one", f"{example}{BAD_UDF}")
     project.step("two", "expected_inputs = [[]]\nexpected_output = []\n\ndef run(df):\n    return df\n")
     answer = project.ask("test")
-    assert "pipelines/p/one.py, line 6: ZeroDivisionError: integer division or modulo by zero" in answer.out
+    assert "pipelines/p/one.py, line 7: ZeroDivisionError: integer division or modulo by zero" in answer.out
     assert "pipelines/p/two.py, line 4: a frame of expected_inputs has no values that tell its types" in answer.out
 
 

@@ -1,11 +1,9 @@
 """project.yml, in its own form and in the Django tool's: what it becomes, and what is said of mistakes."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-import generate
 from opendataflow.errors import InvalidInput
 from opendataflow.model.project import ProjectFile, parse_project, project_schema
 
@@ -137,8 +135,3 @@ def test_a_source_may_be_a_name_or_a_mapping_in_the_schema() -> None:
     name, mapping = project_schema()["$defs"]["Source"]["anyOf"]
     assert name["type"] == "string"
     assert mapping["required"] == ["name"]
-
-
-def test_the_published_schema_is_the_models() -> None:
-    published = (Path(generate.FOLDER) / "project.schema.json").read_text("utf-8")
-    assert json.loads(published) == project_schema(), "run `make crds`"

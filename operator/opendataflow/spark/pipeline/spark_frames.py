@@ -32,13 +32,18 @@ class SparkFrames:
     """One run for one chunk; the result is a folder of its own in the destination."""
 
     def __init__(self, order: Order, spark: SparkSession) -> None:
+        """Raises StepFailed where the destination is no folder of this machine."""
         assert order.data_id is not None
+        if "://" in order.pipeline.destination.where:
+            place = order.at(len(order.sources) + len(order.steps))
+            raise StepFailed(f"{place}: by hand a destination is a folder of this machine; write another path")
         self._order = order
         self._data_id = order.data_id
         self._spark = spark
         self._frames: dict[int, DataFrame] = {}
         self._observed: dict[int, Observation] = {}
         self._began = datetime.now()  # noqa: DTZ005 # as Spark's own log of its workers says it
+        self._spoilt: set[int] = set()
         self._failed = False
         self.written: Path | None = None
 
@@ -53,7 +58,14 @@ class SparkFrames:
 
             made = pandas_frames.call(step, [frame.toPandas() for frame in frames], item)
             return self._spark.createDataFrame(made)
-        return call(step, frames, item)
+        before = self._completed()
+        result = call(step, frames, item)
+        # What a step computes itself, as show() does, may have been a part: it says nothing of the rows.
+        self._spoilt |= self._completed() - before
+        return result
+
+    def _completed(self) -> set[int]:
+        return {index for index, observation in self._observed.items() if _is_complete(observation)}
 
     def counted(self, frame: DataFrame, index: int) -> DataFrame:
         """Let the rows be counted as they pass."""
@@ -83,7 +95,7 @@ class SparkFrames:
         if self._failed:
             return found  # what has passed was not all
         for index, observation in self._observed.items():
-            rows = _seen(observation)
+            rows = None if index in self._spoilt else _seen(observation)
             if rows is not None:
                 found[index] = rows
         if self.written is not None and len(self._observed) - 1 in found:
@@ -165,11 +177,15 @@ def call(step: Loaded, frames: Sequence[DataFrame], item: Item | None) -> DataFr
 
 def _seen(observation: Observation) -> int | None:
     """The rows that an observation has counted; None where nothing has passed it yet, or Spark has left it out."""
-    # get() would wait for ever.
-    if observation._jo is None or not observation._jo.future().isCompleted():
+    if not _is_complete(observation):
         return None
     try:
         rows = observation.get.get("rows")
     except PySparkException:  # the action that it has passed in has failed
         return None
     return None if rows is None else int(rows)
+
+
+def _is_complete(observation: Observation) -> bool:
+    """Whether an action has passed it. Asking for its rows before would wait, perhaps for ever."""
+    return observation._jo is not None and bool(observation._jo.future().isCompleted())
