@@ -57,6 +57,15 @@ def in_spark(spark: Archive) -> Iterator[Root]:
         yield root
 
 
+@pytest.mark.parametrize("lock", ["operator", "spark", "build"])
+def test_what_images_have_is_what_the_tests_run_with(lock: str) -> None:
+    def pins(name: str) -> set[str]:
+        lines = (building.ROOT / "requirements" / f"{name}.txt").read_text().splitlines()
+        return {line.split()[0] for line in lines if "==" in line}
+
+    assert pins(lock) - pins("dev") <= {pin for pin in pins(lock) if pin.startswith("wheel==")}
+
+
 def test_both_have_a_numeric_user_who_is_not_root(operator: Archive, spark: Archive) -> None:
     assert operator.config["User"] == "65532:65532"
     assert spark.config["User"] == "185:185"
