@@ -1,9 +1,10 @@
-"""Writes the reference of job files and of custom resources out of the models: `python docs/generate.py`. A test
-compares the two.
+"""Writes the reference of job files, custom resources and projects out of the models, and that of the chart out of its
+values: `python docs/generate.py`. A test compares them.
 
-It never writes anything but these pages, and says nothing that the models do not say.
+It never writes anything but these pages, and says nothing that the models and the values do not say.
 """
 
+import json
 import typing
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,7 +15,9 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+import chart_values
 from opendataflow.model.crd import KINDS, Kind
+from opendataflow.model.project import DjangoProject, Project, project_schema
 from opendataflow.model.resources import DataFlowAction, DataFlowJob, DataSet
 from opendataflow.names import CATEGORY
 
@@ -63,15 +66,42 @@ spec:
 """
 
 
+PROJECT = """# project.yml
+
+<!-- Written by docs/generate.py out of operator/opendataflow/model/project.py. -->
+
+A folder with this file is a project of pipelines: see [Pipelines](../how-to/pipelines.md). `version: 2` at its top
+tells the form below from [that of the Django tool](#in-the-form-of-the-django-tool). A field that is not listed here is
+refused, by name.
+
+Editors check and complete the file with [project.schema.json](project.schema.json), which knows both forms. For the
+YAML language server, write where it is into the first line: `# yaml-language-server: $schema=project.schema.json`.
+"""
+
+DJANGO_PROJECT = """## In the form of the Django tool
+
+Without `version` the file has the Django tool's keys and no others. Transformations take and return frames of pandas.
+"""
+
+
 def pages() -> dict[str, str]:
     """File name -> text of each page."""
     custom = [CUSTOM_RESOURCES, *_request(DataFlowAction)]
     for kind in KINDS:
         custom += _status(kind)
+    project = [PROJECT, *_resource(Project), DJANGO_PROJECT, *_rows(DjangoProject)]
     return {
         "job-file.md": "\n".join([JOB_FILES, *_resource(DataSet), *_resource(DataFlowJob)]),
         "custom-resources.md": "\n".join(custom),
+        "chart.md": chart_values.page(),
+        "project.md": "\n".join(project) + "\n",
+        "project.schema.json": json.dumps(project_schema(), indent=2) + "\n",
     }
+
+
+def _rows(model: type[BaseModel]) -> Iterator[str]:
+    yield _TABLE
+    yield from _fields(model, "")
 
 
 _TABLE = "| field | type | default | what it is |\n|---|---|---|---|"
@@ -111,10 +141,11 @@ def _fields(model: type[BaseModel], path: str) -> Iterator[str]:
     for name, field in model.model_fields.items():
         spelled = f"{path}{field.alias or name}"
         nested = _model(field.annotation)
-        kind = "" if nested else _type(field.annotation)
+        listed = nested is not None and get_origin(field.annotation) is tuple
+        kind = "list" if listed else "" if nested else _type(field.annotation)
         yield f"| `{spelled}` | {kind} | {_default(field)} | {field.description} |"
         if nested is not None:
-            yield from _fields(nested, f"{spelled}.")
+            yield from _fields(nested, f"{spelled}[]." if listed else f"{spelled}.")
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:

@@ -12,12 +12,15 @@
     ├── NotStarted            a run could not be started
     │   ├── CreateUncertain   nobody knows whether its pod was created         retry: yes
     │   ├── Backpressure      the cluster takes no more at this moment         retry: yes
+    │   ├── NoRights          this program may not work in the namespace       retry: no
     │   ├── NotCreatable      the cluster does not accept the pod              retry: no
     │   └── NamespaceGone     the namespace is being deleted, or is not there  retry: no
     ├── ClusterUnreachable    the Kubernetes API does not answer               retry: yes
     ├── ClusterRefused        the Kubernetes API says no                       retry: no
     ├── LeaseLost             this process may not claim any more              retry: after renewal
     ├── Deposed               another operator has taken over                  retry: no
+    ├── StepFailed            a step of a pipeline has failed                  retry: no
+    ├── NotInstalled          an extra of this package is needed               retry: no
     ├── NotDelivered          a target does not take a notification            retry: yes
     └── EmbeddedPostgresError the embedded server can't be made or started     retry: no
 
@@ -96,6 +99,10 @@ class Backpressure(NotStarted):
         self.retry_after = retry_after
 
 
+class NoRights(NotStarted):
+    """This program lacks rights in the namespace; nothing was asked of the cluster."""
+
+
 class NotCreatable(NotStarted):
     """The API server refuses the pod; the text is its sentence."""
 
@@ -141,6 +148,14 @@ class NotDelivered(DataflowError):
     """A target does not take a notification; the text says why, without the target's address."""
 
     retryable = True
+
+
+class StepFailed(DataflowError):
+    """A step of a pipeline, or its unit test, has failed; the text is one sentence with file and line."""
+
+
+class NotInstalled(DataflowError):
+    """What a command needs is an extra of this package, or a program; the text says how it is installed."""
 
 
 class EmbeddedPostgresError(DataflowError):

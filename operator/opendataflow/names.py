@@ -52,6 +52,9 @@ LABEL_ENGINE = f"{GROUP}/engine"
 LABEL_DONE = f"{GROUP}/done"
 """The minute since the epoch in which the outcome of the run had been committed: the pod may go some time later."""
 
+LABEL_APPLICATION = f"{GROUP}/application"
+"""Which database a SparkApplication belongs to. Its labels are on its driver and executors too, so it has none of those
+that a run's pod is known by; its driver has them beside it."""
 LABEL_EXECUTOR_OF = f"{GROUP}/executor-of"
 """On an executor's pod: the run that it works for, by the name of its driver's pod."""
 
@@ -69,6 +72,10 @@ ANNOTATION_START_DEADLINE = f"{GROUP}/start-deadline"
 """Seconds from the pod's creation until its main container has to run."""
 ANNOTATION_RETRY_AFTER = f"{GROUP}/retry-after"
 """Seconds after which a run on a node that does not answer is given up without proof of its death."""
+ANNOTATION_RUN = f"{GROUP}/run"
+"""The id of a run, on its SparkApplication."""
+ANNOTATION_RUN_DEADLINE = f"{GROUP}/run-deadline"
+"""Seconds that the driver of a SparkApplication may take: no field of it says so."""
 
 FINALIZER = f"{GROUP}/outcome"
 """Keeps a run's pod until its outcome is committed."""
@@ -77,6 +84,9 @@ NO_EXECUTOR = "no executor has come up"
 """How a Spark driver's termination message begins where it was ended for want of executors."""
 
 MAIN_CONTAINER = "main"
+DRIVER_CONTAINER = "spark-kubernetes-driver"
+EXECUTOR_CONTAINER = "spark-kubernetes-executor"
+"""Spark's own names for its containers, in the pods of a SparkApplication."""
 OPENER_CONTAINER = "open-passwords"
 RESERVED_PREFIX = "DATAFLOW_"
 """Variables of this prefix are the framework's."""
@@ -124,6 +134,17 @@ class RunState(StrEnum):
     FAILED = "FAILED"
     LOST = "LOST"
     CANCELLED = "CANCELLED"
+
+
+class StepStatus(StrEnum):
+    """The state of one step of a pipeline."""
+
+    WAITING = "WAITING"
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+    """Not run, or not to its end: another step has failed."""
 
 
 class OutcomeClass(StrEnum):
@@ -183,6 +204,7 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     THROTTLED = "Throttled"
     NOT_CREATABLE = "NotCreatable"
+    RIGHTS_MISSING = "RightsMissing"
     API_UNREACHABLE = "ApiUnreachable"
     NAMESPACE_TERMINATING = "NamespaceTerminating"
     # Why pods that are there do not run.
@@ -190,6 +212,8 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"
     NODE_UNREACHABLE = "NodeUnreachable"
     POD_PENDING = "PodPending"
+    SUBMISSION_PENDING = "SubmissionPending"
+    SUBMISSION_FAILED = "SubmissionFailed"
     # How the work is.
     DONE = "Done"
     RUNNING = "Running"

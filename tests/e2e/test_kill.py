@@ -134,7 +134,7 @@ def test_one_signal_drains_and_two_end_the_runs(embedded: Program, job: Path, nu
     with pytest.raises(subprocess.TimeoutExpired):
         runner.wait(timeout=1.5)  # it waits for the runs
     runner.send_signal(number)
-    output, _ = runner.communicate(timeout=60)
+    output, _ = runner.communicate(timeout=300)
 
     assert runner.returncode == 130, output
     assert "stopping: runs go on to their end" in output

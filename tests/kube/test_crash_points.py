@@ -108,15 +108,20 @@ class World:
         self.kubectl("apply", "-f-", stdin=documents(*requests))
 
 
+PARTS = 3
+"""The points are shared out, so that several processes can go through them."""
+
+
 @pytest.mark.timeout(6000)
+@pytest.mark.parametrize("part", range(PARTS))
 def test_whatever_the_moment_at_which_the_operator_dies_nothing_is_lost_and_nothing_is_done_twice(
-    operators: Operators, cluster: Api, namespace: str, kubectl: Kubectl, database: Database
+    operators: Operators, cluster: Api, namespace: str, kubectl: Kubectl, database: Database, part: int
 ) -> None:
     world = World(operators, kubectl, database)
     world.begin()
     never: list[str] = []
     with Recorder(cluster, namespace) as recorder:
-        for point in points():
+        for point in points()[part::PARTS]:
             for when in ("before", "after"):
                 if point.name in ONLY_SOMETIMES:
                     continue

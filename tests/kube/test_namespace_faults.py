@@ -23,7 +23,7 @@ def other_namespace(cluster: Api) -> Iterator[str]:
 def test_a_namespace_deleted_with_runs_alive_goes_and_others_go_on(
     scene: Scene, cluster: Api, other_namespace: str
 ) -> None:
-    """The deleted one keeps its pods for a minute: their names must not be free earlier."""
+    """The deleted one keeps its pods for a while: their names must not be free earlier."""
     doomed = new_namespace(cluster)
     operator = scene.start(DATAFLOW_NAMESPACES=f"{other_namespace},{doomed}")
     flow = [dataset("bad-in", 6), dataset("bad-out"), job("bad", ["bad-in"], ["bad-out"], {"run-seconds": "forever"})]

@@ -163,7 +163,7 @@ class Client:
 def connections(dsn: str) -> Iterator[list[Connection]]:
     opened = [open_connection(dsn) for _ in range(CLIENTS)]
     for connection in opened:
-        connection.execute("SET statement_timeout = '60s'")
+        connection.execute("SET statement_timeout = '300s'")
         try:
             connection.execute("SET deadlock_timeout = '200ms'")
         except psycopg.errors.InsufficientPrivilege:

@@ -21,6 +21,7 @@ from opendataflow.cli import (  # noqa: F401  # each registers commands
     legacy,
     local,
     notify,
+    pipeline,
     status,
     verbs,
     wrap,

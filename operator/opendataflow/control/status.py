@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from opendataflow.control.bodies import PLURALS
 from opendataflow.control.catalog import Catalog, Entry, Key, Pending
+from opendataflow.control.logs import Sparing
 from opendataflow.core.dataset_state import DataSetFacts, dataset_status
 from opendataflow.core.happenings import Happening, happenings, scaled
 from opendataflow.core.job_state import JobFacts, job_status
@@ -94,6 +95,7 @@ class StatusWriter:
         self._surroundings = surroundings
         self._teller = teller
         self._clock = clock
+        self._sparing = Sparing(logger)
         self._dirty: dict[Key, None] = {}
         self._woken = asyncio.Event()
         self._written: dict[Key, float] = {}
@@ -240,9 +242,9 @@ class StatusWriter:
             resource, sent = custom(PLURALS[key.kind]), {"status": patch}
             shown = await self._api.patch_merge(resource, key.namespace, key.name, sent, status=True)
         except ClusterRefused as error:
-            # Gone: the watch tells. Anything else is said once a look.
+            # Gone: the watch tells.
             if error.code != 404:
-                logger.warning("the status of %s %s was not taken: %s", key.kind, key.owner, error)
+                self._sparing.warn(f"the status of {key.kind} {key.owner} was not taken: {error}")
             return False
         except DataflowError as error:
             if not error.retryable:

@@ -45,9 +45,25 @@ _WANTED = {
 
 def sentences(model: type[BaseModel], error: ValidationError, spelling: Spelling | None = None) -> list[str]:
     """Return one sentence for each fault. `spelling`: of values in the source, where it differs from JSON's."""
+    return [sentence for _, sentence in placed_sentences(model, error, spelling)]
+
+
+def placed_sentences(
+    model: type[BaseModel], error: ValidationError, spelling: Spelling | None = None
+) -> list[tuple[Path, str]]:
+    """Return the same with the path of each fault: keys, and indices of lists."""
     spelling = spelling or (lambda _, value: cut(str(value)))
     faults = [fault for fault in error.errors(include_url=False) if not _is_echo(fault)]
-    return [_sentence(model, spelling, fault) for fault in faults]
+    return [(_path(fault), _sentence(model, spelling, fault)) for fault in faults]
+
+
+def _path(fault: ErrorDetails) -> Path:
+    """Return where a fault is; a rule names the key or index below its own place."""
+    at = fault.get("ctx", {}).get("field")
+    if at is None:
+        return fault["loc"]
+    below = (int(part) if part.isdecimal() else part for part in re.findall(r"[^.\[\]]+", at))
+    return (*fault["loc"], *below)
 
 
 def _sentence(model: type[BaseModel], spelling: Spelling, fault: ErrorDetails) -> str:

@@ -1,1 +1,1 @@
-"""What runs in a Spark image: the program of driver pods. It needs the standard library and Spark, and little else."""
+"""What runs on Spark or in its images. Only here are pyspark and pandas imported, and only where they are needed."""

@@ -4,7 +4,7 @@
     ~/.cache/opendataflow/helm-<version>-<hash of the pins>/bin/
 
 A program that is there is complete: the build goes to another name and is renamed at its end. Two sessions never build
-at once. What is pinned is in `programs/`; nothing here resolves a version.
+the same at once. What is pinned is in `programs/`; nothing here resolves a version.
 """
 
 import fcntl
@@ -23,12 +23,19 @@ PINS = Path(__file__).parent / "programs"
 VERSION = "v1.34.4"
 _COMPONENT = "k8s.io/component-base/version"
 _MAJOR, _MINOR = VERSION.removeprefix("v").split(".")[:2]
+KUBERNETES_VARIABLES = {
+    f"{_COMPONENT}.gitVersion": VERSION,
+    f"{_COMPONENT}.gitMajor": _MAJOR,
+    f"{_COMPONENT}.gitMinor": _MINOR,
+}
+"""By which the programs of Kubernetes know their version."""
 
 
 @dataclass(frozen=True)
 class Source:
     """Programs that are pinned and built together, in a folder of the cache with this name and version. `packages`:
     program -> the Go package it is built from. `pins`: the folder of go.mod and go.sum. `variables`: set by the linker.
+    `own`: files of that folder which are a program themselves.
     """
 
     name: str
@@ -36,11 +43,13 @@ class Source:
     pins: Path
     packages: Mapping[str, str]
     variables: Mapping[str, str]
+    own: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
         """Where the programs are, or will be: another version or other pins have another folder."""
-        digest = hashlib.sha256(b"\0".join((self.pins / name).read_bytes() for name in ("go.mod", "go.sum")))
+        files = ("go.mod", "go.sum", *self.own)
+        digest = hashlib.sha256(b"\0".join((self.pins / name).read_bytes() for name in files))
         return cache_folder() / f"{self.name}-{self.version}-{digest.hexdigest()[:12]}" / "bin"
 
 
@@ -56,11 +65,7 @@ KUBERNETES = Source(
         "kubectl": "k8s.io/kubernetes/cmd/kubectl",
         "kwok": "sigs.k8s.io/kwok/cmd/kwok",
     },
-    {
-        f"{_COMPONENT}.gitVersion": VERSION,
-        f"{_COMPONENT}.gitMajor": _MAJOR,
-        f"{_COMPONENT}.gitMinor": _MINOR,
-    },
+    KUBERNETES_VARIABLES,
 )
 HELM = Source(
     "helm",
@@ -95,14 +100,14 @@ def programs_folder() -> Path:
     return KUBERNETES.folder
 
 
-def build(names: Iterable[str], say: Callable[[str], None]) -> Mapping[str, Path]:
+def build(names: Iterable[str], say: Callable[[str], None], sources: Iterable[Source] = SOURCES) -> Mapping[str, Path]:
     """Return the paths of the programs; build those that are not there, together: they share most of their packages.
 
     `say` gets a line of progress now and then. Raises NoGo, or CalledProcessError with what the compiler has said.
     """
     wanted = set(names)
     paths: dict[str, Path] = {}
-    for source in SOURCES:
+    for source in sources:
         paths |= _built(source, wanted & source.packages.keys(), say)
     return paths
 
@@ -128,7 +133,7 @@ def _only_one(path: Path, say: Callable[[str], None]) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another build of the test cluster")
+            say("waiting for another build of the same programs")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -136,7 +141,7 @@ def _only_one(path: Path, say: Callable[[str], None]) -> Iterator[None]:
 def _compile(source: Source, names: list[str], say: Callable[[str], None]) -> None:
     began = time.monotonic()
     folder = source.folder
-    say(f"building {', '.join(names)} into {folder}; the first time takes five to ten minutes on two cores")
+    say(f"building {', '.join(names)} into {folder}; the first time takes minutes")
     unfinished = folder.parent / "unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
@@ -151,7 +156,7 @@ def _compile(source: Source, names: list[str], say: Callable[[str], None]) -> No
     for program in unfinished.iterdir():
         program.replace(folder / program.name)
     unfinished.rmdir()
-    say(f"built in {time.monotonic() - began:.0f} s")
+    say(f"built {', '.join(names)} in {time.monotonic() - began:.0f} s")
 
 
 def _run(command: list[str], folder: Path, environ: Mapping[str, str], say: Callable[[str], None]) -> None:

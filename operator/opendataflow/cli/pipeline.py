@@ -1,0 +1,265 @@
+"""`dataflow pipeline`: projects of unit-tested transformations, by hand and on this machine."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from opendataflow.cli.app import OutputOption, Panel, app
+from opendataflow.cli.pipeline_init import write_project
+from opendataflow.cli.pipeline_show import LiveSteps, show_run, show_test, show_tests
+from opendataflow.cli.show import Output, console, document, rows
+from opendataflow.core.explain import counted
+from opendataflow.core.pipeline_steps import Step
+from opendataflow.errors import DataflowError, InvalidInput, StepFailed
+from opendataflow.model.project import Pipeline
+from opendataflow.names import ExitCode, StepStatus
+from opendataflow.spark.pipeline.loading import Loaded, load
+from opendataflow.spark.pipeline.opened import OpenProject, open_project
+from opendataflow.spark.pipeline.running import Item, Order, captured, check_item, load_steps, run_steps
+from opendataflow.spark.pipeline.session import local_session
+from opendataflow.spark.pipeline.sources import existing
+from opendataflow.spark.pipeline.unit_tests import Tested, run_unit_test
+
+pipeline = typer.Typer(help="Projects of unit-tested transformations, by hand.", no_args_is_help=True)
+app.add_typer(pipeline, name="pipeline", rich_help_panel=Panel.WORK)
+
+
+def complete_pipeline(incomplete: str) -> list[str]:
+    """Return the slugs of the project in this folder that begin so."""
+    try:
+        return [it.slug for it in open_project(None).pipelines if it.slug.startswith(incomplete)]
+    except DataflowError:
+        return []
+
+
+ProjectOption = Annotated[
+    Path | None,
+    typer.Option("--project", "-p", help="The project's folder. Default: this one, or the nearest above it."),
+]
+SlugArgument = Annotated[str, typer.Argument(metavar="PIPELINE", help="Its slug.", autocompletion=complete_pipeline)]
+MaybeSlug = Annotated[
+    str | None,
+    typer.Argument(metavar="PIPELINE", help="Only this one. Default: all.", autocompletion=complete_pipeline),
+]
+
+
+@pipeline.command("init")
+def init(folder: Annotated[Path, typer.Argument(help="The folder; made where it is not there.")]) -> None:
+    """Write a first project into a folder, which can be tested and run as it is. Overwrites nothing."""
+    for line in write_project(folder):
+        typer.echo(line)
+
+
+@pipeline.command("list")
+def list_pipelines(project: ProjectOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Show the pipelines of a project."""
+    opened = open_project(project)
+    found = [
+        {
+            "pipeline": it.slug,
+            "sources": ", ".join(source.name for source in it.sources),
+            "transformations": ", ".join(step.name for step in it.transformations),
+            "destination": it.destination.name,
+        }
+        for it in opened.pipelines
+    ]
+    rows(found, output, ("pipeline", "sources", "transformations", "destination"), "there are no pipelines")
+    _note(opened, [it.slug for it in opened.pipelines])
+
+
+@pipeline.command("describe")
+def describe(slug: SlugArgument, project: ProjectOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Show what a pipeline reads, does and writes, and what is wrong with it. Its modules are loaded for that."""
+    opened = open_project(project)
+    _, found = opened.file.pipeline(slug)
+    told = _described(opened, found)
+    if output is not Output.TABLE:
+        document(told, output)
+        return
+    form = "the Django tool's form" if opened.file.django else "version 2"
+    typer.echo(f"pipeline {slug} of {opened.file.project.name} ({form})")
+    for source in told["sources"]:
+        typer.echo(f"  read   {source['name']}: {source['path']}{'' if source['there'] else ' (not there)'}")
+    for step in told["transformations"]:
+        typer.echo(f"  step   {step['name']}: {step['fault'] or step['says']}")
+    typer.echo(f"  write  {told['destination']['name']}: {told['destination']['path']}")
+    _note(opened, [slug])
+
+
+@pipeline.command("test")
+def run_tests(slug: MaybeSlug = None, project: ProjectOption = None, output: OutputOption = Output.TABLE) -> int:
+    """Test transformations against the inputs and outputs that are beside them. Exit code 1 where one fails."""
+    opened = open_project(project)
+    chosen = opened.pipelines if slug is None else (opened.file.pipeline(slug)[1],)
+    results: list[Tested] = []
+    for result in _tested(opened, chosen):
+        results.append(result)
+        if output is Output.TABLE:
+            show_test(result)
+    if output is not Output.TABLE:
+        document([asdict(result) for result in results], output)
+    else:
+        show_tests(results)
+    _note(opened, [it.slug for it in chosen])
+    return ExitCode.FAILED if any(result.sentence is not None for result in results) else ExitCode.OK
+
+
+@pipeline.command("run")
+def run(
+    slug: SlugArgument,
+    data_id: Annotated[
+        str | None, typer.Option("--data-id", help="The chunk. Needed, but for projects in the Django tool's form.")
+    ] = None,
+    stream: Annotated[
+        Path | None,
+        typer.Option("--stream", metavar="FILE", help="A CSV file, also in sources/: run once for each of its rows."),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Django tool's form: remove the results of earlier runs.")
+    ] = False,
+    project: ProjectOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Do one chunk on this machine: read, run the steps in their order, write. Doing it twice equals doing it once."""
+    opened = open_project(project)
+    _, found = opened.file.pipeline(slug)
+    _check_options(opened, data_id, stream, replace)
+    with ExitStack() as stack:
+        stack.enter_context(opened.imports())
+        with captured() as printed:
+            steps = load_steps(opened, found)
+        items = [None] if stream is None else _items(opened, stream, steps)
+        spark = None if opened.file.django else stack.enter_context(local_session(f"dataflow {slug}"))
+        done: list[dict[str, Any]] = []
+        kept: dict[str, Any] = {}
+        for number, item in enumerate(items):
+            order = Order(opened, found, steps, data_id, item)
+            made, written = _run(order, spark, kept, replace=replace and number == 0)
+            if printed.getvalue():  # what modules print when they are loaded
+                made[0].stdout = printed.getvalue() + made[0].stdout
+                printed.truncate(0)
+            done.append(
+                {"data_id": data_id, "item": item, "steps": [asdict(step) for step in made], "written": written}
+            )
+            if output is Output.TABLE:
+                show_run(made, written)
+            if written is None:
+                break
+    if output is not Output.TABLE:
+        document(done, output)
+    _fail_where_a_step_has(done)
+
+
+@pipeline.command("clean")
+def clean(project: ProjectOption = None) -> None:
+    """Empty the project's folder output/."""
+    folder = open_project(project).folder / "output"
+    removed = 0
+    try:
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            removed += 1
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    except OSError as error:
+        raise InvalidInput(f"{error.filename}: can't be removed: {error.strerror}") from error
+    typer.echo(f"{folder} is empty; removed: {removed}")
+
+
+def _tested(opened: OpenProject, chosen: tuple[Pipeline, ...]) -> Iterator[Tested]:
+    """Test all; Spark is started once, by the first one that needs it."""
+    with ExitStack() as stack:
+        stack.enter_context(opened.imports())
+        started: list[Any] = []
+
+        def session() -> Any:
+            if not started:
+                started.append(stack.enter_context(local_session("dataflow pipeline test")))
+            return started[0]
+
+        for found in chosen:
+            for transformation in found.transformations:
+                yield run_unit_test(opened, found, transformation.name, session)
+
+
+def _run(order: Order, spark: Any, kept: dict[str, Any], *, replace: bool) -> tuple[list[Step], str | None]:
+    if spark is None:
+        from opendataflow.spark.pipeline.pandas_frames import PandasFrames
+
+        frames: Any = PandasFrames(order, replace=replace, kept=kept)
+    else:
+        from opendataflow.spark.pipeline.spark_frames import SparkFrames
+
+        frames = SparkFrames(order, spark)
+    with LiveSteps(console(stderr=True)) as live:
+        steps = run_steps(order, frames, live.show)
+    return steps, None if frames.written is None else order.project.shown(frames.written)
+
+
+def _check_options(opened: OpenProject, data_id: str | None, stream: Path | None, replace: bool) -> None:
+    if opened.file.django:
+        return
+    if data_id is None or not data_id:
+        raise InvalidInput("which chunk? write its data id, such as --data-id 2013-01-01")
+    if stream is not None:
+        raise InvalidInput("--stream is for projects in the Django tool's form; here an item is a chunk: use --data-id")
+    if replace:
+        raise InvalidInput("--replace is for projects in the Django tool's form; here write destination.replace")
+
+
+def _items(opened: OpenProject, stream: Path, steps: list[Loaded]) -> list[Item]:
+    from opendataflow.spark.pipeline.pandas_frames import items_of
+
+    check_item(steps)
+    path = stream if stream.exists() else opened.folder / "sources" / stream
+    return items_of(existing(path, str(path), "--stream"), str(path))
+
+
+def _described(opened: OpenProject, found: Pipeline) -> dict[str, Any]:
+    with opened.imports(), captured():
+        steps = [_step(opened, found, step.name) for step in found.transformations]
+    sources = []
+    for source in found.sources:
+        path = opened.folder / source.where
+        there = "://" in source.where or "{" in source.where or path.exists()
+        sources.append({"name": source.name, "path": str(path), "format": source.format, "there": there})
+    where = "output" if opened.file.django else found.destination.where
+    destination = {
+        "name": found.destination.name,
+        "path": str(opened.folder / where),
+        "format": found.destination.format,
+    }
+    return {"pipeline": found.slug, "sources": sources, "transformations": steps, "destination": destination}
+
+
+def _step(opened: OpenProject, found: Pipeline, name: str) -> dict[str, Any]:
+    try:
+        step = load(opened, found.slug, name)
+    except StepFailed as error:
+        return {"name": name, "fault": str(error).partition("\n")[0], "says": None}
+    taken = step.signature
+    frames = "any number of frames" if taken.most is None else counted(taken.needed, "frame")
+    item = " and an item" if taken.stream else ""
+    return {"name": name, "fault": None, "says": f"{step.engine}, takes {frames}{item} ({step.at})"}
+
+
+def _note(opened: OpenProject, slugs: list[str]) -> None:
+    """Say on stderr what is no error and yet worth knowing."""
+    for note in opened.file.notes():
+        typer.echo(f"note: {note}", err=True)
+    for slug in slugs:
+        for path in opened.unlisted(slug):
+            typer.echo(f"note: {path} is not in the list of transformations, so it is never run", err=True)
+
+
+def _fail_where_a_step_has(done: list[dict[str, Any]]) -> None:
+    for made in done:
+        for step in made["steps"]:
+            if step["status"] is StepStatus.FAILED:
+                raise StepFailed(f"{step['name']} has failed: {step['error'].partition(chr(10))[0]}")

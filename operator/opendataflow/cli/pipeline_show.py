@@ -1,0 +1,94 @@
+"""How runs and tests of pipelines look on a terminal. It only shows."""
+
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from opendataflow.cli.show import coloured, console
+from opendataflow.core.explain import counted, duration
+from opendataflow.core.pipeline_steps import Step
+from opendataflow.names import StepStatus
+from opendataflow.spark.pipeline.unit_tests import Tested
+
+
+class LiveSteps:
+    """A table of the steps that changes while they run; on a terminal only."""
+
+    def __init__(self, where: Console) -> None:
+        self._live = Live(
+            console=where, transient=True, redirect_stdout=False, redirect_stderr=False, refresh_per_second=8
+        )
+        self._shown = where.is_terminal
+
+    def __enter__(self) -> "LiveSteps":
+        if self._shown:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._shown:
+            self._live.stop()
+
+    def show(self, steps: Sequence[Step]) -> None:
+        """Show how far it is."""
+        if self._shown:
+            self._live.update(_table(steps))
+
+
+def show_run(steps: Sequence[Step], written: str | None) -> None:
+    """Print the steps of a run, what they have printed, and where the result is."""
+    out = console()
+    out.print(_table(steps))
+    for step in steps:
+        _indented(out, f"{step.name} printed:", step.stdout.splitlines())
+        if step.error is not None and "\n" in step.error:  # else the last line says it all
+            _indented(out, f"{step.name} failed:", step.error.splitlines(), "red")
+    if written is not None:
+        out.print(f"wrote {written}")
+
+
+def show_test(result: Tested) -> None:
+    """Print the result of one test."""
+    out = console()
+    word = Text("passed", "green") if result.sentence is None else Text("FAILED", "red")
+    line = Text.assemble(word, f"  {result.pipeline}/{result.transformation}  {duration(result.seconds)}")
+    out.print(line)
+    if result.sentence is not None:
+        out.print(Text(f"  {result.sentence}"))
+        for detail in result.details:
+            out.print(Text(f"    {detail}"))
+    _indented(out, "  it printed:", result.stdout.splitlines())
+
+
+def show_tests(results: Sequence[Tested]) -> None:
+    """Print how many have passed."""
+    failed = sum(result.sentence is not None for result in results)
+    took = duration(sum(result.seconds for result in results))
+    console().print(f"{counted(len(results) - failed, 'test')} passed, {failed} failed, {took}")
+
+
+def _table(steps: Sequence[Step]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("STEP", "STATUS"):
+        table.add_column(name, no_wrap=True)
+    for name in ("ROWS", "SECONDS"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for step in steps:
+        rows = "-" if step.rows is None else str(step.rows)
+        table.add_row(step.name, _coloured(step.status), rows, "-" if step.seconds is None else f"{step.seconds:.2f}")
+    return table
+
+
+def _coloured(status: StepStatus) -> Text:
+    return Text(status, style="dim") if status in (StepStatus.WAITING, StepStatus.SKIPPED) else coloured(status)
+
+
+def _indented(out: Console, title: str, lines: Sequence[str], style: str = "") -> None:
+    if lines:
+        out.print(Text(title, style=style))
+        for line in lines:
+            out.print(Text(f"    {line}"))

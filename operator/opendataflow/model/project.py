@@ -1,0 +1,322 @@
+"""What users write about their pipelines: `project.yml`, in its own form and in that of the Django tool.
+
+`version: 2` at the top tells the two apart; without it the file is in the Django tool's form, with its keys and
+nothing else, and becomes the same models here. Each mistake is one sentence with its line. Nothing here opens a file:
+whether sources and transformations are there is found out by who uses them.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, StringConstraints, ValidationError, model_validator
+from pydantic.json_schema import JsonSchemaValue, models_json_schema
+from pydantic_core import CoreSchema
+from yaml.nodes import Node
+
+from opendataflow.errors import InvalidInput
+from opendataflow.model.datasets import Partitioning
+from opendataflow.model.documents import documents, line_of, node_at, source_text
+from opendataflow.model.faults import placed_sentences, shape
+from opendataflow.model.rules import Rule, matching
+from opendataflow.model.written import Flag, NonEmpty, Options, Url, Written
+
+PROJECT_FILE = "project.yml"
+VERSION = 2
+
+DATA_ID = "{data_id}"
+"""Stands for the data id of the chunk in the path of a source."""
+
+
+def _first_double(names: tuple[str, ...]) -> int | None:
+    return next((index for index, name in enumerate(names) if name in names[:index]), None)
+
+
+def _distinct(name_of: Callable[[Any], str], sentence: str) -> Rule:
+    """No two items of a list have one name. `sentence` has a place for it."""
+
+    def double(items: tuple[Any, ...]) -> int | None:
+        return _first_double(tuple(name_of(item) for item in items))
+
+    return Rule(
+        sentence.format("a name"),
+        lambda items: double(items) is None,
+        told=lambda items: sentence.format(name_of(items[double(items) or 0])),
+        at=lambda items: f"[{double(items)}]",
+    )
+
+
+def _without(suffix: str) -> BeforeValidator:
+    return BeforeValidator(lambda given: given.removesuffix(suffix) if isinstance(given, str) else given)
+
+
+_FILE_NAME = matching(
+    r"[^./\\\x00-\x1f][^/\\\x00-\x1f]*",
+    "it is the name of a file or folder: no slashes, and it does not begin with a dot",
+)
+FileName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=200), _FILE_NAME]
+Module = Annotated[FileName, _without(".py")]
+
+
+class Named(Written):
+    """Something that may be written as its name only."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_a_name(cls, written: Any) -> Any:
+        return {"name": written} if isinstance(written, str) else written
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Say in the schema that a text is enough."""
+        whole = handler.resolve_ref_schema(super().__get_pydantic_json_schema__(schema, handler))
+        whole = {**whole, "properties": dict(whole["properties"])}
+        return {"anyOf": [{"type": "string", "description": "Its name; the rest is as by default."}, whole]}
+
+
+class Source(Named):
+    """Where a pipeline reads. May be written as its name only."""
+
+    name: FileName = Field(description="What it is called.")
+    path: Url | None = Field(
+        default=None,
+        description="The file or folder, relative to the project; `{data_id}` stands for the chunk's data id. "
+        "The default is `sources/NAME.FORMAT`.",
+    )
+    format: NonEmpty = Field(
+        default="csv", description="The format: csv, json, parquet, or another one that Spark reads."
+    )
+    options: Options = Field(default_factory=dict, description="Spark's options for reading.")
+    columns: NonEmpty | None = Field(
+        default=None,
+        alias="schema",
+        description="The columns as Spark's DDL, such as `day DATE, flights INT`. Without it Spark infers them, which "
+        "takes a pass of its own.",
+    )
+    partitioning: Partitioning | None = Field(
+        default=None, description="The column that says which rows are of the chunk; without it all are."
+    )
+
+    @property
+    def where(self) -> str:
+        """The path, with the default filled in."""
+        return self.path or f"sources/{self.name}.{self.format}"
+
+
+class Transformation(Named):
+    """One step: `pipelines/SLUG/NAME.py`. May be written as its name only."""
+
+    name: Module = Field(description="The module in the pipeline's folder; `.py` may be written out.")
+    engine: Literal["spark", "pandas"] | None = Field(
+        default=None,
+        description="What run() takes and returns. The default is Spark, or pandas where a parameter of run() has the "
+        "type pandas.DataFrame.",
+    )
+
+
+class Destination(Named):
+    """Where a pipeline writes. May be written as its name only."""
+
+    name: FileName = Field(description="What it is called; no two pipelines write to one destination.")
+    path: Url | None = Field(
+        default=None, description="The folder, relative to the project. The default is `output/NAME`."
+    )
+    format: NonEmpty = Field(
+        default="parquet", description="The format: parquet, csv, json, or another one that Spark writes."
+    )
+    options: Options = Field(default_factory=dict, description="Spark's options for writing.")
+    partition: NonEmpty = Field(
+        default="data_id", description="The column in the names of the chunks' folders, as in `month=2013-01`."
+    )
+    replace: Flag = Field(
+        default=False, description="Whether a run replaces everything that is there, not only its own chunk."
+    )
+
+    @property
+    def where(self) -> str:
+        """The path, with the default filled in."""
+        return self.path or f"output/{self.name}"
+
+
+_MOST = 1000
+
+
+class Pipeline(Written):
+    """Sources, the transformations in their order, and one destination."""
+
+    slug: FileName = Field(description="Its name, and that of its folder in `pipelines/`.")
+    sources: Annotated[
+        tuple[Source, ...],
+        Field(min_length=1, max_length=_MOST),
+        _distinct(lambda it: it.name, "{} is written twice; a source is read once"),
+    ] = Field(description="What it reads; run() is given the frames in this order.")
+    destination: Destination = Field(description="Where the result of the last transformation is written.")
+    transformations: Annotated[
+        tuple[Transformation, ...],
+        Field(min_length=1, max_length=_MOST),
+        _distinct(lambda it: it.name, "there are two steps with the name {}; give one of them another one"),
+    ] = Field(description="The steps, run in this order.")
+
+
+_SLUGS = _distinct(lambda it: it.slug, "there is another pipeline with the slug {}; give one of them another one")
+_DESTINATIONS = _distinct(
+    lambda it: it.destination.name, "another pipeline writes to {}; each pipeline has a destination of its own"
+)
+
+
+class Project(Written):
+    """A project: some pipelines. `version: 2` tells this form from that of the Django tool."""
+
+    version: Literal[2] = Field(description="The version of this format.")
+    name: NonEmpty = Field(description="What the project is called.")
+    pipelines: Annotated[tuple[Pipeline, ...], Field(min_length=1, max_length=_MOST), _SLUGS, _DESTINATIONS] = Field(
+        description="The pipelines."
+    )
+
+
+# The Django tool's form ----------------------------------------------------------------------------------
+
+CsvName = Annotated[FileName, _without(".csv")]
+
+
+class DjangoPipeline(Written):
+    """A pipeline in the form of the Django tool."""
+
+    slug: FileName = Field(description="Its name, and that of its folder in `pipelines/`.")
+    sources: Annotated[tuple[CsvName, ...], Field(min_length=1, max_length=_MOST)] = Field(
+        description="Names of data sources; each is `sources/NAME.csv`, and `.csv` may be written out."
+    )
+    destination: NonEmpty = Field(description="The name of one data source.")
+    transformations: Annotated[
+        tuple[Module, ...],
+        Field(min_length=1, max_length=_MOST),
+        _distinct(str, "there are two steps with the name {}; give one of them another one"),
+    ] = Field(description="The modules in the pipeline's folder, run in this order; `.py` may be written out.")
+
+
+class DjangoProject(Written):
+    """A project in the form of the Django tool: its transformations take and return frames of pandas."""
+
+    name: NonEmpty = Field(description="What the project is called.")
+    pipelines: Annotated[tuple[DjangoPipeline, ...], Field(min_length=1, max_length=_MOST), _SLUGS] = Field(
+        description="The pipelines."
+    )
+
+    def as_project(self) -> Project:
+        """Return the same as models of our own form."""
+        # Without validation: this form lets two pipelines have one destination, and read one source twice.
+        return Project.model_construct(
+            version=2, name=self.name, pipelines=tuple(_as_pipeline(pipeline) for pipeline in self.pipelines)
+        )
+
+
+def _as_pipeline(it: DjangoPipeline) -> Pipeline:
+    return Pipeline.model_construct(
+        slug=it.slug,
+        sources=tuple(Source(name=name) for name in it.sources),
+        destination=Destination.model_construct(name=it.destination, format="csv"),
+        transformations=tuple(Transformation(name=name, engine="pandas") for name in it.transformations),
+    )
+
+
+# Reading -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ProjectFile:
+    """A project as its file says it. `django`: in the form of the Django tool. `source`: the file's name."""
+
+    project: Project
+    django: bool
+    source: str
+    root: Node
+
+    def place(self, *path: str | int) -> str:
+        """Return "project.yml, line 7" for a path of keys and indices."""
+        return _place(self.source, self.root, path)
+
+    def pipeline(self, slug: str) -> tuple[int, Pipeline]:
+        """Return a pipeline and its index; InvalidInput where there is none of that slug."""
+        for index, pipeline in enumerate(self.project.pipelines):
+            if pipeline.slug == slug:
+                return index, pipeline
+        known = ", ".join(pipeline.slug for pipeline in self.project.pipelines)
+        raise InvalidInput(f"{self.source}: there is no pipeline {slug}; known here: {known}")
+
+    def notes(self) -> Iterator[str]:
+        """Yield what is allowed here and will not do where the project is deployed."""
+        destinations = [pipeline.destination.name for pipeline in self.project.pipelines]
+        index = _first_double(tuple(destinations))
+        if index is not None:
+            yield (
+                f"{self.place('pipelines', index, 'destination')}: another pipeline has the destination "
+                f"{destinations[index]} too; that is possible only with files, as here"
+            )
+
+
+def parse_project(text: str, source: str) -> ProjectFile:
+    """Return what the text says. `source`: the file's name, for errors.
+
+    Raises InvalidInput: for a fault of YAML at once, else with one line for each fault of the whole file.
+    """
+    written = list(documents(text, source))
+    if len(written) != 1:
+        raise InvalidInput(f"{source}: one project is wanted, this file has {len(written) or 'none'}")
+    root, value = written[0]
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{_place(source, root, ())}: a project has a name and pipelines, this is {shape(value)}")
+    django = "version" not in value
+    model: type[Project | DjangoProject] = DjangoProject if django else Project
+    try:
+        read = model.model_validate(value, by_alias=True, by_name=False)
+    except ValidationError as error:
+        found = placed_sentences(model, error, lambda path, value: source_text(root, path, value))
+        faults = [f"{_place(source, root, path)}: {sentence}" for path, sentence in found]
+        if django and any(_is_of_the_new_form(value)):
+            faults.append(
+                f"{source}: without `version: {VERSION}` it is read in the form of the Django tool; write it at the top"
+            )
+        raise InvalidInput("\n".join(faults)) from None
+    return ProjectFile(read.as_project() if isinstance(read, DjangoProject) else read, django, source, root)
+
+
+def _place(source: str, root: Node, path: tuple[str | int, ...]) -> str:
+    return f"{source}, line {line_of(node_at(root, path))}"
+
+
+def _is_of_the_new_form(value: dict[str, Any]) -> Iterator[bool]:
+    """Yield True for each part that only the new form has: something with fields where the old one has a name."""
+    pipelines = value.get("pipelines")
+    for pipeline in pipelines if isinstance(pipelines, list) else ():
+        if isinstance(pipeline, dict):
+            yield isinstance(pipeline.get("destination"), dict)
+            for key in ("sources", "transformations"):
+                items = pipeline.get(key)
+                yield isinstance(items, list) and any(isinstance(item, dict) for item in items)
+
+
+# For editors ---------------------------------------------------------------------------------------------
+
+
+def project_schema() -> dict[str, Any]:
+    """Return the JSON schema of project.yml, for editors: of the form that the file is in."""
+    _, schema = models_json_schema([(Project, "validation"), (DjangoProject, "validation")], by_alias=True)
+    plain: dict[str, Any] = _without_kubernetes(schema["$defs"])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "project.yml of OpenDataFlow",
+        "if": {"required": ["version"]},
+        "then": {"$ref": "#/$defs/Project"},
+        "else": {"$ref": "#/$defs/DjangoProject"},
+        "$defs": plain,
+    }
+
+
+def _without_kubernetes(schema: Any) -> Any:
+    """Return the schema without what only an API server understands."""
+    if isinstance(schema, list):
+        return [_without_kubernetes(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _without_kubernetes(item) for key, item in schema.items() if not re.match("x-kubernetes-", key)}

@@ -1,0 +1,81 @@
+"""What an error of Spark says of itself: the places in people's code that it comes from, and one sentence.
+
+Three kinds say more than Spark's first line: an exception in a function on a Python worker (its traceback is text),
+one of an expression (Spark remembers who has called for it), and one whose causes are in its JVM.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.errors.exceptions.base import QueryContextType
+from pyspark.errors.exceptions.captured import convert_exception
+
+from opendataflow.spark.pipeline.opened import OpenProject
+from opendataflow.spark.pipeline.told import Told, plain, tell
+
+_WORKER_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
+_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[\w$]+: ")
+_LONGEST = 300
+_CALL_SITE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
+
+
+def is_about_plan(error: PySparkException) -> bool:
+    """Whether Spark has refused what a step asks for, before any row was looked at."""
+    return isinstance(error, AnalysisException)
+
+
+def guilty_place(error: PySparkException) -> Iterator[tuple[str, int]]:
+    """Yield (file, line) of the code that an error comes from, the nearest first."""
+    if isinstance(error, PythonException):
+        for frame in reversed(list(_WORKER_FRAME.finditer(str(error)))):
+            yield frame["file"], int(frame["line"])
+        return
+    for context in error.getQueryContext():
+        if context.contextType() is QueryContextType.DataFrame:
+            site = _CALL_SITE.fullmatch(context.callSite())
+            if site is not None:
+                yield site["file"], int(site["line"])
+
+
+def sentence_of(error: PySparkException, at: str) -> Told:
+    """Return what a person is told. `at`: file and line."""
+    text = plain(_CLASS.sub("", str(error)))
+    if isinstance(error, PythonException):
+        lines = text.splitlines()
+        raised = next((line for line in reversed(lines) if line and not line.startswith((" ", "\t"))), lines[0])
+        return Told(f"{at}: {raised}", traceback="\n".join(lines[1:]))
+    said = [text.partition("\n")[0], *_causes(error)]
+    return Told(f"{at}: {said[0]}" + (f" ({said[-1]})" if said[-1] not in said[0] else ""))
+
+
+def as_spark(error: BaseException) -> PySparkException | None:
+    """Return an error as one of Spark's; None where it is none. What pyspark has no class for comes as py4j's."""
+    if isinstance(error, PySparkException):
+        return error
+    if isinstance(error, Py4JJavaError):
+        found: PySparkException = convert_exception(error.java_exception)
+        return found
+    return None
+
+
+def _causes(error: PySparkException) -> Iterator[str]:
+    """Yield what each exception that lies below one says, on one line."""
+    cause: Any = getattr(error, "_cause", None)
+    while cause is not None:
+        message = plain(_CLASS.sub("", " ".join(str(cause).split())))
+        if message:
+            yield message[:_LONGEST]
+        cause = getattr(cause, "_cause", None)
+
+
+def tell_of_spark(error: BaseException, project: OpenProject, at: str) -> Told:
+    """Return what a person is told of an error of one step, whether Spark or the step's own code has raised it."""
+    known = as_spark(error)
+    if known is None or is_about_plan(known):
+        return tell(error, project, at)
+    ours = ((file, line) for file, line in guilty_place(known) if project.is_ours(file))
+    file, line = next(ours, (None, 0))
+    return sentence_of(known, at if file is None else f"{project.shown(file)}, line {line}")

@@ -1,0 +1,112 @@
+"""Loads a transformation: its module is executed, and what it takes is found out. It calls no run()."""
+
+import importlib.util
+import inspect
+import sys
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+
+from opendataflow.core.pipeline_steps import Signature
+from opendataflow.errors import InvalidInput, StepFailed
+from opendataflow.spark.pipeline.opened import OpenProject
+from opendataflow.spark.pipeline.told import tell
+
+Engine = Literal["spark", "pandas"]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A transformation that can be run. `file`: absolute. `at`: "FILE, line N" of run(), for sentences."""
+
+    name: str
+    file: str
+    at: str
+    run: Callable[..., Any]
+    signature: Signature
+    engine: Engine
+    module: ModuleType
+
+
+def load(project: OpenProject, slug: str, name: str) -> Loaded:
+    """Load a transformation of a pipeline. Call it inside `project.imports()`.
+
+    Raises StepFailed: one sentence, with the traceback below it where the module itself has failed.
+    """
+    missing = project.missing_module(slug, name)
+    if missing is not None:
+        raise StepFailed(missing)
+    path = project.module(slug, name)
+    module = _executed(project, slug, name)
+    run = getattr(module, "run", None)
+    if not callable(run):
+        raise StepFailed(f"{path}, line 1: there is no function run() in it")
+    at = f"{path}, line {_line(run)}"
+    try:
+        signature = _signature(run)
+    except InvalidInput as error:
+        raise StepFailed(f"{at}: {error}") from None
+    _, pipeline = project.file.pipeline(slug)
+    marked = next(it.engine for it in pipeline.transformations if it.name == name)
+    return Loaded(name, str(path.absolute()), at, run, signature, marked or _engine(run), module)
+
+
+def _executed(project: OpenProject, slug: str, name: str) -> ModuleType:
+    path = project.module(slug, name).absolute()
+    spec = importlib.util.spec_from_file_location(f"pipelines.{slug}.{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a module may even call exit()
+        raise StepFailed(str(tell(error, project, f"{project.module(slug, name)}, line 1"))) from error
+    if "pyspark" in sys.modules:
+        _sent_whole(project)
+    return module
+
+
+def _sent_whole(project: OpenProject) -> None:
+    """Let functions of the project reach Python workers with their code: workers can't import the project."""
+    from pyspark import cloudpickle
+
+    for module in list(sys.modules.values()):
+        if project.is_ours(getattr(module, "__file__", None) or "/"):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def _line(run: Callable[..., Any]) -> int:
+    code = getattr(inspect.unwrap(run), "__code__", None)
+    return code.co_firstlineno if code is not None else 1
+
+
+def _signature(run: Callable[..., Any]) -> Signature:
+    needed, most, any_number, stream = 0, 0, False, False
+    for name, parameter in inspect.signature(run).parameters.items():
+        if name == "stream":
+            stream = True
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            any_number = True
+        elif parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
+            raise InvalidInput(f"run() wants {name}, and is given frames only")
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            most += 1
+            needed += parameter.default is parameter.empty
+    return Signature(needed, None if any_number else most, stream)
+
+
+def _engine(run: Callable[..., Any]) -> Engine:
+    """Return pandas where a parameter has the type pandas.DataFrame, else Spark."""
+    try:
+        hints = typing.get_type_hints(run)
+    except Exception:  # a hint that names nothing is no reason not to run
+        hints = {}
+    for hint in hints.values():
+        if getattr(hint, "__name__", "") == "DataFrame" and str(getattr(hint, "__module__", "")).startswith("pandas"):
+            return "pandas"
+    return "spark"

@@ -1,0 +1,112 @@
+"""The folder of a project: its file is read, and what it names is found. It imports none of the project's code."""
+
+import ast
+import difflib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from opendataflow.errors import InvalidInput
+from opendataflow.model.project import PROJECT_FILE, Pipeline, ProjectFile, parse_project
+
+
+@dataclass(frozen=True)
+class OpenProject:
+    """A project in a folder. `folder`: as the user has named it, for sentences."""
+
+    folder: Path
+    file: ProjectFile
+
+    @property
+    def home(self) -> Path:
+        """The folder, absolute."""
+        return self.folder.absolute()
+
+    @property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        """The pipelines in the order written."""
+        return self.file.project.pipelines
+
+    def module(self, slug: str, name: str) -> Path:
+        """The file of a transformation, as the user would name it."""
+        return self.folder / "pipelines" / slug / f"{name}.py"
+
+    def shown(self, path: Path | str) -> str:
+        """A path of this project as the user would name it."""
+        path = Path(path)
+        return str(self.folder / path.relative_to(self.home)) if path.is_relative_to(self.home) else str(path)
+
+    def is_ours(self, path: str) -> bool:
+        """Whether a file is the project's own code."""
+        inside = Path(path).is_relative_to(self.home)
+        return inside and not {"site-packages", "dist-packages"}.intersection(Path(path).relative_to(self.home).parts)
+
+    def missing_module(self, slug: str, name: str) -> str | None:
+        """Return the sentence about a transformation whose file is not there; None where it is."""
+        path = self.module(slug, name)
+        if path.is_file():
+            return None
+        index, pipeline = self.file.pipeline(slug)
+        step = [it.name for it in pipeline.transformations].index(name)
+        place = self.file.place("pipelines", index, "transformations", step)
+        there = [file.stem for file in path.parent.glob("*.py")]
+        close = difflib.get_close_matches(name, there, n=1)
+        return f"{place}: there is no file {path}" + (f"; did you mean {close[0]}?" if close else "")
+
+    def unlisted(self, slug: str) -> Iterator[Path]:
+        """Yield files beside a pipeline's transformations that look like some and are not in the project's list."""
+        _, pipeline = self.file.pipeline(slug)
+        listed = {it.name for it in pipeline.transformations}
+        for path in sorted((self.folder / "pipelines" / slug).glob("*.py")):
+            if path.stem not in listed and _defines_run(path):
+                yield path
+
+    @contextmanager
+    def imports(self) -> Iterator[None]:
+        """Let the project's modules import each other, as from its folder; forget them at the end."""
+        home = str(self.home)
+        sys.path.insert(0, home)
+        try:
+            yield
+        finally:
+            with suppress(ValueError):
+                sys.path.remove(home)
+            for name, module in list(sys.modules.items()):
+                if self.is_ours(getattr(module, "__file__", None) or "/"):
+                    del sys.modules[name]
+
+
+def open_project(folder: Path | None) -> OpenProject:
+    """Read the project in a folder; None: in this one, or in the nearest above it.
+
+    Raises InvalidInput where there is none, or its file is wrong.
+    """
+    found = _nearest() if folder is None else folder
+    path = found / PROJECT_FILE
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        raise InvalidInput(f"there is no {path}; `dataflow pipeline init FOLDER` makes a project") from None
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path}: the file is not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise InvalidInput(f"{path}: can't be read: {error.strerror}") from error
+    return OpenProject(found, parse_project(text, str(path)))
+
+
+def _nearest() -> Path:
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / PROJECT_FILE).is_file():
+            return Path() if folder == here else folder
+    return Path()
+
+
+def _defines_run(path: Path) -> bool:
+    try:
+        parsed = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return False
+    return any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in parsed.body)

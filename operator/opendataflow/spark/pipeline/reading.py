@@ -1,0 +1,76 @@
+"""Reads a source with Spark, restricted to the chunk, so that Spark can leave the rest unread."""
+
+from datetime import date
+from typing import TYPE_CHECKING
+
+from opendataflow.core.chunk_bounds import bounds_of
+from opendataflow.errors import InvalidInput, StepFailed
+from opendataflow.model.datasets import Partitioning
+from opendataflow.model.project import DATA_ID, Source
+from opendataflow.spark.pipeline.opened import OpenProject
+from opendataflow.spark.pipeline.sources import check_text, existing
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_TEXT = ("csv", "json", "text")
+
+_CSV = {"header": "true", "multiLine": "true", "escape": '"', "mode": "FAILFAST"}
+"""As the standard says: quoted newlines, quotes doubled. A row that does not fit is an error and not NULLs."""
+
+_CSV_WITH_SCHEMA = {"enforceSchema": "false", "columnPruning": "false"}
+"""Else Spark notices neither other columns in the file nor rows that have too few of them."""
+
+_JSON = {"mode": "FAILFAST"}
+
+
+def read(spark: "SparkSession", project: OpenProject, source: Source, data_id: str, place: str) -> "DataFrame":
+    """Return the rows of the chunk. `place`: of the source in the project's file.
+
+    Raises StepFailed where the source is not there, is no text in UTF-8, or lacks the column.
+    """
+    where = source.where.replace(DATA_ID, data_id)
+    if "://" not in where:
+        shown = str(project.folder / where)
+        path = existing(project.home / where, shown, place)
+        if source.format in _TEXT and not {"encoding", "charset"} & source.options.keys():
+            check_text(path, shown)
+        if source.format == "csv" and path.is_file() and path.stat().st_size == 0:
+            raise StepFailed(f"{shown}: the file is empty; its first line names the columns")
+        where = str(path)
+    reader = spark.read.format(source.format).options(**_options(source))
+    if source.columns is not None:
+        reader = reader.schema(source.columns)
+    frame = reader.load(where)
+    if source.partitioning is None:
+        return frame
+    column = source.partitioning.column
+    if column not in frame.columns:
+        raise StepFailed(
+            f"{place}: {source.name} has no column {column}; it has {', '.join(frame.columns)}; "
+            "write another partitioning.column"
+        )
+    try:
+        return frame.where(_of_chunk(source.partitioning, data_id))
+    except InvalidInput as error:
+        raise StepFailed(f"{place}: {error}") from None
+
+
+def _options(source: Source) -> dict[str, str]:
+    if source.format == "csv":
+        return _CSV | ({"inferSchema": "true"} if source.columns is None else _CSV_WITH_SCHEMA) | source.options
+    return (_JSON if source.format == "json" else {}) | source.options
+
+
+def _of_chunk(partitioning: Partitioning, data_id: str) -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+
+    bounds, column = bounds_of(data_id, partitioning.type), F.col(partitioning.column)
+    if partitioning.type == "date":
+        first, following = (date.fromisoformat(str(bounds[end])) for end in ("from", "to"))
+        return (column >= F.lit(first)) & (column < F.lit(following))
+    if partitioning.type == "range":
+        return (column >= F.lit(bounds["from"])) & (column < F.lit(bounds["to"]))
+    if partitioning.type == "hash":
+        return F.pmod(F.xxhash64(column), F.lit(bounds["buckets"])) == F.lit(bounds["bucket"])
+    return column == F.lit(bounds["value"])

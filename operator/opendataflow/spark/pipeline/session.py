@@ -1,0 +1,91 @@
+"""The Spark session of a command on this machine. What Spark says of itself goes to a file, not to the terminal."""
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING
+
+from opendataflow.errors import NotInstalled
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+}
+"""Unless SPARK_CONF_DIR says otherwise. Nothing is open to the network; times mean the same on every machine."""
+
+_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Where pyspark repeats every error on stderr, as JSON with the stack of its JVM."""
+
+WORKER_LOGGING = "spark.sql.pyspark.worker.logging.enabled"
+"""Keep what functions print inside Python workers, so that it can be shown with the step that made them."""
+
+
+@contextmanager
+def local_session(name: str) -> Iterator["SparkSession"]:
+    """Give a session: the one of this process, or a new one of this machine that is stopped at the end.
+
+    Raises NotInstalled where pyspark or Java are not there.
+    """
+    try:
+        from pyspark import SparkConf
+        from pyspark.errors import PySparkException
+        from pyspark.logger import PySparkLogger
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        raise NotInstalled("Spark is not installed: pip install 'opendataflow[spark]'") from None
+    for logger in _LOGGERS:
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else its workers run whatever `python3` is
+    builder = SparkSession.builder.appName(name).config(WORKER_LOGGING, "true")
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log, _output_to(log):
+        try:
+            given = SparkConf()
+            for key, value in {"spark.master": "local[*]", **_CONF}.items():
+                builder = builder if given.contains(key) else builder.config(key, value)
+            spark = builder.getOrCreate()
+        except (PySparkException, OSError) as error:
+            raise NotInstalled(f"Spark can't be started: {_reason(log, error)}") from error
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _reason(log: IO[str], error: Exception) -> str:
+    """Return the line in which Java or Spark's scripts say what is wrong."""
+    log.seek(0)
+    lines = [line.strip() for line in log if line.strip()]
+    if not lines or any("java" in line.lower() and "not found" in line.lower() for line in lines):
+        return f"it needs Java 17 or newer ({str(error).partition(chr(10))[0]})"
+    return next((line for line in lines if "error" in line.lower() or "exception" in line.lower()), lines[-1])
+
+
+@contextmanager
+def _output_to(log: IO[str]) -> Iterator[None]:
+    """Let programs that are started meanwhile write to `log` instead of this program's own output."""
+    kept = {number: os.dup(number) for number in (1, 2)}
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    try:
+        for number in kept:
+            os.dup2(log.fileno(), number)
+        yield
+    finally:
+        for number, copy in kept.items():
+            os.dup2(copy, number)
+            os.close(copy)

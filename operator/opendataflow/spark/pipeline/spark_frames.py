@@ -1,0 +1,191 @@
+"""Frames of Spark: one run of a pipeline for one chunk.
+
+Spark puts work off until the write, so that the rows of all steps are counted while they pass, in the one pass that
+there is, and what fails in it is traced back to its step (`blame`).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+
+from opendataflow.core.chunk_bounds import partition_folder
+from opendataflow.errors import StepFailed
+from opendataflow.model.project import Source
+from opendataflow.spark.pipeline.blame import as_spark, guilty_place, is_about_plan, sentence_of
+from opendataflow.spark.pipeline.loading import Loaded
+from opendataflow.spark.pipeline.reading import read
+from opendataflow.spark.pipeline.running import MOST_PRINTED, Item, Order
+from opendataflow.spark.pipeline.session import WORKER_LOGGING
+from opendataflow.spark.pipeline.told import Told, returned, tell
+from opendataflow.spark.pipeline.writing import staged_folder
+
+_PYTHON_IN_PLAN = re.compile("Python|InPandas|InArrow")
+
+
+class SparkFrames:
+    """One run for one chunk; the result is a folder of its own in the destination."""
+
+    def __init__(self, order: Order, spark: SparkSession) -> None:
+        """Raises StepFailed where the destination is no folder of this machine."""
+        assert order.data_id is not None
+        if "://" in order.pipeline.destination.where:
+            place = order.at(len(order.sources) + len(order.steps))
+            raise StepFailed(f"{place}: by hand a destination is a folder of this machine; write another path")
+        self._order = order
+        self._data_id = order.data_id
+        self._spark = spark
+        self._frames: dict[int, DataFrame] = {}
+        self._observed: dict[int, Observation] = {}
+        self._began = datetime.now()  # noqa: DTZ005 # as Spark's own log of its workers says it
+        self._spoilt: set[int] = set()
+        self._failed = False
+        self.written: Path | None = None
+
+    def read(self, source: Source, place: str) -> DataFrame:
+        """Read the rows of the chunk."""
+        return read(self._spark, self._order.project, source, self._data_id, place)
+
+    def call(self, step: Loaded, frames: Sequence[DataFrame], item: Item | None) -> DataFrame:
+        """Call run() with frames of Spark, or with frames of pandas that hold all of their rows."""
+        if step.engine == "pandas":
+            from opendataflow.spark.pipeline import pandas_frames
+
+            made = pandas_frames.call(step, [frame.toPandas() for frame in frames], item)
+            return self._spark.createDataFrame(made)
+        before = self._completed()
+        result = call(step, frames, item)
+        # What a step computes itself, as show() does, may have been a part: it says nothing of the rows.
+        self._spoilt |= self._completed() - before
+        return result
+
+    def _completed(self) -> set[int]:
+        return {index for index, observation in self._observed.items() if _is_complete(observation)}
+
+    def counted(self, frame: DataFrame, index: int) -> DataFrame:
+        """Let the rows be counted as they pass."""
+        self._observed[index] = Observation()
+        self._frames[index] = frame
+        return frame.observe(self._observed[index], F.count(F.lit(1)).alias("rows"))
+
+    def write(self, frame: DataFrame) -> None:
+        """Write the folder of the chunk anew, or the whole destination."""
+        destination = self._order.pipeline.destination
+        if destination.partition in frame.columns:
+            raise StepFailed(
+                f"{self._order.at(len(self._frames))}: the result has a column {destination.partition}, which is the "
+                "name of the chunks' folders; write another destination.partition, or drop the column"
+            )
+        target = self._order.project.home / destination.where
+        chunk = partition_folder(destination.partition, self._data_id)
+        options = ({"header": "true"} if destination.format == "csv" else {}) | destination.options
+        with staged_folder(target if destination.replace else target / chunk) as staging:
+            folder = staging / chunk if destination.replace else staging
+            frame.write.format(destination.format).options(**options).save(str(folder))
+        self.written = target / chunk
+
+    def rows(self) -> Mapping[int, int]:
+        """The rows of the steps whose frames have passed."""
+        found: dict[int, int] = {}
+        if self._failed:
+            return found  # what has passed was not all
+        for index, observation in self._observed.items():
+            rows = None if index in self._spoilt else _seen(observation)
+            if rows is not None:
+                found[index] = rows
+        if self.written is not None and len(self._observed) - 1 in found:
+            found[len(self._observed)] = found[len(self._observed) - 1]
+        return found
+
+    def printed(self) -> Mapping[int, str]:
+        """What the functions of the transformations have printed inside Python workers."""
+        if not self._in_workers():
+            return {}
+        try:
+            logged = self._spark.tvf.python_worker_logs()
+            lines = (
+                logged.where((F.col("ts") >= F.lit(self._began)) & F.col("logger").isin("stdout", "stderr"))
+                .orderBy("ts")
+                .select("msg", F.col("context")["func_name"].alias("function"))
+                .take(MOST_PRINTED // 64)
+            )
+        except PySparkException:
+            return {}  # it is no reason to fail
+        found: dict[int, str] = {}
+        for line in lines:
+            index = self._step_of(line["function"])
+            found[index] = f"{found.get(index, '')}{line['msg']}\n"
+        return found
+
+    def _in_workers(self) -> bool:
+        if not self._frames or self._spark.conf.get(WORKER_LOGGING, "false") != "true":
+            return False
+        last = self._frames[max(self._frames)]
+        try:
+            plan = last._jdf.queryExecution().optimizedPlan().toString()
+        except PySparkException:
+            return True
+        return _PYTHON_IN_PLAN.search(plan) is not None
+
+    def _step_of(self, function: str | None) -> int:
+        """The step that defines a function of this name; the last transformation where none does."""
+        first = len(self._order.sources)
+        for number, step in enumerate(self._order.steps):
+            if function is not None and re.search(rf"\b{re.escape(function)}\b", Path(step.file).read_text("utf-8")):
+                return first + number
+        return first + len(self._order.steps) - 1
+
+    def blame(self, error: BaseException, index: int) -> tuple[int, Told]:
+        """The step whose code the error names; else the first one whose rows alone fail in the same way."""
+        self._failed = True
+        project = self._order.project
+        known = as_spark(error)
+        if known is None or is_about_plan(known):
+            return index, tell(error, project, self._order.at(index))
+        first = len(self._order.sources)
+        for file, line in guilty_place(known):
+            for number, step in enumerate(self._order.steps, first):
+                if Path(file) == Path(step.file):
+                    return number, sentence_of(known, f"{project.shown(file)}, line {line}")
+        guilty = self._probed(known, index)
+        return guilty, sentence_of(known, self._order.at(guilty))
+
+    def _probed(self, error: PySparkException, index: int) -> int:
+        for number, frame in self._frames.items():
+            try:
+                frame.write.format("noop").mode("overwrite").save()
+            except (PySparkException, Py4JJavaError) as found:
+                same = as_spark(found)
+                if same is not None and same.getCondition() == error.getCondition():
+                    return number
+        return index
+
+
+def call(step: Loaded, frames: Sequence[DataFrame], item: Item | None) -> DataFrame:
+    """Call run() of a Spark transformation; StepFailed where it returns no frame."""
+    given = {} if item is None or not step.signature.stream else {"stream": dict(item)}
+    result = step.run(*frames, **given)
+    if isinstance(result, DataFrame):
+        return result
+    raise StepFailed(f"{step.at}: run() {returned(result)}; a DataFrame of Spark is wanted")
+
+
+def _seen(observation: Observation) -> int | None:
+    """The rows that an observation has counted; None where nothing has passed it yet, or Spark has left it out."""
+    if not _is_complete(observation):
+        return None
+    try:
+        rows = observation.get.get("rows")
+    except PySparkException:  # the action that it has passed in has failed
+        return None
+    return None if rows is None else int(rows)
+
+
+def _is_complete(observation: Observation) -> bool:
+    """Whether an action has passed it. Asking for its rows before would wait, perhaps for ever."""
+    return observation._jo is not None and bool(observation._jo.future().isCompleted())

@@ -1,0 +1,75 @@
+"""What has gone wrong in a project's own code: one sentence with file and line, and the traceback as far as it is the
+project's. It knows nothing of Spark."""
+
+import re
+import traceback
+from dataclasses import dataclass
+
+from opendataflow.errors import DataflowError, NotInstalled
+from opendataflow.spark.pipeline.opened import OpenProject
+
+_BESIDE = re.compile(r"\s*SQLSTATE: \w{5};?| If necessary set \S+ to \S+ to bypass this error\.")
+
+_EXTRAS = {"pandas": "pandas", "numpy": "pandas", "pyarrow": "pandas", "pyspark": "spark"}
+
+
+@dataclass(frozen=True)
+class Told:
+    """An error for a person. `file`, `line`: where in the project's code, if it is there. `traceback`: text, or ""."""
+
+    sentence: str
+    file: str | None = None
+    line: int | None = None
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.sentence}\n{self.traceback}".rstrip()
+
+
+def tell(error: BaseException, project: OpenProject, at: str) -> Told:
+    """Return what a person is told. `at`: file and line for an error that has none of its own."""
+    if isinstance(error, DataflowError):
+        return Told(str(error))
+    if isinstance(error, SyntaxError) and error.filename and project.is_ours(error.filename):
+        where = f"{project.shown(error.filename)}, line {error.lineno}"
+        code = (error.text or "").strip()
+        return Told(f"{where}: {error.msg}" + (f": {code}" if code else ""), error.filename, error.lineno)
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _EXTRAS:
+        return Told(str(missing_extra(error)))
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [index for index, frame in enumerate(frames) if project.is_ours(frame.filename)]
+    what = said(error)
+    if not ours:
+        return Told(f"{at}: {what}")
+    last = frames[ours[-1]]
+    lines = traceback.format_list(frames[ours[0] : ours[-1] + 1])
+    return Told(
+        f"{project.shown(last.filename)}, line {last.lineno}: {what}", last.filename, last.lineno, "".join(lines) + what
+    )
+
+
+def said(error: BaseException) -> str:
+    """Return "KeyError: 'day'"; a message of many lines as its first."""
+    message = plain(str(error)).partition("\n")[0]
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def plain(text: str) -> str:
+    """Return an error's text without what Spark says beside: a number that tells nobody anything, and how to get wrong
+    results instead of an error."""
+    return _BESIDE.sub("", text).strip()
+
+
+def missing_extra(error: ModuleNotFoundError) -> NotInstalled:
+    """Return what to install for a module that is an extra of this package."""
+    name = (error.name or "").partition(".")[0]
+    return NotInstalled(f"{name} is not installed: pip install 'opendataflow[{_EXTRAS[name]}]'")
+
+
+def returned(result: object) -> str:
+    """Return what a run() has done that returned no frame."""
+    if result is None:
+        return "returns nothing"
+    kind = type(result)
+    library = kind.__module__.partition(".")[0]
+    return f"returns a DataFrame of {library}" if kind.__name__ == "DataFrame" else f"returns {kind.__name__}"

@@ -1,0 +1,42 @@
+"""What a data id says of its chunk."""
+
+import pytest
+
+from opendataflow.core.chunk_bounds import Kind, bounds_of, partition_folder
+from opendataflow.errors import InvalidInput
+from opendataflow.model.chunk_source import Bounds, ChunkSource
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        ("date", {"dateRange": {"from": "2012-02-01", "to": "2012-03-02", "step": "day"}}),
+        ("date", {"dateRange": {"from": "2012-11-01", "to": "2013-03-01", "step": "month"}}),
+        ("range", {"range": {"from": -25, "to": 33, "step": 10}}),
+        ("hash", {"hash": {"buckets": 3}}),
+    ],
+)
+def test_the_bounds_are_those_of_the_chunk_source_that_made_the_id(kind: Kind, source: Bounds) -> None:
+    chunks = list(ChunkSource.model_validate(source).chunks())
+    assert len(chunks) > 2
+    assert [(data_id, bounds_of(data_id, kind)) for data_id, _ in chunks] == chunks
+
+
+def test_a_chunk_of_a_list_is_the_rows_of_its_value() -> None:
+    assert bounds_of("b.10", "list") == {"value": "b.10"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data_id"),
+    [("date", "2013-02-30"), ("date", "2013"), ("date", ""), ("range", "9-3"), ("range", "x"), ("hash", "4-of-3")],
+)
+def test_an_id_of_another_kind_is_refused_with_an_example(kind: Kind, data_id: str) -> None:
+    with pytest.raises(
+        InvalidInput, match=rf'the data id "{data_id}" says no bounds: with partitioning by {kind} it is '
+    ):
+        bounds_of(data_id, kind)
+
+
+def test_the_folder_of_a_chunk_has_no_slash_of_its_data_id() -> None:
+    assert partition_folder("month", "2013-01") == "month=2013-01"
+    assert partition_folder("data id", "../a=b:%") == "data id=..%2Fa%3Db%3A%25"

@@ -1,0 +1,81 @@
+"""Results take the place of earlier ones whole, or not at all."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from opendataflow.errors import StepFailed
+from opendataflow.spark.pipeline import writing
+from opendataflow.spark.pipeline.writing import staged_file, staged_folder
+
+
+def write(target: Path, text: str) -> None:
+    with staged_folder(target) as staging:
+        staging.mkdir()
+        (staging / "part").write_text(text)
+
+
+def write_half(target: Path) -> None:
+    """Fail in the middle."""
+    with staged_folder(target) as staging:
+        staging.mkdir()
+        (staging / "part").write_text("half")
+        raise ZeroDivisionError
+
+
+def left(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_the_second_result_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    target = tmp_path / "out" / "day=1"
+    write(target, "old")
+    write(target, "new")
+    assert (target / "part").read_text() == "new"
+    assert left(target.parent) == {"day=1", ".day=1.lock"}
+
+
+def test_where_folders_can_not_change_places_in_one_moment_they_do_in_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_exchanged", lambda _one, _other: False)
+    write(tmp_path / "a", "old")
+    write(tmp_path / "a", "new")
+    assert (tmp_path / "a" / "part").read_text() == "new"
+    assert left(tmp_path) == {"a", ".a.lock"}
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+    write(tmp_path / "a", "old")
+    with pytest.raises(ZeroDivisionError):
+        write_half(tmp_path / "a")
+    assert (tmp_path / "a" / "part").read_text() == "old"
+    assert left(tmp_path) == {"a", ".a.lock"}
+
+
+def test_what_a_killed_one_has_moved_away_is_put_back(tmp_path: Path) -> None:
+    write(tmp_path / "a", "old")
+    (tmp_path / "a").rename(tmp_path / ".a.old")
+    (tmp_path / ".a.staging").mkdir()
+    with pytest.raises(ZeroDivisionError):
+        write_half(tmp_path / "a")
+    assert (tmp_path / "a" / "part").read_text() == "old"
+    assert left(tmp_path) == {"a", ".a.lock"}
+
+
+def test_a_folder_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StepFailed, match="file: can't be written: File exists"), staged_folder(tmp_path / "file" / "a"):
+        pass
+
+
+def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "out" / "a.csv"
+    with suppress(ZeroDivisionError), staged_file(target) as path:
+        path.write_text("half")
+        raise ZeroDivisionError
+    assert left(target.parent) == set()
+    with staged_file(target) as path:
+        path.write_text("whole")
+    assert target.read_text() == "whole"

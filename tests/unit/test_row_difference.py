@@ -1,0 +1,104 @@
+"""How rows are compared, and how a difference is told."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from opendataflow.core.row_difference import Row, difference, in_words, same_value
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, 1.0),
+        (0.1 + 0.2, 0.3),
+        (Decimal("1.50"), 1.5),
+        (NAN, None),
+        (date(2013, 1, 1), datetime(2013, 1, 1)),  # noqa: DTZ001 # as pandas says a day
+        ([1, NAN], (1.0, None)),
+        ({"a": 1, "b": None}, {"b": NAN, "a": 1.0}),
+    ],
+)
+def test_values_that_mean_the_same_are_the_same(one: Any, other: Any) -> None:
+    assert same_value(one, other)
+    assert same_value(other, one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, True),
+        (1.0, True),
+        (1, "1"),
+        (0, None),
+        ("", None),
+        (1.0, 1.0001),
+        (date(2013, 1, 1), "2013-01-01"),
+        (datetime(2013, 1, 1, tzinfo=UTC), datetime(2013, 1, 1)),  # noqa: DTZ001 # that one has a zone and one has none
+        (10**20, 10**20 + 1),
+    ],
+)
+def test_values_that_mean_something_else_differ(one: Any, other: Any) -> None:
+    assert not same_value(one, other)
+    assert not same_value(other, one)
+
+
+def told(expected: list[Row], found: list[Row], *, ordered: bool = False) -> list[str]:
+    return in_words(difference(expected, found, ordered=ordered))
+
+
+A, B, C = {"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}
+
+
+def test_the_order_of_columns_never_counts() -> None:
+    assert not difference([A], [{"n": 1, "k": "a"}], ordered=True)
+
+
+def test_the_order_of_rows_counts_only_where_it_is_asked_for() -> None:
+    assert not difference([A, B], [B, A], ordered=False)
+    assert told([A, B], [B, A], ordered=True) == ["the rows are the expected ones, in another order"]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_missing_rows_and_rows_that_are_too_many_are_listed(ordered: bool) -> None:
+    assert told([A, B], [A], ordered=ordered) == ["missing: row 2: k='b', n=2"]
+    assert told([A], [A, C], ordered=ordered) == ["not expected: row 2: k='c', n=3"]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_row_with_another_cell_is_told_as_that_cell(ordered: bool) -> None:
+    assert told([A, B, C], [A, {"k": "b", "n": "2"}, C], ordered=ordered) == ["row 2: n: expected 2, found '2'"]
+
+
+def test_a_row_that_is_there_too_often_is_not_expected() -> None:
+    assert told([A, B], [A, A, B]) == ["not expected: row 2: k='a', n=1"]
+
+
+def test_a_column_is_told_once_and_not_for_each_row() -> None:
+    assert told([A, B], [{"k": "a"}, {"k": "b"}]) == ["column n is missing"]
+    assert told([{"k": "a"}], [A]) == ["column n is not expected"]
+
+
+def test_a_key_that_an_expected_row_lacks_is_a_cell_without_a_value() -> None:
+    assert not difference([A, {"k": "b"}], [A, {"k": "b", "n": NAN}], ordered=True)
+
+
+def test_an_empty_frame_is_what_an_empty_list_expects_whatever_its_columns() -> None:
+    assert not difference([], [], ordered=True, found_columns=["k", "n"])
+    assert told([A], [], ordered=True) == ["column k is missing", "column n is missing"]
+
+
+def test_no_row_of_a_frame_with_the_columns_is_a_missing_row() -> None:
+    assert in_words(difference([A], [], ordered=True, found_columns=["k", "n"])) == ["missing: row 1: k='a', n=1"]
+
+
+def test_only_the_first_of_many_differences_are_told() -> None:
+    lines = told([{"n": number} for number in range(100)], [])
+    assert lines == ["column n is missing"]
+    lines = in_words(difference([{"n": number} for number in range(100)], [], ordered=False, found_columns=["n"]))
+    assert len(lines) == 21
+    assert lines[-1] == "and 80 more"
