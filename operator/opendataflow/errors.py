@@ -12,6 +12,7 @@
     ├── NotStarted            a run could not be started
     │   ├── CreateUncertain   nobody knows whether its pod was created         retry: yes
     │   ├── Backpressure      the cluster takes no more at this moment         retry: yes
+    │   ├── NoRights          this program may not work in the namespace       retry: no
     │   ├── NotCreatable      the cluster does not accept the pod              retry: no
     │   └── NamespaceGone     the namespace is being deleted, or is not there  retry: no
     ├── ClusterUnreachable    the Kubernetes API does not answer               retry: yes
@@ -96,6 +97,10 @@ class Backpressure(NotStarted):
     def __init__(self, sentence: str, retry_after: float | None = None) -> None:
         super().__init__(sentence)
         self.retry_after = retry_after
+
+
+class NoRights(NotStarted):
+    """This program lacks rights in the namespace; nothing was asked of the cluster."""
 
 
 class NotCreatable(NotStarted):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from opendataflow import __version__
 from opendataflow.errors import InvalidInput
 
 
@@ -51,6 +52,7 @@ class Settings:
 class OperatorSettings:
     """`parallelism`: the most runs at a time of all jobs together. `namespaces`: the only ones whose resources are
     honoured; none means all. `port`: of probes and figures. `image`: the operator's own, which opens passwords in pods.
+    `spark_image`, `spark_account`: the image and the service account of Spark drivers, where a job names none.
     `name`: of this process, for people.
     """
 
@@ -58,17 +60,22 @@ class OperatorSettings:
     namespaces: tuple[str, ...] = ()
     port: int = 8080
     image: str = "opendataflow/operator"
+    spark_image: str = f"opendataflow/spark:{__version__}"
+    spark_account: str = "opendataflow-spark"
     name: str = "operator"
 
 
 def read_operator_settings(environ: Mapping[str, str] = os.environ) -> OperatorSettings:
-    """Read DATAFLOW_PARALLELISM, DATAFLOW_NAMESPACES (with commas), DATAFLOW_PORT, DATAFLOW_IMAGE and POD_NAME."""
+    """Read DATAFLOW_PARALLELISM, DATAFLOW_NAMESPACES (with commas), DATAFLOW_PORT, DATAFLOW_IMAGE and POD_NAME,
+    DATAFLOW_SPARK_IMAGE and DATAFLOW_SPARK_SERVICE_ACCOUNT."""
     default = OperatorSettings()
     return OperatorSettings(
         parallelism=_number(environ, "DATAFLOW_PARALLELISM", default.parallelism, least=1),
         namespaces=tuple(n.strip() for n in environ.get("DATAFLOW_NAMESPACES", "").split(",") if n.strip()),
         port=_number(environ, "DATAFLOW_PORT", default.port, least=0),
         image=environ.get("DATAFLOW_IMAGE") or default.image,
+        spark_image=environ.get("DATAFLOW_SPARK_IMAGE") or default.spark_image,
+        spark_account=environ.get("DATAFLOW_SPARK_SERVICE_ACCOUNT") or default.spark_account,
         name=environ.get("POD_NAME") or socket.gethostname(),
     )
 

@@ -10,7 +10,8 @@ CREATE SEQUENCE opendataflow.fence AS bigint CACHE 1;
 CREATE TABLE opendataflow.migration (
     number      integer PRIMARY KEY,
     name        text NOT NULL,
-    applied_at  timestamptz NOT NULL DEFAULT now()
+    applied_at  timestamptz NOT NULL DEFAULT now(),
+    works_from  integer NOT NULL -- the oldest program, by its last migration, that can work with the tables after this one
 );
 
 -- One row: the digest of the functions and views that are installed.

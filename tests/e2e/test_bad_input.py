@@ -255,22 +255,24 @@ def test_an_empty_database_is_refused_and_migrating_it_is_proposed(
 ) -> None:
     db.execute("DROP SCHEMA opendataflow CASCADE")
     answer = inside.ask(dataflow, "get", "jobs")
-    assert_one_sentence(answer, ExitCode.SCHEMA, r"no OpenDataFlow schema yet: run `dataflow db migrate`$")
+    assert_one_sentence(answer, ExitCode.SCHEMA, r"no OpenDataFlow schema yet: run `dataflow db migrate`, or")
     assert db.execute("SELECT to_regnamespace('opendataflow') AS schema").fetchone() == {"schema": None}
 
 
-def test_an_older_schema_is_refused_and_migrating_it_is_proposed(
+def test_functions_of_another_version_are_refused_and_migrating_is_proposed(
     dataflow: Program, inside: Inside, db: Connection
 ) -> None:
     db.execute("UPDATE opendataflow.installed SET functions = 'of an older program'")
     answer = inside.ask(dataflow, "get", "jobs")
-    assert_one_sentence(answer, ExitCode.SCHEMA, r"an older schema than this program: run `dataflow db migrate`$")
+    assert_one_sentence(
+        answer, ExitCode.SCHEMA, r"functions of another version of this program; .* run `dataflow db migrate`, or"
+    )
 
 
 def test_a_newer_schema_is_refused_with_the_way_out(dataflow: Program, inside: Inside, db: Connection) -> None:
-    db.execute("INSERT INTO opendataflow.migration (number, name) VALUES (9999, '9999_of_tomorrow')")
+    db.execute("INSERT INTO opendataflow.migration VALUES (9999, '9999_of_tomorrow', now(), 9999)")
     for command in (("get", "jobs"), ("db", "migrate")):
-        words = r"the database has schema 9999, which is newer than this program: install"
+        words = r"the database has schema 9999, which is newer than this program .* can work with: install"
         assert_one_sentence(inside.ask(dataflow, *command), ExitCode.SCHEMA, words)
 
 
@@ -295,3 +297,13 @@ def test_a_job_file_without_a_job_has_nothing_to_run(tmp_path: Path) -> None:
     (tmp_path / "new.yaml").write_text(NEW)
     answer = NOWHERE.ask("local", "-f", "new.yaml", cwd=tmp_path)
     assert_one_sentence(answer, ExitCode.USAGE, r"new\.yaml: there is no DataFlowJob in it: nothing to run$")
+
+
+def test_a_job_that_needs_a_cluster_is_told_so_before_anything_is_done(tmp_path: Path) -> None:
+    runtime = "sparkApplication: {template: {spec: {mainApplicationFile: 'local:///a.py'}}}"
+    job = f"metadata: {{name: load}}\nspec: {{inputs: [new], runtime: {{{runtime}}}}}\n"
+    head = "apiVersion: opendataflow.io/v1alpha1\nkind: DataFlowJob\n"
+    (tmp_path / "new.yaml").write_text(f"{NEW}---\n{head}{job}")
+    answer = NOWHERE.ask("local", "-f", "new.yaml", cwd=tmp_path)
+    sentence = r"job load: runtime\.sparkApplication needs a cluster .* write runtime\.spark with the same program$"
+    assert_one_sentence(answer, ExitCode.USAGE, sentence)

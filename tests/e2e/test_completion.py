@@ -18,7 +18,7 @@ def completed(program: Program, line: str, cwd: Path | None = None) -> list[str]
         "COMP_CWORD": str(len(line.split(" ")) - 1),
     }
     done = subprocess.run(
-        [DATAFLOW], env=program.environ | environ, capture_output=True, text=True, check=False, timeout=60, cwd=cwd
+        [DATAFLOW], env=program.environ | environ, capture_output=True, text=True, check=False, timeout=300, cwd=cwd
     )
     assert done.stderr == ""
     return done.stdout.split()

@@ -39,7 +39,7 @@ def crypt(*arguments: str | Path, stdin: str | bytes = "", cwd: Path | None = No
         check=False,
         cwd=cwd,
         start_new_session=True,
-        timeout=60,
+        timeout=300,
     )
     return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -93,7 +93,7 @@ class Terminal:
         """Read the rest; return the exit code."""
         while read := self._read():
             self.shown += read
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=300)
 
     def _read(self) -> str:
         ready, _, _ = select.select([self.own], [], [], 60)

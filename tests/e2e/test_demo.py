@@ -21,7 +21,7 @@ def example(tmp_path: Path) -> Path:
     return shutil.copytree(EXAMPLE, tmp_path / "flights", ignore=shutil.ignore_patterns("data", "__pycache__"))
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_the_demo_fails_where_the_data_is_wrong_and_ends_with_everything_ready(
     example: Path, open_folder: Path
 ) -> None:

@@ -72,8 +72,8 @@ class Place:
     def run(self, job: str, fence: int) -> subprocess.CompletedProcess[str]:
         spark = JOBS[job].runtime.spark
         assert spark is not None
-        arguments = ["--airlines", str(self.folder / "airlines.csv")] if spark.args else []
-        return self.python([str(EXAMPLE / spark.main), *arguments], job, fence)
+        arguments = ["--airlines", str(self.folder / "airlines.csv")] if spark.program_arguments else []
+        return self.python([str(EXAMPLE / spark.program), *arguments], job, fence)
 
     def tables(self, *folders: Path) -> list[list[dict[str, Any]]]:
         """The rows of Parquet folders, read by Spark."""
@@ -94,10 +94,10 @@ class Place:
             },
         }  # fmt: skip
         (self.folder / "context.json").write_text(json.dumps(told), "utf-8")
-        conf = {"spark.master": "local[1]", "spark.driver.memory": "1g", **spec.runtime.spark.conf}
+        conf = {"spark.master": "local[1]", "spark.driver.memory": "1g", **spec.runtime.spark.settings}
         properties = "".join(f"{name} {value}\n" for name, value in conf.items())
         (self.folder / "spark-defaults.conf").write_text(properties, "utf-8")
-        environ = {"dataid": MONTH, "jobid": job, "SPARK_CONF_DIR": str(self.folder)}
+        environ = {"dataid": MONTH, "jobid": job, "SPARK_CONF_DIR": str(self.folder), "SPARK_LOCAL_IP": "127.0.0.1"}
         environ["DATAFLOW_CONTEXT"] = str(self.folder / "context.json")
         return subprocess.run(
             [sys.executable, *arguments],

@@ -86,7 +86,7 @@ def run_job(program: Program, folder: Path) -> tuple[int, list[str]]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     return done.returncode, [
         re.sub(r"^\w{3} \w{3} \d\d [\d:]{8} \S* ?\d{4}: ", "", n) for n in done.stdout.splitlines()

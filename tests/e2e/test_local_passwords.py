@@ -34,7 +34,7 @@ def local(dataflow: Program, file: Path, *options: str, **environ: str) -> subpr
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
 
 

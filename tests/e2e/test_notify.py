@@ -77,7 +77,7 @@ class Beside:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while not condition():  # noqa: ASYNC110 # nothing sets an event
             await asyncio.sleep(0.02)
 

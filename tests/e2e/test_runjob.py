@@ -72,7 +72,7 @@ def start(program: Program, folder: Path, *arguments: str) -> subprocess.Popen[s
 def run(program: Program, folder: Path, *arguments: str) -> tuple[int, list[str], str]:
     """Run it to its end; return the exit code, the lines of stdout without their dates, and stderr."""
     process = start(program, folder, *arguments)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     return (
         process.returncode,
         [re.sub(r"^\w{3} \w{3} \d\d [\d:]{8} \S* ?\d{4}: ", "", line) for line in out.splitlines()],
@@ -141,7 +141,7 @@ def test_it_counts_rows_and_locks_as_the_old_framework_did(dataflow: Program, tm
 def test_its_dates_are_those_of_java(dataflow: Program, folder: Path) -> None:
     script(folder, "true")
     process = start(dataflow, folder)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     assert re.match(
         r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d [A-Z+-]\S* \d{4}: Launching ", out
     )
@@ -231,7 +231,7 @@ def test_several_at_once_take_different_chunks_and_the_third_finds_none(
     code, _, _ = run(dataflow, folder)
     (folder / "stop").touch()
     for process in running:
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
     assert [process.returncode for process in running] == [0, 0]
     assert code == 75
     assert sorted((folder / "seen").read_text().split()) == ["10.0", "2.0"]
@@ -244,7 +244,7 @@ def test_a_reader_that_goes_away_does_not_fail_the_run(dataflow: Program, folder
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0
     assert process.stderr is not None
     process.stderr.close()
     assert (folder / "done").exists()
@@ -275,7 +275,7 @@ def test_sigterm_ends_the_script_and_gives_its_chunk_back(dataflow: Program, fol
     while not (folder / "started").exists():
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 128 + signal.SIGTERM
     work = db.execute("SELECT state FROM opendataflow.work WHERE data_id = '2.0'").fetchone()
     assert work == {"state": "RETRY"}

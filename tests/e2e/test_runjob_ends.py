@@ -23,7 +23,7 @@ from tests.sql.graph import problems
 def die(program: Program, where: Path, moment: str) -> None:
     """Run RunJob until that moment, and kill it there."""
     process = start_runjob(program, where, moment, "import signal; os.kill(os.getpid(), signal.SIGKILL)")
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=300)
     assert process.returncode == -signal.SIGKILL, said
 
 
@@ -71,7 +71,7 @@ def test_with_both_readers_gone_from_the_start_it_does_its_work(
         [RUNJOB, "./loadbob.sh"], cwd=folder, env=dataflow.environ, stdout=writing, stderr=writing
     )
     os.close(writing)
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0
     assert (folder / "done").exists()
     assert outputs(db)["2.0"] == "READY"
     assert "out\n" in dataflow.run("logs", "loadbob", "2.0")
@@ -124,7 +124,7 @@ def test_many_at_once_run_each_chunk_once(
     script(folder, 'echo "$dataid" >> seen')
     processes = [start(dataflow, folder) for _ in range(8)]
     for process in processes:
-        process.communicate(timeout=120)
+        process.communicate(timeout=300)
     assert sorted(process.returncode for process in processes) == [0] * 5 + [75] * 3
     assert sorted((folder / "seen").read_text().split()) == ids
     assert problems(db) == []
@@ -177,7 +177,7 @@ def test_what_can_not_be_forced_starts_nothing(
     said = force(dataflow, "2.0", "touch", str(folder / "started"), code=1)
     assert "2.0 of job loadbob is running (run 1): force it when the run has ended" in said
     process.terminate()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     said = dataflow.run("run", "--job", "loadbob", "--force", "--", "true", code=2)
     assert "--force needs the chunk that is meant: --data-id" in said
     assert not (folder / "started").exists()

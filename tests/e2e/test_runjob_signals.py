@@ -43,7 +43,7 @@ def test_whenever_its_reader_goes_away_the_script_does_all_and_its_outcome_is_co
     os.close(reading)
     os.close(writing)
 
-    assert process.wait(60) == ending
+    assert process.wait(300) == ending
     assert (folder / "done").exists()
     assert Counter(_log(dataflow)) == Counter("".join(f"{number}\n" for number in range(1, lines + 1)) + "err\ny\n")
     assert outputs(db)["2.0"] == ("FAILED" if ending else "READY")
@@ -59,7 +59,7 @@ def _without_reader(program: Program, where: Path, *command: str | Path) -> int:
     os.close(reading)
     process = subprocess.Popen(command, cwd=where, env=program.environ, stdout=writing, stderr=writing)
     os.close(writing)
-    return process.wait(60)
+    return process.wait(300)
 
 
 def test_a_warning_that_nobody_reads_keeps_nothing_from_running(
@@ -99,7 +99,7 @@ def test_with_its_output_closed_it_does_its_work_and_writes_nowhere_else(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert (process.returncode, "Traceback" in process.stdout + process.stderr) == (0, False)
     assert len(_log(dataflow).split()) == 1001
@@ -119,7 +119,7 @@ def test_whenever_it_is_asked_to_end_it_leaves_nothing_running_and_the_chunk_is_
     ended_before = moment in ("after its end, before the commit", "after the commit")
     script(folder, f"echo $$ >> pids; {'true' if ended_before else 'sleep 600'}")
     process = start_runjob(dataflow, folder, moment, f"import signal; os.kill(os.getpid(), {int(number)})")
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=300)
 
     assert b"Traceback" not in said
     assert process.returncode == (0 if ended_before else 128 + signal.SIGTERM), said
@@ -155,7 +155,7 @@ def test_under_nohup_a_terminal_that_hangs_up_does_not_end_the_script(
     process.send_signal(signal.SIGHUP)
     time.sleep(0.3)
     (folder / "stop").touch()
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0
     assert outputs(db)["2.0"] == "READY"
 
 
@@ -173,7 +173,7 @@ def test_a_slow_reader_of_a_stream_that_does_not_wait_gets_everything(
         time.sleep(0.05)
     with os.fdopen(reading) as pipe:
         lines = pipe.read().splitlines()
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0
     assert lines[1 : MORE_THAN_A_PIPE_HOLDS + 1] == [str(n) for n in range(1, MORE_THAN_A_PIPE_HOLDS + 1)]
     assert lines[-1].startswith("1 rows updated to READY")
 

@@ -53,7 +53,7 @@ class Planted:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
 
 

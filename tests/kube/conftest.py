@@ -5,7 +5,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.kube.cluster.control_plane import ControlPlane
 from tests.kube.cluster.nodes import NODES, add_nodes
 from tests.kube.cluster.providers import REQUIRED, Unavailable, announce, given, programs
 from tests.kube.cluster.providers import kubectl as kubectl_of_user
-from tests.kube.cluster.supervisor import shared
+from tests.kube.cluster.supervisor import fake_nodes_command, shared
 from tests.kube.jobs import Database
 from tests.kube.operators import Operators, new_operators
 from tests.kube.scene import Scene, new_scene
@@ -37,6 +37,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.timeout(func_only=True))
+
+
+FAILED = pytest.StashKey[bool]()
+"""Whether a test has failed, for fixtures that lend it something which others use after it."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember it."""
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -82,6 +95,13 @@ def cluster_programs(say: Callable[[str], None]) -> Mapping[str, Path]:
 
 
 @pytest.fixture(scope="session")
+def helm_program(say: Callable[[str], None]) -> Path:
+    """The path of helm; it is built now if it has to be."""
+    with _left_out_when_unavailable():
+        return programs(say, ["helm"])["helm"]
+
+
+@pytest.fixture(scope="session")
 def cluster(
     request: pytest.FixtureRequest, say: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Api]:
@@ -102,7 +122,7 @@ def cluster(
     started: Mapping[str, Path] = request.getfixturevalue("cluster_programs")
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "shared-cluster"
-    with shared(folder, started) as own, Api(started["kubectl"], own) as api:
+    with shared(folder, fake_nodes_command(started)) as own, Api(started["kubectl"], own) as api:
         apply_resources(api)
         yield api
 
@@ -111,7 +131,7 @@ def apply_resources(api: Api) -> None:
     """Make the project's custom resources known to a cluster."""
     if any(_CRDS.glob("*.yaml")):
         api.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={_CRDS}")
-        api.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"--filename={_CRDS}")
+        api.kubectl("wait", "--for=condition=Established", "--timeout=240s", f"--filename={_CRDS}")
 
 
 def new_namespace(api: Api) -> str:
@@ -124,7 +144,7 @@ def new_namespace(api: Api) -> str:
     return name
 
 
-def _leave(api: Api, name: str) -> None:
+def leave(api: Api, name: str) -> None:
     """Delete a namespace in the background, with pods that a finalizer would keep."""
     try:
         api.delete(f"/api/v1/namespaces/{name}")
@@ -141,7 +161,7 @@ def fresh_namespace(cluster: Api) -> Iterator[str]:
     """Yield the name of a fresh namespace; delete it afterwards, without waiting for it."""
     name = new_namespace(cluster)
     yield name
-    _leave(cluster, name)
+    leave(cluster, name)
 
 
 @pytest.fixture

@@ -15,6 +15,9 @@ from typing import Any
 
 import psycopg
 
+TOMBSTONE_SECONDS = 15.0
+"""How long a deleted pod keeps its name: tests would wait for the whole minute."""
+
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["opendataflow.control.main", "tests.kube.points"])
 
@@ -26,7 +29,9 @@ def _main(environ: Mapping[str, str], log: str, die: tuple[str, str, int] | None
     os.environ.update(environ)
     sys.argv = ["opendataflow", "operator"]
     from opendataflow.control.main import main
+    from opendataflow.launch.cluster import releases
 
+    releases.TOMBSTONE_SECONDS = TOMBSTONE_SECONDS
     if die is not None:
         from opendataflow.control import operator
         from tests.kube.points import die_at
@@ -63,7 +68,7 @@ class Operator:
     def send(self, number: int) -> None:
         os.kill(self.process.pid, number)
 
-    def stop(self, seconds: float = 30) -> int:
+    def stop(self, seconds: float = 240) -> int:
         """End it as Kubernetes does; return its exit code."""
         self.send(signal.SIGTERM)
         self.process.join(seconds)

@@ -2,7 +2,6 @@
 remembers, what the cluster has had, and whether anything is left that should not be.
 """
 
-import json
 import time
 import urllib.error
 import urllib.request
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opendataflow.names import API_VERSION, LABEL_JOB
+from opendataflow.names import API_VERSION, LABEL_JOB, LABEL_RUN
 from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.control_plane import free_port
 from tests.kube.cluster.pods import said, state
@@ -21,7 +20,7 @@ from tests.kube.jobs import Database, dataset, documents, job
 from tests.kube.operators import Operator, Operators, new_operators
 from tests.kube.recorder import Recorder, with_finalizer
 
-SECONDS = 90
+SECONDS = 240
 """How long anything may take on a machine that is busy with something else."""
 
 
@@ -82,6 +81,14 @@ class Scene:
         )
         return self.condition(job, kind)[2]
 
+    def told(self, name: str, reason: str, seconds: float = SECONDS) -> None:
+        """Wait until an event about a resource is there: that comes a moment after the condition."""
+        wait_until(lambda: reason in self._events(name), f"the event {reason} of {name} is there", seconds)
+
+    def _events(self, name: str) -> list[str]:
+        found = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")
+        return [event["reason"] for event in found if event["regarding"]["name"] == name]
+
     # -- what is -----------------------------------------------------------------------------------------------
 
     def works(self, job: str) -> list[dict[str, Any]]:
@@ -104,23 +111,35 @@ class Scene:
     def pods(self, job: str) -> list[Object]:
         """Pods of a job that are there, the oldest first."""
         found = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={LABEL_JOB}={job}")
-        return sorted(found, key=lambda pod: int(pod["metadata"]["name"].rpartition("-r")[2]))
+        return sorted(found, key=lambda pod: int(pod["metadata"]["labels"][LABEL_RUN]))
 
     def pod_path(self, name: str) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods/{name}"
 
     def running(self, job: str, number: int = 1, seconds: float = SECONDS) -> list[str]:
         """Wait until so many pods of a job run; return their names."""
-        wait_until(lambda: len(self._running(job)) >= number, f"{number} pods of {job} run", seconds)
-        return self._running(job)
+        seen: list[str] = []
+
+        def enough() -> bool:
+            seen[:] = self._running(job)
+            return len(seen) >= number
+
+        wait_until(enough, f"{number} pods of {job} run", seconds)
+        return seen
 
     def _running(self, job: str) -> list[str]:
         return [pod["metadata"]["name"] for pod in self.pods(job) if "running" in state(pod)]
 
     def another(self, job: str, first: str) -> str:
         """Wait until another pod of a job runs than its first; return its name."""
-        wait_until(lambda: any(name != first for name in self._running(job)), f"another pod of {job} runs", SECONDS)
-        return next(name for name in self._running(job) if name != first)
+        seen: list[str] = []
+
+        def found() -> bool:
+            seen[:] = [name for name in self._running(job) if name != first]
+            return bool(seen)
+
+        wait_until(found, f"another pod of {job} runs", SECONDS)
+        return seen[0]
 
     def until_done(self, job: str, number: int, seconds: float = SECONDS, *, at_least: bool = False) -> None:
         """Wait until so much work of a job is done."""
@@ -144,7 +163,7 @@ class Scene:
         wait_until(ended, f"{number} runs of {job} have ended", seconds)
 
     def is_released(self, seconds: float = SECONDS) -> None:
-        """Wait until no pod is kept any more. One that was deleted keeps its name for a minute."""
+        """Wait until no pod is kept any more. One that was deleted keeps its name for a while."""
         wait_until(lambda: not with_finalizer(self.api, self.namespace), "all pods are released", seconds)
 
     def is_right(self, seconds: float = SECONDS) -> None:
@@ -184,7 +203,7 @@ class Running:
     def probe(self, path: str) -> tuple[int, str]:
         """Status and text of a probe; 0 where nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as refused:
             with refused:
@@ -236,9 +255,3 @@ def new_scene(
             yield Scene(api, namespace, operators, database, recorder)
         finally:
             database.close()
-
-
-def events(api: Api, namespace: str, name: str) -> list[str]:
-    """Reasons of the events about a resource, in no order."""
-    found = json.loads(api.kubectl(f"--namespace={namespace}", "get", "events", "--output=json"))
-    return [event["reason"] for event in found["items"] if event["involvedObject"]["name"] == name]

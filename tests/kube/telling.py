@@ -24,15 +24,19 @@ from tests.sql import graph
 
 
 class CountingApi(Api):
-    """The door, which remembers when which status was written."""
+    """The door, which remembers when which status was written. `taken`: does something between a write that the API
+    server has taken and its answer."""
 
     writes: list[tuple[float, str]]
+    taken: Callable[[str, Mapping[str, Any]], None]
 
     async def patch_merge(
         self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any], *, status: bool = False
     ) -> dict[str, Any]:
         self.writes.append((asyncio.get_running_loop().time(), name))
-        return await super().patch_merge(resource, namespace, name, patch, status=status)
+        shown = await super().patch_merge(resource, namespace, name, patch, status=status)
+        self.taken(name, shown)
+        return shown
 
     def of(self, name: str) -> list[float]:
         """When the status of one was written."""
@@ -94,11 +98,18 @@ class Telling:
         found: dict[str, Any] = self.cluster.get(self.path(kind, name)).get("status", {})
         return found
 
-    async def until(self, kind: str, name: str, true: Callable[[dict[str, Any]], bool], seconds: float = 30) -> None:
+    async def until(self, kind: str, name: str, true: Callable[[dict[str, Any]], bool], seconds: float = 180) -> None:
         """Wait until a status is as wanted."""
         async with asyncio.timeout(seconds):
             while not true(await asyncio.to_thread(self.status, kind, name)):  # noqa: ASYNC110 # a server tells nobody
                 await asyncio.sleep(0.1)
+
+    async def told(self, *events: str, seconds: float = 180) -> None:
+        """Wait until these events are told, each of them once: that comes a moment after the status."""
+        async with asyncio.timeout(seconds):
+            while not set(events) <= set(self.around.told):  # noqa: ASYNC110 # a list tells nobody
+                await asyncio.sleep(0.05)
+        assert all(self.around.told.count(event) == 1 for event in events), self.around.told
 
     @asynccontextmanager
     async def writer(self) -> AsyncIterator[StatusWriter]:
@@ -117,7 +128,7 @@ class Telling:
 async def door(cluster: kube.Api) -> AsyncIterator[CountingApi]:
     """The door to the shared cluster. Its TLS connections need a moment to close."""
     api = CountingApi(from_kubeconfig([cluster.kubeconfig]))
-    api.writes = []
+    api.writes, api.taken = [], lambda _name, _shown: None
     try:
         yield api
     finally:

@@ -83,7 +83,7 @@ def generated(count: int) -> list[specs.Body]:
     return bodies
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 def test_models_and_definitions_agree_on_what_is_valid(cluster: Api, namespace: str) -> None:
     bodies = generated(EXAMPLES)
     with ThreadPoolExecutor(SENDERS) as senders:

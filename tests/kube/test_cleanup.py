@@ -20,7 +20,7 @@ def cleanup(scene: Scene, *arguments: str, dsn: str | None = None) -> tuple[int,
     environ = {**os.environ, "KUBECONFIG": str(scene.api.kubeconfig), "DATAFLOW_DSN": scene.operators.dsn}
     environ |= {} if dsn is None else {"DATAFLOW_DSN": dsn}
     command = [*OPENDATAFLOW, "cleanup", *arguments]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=300)
     return done.returncode, done.stderr
 
 

@@ -66,7 +66,7 @@ def _send(kubeconfig: Path, method: str, path: str, body: Object | None) -> tupl
     config = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
     address = config["server"].removeprefix("https://")
     trust = ssl._create_unverified_context()
-    connection = http.client.HTTPSConnection(address, context=trust, timeout=30)
+    connection = http.client.HTTPSConnection(address, context=trust, timeout=240)
     try:
         connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -141,7 +141,7 @@ async def _streaming(proxy: Proxy) -> None:
 async def test_a_watch_can_be_cut(proxy: Proxy, namespace: str) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods?watch=true&timeoutSeconds=30"
     waiting = asyncio.create_task(_ask(proxy, "GET", path))
-    await asyncio.wait_for(_streaming(proxy), 30)
+    await asyncio.wait_for(_streaming(proxy), 240)
     assert proxy.cut() == 1
     with pytest.raises((OSError, ValueError, http.client.HTTPException)):
         await waiting

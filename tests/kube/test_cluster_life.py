@@ -14,8 +14,9 @@ ROOT = Path(__file__).parents[2]
 USER = """
 import sys, time
 from pathlib import Path
-from tests.kube.cluster.supervisor import shared
-with shared(Path(sys.argv[1]), dict(word.split("=") for word in sys.argv[2:])) as kubeconfig:
+from tests.kube.cluster.supervisor import fake_nodes_command, shared
+programs = dict(word.split("=") for word in sys.argv[2:])
+with shared(Path(sys.argv[1]), fake_nodes_command(programs)) as kubeconfig:
     print(kubeconfig, flush=True)
     time.sleep(600)
 """

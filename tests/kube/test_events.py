@@ -11,6 +11,8 @@ from opendataflow.control import events
 from opendataflow.control.catalog import Key
 from opendataflow.control.events import Reporter
 from opendataflow.core.happenings import Happening
+from opendataflow.errors import CreateUncertain
+from opendataflow.launch.cluster.api import Api
 from tests.kube.cluster import api as kube
 from tests.kube.conftest import Kubectl, OwnCluster
 from tests.kube.jobs import job
@@ -44,7 +46,7 @@ def found(cluster: kube.Api, namespace: str) -> list[dict[str, Any]]:
     return [item for item in items if item.get("reportingController") == events.CONTROLLER]
 
 
-async def until(cluster: kube.Api, namespace: str, true: Any, seconds: float = 20) -> list[dict[str, Any]]:
+async def until(cluster: kube.Api, namespace: str, true: Any, seconds: float = 180) -> list[dict[str, Any]]:
     """Wait until our events are as wanted; return them."""
     async with asyncio.timeout(seconds):
         while not true(seen := await asyncio.to_thread(found, cluster, namespace)):  # noqa: ASYNC110 # a server tells nobody
@@ -129,20 +131,45 @@ async def test_what_nobody_can_write_is_bounded(cluster: kube.Api, namespace: st
         assert len(reporter._series) == events.MOST
         assert len(reporter._waiting) <= events.MOST_WAITING
         task = asyncio.create_task(reporter.run())
-        await until(cluster, namespace, lambda seen: len(seen) >= 100, 60)
+        await until(cluster, namespace, lambda seen: len(seen) >= 100)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_an_api_server_that_is_away_costs_events_and_nothing_else(
-    own_cluster: OwnCluster, own_namespace: str
+async def test_an_event_waits_for_an_api_server_that_is_away(
+    own_cluster: OwnCluster, own_namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(events, "AGAIN_SECONDS", 0.3)
     key = Key("DataFlowJob", own_namespace, "j")
     async with reporting(own_cluster.api) as reporter:
         own_cluster.plane.api_server.kill()
         reporter.tell(key, "uid-1", FAILING)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1)  # it is tried meanwhile
         await asyncio.to_thread(own_cluster.plane.restart_api_server)
+        (event,) = await until(own_cluster.api, own_namespace, lambda seen: seen)
+    assert event["note"] == FAILING.message
+
+
+async def test_an_event_whose_answer_was_lost_is_made_once(
+    cluster: kube.Api, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "AGAIN_SECONDS", 0.1)
+    create, lost = Api.create, asyncio.Event()
+
+    async def losing(self: Api, *given: Any) -> dict[str, Any]:
+        made = await create(self, *given)
+        if not lost.is_set():
+            lost.set()
+            raise CreateUncertain("the connection is closed")
+        return made
+
+    monkeypatch.setattr(Api, "create", losing)
+    key = Key("DataFlowJob", namespace, "j")
+    async with reporting(cluster) as reporter:
         reporter.tell(key, "uid-1", FAILING)
-        (event,) = await until(own_cluster.api, own_namespace, lambda seen: len(seen) == 1)
-    assert event["series"]["count"] == 2
+        await lost.wait()
+        reporter.tell(key, "uid-1", FAILING)
+        reporter.tell(key, "uid-2", FAILING)
+        await until(cluster, namespace, lambda seen: len(seen) == 2)
+        await until(cluster, namespace, lambda seen: any(event.get("series", {}).get("count") == 2 for event in seen))
+        assert len(await asyncio.to_thread(found, cluster, namespace)) == 2

@@ -23,7 +23,7 @@ def other_namespace(cluster: Api) -> Iterator[str]:
 def test_a_namespace_deleted_with_runs_alive_goes_and_others_go_on(
     scene: Scene, cluster: Api, other_namespace: str
 ) -> None:
-    """The deleted one keeps its pods for a minute: their names must not be free earlier."""
+    """The deleted one keeps its pods for a while: their names must not be free earlier."""
     doomed = new_namespace(cluster)
     operator = scene.start(DATAFLOW_NAMESPACES=f"{other_namespace},{doomed}")
     flow = [dataset("bad-in", 6), dataset("bad-out"), job("bad", ["bad-in"], ["bad-out"], {"run-seconds": "forever"})]
@@ -34,7 +34,7 @@ def test_a_namespace_deleted_with_runs_alive_goes_and_others_go_on(
     flow = [dataset("good-in", 4), dataset("good-out"), job("good", ["good-in"], ["good-out"])]
     cluster.kubectl(f"--namespace={other_namespace}", "apply", "-f-", stdin=documents(*flow))
     scene.until_done("good", 4)
-    cluster.wait_gone(f"/api/v1/namespaces/{doomed}", 180)
+    cluster.wait_gone(f"/api/v1/namespaces/{doomed}")
     wait_until(lambda: scene.database.running("bad") == 0, "no slot is taken", SECONDS)
     assert all(burnt == 0 for burnt, _ in scene.burnt("bad"))
     assert scene.database.problems() == []
@@ -49,7 +49,7 @@ def test_a_namespace_that_is_made_anew_goes_on_where_it_was(scene: Scene, cluste
     cluster.kubectl(f"--namespace={again}", "apply", "-f-", stdin=documents(*flow))
     scene.until_done("load", 2, at_least=True)
     cluster.delete(f"/api/v1/namespaces/{again}")
-    cluster.wait_gone(f"/api/v1/namespaces/{again}", 180)
+    cluster.wait_gone(f"/api/v1/namespaces/{again}")
     wait_until(lambda: scene.database.running("load") == 0, "nothing runs", SECONDS)
     done = scene.database.done("load")
     cluster.create("/api/v1/namespaces", {"metadata": {"name": again}})

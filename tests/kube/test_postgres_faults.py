@@ -45,22 +45,26 @@ def scene(server: Server, cluster: Api, namespace: str, tmp_path: Path) -> Itera
 
 def test_while_postgres_is_stopped_pods_go_on_and_their_ends_wait(scene: Scene, server: Server) -> None:
     operator = scene.start()
-    scene.flow("load", 6, {"run-seconds": "3"}, parallelism=3)
-    scene.running("load", 3)
+    scene.flow("load", 6, {"run-seconds": "forever"}, parallelism=3)
+    first = scene.running("load", 3)
+    at_once = {"metadata": {"annotations": {"test.opendataflow.io/run-seconds": "0"}}}
+    scene.patch("load", podTemplate=at_once)  # those that start afterwards
+    wait_until(lambda: scene.status("load").get("observedGeneration") == 2, "it is taken over", SECONDS)
+    scene.sees("load", "Progressing", "True", "Running")
     server.stop()
+    for pod in first:
+        scene.tell(pod, run_seconds=0)
     seen = scene.sees("load", "DatabaseReachable", "False", "DatabaseUnreachable")
     assert "does not answer" in seen
     assert scene.condition("load", "Ready")[:2] == ("False", "DatabaseUnreachable")
     assert scene.status("load")["progress"].endswith("/6")
     wait_until(lambda: all(p["status"]["phase"] == "Succeeded" for p in scene.pods("load")), "all pods end", SECONDS)
-    before = {pod["metadata"]["name"] for pod in scene.pods("load")}
     assert len(with_finalizer(scene.api, scene.namespace)) == 3
     assert operator.healthy
     server.start()
     scene.database.reopen()
     scene.until_done("load", 6)
-    assert len({run["pod_name"] or run["id"] for run in scene.runs("load")}) == 6
-    assert len(before) <= 6
+    assert len(scene.runs("load")) == 6
     assert scene.burnt("load") == [(0, 0)] * 6
     scene.sees("load", "DatabaseReachable", "True", "DatabaseAnswers")
     scene.sees("load", "Succeeded", "True", "Done")

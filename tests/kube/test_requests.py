@@ -267,7 +267,7 @@ async def test_an_action_waits_a_moment_for_its_job(
 
     await requests.handle_action(entry)
 
-    assert await asyncio.wait_for(asked.get(), 60) == entry.key
+    assert await asyncio.wait_for(asked.get(), 240) == entry.key
     assert told(cluster, namespace) == {}
     apply(db, [dataset("c")], [job("late", ["a"], ["c"], owner=f"{namespace}/late")])
     await requests.handle_action(entry)

@@ -1,9 +1,11 @@
 """Connections to the fresh database of a test (`dsn`)."""
 
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
 from opendataflow.store.connection import Row
@@ -22,6 +24,16 @@ def db(dsn: str) -> Iterator[Connection]:
     """A connection to the fresh database; commits by itself."""
     with open_connection(dsn) as connection:
         yield connection
+
+
+@pytest.fixture
+def empty_dsn(postgres_server: str) -> str:
+    """The address of a database without a schema."""
+    name = f"dataflow_test_empty_{os.getpid()}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {name}")
+    return make_conninfo(postgres_server, dbname=name)
 
 
 @pytest.fixture(scope="module")

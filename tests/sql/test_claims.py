@@ -95,7 +95,7 @@ class Countdown:
 def connections(dsn: str) -> Iterator[list[Connection]]:
     opened = [open_connection(dsn) for _ in range(CLAIMERS)]
     for connection in opened:
-        connection.execute("SET statement_timeout = '60s'")
+        connection.execute("SET statement_timeout = '300s'")
     yield opened
     for connection in opened:
         connection.close()

@@ -163,7 +163,7 @@ class Client:
 def connections(dsn: str) -> Iterator[list[Connection]]:
     opened = [open_connection(dsn) for _ in range(CLIENTS)]
     for connection in opened:
-        connection.execute("SET statement_timeout = '60s'")
+        connection.execute("SET statement_timeout = '300s'")
         try:
             connection.execute("SET deadlock_timeout = '200ms'")
         except psycopg.errors.InsufficientPrivilege:
@@ -173,7 +173,7 @@ def connections(dsn: str) -> Iterator[list[Connection]]:
         connection.close()
 
 
-@pytest.mark.timeout(SECONDS + 300)
+@pytest.mark.timeout(SECONDS + 1800)
 def test_requests_at_once_never_deadlock_and_leave_the_store_consistent(
     db: Connection, connections: list[Connection]
 ) -> None:

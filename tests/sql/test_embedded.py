@@ -87,7 +87,7 @@ def joined(process: subprocess.Popen[str]) -> str:
 def let_leave(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.close()
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0
 
 
 def kill(pid: int) -> None:
@@ -117,9 +117,9 @@ def answers(dsn: str) -> bool:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 60
+    give_up = time.monotonic() + 300
     while not condition():
-        assert time.monotonic() < give_up, "it did not happen within a minute"
+        assert time.monotonic() < give_up, "it did not happen within five minutes"
         time.sleep(0.005)
 
 
@@ -239,7 +239,7 @@ def test_a_killed_process_does_not_keep_the_server(home: Path) -> None:
     with user_process(home) as other:
         joined(other)
         other.kill()
-        other.wait(60)
+        other.wait(300)
     mine.leave()
     assert not answers(dsn)
 
@@ -250,7 +250,7 @@ def test_a_program_that_outlives_a_killed_user_does_not_keep_the_server(home: Pa
     with user_process(home, USER_WITH_A_PROGRAM) as other:
         program = int(joined(other))
         other.kill()
-        other.wait(60)
+        other.wait(300)
     mine.leave()
     try:
         assert not answers(dsn)

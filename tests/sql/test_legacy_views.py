@@ -5,6 +5,7 @@ The statuses that can be set are written down as data; what can't be honoured is
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -371,11 +372,13 @@ def test_a_row_that_changed_since_the_statement_saw_it_is_not_overwritten(own: C
         holder.execute("SELECT opendataflow.lock_datasets(ARRAY['bobout'], true)")
         waiter = threading.Thread(target=resubmit)
         waiter.start()
-        while not value(own, "SELECT count(*) FROM pg_locks WHERE NOT granted"):
-            pass
+        waiting = """SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+                     WHERE NOT l.granted AND d.datname = current_database()"""
+        while not value(own, waiting):
+            time.sleep(0.01)
         # The statement has seen RUNNING; the run ends before it gets its locks.
         end(holder, run, "DONE")
-    waiter.join(60)
+    waiter.join(300)
     assert [error.sqlstate for error in raised] == ["40001"]
     assert chunks(own)["bobout/1.0"] == "READY"
 

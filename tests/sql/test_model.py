@@ -456,7 +456,7 @@ def clients(dsn: str, number: int) -> Iterator[list[Connection]]:
     with ExitStack() as stack:
         connections = [stack.enter_context(open_connection(dsn)) for _ in range(number)]
         for connection in connections:
-            connection.execute("SET statement_timeout = '60s'")
+            connection.execute("SET statement_timeout = '300s'")
         yield connections
 
 

@@ -402,7 +402,7 @@ def test_a_claim_drops_work_whose_chunks_are_locked_and_does_not_wait(
     lease = open_lease(committed)
     with open_connection(dsn_of) as other, other.transaction():
         other.execute("SELECT FROM opendataflow.chunk WHERE dataset = %s FOR UPDATE", (locked,))
-        committed.execute("SET lock_timeout = '5s'")
+        committed.execute("SET lock_timeout = '60s'")
         answer = claim_all(committed, lease, "j", 3)
 
     assert (answer["runs"], answer["dropped"], answer["rank"], answer["key"]) == ([], 1, -1, "")
@@ -414,7 +414,7 @@ def test_a_claim_passes_by_work_that_somebody_else_has_locked(committed: Connect
     lease = open_lease(committed)
     with open_connection(dsn_of) as other, other.transaction():
         other.execute("SELECT FROM opendataflow.work WHERE data_id = '1' FOR UPDATE")
-        committed.execute("SET lock_timeout = '5s'")
+        committed.execute("SET lock_timeout = '60s'")
         assert claimed(committed, lease) == ["2"]
 
     assert claimed(committed, lease) == ["1"]

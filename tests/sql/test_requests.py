@@ -214,7 +214,7 @@ def _ask_at_once(dsn: str, barrier: Barrier, answers: Any) -> None:
     async def asked() -> Remembered:
         store = await Store.open(lambda: dsn, 1)
         try:
-            barrier.wait(60)
+            barrier.wait(300)
             return await once(store, resubmit("fix-1", "1"), datetime.now(UTC))
         finally:
             await store.close()
@@ -228,9 +228,9 @@ def test_two_processes_that_ask_at_once_do_it_once_and_get_the_same_answer(two_j
     processes = [context.Process(target=_ask_at_once, args=(dsn, barrier, answers)) for _ in range(2)]
     for process in processes:
         process.start()
-    first, second = answers.get(timeout=120), answers.get(timeout=120)
+    first, second = answers.get(timeout=300), answers.get(timeout=300)
     for process in processes:
-        process.join(60)
+        process.join(300)
 
     assert first == second
     assert first.done == 1
@@ -284,7 +284,7 @@ async def test_who_dies_before_the_commit_has_done_nothing_and_the_next_one_does
         backends = two_jobs.execute(waits).fetchall()
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
-    process.join(60)
+    process.join(300)
     two_jobs.execute("SELECT pg_terminate_backend(%s, 10000)", (backends[0]["pid"],))
     two_jobs.execute("DROP TRIGGER stop ON opendataflow.request")
 
@@ -306,7 +306,7 @@ async def test_who_dies_after_the_commit_has_done_it_and_the_next_one_tells_it(
 ) -> None:
     process = multiprocessing.get_context("spawn").Process(target=_die_after_commit, args=(dsn,))
     process.start()
-    process.join(120)
+    process.join(300)
     assert process.exitcode == -signal.SIGKILL
     assert _reopenings(two_jobs) == 1
 

@@ -1,17 +1,17 @@
 """The schema: made anew or migrated it is the same, and the program refuses one that it does not work with."""
 
-import os
 from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from opendataflow.errors import SchemaMismatch
 from opendataflow.store import sql_files
 from opendataflow.store.connection import connect
 from opendataflow.store.schema import migrate, migrate_step_by_step, read_state, require_current
+from tests.sql import graph
 from tests.sql.conftest import Connection
+from tests.sql.newer import ADDITION, NEXT_APPLIED, newer_program
 
 CATALOG = """
     SELECT format('%s.%s %s %s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
@@ -31,15 +31,6 @@ CATALOG = """
     WHERE schemaname = 'opendataflow'
     ORDER BY line
 """
-
-
-@pytest.fixture
-def empty_dsn(postgres_server: str) -> str:
-    name = f"dataflow_test_empty_{os.getpid()}"
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        connection.execute(f"CREATE DATABASE {name}")
-    return make_conninfo(postgres_server, dbname=name)
 
 
 async def test_a_migrated_schema_is_the_same_as_a_fresh_one(empty_dsn: str, db: Connection) -> None:
@@ -67,16 +58,78 @@ async def test_a_database_without_the_schema_is_refused_with_the_command_that_he
 async def test_an_older_schema_is_refused_with_the_command_that_helps(dsn: str) -> None:
     async with await connect(dsn) as connection:
         await connection.execute("DELETE FROM opendataflow.migration")
-        await connection.execute("INSERT INTO opendataflow.migration (number, name) VALUES (0, 'before')")
+        await connection.execute("INSERT INTO opendataflow.migration VALUES (0, 'before', now(), 0)")
         with pytest.raises(SchemaMismatch, match="older schema than this program: run `dataflow db migrate`"):
             await require_current(connection)
 
 
-async def test_a_newer_schema_is_refused_and_not_migrated(dsn: str) -> None:
+async def test_a_newer_schema_that_this_program_can_not_work_with_is_refused_and_not_migrated(dsn: str) -> None:
+    with newer_program("DROP TABLE opendataflow.alert CASCADE;"):
+        async with await connect(dsn) as connection:
+            assert await migrate(connection) == [NEXT_APPLIED, "functions, views and triggers replaced"]
     async with await connect(dsn) as connection:
-        await connection.execute("INSERT INTO opendataflow.migration (number, name) VALUES (9999, 'later')")
-        with pytest.raises(SchemaMismatch, match="schema 9999, which is newer than this program"):
+        with pytest.raises(SchemaMismatch, match=r"which is newer than this program \(\d+\) can work with: install"):
             await migrate(connection)
+        with pytest.raises(SchemaMismatch, match="another one of schema 9999 or newer, or restore a backup"):
+            await require_current(connection)
+
+
+async def test_an_older_program_brings_back_its_functions_on_newer_tables_that_it_can_work_with(dsn: str) -> None:
+    with newer_program(ADDITION, f"-- Works from: {sql_files.newest()}"):
+        async with await connect(dsn) as connection:
+            assert await migrate(connection) == [NEXT_APPLIED, "functions, views and triggers replaced"]
+            assert await connection.execute("SELECT opendataflow.of_the_newer_program()")
+    async with await connect(dsn) as connection:
+        with pytest.raises(SchemaMismatch, match="functions of another version of this program"):
+            await require_current(connection)
+        stays = "functions, views and triggers replaced; the tables of schema 9999, which is newer, stay"
+        assert await migrate(connection) == [stays]
+        await require_current(connection)
+        assert await migrate(connection) == []
+        with pytest.raises(psycopg.errors.UndefinedFunction):
+            await connection.execute("SELECT opendataflow.of_the_newer_program()")
+        await connection.execute("SELECT a_new_column FROM opendataflow.run")
+
+
+async def test_the_newer_program_goes_on_with_its_own_tables_after_the_older_one(dsn: str) -> None:
+    with newer_program(ADDITION, f"-- Works from: {sql_files.newest()}"):
+        async with await connect(dsn) as connection:
+            await migrate(connection)
+    async with await connect(dsn) as connection:
+        await migrate(connection)
+    with newer_program(ADDITION, f"-- Works from: {sql_files.newest()}"):
+        async with await connect(dsn) as connection:
+            assert await migrate(connection) == ["functions, views and triggers replaced"]
+            await require_current(connection)
+
+
+async def test_runs_that_were_claimed_before_both_migrations_complete_after_them(dsn: str, db: Connection) -> None:
+    graph.apply(db, [graph.dataset("in", "1", "2"), graph.dataset("out")], [graph.job("load", ["in"], ["out"])])
+    lease = graph.open_lease(db)
+    (before,) = graph.claim(db, lease, "load")
+    with newer_program(ADDITION, f"-- Works from: {sql_files.newest()}"):
+        async with await connect(dsn) as connection:
+            await migrate(connection)
+    (between,) = graph.claim(db, lease, "load")
+    async with await connect(dsn) as connection:
+        await migrate(connection)
+    for run in (before, between):
+        graph.end(db, run, "DONE")
+    assert graph.works(db) == {"load/1": "DONE", "load/2": "DONE"}
+    assert graph.problems(db) == []
+
+
+async def test_a_schema_of_before_the_rule_is_migrated(empty_dsn: str) -> None:
+    rule = next(m.number for m in sql_files.migrations() if m.name.endswith("works_from"))
+    async with await connect(empty_dsn) as connection:
+        for migration in sql_files.migrations():
+            if migration.number < rule - 1:
+                await connection.execute(migration.text)
+                record = "INSERT INTO opendataflow.migration (number, name) VALUES (%s, %s)"
+                await connection.execute(record, (migration.number, migration.name))
+        assert (await read_state(connection)).works_from == rule - 2
+        assert f"migration {rule:04}_works_from applied" in await migrate(connection)
+        await require_current(connection)
 
 
 async def test_functions_of_an_older_program_are_replaced(dsn: str) -> None:

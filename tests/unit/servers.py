@@ -4,7 +4,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from typing import Self
@@ -21,6 +21,17 @@ def closed_port() -> int:
 def silent_server() -> Iterator[int]:
     """A server that takes connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@contextmanager
+def full_server() -> Iterator[int]:
+    """A server that is there and takes no connection any more."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server, ExitStack() as waiting:
+        for _ in range(4):
+            client = waiting.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(server.getsockname())
         yield server.getsockname()[1]
 
 

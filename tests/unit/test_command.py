@@ -104,7 +104,7 @@ def test_a_spark_program_finds_its_properties_and_its_interpreter_by_itself() ->
 
 
 def properties(spark: Spark) -> dict[str, str]:
-    return parse_properties(spark_defaults(spark))
+    return parse_properties(spark_defaults(spark, FOLDER))
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -144,7 +144,7 @@ def test_the_users_properties_count_more_than_ours() -> None:
 
 
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
-keys = words.filter(lambda key: key.casefold() != "password")  # which is refused
+keys = words.filter(lambda key: not key.casefold().endswith(("password", "passwd", "secret", "token")))  # refused
 values = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
@@ -152,3 +152,35 @@ values = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 def test_every_property_reaches_spark_as_it_is_written(conf: dict[str, str]) -> None:
     found = properties(Spark(main="x.py", conf=conf))
     assert {key: found[key] for key in conf} == conf
+
+
+def test_a_driver_on_one_machine_asks_nobody_for_its_address_unless_other_machines_take_part() -> None:
+    found = properties(Spark(main="x.py"))
+    assert (found["spark.driver.host"], found["spark.driver.bindAddress"]) == ("127.0.0.1", "127.0.0.1")
+    assert made({"spark": {"main": "x.py"}}).env["SPARK_LOCAL_IP"] == "127.0.0.1"
+    remote = {"spark.master": "spark://h:7077"}
+    assert "spark.driver.host" not in properties(Spark(main="x.py", conf=remote))
+    assert "SPARK_LOCAL_IP" not in made({"spark": {"main": "x.py", "conf": remote}}).env
+
+
+def test_what_a_program_needs_is_relative_to_the_file_unless_spark_fetches_it() -> None:
+    written = {
+        "mainApplicationFile": "local:///app/x.py",
+        "pyFiles": ["lib/common.py", "zips/more.zip", "s3a://b/y.py"],
+        "deps": {"jars": ["pg.jar", "https://h/a.jar"], "files": ["/etc/a.txt"], "packages": ["a:b:1", "c:d:2"]},
+    }
+    spark = made({"spark": written})
+    found = parse_properties(spark.files["spark-defaults.conf"])
+    assert spark.argv == (PYTHON, "/app/x.py")
+    assert spark.env["PYTHONPATH"] == f"{FOLDER}/lib:{FOLDER}/zips/more.zip"
+    assert found["spark.submit.pyFiles"] == f"{FOLDER}/lib/common.py,{FOLDER}/zips/more.zip,s3a://b/y.py"
+    assert found["spark.jars"] == f"{FOLDER}/pg.jar,https://h/a.jar"
+    assert found["spark.files"] == "/etc/a.txt"
+    assert found["spark.jars.packages"] == "a:b:1,c:d:2"
+
+
+def test_executors_mean_nothing_on_one_machine() -> None:
+    written = {"main": "x.py", "driver": {"cores": 2}, "executor": {"instances": 5}}
+    found = parse_properties(made({"spark": written}).files["spark-defaults.conf"])
+    assert found["spark.master"] == "local[2]"
+    assert not [key for key in found if key.startswith("spark.executor")]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from opendataflow.core.conditions import Fault
 from opendataflow.core.job_state import JobFacts, job_status, short_duration
-from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NotCreatable, NotStarted
+from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NoRights, NotCreatable, NotStarted
 from opendataflow.model.statuses import DataFlowJobStatus
 from opendataflow.names import Reason
 from tests.kstatus import kstatus
@@ -167,6 +167,7 @@ def test_a_job_has_succeeded_when_every_chunk_is_done_or_skipped_and_there_is_on
 
 STALLS: list[tuple[NotStarted, str, str]] = [
     (NotCreatable("spec.containers[0].image: Required value"), "True", "NotCreatable"),
+    (NoRights("namespace a: this operator may not create pods"), "True", "RightsMissing"),
     (NamespaceGone("namespace team is being terminated"), "True", "NamespaceTerminating"),
     (QUOTA, "False", "NotStalled"),
     (CreateUncertain("no answer"), "False", "NotStalled"),

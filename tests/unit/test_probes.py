@@ -34,8 +34,6 @@ def test_a_loop_that_has_not_turned_for_a_minute_is_not_alive() -> None:
     assert made.why_not_alive() == []
     clock.now += 2
     assert made.why_not_alive() == ["claims has not turned for 61 s"]
-    made.left("claims")
-    assert made.why_not_alive() == []
 
 
 def test_a_loop_may_wait_for_a_database_that_does_not_answer() -> None:
@@ -57,6 +55,23 @@ def test_nothing_is_ready_before_both_have_answered() -> None:
     assert made.why_not_ready() == []
 
 
+def test_what_keeps_it_from_working_is_said_in_place_of_a_silence_and_until_it_is_over() -> None:
+    made = Health()
+    made.api_answered()
+    made.say("Postgres", "Postgres at h refuses the connection: no such user")
+    assert made.why_not_ready() == ["Postgres at h refuses the connection: no such user"]
+    made.postgres_answered()
+    made.say("Postgres", None)
+    assert made.why_not_ready() == []
+
+
+def test_what_only_a_part_of_it_lacks_is_a_note() -> None:
+    made, _ = health()
+    made.say("rights b", "it may not create pods in b", blocks=False)
+    assert made.why_not_ready() == []
+    assert made.notes() == ["it may not create pods in b"]
+
+
 async def test_answers_over_http() -> None:
     made, clock = health()
     async with Probes(made, Figures("1"), port=0, host="127.0.0.1") as probes, aiohttp.ClientSession() as client:
@@ -67,6 +82,8 @@ async def test_answers_over_http() -> None:
 
         assert await get("/healthz") == (200, "ok\n")
         assert await get("/readyz") == (200, "ok\n")
+        made.say("rights b", "it may not create pods in b", blocks=False)
+        assert await get("/readyz") == (200, "ok\nit may not create pods in b\n")
         status, text = await get("/metrics")
         assert (status, "opendataflow_leader 0.0" in text) == (200, True)
         clock.now += 61

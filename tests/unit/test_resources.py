@@ -54,7 +54,9 @@ def test_a_job_has_the_documented_defaults() -> None:
 def test_a_spark_runtime_has_one_core_and_one_gigabyte() -> None:
     spark = job(runtime={"spark": {"main": "etl.py"}}).spec.runtime.spark
     assert spark is not None
-    assert (spark.cores, spark.memory, spark.args, spark.conf) == (1, "1g", (), {})
+    size = spark.driver_size
+    assert (size.cores, size.memory, spark.program_arguments, spark.settings) == (1, "1g", (), {})
+    assert not spark.has_executors
 
 
 def test_a_written_resource_can_not_be_changed() -> None:

@@ -53,14 +53,16 @@ def database_status() -> None:
     typer.echo(f"database  {where}, Postgres {version // 10000}.{version % 10000}")
     for migration in sql_files.migrations():
         typer.echo(f"schema    {migration.name}  {'applied' if migration.number in state.applied else 'pending'}")
+    for number in state.newer:
+        typer.echo(f"schema    {number:04}  of a newer program")
     same = state.functions == sql_files.functions_digest()
     typer.echo(f"functions {state.functions or 'none'}  {'current' if same else 'of another version'}")
     if sentence is not None:
         typer.echo(f"views     {sentence}")
     if not state.current:
         raise SchemaMismatch(
-            "the database is newer than this program: install a newer one"
-            if state.newer
+            "the database is newer than this program can work with: install a newer one"
+            if state.too_new
             else "the database is not up to date: run `dataflow db migrate`"
         )
 

@@ -167,8 +167,8 @@ async def _asked(dsn: str) -> list[Finding]:
 
 
 def _schema(state: SchemaState) -> Finding:
-    if state.newer:
-        return Finding(Level.PROBLEM, "the schema is newer than this program", "install the newer program")
+    if state.too_new:
+        return Finding(Level.PROBLEM, "the schema is too new for this program", "install the newer program")
     if not state.current:
         what = "is of an older program" if state.applied else "is not there yet"
         return Finding(Level.PROBLEM, f"the schema {what}", "dataflow db migrate")

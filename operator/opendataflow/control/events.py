@@ -2,7 +2,8 @@
 
 The first of its kind is told at once; repeats within five minutes are counted in the same Event (a series), which is
 written at most every half minute and keeps the words of the first. Whoever tells never waits and never gets an error:
-what can't be told is dropped, and the log says how much. It does not decide what is worth telling (core/happenings.py).
+where the API server does not answer it is asked again, what it refuses or is too much is dropped, and the log says so.
+It does not decide what is worth telling (core/happenings.py).
 """
 
 import asyncio
@@ -26,6 +27,8 @@ SERIES_SECONDS = 300.0
 """A repeat after a longer pause is a new Event."""
 COUNT_SECONDS = 30.0
 """At least this long between two writes of one Event."""
+AGAIN_SECONDS = 5.0
+"""The pause before an Event is written again that the API server has not answered."""
 MOST = 1000
 """Objects and reasons that are remembered for their repeats; the one that was told longest ago is forgotten first."""
 MOST_WAITING = 500
@@ -41,14 +44,16 @@ _Which = tuple[str, str, str]
 
 @dataclass
 class _Series:
-    """Repeats of one happening. `name`: of its Event once that is created. `write_at`: when it may be written again."""
+    """Repeats of one happening. `name`: of its Event, `created` once that is there. `write_at`: when it may be written
+    again."""
 
     key: Key
     uid: str
     happening: Happening
     seen_at: float
+    name: str
+    created: bool = False
     count: int = 1
-    name: str | None = None
     write_at: float = 0.0
 
 
@@ -74,7 +79,7 @@ class Reporter:
             series.count += 1
             series.seen_at, series.happening = now, happening
         else:
-            series = _Series(key, uid, happening, now)
+            series = _Series(key, uid, happening, now, _new_name(key))
         self._series[which] = series
         if len(self._series) > MOST:
             oldest, _ = self._series.popitem(last=False)
@@ -93,7 +98,7 @@ class Reporter:
             for which in [which for which in self._waiting if self._series[which].write_at <= now]:
                 if which in self._waiting:  # nor forgotten meanwhile
                     self._waiting.remove(which)
-                    await self._write(self._series[which])
+                    await self._write(which, self._series[which])
             if self._dropped:
                 logger.warning("%d events were not told: too many at a time", self._dropped)
                 self._dropped = 0
@@ -109,35 +114,48 @@ class Reporter:
         except TimeoutError:
             pass
 
-    async def _write(self, series: _Series) -> None:
-        """Create the Event, or write how often it has happened; whatever is wrong, the next repeat tries again."""
+    async def _write(self, which: _Which, series: _Series) -> None:
+        """Create the Event, or write how often it has happened."""
         series.write_at = self._clock() + COUNT_SECONDS
         try:
-            if series.name is not None and not await self._counted(series, series.name):
-                series.name = None  # the API server forgets Events after an hour
-            if series.name is None:
-                name = f"{series.key.name[:200]}.{secrets.token_hex(8)}"
-                await self._api.create(EVENTS, series.key.namespace, self._event(series, name))
-                series.name = name
+            if series.created and not await self._counted(series):
+                series.name, series.created = _new_name(series.key), False  # they are forgotten after an hour
+            if not series.created:
+                await self._create(series)
         except DataflowError as error:
-            logger.info("event %s of %s was not told: %s", series.happening.reason, series.key.owner, error)
+            if error.retryable and self._series.get(which) is series:
+                series.write_at = self._clock() + AGAIN_SECONDS
+                self._waiting.add(which)
+                logger.debug("event %s of %s waits: %s", series.happening.reason, series.key.owner, error)
+            else:
+                logger.info("event %s of %s was not told: %s", series.happening.reason, series.key.owner, error)
 
-    async def _counted(self, series: _Series, name: str) -> bool:
+    async def _create(self, series: _Series) -> None:
+        try:
+            await self._api.create(EVENTS, series.key.namespace, self._event(series))
+        except ClusterRefused:  # it is there: only the answer was lost
+            await self._counted(series)
+        series.created = True
+
+    async def _counted(self, series: _Series) -> bool:
+        """Write how often it has happened; False: there is no such Event any more."""
+        if series.count == 1:
+            return True
         patch = {"series": self._series_of(series)}  # all else of an Event can't be changed
         try:
-            await self._api.patch_merge(EVENTS, series.key.namespace, name, patch)
+            await self._api.patch_merge(EVENTS, series.key.namespace, series.name, patch)
         except ClusterRefused as error:
             if error.code != 404:
                 raise
             return False
         return True
 
-    def _event(self, series: _Series, name: str) -> dict[str, Any]:
+    def _event(self, series: _Series) -> dict[str, Any]:
         key = series.key
         body: dict[str, Any] = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": key.namespace},
+            "metadata": {"name": series.name, "namespace": key.namespace},
             "eventTime": _micro_time(series.seen_at),
             "type": series.happening.type,
             "reason": series.happening.reason,
@@ -159,6 +177,10 @@ def regarding(key: Key, uid: str) -> Mapping[str, str]:
     """What an Event is about, as Kubernetes refers to objects."""
     version = "v1" if key.kind == "Pod" else API_VERSION
     return {"apiVersion": version, "kind": key.kind, "namespace": key.namespace, "name": key.name, "uid": uid}
+
+
+def _new_name(key: Key) -> str:
+    return f"{key.name[:200]}.{secrets.token_hex(8)}"
 
 
 def _note(happening: Happening) -> str:

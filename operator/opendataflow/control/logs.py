@@ -8,7 +8,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TextIO
 from urllib.parse import unquote, urlsplit
 
@@ -21,6 +21,9 @@ Format = Literal["text", "json"]
 
 FIELDS = ("job", "data_id", "run", "fence")
 """What a line may be about."""
+
+AGAIN_SECONDS = 60.0
+"""How long a sentence is not repeated that is said sparingly."""
 
 _CHATTY = ("kopf.objects", "kopf.activities", "asyncio", "aiohttp")
 """Libraries that tell at level INFO what nobody asked for."""
@@ -45,6 +48,25 @@ def set_up(level: str, form: Format, environ: Mapping[str, str], stream: TextIO 
     root.setLevel(level)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(logging.WARNING if root.level > logging.DEBUG else logging.NOTSET)
+
+
+class Sparing:
+    """Says a sentence at once, and the same one again a minute later at the earliest."""
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._said: dict[str, float] = {}
+
+    def warn(self, sentence: str) -> bool:
+        """Say whether it was said."""
+        now = self._clock()
+        self._said = {each: at for each, at in self._said.items() if now - at < AGAIN_SECONDS}
+        if sentence in self._said:
+            return False
+        self._said[sentence] = now
+        self._logger.warning("%s", sentence)
+        return True
 
 
 class _Hiding(logging.Formatter):

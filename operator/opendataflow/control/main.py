@@ -6,10 +6,13 @@ import logging
 import os
 import sys
 
-from opendataflow.control.cleanup import clean_up
+from opendataflow import __version__
+from opendataflow.control.cleanup import clean_up, uninstall
 from opendataflow.control.logs import set_up
+from opendataflow.control.migration import migrate_database
 from opendataflow.control.operator import operate
 from opendataflow.errors import DataflowError
+from opendataflow.model.written import duration_seconds
 from opendataflow.names import ExitCode
 from opendataflow.settings import read_operator_settings, read_settings
 
@@ -28,10 +31,21 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="opendataflow", description="Runs DataFlowJobs on Kubernetes.")
+    parser.add_argument("--version", action="version", version=f"opendataflow {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     operator = commands.add_parser("operator", help="watch the resources, and run their jobs as pods")
     operator.set_defaults(run=_operator)
     _logs(operator, "json")
+    migrate = commands.add_parser(
+        "migrate",
+        help="bring the database to this program's schema",
+        description="Waits until Postgres answers, and brings the database to the schema of this program.",
+    )
+    migrate.set_defaults(run=_migrate)
+    migrate.add_argument(
+        "--wait", type=_duration, default="5m", metavar="TIME", help="how long Postgres is waited for, like 90s (5m)"
+    )
+    _logs(migrate, "text")
     cleanup = commands.add_parser(
         "cleanup",
         help="free run pods when the operator is gone for good",
@@ -39,9 +53,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     cleanup.set_defaults(run=_cleanup)
     where = cleanup.add_mutually_exclusive_group(required=True)
-    where.add_argument("-n", "--namespace", help="free the run pods of this namespace")
+    where.add_argument(
+        "-n", "--namespace", action="append", default=[], help="free the run pods of this namespace; repeatable"
+    )
     where.add_argument("-A", "--all-namespaces", action="store_true", help="free those of the whole cluster")
-    cleanup.add_argument(
+    how = cleanup.add_mutually_exclusive_group()
+    how.add_argument(
+        "--uninstall",
+        metavar="NAMESPACE/DEPLOYMENT",
+        help="stop the operator of this Deployment first; where Postgres is gone, free the pods of every database",
+    )
+    how.add_argument(
         "--force", action="store_true", help="free the pods of every database, and do not ask whether an operator leads"
     )
     _logs(cleanup, "text")
@@ -54,12 +76,26 @@ def _logs(command: argparse.ArgumentParser, form: str) -> None:
     command.add_argument("--log-level", choices=("DEBUG", "INFO", "WARNING"), default="INFO")
 
 
+def _duration(text: str) -> float:
+    try:
+        return duration_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _operator(_: argparse.Namespace) -> None:
     asyncio.run(operate(read_settings(), read_operator_settings()))
 
 
+def _migrate(given: argparse.Namespace) -> None:
+    asyncio.run(migrate_database(read_settings(), given.wait))
+
+
 def _cleanup(given: argparse.Namespace) -> None:
-    asyncio.run(clean_up(read_settings(), given.namespace, force=given.force))
+    if given.uninstall:
+        asyncio.run(uninstall(read_settings(), given.namespace, given.uninstall))
+    else:
+        asyncio.run(clean_up(read_settings(), given.namespace, force=given.force))
 
 
 def _fail(errors: BaseExceptionGroup[DataflowError]) -> None:

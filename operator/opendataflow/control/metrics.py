@@ -48,6 +48,12 @@ class Figures:
         self._leader = Gauge("opendataflow_leader", "1 while this process leads.", registry=registry)
         self._epoch = Gauge("opendataflow_leader_epoch", "The epoch in which this process led last.", registry=registry)
         self._database = Gauge("opendataflow_database_reachable", "1 while Postgres answers.", registry=registry)
+        self._rights = Gauge(
+            "opendataflow_rights_missing",
+            "1 where the operator lacks rights in a namespace; empty: in all.",
+            ["namespace"],
+            registry=registry,
+        )
         self._requests = Counter(
             "opendataflow_api_requests_total",
             "Requests to the Kubernetes API; code 0: no answer.",
@@ -128,6 +134,10 @@ class Figures:
     def database(self, *, reachable: bool) -> None:
         """Whether Postgres answers."""
         self._database.set(reachable)
+
+    def rights(self, namespace: str, *, missing: bool) -> None:
+        """Whether rights are missing in a namespace; empty: in all."""
+        self._rights.labels(namespace).set(missing)
 
     def request(self, verb: str, code: int) -> None:
         """A request to the Kubernetes API has ended. `verb`: the method, like GET; `code`: 0 for no answer."""

@@ -7,19 +7,23 @@ in Postgres and in the cluster.
 import asyncio
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
 from opendataflow.control.catalog import Catalog
+from opendataflow.control.definitions import Definitions
 from opendataflow.control.events import Reporter
 from opendataflow.control.intake import Intake
+from opendataflow.control.logs import Sparing
 from opendataflow.control.metrics import Figures
 from opendataflow.control.orders import Makers
 from opendataflow.control.probes import Health, Probes
 from opendataflow.control.reconcile import Reconciler
 from opendataflow.control.requests import Requests
+from opendataflow.control.rights import Rights
+from opendataflow.control.startup import Database, new_enough
 from opendataflow.control.status import StatusWriter
 from opendataflow.control.watching import watch
 from opendataflow.control.watchman import Watchman
@@ -35,7 +39,6 @@ from opendataflow.launch.cluster.launcher import ClusterLauncher
 from opendataflow.model.pod import PodOrder
 from opendataflow.model.run import Host
 from opendataflow.notify.configured import targets_of
-from opendataflow.opening.database import open_store
 from opendataflow.settings import OperatorSettings, Settings
 from opendataflow.store.connection import Row
 from opendataflow.store.leader import ended_runs, identity
@@ -58,6 +61,8 @@ MEASURE_SECONDS = 5.0
 
 RETRY_SECONDS = 2.0
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 logger = logging.getLogger(__name__)
 
 
@@ -72,11 +77,31 @@ async def operate(settings: Settings, options: OperatorSettings) -> None:
             health.api_answered()
 
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_store(settings, size=8))
-        health.postgres_answered()
-        api = await stack.enter_async_context(Api(find_access(), told))
         await stack.enter_async_context(Probes(health, figures, options.port))
-        await OneOperator(store, api, options, await identity(store), targets, figures, health).run()
+        api = await stack.enter_async_context(Api(find_access(), told))
+        database = Database(settings, api, options.namespaces, figures, health)
+        with _ended_by_signals():
+            await new_enough(api, health)
+            store = await database.opened(stack)
+            engine_id = await identity(store)
+        await OneOperator(store, api, options, engine_id, targets, figures, health).run()
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Nothing has begun yet: a signal ends the program at once. A container's first process would go on by itself."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise SystemExit(0) from None
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
 
 
 class OneOperator:
@@ -99,9 +124,18 @@ class OneOperator:
         self._health = health
         self._catalog = Catalog()
         self._watchman = Watchman(figures, self._job_changed, lambda: self._launcher.hindered(), health.turned)
-        only = options.namespaces[0] if len(options.namespaces) == 1 else None
-        self._launcher = ClusterLauncher(api, engine_id, note=self._watchman.note, namespace=only)
-        self._makers = Makers({}, Operator(engine_id, options.image), lambda: self._engine.look_again())
+        self._launcher = ClusterLauncher(
+            api,
+            engine_id,
+            note=self._watchman.note,
+            namespaces=options.namespaces,
+            place=lambda job: self._reconciler.namespace_of(job),
+        )
+        self._missed = asyncio.Event()
+        self._rights = Rights(api, options.namespaces, self._launcher, self._missed.set, figures, health)
+        self._definitions = Definitions(api, health)
+        made_by = Operator(engine_id, options.image, options.spark_image, options.spark_account)
+        self._makers = Makers({}, made_by, lambda: self._engine.look_again())
         self._reporter = Reporter(api, options.name)
         self._statuses = StatusWriter(
             store,
@@ -115,17 +149,17 @@ class OneOperator:
         )
         self._requests = Requests(store, api, lambda key: self._reconciler.put(key))
         self._reconciler = Reconciler(store, self._catalog, self._requests, self._makers, self._statuses.dirty)
-        self._intake = Intake(self._catalog, self._reconciler, options.namespaces)
+        self._intake = Intake(self._catalog, self._reconciler, self._rights.visible)
         self._engine: Engine[PodOrder] = Engine(
             store,
             self._launcher,
-            Leadership(store, Host(options.name, engine_id), self._leads, self._waits),
+            Leadership(store, Host(options.name, engine_id), self._leads, self._asked_to_lead),
             self._makers.makers,
             self._watchman,
             parallelism=options.parallelism,
         )
         self._alerts = Alerts(store, targets, self._watchman.note)
-        self._missed = asyncio.Event()
+        self._sparing = Sparing(logger)
         self._works = False
         self._waited = False
         self._measured: set[str] = set()
@@ -157,10 +191,10 @@ class OneOperator:
         self._figures.leading(epoch)
         logger.info("this operator leads, in epoch %d", epoch)
 
-    def _waits(self) -> None:
-        """Another operator leads: Postgres says so again and again."""
+    def _asked_to_lead(self, leads: bool) -> None:
+        """Postgres says again and again who leads."""
         self._health.postgres_answered()
-        if not self._waited:
+        if not leads and not self._waited:
             self._waited = True
             logger.info("another operator leads: this one waits")
 
@@ -168,7 +202,7 @@ class OneOperator:
 
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _SIGNALS:
             loop.add_signal_handler(number, self._leave, number)
 
     def _leave(self, number: int) -> None:
@@ -185,13 +219,13 @@ class OneOperator:
 
     async def _prepare(self) -> None:
         """What a leader does before it claims: see all pods and all resources, and take over what has changed."""
+        await self._until_answered(self._rights.look)
         self._launcher.begin()
+        self._begin(self._rights.run(), "rights")
         await self._launcher.synced()
-        await self._until_answered(self._list)
-        await self._until_answered(self._reconciler.begin)
-        self._begin(
-            watch(self._intake.seen, find_access, self._options.namespaces, self._missed.set), "watch of resources"
-        )
+        await self._until_answered(self._list_first)
+        await self._until_answered(self._take_over)
+        self._begin(watch(self._intake.seen, find_access, self._rights, self._missed.set), "watch of resources")
         self._begin(self._reconciler.run(), "reconciler")
         self._begin(self._statuses.run(), "statuses")
         self._begin(self._reporter.run(), "events")
@@ -222,8 +256,25 @@ class OneOperator:
                 self._figures.forget(job)
             await asyncio.sleep(MEASURE_SECONDS)
 
+    async def _list_first(self) -> None:
+        """Where nothing at all may be seen in a whole cluster, there is nothing to lead: wait for the rights."""
+        while self._rights.visible() is None and not self._options.namespaces:
+            await self._rights.moved.wait()
+            self._rights.moved.clear()
+        await self._list()
+
+    async def _take_over(self) -> None:
+        await self._reconciler.begin(self._rights.hides)
+
     async def _list(self) -> None:
-        await self._intake.list_all(self._api)
+        try:
+            await self._intake.list_all(self._api)
+        except ClusterRefused as error:
+            if error.code == 403:
+                await self._rights.look()  # it has just lost one
+            self._definitions.refused(error)
+            raise
+        await self._definitions.look()
 
     async def _list_again(self) -> None:
         while True:
@@ -233,6 +284,7 @@ class OneOperator:
                     await asyncio.sleep(RETRY_SECONDS)  # more is listed at the same time
             self._missed.clear()
             await self._until_answered(self._list)
+            self._reconciler.miss(self._rights.hides)
 
     async def _clean(self) -> None:
         await self._requests.clean(self._catalog)
@@ -250,7 +302,10 @@ class OneOperator:
             try:
                 await step()
             except DataflowError as error:
-                logger.log(logging.WARNING if error.retryable else logging.ERROR, "%s", error)
+                if error.retryable:
+                    self._sparing.warn(str(error))
+                else:
+                    logger.error("%s", error)
 
     async def _until_answered(self, step: Callable[[], Awaitable[None]]) -> None:
         """Do a step, again and again where Postgres or the API server does not answer; also where a list is too old
@@ -262,5 +317,5 @@ class OneOperator:
                 passing = isinstance(error, ClusterRefused) and error.code in (403, 404, 410)
                 if not (error.retryable or passing):
                     raise
-                logger.warning("%s", error)
+                self._sparing.warn(str(error))
                 await asyncio.sleep(RETRY_SECONDS)

@@ -1,12 +1,12 @@
 """Answers the kubelet and Prometheus: /healthz, /readyz and /metrics. It asks nobody: who works says that it does.
 
 Alive: every loop that has ever turned has turned within a minute. While Postgres does not answer at all, a loop may
-well wait for it, and a restart would help nobody. Ready: Postgres and the API server have answered lately; a standby is
-ready, too, or an update that waits for it would never end.
+well wait for it, and a restart would help nobody. Ready: Postgres and the API server have answered lately, and nothing
+is known that keeps it from working; a standby is ready, too, or an update that waits for it would never end.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
@@ -25,14 +25,11 @@ class Health:
         self._clock = clock
         self._turns: dict[str, float] = {}
         self._answers: dict[str, float | None] = {"Postgres": None, "the Kubernetes API": None}
+        self._said: dict[str, tuple[str, bool]] = {}
 
     def turned(self, loop: str) -> None:
         """A loop has begun its next turn; from now on it has to go on."""
         self._turns[loop] = self._clock()
-
-    def left(self, loop: str) -> None:
-        """A loop has ended as it should."""
-        self._turns.pop(loop, None)
 
     def postgres_answered(self) -> None:
         """Postgres has answered just now."""
@@ -41,6 +38,13 @@ class Health:
     def api_answered(self) -> None:
         """The Kubernetes API has answered just now."""
         self._answers["the Kubernetes API"] = self._clock()
+
+    def say(self, what: str, sentence: str | None, *, blocks: bool = True) -> None:
+        """Something is wrong with `what`, None: no more. `blocks`: so that nothing at all can be done."""
+        if sentence is None:
+            self._said.pop(what, None)
+        else:
+            self._said[what] = (sentence, blocks)
 
     def why_not_alive(self) -> list[str]:
         """Sentences; none where this process is alive."""
@@ -52,9 +56,13 @@ class Health:
 
     def why_not_ready(self) -> list[str]:
         """Sentences; none where this process can work, or could if it led."""
-        return [
-            f"{who} has not answered for {ANSWER_SECONDS:.0f} s" for who in self._answers if not self._answered(who)
-        ]
+        silent = [who for who in self._answers if not self._answered(who) and who not in self._said]
+        said = [sentence for sentence, blocks in self._said.values() if blocks]
+        return [*said, *(f"{who} has not answered for {ANSWER_SECONDS:.0f} s" for who in silent)]
+
+    def notes(self) -> list[str]:
+        """What else is wrong, though the rest works."""
+        return [sentence for sentence, blocks in self._said.values() if not blocks]
 
     def _answered(self, who: str) -> bool:
         at = self._answers[who]
@@ -89,11 +97,12 @@ class Probes:
         return _answer(self._health.why_not_alive())
 
     async def _ready(self, _: web.Request) -> web.Response:
-        return _answer(self._health.why_not_ready())
+        return _answer(self._health.why_not_ready(), self._health.notes())
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=self._figures.exposition(), headers={"Content-Type": CONTENT_TYPE})
 
 
-def _answer(problems: list[str]) -> web.Response:
-    return web.Response(text="".join(f"{line}\n" for line in problems or ["ok"]), status=503 if problems else 200)
+def _answer(problems: list[str], notes: Sequence[str] = ()) -> web.Response:
+    text = "".join(f"{line}\n" for line in [*(problems or ["ok"]), *notes])
+    return web.Response(text=text, status=503 if problems else 200)

@@ -58,16 +58,32 @@ class Reconciler:
         self._gone[entry.key] = entry
         self._pending.put(entry.key)
 
-    async def begin(self) -> None:
-        """Learn what was taken over before; resources that went while no operator ran are gone now. Comes after the
-        catalog has everything that there is, and before anything is started."""
+    def namespace_of(self, job: str) -> str | None:
+        """The namespace of the resource that has declared a job; None where it is not known, or gone."""
+        declared = self._known.get(("DataFlowJob", job))
+        return None if declared is None else declared.owner.split("/", 1)[0]
+
+    async def begin(self, hides: Callable[[str], bool] = lambda _: False) -> None:
+        """Learn what was taken over before; resources that went while no operator ran are gone now, except in
+        namespaces that are hidden. Comes after the catalog has everything that can be seen, and before anything is
+        started."""
         self._known = await declared_by_resources(self._store)
-        owners = {(entry.key.kind, entry.key.owner) for entry in self._catalog}
-        for (kind, name), declared in list(self._known.items()):
-            if (kind, declared.owner) not in owners:
-                await self._forget(kind, name, declared.owner)
+        for key, name in self._absent(hides):
+            await self._forget(key.kind, name, key.owner)
         for entry in sorted(self._catalog, key=lambda entry: (entry.key.kind != "DataSet", entry.key)):
             await self._one(entry.key)
+
+    def miss(self, hides: Callable[[str], bool]) -> None:
+        """All that can be seen is in the catalog: what was taken over and is not there is gone. It went while it was
+        hidden."""
+        for key, _ in self._absent(hides):
+            if key not in self._gone:
+                self.removed(Entry(key, uid="", generation=0, model=None))
+
+    def _absent(self, hides: Callable[[str], bool]) -> list[tuple[Key, str]]:
+        there = {(entry.key.kind, entry.key.owner) for entry in self._catalog}
+        absent = [(Key(kind, *said.owner.split("/", 1)), name) for (kind, name), said in self._known.items()]
+        return [(key, name) for key, name in absent if (key.kind, key.owner) not in there and not hides(key.namespace)]
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -125,8 +141,6 @@ class Reconciler:
         if isinstance(model, DataSet):
             row = dataset_row(model) | {"share_with": list(model.spec.share_with)}
         else:
-            if model.spec.runtime.script is None:
-                raise _NotSupported("spec.runtime: this operator runs only runtime.script; write one")
             row = job_row(model)
         return row | {"owner": entry.key.owner, "declared_as": declared_as(model)}
 
@@ -176,11 +190,5 @@ def _uses(job: DataFlowJob, dataset: str) -> bool:
     return dataset in job.spec.inputs or dataset in job.spec.outputs
 
 
-class _NotSupported(InvalidInput):
-    """A resource asks for what this operator can't do."""
-
-
 def _reason(error: DataflowError) -> Reason:
-    if isinstance(error, _NotSupported):
-        return Reason.NOT_SUPPORTED
     return next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.INVALID_SPEC)

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from opendataflow.control.bodies import PLURALS
 from opendataflow.control.catalog import Catalog, Entry, Key, Pending
+from opendataflow.control.logs import Sparing
 from opendataflow.core.dataset_state import DataSetFacts, dataset_status
 from opendataflow.core.happenings import Happening, happenings, scaled
 from opendataflow.core.job_state import JobFacts, job_status
@@ -94,9 +95,11 @@ class StatusWriter:
         self._surroundings = surroundings
         self._teller = teller
         self._clock = clock
+        self._sparing = Sparing(logger)
         self._dirty: dict[Key, None] = {}
         self._woken = asyncio.Event()
         self._written: dict[Key, float] = {}
+        self._told: dict[str, Mapping[str, Any]] = {}
         self._parallelism: dict[Key, int] = {}
         self._pods: Mapping[str, Mapping[str, tuple[int, str]]] = {}
         self._postgres = _Postgres(store.where, self._look_soon, answers)
@@ -125,7 +128,10 @@ class StatusWriter:
                 await self._sleep()
 
     def _look_at_all(self) -> None:
-        keys = {entry.key for entry in self._catalog if entry.key.kind in ("DataSet", "DataFlowJob")}
+        entries = [entry for entry in self._catalog if entry.key.kind in ("DataSet", "DataFlowJob")]
+        keys = {entry.key for entry in entries}
+        for uid in set(self._told) - {entry.uid for entry in entries}:
+            del self._told[uid]
         self._dirty.update(dict.fromkeys(sorted(keys)))
         for remembered in (self._written, self._parallelism):
             for key in set(remembered) - keys:
@@ -212,18 +218,20 @@ class StatusWriter:
         )
 
     async def _write(self, entry: Entry, found: Row | None) -> None:
-        """Write a status where it differs from what the cluster shows; what does not succeed is tried again."""
+        """Write a status where it differs from what the cluster shows; what does not succeed is tried again. What has
+        happened since the last one is told when the cluster shows it, whether the answer or the watch says so."""
         status = self._status(entry, found)
         body = status.body()
+        before = self._told.setdefault(entry.uid, entry.status)
         patch = merge_patch(entry.status, body)
         if patch and not await self._written_to(entry, patch):
             return
-        before = entry.status
         if patch:
             shown = self._catalog.get(entry.key)  # the watch may have brought another entry meanwhile
             for one in (entry, shown):
                 if one is not None and one.uid == entry.uid:
                     one.status = body
+        self._told[entry.uid] = body
         for happening in [*happenings(before, status), *self._scaled(entry.key, found)]:
             self._teller.tell(entry.key, entry.uid, happening)
 
@@ -234,9 +242,9 @@ class StatusWriter:
             resource, sent = custom(PLURALS[key.kind]), {"status": patch}
             shown = await self._api.patch_merge(resource, key.namespace, key.name, sent, status=True)
         except ClusterRefused as error:
-            # Gone: the watch tells. Anything else is said once a look.
+            # Gone: the watch tells.
             if error.code != 404:
-                logger.warning("the status of %s %s was not taken: %s", key.kind, key.owner, error)
+                self._sparing.warn(f"the status of {key.kind} {key.owner} was not taken: {error}")
             return False
         except DataflowError as error:
             if not error.retryable:

@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import kopf
 
 from opendataflow.control.bodies import PLURALS
+from opendataflow.control.logs import Sparing
 from opendataflow.launch.cluster.access import Access
 from opendataflow.names import GROUP, VERSION
 
@@ -37,27 +38,47 @@ logging.getLogger("kopf._core.reactor.running").addFilter(
 )
 
 
-async def watch(
-    seen: Seen, find_access: Callable[[], Access], namespaces: Collection[str], missed: Callable[[], None]
-) -> None:
-    """Watch until cancelled. `find_access`: how to reach the API server; `namespaces`: none means all.
+class Sight(Protocol):
+    """Which namespaces may be watched. `moved` is set when that changes."""
 
-    When kopf has failed it is begun anew. `missed` is called each time that it has listed something: of what was
-    deleted before that it tells nothing, at its start no less than after a failure.
+    moved: asyncio.Event
+
+    def visible(self) -> Collection[str] | None:
+        """They; empty for all, None for nothing."""
+
+
+async def watch(seen: Seen, find_access: Callable[[], Access], sight: Sight, missed: Callable[[], None]) -> None:
+    """Watch until cancelled. `find_access`: how to reach the API server.
+
+    When kopf has failed it is begun anew, and when other namespaces may be watched. `missed` is called each
+    time that it has listed something: of what was deleted before that it tells nothing, at its start no less than after
+    a failure.
     """
     here = asyncio.get_running_loop()
 
     def hand_on(kind: str, body: Mapping[str, Any], gone: bool) -> None:
         here.call_soon_threadsafe(seen, kind, body, gone)
 
+    sparing = Sparing(logger)
     while True:
+        sight.moved.clear()
+        namespaces = sight.visible()
+        if namespaces is None:
+            await sight.moved.wait()
+            continue
         kopf_ = _Kopf(hand_on, find_access, namespaces, lambda: here.call_soon_threadsafe(missed))
+        moved = asyncio.create_task(sight.moved.wait())
+        either: list[asyncio.Future[Any]] = [moved, kopf_.over]
         try:
-            error = await kopf_.over()
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            moved.cancel()
             await kopf_.end()
+        if sight.moved.is_set():
+            continue
+        error = kopf_.over.result()
         said = str(error.args[0]) if error is not None and error.args else "no reason is known"
-        logger.warning("the watch of resources is begun anew: %s", said)
+        sparing.warn(f"the watch of resources is begun anew: {said}")
         await asyncio.sleep(AGAIN_SECONDS)
 
 
@@ -79,14 +100,12 @@ class _Kopf:
         self._sessions: list[aiohttp.ClientSession] = []
         self._over: Future[BaseException | None] = Future()
         self._over.set_running_or_notify_cancel()  # who waits for it can't cancel it
+        self.over = asyncio.wrap_future(self._over)
+        """Done when it has failed, with the reason."""
         self._ending = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="kopf", daemon=True)
         self._thread.start()
-
-    async def over(self) -> BaseException | None:
-        """Wait until it has failed; return why."""
-        return await asyncio.wrap_future(self._over)
 
     async def end(self) -> None:
         """End it, and wait for that a little; what does not end then ends with the process."""

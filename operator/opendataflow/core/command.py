@@ -5,17 +5,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from opendataflow.core.environment import JobFacts
+from opendataflow.core.spark import needed
 from opendataflow.core.surroundings import surroundings
+from opendataflow.errors import InvalidInput
 from opendataflow.model.claim import ClaimedRun
 from opendataflow.model.dataset import DataSetFacts
 from opendataflow.model.jobfile import absolute_path
 from opendataflow.model.resources import DataFlowJob, Spark
 from opendataflow.model.run import Command
+from opendataflow.spark.properties import properties_text
 
 SPARK_DEFAULTS = "spark-defaults.conf"
 
-# What a run on one machine needs beside what its user wrote: no web page for each run.
+# What a run on one machine needs beside what its user wrote: no web page for each run, and no other machine.
 _SPARK_LOCAL = {"spark.ui.enabled": "false"}
+_HERE = "127.0.0.1"
+_ALONE = {"spark.driver.host": _HERE, "spark.driver.bindAddress": _HERE}
 
 
 def command(
@@ -24,27 +29,61 @@ def command(
     """Return the command of a run of `job`. `folder`: of the job's file, where relative paths begin and runs start.
     `python`: the interpreter for Spark programs."""
     env, files = surroundings(JobFacts.of(job), run, datasets)
+    check_here(job)
     script, spark = job.spec.runtime.script, job.spec.runtime.spark
     if spark is not None:
         env |= {"SPARK_CONF_DIR": "{run_folder}", "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
-        files[SPARK_DEFAULTS] = spark_defaults(spark)
-        return Command((python, str(absolute_path(spark.main, folder)), *spark.args), env, folder, files)
-    assert script is not None  # a runtime is exactly one of the two
+        env = ({"SPARK_LOCAL_IP": _HERE} if _is_alone(spark) else {}) | _python_path(spark, folder) | env
+        files[SPARK_DEFAULTS] = spark_defaults(spark, folder)
+        program = _local(spark.program, folder)
+        return Command((python, program, *spark.program_arguments), env, folder, files)
+    assert script is not None  # a runtime is exactly one of them
     return Command((*script.command, *script.args), env, absolute_path(script.working_directory, folder), files)
 
 
-def spark_defaults(spark: Spark) -> str:
+def check_here(job: DataFlowJob) -> None:
+    """Raise InvalidInput where a job can't run on one machine."""
+    if job.spec.runtime.spark_application is not None:
+        raise InvalidInput(
+            f"job {job.id}: runtime.sparkApplication needs a cluster with the Kubeflow Spark operator; on one machine, "
+            "write runtime.spark with the same program"
+        )
+
+
+def spark_defaults(spark: Spark, folder: Path) -> str:
     """Return the text of Spark's properties file for a driver that is its own executor (`local[cores]`)."""
-    conf = {
-        "spark.master": f"local[{spark.cores}]",
-        "spark.driver.memory": spark.memory,
-        **_SPARK_LOCAL,
-        **spark.conf,
-    }
-    return "".join(f"{_escaped(key)} {_escaped(value)}\n" for key, value in conf.items())
+    size = spark.driver_size
+    return properties_text(
+        {
+            "spark.master": f"local[{size.cores}]",
+            "spark.driver.memory": size.memory,
+            **_SPARK_LOCAL,
+            **(_ALONE if _is_alone(spark) else {}),
+            **needed(spark, lambda file: _local(file, folder)),
+            **spark.settings,
+        }
+    )
 
 
-def _escaped(text: str) -> str:
-    """Escape for java.util.Properties, which reads the file."""
-    special = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {letter: f"\\{letter}" for letter in "\\ =:#!"}
-    return "".join(special.get(letter, letter) for letter in text)
+def _is_alone(spark: Spark) -> bool:
+    """Whether no other machine takes part: names of this one need not be looked up then."""
+    return spark.settings.get("spark.master", "local").startswith("local")
+
+
+def _python_path(spark: Spark, folder: Path) -> dict[str, str]:
+    """Let a program import its files before it starts Spark, as `spark-submit` does: zips, and folders of others."""
+    files = [Path(_local(file, folder)) for file in spark.py_files if not _is_remote(file)]
+    places = [str(file if file.suffix in (".zip", ".egg") else file.parent) for file in files]
+    return {"PYTHONPATH": ":".join(dict.fromkeys(places))} if places else {}
+
+
+def _is_remote(file: str) -> bool:
+    scheme, found, _ = file.partition("://")
+    return bool(found) and scheme not in ("local", "file")
+
+
+def _local(file: str, folder: Path) -> str:
+    """Return the path of a file on this machine; what Spark fetches stays as it is."""
+    if _is_remote(file):
+        return file
+    return str(absolute_path(file.removeprefix("local://").removeprefix("file://"), folder))

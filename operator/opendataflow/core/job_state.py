@@ -22,7 +22,7 @@ from opendataflow.core.explain import (
     suspended_sentence,
     waiting_sentence,
 )
-from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NotCreatable, NotStarted
+from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NoRights, NotCreatable, NotStarted
 from opendataflow.model.statuses import DataFlowJobStatus, Failure, Resubmitted, WorkCounts
 from opendataflow.names import ConditionType, JobState, Reason, WorkState
 
@@ -30,7 +30,7 @@ NAME_BYTES = 253
 FAILURE_BYTES = 400
 """Of the message of one of the last failures, as it is stored."""
 
-_STALLING = (Reason.NOT_CREATABLE, Reason.NAMESPACE_TERMINATING)
+_STALLING = (Reason.NOT_CREATABLE, Reason.NAMESPACE_TERMINATING, Reason.RIGHTS_MISSING)
 """Why runs can't be started that no waiting helps against."""
 
 _PASSING = (Reason.DATA_SET_MISSING,)
@@ -110,6 +110,8 @@ def held_back_reason(error: NotStarted) -> Reason:
             return Reason.QUOTA_EXCEEDED
         case Backpressure():
             return Reason.THROTTLED
+        case NoRights():
+            return Reason.RIGHTS_MISSING
         case NotCreatable():
             return Reason.NOT_CREATABLE
         case NamespaceGone():

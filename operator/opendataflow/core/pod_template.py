@@ -6,7 +6,7 @@ What the framework depends on can't be written: the sentences of `check_template
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from opendataflow import names
 from opendataflow.errors import InvalidInput
@@ -31,17 +31,25 @@ _INSTEAD_IN_SPEC = {
     "ephemeralContainers": "they are for debugging a pod that runs",
     "restartPolicy": "a run pod never restarts its containers",
 }
-_INSTEAD_IN_MAIN = {
+_INSTEAD_IN_SCRIPTS = {
     "args": "write runtime.script.args",
     "command": "write runtime.script.command",
-    "envFrom": "its variables could not be told from the framework's: name each in env",
     "image": "write runtime.script.image",
     "imagePullPolicy": "write runtime.script.imagePullPolicy",
+    "workingDir": "write runtime.script.workingDirectory",
+}
+_INSTEAD_IN_SPARK = {
+    "args": "write runtime.spark.arguments",
+    "command": "the framework starts the driver",
+    "image": "write runtime.spark.image",
+    "imagePullPolicy": "write runtime.spark.imagePullPolicy",
+}
+_INSTEAD_IN_MAIN = {
+    "envFrom": "its variables could not be told from the framework's: name each in env",
     "lifecycle": "a hook can't be judged: do it in the command",
     "restartPolicy": "a run pod never restarts its containers",
     "terminationMessagePath": "runs report at /dev/termination-log",
     "terminationMessagePolicy": "a status must not show a log",
-    "workingDir": "write runtime.script.workingDirectory",
 }
 
 
@@ -73,19 +81,21 @@ def _without_nulls(written: Any) -> Any:
     return [_without_nulls(item) for item in written] if isinstance(written, list) else written
 
 
-def check_template(template: Mapping[str, Any], taken: Mapping[str, str]) -> None:
+def check_template(
+    template: Mapping[str, Any], taken: Mapping[str, str], runtime: Literal["script", "spark"] = "script"
+) -> None:
     """Check that a template can be merged and takes nothing that the framework needs. `taken`: its variables, with
     their origins. Raises InvalidInput: a sentence with the place and what to do."""
     _check_metadata(_object(template, "metadata", "podTemplate"))
     spec = _object(template, "spec", "podTemplate")
-    _check_tree(spec, "podTemplate.spec")
+    check_tree(spec, "podTemplate.spec")
     if "containers" in spec and spec["containers"] is None:
         raise InvalidInput("podTemplate.spec.containers can't be null; leave it out")
     for field, instead in _INSTEAD_IN_SPEC.items():
         if field in spec:
             raise InvalidInput(f"podTemplate.spec.{field} can't be set: {instead}")
     for volume in spec.get("volumes") or []:
-        if volume["name"] in (names.DATA_VOLUME, names.CONTEXT_VOLUME):
+        if volume["name"] in (names.DATA_VOLUME, names.CONTEXT_VOLUME, names.SCRATCH_VOLUME):
             raise InvalidInput(f"podTemplate.spec.volumes: {volume['name']} is the framework's; choose another name")
     for container in spec.get("initContainers") or []:
         if container["name"] in (names.OPENER_CONTAINER, names.MAIN_CONTAINER):
@@ -94,7 +104,7 @@ def check_template(template: Mapping[str, Any], taken: Mapping[str, str]) -> Non
             )
     for container in spec.get("containers") or []:
         if container["name"] == names.MAIN_CONTAINER:
-            _check_main(container, taken)
+            _check_main(container, taken, runtime)
 
 
 def _check_metadata(metadata: Mapping[str, Any]) -> None:
@@ -108,9 +118,10 @@ def _check_metadata(metadata: Mapping[str, Any]) -> None:
                 raise InvalidInput(f"podTemplate.metadata.{field} has to be texts by name; quote {name or 'them'}")
 
 
-def _check_main(main: Mapping[str, Any], taken: Mapping[str, str]) -> None:
+def _check_main(main: Mapping[str, Any], taken: Mapping[str, str], runtime: str) -> None:
     place = f"podTemplate.spec.containers[{names.MAIN_CONTAINER}]"
-    for field, instead in _INSTEAD_IN_MAIN.items():
+    of_runtime = _INSTEAD_IN_SPARK if runtime == "spark" else _INSTEAD_IN_SCRIPTS
+    for field, instead in {**_INSTEAD_IN_MAIN, **of_runtime}.items():
         if field in main:
             raise InvalidInput(f"{place}.{field} can't be set: {instead}")
     for item in main.get("env") or []:
@@ -118,15 +129,16 @@ def _check_main(main: Mapping[str, Any], taken: Mapping[str, str]) -> None:
             origin = taken.get(item["name"], "the framework")
             raise InvalidInput(f"{place}.env: {origin} sets the variable {item['name']} already; rename it")
     for mount in main.get("volumeMounts") or []:
-        if any(_is_within(folder, mount["mountPath"]) for folder in (names.DATA_FOLDER, names.CONTEXT_FOLDER)):
+        if any(is_within(folder, mount["mountPath"]) for folder in (names.DATA_FOLDER, names.CONTEXT_FOLDER)):
             raise InvalidInput(f"{place}.volumeMounts: {mount['mountPath']} is the framework's; choose another path")
 
 
-def _is_within(folder: str, path: str) -> bool:
+def is_within(folder: str, path: str) -> bool:
+    """Whether a path is a folder or in it."""
     return f"{path.rstrip('/')}/".startswith(f"{folder}/")
 
 
-def _check_tree(value: Any, place: str) -> None:
+def check_tree(value: Any, place: str) -> None:
     """Check what merging relies on, everywhere: no directives, and each item of a merged list has its key, once."""
     if not isinstance(value, Mapping):
         return
@@ -138,11 +150,11 @@ def _check_tree(value: Any, place: str) -> None:
             if field in MERGE_KEYS:
                 _check_items(inner, MERGE_KEYS[field], here)
             for number, item in enumerate(inner):
-                _check_tree(item, f"{here}[{number}]")
+                check_tree(item, f"{here}[{number}]")
         elif field in MERGE_KEYS and inner is not None:
             raise InvalidInput(f"{here} has to be a list")
         else:
-            _check_tree(inner, here)
+            check_tree(inner, here)
 
 
 def _check_items(items: list[Any], key: str, place: str) -> None:

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from opendataflow import names
 from opendataflow.core.environment import (
@@ -34,7 +34,8 @@ SEALED_VARIABLE = "DATAFLOW_SEALED"
 """Of the init container: JSON, variable to set -> {"sealed": ciphertext, "passkey": variable that has the passkey}."""
 
 _BUSYBOX = f"{names.DATA_FOLDER}/busybox"
-_WITH_PASSWORDS = (_BUSYBOX, "sh", "-c", f'. {names.DATA_FOLDER}/env && exec "$@"', "sh")
+WITH_PASSWORDS = (_BUSYBOX, "sh", "-c", f'. {names.DATA_FOLDER}/env && exec "$@"', "sh")
+"""What is before a command that gets opened passwords."""
 _OPENER = ("python", "-m", "opendataflow.runtime.open_passwords", names.DATA_FOLDER)
 _OPENER_RESOURCES = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
 _POD_SECURITY = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -62,7 +63,7 @@ class Password:
 
 @dataclass(frozen=True)
 class Container:
-    """What `main` is: the job's runtime.script. No command: the image's own entry point."""
+    """What `main` is. No command: the image's own entry point. `runtime`: which one of the job it is made of."""
 
     image: str
     command: tuple[str, ...] = ()
@@ -70,6 +71,7 @@ class Container:
     working_directory: str | None = None
     image_pull_policy: str | None = None
     resources: Mapping[str, Any] = field(default_factory=dict)
+    runtime: Literal["script", "spark"] = "script"
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,15 @@ class PodWishes:
 
 @dataclass(frozen=True)
 class Operator:
-    """`engine`: the identity of its database. `image`: its own image, which also opens passwords in pods."""
+    """`engine`: the identity of its database. `image`: its own image, which also opens passwords in pods.
+
+    `spark_image`, `spark_account`: the image and the service account of Spark drivers, where a job names none.
+    """
 
     engine: str
     image: str
+    spark_image: str = ""
+    spark_account: str = ""
 
 
 def run_pod(
@@ -132,7 +139,7 @@ def check_wishes(job: JobFacts, wishes: PodWishes) -> None:
     Two things that set one variable, a `podTemplate` that takes what the framework needs, a ciphertext without the
     Secret of its passkey, and one for a job that leaves the command to its image: nothing could go before it.
     """
-    check_template(wishes.template, taken_names(job))
+    check_template(wishes.template, taken_names(job), wishes.main.runtime)
     for name, password in _passwords(job, wishes).items():
         if password.sealed is None:
             continue
@@ -197,7 +204,7 @@ def _command(container: Container, opened: bool) -> dict[str, Any]:
         "terminationMessagePolicy": "File",  # the other one copies the log, and so its secrets, into the status
     }
     if opened:
-        made["command"] = [*_WITH_PASSWORDS, *map(_literal, words)]
+        made["command"] = [*WITH_PASSWORDS, *map(_literal, words)]
     else:
         made |= {"command": [*map(_literal, container.command)]} if container.command else {}
         made |= {"args": [*map(_literal, container.args)]} if container.args else {}

@@ -85,6 +85,7 @@ class Engine(Generic[OrderT]):
         try:
             await self._work(prepare)
         except BaseExceptionGroup as group:
+            await self._hand_over()
             # Any one of the loops ending ends the process; the first reason is the one to tell.
             raise group.exceptions[0] from group
         finally:
@@ -92,6 +93,14 @@ class Engine(Generic[OrderT]):
         progress = await self._store.progress(list(self._makers))
         await self._tenure.end()
         return progress
+
+    async def _hand_over(self) -> None:
+        """Something has failed here. Runs that go on without this process need another one that leads, and soon; those
+        of one machine have to be proven dead first, and its lease says until when that is not so."""
+        if self._tenure.exclusive:
+            with suppress(DataflowError, TimeoutError):
+                async with asyncio.timeout(limits.HAND_OVER_SECONDS):
+                    await self._tenure.end()
 
     async def _work(self, prepare: Callable[[], Awaitable[None]] | None) -> None:
         async with asyncio.TaskGroup() as tasks:

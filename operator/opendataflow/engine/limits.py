@@ -3,6 +3,9 @@
 LEASE_SECONDS = 20.0
 """How long a lease lives without renewal: at least 15 s, so that a short stall costs nothing."""
 
+HAND_OVER_SECONDS = 3.0
+"""How long a process that has failed tries to give its lease up, so that the next one need not wait for its end."""
+
 RENEW_SECONDS = 5.0
 """How often it is renewed: three renewals may fail before it ends."""
 

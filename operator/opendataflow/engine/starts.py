@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from opendataflow.engine import limits
 from opendataflow.engine.ports import Launcher, Observer, OrderMaker, Tenure
 from opendataflow.engine.view import JobView
-from opendataflow.errors import Backpressure, CreateUncertain, DataflowError, NotStarted
+from opendataflow.errors import Backpressure, CreateUncertain, DataflowError, NoRights, NotStarted
 from opendataflow.model.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.run import Ended, Outcome
 from opendataflow.names import OutcomeClass
@@ -92,7 +92,8 @@ class Starts(Generic[OrderT]):
                     self._hold_back(run.job, view, error, pause)
                 except NotStarted as error:
                     self._hold_back(run.job, view, error, limits.NOT_CREATABLE_SECONDS)
-                    return _given_back(run, str(error))
+                    if certainly_not or not isinstance(error, NoRights):  # that one tells nothing of an earlier try
+                        return _given_back(run, str(error))
                 else:
                     self._let_go(run.job, view)
                     if self._killing:  # it may have come between

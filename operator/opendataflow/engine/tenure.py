@@ -71,14 +71,14 @@ class LocalTenure:
 
 class Leadership:
     """The right of the one operator that leads. `host`: which process this is, for people. `leads`: is told the epoch
-    when this process begins to lead; `answered`: hears each time that Postgres has said who leads, which is asked every
-    few seconds, by those that wait, too."""
+    when this process begins to lead; `answered`: hears each time whether Postgres says that it leads, which is asked
+    every few seconds, by those that wait, too."""
 
     exclusive = True
     unproven: Mapping[int, str] = {}
 
     def __init__(
-        self, store: Store, host: Host, leads: Callable[[int], None], answered: Callable[[], None] = lambda: None
+        self, store: Store, host: Host, leads: Callable[[int], None], answered: Callable[[bool], None] = lambda _: None
     ) -> None:
         self.lease = str(uuid.uuid4())
         self._store = store
@@ -121,7 +121,7 @@ class Leadership:
     async def _lead(self) -> int | None:
         before = time.monotonic()
         epoch = await lead(self._store, self.lease, self._host, limits.LEASE_SECONDS)
-        self._answered()
+        self._answered(epoch is not None)
         if epoch is not None:
             self._until = before + limits.LEASE_SECONDS
             self._store.leader = self.lease

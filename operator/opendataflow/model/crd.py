@@ -152,22 +152,23 @@ KINDS = (
 )
 
 
-def crd_files() -> dict[str, str]:
-    """Return file name -> text of each definition."""
+def crd_files(annotations: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return file name -> text of each definition, with these annotations."""
     return {
         f"{GROUP}_{kind.plural}.yaml": HEAD
-        + yaml.dump(definition(kind), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+        + yaml.dump(definition(kind, annotations), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
         for kind in KINDS
     }
 
 
-def definition(kind: Kind) -> Schema:
+def definition(kind: Kind, annotations: Mapping[str, str] | None = None) -> Schema:
     """Return the custom resource definition of a kind."""
+    metadata = {"name": f"{kind.plural}.{GROUP}"} | ({"annotations": dict(annotations)} if annotations else {})
     subresources: Schema = {"status": {}} | ({"scale": dict(kind.scale)} if kind.scale else {})
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.plural}.{GROUP}"},
+        "metadata": metadata,
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",

@@ -7,7 +7,8 @@ reference are made from it.
 from opendataflow.model.actions import DataFlowAction
 from opendataflow.model.chunk_source import MAX_CHUNKS, Bounds, ChunkSource, DateRange, HashBuckets, IntegerRange
 from opendataflow.model.datasets import Credentials, DataSet, Location
-from opendataflow.model.jobs import DataFlowJob, PodTemplate, Retry, Script, Spark
+from opendataflow.model.jobs import DataFlowJob, PodTemplate, Retry, Script
+from opendataflow.model.spark import Spark
 from opendataflow.model.written import Id, duration_seconds, holds_password
 
 __all__ = [

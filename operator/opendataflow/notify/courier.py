@@ -51,6 +51,14 @@ class Courier:
             raise too_slow(self.seconds) from None
 
 
+def unreached(error: Exception, said: object, seconds: float) -> NotDelivered:
+    """What is said of a target that an error has kept from answering, `said` for short. However a library wraps it, a
+    time-out is one and the same thing."""
+    causes = (error, error.__context__, getattr(error, "reason", None))
+    late = any(isinstance(cause, TimeoutError) for cause in causes)
+    return too_slow(seconds) if late else NotDelivered(f"it can't be reached: {said}")
+
+
 def too_slow(seconds: float) -> NotDelivered:
     """What is said of a target that takes too long."""
     return NotDelivered(f"it has not answered within {seconds:g} s")

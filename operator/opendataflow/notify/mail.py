@@ -9,7 +9,7 @@ from email.utils import formatdate, make_msgid
 from opendataflow.core.alert import text
 from opendataflow.errors import NotDelivered
 from opendataflow.model.alert import Alert
-from opendataflow.notify.courier import SECONDS, Courier
+from opendataflow.notify.courier import SECONDS, Courier, unreached
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class MailTarget:
             )
             raise NotDelivered(f"it answers {error.smtp_code} {said}") from None
         except (OSError, smtplib.SMTPException, ValueError) as error:
-            raise NotDelivered(f"it can't be reached: {error or type(error).__name__}") from None
+            raise unreached(error, str(error) or type(error).__name__, self._courier.seconds) from None
 
     def _connected(self) -> smtplib.SMTP:
         server, seconds = self._server, self._courier.seconds

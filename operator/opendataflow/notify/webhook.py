@@ -10,7 +10,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from opendataflow.core.alert import payload
 from opendataflow.errors import NotDelivered
 from opendataflow.model.alert import Alert
-from opendataflow.notify.courier import SECONDS, Courier
+from opendataflow.notify.courier import SECONDS, Courier, unreached
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -48,6 +48,6 @@ def _post(request: Request, seconds: float) -> None:
         with error:
             raise NotDelivered(f"it answers {error.code} {error.reason}") from None
     except URLError as error:  # without its cause: that may quote the address
-        raise NotDelivered(f"it can't be reached: {error.reason}") from None
+        raise unreached(error, error.reason, seconds) from None
     except (OSError, HTTPException, ValueError) as error:
-        raise NotDelivered(f"it can't be reached: {type(error).__name__}") from None
+        raise unreached(error, type(error).__name__, seconds) from None

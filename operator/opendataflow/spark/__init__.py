@@ -1,1 +1,1 @@
-"""What runs on Spark or beside it. pyspark and pandas are imported here and nowhere else, both only where needed."""
+"""What runs on Spark or in its images. Only here are pyspark and pandas imported, and only where they are needed."""

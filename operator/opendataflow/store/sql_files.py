@@ -1,6 +1,7 @@
 """The SQL files that this program carries. It reads files of the program and nothing else."""
 
 import hashlib
+import re
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -8,11 +9,13 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Migration:
-    """One numbered file of sql/migrations."""
+    """One numbered file of sql/migrations. `works_from`: the number of the oldest program that can work with the tables
+    after it, as a line `-- Works from: N` says; without one only those that know the migration can."""
 
     number: int
     name: str
     text: str
+    works_from: int
 
 
 def _folder() -> Path:
@@ -42,4 +45,19 @@ def functions_digest() -> str:
 
 def migrations() -> list[Migration]:
     """All migrations in order."""
-    return [Migration(int(stem.split("_", 1)[0]), stem, text) for stem, text in _read("migrations")]
+    return [_migration(stem, text) for stem, text in _read("migrations")]
+
+
+def newest() -> int:
+    """The number of this program: that of its last migration."""
+    return max(_number(path.stem) for path in (_folder() / "migrations").glob("*.sql"))
+
+
+def _number(stem: str) -> int:
+    return int(stem.split("_", 1)[0])
+
+
+def _migration(stem: str, text: str) -> Migration:
+    number = _number(stem)
+    said = re.search(r"^-- Works from: (\d+)$", text, re.MULTILINE)
+    return Migration(number, stem, text, int(said[1]) if said else number)

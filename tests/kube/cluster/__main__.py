@@ -3,13 +3,14 @@
 import sys
 from pathlib import Path
 
-from tests.kube.cluster.building import cache_folder
+from tests.kube.cluster.building import HELM, cache_folder
+from tests.kube.cluster.control_plane import PROGRAMS
 from tests.kube.cluster.providers import Unavailable, programs
-from tests.kube.cluster.supervisor import end, keep, supervise
+from tests.kube.cluster.supervisor import end, fake_nodes_command, keep, supervise, with_fake_nodes
 
 _PLAYGROUND = cache_folder() / "cluster"
 _USAGE = """usage: python -m tests.kube.cluster build | up | down
-  build   the programs, unless they are there
+  build   its programs and helm, unless they are there
   up      start a cluster for playing, with ten fake nodes; it stays until `down`
   down    stop it and forget what was in it"""
 
@@ -22,18 +23,18 @@ def main(arguments: list[str]) -> int:
     """Do one verb; return the exit code."""
     match arguments:
         case ["build"]:
-            for path in programs(_say).values():
+            for path in programs(_say, (*PROGRAMS, *HELM.packages)).values():
                 print(path)
         case ["up"]:
             found = programs(_say)
-            kubeconfig = keep(_PLAYGROUND, found)
+            kubeconfig = keep(_PLAYGROUND, fake_nodes_command(found))
             print(f"export KUBECONFIG={kubeconfig}")
             print(f"export PATH={found['kubectl'].parent}:$PATH")
             _say("stop it with: python -m tests.kube.cluster down")
         case ["down"]:
             _say("stopped" if end(_PLAYGROUND) else "no cluster of `up` runs")
-        case ["supervise", folder, how, *paths]:
-            supervise(Path(folder), how, dict(_named(path) for path in paths))
+        case ["supervise", *paths, folder, how]:
+            supervise(Path(folder), how, with_fake_nodes(Path(folder), dict(_named(path) for path in paths)))
         case _:
             _say(_USAGE)
             return 2

@@ -30,7 +30,7 @@ class Refused(Exception):
 
 class _Connection(http.client.HTTPConnection):
     def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=60)
+        super().__init__("localhost", timeout=240)
         self._path = path
 
     def connect(self) -> None:
@@ -131,7 +131,7 @@ class Api:
         """DELETE; `options` as in DeleteOptions."""
         return self._json("DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", **options})
 
-    def wait(self, path: str, true: Callable[[Object], bool], what: str, seconds: float = 60) -> Object:
+    def wait(self, path: str, true: Callable[[Object], bool], what: str, seconds: float = 240) -> Object:
         """Look at an object until it is as wanted; return it then. Raises TimeoutError that shows its status."""
         seen: list[Object] = []
 
@@ -149,6 +149,6 @@ class Api:
             raise TimeoutError(f"{late}; there is: {state}") from None
         return seen[0]
 
-    def wait_gone(self, path: str, seconds: float = 60) -> None:
+    def wait_gone(self, path: str, seconds: float = 240) -> None:
         """Return when there is nothing at a path."""
         wait_until(lambda: self.find(path) is None, f"{path} is gone", seconds)

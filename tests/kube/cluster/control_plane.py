@@ -33,20 +33,34 @@ _GRACE_SECONDS = 20
 """Without a heartbeat for so long a node is unreachable. If it were less, on a busy machine all nodes would be."""
 
 
-def free_port() -> int:
-    """A port of the loopback interface where nobody listens now."""
+def free_port(address: str = "127.0.0.1") -> int:
+    """A port where nobody listens now; of the loopback interface, or of that with an address."""
     while True:
         port = random.choice(_BELOW_EPHEMERAL)
         with socket.socket() as probe:
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind((address, port))
             except OSError:
                 continue
             return port
 
 
 class ControlPlane:
-    """Starts in `folder`, which it makes and removes. `kubeconfig` is an administrator's."""
+    """Starts in `folder`, which it makes and removes. `kubeconfig` is an administrator's.
+
+    A class that is derived from it has other nodes: it says where its API server listens, and how it reaches them.
+    """
+
+    address = "127.0.0.1"
+    """Where the API server listens."""
+    server_options: tuple[str, ...] = ("--endpoint-reconciler-type=none", "--authorization-mode=RBAC")
+    """What else the API server is started with; `PKI` is the folder of the certificates."""
+    manager_options: tuple[str, ...] = ()
+    """What else the controller manager is started with."""
+    manager_group: str | None = "system:masters"
+    """As whom the controller manager signs in, beside its own name."""
+    qps: int | None = 500
+    """Requests a second of the scheduler and the controller manager; None: what they do when nobody says anything."""
 
     def __init__(self, folder: Path, programs: Mapping[str, Path]) -> None:
         self.folder = folder
@@ -65,15 +79,14 @@ class ControlPlane:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for name in ("kwok", "kube-controller-manager", "kube-scheduler", "kube-apiserver", "etcd"):
-            if name in self._programs:
-                self._programs[name].kill()
+        for program in reversed(self._programs.values()):
+            program.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def server(self) -> str:
         """The address of the API server."""
-        return f"https://127.0.0.1:{self.port}"
+        return f"https://{self.address}:{self.port}"
 
     @property
     def api_server(self) -> Program:
@@ -92,18 +105,27 @@ class ControlPlane:
 
     def wait_until_ready(self) -> None:
         """Return when the API server says that it is ready."""
-        wait_until(self._ready, f"the API server is ready: see {self.api_server.log}", seconds=120)
+        wait_until(self._ready, f"the API server is ready: see {self.api_server.log}", seconds=240)
 
     def _start(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         authority = Authority(self.pki)
         authority.issue(
-            "apiserver", "kube-apiserver", hosts=["127.0.0.1", "10.96.0.1", "localhost", "kubernetes.default.svc"]
+            "apiserver",
+            "kube-apiserver",
+            hosts=[
+                self.address,
+                "10.96.0.1",
+                "localhost",
+                "kubernetes",
+                "kubernetes.default",
+                "kubernetes.default.svc",
+            ],
         )
         authority.issue("admin", "admin", "system:masters")
         authority.issue("kube-scheduler", "system:kube-scheduler")
-        authority.issue("kube-controller-manager", "system:kube-controller-manager", "system:masters")
-        authority.issue("kwok", "kwok", "system:masters", hosts=["127.0.0.1"])
+        authority.issue("kube-controller-manager", "system:kube-controller-manager", self.manager_group)
+        self.issue(authority)
         authority.signing_keys("service-accounts")
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -113,21 +135,35 @@ class ControlPlane:
                     raise
             else:
                 break
-        for user in ("kube-scheduler", "kube-controller-manager", "kwok"):
-            write_kubeconfig(self.folder / f"{user}.kubeconfig", self.server, self.pki, user)
+        for user in ("kube-scheduler", "kube-controller-manager"):
+            self.write_kubeconfig(user)
         write_kubeconfig(self.kubeconfig, self.server, self.pki, "admin")
-        self._start_controllers()
+        self._start_controllers(self.qps)
+        self.start_nodes()
+
+    def write_kubeconfig(self, user: str) -> Path:
+        """Write USER.kubeconfig, for one who has a certificate of that name."""
+        return write_kubeconfig(self.folder / f"{user}.kubeconfig", self.server, self.pki, user)
+
+    def issue(self, authority: Authority) -> None:
+        """Sign the certificates of the nodes."""
+        authority.issue("kwok", "kwok", "system:masters", hosts=["127.0.0.1"])
+
+    def start_nodes(self) -> None:
+        """Start what plays the kubelet."""
+        self.write_kubeconfig("kwok")
         self._start_kwok()
 
-    def _run(self, name: str, *arguments: str) -> Program:
+    def run(self, name: str, *arguments: str) -> Program:
+        """Start a program; it ends with the control plane."""
         log = self.folder / f"{name}.log"
         self._programs[name] = Program(name, [str(self._paths[name]), *arguments], log)
         self._programs[name].start()
         return self._programs[name]
 
     def _start_api_server(self) -> None:
-        store, peers, self.port = free_port(), free_port(), free_port()
-        etcd = self._run(
+        store, peers, self.port = free_port(), free_port(), free_port(self.address)
+        etcd = self.run(
             "etcd",
             f"--data-dir={self.folder / 'etcd'}",
             f"--listen-client-urls=http://127.0.0.1:{store}",
@@ -139,15 +175,13 @@ class ControlPlane:
             "--quota-backend-bytes=4294967296",
             "--log-level=warn",
         )
-        server = self._run(
+        server = self.run(
             "kube-apiserver",
             f"--etcd-servers=http://127.0.0.1:{store}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
-            "--endpoint-reconciler-type=none",
+            f"--bind-address={self.address}",
+            f"--advertise-address={self.address}",
             f"--secure-port={self.port}",
             "--service-cluster-ip-range=10.96.0.0/16",
-            "--authorization-mode=RBAC",
             f"--client-ca-file={self.pki / 'ca.crt'}",
             f"--tls-cert-file={self.pki / 'apiserver.crt'}",
             f"--tls-private-key-file={self.pki / 'apiserver.key'}",
@@ -157,6 +191,7 @@ class ControlPlane:
             "--kubelet-preferred-address-types=InternalIP",
             "--profiling=false",
             "-v=1",
+            *(option.replace("PKI", str(self.pki)) for option in self.server_options),
         )
 
         def ready() -> bool:
@@ -166,7 +201,7 @@ class ControlPlane:
             return self._ready()
 
         try:
-            wait_until(ready, f"the API server is ready: see {server.log}", seconds=120)
+            wait_until(ready, f"the API server is ready: see {server.log}", seconds=240)
         except _PortTaken:
             etcd.kill()
             server.kill()
@@ -189,18 +224,19 @@ class ControlPlane:
             self._programs[name].kill()
         self._start_controllers(qps)
 
-    def _start_controllers(self, qps: int | None = 500) -> None:
+    def _start_controllers(self, qps: int | None) -> None:
         quick: tuple[str, ...] = ("--leader-elect=false", "--secure-port=0", "--profiling=false")
         if qps is not None:
             quick += (f"--kube-api-qps={qps}", f"--kube-api-burst={2 * qps}")
-        self._run("kube-scheduler", f"--kubeconfig={self.folder / 'kube-scheduler.kubeconfig'}", *quick)
-        self._run(
+        self.run("kube-scheduler", f"--kubeconfig={self.folder / 'kube-scheduler.kubeconfig'}", *quick)
+        self.run(
             "kube-controller-manager",
             f"--kubeconfig={self.folder / 'kube-controller-manager.kubeconfig'}",
             f"--service-account-private-key-file={self.pki / 'service-accounts.key'}",
             f"--root-ca-file={self.pki / 'ca.crt'}",
             f"--node-monitor-grace-period={_GRACE_SECONDS}s",
             "--node-monitor-period=1s",
+            *self.manager_options,
             *quick,
         )
 
@@ -240,7 +276,7 @@ class ControlPlane:
         }
         written = self.folder / "kwok.yaml"
         written.write_text(yaml.safe_dump_all([{**kind, "options": options}, logs, *stages()]))
-        self._run("kwok", f"--config={written}", f"--kubeconfig={self.folder / 'kwok.kubeconfig'}")
+        self.run("kwok", f"--config={written}", f"--kubeconfig={self.folder / 'kwok.kubeconfig'}")
 
 
 def _established(resource: Object) -> bool:

@@ -10,7 +10,8 @@ NODES = "/api/v1/nodes"
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
-def _ready(node: Object) -> bool:
+def is_ready(node: Object) -> bool:
+    """Whether a node says that it is."""
     found = {condition["type"]: condition["status"] for condition in node.get("status", {}).get("conditions", [])}
     return found.get("Ready") == "True"
 
@@ -23,7 +24,7 @@ def add_nodes(api: Api, names: Iterable[str]) -> None:
         api.create(NODES, {"metadata": {"name": name, "labels": labels}})
 
     def all_ready() -> bool:
-        return wanted <= {node["metadata"]["name"] for node in api.items(NODES) if _ready(node)}
+        return wanted <= {node["metadata"]["name"] for node in api.items(NODES) if is_ready(node)}
 
     wait_until(all_ready, f"fake nodes are Ready: {', '.join(sorted(wanted))}")
 
@@ -48,7 +49,7 @@ def stop_heartbeat(api: Api, name: str) -> None:
 def start_heartbeat(api: Api, name: str) -> None:
     """The node is back, and what happened to its pods meanwhile takes effect."""
     api.patch(f"{NODES}/{name}", {"metadata": {"labels": {FAKE_NODE: "true"}}})
-    api.wait(f"{NODES}/{name}", _ready, f"{name} is Ready again", seconds=120)
+    api.wait(f"{NODES}/{name}", is_ready, f"{name} is Ready again", seconds=240)
     for pod in api.items(f"/api/v1/pods?fieldSelector=spec.nodeName={name}"):
         # kwok looks at a pod when it changes, and has looked away while this one did.
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
@@ -61,4 +62,4 @@ def wait_until_unreachable(api: Api, name: str) -> None:
     def given_up(node: Object) -> bool:
         return any(taint["key"] == UNREACHABLE for taint in node["spec"].get("taints", []))
 
-    api.wait(f"{NODES}/{name}", given_up, f"{name} is unreachable", seconds=120)
+    api.wait(f"{NODES}/{name}", given_up, f"{name} is unreachable", seconds=240)

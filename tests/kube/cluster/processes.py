@@ -92,7 +92,7 @@ class Program:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
-def wait_until(true: Callable[[], bool], what: str, seconds: float = 60, every: float = 0.1) -> None:
+def wait_until(true: Callable[[], bool], what: str, seconds: float = 240, every: float = 0.1) -> None:
     """Look again and again; raise TimeoutError that names `what` when it has not become true in time."""
     deadline = time.monotonic() + seconds
     while not true():

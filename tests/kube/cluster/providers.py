@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from tests.kube.cluster.building import VERSION, NoGo, build, programs_folder
+from tests.kube.cluster.building import SOURCES, VERSION, NoGo, Source, build, programs_folder
 from tests.kube.cluster.control_plane import PROGRAMS
 
 REQUIRED = "DATAFLOW_REQUIRE_KUBE"
@@ -39,13 +39,17 @@ def _assets() -> dict[str, Path]:
 def programs(say: Callable[[str], None], names: Iterable[str] = PROGRAMS) -> Mapping[str, Path]:
     """Find programs by name; build what is missing. Raises Unavailable."""
     assets = _assets()
+    return {**built([name for name in names if name not in assets], say), **assets}
+
+
+def built(names: Iterable[str], say: Callable[[str], None], sources: Iterable[Source] = SOURCES) -> Mapping[str, Path]:
+    """Find programs by name in the cache; build what is missing. Raises Unavailable."""
     try:
-        built = build([name for name in names if name not in assets], say)
+        return build(names, say, sources)
     except NoGo as reason:
         raise Unavailable(str(reason)) from None
     except subprocess.CalledProcessError as failed:
         raise Unavailable(f"the programs of the cluster could not be built:\n{failed.stderr}") from failed
-    return {**built, **assets}
 
 
 def kubectl(say: Callable[[str], None]) -> Path:

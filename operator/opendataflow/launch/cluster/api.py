@@ -14,7 +14,14 @@ from typing import Any, Self
 import aiohttp
 
 from opendataflow import names
-from opendataflow.errors import ClusterUnreachable, CreateUncertain, DataflowError
+from opendataflow.errors import (
+    ClusterRefused,
+    ClusterUnreachable,
+    CreateUncertain,
+    DataflowError,
+    NotCreatable,
+    NotStarted,
+)
 from opendataflow.launch.cluster.access import Access
 from opendataflow.launch.cluster.answers import create_refusal, refusal
 
@@ -51,9 +58,12 @@ class Resource:
 
 
 PODS = Resource("api/v1", "pods")
+DEPLOYMENTS = Resource("apis/apps/v1", "deployments")
 NODES = Resource("api/v1", "nodes")
 NAMESPACES = Resource("api/v1", "namespaces")
 EVENTS = Resource("apis/events.k8s.io/v1", "events")
+APPLICATIONS = Resource("apis/sparkoperator.k8s.io/v1beta2", "sparkapplications")
+"""Of the Kubeflow Spark operator: a cluster need not have them."""
 
 
 def custom(plural: str) -> Resource:
@@ -83,9 +93,23 @@ class Api:
         if session is not None:
             await session.close()
 
-    async def ask_version(self) -> None:
-        """Ask something that everybody may ask, to see whether there is an answer."""
-        await self._json("GET", "/version", "version of the API server")
+    async def ask_version(self) -> dict[str, Any]:
+        """Return the version of the API server: everybody may ask that, also to see whether there is an answer."""
+        return await self._json("GET", "/version", "version of the API server")
+
+    async def ask_schemas(self, group_version: str) -> dict[str, Any]:
+        """Return what the API server publishes of a group's kinds (OpenAPI 3): everybody may ask that, too."""
+        path = f"/openapi/v3/apis/{group_version}"
+        return await self._json("GET", path, f"schemas of {group_version}", seconds=LIST_SECONDS)
+
+    async def ask(self, resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask a question that is put as an object which is answered and not kept, like an access review."""
+        try:
+            return await self._json("POST", resource.path(None), f"ask {resource.plural}", body=body)
+        except NotCreatable as error:
+            raise ClusterRefused(str(error), 403) from error
+        except NotStarted as error:
+            raise ClusterUnreachable(str(error)) from error
 
     async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create an object and return it as it is now. Unknown fields are refused rather than dropped.
@@ -105,7 +129,7 @@ class Api:
 
     async def pages(
         self, resource: Resource, namespace: str | None = None, *, selector: str = "", size: int = PAGE
-    ) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
+    ) -> AsyncGenerator[tuple[list[dict[str, Any]], str], None]:
         """Yield (objects, resource version) page by page; all pages show the same moment.
 
         ClusterRefused with code 410 where that moment is gone before the last page: begin anew.
@@ -316,8 +340,8 @@ async def _failed(method: str, what: str, response: aiohttp.ClientResponse) -> D
         status = json.loads(body)
     except ValueError:
         status = None
-    after = response.headers.get("Retry-After", "")
     judge = create_refusal if method == "POST" else refusal
+    after = response.headers.get("Retry-After", "")
     return judge(
         what,
         response.status,

@@ -1,0 +1,126 @@
+{{/* The beginning of every name: at most 40 characters, so that what is added fits into a label. */}}
+{{- define "opendataflow.fullname" -}}
+{{- $own := ternary .Release.Name (printf "%s-opendataflow" .Release.Name) (contains "dataflow" .Release.Name) -}}
+{{- .Values.fullnameOverride | default $own | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* The same for what has no namespace: releases of one name in two namespaces don't meet. */}}
+{{- define "opendataflow.clusterName" -}}
+{{- printf "%s:%s" .Release.Namespace (include "opendataflow.fullname" .) -}}
+{{- end -}}
+
+{{- define "opendataflow.serviceAccount" -}}
+{{- .Values.serviceAccount.name | default (include "opendataflow.fullname" .) -}}
+{{- end -}}
+
+{{/* What never changes in the life of a release; component is added by hand. */}}
+{{- define "opendataflow.selector" -}}
+app.kubernetes.io/name: opendataflow
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "opendataflow.labels" -}}
+{{ include "opendataflow.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "opendataflow.image" -}}
+{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+
+{{- define "opendataflow.sparkImage" -}}
+{{- printf "%s:%s" .Values.spark.image.repository (.Values.spark.image.tag | default .Chart.AppVersion) -}}
+{{- end -}}
+
+{{/* "true" where the built-in Postgres is used. */}}
+{{- define "opendataflow.builtIn" -}}
+{{- if not .Values.database.existingSecret }}true{{ end -}}
+{{- end -}}
+
+{{- define "opendataflow.dsnSecret" -}}
+{{- .Values.database.existingSecret | default (printf "%s-postgres" (include "opendataflow.fullname" .)) -}}
+{{- end -}}
+
+{{- define "opendataflow.dsnKey" -}}
+{{- if include "opendataflow.builtIn" . }}dsn{{ else }}{{ .Values.database.secretKey }}{{ end -}}
+{{- end -}}
+
+{{/* The namespaces of Spark service accounts, as a JSON object with one field: helpers return text only. */}}
+{{- define "opendataflow.sparkNamespaces" -}}
+{{- $named := .Values.spark.namespaces | default .Values.namespaces | default (list .Release.Namespace) -}}
+{{- dict "all" (ternary $named list .Values.spark.enabled) | toJson -}}
+{{- end -}}
+
+{{/* "true" where the operator may read nodes. */}}
+{{- define "opendataflow.readNodes" -}}
+{{- if kindIs "invalid" .Values.rbac.readNodes }}{{ if not .Values.namespaces }}true{{ end }}{{ else if .Values.rbac.readNodes }}true{{ end -}}
+{{- end -}}
+
+{{- define "opendataflow.disruptionBudget" -}}
+{{- if kindIs "invalid" .Values.podDisruptionBudget.enabled }}{{ if gt (int .Values.replicas) 1 }}true{{ end }}{{ else if .Values.podDisruptionBudget.enabled }}true{{ end -}}
+{{- end -}}
+
+{{/* Restricted, as Pod Security Standards call it. */}}
+{{- define "opendataflow.podSecurity" -}}
+runAsNonRoot: true
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "opendataflow.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* Where a pod is put; the operator's and the one that cleans up. */}}
+{{- define "opendataflow.placement" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* What every program of the operator's image is told. Its home is never written where there is a DSN.
+`.optional`: it also runs without the Secret. */}}
+{{- define "opendataflow.env" -}}
+- name: DATAFLOW_DSN
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "opendataflow.dsnSecret" . }}
+      key: {{ include "opendataflow.dsnKey" . }}
+      {{- if .optional }}
+      optional: true
+      {{- end }}
+- {name: DATAFLOW_HOME, value: /tmp}
+- {name: DATAFLOW_LOG_FORMAT, value: {{ .Values.log.format }}}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "opendataflow.mounts" -}}
+- {name: tmp, mountPath: /tmp}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "opendataflow.volumes" -}}
+- {name: tmp, emptyDir: {}}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}

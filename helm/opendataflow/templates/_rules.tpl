@@ -1,0 +1,38 @@
+{{/* What the operator may do where its resources are. No verb on Secrets, here or anywhere. */}}
+{{- define "opendataflow.operatorRules" -}}
+- apiGroups: [opendataflow.io]
+  resources: [datasets, dataflowjobs, dataflowactions]
+  verbs: [get, list, watch]
+- apiGroups: [opendataflow.io]
+  resources: [dataflowactions]
+  verbs: [delete]
+- apiGroups: [opendataflow.io]
+  resources: [datasets/status, dataflowjobs/status, dataflowactions/status]
+  verbs: [get, patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, patch, delete, deletecollection]
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- if .Values.rbac.sparkApplications }}
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications]
+  verbs: [get, list, watch, create, patch, delete, deletecollection]
+{{- end }}
+{{- end -}}
+
+{{/* What freeing run pods needs. */}}
+{{- define "opendataflow.cleanupRules" -}}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, patch]
+{{- if .Values.rbac.sparkApplications }}
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications]
+  verbs: [get, list, patch]
+{{- end }}
+{{- end -}}

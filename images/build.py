@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Builds the project's images with docker, podman or buildah, whichever is there; `make images` calls it.
+
+It gives the builder only files that git knows, all of one age, so that equal sources give equal layers. Beside each
+image goes a list of what is in it (SPDX), where `syft` or `go` is there to write one. It needs the standard
+library only, and never sends an image anywhere.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ("operator", "spark")
+BUILDERS = ("docker", "podman", "buildah")
+SOURCES = ("LICENSE", "README.md", "pyproject.toml", "operator", "sql", "images", "requirements")
+NOT_NEEDED = (":!images/build.py", ":!requirements/dev.txt", ":!requirements/bench.txt")
+"""What goes to the builder, and what of it does not; as git says it."""
+
+SYFT = "github.com/anchore/syft/cmd/syft@v1.57.1"
+
+
+class Impossible(Exception):
+    """The images can't be built here; the text says why, in a sentence."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to build. `name`: with `{}` for operator or spark. `archives`: where OCI archives go, None: nowhere.
+
+    `authorities`: a file of the certificate authorities that the build has to trust, where the network has its own.
+    """
+
+    name: str
+    base_image: str
+    version: str
+    revision: str
+    source: str
+    epoch: int
+    extras: str = ""
+    archives: Path | None = None
+    authorities: Path | None = None
+    options: Sequence[str] = field(default=())
+    """More arguments for the builder."""
+
+
+def sources() -> list[Path]:
+    """Return the files for the builder, relative to the project's root: those that git knows or would take."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *SOURCES, *NOT_NEEDED]
+    try:
+        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Impossible("images are built from a git work tree: git says which files are part of one") from error
+    return sorted(Path(name) for name in said.split("\0") if name and (ROOT / name).is_file())
+
+
+@contextmanager
+def context(order: Order) -> Iterator[Path]:
+    """Give a folder with copies of the sources: all with the same time and one of two modes."""
+    with tempfile.TemporaryDirectory(prefix="opendataflow-images-") as name:
+        folder = Path(name)
+        for path in sources():
+            copy = folder / path
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / path, copy)
+            copy.chmod(0o755 if os.access(ROOT / path, os.X_OK) else 0o644)
+        if order.authorities is not None:
+            shutil.copyfile(order.authorities, folder / "build-ca.crt")
+        for path in [folder, *folder.rglob("*")]:
+            os.utime(path, (order.epoch, order.epoch))
+            if path.is_dir():
+                path.chmod(0o755)
+        yield folder
+
+
+def find_builder() -> str:
+    """Return the first of docker, podman and buildah that works here."""
+    for name in BUILDERS:
+        if shutil.which(name) and subprocess.run([name, "info"], capture_output=True).returncode == 0:
+            return name
+    raise Impossible("no docker, podman or buildah works here: one of them is needed to build images")
+
+
+def build(image: str, order: Order, builder: str) -> str:
+    """Build one image; return its name."""
+    name = order.name.format(image)
+    arguments = {
+        "BASE_IMAGE": order.base_image,
+        "VERSION": order.version,
+        "REVISION": order.revision,
+        "SOURCE": order.source,
+        **({"EXTRAS": order.extras} if image == "spark" else {}),
+    }
+    command = [builder, "build", "--tag", name, *order.options]
+    if builder != "docker":
+        command += ["--format=oci", "--layers", f"--timestamp={order.epoch}"]
+    for key, value in arguments.items():
+        command += ["--build-arg", f"{key}={value}"]
+    with context(order) as folder:
+        command += ["--file", str(folder / "images" / image / "Dockerfile"), str(folder)]
+        _run(command, {**os.environ, "SOURCE_DATE_EPOCH": str(order.epoch)})
+    return name
+
+
+def archive(name: str, file: Path, builder: str) -> None:
+    """Write a built image to a file; it is there when it is whole."""
+    draft = file.with_suffix(".unfinished")
+    draft.unlink(missing_ok=True)
+    match builder:
+        case "docker":
+            _run(["docker", "save", "--output", str(draft), name])
+        case "podman":
+            _run(["podman", "save", "--quiet", "--format=oci-archive", "--output", str(draft), name])
+        case _:
+            _run(["buildah", "push", "--quiet", name, f"oci-archive:{draft}:{name}"])
+    draft.rename(file)
+
+
+def find_syft() -> Path | None:
+    """Return a `syft` that is installed or can be built; None where there is neither it nor `go`."""
+    if found := shutil.which("syft"):
+        return Path(found)
+    if not shutil.which("go"):
+        return None
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opendataflow"
+    folder = cache / f"syft-{SYFT.rpartition('@')[2]}"
+    if not (folder / "syft").exists():
+        print(f"building {SYFT}, once: some minutes", file=sys.stderr, flush=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        _run(["go", "install", "-ldflags=-s -w", SYFT], {**os.environ, "GOBIN": str(folder), "CGO_ENABLED": "0"})
+    return folder / "syft"
+
+
+def list_contents(syft: Path, archived: Path, name: str, file: Path, builder: str) -> None:
+    """Write which packages an archived image has, as SPDX in JSON."""
+    kind = "docker-archive" if builder == "docker" else "oci-archive"
+    scan = [str(syft), "scan", "--quiet", f"{kind}:{archived}", f"--source-name={name}", f"--output=spdx-json={file}"]
+    _run(scan, {**os.environ, "SYFT_CHECK_FOR_APP_UPDATE": "false"})
+
+
+def make(order: Order, images: Sequence[str], contents: Path | None, builder: str) -> None:
+    """Build images, archive them where that is wanted, and write what is in them to the folder `contents`."""
+    syft = find_syft() if contents else None
+    if contents and not syft:
+        print("no list of contents is written: install syft, or Go to build it", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix="opendataflow-archives-") as temporary:
+        for image in images:
+            began = time.monotonic()
+            name = build(image, order, builder)
+            print(f"{name}: built by {builder} in {time.monotonic() - began:.0f} s", flush=True)
+            file = (order.archives or Path(temporary)) / f"{image}.tar"
+            if order.archives or syft:
+                archive(name, file, builder)
+            if contents and syft:
+                contents.mkdir(parents=True, exist_ok=True)
+                listed = contents / f"opendataflow-{image}-{name.rpartition(':')[2]}.spdx.json"
+                list_contents(syft, file, name, listed, builder)
+                print(listed)
+
+
+def _run(command: list[str], environ: Mapping[str, str] = os.environ) -> None:
+    try:
+        subprocess.run(command, env=environ, check=True, stdout=sys.stderr)
+    except subprocess.CalledProcessError as error:
+        raise Impossible(f"`{' '.join(command[:2])}` has failed; what it said is above") from error
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def version() -> str:
+    """Return the version of the project."""
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+
+
+def authorities(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the file of certificate authorities that the environment names, if any."""
+    named = environ.get("SSL_CERT_FILE")
+    return Path(named) if named and Path(named).is_file() else None
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Build what the arguments say."""
+    parser = argparse.ArgumentParser(description="Builds the images of OpenDataFlow with docker, podman or buildah.")
+    parser.add_argument("--builder", choices=BUILDERS, help="default: the first of them that works here")
+    parser.add_argument("--base-image", default="python:3.12-slim-bookworm", help="what both images are built on")
+    parser.add_argument("--repository", default="docker.io/opendataflow", help="the first part of the images' names")
+    parser.add_argument("--tag", default=version(), help="default: the version of the project")
+    parser.add_argument("--source", default="unknown", help="the address of the sources, for a label")
+    parser.add_argument("--extras", default="", help="connectors in the image for Spark: s3, gcs, or both")
+    parser.add_argument("--only", choices=IMAGES, help="build this image only")
+    parser.add_argument("--archives", type=Path, help="a folder for the images as archives")
+    parser.add_argument("--contents", default="dist", help="a folder for the lists of contents; '': write none")
+    given = parser.parse_args(arguments)
+    order = Order(
+        name=f"{given.repository}/{{}}:{given.tag}",
+        base_image=given.base_image,
+        version=version(),
+        revision=_git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") or "unknown",
+        source=given.source,
+        epoch=int(os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct") or 0),
+        extras=given.extras,
+        archives=given.archives,
+        authorities=authorities(),
+    )
+    make(
+        order,
+        [given.only] if given.only else IMAGES,
+        ROOT / given.contents if given.contents else None,
+        given.builder or find_builder(),
+    )
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except Impossible as reason:
+        sys.exit(f"error: {reason}")

@@ -1,0 +1,47 @@
+"""`opendataflow migrate`: brings the database to this program's schema, before the operator of the same pod starts.
+
+It waits for a Postgres that is not there yet, and ends at once where waiting can't help. Several may run at a time: one
+works, the others wait for it and find it done.
+"""
+
+import asyncio
+import logging
+import time
+
+from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused
+from opendataflow.opening.database import named_dsn
+from opendataflow.opening.passkey import Passkey
+from opendataflow.settings import Settings
+from opendataflow.store.connection import connect, place
+from opendataflow.store.schema import migrate
+
+PAUSE_SECONDS = 1.0
+SAY_SECONDS = 30.0
+"""How often it says what it waits for."""
+
+logger = logging.getLogger(__name__)
+
+
+async def migrate_database(settings: Settings, patience: float) -> None:
+    """Migrate, waiting up to so many seconds until Postgres answers; Refused where it can't be done."""
+    dsn = named_dsn(settings, Passkey())
+    if dsn is None:
+        raise Refused("DATAFLOW_DSN is not set: it names the database that is to be migrated")
+    begin = time.monotonic()
+    said = -SAY_SECONDS
+    while True:
+        try:
+            async with await connect(dsn) as connection:
+                done = await migrate(connection)
+            break
+        except (NoAccess, InvalidInput) as error:
+            raise Refused(str(error)) from error
+        except DataflowError as error:
+            waited = time.monotonic() - begin
+            if not error.retryable or waited >= patience:
+                raise
+            if waited >= said + SAY_SECONDS:
+                said = waited
+                logger.info("waiting, at most %.0f s more: %s", patience - waited, error)
+        await asyncio.sleep(PAUSE_SECONDS)
+    logger.info("the database %s: %s", place(dsn), "; ".join(done) or "the schema is up to date")

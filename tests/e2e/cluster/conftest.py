@@ -1,0 +1,154 @@
+"""One cluster with real nodes for the session, and in it a namespace for each test; see `tests.e2e.cluster`.
+
+These tests have the cluster to themselves and run one after another: a node may be stopped by any of them.
+"""
+
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from images.build import Impossible
+from tests.e2e import images as built_images
+from tests.e2e.cluster import small_images
+from tests.e2e.cluster.building import CLIENTS, programs
+from tests.e2e.cluster.choice import REQUIRED, announce, choose
+from tests.e2e.cluster.diagnosis import diagnose
+from tests.e2e.cluster.real_cluster import Image, RealCluster
+from tests.kube.cluster.api import Api
+from tests.kube.cluster.providers import Unavailable
+from tests.kube.conftest import Kubectl, fresh_namespace
+
+_LEFT_OUT = "no cluster with real nodes"
+_HERE = Path(__file__).parent
+_shown: list[RealCluster] = []
+"""The session's cluster, for reports of failures."""
+_TEST_SECONDS = 600
+
+
+def pytest_report_header() -> str:
+    """Say which cluster the tests use."""
+    return f"cluster with real nodes: {announce()}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The time limit is a test's own: the first one's fixtures may have to build Kubernetes."""
+    for item in items:
+        if _HERE in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_TEST_SECONDS, func_only=True))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Beside a failure, show what is in the namespaces of its test."""
+    report = yield
+    if report.failed and _shown and _HERE in item.path.parents:
+        report.sections.append(("the cluster", diagnose(_shown[0].api, _shown[0].namespaces)))
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """Say it loudly, as the last word of the run, when tests on real nodes were left out."""
+    yield
+    reporter = session.config.pluginmanager.getplugin("terminalreporter")
+    reports = reporter.getreports("skipped") if isinstance(reporter, pytest.TerminalReporter) else []
+    left_out = [str(report.longrepr[2]) for report in reports if _LEFT_OUT in str(report.longrepr)]
+    if left_out:
+        reporter.section("TESTS ON REAL NODES WERE LEFT OUT", sep="!", red=True, bold=True)
+        reporter.line(f"{len(left_out)} tests have not run. {left_out[0]}")
+        reporter.line("They need a cluster: KUBECONFIG, Docker, or a node on this host. See docs/tests.md.")
+
+
+@pytest.fixture(scope="session")
+def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Print a line of progress at once, although tests' output is kept back."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+
+    def to_terminal(line: str) -> None:
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
+            print(f"\ncluster: {line}", flush=True)
+
+    return to_terminal
+
+
+@contextmanager
+def left_out_when_unavailable() -> Iterator[None]:
+    """Skip the test, or fail where nothing may be left out."""
+    try:
+        yield
+    except Unavailable as reason:
+        if os.environ.get(REQUIRED):
+            pytest.fail(f"{_LEFT_OUT}, and {REQUIRED} is set: {reason}")
+        pytest.skip(f"{_LEFT_OUT}: {reason}")
+
+
+def _images(folder: Path) -> Mapping[str, Image]:
+    return {
+        "busybox": Image("local/busybox:test", lambda: small_images.busybox(folder)),
+        "operator": Image(built_images.OPERATOR, lambda: _built("operator")),
+        "spark": Image(built_images.SPARK, lambda: _built("spark")),
+        "postgres": Image(built_images.POSTGRES, lambda: _built("postgres")),
+    }
+
+
+def _built(which: str) -> Path:
+    try:
+        return built_images.postgres() if which == "postgres" else built_images.build()[which]
+    except Impossible as reason:
+        raise Unavailable(f"the image {which} can't be built: {reason}") from None
+
+
+@pytest.fixture(scope="session")
+def cluster(say: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
+    """The cluster that all tests share: one that stops a node brings it back."""
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        pytest.skip(f"{_LEFT_OUT}: these tests run alone, without -n: pytest tests/e2e/cluster")
+    with ExitStack() as opened:
+        with left_out_when_unavailable():
+            provider = choose(say)
+            clients = programs(CLIENTS, say)
+            kubeconfig = opened.enter_context(provider.use())
+        api = opened.enter_context(Api(clients["kubectl"], kubeconfig))
+        images = _images(tmp_path_factory.mktemp("images"))
+        made = RealCluster(provider, api, clients["kubectl"], clients["helm"], images)
+        _shown.append(made)
+        opened.callback(_shown.clear)
+        yield made
+
+
+@pytest.fixture
+def namespace(cluster: RealCluster) -> Iterator[str]:
+    """The name of a fresh namespace; deleted afterwards, without waiting for it."""
+    for name in fresh_namespace(cluster.api):
+        cluster.namespaces = [name]
+        yield name
+
+
+@pytest.fixture
+def kubectl(cluster: RealCluster, namespace: str) -> Kubectl:
+    """kubectl in the fresh namespace."""
+    return Kubectl(cluster.api, namespace)
+
+
+@pytest.fixture
+def busybox(cluster: RealCluster) -> str:
+    """The name of an image with busybox in it, which the nodes have."""
+    with left_out_when_unavailable():
+        return cluster.image("busybox")
+
+
+@pytest.fixture
+def operator_image(cluster: RealCluster) -> str:
+    """The name of the operator's image, which the nodes have."""
+    with left_out_when_unavailable():
+        return cluster.image("operator")
+
+
+@pytest.fixture
+def spark_image(cluster: RealCluster) -> str:
+    """The name of the image for Spark, which the nodes have."""
+    with left_out_when_unavailable():
+        return cluster.image("spark")

@@ -1,0 +1,3 @@
+module opendataflow/pause
+
+go 1.26.0

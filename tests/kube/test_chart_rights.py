@@ -1,0 +1,214 @@
+"""The roles of the chart are enough for the programs that have them: run jobs to their end, clean up before all goes.
+
+The programs are the real ones, with tokens of the chart's service accounts.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.helm.chart import Helm, of_kind
+from tests.kube.cluster.api import Api
+from tests.kube.cluster.processes import wait_until
+from tests.kube.conftest import OwnCluster, fresh_namespace, new_namespace
+from tests.kube.jobs import dataset, documents, job
+from tests.kube.recorder import with_finalizer
+from tests.kube.scene import SECONDS, Running, Scene, new_scene
+
+OPENDATAFLOW = [sys.executable, "-c", "from opendataflow.control.main import main; main()"]
+
+
+@pytest.fixture
+def other_namespace(cluster: Api) -> Iterator[str]:
+    yield from fresh_namespace(cluster)
+
+
+@pytest.fixture
+def home(cluster: Api) -> Iterator[str]:
+    """The namespace of the release."""
+    yield from fresh_namespace(cluster)
+
+
+def install(api: Api, helm_program: Path, namespace: str, values: Mapping[str, Any]) -> None:
+    """Create what the chart renders to, but for what would run: the tests run that themselves."""
+    chosen = {"crds": {"install": False}, "replicas": 0, "database": {"existingSecret": "ours"}, **values}
+    objects = Helm(helm_program).objects(namespace=namespace, values=chosen)
+    kept = of_kind(objects, "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "Deployment")
+    api.kubectl("apply", "--server-side", "-f-", stdin=yaml.safe_dump_all(kept))
+
+
+def account(api: Api, namespace: str, name: str, folder: Path) -> Path:
+    """A kubeconfig of a service account."""
+    token = api.kubectl(f"--namespace={namespace}", "create", "token", name, "--duration=1h").strip()
+    config = yaml.safe_load(api.kubeconfig.read_text())
+    config["users"] = [{"name": "account", "user": {"token": token}}]
+    config["contexts"] = [{"name": "it", "context": {"cluster": config["clusters"][0]["name"], "user": "account"}}]
+    config["current-context"] = "it"
+    path = folder / f"{name}.kubeconfig"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def nothing_was_forbidden(operator: Running) -> None:
+    """Neither did an answer say so, nor a log."""
+    text = operator.probe("/metrics")[1]
+    codes = {
+        sample.labels["code"]
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "opendataflow_api_requests_total"
+    }
+    assert {"200", "201"} <= codes
+    assert not {"401", "403"} & codes
+    assert "orbidden" not in operator.operator.said()
+
+
+def work_through_everything(scene: Scene, operator: Running) -> None:
+    """Let an operator do all that it does to an API server: runs go well, fail, are asked for again, and go."""
+    scene.flow("load", 3)
+    scene.until_done("load", 3)
+    scene.flow("wrong", 1, {"exit-code": "3"}, retry={"limit": 0})
+    scene.until_failed("wrong")
+    scene.sees("wrong", "Succeeded", "False", "ChunksFailed")
+    resubmit = {"apiVersion": "opendataflow.io/v1alpha1", "kind": "DataFlowAction", "metadata": {"name": "again"}}
+    scene.apply({**resubmit, "spec": {"job": "load", "action": "resubmit", "chunks": ["0-0"], "ttl": "1s"}})
+    wait_until(lambda: len(scene.runs("load")) == 4, "one runs again", SECONDS)
+    scene.until_done("load", 3)
+    path = f"/apis/opendataflow.io/v1alpha1/namespaces/{scene.namespace}/dataflowactions/again"
+    wait_until(lambda: scene.api.find(path) is None, "the action was deleted in its time", 2 * SECONDS)
+    wait_until(lambda: not scene.pods("load"), "pods were deleted in their time", 3 * SECONDS)
+    scene.is_right()
+    nothing_was_forbidden(operator)
+
+
+@contextmanager
+def with_rights_of_the_chart(dsn: str, api: Api, namespace: str, home: str, folder: Path) -> Iterator[Scene]:
+    kubeconfig = account(api, home, "dataflow", folder)
+    with new_scene(dsn, api, namespace, folder, kubeconfig=kubeconfig) as scene:
+        yield scene
+
+
+def test_the_roles_in_one_namespace_are_enough(
+    dsn: str, cluster: Api, helm_program: Path, namespace: str, home: str, tmp_path: Path
+) -> None:
+    install(cluster, helm_program, home, {"namespaces": [namespace]})
+    with with_rights_of_the_chart(dsn, cluster, namespace, home, tmp_path) as scene:
+        operator = scene.start()
+        work_through_everything(scene, operator)
+
+
+def test_the_roles_in_two_namespaces_are_enough(
+    dsn: str, cluster: Api, helm_program: Path, namespace: str, other_namespace: str, home: str, tmp_path: Path
+) -> None:
+    both = [namespace, other_namespace]
+    install(cluster, helm_program, home, {"namespaces": both})
+    with with_rights_of_the_chart(dsn, cluster, namespace, home, tmp_path) as scene:
+        operator = scene.start(DATAFLOW_NAMESPACES=",".join(both))
+        scene.flow("load", 3)
+        theirs = documents(dataset("theirs-in", 3), dataset("theirs-out"), job("theirs", ["theirs-in"], ["theirs-out"]))
+        cluster.kubectl(f"--namespace={other_namespace}", "apply", "-f-", stdin=theirs)
+        scene.until_done("load", 3)
+        scene.until_done("theirs", 3)
+        scene.is_right()
+        nothing_was_forbidden(operator)
+
+
+def test_the_roles_in_the_whole_cluster_are_enough(
+    dsn: str, own_cluster: OwnCluster, helm_program: Path, own_namespace: str, tmp_path: Path
+) -> None:
+    home = new_namespace(own_cluster.api)
+    install(own_cluster.api, helm_program, home, {})
+    with with_rights_of_the_chart(dsn, own_cluster.api, own_namespace, home, tmp_path) as scene:
+        operator = scene.start(DATAFLOW_NAMESPACES="")
+        work_through_everything(scene, operator)
+
+
+# -- before everything is deleted --------------------------------------------------------------------------
+
+
+def cleaning(scene: Scene, kubeconfig: Path, home: str, *where: str, dsn: str | None = None) -> subprocess.Popen[str]:
+    """Start what the chart's hook runs."""
+    database = scene.operators.dsn if dsn is None else dsn
+    environ = {**os.environ, "KUBECONFIG": str(kubeconfig), "DATAFLOW_DSN": database}
+    command = [*OPENDATAFLOW, "cleanup", f"--uninstall={home}/dataflow", *where]
+    return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
+
+
+def said(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, told = process.communicate(timeout=300)
+    return process.returncode, told
+
+
+def replicas(api: Api, home: str) -> int:
+    return int(api.get(f"/apis/apps/v1/namespaces/{home}/deployments/dataflow")["spec"]["replicas"])
+
+
+def pods_of_two_namespaces(scene: Scene, other: str) -> None:
+    """A run in each of two namespaces, of one operator each; none of them is there any more."""
+    operator = scene.start()
+    scene.flow("load", 1, {"run-seconds": "forever"})
+    scene.running("load")
+    operator.operator.stop()
+    body = scene.pods("load")[0]
+    metadata = {key: body["metadata"][key] for key in ("labels", "finalizers")} | {"name": "load-r99"}
+    copy = {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    scene.api.create(f"/api/v1/namespaces/{other}/pods", copy)
+
+
+def test_the_cleanup_stops_the_operator_waits_for_its_end_and_frees_its_pods(
+    scene: Scene, helm_program: Path, home: str, tmp_path: Path
+) -> None:
+    api, path = scene.api, f"/apis/apps/v1/namespaces/{home}/deployments/dataflow"
+    install(api, helm_program, home, {"namespaces": [scene.namespace], "nodeSelector": {"nowhere": "yes"}})
+    api.patch(path, {"spec": {"replicas": 1}})
+    operator = scene.start()
+    scene.flow("load", 2, {"run-seconds": "forever"}, parallelism=2)
+    scene.running("load", 2)
+    process = cleaning(scene, account(api, home, "dataflow-cleanup", tmp_path), home, f"--namespace={scene.namespace}")
+    wait_until(lambda: replicas(api, home) == 0, "the operator is to stop", SECONDS)
+    assert len(with_finalizer(api, scene.namespace)) == 2
+    assert operator.operator.stop() == 0
+    code, told = said(process)
+    assert code == 0, told
+    assert f"Deployment {home}/dataflow is stopped" in told
+    assert f"namespace {scene.namespace}: 2 run pods freed" in told
+    assert with_finalizer(api, scene.namespace) == []
+    scene.start()  # and one that is installed again goes on with them
+    for one in scene.running("load", 2):
+        scene.tell(one, run_seconds=0)
+    scene.until_done("load", 2)
+    assert len(scene.runs("load")) == 2
+    scene.is_right()
+
+
+def test_the_cleanup_ends_well_in_whatever_order_things_were_deleted_before(
+    scene: Scene, helm_program: Path, home: str, other_namespace: str, tmp_path: Path
+) -> None:
+    api = scene.api
+    install(api, helm_program, home, {"namespaces": [scene.namespace, other_namespace]})
+    kubeconfig = account(api, home, "dataflow-cleanup", tmp_path)
+    pods_of_two_namespaces(scene, other_namespace)
+    api.delete(f"/apis/apps/v1/namespaces/{home}/deployments/dataflow")
+    for kind in ("rolebindings", "roles"):
+        api.delete(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{other_namespace}/{kind}/dataflow-cleanup")
+    where = (f"--namespace={other_namespace}", f"--namespace={scene.namespace}")
+    code, told = said(cleaning(scene, kubeconfig, home, *where, dsn="postgresql://nobody@127.0.0.1:1/nothing"))
+    assert code == 0, told
+    assert "the operator could not be stopped" in told
+    assert "does not answer" in told
+    assert "so the run pods of every database are freed" in told
+    assert "Traceback" not in told
+    assert f"namespace {scene.namespace}: 1 run pod freed" in told
+    assert "forbidden" in told
+    assert with_finalizer(api, scene.namespace) == []
+    code, told = said(cleaning(scene, kubeconfig, home, f"--namespace={scene.namespace}", dsn=""))
+    assert (code, "DATAFLOW_DSN is not set" in told) == (0, True), told

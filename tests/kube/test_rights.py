@@ -1,0 +1,276 @@
+"""An operator that has rights in some namespaces only, and none in the cluster as a whole.
+
+Seen at others: an operator that lists all namespaces although it is to work in two; one namespace without rights that
+stops all of them; a run that is started twice because its pod could not be seen for a while.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.kube.cluster.api import Api
+from tests.kube.cluster.pods import said, state
+from tests.kube.cluster.processes import wait_until
+from tests.kube.conftest import leave, new_namespace
+from tests.kube.jobs import dataset, documents, job
+from tests.kube.scene import SECONDS, Running, Scene, new_scene
+
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "reference" / "operator.md"
+
+
+def role() -> dict[str, Any]:
+    """The Role that the reference tells people to make."""
+    found = re.search(r"^```yaml\n(.*?kind: Role\n.*?)^```$", DOCUMENTED.read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    parsed: dict[str, Any] = yaml.safe_load(found[1])
+    return parsed
+
+
+@dataclass
+class Land:
+    """Namespaces, and an operator's service account in the first one. It has the rights that it is given."""
+
+    api: Api
+    names: list[str]
+    kubeconfig: Path
+
+    def allow(self, namespace: str, without: tuple[str, ...] = ()) -> None:
+        """Give the documented rights in a namespace. `without`: resources that are left out."""
+        rules = [rule for rule in role()["rules"] if not set(rule["resources"]) & set(without)]
+        path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+        self.api.create(f"{path}/roles", {"metadata": {"name": "opendataflow"}, "rules": rules})
+        self.api.create(
+            f"{path}/rolebindings",
+            {
+                "metadata": {"name": "opendataflow"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "opendataflow"},
+                "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": self.names[0]}],
+            },
+        )
+
+    def forbid(self, namespace: str) -> None:
+        """Take them away."""
+        path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+        self.api.delete(f"{path}/rolebindings/opendataflow")
+        self.api.delete(f"{path}/roles/opendataflow")
+
+    def flow(self, namespace: str, name: str, chunks: int, pods: dict[str, str] | None = None, **spec: Any) -> None:
+        """Apply a job with its data sets."""
+        made = [
+            dataset(f"{name}-in", chunks),
+            dataset(f"{name}-out"),
+            job(name, [f"{name}-in"], [f"{name}-out"], pods, **spec),
+        ]
+        self.api.kubectl(f"--namespace={namespace}", "apply", "-f-", stdin=documents(*made))
+
+    def end(self, pods: str, name: str) -> None:
+        """Let a pod end that runs for ever."""
+        self.api.patch(f"{pods}/{name}", {"metadata": {"annotations": said(run_seconds=0)}})
+
+    def status(self, namespace: str, name: str) -> dict[str, Any]:
+        path = f"/apis/opendataflow.io/v1alpha1/namespaces/{namespace}/dataflowjobs/{name}"
+        found: dict[str, Any] = self.api.get(path).get("status") or {}
+        return found
+
+
+@pytest.fixture
+def land(cluster: Api, tmp_path: Path) -> Iterator[Land]:
+    names = [new_namespace(cluster) for _ in range(3)]
+    token = cluster.kubectl("create", "token", "default", f"--namespace={names[0]}", "--duration=1h").strip()
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    for user in config["users"]:
+        user["user"] = {"token": token}
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    yield Land(cluster, names, path)
+    for name in names:
+        leave(cluster, name)
+
+
+@pytest.fixture
+def scene(dsn: str, cluster: Api, land: Land, tmp_path: Path) -> Iterator[Scene]:
+    """In the first namespace of the land; its operators have the rights of the land."""
+    with new_scene(dsn, cluster, land.names[0], tmp_path, kubeconfig=land.kubeconfig) as made:
+        yield made
+
+
+def start(scene: Scene, *namespaces: str) -> Running:
+    return scene.start(DATAFLOW_NAMESPACES=",".join(namespaces), DATAFLOW_LOG_FORMAT="text")
+
+
+def figure(operator: Running, namespace: str) -> str:
+    found = re.search(
+        rf'^opendataflow_rights_missing{{namespace="{namespace}"}} (\S+)$', operator.probe("/metrics")[1], re.M
+    )
+    return found[1] if found else ""
+
+
+def test_roles_in_two_namespaces_of_three_are_enough_for_the_jobs_of_both(scene: Scene, land: Land) -> None:
+    first, second, third = land.names
+    for name in (first, second):
+        land.allow(name)
+    operator = start(scene, first, second)
+    for namespace, name in ((first, "one"), (second, "two"), (third, "three")):
+        land.flow(namespace, name, 3)
+    scene.until_done("one", 3)
+    scene.until_done("two", 3)
+    for namespace, name in ((first, "one"), (second, "two")):
+        land.api.kubectl(
+            f"--namespace={namespace}", "wait", f"dfj/{name}", "--for=condition=Succeeded", "--timeout=240s"
+        )
+    assert land.status(third, "three") == {}
+    assert scene.works("three") == []
+    wait_until(lambda: operator.probe("/readyz") == (200, "ok\n"), "nothing is missing", SECONDS)
+    said = operator.operator.said()
+    assert not re.search(r"403|[Ff]orbidden|may not|Traceback| ERROR ", said), said
+
+
+def test_a_namespace_without_rights_is_named_while_the_other_one_works_and_recovers(scene: Scene, land: Land) -> None:
+    first, second, _ = land.names
+    land.allow(first)
+    operator = start(scene, first, second)
+    for namespace, name in ((first, "one"), (second, "two")):
+        land.flow(namespace, name, 3)
+    scene.until_done("one", 3)
+    lacks = rf"this operator may not list, watch dataflowactions\.opendataflow\.io; .* create, .* in namespace {second}"
+    wait_until(lambda: re.search(lacks, operator.probe("/readyz")[1]) is not None, "it says what is missing", SECONDS)
+    status, text = operator.probe("/readyz")
+    assert status == 200
+    assert "a Role and a RoleBinding" in text
+    wait_until(lambda: re.search(lacks, operator.operator.said()) is not None, "its log says so", SECONDS)
+    assert len(re.findall(lacks, operator.operator.said())) == 1
+    assert figure(operator, first) == "0.0"
+    assert figure(operator, second) == "1.0"
+    assert land.status(second, "two") == {}
+    land.allow(second)
+    scene.until_done("two", 3)
+    wait_until(lambda: operator.probe("/readyz") == (200, "ok\n"), "nothing is missing", SECONDS)
+    assert figure(operator, second) == "0.0"
+    wait_until(lambda: f"all its rights in {second} now" in operator.operator.said(), "its log says so", SECONDS)
+    assert "Traceback" not in operator.operator.said()
+
+
+def test_a_job_where_no_pods_may_be_made_says_so_and_starts_once_they_may(scene: Scene, land: Land) -> None:
+    first, second, _ = land.names
+    land.allow(first)
+    land.allow(second, without=("pods",))
+    operator = start(scene, first, second)
+    land.flow(second, "two", 2)
+
+    def stalled() -> dict[str, Any]:
+        found = land.status(second, "two").get("conditions", [])
+        return next((one for one in found if one["type"] == "Stalled"), {})
+
+    wait_until(lambda: stalled().get("reason") == "RightsMissing", "it says what is missing", SECONDS)
+    assert stalled()["status"] == "True"
+    assert re.search(r"may not get, list, watch, create, .* pods in namespace", stalled()["message"])
+    land.forbid(second)
+    land.allow(second)
+    scene.until_done("two", 2)
+    assert scene.burnt("two") == [(0, 0)] * 2
+    assert operator.healthy
+
+
+def test_a_namespace_that_comes_later_is_worked_in(scene: Scene, land: Land) -> None:
+    first, second, _ = land.names
+    land.allow(first)
+    later = f"{second}-later"
+    operator = start(scene, first, later)
+    operator.until_ready()
+    land.api.create("/api/v1/namespaces", {"metadata": {"name": later}})
+    land.names.append(later)
+    land.api.wait(f"/api/v1/namespaces/{later}/serviceaccounts/default", lambda _: True, "it has its account")
+    land.allow(later)
+    land.flow(later, "two", 2)
+    scene.until_done("two", 2)
+    assert operator.healthy
+
+
+def test_a_run_whose_pod_can_not_be_seen_is_neither_given_up_nor_started_again(scene: Scene, land: Land) -> None:
+    first, second, _ = land.names
+    for name in (first, second):
+        land.allow(name)
+    before = start(scene, first, second)
+    land.flow(second, "two", 2, {"run-seconds": "forever"}, parallelism=2)
+    pods = f"/api/v1/namespaces/{second}/pods"
+    wait_until(lambda: len(land.api.items(pods)) == 2, "both pods are there", SECONDS)
+    wait_until(lambda: scene.database.running("two") == 2, "both run", SECONDS)
+    assert before.operator.stop() == 0
+    land.forbid(second)
+    after = start(scene, first, second)
+    land.flow(first, "one", 3)
+    scene.until_done("one", 3)
+    assert [run["state"] for run in scene.runs("two")] == ["RUNNING"] * 2
+    land.allow(second)
+    for pod in land.api.items(pods):
+        land.end(pods, pod["metadata"]["name"])
+    scene.until_done("two", 2)
+    assert len(scene.runs("two")) == 2
+    assert scene.database.problems() == []
+    assert after.healthy
+
+
+def test_rights_that_are_taken_away_are_named_without_a_traceback_and_count_again_when_they_are_back(
+    scene: Scene, land: Land
+) -> None:
+    first, second, _ = land.names
+    for name in (first, second):
+        land.allow(name)
+    operator = start(scene, first, second)
+    land.flow(second, "two", 2, {"run-seconds": "forever"}, parallelism=1)
+    pods = f"/api/v1/namespaces/{second}/pods"
+    wait_until(lambda: len(going(land, pods)) == 1, "a pod runs", SECONDS)
+    land.forbid(second)
+    wait_until(lambda: f"in namespace {second}" in operator.probe("/readyz")[1], "it is seen", 2 * SECONDS)
+    land.flow(first, "one", 3)
+    scene.until_done("one", 3)
+    land.allow(second)
+    for done in (1, 2):
+        wait_until(lambda: len(going(land, pods)) == 1, "a pod runs", SECONDS)
+        land.end(pods, going(land, pods)[0])
+        scene.until_done("two", done)
+    assert [run["state"] for run in scene.runs("two") if "may not" not in str(run["message"])] == ["SUCCEEDED"] * 2
+    assert operator.healthy
+    assert operator.probe("/readyz") == (200, "ok\n")
+    assert "Traceback" not in operator.operator.said()
+
+
+def going(land: Land, pods: str) -> list[str]:
+    """Names of the pods that run."""
+    return [pod["metadata"]["name"] for pod in land.api.items(pods) if "running" in state(pod)]
+
+
+def test_a_job_deleted_while_its_namespace_could_not_be_seen_is_taken_note_of(scene: Scene, land: Land) -> None:
+    first, second, _ = land.names
+    for name in (first, second):
+        land.allow(name)
+    before = start(scene, first, second)
+    land.flow(second, "two", 1)
+    scene.until_done("two", 1)
+    assert before.operator.stop() == 0
+    land.forbid(second)
+    start(scene, first, second).until_ready()
+    land.flow(first, "one", 1)
+    scene.until_done("one", 1)
+    deleted = "SELECT deleted FROM opendataflow.job WHERE id = 'two'"
+    assert scene.database.rows(deleted) == [{"deleted": False}]
+    land.api.kubectl(f"--namespace={second}", "delete", "dfj/two")
+    land.allow(second)
+    wait_until(lambda: scene.database.rows(deleted) == [{"deleted": True}], "it is deleted", SECONDS)
+
+
+def test_without_any_right_in_the_cluster_it_waits_and_says_which_one_it_needs(scene: Scene) -> None:
+    operator = scene.start(DATAFLOW_NAMESPACES="", DATAFLOW_LOG_FORMAT="text")
+    wait_until(lambda: "ClusterRole" in operator.probe("/readyz")[1], "it says so", SECONDS)
+    assert operator.probe("/readyz")[0] == 503
+    assert operator.healthy
+    words = "in all namespaces, so nothing is done there"
+    wait_until(lambda: words in operator.operator.said(), "its log says so", SECONDS)
+    assert operator.operator.said().count(words) == 1
+    assert "Traceback" not in operator.operator.said()
+    assert operator.operator.stop() == 0

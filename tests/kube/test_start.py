@@ -1,0 +1,202 @@
+"""What an operator says when it can't begin, and that it begins once it can: the wrong address, another schema, kinds
+that the cluster does not know.
+
+Seen at others: a pod that crashes again and again and whose log is a traceback; a password in it.
+"""
+
+import asyncio
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import yaml
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.sql import SQL, Identifier
+
+from opendataflow.names import ExitCode
+from opendataflow.store import sql_files
+from opendataflow.store.connection import connect
+from opendataflow.store.schema import migrate
+from tests.kube.cluster.processes import wait_until
+from tests.kube.conftest import OwnCluster, apply_resources, new_namespace
+from tests.kube.scene import SECONDS, Running, Scene, new_scene
+from tests.sql.newer import ADDITION, newer_program
+
+MIGRATE = [sys.executable, "-c", "from opendataflow.control.main import main; main()", "migrate"]
+
+
+def says(operator: Running, words: str) -> None:
+    """Wait until it is not ready and says why."""
+
+    def told() -> bool:
+        status, text = operator.probe("/readyz")
+        return status == 503 and words in text
+
+    wait_until(told, f"/readyz says {words}: {operator.operator.said()[-2000:]}", SECONDS)
+
+
+def migrated(dsn: str) -> None:
+    """Bring a database to the schema of the program that this process carries."""
+
+    async def bring() -> None:
+        async with await connect(dsn) as connection:
+            await migrate(connection)
+
+    asyncio.run(bring())
+
+
+@pytest.fixture
+def user(dsn: str) -> Iterator[str]:
+    """The address for a role of the test's own, which may do everything."""
+    name = f"operator_{secrets.token_hex(4)}"  # others may use the same server
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute(SQL("CREATE ROLE {} SUPERUSER LOGIN PASSWORD 'before'").format(Identifier(name)))
+        yield make_conninfo(dsn, user=name, password="sesame")
+        admin.execute(SQL("DROP ROLE {}").format(Identifier(name)))
+
+
+def test_a_wrong_password_is_said_without_an_end_and_works_once_it_is_right(scene: Scene, user: str, dsn: str) -> None:
+    name = conninfo_to_dict(user)["user"]
+    failed = f'password authentication failed for user "{name}"'
+    scene.flow("load", 2)
+    operator = scene.start(DATAFLOW_DSN=user)
+    says(operator, failed)
+    told = scene.sees("load", "DatabaseReachable", "False", "DatabaseUnreachable")
+    assert failed in told
+    assert operator.healthy
+    with psycopg.connect(dsn, autocommit=True) as admin:
+        admin.execute(SQL("ALTER ROLE {} PASSWORD 'sesame'").format(Identifier(str(name))))
+    scene.until_done("load", 2)
+    scene.sees("load", "DatabaseReachable", "True", "DatabaseAnswers")
+    operator.until_ready()
+    said = operator.operator.said()
+    assert said.count("password authentication failed") == 1
+    assert "sesame" not in said
+    assert "Traceback" not in said
+    assert operator.operator.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"host": "postgres.nowhere.invalid"}, "postgres.nowhere.invalid"),
+        ({"dbname": "nowhere"}, 'database "nowhere" does not exist'),
+    ],
+)
+def test_a_database_that_is_not_there_is_waited_for_and_a_signal_ends_that(
+    scene: Scene, change: dict[str, str], words: str
+) -> None:
+    operator = scene.start(DATAFLOW_DSN=make_conninfo(scene.operators.dsn, **change))
+    says(operator, words)
+    assert operator.healthy
+    assert operator.operator.stop() == 0
+    assert operator.operator.said().count(words) <= 2
+    assert "Traceback" not in operator.operator.said()
+
+
+def test_no_address_at_all_ends_it_with_what_it_needs(scene: Scene) -> None:
+    operator = scene.start(DATAFLOW_DSN="")
+    assert operator.until_ended() == ExitCode.USAGE
+    assert "DATAFLOW_DSN is not set" in operator.operator.said()
+    assert "Traceback" not in operator.operator.said()
+
+
+def test_an_older_schema_ends_it_with_the_command_that_helps(scene: Scene) -> None:
+    with psycopg.connect(scene.operators.dsn, autocommit=True) as admin:
+        admin.execute("DELETE FROM opendataflow.migration WHERE number > 1")
+    operator = scene.start()
+    assert operator.until_ended() == ExitCode.SCHEMA
+    assert "older schema than this program" in operator.operator.said()
+    assert "`opendataflow migrate`" in operator.operator.said()
+    assert "Traceback" not in operator.operator.said()
+
+
+def test_a_schema_that_is_too_new_ends_it_with_the_way_out(scene: Scene) -> None:
+    with newer_program(ADDITION):
+        migrated(scene.operators.dsn)
+    operator = scene.start()
+    assert operator.until_ended() == ExitCode.SCHEMA
+    assert "the database has schema 9999, which is newer than this program" in operator.operator.said()
+
+
+def test_runs_live_through_an_upgrade_and_the_way_back(scene: Scene) -> None:
+    before = scene.start()
+    scene.flow("load", 4, {"run-seconds": "forever"}, parallelism=2)
+    pods = scene.running("load", 2)
+    assert before.operator.stop() == 0
+    with newer_program(ADDITION, f"-- Works from: {sql_files.newest()}"):
+        migrated(scene.operators.dsn)
+    refused = scene.start()
+    assert refused.until_ended() == ExitCode.SCHEMA
+    assert "functions of another version" in refused.operator.said()
+    environ = {**os.environ, "DATAFLOW_DSN": scene.operators.dsn}
+    done = subprocess.run(MIGRATE, env=environ, capture_output=True, text=True, check=True, timeout=300)
+    assert "the tables of schema 9999, which is newer, stay" in done.stderr
+    assert set(scene.running("load", 2)) == set(pods)
+    after = scene.start()
+    for pod in pods:
+        scene.tell(pod, run_seconds=0)
+    scene.until_done("load", 2)
+    for pod in scene.running("load", 2):
+        scene.tell(pod, run_seconds=0)
+    scene.until_done("load", 4)
+    assert len(scene.runs("load")) == 4
+    scene.is_right()
+    assert after.healthy
+
+
+# Kinds that the cluster does not know ------------------------------------------------------------------------
+
+CRDS = Path(__file__).parents[2] / "crds"
+
+
+@pytest.fixture
+def own(dsn: str, own_cluster: OwnCluster, tmp_path: Path) -> Iterator[Scene]:
+    """In a cluster whose definitions may be changed; it has them again afterwards."""
+    namespace = new_namespace(own_cluster.api)
+    with new_scene(dsn, own_cluster.api, namespace, tmp_path) as made:
+        yield made
+    apply_resources(own_cluster.api)
+
+
+@pytest.mark.parametrize("namespaces", ["", None], ids=["everywhere", "in one namespace"])
+def test_kinds_that_are_missing_are_named_with_the_command_and_waited_for(own: Scene, namespaces: str | None) -> None:
+    own.api.kubectl("delete", "crd", "datasets.opendataflow.io", "--wait=true")
+    operator = own.start(DATAFLOW_NAMESPACES=own.namespace if namespaces is None else namespaces)
+    says(
+        operator, "the cluster does not know datasets.opendataflow.io v1alpha1: `kubectl apply --server-side -f crds/`"
+    )
+    assert operator.healthy
+    apply_resources(own.api)
+    own.flow("load", 2)
+    own.until_done("load", 2)
+    operator.until_ready()
+    assert operator.operator.said().count("does not know datasets") == 1
+    assert "Traceback" not in operator.operator.said()
+    assert operator.operator.stop() == 0
+
+
+def test_definitions_that_are_older_are_named_with_what_they_lack_and_the_rest_works(own: Scene) -> None:
+    older = yaml.safe_load((CRDS / "opendataflow.io_dataflowjobs.yaml").read_text())
+    schema = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    del schema["properties"]["spec"]["properties"]["priority"]
+    own.api.kubectl("apply", "--server-side", "--force-conflicts", "-f-", stdin=yaml.safe_dump(older))
+    lacks = "the definition of DataFlowJob in this cluster is older than this operator, it lacks spec.priority"
+
+    def published() -> bool:
+        shown = own.api.get("/openapi/v3/apis/opendataflow.io/v1alpha1")["components"]["schemas"]
+        return "priority" not in shown["io.opendataflow.v1alpha1.DataFlowJob"]["properties"]["spec"]["properties"]
+
+    wait_until(published, "the API server publishes the older one", SECONDS)
+    operator = own.start()
+    wait_until(lambda: lacks in operator.probe("/readyz")[1], "it says so", SECONDS)
+    operator.until_ready()
+    wait_until(lambda: lacks in operator.operator.said(), "its log says so", SECONDS)
+    own.flow("load", 2)
+    own.until_done("load", 2)
+    assert operator.operator.stop() == 0

@@ -1,0 +1,72 @@
+"""The cases of Spark jobs in tests/unit/data/spark: a job and what is remembered of its data sets, as pods.
+
+What is expected is two documents: the pod, and what its driver is to do, which the pod has as an annotation.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from opendataflow import names
+from opendataflow.control.orders import PodOrders
+from opendataflow.core.pods import Operator
+from opendataflow.model.claim import ClaimedRun, DeclaredJob
+from opendataflow.model.dataset import DataSetFacts
+from opendataflow.model.resources import DataFlowJob
+from opendataflow.model.rules import ON_A_CLUSTER
+from opendataflow.model.run import Host
+from opendataflow.names import API_VERSION
+
+CASES = Path(__file__).parent / "unit" / "data" / "spark"
+OPERATOR = Operator(
+    engine="0123456789ab",
+    image="example.org/opendataflow:1",
+    spark_image="example.org/spark:1",
+    spark_account="opendataflow-spark",
+)
+Document = dict[str, Any]
+
+
+def job_of(written: Document) -> DataFlowJob:
+    """A job as a cluster takes it."""
+    whole = {"apiVersion": API_VERSION, "kind": "DataFlowJob", **written}
+    return DataFlowJob.model_validate(whole, context=ON_A_CLUSTER, by_name=False)
+
+
+def made(case: Document) -> tuple[Document, Document]:
+    """The pod and the order of a case."""
+    job = job_of(case["job"])
+    columns = dict.fromkeys(DataSetFacts.__dataclass_fields__) | {"options": {}, "secret_ref": None}
+    rows = [{**columns, **row, "itemtype": "IN"} for row in case["datasets"]]
+    run = _claimed(job.id, **case["run"])
+    pod = dict(PodOrders(job, "", OPERATOR)(run, DeclaredJob({}, tuple(rows))).manifest)
+    return pod, json.loads(pod["metadata"]["annotations"].pop(names.ANNOTATION_SPARK))
+
+
+def _claimed(job: str, run: int, data_id: str, fence: int, attempt: int) -> ClaimedRun:
+    return ClaimedRun(run, job, data_id, fence, attempt, 0, 0, {}, "lease", Host("kubernetes", ""), "")
+
+
+def cases() -> list[str]:
+    """The names of the cases."""
+    return sorted(path.stem for path in CASES.glob("*.yaml") if "." not in path.stem)
+
+
+def case(name: str) -> Document:
+    """One case, as it is written down."""
+    read: Document = yaml.safe_load((CASES / f"{name}.yaml").read_text("utf-8"))
+    return read
+
+
+def expected(name: str) -> tuple[Document, Document]:
+    """The pod and the order that a case is to become."""
+    pod, order = yaml.safe_load_all((CASES / f"{name}.manifest.yaml").read_text("utf-8"))
+    return pod, order
+
+
+def with_order(pod: Document, order: Document) -> Document:
+    """The pod as it is sent."""
+    annotations = {**pod["metadata"]["annotations"], names.ANNOTATION_SPARK: json.dumps(order)}
+    return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}

@@ -1,0 +1,140 @@
+"""`opendataflow migrate`: what an init container says and does before an operator starts."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from tests.sql.conftest import Connection
+
+COMMAND = [sys.executable, "-c", "from opendataflow.control.main import main; main()", "migrate"]
+LONG = "--wait=10m"
+"""Longer than a test may take: what ends has not waited."""
+
+
+def begin(dsn: str, *arguments: str) -> subprocess.Popen[str]:
+    environ = {**os.environ, "DATAFLOW_DSN": dsn}
+    return subprocess.Popen([*COMMAND, *arguments], env=environ, stderr=subprocess.PIPE, text=True)
+
+
+def end(program: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its exit code and what it has said."""
+    _, said = program.communicate(timeout=120)
+    return program.returncode, said
+
+
+def migrate(dsn: str, *arguments: str) -> tuple[int, str]:
+    return end(begin(dsn, *arguments))
+
+
+def test_it_says_in_one_line_what_it_did_and_then_that_nothing_is_left_to_do(empty_dsn: str) -> None:
+    code, said = migrate(empty_dsn)
+    assert code == 0
+    assert len(said.splitlines()) == 1
+    assert said.endswith(": tables created; functions, views and triggers replaced\n")
+    code, said = migrate(empty_dsn)
+    assert code == 0
+    assert said.endswith(": the schema is up to date\n")
+
+
+def test_of_two_at_once_one_works_and_the_other_finds_it_done(empty_dsn: str) -> None:
+    told = [end(program) for program in [begin(empty_dsn), begin(empty_dsn)]]
+    assert [code for code, _ in told] == [0, 0]
+    assert sorted("tables created" in said for _, said in told) == [False, True]
+    assert sorted("up to date" in said for _, said in told) == [False, True]
+
+
+def test_a_postgres_that_is_not_there_yet_is_waited_for_and_that_is_said_once() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        code, said = migrate(f"postgresql://u:hunter2@127.0.0.1:{nobody.getsockname()[1]}/d", "--wait=3s")
+    assert code == 4
+    waits, gives_up = said.splitlines()
+    assert "INFO" in waits
+    assert "waiting, at most 3 s more: Postgres at 127.0.0.1" in waits
+    assert "ERROR" in gives_up
+    assert "does not answer" in gives_up
+    assert "hunter2" not in said
+
+
+def test_a_postgres_that_comes_while_it_waits_is_migrated(empty_dsn: str) -> None:
+    parts = conninfo_to_dict(empty_dsn)
+    name = f"{parts['dbname']}_shut"
+    with psycopg.connect(make_conninfo(empty_dsn, dbname="postgres"), autocommit=True) as admin:
+        admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        admin.execute(f"CREATE DATABASE {name}")
+        admin.execute(f"ALTER ROLE CURRENT_USER IN DATABASE {name} SET default_transaction_read_only = on")
+        program = begin(make_conninfo(empty_dsn, dbname=name), LONG)
+        assert program.stderr is not None
+        assert "waiting" in program.stderr.readline()
+        admin.execute(f"ALTER ROLE CURRENT_USER IN DATABASE {name} RESET ALL")
+        code, said = end(program)
+        assert code == 0
+        assert "tables created" in said
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def stranger(empty_dsn: str) -> Iterator[str]:
+    """The address of the empty database for a role that may connect and no more."""
+    with psycopg.connect(empty_dsn, autocommit=True) as admin:
+        admin.execute("DROP ROLE IF EXISTS stranger")
+        admin.execute("CREATE ROLE stranger LOGIN PASSWORD 'sesame'")
+        yield make_conninfo(empty_dsn, user="stranger", password="sesame")
+        admin.execute("DROP ROLE stranger")
+
+
+def test_a_role_that_may_not_make_the_schema_is_told_so_with_the_remedy(stranger: str) -> None:
+    code, said = migrate(stranger, LONG)
+    assert code == 1
+    assert len(said.splitlines()) == 1
+    assert "the user stranger may not make or change the schema opendataflow" in said
+    assert "GRANT CREATE ON DATABASE" in said
+
+
+def test_a_wrong_password_ends_it_at_once_and_is_never_printed(stranger: str) -> None:
+    code, said = migrate(make_conninfo(stranger, password="open-barley"), LONG)
+    assert code == 1
+    assert len(said.splitlines()) == 1
+    assert 'password authentication failed for user "stranger"' in said
+    assert "open-barley" not in said
+
+
+def test_a_missing_database_ends_it_at_once(empty_dsn: str) -> None:
+    code, said = migrate(make_conninfo(empty_dsn, dbname="nowhere"), LONG)
+    assert code == 1
+    assert len(said.splitlines()) == 1
+    assert 'database "nowhere" does not exist' in said
+
+
+def test_what_is_no_address_of_postgres_ends_it_at_once() -> None:
+    code, said = migrate("postgres//u:hunter2@here", LONG)
+    assert code == 1
+    assert "DATAFLOW_DSN is not a Postgres address" in said
+    assert "hunter2" not in said
+    assert "Traceback" not in said
+
+
+def test_without_an_address_it_says_what_it_needs() -> None:
+    code, said = migrate("")
+    assert code == 1
+    assert "DATAFLOW_DSN is not set" in said
+
+
+def test_a_schema_that_is_too_new_ends_it_at_once(dsn: str, db: Connection) -> None:
+    db.execute("INSERT INTO opendataflow.migration VALUES (9999, 'later', now(), 9999)")
+    code, said = migrate(dsn, LONG)
+    assert code == 5
+    assert len(said.splitlines()) == 1
+    assert "the database has schema 9999, which is newer than this program" in said
+
+
+def test_a_wait_that_is_no_duration_is_a_mistake_in_the_command(dsn: str) -> None:
+    code, said = migrate(dsn, "--wait=long")
+    assert code == 2
+    assert 'a duration is hours, minutes and seconds like "90s"' in said

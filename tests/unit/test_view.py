@@ -1,0 +1,19 @@
+"""What an engine remembers of a job: when it asks for work of it, and when it waits."""
+
+from opendataflow.engine.view import JobView
+from opendataflow.errors import NotCreatable
+from opendataflow.model.claim import DeclaredJob
+
+
+def declared(how: str) -> DeclaredJob:
+    row = {"id": "j", "priority": 0, "parallelism": 2, "suspended": False, "deleted": False, "declared_as": how}
+    return DeclaredJob(row, ())
+
+
+def test_a_job_that_is_applied_anew_is_tried_at_once_whatever_was_wrong_with_it() -> None:
+    view = JobView(declared("before"))
+    view.hold_back(NotCreatable("too much memory"), 1000)
+    view.declare(declared("before"))
+    assert view.demand(0) is None
+    view.declare(declared("mended"))
+    assert view.demand(0) is not None
