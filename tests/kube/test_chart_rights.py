@@ -144,7 +144,7 @@ def cleaning(scene: Scene, kubeconfig: Path, home: str, *where: str, dsn: str | 
 
 
 def said(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, told = process.communicate(timeout=150)
+    _, told = process.communicate(timeout=300)
     return process.returncode, told
 
 

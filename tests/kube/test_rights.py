@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.kube.cluster.annotations import PREFIX
 from tests.kube.cluster.api import Api
+from tests.kube.cluster.pods import said, state
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import leave, new_namespace
 from tests.kube.jobs import dataset, documents, job
@@ -23,12 +23,12 @@ from tests.kube.scene import SECONDS, Running, Scene, new_scene
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "reference" / "operator.md"
 
 
-def role() -> dict[str, Any]:
-    """The Role that the reference tells people to make."""
-    found = re.search(r"^```yaml\n(.*?kind: Role\n.*?)^```$", DOCUMENTED.read_text(), re.MULTILINE | re.DOTALL)
+def documented_rules() -> list[dict[str, Any]]:
+    """The rules of the Role that the reference tells people to make."""
+    found = re.search(r"^```yaml\n(rules:\n.*?)^```$", DOCUMENTED.read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None
-    parsed: dict[str, Any] = yaml.safe_load(found[1])
-    return parsed
+    rules: list[dict[str, Any]] = yaml.safe_load(found[1])["rules"]
+    return rules
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Land:
 
     def allow(self, namespace: str, without: tuple[str, ...] = ()) -> None:
         """Give the documented rights in a namespace. `without`: resources that are left out."""
-        rules = [rule for rule in role()["rules"] if not set(rule["resources"]) & set(without)]
+        rules = [rule for rule in documented_rules() if not set(rule["resources"]) & set(without)]
         path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
         self.api.create(f"{path}/roles", {"metadata": {"name": "opendataflow"}, "rules": rules})
         self.api.create(
@@ -67,6 +67,10 @@ class Land:
             job(name, [f"{name}-in"], [f"{name}-out"], pods, **spec),
         ]
         self.api.kubectl(f"--namespace={namespace}", "apply", "-f-", stdin=documents(*made))
+
+    def end(self, pods: str, name: str) -> None:
+        """Let a pod end that runs for ever."""
+        self.api.patch(f"{pods}/{name}", {"metadata": {"annotations": said(run_seconds=0)}})
 
     def status(self, namespace: str, name: str) -> dict[str, Any]:
         path = f"/apis/opendataflow.io/v1alpha1/namespaces/{namespace}/dataflowjobs/{name}"
@@ -117,11 +121,11 @@ def test_roles_in_two_namespaces_of_three_are_enough_for_the_jobs_of_both(scene:
     scene.until_done("two", 3)
     for namespace, name in ((first, "one"), (second, "two")):
         land.api.kubectl(
-            f"--namespace={namespace}", "wait", f"dfj/{name}", "--for=condition=Succeeded", "--timeout=60s"
+            f"--namespace={namespace}", "wait", f"dfj/{name}", "--for=condition=Succeeded", "--timeout=240s"
         )
     assert land.status(third, "three") == {}
     assert scene.works("three") == []
-    assert operator.probe("/readyz") == (200, "ok\n")
+    wait_until(lambda: operator.probe("/readyz") == (200, "ok\n"), "nothing is missing", SECONDS)
     said = operator.operator.said()
     assert not re.search(r"403|[Ff]orbidden|may not|Traceback| ERROR ", said), said
 
@@ -133,11 +137,12 @@ def test_a_namespace_without_rights_is_named_while_the_other_one_works_and_recov
     for namespace, name in ((first, "one"), (second, "two")):
         land.flow(namespace, name, 3)
     scene.until_done("one", 3)
+    lacks = rf"this operator may not list, watch dataflowactions\.opendataflow\.io; .* create, .* in namespace {second}"
+    wait_until(lambda: re.search(lacks, operator.probe("/readyz")[1]) is not None, "it says what is missing", SECONDS)
     status, text = operator.probe("/readyz")
     assert status == 200
-    lacks = rf"this operator may not list, watch dataflowactions\.opendataflow\.io; .* create, .* in namespace {second}"
-    assert re.search(lacks, text)
     assert "a Role and a RoleBinding" in text
+    wait_until(lambda: re.search(lacks, operator.operator.said()) is not None, "its log says so", SECONDS)
     assert len(re.findall(lacks, operator.operator.said())) == 1
     assert figure(operator, first) == "0.0"
     assert figure(operator, second) == "1.0"
@@ -146,7 +151,7 @@ def test_a_namespace_without_rights_is_named_while_the_other_one_works_and_recov
     scene.until_done("two", 3)
     wait_until(lambda: operator.probe("/readyz") == (200, "ok\n"), "nothing is missing", SECONDS)
     assert figure(operator, second) == "0.0"
-    assert f"all its rights in {second} now" in operator.operator.said()
+    wait_until(lambda: f"all its rights in {second} now" in operator.operator.said(), "its log says so", SECONDS)
     assert "Traceback" not in operator.operator.said()
 
 
@@ -179,9 +184,7 @@ def test_a_namespace_that_comes_later_is_worked_in(scene: Scene, land: Land) -> 
     operator.until_ready()
     land.api.create("/api/v1/namespaces", {"metadata": {"name": later}})
     land.names.append(later)
-    land.api.wait(
-        f"/api/v1/namespaces/{later}/serviceaccounts/default", lambda _: True, "it has its account", seconds=180
-    )
+    land.api.wait(f"/api/v1/namespaces/{later}/serviceaccounts/default", lambda _: True, "it has its account")
     land.allow(later)
     land.flow(later, "two", 2)
     scene.until_done("two", 2)
@@ -205,14 +208,41 @@ def test_a_run_whose_pod_can_not_be_seen_is_neither_given_up_nor_started_again(s
     assert [run["state"] for run in scene.runs("two")] == ["RUNNING"] * 2
     land.allow(second)
     for pod in land.api.items(pods):
-        land.api.patch(
-            f"{pods}/{pod['metadata']['name']}",
-            {"metadata": {"annotations": {f"{PREFIX}run-seconds": "0"}}},
-        )
+        land.end(pods, pod["metadata"]["name"])
     scene.until_done("two", 2)
     assert len(scene.runs("two")) == 2
     assert scene.database.problems() == []
     assert after.healthy
+
+
+def test_rights_that_are_taken_away_are_named_without_a_traceback_and_count_again_when_they_are_back(
+    scene: Scene, land: Land
+) -> None:
+    first, second, _ = land.names
+    for name in (first, second):
+        land.allow(name)
+    operator = start(scene, first, second)
+    land.flow(second, "two", 2, {"run-seconds": "forever"}, parallelism=1)
+    pods = f"/api/v1/namespaces/{second}/pods"
+    wait_until(lambda: len(going(land, pods)) == 1, "a pod runs", SECONDS)
+    land.forbid(second)
+    wait_until(lambda: f"in namespace {second}" in operator.probe("/readyz")[1], "it is seen", 2 * SECONDS)
+    land.flow(first, "one", 3)
+    scene.until_done("one", 3)
+    land.allow(second)
+    for done in (1, 2):
+        wait_until(lambda: len(going(land, pods)) == 1, "a pod runs", SECONDS)
+        land.end(pods, going(land, pods)[0])
+        scene.until_done("two", done)
+    assert [run["state"] for run in scene.runs("two") if "may not" not in str(run["message"])] == ["SUCCEEDED"] * 2
+    assert operator.healthy
+    assert operator.probe("/readyz") == (200, "ok\n")
+    assert "Traceback" not in operator.operator.said()
+
+
+def going(land: Land, pods: str) -> list[str]:
+    """Names of the pods that run."""
+    return [pod["metadata"]["name"] for pod in land.api.items(pods) if "running" in state(pod)]
 
 
 def test_a_job_deleted_while_its_namespace_could_not_be_seen_is_taken_note_of(scene: Scene, land: Land) -> None:
@@ -239,6 +269,8 @@ def test_without_any_right_in_the_cluster_it_waits_and_says_which_one_it_needs(s
     wait_until(lambda: "ClusterRole" in operator.probe("/readyz")[1], "it says so", SECONDS)
     assert operator.probe("/readyz")[0] == 503
     assert operator.healthy
-    assert len(re.findall("in all namespaces, so nothing is done there", operator.operator.said())) == 1
+    words = "in all namespaces, so nothing is done there"
+    wait_until(lambda: words in operator.operator.said(), "its log says so", SECONDS)
+    assert operator.operator.said().count(words) == 1
     assert "Traceback" not in operator.operator.said()
     assert operator.operator.stop() == 0

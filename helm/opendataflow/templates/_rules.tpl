@@ -33,6 +33,6 @@
 {{- if .Values.rbac.sparkApplications }}
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications]
-  verbs: [list, patch]
+  verbs: [get, list, patch]
 {{- end }}
 {{- end -}}

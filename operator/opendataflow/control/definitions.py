@@ -1,5 +1,6 @@
 """Looks whether the cluster knows the kinds of this operator as this version has them, and says where it does not."""
 
+import asyncio
 import logging
 from contextlib import suppress
 
@@ -32,7 +33,7 @@ class Definitions:
         """All kinds are known: see whether they are as they should be."""
         sentences: list[str] = []
         with suppress(ClusterUnreachable, ClusterRefused):
-            sentences = outdated(await self._api.ask_schemas(API_VERSION))
+            sentences = await asyncio.to_thread(outdated, await self._api.ask_schemas(API_VERSION))
         for sentence in sentences:
             self._sparing.warn(sentence)
         self._health.say(_WHAT, "; ".join(sentences) or None, blocks=False)

@@ -17,6 +17,7 @@ import aiohttp
 import kopf
 
 from opendataflow.control.bodies import PLURALS
+from opendataflow.control.logs import Sparing
 from opendataflow.launch.cluster.access import Access
 from opendataflow.names import GROUP, VERSION
 
@@ -58,6 +59,7 @@ async def watch(seen: Seen, find_access: Callable[[], Access], sight: Sight, mis
     def hand_on(kind: str, body: Mapping[str, Any], gone: bool) -> None:
         here.call_soon_threadsafe(seen, kind, body, gone)
 
+    sparing = Sparing(logger)
     while True:
         sight.moved.clear()
         namespaces = sight.visible()
@@ -76,7 +78,7 @@ async def watch(seen: Seen, find_access: Callable[[], Access], sight: Sight, mis
             continue
         error = kopf_.over.result()
         said = str(error.args[0]) if error is not None and error.args else "no reason is known"
-        logger.warning("the watch of resources is begun anew: %s", said)
+        sparing.warn(f"the watch of resources is begun anew: {said}")
         await asyncio.sleep(AGAIN_SECONDS)
 
 

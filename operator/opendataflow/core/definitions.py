@@ -5,9 +5,10 @@ administrators. A cluster may have more than this program knows, and nothing is 
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
-from opendataflow.model.crd import KINDS, Kind, definition
+from opendataflow.model.crd import KINDS, definition
 from opendataflow.names import GROUP, VERSION
 
 REMEDY = "`kubectl apply --server-side --force-conflicts -f crds/` of this version brings it up to date"
@@ -19,10 +20,9 @@ def outdated(published: Mapping[str, Any]) -> list[str]:
     schemas = ((published.get("components") or {}).get("schemas") or {}).values()
     theirs = {one["kind"]: schema for schema in schemas for one in schema.get("x-kubernetes-group-version-kind", ())}
     return [
-        f"the definition of {kind.name} in this cluster is older than this operator, it lacks "
-        f"{_named(lacking)}: {REMEDY}"
-        for kind in KINDS
-        if kind.name in theirs and (lacking := list(_lacking(_ours(kind), theirs[kind.name])))
+        f"the definition of {kind} in this cluster is older than this operator, it lacks {_named(lacking)}: {REMEDY}"
+        for kind, ours in _ours().items()
+        if kind in theirs and (lacking := list(_lacking(ours, theirs[kind])))
     ]
 
 
@@ -34,9 +34,10 @@ def not_there(plural: str) -> str:
     )
 
 
-def _ours(kind: Kind) -> Mapping[str, Any]:
-    schema: Mapping[str, Any] = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return schema
+@cache
+def _ours() -> Mapping[str, Mapping[str, Any]]:
+    """The schemas of this program, by kind."""
+    return {kind.name: definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for kind in KINDS}
 
 
 def _lacking(ours: Mapping[str, Any], theirs: Mapping[str, Any], path: str = "") -> Iterator[str]:
