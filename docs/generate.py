@@ -75,7 +75,7 @@ tells the form below from [that of the Django tool](#in-the-form-of-the-django-t
 refused, by name.
 
 Editors check and complete the file with [project.schema.json](project.schema.json), which knows both forms. For the
-YAML language server, write where you keep it into the first line: `# yaml-language-server: $schema=project.schema.json`.
+YAML language server, write where it is into the first line: `# yaml-language-server: $schema=project.schema.json`.
 """
 
 DJANGO_PROJECT = """## In the form of the Django tool
@@ -89,11 +89,12 @@ def pages() -> dict[str, str]:
     custom = [CUSTOM_RESOURCES, *_request(DataFlowAction)]
     for kind in KINDS:
         custom += _status(kind)
+    project = [PROJECT, *_resource(Project), DJANGO_PROJECT, *_rows(DjangoProject)]
     return {
         "job-file.md": "\n".join([JOB_FILES, *_resource(DataSet), *_resource(DataFlowJob)]),
         "custom-resources.md": "\n".join(custom),
         "chart.md": chart_values.page(),
-        "project.md": "\n".join([PROJECT, *_resource(Project), DJANGO_PROJECT, *_rows(DjangoProject)]),
+        "project.md": "\n".join(project) + "\n",
         "project.schema.json": json.dumps(project_schema(), indent=2) + "\n",
     }
 

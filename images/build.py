@@ -2,8 +2,8 @@
 """Builds the project's images with docker, podman or buildah, whichever is there; `make images` calls it.
 
 It gives the builder only files that git knows, all of one age, so that equal sources give equal layers. Beside each
-image goes a list of what is in it (SPDX), where `syft` or `go` is there to write one. It uses the standard library only,
-and never sends an image anywhere.
+image goes a list of what is in it (SPDX), where `syft` or `go` is there to write one. It needs the standard
+library only, and never sends an image anywhere.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ("operator", "spark")
+BUILDERS = ("docker", "podman", "buildah")
 SOURCES = ("LICENSE", "README.md", "pyproject.toml", "operator", "sql", "images", "requirements")
 NOT_NEEDED = (":!images/build.py", ":!requirements/dev.txt", ":!requirements/bench.txt")
 """What goes to the builder, and what of it does not; as git says it."""
@@ -83,8 +84,8 @@ def context(order: Order) -> Iterator[Path]:
 
 def find_builder() -> str:
     """Return the first of docker, podman and buildah that works here."""
-    for name, check in (("docker", "info"), ("podman", "info"), ("buildah", "info")):
-        if shutil.which(name) and subprocess.run([name, check], capture_output=True).returncode == 0:
+    for name in BUILDERS:
+        if shutil.which(name) and subprocess.run([name, "info"], capture_output=True).returncode == 0:
             return name
     raise Impossible("no docker, podman or buildah works here: one of them is needed to build images")
 
@@ -98,7 +99,6 @@ def build(image: str, order: Order, builder: str) -> str:
         "REVISION": order.revision,
         "SOURCE": order.source,
         **({"EXTRAS": order.extras} if image == "spark" else {}),
-        **({"PIP_INDEX_URL": os.environ["PIP_INDEX_URL"]} if "PIP_INDEX_URL" in os.environ else {}),
     }
     command = [builder, "build", "--tag", name, *order.options]
     if builder != "docker":
@@ -147,9 +147,8 @@ def list_contents(syft: Path, archived: Path, name: str, file: Path, builder: st
     _run(scan, {**os.environ, "SYFT_CHECK_FOR_APP_UPDATE": "false"})
 
 
-def make(order: Order, images: Sequence[str], contents: Path | None) -> None:
+def make(order: Order, images: Sequence[str], contents: Path | None, builder: str) -> None:
     """Build images, archive them where that is wanted, and write what is in them to the folder `contents`."""
-    builder = find_builder()
     syft = find_syft() if contents else None
     if contents and not syft:
         print("no list of contents is written: install syft, or Go to build it", file=sys.stderr)
@@ -194,6 +193,7 @@ def authorities(environ: Mapping[str, str] = os.environ) -> Path | None:
 def main(arguments: Sequence[str]) -> None:
     """Build what the arguments say."""
     parser = argparse.ArgumentParser(description="Builds the images of OpenDataFlow with docker, podman or buildah.")
+    parser.add_argument("--builder", choices=BUILDERS, help="default: the first of them that works here")
     parser.add_argument("--base-image", default="python:3.12-slim-bookworm", help="what both images are built on")
     parser.add_argument("--repository", default="docker.io/opendataflow", help="the first part of the images' names")
     parser.add_argument("--tag", default=version(), help="default: the version of the project")
@@ -214,7 +214,12 @@ def main(arguments: Sequence[str]) -> None:
         archives=given.archives,
         authorities=authorities(),
     )
-    make(order, [given.only] if given.only else IMAGES, ROOT / given.contents if given.contents else None)
+    make(
+        order,
+        [given.only] if given.only else IMAGES,
+        ROOT / given.contents if given.contents else None,
+        given.builder or find_builder(),
+    )
 
 
 if __name__ == "__main__":

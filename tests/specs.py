@@ -147,6 +147,13 @@ _short_sparks = st.builds(
     _instances,
 )  # fmt: skip
 _sparks = st.one_of(_long_sparks, _short_sparks)
+_applications = _only(
+    "template",
+    _some(
+        {"spec": st.just({"type": "Python", "driver": {"cores": 1, "new": [None, 1.5]}})},
+        metadata=_some(labels=_maps, annotations=_maps),
+    ),
+)
 _backoffs = _some(
     initial=st.sampled_from(["0s", "1s", "10m"]), factor=st.sampled_from([1, 1.5, 2.0]), max=st.just("1h")
 )
@@ -155,10 +162,15 @@ _resubmits = st.builds(
     _some({"id": _ids}, cascade=_flags),
     st.one_of(_only("chunks", _id_lists), _only("failed", st.just(True)), _ends(_ids)),
 )
-_job_specs = _some(
+_all_job_specs = _some(
     {
         "inputs": st.lists(st.sampled_from(["a", "b", "today"]), min_size=1, max_size=3, unique=True),
-        "runtime": st.one_of(_only("script", _scripts), _only("script", _scripts), _only("spark", _sparks)),
+        "runtime": st.one_of(
+            _only("script", _scripts),
+            _only("script", _scripts),
+            _only("spark", _sparks),
+            _only("sparkApplication", _applications),
+        ),
     },
     id=_ids, outputs=st.lists(st.sampled_from(["c", "d"]), max_size=2, unique=True), parallelism=_counts,
     suspend=_flags,
@@ -172,6 +184,7 @@ _job_specs = _some(
         spec=st.sampled_from([{}, {"nodeSelector": {"a": "b"}}, {"containers": [{"name": "main", "new": [1, 2.5]}]}]),
     ),
 )  # fmt: skip
+_job_specs = _all_job_specs.filter(lambda spec: "podTemplate" not in spec or "sparkApplication" not in spec["runtime"])
 
 _selections = st.one_of(_only("chunks", _id_lists), _only("range", _ends(_ids)), _only("status", st.just("READY")))
 _requests = st.one_of(

@@ -2,7 +2,7 @@
 
     ~/.cache/opendataflow/
     ├── images-<digest of all that goes in>/{operator,spark}.tar    OCI archives; one that is there is whole
-    ├── images-base-<digest>.tar                                    the stand-in for the base image
+    ├── postgres-<digest>/postgres.tar                              a Postgres for the chart, see tests/e2e/postgres
     └── containers/                                                 what buildah keeps: layers that were built before
 
 The base image is DATAFLOW_TEST_BASE_IMAGE; without it, root with `debootstrap` makes a stand-in of the same kind from
@@ -21,18 +21,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from images.build import IMAGES, Impossible, Order, find_builder, make, sources
+from images.build import IMAGES, Impossible, Order, archive, find_builder, make, sources
 from images.build import ROOT as PROJECT
 from images.build import authorities as authorities_of_machine
 from tests.kube.cluster.building import cache_folder
 
 OPERATOR = "local/opendataflow-operator:test"
 SPARK = "local/opendataflow-spark:test"
+POSTGRES = "local/postgres:test"
 """What pods call the images, with `imagePullPolicy: IfNotPresent`."""
 
 EPOCH = 1577836800
 """The time of everything in the images; any will do that stays the same."""
 
+_POSTGRES = Path(__file__).parent / "postgres"
 _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
 _STAND_IN = f"docker.io/local/opendataflow-base:{_SUITE}"
@@ -71,6 +73,31 @@ def order(
         authorities=authorities_of_machine(),
         options=options,
     )
+
+
+def postgres() -> Path:
+    """Return the archive of a Postgres that the chart can have as its own; build it unless it is there."""
+    files = [*sorted(_POSTGRES.iterdir()), PROJECT / "images" / "trust-build-ca"]
+    hashed = hashlib.sha256(b"\0".join([_base().encode(), *(path.read_bytes() for path in files)])).hexdigest()
+    folder = cache_folder() / f"postgres-{hashed[:12]}"
+    file = folder / "postgres.tar"
+    with _only_one():
+        if not file.exists():
+            _build_postgres(files, file)
+    return file
+
+
+def _build_postgres(files: list[Path], file: Path) -> None:
+    tool, name = builder(), f"docker.io/{POSTGRES}"
+    with own_storage(), tempfile.TemporaryDirectory(prefix="opendataflow-postgres-") as context:
+        for path in files:
+            shutil.copy(path, context)
+        if (authorities := authorities_of_machine()) is not None:
+            shutil.copy(authorities, Path(context) / "build-ca.crt")
+        network = ["--network=host"] if tool != "docker" else []
+        _run([tool, "build", *network, f"--build-arg=BASE_IMAGE={base_image()}", f"--tag={name}", context])
+        file.parent.mkdir(parents=True, exist_ok=True)
+        archive(name, file, tool)
 
 
 def digest() -> str:
@@ -115,15 +142,20 @@ def _build(images: list[str], folder: Path) -> None:
         _say(f"base image {base}: {time.monotonic() - began:.0f} s")
         for image in images:
             began = time.monotonic()
-            make(order(base, folder), [image], contents=None)
+            make(order(base, folder), [image], contents=None, builder=builder())
             file = folder / f"{image}.tar"
             _say(f"{file}: {file.stat().st_size / 1e6:.0f} MB, {time.monotonic() - began:.0f} s")
+
+
+def builder() -> str:
+    """What builds the tests' images: buildah where it is, which needs no service and no rights to one."""
+    return "buildah" if shutil.which("buildah") else find_builder()
 
 
 def _base() -> str:
     if named := os.environ.get("DATAFLOW_TEST_BASE_IMAGE"):
         return named
-    can_make = os.getuid() == 0 and shutil.which("debootstrap") and find_builder() == "buildah"
+    can_make = os.getuid() == 0 and shutil.which("debootstrap") and shutil.which("buildah")
     return _STAND_IN if can_make else "python:3.12-slim-bookworm"
 
 
@@ -138,9 +170,9 @@ def _make_stand_in() -> None:
         for path in _NOT_IN_SLIM:
             shutil.rmtree(root / path)
             (root / path).mkdir()
-        for path in (root / "usr/share/doc").rglob("*"):
-            if not path.is_dir() and path.name != "copyright":
-                path.unlink()
+        for entry in (root / "usr/share/doc").rglob("*"):
+            if not entry.is_dir() and entry.name != "copyright":
+                entry.unlink()
         _run(["tar", "-C", str(root), "--one-file-system", "-cf", f"{name}/base.tar", "."])
         (Path(name) / "Dockerfile").write_text('FROM scratch\nADD base.tar /\nCMD ["/usr/bin/python3"]\n')
         shutil.rmtree(root)
@@ -175,7 +207,7 @@ if __name__ == "__main__":
     if sys.argv[1:] != ["build"]:
         sys.exit("usage: python -m tests.e2e.images build")
     try:
-        for archive in build().values():
-            print(archive)
+        for path in (*build().values(), postgres()):
+            print(path)
     except Impossible as reason:
         sys.exit(f"error: {reason}")

@@ -5,6 +5,7 @@ Commands run as the image's own user, on a file system that is read-only but for
 
 import json
 import shlex
+import socket
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -58,7 +59,7 @@ class Root:
     writable: tuple[str, ...]
 
     def run(self, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the image, without a network of its own."""
+        """Run a command in the image; it has the machine's network."""
         config = self.archive.config
         variables = [*config["Env"], *(f"{name}={value}" for name, value in environ.items())]
         root = shlex.quote(str(self.folder))
@@ -77,7 +78,7 @@ class Root:
             "-c",
             inside,
         ]
-        script = " && ".join([*mounts, f"exec {shlex.join(enter)}"])
+        script = " && ".join([*mounts, f"exec {shlex.join([*enter, '/bin/sh', '-c', inside])}"])
         return subprocess.run(
             ["unshare", "--mount", "--pid", "--fork", "/bin/sh", "-c", script], capture_output=True, text=True
         )
@@ -89,7 +90,9 @@ def mounted(archive: Archive, *writable: str) -> Iterator[Root]:
     with ExitStack() as stack:
         made = _buildah("from", f"oci-archive:{archive.file}")
         stack.callback(_buildah, "rm", made)
-        yield Root(Path(_buildah("mount", made)), archive, writable)
+        folder = Path(_buildah("mount", made))
+        (folder / "etc/hosts").write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")  # as a kubelet writes it
+        yield Root(folder, archive, writable)
 
 
 def _buildah(*arguments: str) -> str:

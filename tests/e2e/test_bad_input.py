@@ -297,3 +297,13 @@ def test_a_job_file_without_a_job_has_nothing_to_run(tmp_path: Path) -> None:
     (tmp_path / "new.yaml").write_text(NEW)
     answer = NOWHERE.ask("local", "-f", "new.yaml", cwd=tmp_path)
     assert_one_sentence(answer, ExitCode.USAGE, r"new\.yaml: there is no DataFlowJob in it: nothing to run$")
+
+
+def test_a_job_that_needs_a_cluster_is_told_so_before_anything_is_done(tmp_path: Path) -> None:
+    runtime = "sparkApplication: {template: {spec: {mainApplicationFile: 'local:///a.py'}}}"
+    job = f"metadata: {{name: load}}\nspec: {{inputs: [new], runtime: {{{runtime}}}}}\n"
+    head = "apiVersion: opendataflow.io/v1alpha1\nkind: DataFlowJob\n"
+    (tmp_path / "new.yaml").write_text(f"{NEW}---\n{head}{job}")
+    answer = NOWHERE.ask("local", "-f", "new.yaml", cwd=tmp_path)
+    sentence = r"job load: runtime\.sparkApplication needs a cluster .* write runtime\.spark with the same program$"
+    assert_one_sentence(answer, ExitCode.USAGE, sentence)

@@ -14,6 +14,7 @@ import opendataflow.cli.main  # noqa: F401 # registers the commands
 from opendataflow.cli.app import app
 from opendataflow.model.actions import DataFlowAction
 from opendataflow.model.jobfile import parse_job_file
+from opendataflow.model.project import parse_project
 from tests.e2e.conftest import DATAFLOW, Program
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +83,14 @@ def test_every_job_file_that_is_shown_is_valid(page: Path) -> None:
             isinstance(part, dict) and "apiVersion" in part for part in yaml.load_all(text, yaml.BaseLoader)
         ):
             _parse(text, _name(page))
+
+
+def test_every_project_that_is_shown_is_valid() -> None:
+    shown = [text for page in PAGES for language, _, text in BLOCK.findall(page.read_text()) if language == "yaml"]
+    projects = [text for text in shown if text.startswith("version: 2")]
+    assert projects
+    for text in projects:
+        parse_project(text, "the page")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

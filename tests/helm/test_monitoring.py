@@ -23,13 +23,16 @@ def operator() -> tuple[set[str], set[str]]:
     figures.job("load", {}, breaker_open=False)
     figures.run_ended("load", OutcomeClass.SUCCESS, 1.0)
     figures.queue("claims", 0)
+    figures.rights("a", missing=True)
     figures.request("GET", 200)
     samples = [s for f in text_string_to_metric_families(figures.exposition().decode()) for s in f.samples]
     return {s.name for s in samples}, {label for s in samples for label in s.labels}
 
 
 def rules() -> list[dict[str, object]]:
-    text = (CHART / "files" / "rules.yaml").read_text().replace("HERE", 'namespace="a"')
+    text = (
+        (CHART / "files" / "rules.yaml").read_text().replace("HERE", 'namespace="a"').replace("SERVICE", 'service="b"')
+    )
     (group,) = yaml.safe_load(text)["groups"]
     found: list[dict[str, object]] = group["rules"]
     return found
@@ -61,7 +64,7 @@ def test_every_state_that_is_asked_for_exists() -> None:
 
 
 def test_every_alert_says_what_it_means_and_how_bad_it_is() -> None:
-    assert len({rule["alert"] for rule in rules()}) == len(rules()) == 7
+    assert len({rule["alert"] for rule in rules()}) == len(rules()) == 8
     for rule in rules():
         assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}, rule
         assert rule["labels"] in ({"severity": "critical"}, {"severity": "warning"})
@@ -71,8 +74,9 @@ def test_rules_are_about_this_release_only(helm: Helm) -> None:
     (made,) = of_kind(helm.objects("--set=metrics.rules.enabled=true", namespace="flow"), "PrometheusRule")
     for group in made["spec"]["groups"]:
         for rule in group["rules"]:
-            assert 'namespace="flow",service="dataflow"' in rule["expr"]
-            assert "HERE" not in json.dumps(rule)
+            own = 'service="dataflow"' if "rights" in rule["expr"] else 'namespace="flow",service="dataflow"'
+            assert own in rule["expr"]
+            assert not re.search("HERE|SERVICE", json.dumps(rule))
 
 
 def test_the_dashboard_arrives_as_it_is(helm: Helm) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from opendataflow.names import ANNOTATION_DATA_ID, ANNOTATION_JOB, FINALIZER
 from tests.kube.cluster.api import Api, Object, _Connection
+from tests.kube.cluster.pods import MAIN
 
 
 @dataclass
@@ -43,6 +44,8 @@ class Recorder:
 
     def _see(self, kind: str, pod: Object) -> None:
         metadata = pod["metadata"]
+        if (metadata.get("labels") or {}).get("spark-role") == "executor":
+            return
         annotations = metadata.get("annotations") or {}
         chunk = (annotations.get(ANNOTATION_JOB, ""), annotations.get(ANNOTATION_DATA_ID, ""))
         uid = metadata["uid"]
@@ -70,7 +73,7 @@ def _has_ended(pod: dict[str, Any]) -> bool:
     if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return True
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    return any(each["name"] == "main" and "terminated" in each["state"] for each in statuses)
+    return any(each["name"] in MAIN and "terminated" in each["state"] for each in statuses)
 
 
 def with_finalizer(api: Api, namespace: str) -> list[str]:

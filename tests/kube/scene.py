@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opendataflow.names import API_VERSION, LABEL_JOB
+from opendataflow.names import API_VERSION, LABEL_JOB, LABEL_RUN
 from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.control_plane import free_port
 from tests.kube.cluster.pods import said, state
@@ -111,7 +111,7 @@ class Scene:
     def pods(self, job: str) -> list[Object]:
         """Pods of a job that are there, the oldest first."""
         found = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods?labelSelector={LABEL_JOB}={job}")
-        return sorted(found, key=lambda pod: int(pod["metadata"]["name"].rpartition("-r")[2]))
+        return sorted(found, key=lambda pod: int(pod["metadata"]["labels"][LABEL_RUN]))
 
     def pod_path(self, name: str) -> str:
         return f"/api/v1/namespaces/{self.namespace}/pods/{name}"

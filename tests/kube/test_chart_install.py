@@ -145,7 +145,7 @@ def test_a_cleanup_that_can_t_run_ends_the_uninstall_in_its_time_and_is_not_need
 ) -> None:
     install(helm, own_namespace, *NOTHING_RUNS, "--set=uninstall.timeoutSeconds=10")
     with pytest.raises(Failed, match=r"dataflow-cleanup failed.*DeadlineExceeded"):
-        helm("uninstall", "dataflow", f"--namespace={own_namespace}", "--timeout=60s")
+        helm("uninstall", "dataflow", f"--namespace={own_namespace}", "--timeout=240s")
     helm("uninstall", "dataflow", f"--namespace={own_namespace}", "--no-hooks", "--wait")
 
 

@@ -20,6 +20,7 @@ from tests.helm.chart import Helm, of_kind
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import OwnCluster, fresh_namespace, new_namespace
+from tests.kube.jobs import dataset, documents, job
 from tests.kube.recorder import with_finalizer
 from tests.kube.scene import SECONDS, Running, Scene, new_scene
 
@@ -105,6 +106,22 @@ def test_the_roles_in_one_namespace_are_enough(
         work_through_everything(scene, operator)
 
 
+def test_the_roles_in_two_namespaces_are_enough(
+    dsn: str, cluster: Api, helm_program: Path, namespace: str, other_namespace: str, home: str, tmp_path: Path
+) -> None:
+    both = [namespace, other_namespace]
+    install(cluster, helm_program, home, {"namespaces": both})
+    with with_rights_of_the_chart(dsn, cluster, namespace, home, tmp_path) as scene:
+        operator = scene.start(DATAFLOW_NAMESPACES=",".join(both))
+        scene.flow("load", 3)
+        theirs = documents(dataset("theirs-in", 3), dataset("theirs-out"), job("theirs", ["theirs-in"], ["theirs-out"]))
+        cluster.kubectl(f"--namespace={other_namespace}", "apply", "-f-", stdin=theirs)
+        scene.until_done("load", 3)
+        scene.until_done("theirs", 3)
+        scene.is_right()
+        nothing_was_forbidden(operator)
+
+
 def test_the_roles_in_the_whole_cluster_are_enough(
     dsn: str, own_cluster: OwnCluster, helm_program: Path, own_namespace: str, tmp_path: Path
 ) -> None:
@@ -127,7 +144,7 @@ def cleaning(scene: Scene, kubeconfig: Path, home: str, *where: str, dsn: str | 
 
 
 def said(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, told = process.communicate(timeout=150)
+    _, told = process.communicate(timeout=300)
     return process.returncode, told
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def config_map(name: str, **labels: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}}
 
 
-async def eventually(true: Any, seconds: float = 30) -> None:
+async def eventually(true: Any, seconds: float = 240) -> None:
     async with asyncio.timeout(seconds):
         while not true():  # noqa: ASYNC110  what is waited for is elsewhere
             await asyncio.sleep(0.02)
@@ -198,7 +199,7 @@ async def test_an_account_that_is_not_there_is_not_creatable(api: Api, namespace
 
 
 async def test_a_namespace_too_new_for_its_account_is_only_a_matter_of_time(api: Api, cluster: Admin) -> None:
-    name = f"new-{id(api):x}"
+    name = f"new-{secrets.token_hex(5)}"
     await api.create(NAMESPACES, None, {"metadata": {"name": name}})
     try:
         async with asyncio.timeout(240):

@@ -66,7 +66,7 @@ def test_whatever_is_applied_is_taken_over_or_refused_in_a_sentence(
     gather()
     operator: Operator = operators.start()
     assert put(cluster, namespace, made) > EXAMPLES // 10
-    wait_until(lambda: not untold(cluster, namespace), "everything is told", 120)
+    wait_until(lambda: not untold(cluster, namespace), "everything is told")
     assert operator.alive
     assert "Traceback" not in operator.said()
     assert '"level": "ERROR"' not in operator.said()

@@ -121,13 +121,13 @@ def test_roles_in_two_namespaces_of_three_are_enough_for_the_jobs_of_both(scene:
     scene.until_done("two", 3)
     for namespace, name in ((first, "one"), (second, "two")):
         land.api.kubectl(
-            f"--namespace={namespace}", "wait", f"dfj/{name}", "--for=condition=Succeeded", "--timeout=60s"
+            f"--namespace={namespace}", "wait", f"dfj/{name}", "--for=condition=Succeeded", "--timeout=240s"
         )
     assert land.status(third, "three") == {}
     assert scene.works("three") == []
-    assert operator.probe("/readyz") == (200, "ok\n")
-    told = operator.operator.said()
-    assert not re.search(r"403|[Ff]orbidden|may not|Traceback| ERROR ", told), told
+    wait_until(lambda: operator.probe("/readyz") == (200, "ok\n"), "nothing is missing", SECONDS)
+    said = operator.operator.said()
+    assert not re.search(r"403|[Ff]orbidden|may not|Traceback| ERROR ", said), said
 
 
 def test_a_namespace_without_rights_is_named_while_the_other_one_works_and_recovers(scene: Scene, land: Land) -> None:
@@ -137,11 +137,12 @@ def test_a_namespace_without_rights_is_named_while_the_other_one_works_and_recov
     for namespace, name in ((first, "one"), (second, "two")):
         land.flow(namespace, name, 3)
     scene.until_done("one", 3)
+    lacks = rf"this operator may not list, watch dataflowactions\.opendataflow\.io; .* create, .* in namespace {second}"
+    wait_until(lambda: re.search(lacks, operator.probe("/readyz")[1]) is not None, "it says what is missing", SECONDS)
     status, text = operator.probe("/readyz")
     assert status == 200
-    lacks = rf"this operator may not list, watch dataflowactions\.opendataflow\.io; .* create, .* in namespace {second}"
-    assert re.search(lacks, text)
     assert "a Role and a RoleBinding" in text
+    wait_until(lambda: re.search(lacks, operator.operator.said()) is not None, "its log says so", SECONDS)
     assert len(re.findall(lacks, operator.operator.said())) == 1
     assert figure(operator, first) == "0.0"
     assert figure(operator, second) == "1.0"
@@ -150,7 +151,7 @@ def test_a_namespace_without_rights_is_named_while_the_other_one_works_and_recov
     scene.until_done("two", 3)
     wait_until(lambda: operator.probe("/readyz") == (200, "ok\n"), "nothing is missing", SECONDS)
     assert figure(operator, second) == "0.0"
-    assert f"all its rights in {second} now" in operator.operator.said()
+    wait_until(lambda: f"all its rights in {second} now" in operator.operator.said(), "its log says so", SECONDS)
     assert "Traceback" not in operator.operator.said()
 
 
@@ -183,9 +184,7 @@ def test_a_namespace_that_comes_later_is_worked_in(scene: Scene, land: Land) -> 
     operator.until_ready()
     land.api.create("/api/v1/namespaces", {"metadata": {"name": later}})
     land.names.append(later)
-    land.api.wait(
-        f"/api/v1/namespaces/{later}/serviceaccounts/default", lambda _: True, "it has its account", seconds=180
-    )
+    land.api.wait(f"/api/v1/namespaces/{later}/serviceaccounts/default", lambda _: True, "it has its account")
     land.allow(later)
     land.flow(later, "two", 2)
     scene.until_done("two", 2)
@@ -270,6 +269,8 @@ def test_without_any_right_in_the_cluster_it_waits_and_says_which_one_it_needs(s
     wait_until(lambda: "ClusterRole" in operator.probe("/readyz")[1], "it says so", SECONDS)
     assert operator.probe("/readyz")[0] == 503
     assert operator.healthy
-    assert len(re.findall("in all namespaces, so nothing is done there", operator.operator.said())) == 1
+    words = "in all namespaces, so nothing is done there"
+    wait_until(lambda: words in operator.operator.said(), "its log says so", SECONDS)
+    assert operator.operator.said().count(words) == 1
     assert "Traceback" not in operator.operator.said()
     assert operator.operator.stop() == 0

@@ -202,7 +202,7 @@ def test_the_operator_runs_a_spark_job(operators: Operators, kubectl: Kubectl, d
         "--filename=-",
         stdin=documents(dataset("raw", 3), dataset("clean"), job("wash", ["raw"], ["clean"], runtime={"spark": spark})),
     )
-    kubectl("wait", "dfj/wash", "--for=condition=Succeeded", "--timeout=120s")
+    kubectl("wait", "dfj/wash", "--for=condition=Succeeded", "--timeout=240s")
     assert database.done("wash") == 3
     pods = kubectl.json("get", "pods", f"--selector={names.LABEL_RUN}")["items"]
     assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {"none/ours:1"}

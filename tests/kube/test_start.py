@@ -6,6 +6,7 @@ Seen at others: a pod that crashes again and again and whose log is a traceback;
 
 import asyncio
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ from pathlib import Path
 import psycopg
 import pytest
 import yaml
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.sql import SQL, Identifier
 
 from opendataflow.names import ExitCode
 from opendataflow.store import sql_files
@@ -51,25 +53,27 @@ def migrated(dsn: str) -> None:
 @pytest.fixture
 def user(dsn: str) -> Iterator[str]:
     """The address for a role of the test's own, which may do everything."""
+    name = f"operator_{secrets.token_hex(4)}"  # others may use the same server
     with psycopg.connect(dsn, autocommit=True) as admin:
-        admin.execute("DROP ROLE IF EXISTS operator")
-        admin.execute("CREATE ROLE operator SUPERUSER LOGIN PASSWORD 'before'")
-        yield make_conninfo(dsn, user="operator", password="sesame")
-        admin.execute("DROP ROLE operator")
+        admin.execute(SQL("CREATE ROLE {} SUPERUSER LOGIN PASSWORD 'before'").format(Identifier(name)))
+        yield make_conninfo(dsn, user=name, password="sesame")
+        admin.execute(SQL("DROP ROLE {}").format(Identifier(name)))
 
 
 def test_a_wrong_password_is_said_without_an_end_and_works_once_it_is_right(scene: Scene, user: str, dsn: str) -> None:
+    name = conninfo_to_dict(user)["user"]
+    failed = f'password authentication failed for user "{name}"'
     scene.flow("load", 2)
     operator = scene.start(DATAFLOW_DSN=user)
-    says(operator, 'password authentication failed for user "operator"')
+    says(operator, failed)
     told = scene.sees("load", "DatabaseReachable", "False", "DatabaseUnreachable")
-    assert 'password authentication failed for user "operator"' in told
+    assert failed in told
     assert operator.healthy
     with psycopg.connect(dsn, autocommit=True) as admin:
-        admin.execute("ALTER ROLE operator PASSWORD 'sesame'")
+        admin.execute(SQL("ALTER ROLE {} PASSWORD 'sesame'").format(Identifier(str(name))))
     scene.until_done("load", 2)
     scene.sees("load", "DatabaseReachable", "True", "DatabaseAnswers")
-    assert operator.ready
+    operator.until_ready()
     said = operator.operator.said()
     assert said.count("password authentication failed") == 1
     assert "sesame" not in said
@@ -131,7 +135,7 @@ def test_runs_live_through_an_upgrade_and_the_way_back(scene: Scene) -> None:
     assert refused.until_ended() == ExitCode.SCHEMA
     assert "functions of another version" in refused.operator.said()
     environ = {**os.environ, "DATAFLOW_DSN": scene.operators.dsn}
-    done = subprocess.run(MIGRATE, env=environ, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(MIGRATE, env=environ, capture_output=True, text=True, check=True, timeout=300)
     assert "the tables of schema 9999, which is newer, stay" in done.stderr
     assert set(scene.running("load", 2)) == set(pods)
     after = scene.start()
@@ -191,8 +195,8 @@ def test_definitions_that_are_older_are_named_with_what_they_lack_and_the_rest_w
     wait_until(published, "the API server publishes the older one", SECONDS)
     operator = own.start()
     wait_until(lambda: lacks in operator.probe("/readyz")[1], "it says so", SECONDS)
-    assert operator.ready
-    assert lacks in operator.operator.said()
+    operator.until_ready()
+    wait_until(lambda: lacks in operator.operator.said(), "its log says so", SECONDS)
     own.flow("load", 2)
     own.until_done("load", 2)
     assert operator.operator.stop() == 0

@@ -21,7 +21,7 @@
 {{- if .Values.rbac.sparkApplications }}
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications]
-  verbs: [get, list, watch, create, delete]
+  verbs: [get, list, watch, create, patch, delete, deletecollection]
 {{- end }}
 {{- end -}}
 
@@ -30,4 +30,9 @@
 - apiGroups: [""]
   resources: [pods]
   verbs: [list, patch]
+{{- if .Values.rbac.sparkApplications }}
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications]
+  verbs: [get, list, patch]
+{{- end }}
 {{- end -}}

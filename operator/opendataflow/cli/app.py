@@ -4,17 +4,20 @@ import asyncio
 import getpass
 import os
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Annotated, TypeVar
 
 import typer
 
+from opendataflow import __version__
 from opendataflow.cli.cluster.where import require_postgres
 from opendataflow.cli.show import Output
 from opendataflow.opening.database import open_store
 from opendataflow.settings import read_settings
 from opendataflow.store.store import Store
+from opendataflow.streams import write_line
 
 T = TypeVar("T")
 
@@ -38,6 +41,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        write_line(sys.stdout, f"dataflow {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 def actor() -> str:

@@ -16,6 +16,7 @@ from opendataflow.cli.files import Declared, apply_files, read_files
 from opendataflow.cli.live import Display
 from opendataflow.cli.show import console
 from opendataflow.cli.status import job_status, print_status
+from opendataflow.core.command import check_here
 from opendataflow.engine.alerts import Alerts
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
@@ -58,6 +59,8 @@ def local(
     declared = read_files(files)
     if not declared.jobs:
         raise InvalidInput(f"{files[0]}: there is no DataFlowJob in it: nothing to run")
+    for job in declared.jobs:
+        check_here(job)
     settings = read_settings()
     targets = targets_of(settings.notifications)
     slots = parallelism or os.cpu_count() or 1

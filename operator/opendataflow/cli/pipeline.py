@@ -136,8 +136,10 @@ def run(
         items = [None] if stream is None else _items(opened, stream, steps)
         spark = None if opened.file.django else stack.enter_context(local_session(f"dataflow {slug}"))
         done: list[dict[str, Any]] = []
+        kept: dict[str, Any] = {}
         for number, item in enumerate(items):
-            made, written = _run(Order(opened, found, steps, data_id, item), spark, replace and number == 0)
+            order = Order(opened, found, steps, data_id, item)
+            made, written = _run(order, spark, kept, replace=replace and number == 0)
             if printed.getvalue():  # what modules print when they are loaded
                 made[0].stdout = printed.getvalue() + made[0].stdout
                 printed.truncate(0)
@@ -186,11 +188,11 @@ def _tested(opened: OpenProject, chosen: tuple[Pipeline, ...]) -> Iterator[Teste
                 yield run_unit_test(opened, found, transformation.name, session)
 
 
-def _run(order: Order, spark: Any, replace: bool) -> tuple[list[Step], str | None]:
+def _run(order: Order, spark: Any, kept: dict[str, Any], *, replace: bool) -> tuple[list[Step], str | None]:
     if spark is None:
         from opendataflow.spark.pipeline.pandas_frames import PandasFrames
 
-        frames: Any = PandasFrames(order, replace=replace)
+        frames: Any = PandasFrames(order, replace=replace, kept=kept)
     else:
         from opendataflow.spark.pipeline.spark_frames import SparkFrames
 

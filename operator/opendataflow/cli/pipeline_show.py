@@ -45,7 +45,7 @@ def show_run(steps: Sequence[Step], written: str | None) -> None:
     out.print(_table(steps))
     for step in steps:
         _indented(out, f"{step.name} printed:", step.stdout.splitlines())
-        if step.error is not None:
+        if step.error is not None and "\n" in step.error:  # else the last line says it all
             _indented(out, f"{step.name} failed:", step.error.splitlines(), "red")
     if written is not None:
         out.print(f"wrote {written}")

@@ -1,6 +1,7 @@
-"""`opendataflow cleanup`: frees run pods when the operator is gone for good, so that they and their namespaces can go.
+"""`opendataflow cleanup`: frees run pods and SparkApplications when the operator is gone for good, so that they and
+their namespaces can go.
 
-Only the finalizer goes. Pods that run go on, Postgres is not changed, and an operator that is installed again goes on
+Only the finalizer goes. What runs goes on, Postgres is not changed, and an operator that is installed again goes on
 with what is there. Nobody leads meanwhile: without --force it takes the leadership itself, which an operator would wait
 for. With --uninstall it is what the chart runs before everything is deleted: it stops the operator itself, and only an
 API server that does not answer keeps it from its end.
@@ -12,17 +13,20 @@ import socket
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from itertools import product
 from typing import Any
 
 from opendataflow import names
 from opendataflow.core.explain import counted
 from opendataflow.errors import ClusterRefused, DataflowError, InvalidInput, Refused, SchemaMismatch, Unreachable
 from opendataflow.launch.cluster.access import find_access
-from opendataflow.launch.cluster.api import DEPLOYMENTS, PODS, Api, selector
+from opendataflow.launch.cluster.api import APPLICATIONS, DEPLOYMENTS, PODS, Api, Resource, selector
+from opendataflow.launch.cluster.applications import free_application
+from opendataflow.launch.cluster.releases import free_pod
+from opendataflow.launch.cluster.seen import application_seen, pod_seen
 from opendataflow.model.run import Host
 from opendataflow.opening.database import is_named, open_store
 from opendataflow.settings import Settings
@@ -45,14 +49,15 @@ logger = logging.getLogger(__name__)
 
 
 async def clean_up(settings: Settings, namespaces: Sequence[str], *, force: bool) -> None:
-    """Free the run pods of some namespaces, none means all. Refused while an operator leads, unless `force`.
+    """Free the run pods and SparkApplications of some namespaces, none means all. Refused while an operator leads,
+    unless `force`.
 
-    Without `force` only pods of this database are meant. Raises Refused where some could not be freed.
+    Without `force` only those of this database are meant. Raises Refused where some could not be freed.
     """
     async with Api(find_access()) as api, _sole(settings, force=force) as right:
         freed = await _free_all(api, namespaces, right)
     if freed.refusals:
-        raise Refused(f"not all run pods could be freed: {freed.refusals[0]}")
+        raise Refused(f"not everything could be freed: {freed.refusals[0]}")
 
 
 async def uninstall(settings: Settings, namespaces: Sequence[str], deployment: str) -> None:
@@ -87,20 +92,45 @@ async def _stop(api: Api, deployment: str) -> None:
         logger.info("Deployment %s is stopped", deployment)
 
 
-class _Forced:
-    """No right was asked for: all run pods are meant."""
+async def _free_pod(api: Api, pod: Mapping[str, Any]) -> None:
+    await free_pod(api, pod_seen(pod), {})
 
-    labels: Mapping[str, str] = MappingProxyType({})
+
+async def _free_application(api: Api, application: Mapping[str, Any]) -> None:
+    await free_application(api, application_seen(application), {})
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of objects that are kept. `label`: its value says of which database; `chosen`: what all of them have."""
+
+    what: str
+    resource: Resource
+    label: str
+    chosen: str
+    free: Callable[[Api, Mapping[str, Any]], Awaitable[None]]
+
+
+_KINDS = (
+    _Kind("run pod", PODS, names.LABEL_ENGINE, names.LABEL_RUN, _free_pod),
+    _Kind("SparkApplication", APPLICATIONS, names.LABEL_APPLICATION, names.LABEL_APPLICATION, _free_application),
+)
+
+
+class _Forced:
+    """No right was asked for: those of every database are meant."""
+
+    engine: str | None = None
 
     async def renew(self) -> None:
         """Nothing is held."""
 
 
 class _Leading:
-    """The leadership over one database, whose pods alone are meant."""
+    """The leadership over one database, whose runs alone are meant."""
 
     def __init__(self, store: Store, engine: str) -> None:
-        self.labels: Mapping[str, str] = {names.LABEL_ENGINE: engine}
+        self.engine: str | None = engine
         self._store = store
         self._lease = str(uuid.uuid4())
 
@@ -151,54 +181,54 @@ async def _patiently(right: _Leading, patience: float) -> None:
 
 @dataclass
 class _Freed:
-    """How many pods were freed, by namespace; and why others were not."""
+    """How many were freed, by namespace and kind; and why others were not."""
 
-    pods: Counter[str] = field(default_factory=Counter)
+    number: Counter[tuple[str, str]] = field(default_factory=Counter)
     refusals: list[str] = field(default_factory=list)
 
 
 async def _free_all(api: Api, namespaces: Sequence[str], right: _Forced | _Leading) -> _Freed:
-    """Free the run pods of some namespaces, none means all; say how many."""
+    """Free the run pods and SparkApplications of some namespaces, none means all; say how many."""
     freed = _Freed()
-    for namespace in namespaces or (None,):
+    for namespace, kind in product(namespaces or (None,), _KINDS):
         try:
-            await _free_those_of(api, namespace, right, freed)
+            await _free_those_of(api, namespace, kind, right, freed)
         except ClusterRefused as error:
-            freed.refusals.append(str(error))
-    for place, pods in sorted(freed.pods.items()):
-        logger.info("namespace %s: %s freed", place, counted(pods, "run pod"))
-    if not freed.pods and not freed.refusals:
+            if kind.resource is not APPLICATIONS or error.code not in (403, 404):  # an option that may be missing
+                freed.refusals.append(str(error))
+    for (place, what), number in sorted(freed.number.items()):
+        logger.info("namespace %s: %s freed", place, counted(number, what))
+    if not freed.number and not freed.refusals:
         where = f"namespace {', '.join(namespaces)}" if namespaces else "the cluster"
         logger.info("no run pod in %s is kept by finalizer %s", where, names.FINALIZER)
     return freed
 
 
-async def _free_those_of(api: Api, namespace: str | None, right: _Forced | _Leading, freed: _Freed) -> None:
-    chosen = selector(right.labels, [names.LABEL_RUN])
+async def _free_those_of(
+    api: Api, namespace: str | None, kind: _Kind, right: _Forced | _Leading, freed: _Freed
+) -> None:
+    chosen = selector({} if right.engine is None else {kind.label: right.engine}, [kind.chosen])
     free = asyncio.Semaphore(AT_ONCE)
 
-    async def one(pod: dict[str, Any]) -> None:
+    async def one(found: dict[str, Any]) -> None:
         async with free:
-            await _free(api, pod["metadata"], freed)
+            await _free(api, kind, found, freed)
 
-    async for page, _ in api.pages(PODS, namespace, selector=chosen):
+    async for page, _ in api.pages(kind.resource, namespace, selector=chosen):
         await right.renew()
-        kept = [pod for pod in page if names.FINALIZER in (pod["metadata"].get("finalizers") or ())]
+        kept = [found for found in page if names.FINALIZER in (found["metadata"].get("finalizers") or ())]
         async with asyncio.TaskGroup() as tasks:
-            for pod in kept:
-                tasks.create_task(one(pod))
+            for found in kept:
+                tasks.create_task(one(found))
 
 
-async def _free(api: Api, metadata: dict[str, Any], freed: _Freed) -> None:
-    """Take our finalizer off one pod, and off no other one of its name."""
-    namespace, name = metadata["namespace"], metadata["name"]
-    patch = {"metadata": {"uid": metadata["uid"], "$deleteFromPrimitiveList/finalizers": [names.FINALIZER]}}
+async def _free(api: Api, kind: _Kind, found: dict[str, Any], freed: _Freed) -> None:
     try:
-        await api.patch_strategic(PODS, namespace, name, patch)
+        await kind.free(api, found)
     except ClusterRefused as error:
         if error.code not in (404, 409):  # it is gone already
             freed.refusals.append(str(error))
     except DataflowError as error:
         freed.refusals.append(str(error))
     else:
-        freed.pods[namespace] += 1
+        freed.number[found["metadata"]["namespace"], kind.what] += 1

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 
+from opendataflow import __version__
 from opendataflow.control.cleanup import clean_up, uninstall
 from opendataflow.control.logs import set_up
 from opendataflow.control.migration import migrate_database
@@ -30,6 +31,7 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="opendataflow", description="Runs DataFlowJobs on Kubernetes.")
+    parser.add_argument("--version", action="version", version=f"opendataflow {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     operator = commands.add_parser("operator", help="watch the resources, and run their jobs as pods")
     operator.set_defaults(run=_operator)

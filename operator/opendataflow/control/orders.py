@@ -9,10 +9,11 @@ from opendataflow.control.catalog import Entry
 from opendataflow.core.declared import same_work
 from opendataflow.core.environment import JobFacts
 from opendataflow.core.pods import Container, Operator, Password, PodWishes, SecretKey, check_wishes, run_pod
+from opendataflow.core.spark_application import check_application, spark_application
 from opendataflow.core.spark_pods import driver_container, driver_pod
 from opendataflow.model.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.dataset import DataSetFacts
-from opendataflow.model.jobs import DataFlowJob
+from opendataflow.model.jobs import DataFlowJob, SparkApplication
 from opendataflow.model.pod import PodOrder
 from opendataflow.model.written import duration_seconds
 
@@ -31,22 +32,30 @@ class PodOrders:
 
     def check(self, declared: DeclaredJob) -> None:
         """Raise InvalidInput where no pod can be made of it, whatever the run."""
-        check_wishes(JobFacts.of(self.job), self._wishes(declared))
+        check = check_wishes if self._application is None else check_application
+        check(JobFacts.of(self.job), self._wishes(declared))
 
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> PodOrder:
         """Return the order; InvalidInput as `check` says it."""
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
-        spec = self.job.spec
-        manifest = run_pod(JobFacts.of(self.job), run, datasets, self._wishes(declared), self.operator)
+        facts, spec = JobFacts.of(self.job), self.job.spec
+        if self._application is not None:
+            manifest = spark_application(facts, run, datasets, self._wishes(declared), self.operator)
+        else:
+            manifest = run_pod(facts, run, datasets, self._wishes(declared), self.operator)
         if spec.runtime.spark is not None:
             account, patience = self.operator.spark_account, spec.start_deadline_seconds
             manifest = driver_pod(manifest, spec.runtime.spark, account, patience)
         return PodOrder(run.run, run.name, self.job.metadata.namespace or "", manifest)
 
+    @property
+    def _application(self) -> SparkApplication | None:
+        return self.job.spec.runtime.spark_application
+
     def _wishes(self, declared: DeclaredJob) -> PodWishes:
         spec = self.job.spec
         unreachable = spec.on_node_unreachable
-        template = spec.pod_template
+        template = spec.pod_template if self._application is None else self._application.template
         return PodWishes(
             main=self._container(),
             template={} if template is None else template.model_dump(mode="json", by_alias=True, exclude_none=True),
@@ -61,10 +70,12 @@ class PodOrders:
         )
 
     def _container(self) -> Container:
+        if self._application is not None:
+            return Container(image="")  # its template says it all
         script, spark = self.job.spec.runtime.script, self.job.spec.runtime.spark
         if spark is not None:
             return driver_container(spark, spark.image or self.operator.spark_image)
-        assert script is not None  # a runtime is exactly one of the two
+        assert script is not None  # a runtime is exactly one of them
         assert script.image is not None  # the schema has seen to it
         resources = script.resources
         return Container(

@@ -7,6 +7,7 @@ from pathlib import Path
 from opendataflow.core.environment import JobFacts
 from opendataflow.core.spark import needed
 from opendataflow.core.surroundings import surroundings
+from opendataflow.errors import InvalidInput
 from opendataflow.model.claim import ClaimedRun
 from opendataflow.model.dataset import DataSetFacts
 from opendataflow.model.jobfile import absolute_path
@@ -28,6 +29,7 @@ def command(
     """Return the command of a run of `job`. `folder`: of the job's file, where relative paths begin and runs start.
     `python`: the interpreter for Spark programs."""
     env, files = surroundings(JobFacts.of(job), run, datasets)
+    check_here(job)
     script, spark = job.spec.runtime.script, job.spec.runtime.spark
     if spark is not None:
         env |= {"SPARK_CONF_DIR": "{run_folder}", "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
@@ -35,8 +37,17 @@ def command(
         files[SPARK_DEFAULTS] = spark_defaults(spark, folder)
         program = _local(spark.program, folder)
         return Command((python, program, *spark.program_arguments), env, folder, files)
-    assert script is not None  # a runtime is exactly one of the two
+    assert script is not None  # a runtime is exactly one of them
     return Command((*script.command, *script.args), env, absolute_path(script.working_directory, folder), files)
+
+
+def check_here(job: DataFlowJob) -> None:
+    """Raise InvalidInput where a job can't run on one machine."""
+    if job.spec.runtime.spark_application is not None:
+        raise InvalidInput(
+            f"job {job.id}: runtime.sparkApplication needs a cluster with the Kubeflow Spark operator; on one machine, "
+            "write runtime.spark with the same program"
+        )
 
 
 def spark_defaults(spark: Spark, folder: Path) -> str:

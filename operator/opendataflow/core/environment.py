@@ -66,10 +66,12 @@ class JobFacts:
 
 def _program(job: "DataFlowJob") -> str:
     """What a job executes, in a word: the program, the main file of Spark, or the image with its own entry point."""
-    script, spark = job.spec.runtime.script, job.spec.runtime.spark
-    if script is not None:
-        return script.command[0] if script.command else script.image or ""
-    return spark.program if spark is not None else ""
+    runtime = job.spec.runtime
+    if runtime.script is not None:
+        return runtime.script.command[0] if runtime.script.command else runtime.script.image or ""
+    if runtime.spark_application is not None:
+        return runtime.spark_application.program
+    return runtime.spark.program if runtime.spark is not None else ""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ _HINDRANCES = frozenset(
         Reason.UNSCHEDULABLE,
         Reason.NODE_UNREACHABLE,
         Reason.POD_PENDING,
+        Reason.SUBMISSION_PENDING,
     }
 )
 """Reasons of Progressing that somebody may have to do something about. What a person has asked for is none of them,

@@ -55,7 +55,7 @@ _IMAGE_PULL = frozenset(
 _EVERYDAY = frozenset({"ContainerCreating", "PodInitializing"})
 _NOT_STARTABLE = frozenset({"StartError", "ContainerCannotRun"})
 _LONGEST_LINE = 300
-_PATIENCE = 30.0
+PATIENCE = 30.0
 """Seconds after which a pod that nothing is said of should run."""
 
 
@@ -96,13 +96,13 @@ def what_hinders(pod: PodSeen, now: float) -> tuple[Reason, str] | None:
         return None
     if pod.node is None and pod.unscheduled is not None:
         why = pod.unscheduled.message or pod.unscheduled.reason
-        return Reason.UNSCHEDULABLE, _line("unschedulable", why, None)
+        return Reason.UNSCHEDULABLE, one_line("unschedulable", why, None)
     if waits := _waits(pod):
         prefix, waiting = waits[0]
         pulls = waiting.reason in _IMAGE_PULL
         what = prefix + ("image pull" if pulls else "it can't start")
-        return (Reason.IMAGE_PULL if pulls else Reason.POD_PENDING), _line(what, waiting.message, waiting.reason)
-    if now - pod.created_at < _PATIENCE:
+        return (Reason.IMAGE_PULL if pulls else Reason.POD_PENDING), one_line(what, waiting.message, waiting.reason)
+    if now - pod.created_at < PATIENCE:
         return None
     where = f"it has not started on node {pod.node}" if pod.node is not None else "no node was chosen"
     return Reason.POD_PENDING, f"{where}; the pod's events say why"
@@ -156,9 +156,9 @@ def _own_failure(end: Ending, memory_limit: str | None) -> tuple[OutcomeClass, s
     if end.reason == "ContainerStatusUnknown" or end.exit_code < 0:
         return OutcomeClass.INFRASTRUCTURE, "lost: its node can't tell how it ended"
     if end.reason in _NOT_STARTABLE:
-        return OutcomeClass.APPLICATION, _line("the command can't be started", end.message, None)
+        return OutcomeClass.APPLICATION, one_line("the command can't be started", end.message, None)
     if (end.message or "").startswith(names.NO_EXECUTOR):
-        return OutcomeClass.INFRASTRUCTURE, _line(end.message or "", None, None)
+        return OutcomeClass.INFRASTRUCTURE, one_line(end.message or "", None, None)
     told = last_line(end.message or "") if read_report(end.message) is None else ""
     return OutcomeClass.APPLICATION, _exit_code(end) + (f": {told}" if told else "")
 
@@ -174,9 +174,9 @@ def _stopped_by_others(pod: PodSeen) -> tuple[OutcomeClass, str]:
         return OutcomeClass.DEADLINE, "stopped at its deadline"
     if pod.reason is not None:
         what = "evicted" if pod.reason == "Evicted" else "its node ended it"
-        return OutcomeClass.INFRASTRUCTURE, _line(what, pod.message, None if pod.reason == "Evicted" else pod.reason)
+        return OutcomeClass.INFRASTRUCTURE, one_line(what, pod.message, None if pod.reason == "Evicted" else pod.reason)
     if pod.disrupted is not None:
-        return OutcomeClass.INFRASTRUCTURE, _line("disrupted", pod.disrupted.message, pod.disrupted.reason)
+        return OutcomeClass.INFRASTRUCTURE, one_line("disrupted", pod.disrupted.message, pod.disrupted.reason)
     before = "" if _has_started(pod) or pod.ended is not None else " before it started"
     return OutcomeClass.INFRASTRUCTURE, f"its pod was deleted by somebody{before}"
 
@@ -224,12 +224,14 @@ def _has_started(pod: PodSeen) -> bool:
 
 def _not_started(pod: PodSeen, waited: float) -> str:
     if pod.node is None and pod.unscheduled is not None:
-        return _line(f"unschedulable for {duration(waited)}", pod.unscheduled.message or pod.unscheduled.reason, None)
+        return one_line(
+            f"unschedulable for {duration(waited)}", pod.unscheduled.message or pod.unscheduled.reason, None
+        )
     if pod.node is None:
         return f"no node was chosen for {duration(waited)}: does the cluster have a scheduler?"
     for prefix, waiting in _waits(pod):
         what = "image pull" if waiting.reason in _IMAGE_PULL else "it can't start"
-        return _line(prefix + what, waiting.message, waiting.reason)
+        return one_line(prefix + what, waiting.message, waiting.reason)
     return f"it has not started for {duration(waited)} on node {pod.node}; the pod's events say why"
 
 
@@ -239,7 +241,7 @@ def _waits(pod: PodSeen) -> list[tuple[str, Waiting]]:
     return [(prefix, waiting) for prefix, waiting in (*inits, *mains) if waiting.reason not in _EVERYDAY]
 
 
-def _line(what: str, message: str | None, reason: str | None) -> str:
+def one_line(what: str, message: str | None, reason: str | None) -> str:
     """Join what happened, the cluster's words for it, and its reason in brackets, in one line."""
     said = "".join(letter if letter.isprintable() else " " for letter in message or "")
     said = " ".join(said.split())[:_LONGEST_LINE]

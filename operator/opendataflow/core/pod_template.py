@@ -88,7 +88,7 @@ def check_template(
     their origins. Raises InvalidInput: a sentence with the place and what to do."""
     _check_metadata(_object(template, "metadata", "podTemplate"))
     spec = _object(template, "spec", "podTemplate")
-    _check_tree(spec, "podTemplate.spec")
+    check_tree(spec, "podTemplate.spec")
     if "containers" in spec and spec["containers"] is None:
         raise InvalidInput("podTemplate.spec.containers can't be null; leave it out")
     for field, instead in _INSTEAD_IN_SPEC.items():
@@ -129,15 +129,16 @@ def _check_main(main: Mapping[str, Any], taken: Mapping[str, str], runtime: str)
             origin = taken.get(item["name"], "the framework")
             raise InvalidInput(f"{place}.env: {origin} sets the variable {item['name']} already; rename it")
     for mount in main.get("volumeMounts") or []:
-        if any(_is_within(folder, mount["mountPath"]) for folder in (names.DATA_FOLDER, names.CONTEXT_FOLDER)):
+        if any(is_within(folder, mount["mountPath"]) for folder in (names.DATA_FOLDER, names.CONTEXT_FOLDER)):
             raise InvalidInput(f"{place}.volumeMounts: {mount['mountPath']} is the framework's; choose another path")
 
 
-def _is_within(folder: str, path: str) -> bool:
+def is_within(folder: str, path: str) -> bool:
+    """Whether a path is a folder or in it."""
     return f"{path.rstrip('/')}/".startswith(f"{folder}/")
 
 
-def _check_tree(value: Any, place: str) -> None:
+def check_tree(value: Any, place: str) -> None:
     """Check what merging relies on, everywhere: no directives, and each item of a merged list has its key, once."""
     if not isinstance(value, Mapping):
         return
@@ -149,11 +150,11 @@ def _check_tree(value: Any, place: str) -> None:
             if field in MERGE_KEYS:
                 _check_items(inner, MERGE_KEYS[field], here)
             for number, item in enumerate(inner):
-                _check_tree(item, f"{here}[{number}]")
+                check_tree(item, f"{here}[{number}]")
         elif field in MERGE_KEYS and inner is not None:
             raise InvalidInput(f"{here} has to be a list")
         else:
-            _check_tree(inner, here)
+            check_tree(inner, here)
 
 
 def _check_items(items: list[Any], key: str, place: str) -> None:

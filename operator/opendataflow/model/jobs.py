@@ -91,13 +91,44 @@ class Script(Written):
     )
 
 
-class Runtime(Written):
-    """What a run executes: exactly one of the two."""
+class PodMetadata(Written):
+    """Labels and annotations for what is made of each run."""
 
-    rules: ClassVar = (exactly_one("script", "spark"),)
+    labels: TextMap | None = Field(default=None, description="Labels, beside those of the framework.")
+    annotations: TextMap | None = Field(default=None, description="Annotations, beside those of the framework.")
+
+
+class SparkApplicationTemplate(Written):
+    """What the SparkApplications of the runs have beside what the framework writes."""
+
+    metadata: PodMetadata | None = Field(default=None, description="Labels and annotations of SparkApplications.")
+    spec: dict[str, Any] = Field(
+        description="As in a SparkApplication, sparkoperator.k8s.io/v1beta2, of the Kubeflow Spark operator."
+    )
+
+
+class SparkApplication(Written):
+    """A SparkApplication of the Kubeflow Spark operator for each run."""
+
+    template: SparkApplicationTemplate = Field(description="The SparkApplication of a run.")
+
+    @property
+    def program(self) -> str:
+        """The file that a run executes; empty where none is written."""
+        written = self.template.spec.get("mainApplicationFile")
+        return written if isinstance(written, str) else ""
+
+
+class Runtime(Written):
+    """What a run executes: exactly one of the three."""
+
+    rules: ClassVar = (exactly_one("script", "spark", "sparkApplication"),)
 
     script: Script | None = Field(default=None, description="Any program.")
     spark: Spark | None = Field(default=None, description="A PySpark program.")
+    spark_application: SparkApplication | None = Field(
+        default=None, description=f"A program that the Kubeflow Spark operator runs. {_NOT_LOCAL}"
+    )
 
 
 class Chunks(Written):
@@ -155,13 +186,6 @@ class OnNodeUnreachable(Written):
     )
 
 
-class PodMetadata(Written):
-    """Labels and annotations for run pods."""
-
-    labels: TextMap | None = Field(default=None, description="Labels of run pods, beside those of the framework.")
-    annotations: TextMap | None = Field(default=None, description="Annotations of run pods.")
-
-
 class PodTemplate(Written):
     """What run pods have beside what the framework writes: volumes, node selectors, sidecars, service account ..."""
 
@@ -213,6 +237,13 @@ class DataFlowJobSpec(Written):
                 "a job can't make what it reads"
             ),
             at="outputs",
+        ),
+        Rule(
+            "the pods of a SparkApplication are described in runtime.sparkApplication.template.spec, by driver and "
+            "executor; write it there",
+            lambda it: it.pod_template is None or it.runtime.spark_application is None,
+            "!has(self.podTemplate) || !has(self.runtime.sparkApplication)",
+            at="podTemplate",
         ),
         unchangeable("id", "the id of a job can't be changed; make another DataFlowJob"),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opendataflow.model.run import Outcome
+from opendataflow.names import MAIN_CONTAINER
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class PodSeen:
     the grace period not counted. `grace`: seconds. `finalizer`: whether ours is there. `start_deadline`, `retry_after`:
     seconds, of its annotations, see `names`. `memory_limit`: of `main`, as written. `executors`: whether it
     starts pods of its own, which end with it. `gone`: the object is deleted.
+    `main`: the container that counts, which in the driver of a SparkApplication has another name.
     """
 
     namespace: str
@@ -78,6 +80,7 @@ class PodSeen:
     memory_limit: str | None = None
     executors: bool = False
     gone: bool = False
+    main: str = MAIN_CONTAINER
 
     @property
     def terminal(self) -> bool:
@@ -94,7 +97,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class PodOrder:
-    """A claimed run, ready to be created as a pod."""
+    """A claimed run, ready to be created as a pod or, where its manifest is one, as a SparkApplication."""
 
     run: int
     name: str

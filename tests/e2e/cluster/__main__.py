@@ -53,4 +53,4 @@ if __name__ == "__main__":
     except Unavailable as reason:
         sys.exit(str(reason))
     except subprocess.CalledProcessError as failed:
-        sys.exit(f"{failed}: {failed.stderr}")
+        sys.exit(f"{failed} {failed.stderr}")

@@ -5,7 +5,7 @@ These tests have the cluster to themselves and run one after another: a node may
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from images.build import Impossible
 from tests.e2e import images as built_images
 from tests.e2e.cluster import small_images
-from tests.e2e.cluster.building import programs
+from tests.e2e.cluster.building import CLIENTS, programs
 from tests.e2e.cluster.choice import REQUIRED, announce, choose
 from tests.e2e.cluster.diagnosis import diagnose
 from tests.e2e.cluster.real_cluster import Image, RealCluster
@@ -90,12 +90,13 @@ def _images(folder: Path) -> Mapping[str, Image]:
         "busybox": Image("local/busybox:test", lambda: small_images.busybox(folder)),
         "operator": Image(built_images.OPERATOR, lambda: _built("operator")),
         "spark": Image(built_images.SPARK, lambda: _built("spark")),
+        "postgres": Image(built_images.POSTGRES, lambda: _built("postgres")),
     }
 
 
 def _built(which: str) -> Path:
     try:
-        return built_images.build()[which]
+        return built_images.postgres() if which == "postgres" else built_images.build()[which]
     except Impossible as reason:
         raise Unavailable(f"the image {which} can't be built: {reason}") from None
 
@@ -105,20 +106,17 @@ def cluster(say: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory
     """The cluster that all tests share: one that stops a node brings it back."""
     if os.environ.get("PYTEST_XDIST_WORKER"):
         pytest.skip(f"{_LEFT_OUT}: these tests run alone, without -n: pytest tests/e2e/cluster")
-    with left_out_when_unavailable():
-        provider = choose(say)
-        clients = programs(("kubectl", "helm"), say)
-        using = provider.use()
-        kubeconfig = using.__enter__()
-    try:
-        with Api(clients["kubectl"], kubeconfig) as api:
-            images = _images(tmp_path_factory.mktemp("images"))
-            made = RealCluster(provider, api, clients["kubectl"], clients["helm"], images)
-            _shown.append(made)
-            yield made
-    finally:
-        _shown.clear()
-        using.__exit__(None, None, None)
+    with ExitStack() as opened:
+        with left_out_when_unavailable():
+            provider = choose(say)
+            clients = programs(CLIENTS, say)
+            kubeconfig = opened.enter_context(provider.use())
+        api = opened.enter_context(Api(clients["kubectl"], kubeconfig))
+        images = _images(tmp_path_factory.mktemp("images"))
+        made = RealCluster(provider, api, clients["kubectl"], clients["helm"], images)
+        _shown.append(made)
+        opened.callback(_shown.clear)
+        yield made
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ that is killed too, the next `up` or `down` does.
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.e2e.cluster import host_node
 from tests.e2e.cluster.building import CLIENTS, CONTROL_PLANE, installed, programs
+from tests.e2e.cluster.commands import run, succeeds
 from tests.e2e.cluster.leftovers import BRIDGE, cgroups, clear, programs_of, set_sysctls
 from tests.e2e.cluster.machine_lock import only_one
 from tests.e2e.cluster.small_images import pause
@@ -42,6 +42,13 @@ class Host:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
 
+    kubeconfig = FOLDER / "plane" / "kubeconfig"
+
+    @property
+    def kept(self) -> bool:
+        """Whether `keep` has started it, and `down` has not ended it."""
+        return (FOLDER / "kept").exists()
+
     @property
     def nodes(self) -> "Host":
         """Operations on the node."""
@@ -56,7 +63,7 @@ class Host:
         """See `Provider`."""
         command = self._command()
         with only_one(self._say):
-            kept = (FOLDER / "kept").exists() and runs(FOLDER)
+            kept = self.kept and runs(FOLDER)
             try:
                 with shared(FOLDER, command) as kubeconfig:
                     yield kubeconfig
@@ -112,7 +119,7 @@ class Host:
     def run(self, node: str, *command: str) -> str:
         """See `Nodes`."""
         assert node == host_node.NODE, f"the only node is {host_node.NODE}"
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return run(command)
 
 
 def _must_be_root() -> None:
@@ -135,8 +142,7 @@ def _pid(program: str) -> str:
 
 
 def _ctr(*arguments: str) -> None:
-    command = ["ctr", f"--address={_socket(FOLDER)}", "--namespace=k8s.io", *arguments]
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    run(["ctr", f"--address={_socket(FOLDER)}", "--namespace=k8s.io", *arguments])
 
 
 def _socket(folder: Path) -> Path:
@@ -223,8 +229,7 @@ class OneNode(ControlPlane):
 def _answers(socket: Path, containerd: Program) -> bool:
     if not containerd.running:
         raise RuntimeError(f"containerd has ended at once:\n{containerd.said()}")
-    asked = subprocess.run(["ctr", f"--address={socket}", "version"], capture_output=True, check=False)
-    return asked.returncode == 0
+    return succeeds("ctr", f"--address={socket}", "version")
 
 
 @contextmanager
@@ -250,7 +255,7 @@ def _connect(folder: Path) -> None:
         ["ip", "link", "set", BRIDGE, "up"],
         *(["iptables", "-w", *rule] for rule in host_node.rules()),
     ):
-        subprocess.run(command, check=True, capture_output=True, text=True)
+        run(command)
 
 
 def _make_cgroup(cgroup: Path) -> None:

@@ -5,12 +5,12 @@ The nodes' image is kind's own where a registry answers, else one that is built 
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.e2e.cluster.building import CLIENTS, programs
+from tests.e2e.cluster.commands import run, succeeds
 from tests.e2e.cluster.kind_image import build_node_image, built_node_image
 from tests.e2e.cluster.machine_lock import only_one
 from tests.e2e.cluster.static_volumes import add_volumes, provisioned
@@ -33,13 +33,7 @@ _ANSWER_SECONDS = 20
 
 def docker_answers() -> bool:
     """Whether there is a Docker that may be used."""
-    if shutil.which("docker") is None:
-        return False
-    try:
-        asked = subprocess.run(["docker", "info"], capture_output=True, check=False, timeout=_ANSWER_SECONDS)
-    except subprocess.TimeoutExpired:
-        return False
-    return asked.returncode == 0
+    return shutil.which("docker") is not None and succeeds("docker", "info", seconds=_ANSWER_SECONDS)
 
 
 class Kind:
@@ -50,8 +44,13 @@ class Kind:
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._folder = cache_folder() / "kind"
-        self._kubeconfig = self._folder / "kubeconfig"
-        self._kept = self._folder / "kept"
+        self.kubeconfig = self._folder / "kubeconfig"
+        self._marker = self._folder / "kept"
+
+    @property
+    def kept(self) -> bool:
+        """Whether `keep` has started it, and `down` has not ended it."""
+        return self._marker.exists()
 
     @property
     def nodes(self) -> "Kind":
@@ -69,11 +68,11 @@ class Kind:
         """See `Provider`."""
         _must_answer()
         with only_one(self._say):
-            kept = self._kept.exists() and self._runs()
+            kept = self.kept and self._runs()
             try:
                 if not kept:
                     self._start()
-                yield self._kubeconfig
+                yield self.kubeconfig
             finally:
                 if not kept:
                     self._end()
@@ -82,10 +81,10 @@ class Kind:
         """See `Provider`."""
         _must_answer()
         with only_one(self._say):
-            if not (self._kept.exists() and self._runs()):
+            if not (self.kept and self._runs()):
                 self._start()
-                self._kept.touch()
-        return self._kubeconfig
+                self._marker.touch()
+        return self.kubeconfig
 
     def down(self) -> None:
         """See `Provider`."""
@@ -98,9 +97,7 @@ class Kind:
         command = ("ctr", "--namespace=k8s.io", "images", "import", "--all-platforms", "--digests", "-")
         for node in self._nodes():
             with archive.open("rb") as content:
-                subprocess.run(
-                    ["docker", "exec", "--interactive", node, *command], stdin=content, capture_output=True, check=True
-                )
+                run(["docker", "exec", "--interactive", node, *command], stdin=content)
 
     def pause_kubelet(self, node: str) -> None:
         """See `Nodes`."""
@@ -112,7 +109,7 @@ class Kind:
 
     def run(self, node: str, *command: str) -> str:
         """See `Nodes`."""
-        return _run(["docker", "exec", node, *command])
+        return run(["docker", "exec", node, *command])
 
     def _runs(self) -> bool:
         return _NAME in self._kind("get", "clusters").split()
@@ -133,14 +130,14 @@ class Kind:
             f"--name={_NAME}",
             f"--config={config}",
             f"--image={image}",
-            f"--kubeconfig={self._kubeconfig}",
+            f"--kubeconfig={self.kubeconfig}",
             "--wait=180s",
         )
         self._add_volumes()
 
     def _add_volumes(self) -> None:
         """Where the image brings no provisioner of storage: some volumes on the worker."""
-        with Api(programs(["kubectl"], self._say)["kubectl"], self._kubeconfig) as api:
+        with Api(programs(["kubectl"], self._say)["kubectl"], self.kubeconfig) as api:
             if provisioned(api):
                 return
             worker = f"{_NAME}-worker"
@@ -148,20 +145,20 @@ class Kind:
                 self.run(worker, "mkdir", "--parents", str(path))
 
     def _end(self) -> None:
-        self._kind("delete", "cluster", f"--name={_NAME}", f"--kubeconfig={self._kubeconfig}")
+        self._kind("delete", "cluster", f"--name={_NAME}", f"--kubeconfig={self.kubeconfig}")
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _kind(self, *arguments: str) -> str:
-        return _run([str(programs(["kind"], self._say)["kind"]), *arguments])
+        return run([programs(["kind"], self._say)["kind"], *arguments])
 
     def _image(self) -> str:
         named = os.environ.get(IMAGE_VARIABLE)
         if named:
             return named
         for image in (_OFFICIAL, built_node_image()):
-            if _succeeds("docker", "image", "inspect", image):
+            if succeeds("docker", "image", "inspect", image):
                 return image
-        if _succeeds("docker", "pull", "--quiet", _OFFICIAL):
+        if succeeds("docker", "pull", "--quiet", _OFFICIAL):
             return _OFFICIAL
         self._say("no registry has the image of kind's nodes: it is built here")
         return build_node_image(self._say)
@@ -170,11 +167,3 @@ class Kind:
 def _must_answer() -> None:
     if not docker_answers():
         raise Unavailable("kind needs Docker, which does not answer: is it started, and may you use it?")
-
-
-def _succeeds(*command: str) -> bool:
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def _run(command: list[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -6,16 +6,15 @@ connects the nodes; it knows no NetworkPolicy. All that takes two to three minut
 """
 
 import hashlib
-import os
 import re
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.e2e.cluster.building import CONTROL_PLANE, PINS, installed, programs
+from tests.e2e.cluster.commands import run, succeeds
 from tests.kube.cluster.building import VERSION
 from tests.kube.cluster.processes import wait_until
 
@@ -48,24 +47,25 @@ def build_node_image(say: Callable[[str], None]) -> str:
         references = [_NETWORK, *_build_control_plane(folder, built, sandbox)]
     image = built_node_image()
     _commit(image, references)
+    run(["docker", "image", "rm", *references])  # nobody should take them for what their names say
     say(f"built {image} in {time.monotonic() - began:.0f} s")
     return image
 
 
 def _import_debian(folder: Path) -> None:
     root = folder / "debian"
-    sites = _run(["apt-get", "indextargets", "--format", "$(SITE)"]).split()
-    _run(["debootstrap", "--variant=minbase", "bookworm", str(root), sorted(set(sites))[0]])
+    sites = run(["apt-get", "indextargets", "--format", "$(SITE)"]).split()
+    run(["debootstrap", "--variant=minbase", "bookworm", str(root), sorted(set(sites))[0]])
     unwanted = ("./var/cache/apt/archives/*.deb", "./var/lib/apt/lists/*_*")
     packed = folder / "debian.tar"
-    _run(["tar", "-C", str(root), *(f"--exclude={path}" for path in unwanted), "-cf", str(packed), "."])
-    _run(["docker", "import", str(packed), _DEBIAN])
+    run(["tar", "-C", str(root), *(f"--exclude={path}" for path in unwanted), "-cf", str(packed), "."])
+    run(["docker", "import", str(packed), _DEBIAN])
 
 
 def _build_base(folder: Path, built: Mapping[str, Path]) -> str:
     """Build what a node is without the control plane's images; return what its containerd calls the pause image."""
     kind = Path(
-        _run(["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kind"], PINS / "kind").strip()
+        run(["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kind"], folder=PINS / "kind").strip()
     )
     shutil.copytree(kind / "images/base/files", folder / "files", copy_function=shutil.copyfile)
     for copied in (folder / "files").rglob("*/"):
@@ -79,8 +79,9 @@ def _build_base(folder: Path, built: Mapping[str, Path]) -> str:
 
 def _build_control_plane(folder: Path, built: Mapping[str, Path], sandbox: str) -> list[str]:
     """Build each image that kubeadm asks for, out of one program; return their names."""
-    asked = _run([str(built["kubeadm"]), "config", "images", "list", f"--kubernetes-version={VERSION}"]).split()
-    for reference in (*asked, sandbox):
+    asked = run([str(built["kubeadm"]), "config", "images", "list", f"--kubernetes-version={VERSION}"]).split()
+    references = list(dict.fromkeys((*asked, sandbox)))
+    for reference in references:
         program = reference.rpartition("/")[2].partition(":")[0]
         base = _NETWORK if program == "kube-proxy" else "scratch"
         # what is not to start by itself is named in the pods of kubeadm, without a folder
@@ -92,7 +93,7 @@ def _build_control_plane(folder: Path, built: Mapping[str, Path], sandbox: str) 
         context.mkdir()
         (context / "Dockerfile").write_text(text)
         _build(reference, context, {program: built[program]})
-    return [*asked, sandbox]
+    return references
 
 
 def _build(image: str, context: Path, files: Mapping[str, Path], dockerfile: Path | None = None) -> None:
@@ -101,41 +102,33 @@ def _build(image: str, context: Path, files: Mapping[str, Path], dockerfile: Pat
         shutil.copy(path, context / name)
     if dockerfile:
         shutil.copy(dockerfile, context / "Dockerfile")
-    _run(["docker", "build", "--quiet", "--network=host", f"--tag={image}", str(context)])
+    # the older builder can do all that is asked here, and comes with every Docker
+    older = {"DOCKER_BUILDKIT": "0"}
+    run(["docker", "build", "--quiet", "--network=host", f"--tag={image}", context], environ=older)
 
 
 def _commit(image: str, references: list[str]) -> None:
     """Load images into the containerd of a container of the base, as kind does it; commit that."""
     sleeps = ["--entrypoint=sleep", "--security-opt=seccomp=unconfined", _BASE, "infinity"]
-    container = _run(["docker", "run", "--detach", *sleeps]).strip()
+    container = run(["docker", "run", "--detach", *sleeps]).strip()
     try:
         inside = ["docker", "exec", container]
-        _run([*inside, "sh", "-c", f"mkdir -p /kind/manifests && printf %s {VERSION} > /kind/version"])
+        run([*inside, "sh", "-c", f"mkdir -p /kind/manifests && printf %s {VERSION} > /kind/version"])
         for manifest in ("default-cni.yaml", "default-storage.yaml"):
-            _run(["docker", "cp", str(_FILES / manifest), f"{container}:/kind/manifests/"])
-        _run(["docker", "exec", "--detach", container, "containerd"])
-        wait_until(lambda: _succeeds([*inside, "ctr", "version"]), "containerd answers in the container")
+            run(["docker", "cp", str(_FILES / manifest), f"{container}:/kind/manifests/"])
+        run(["docker", "exec", "--detach", container, "containerd"])
+        wait_until(lambda: succeeds(*inside, "ctr", "version"), "containerd answers in the container")
         with tempfile.NamedTemporaryFile(prefix="dataflow-kind-", suffix=".tar") as saved:
-            _run(["docker", "save", f"--output={saved.name}", *references])
-            _run(["docker", "cp", saved.name, f"{container}:/images.tar"])
+            run(["docker", "save", f"--output={saved.name}", *references])
+            run(["docker", "cp", saved.name, f"{container}:/images.tar"])
         pinned = ("--label=io.cri-containerd.pinned=pinned", "--all-platforms", "--no-unpack", "--digests")
-        _run([*inside, "ctr", "--namespace=k8s.io", "images", "import", *pinned, "/images.tar"])
-        _run([*inside, "sh", "-c", "rm /images.tar && kill $(pidof containerd) && sleep 1"])
+        run([*inside, "ctr", "--namespace=k8s.io", "images", "import", *pinned, "/images.tar"])
+        run([*inside, "sh", "-c", "rm /images.tar && kill $(pidof containerd) && sleep 1"])
         start = 'ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]'
-        _run(["docker", "commit", f"--change={start}", container, image])
+        run(["docker", "commit", f"--change={start}", container, image])
     finally:
-        _run(["docker", "rm", "--force", container])
+        run(["docker", "rm", "--force", container])
 
 
 def _there(image: str) -> bool:
-    return _succeeds(["docker", "image", "inspect", image])
-
-
-def _succeeds(command: list[str]) -> bool:
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def _run(command: list[str], folder: Path | None = None) -> str:
-    # the older builder can do all that is asked here, and comes with every Docker
-    environ = {**os.environ, "DOCKER_BUILDKIT": "0"}
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=True).stdout
+    return succeeds("docker", "image", "inspect", image)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from tests.e2e.cluster.commands import run
 from tests.kube.cluster.processes import wait_until
 
 BRIDGE = "odf-e2e0"
@@ -160,7 +161,7 @@ def _unmount(folder: Path) -> None:
 
 def _forget_network() -> None:
     if Path("/sys/class/net", BRIDGE).exists():
-        subprocess.run(["ip", "link", "delete", BRIDGE], check=True, capture_output=True)
+        run(["ip", "link", "delete", BRIDGE])
 
 
 def _forget_traces(folder: Path) -> None:
@@ -183,7 +184,7 @@ def _forget_rules() -> None:
     for tool in ("iptables", "ip6tables"):
         if shutil.which(f"{tool}-save") is None:
             continue
-        saved = subprocess.run([f"{tool}-save"], capture_output=True, text=True, check=True).stdout.splitlines()
+        saved = run([f"{tool}-save"]).splitlines()
         kept = [line for line in saved if "KUBE-" not in line and BRIDGE not in line and NETWORK not in line]
         if kept != saved:
             subprocess.run([f"{tool}-restore"], input="\n".join(kept) + "\n", text=True, check=True)

@@ -191,3 +191,15 @@ def test_a_command_runs_on_a_node(cluster: RealCluster, namespace: str, busybox:
     node = _running(cluster, namespace, busybox)["spec"]["nodeName"]
     seen = nodes.run(node, "sh", "-c", "cat /proc/*/cmdline 2>/dev/null | tr '\\0' ' '")
     assert "sleep 600" in seen
+
+
+def test_the_operator_s_image_starts_restricted_with_nothing_to_write_to(
+    cluster: RealCluster, namespace: str, operator_image: str, kubectl: Kubectl
+) -> None:
+    label = {"pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": label}})
+    pod = restricted_pod("helps", operator_image, ["opendataflow", "--help"])
+    pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] = True
+    cluster.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+    cluster.wait_pod(namespace, "helps", "Succeeded")
+    assert "operator" in kubectl("logs", "helps")

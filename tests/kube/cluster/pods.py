@@ -22,11 +22,16 @@ def pod(name: str, *, spec: dict[str, Any] | None = None, finalizer: bool = Fals
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": whole}
 
 
-def state(pod: Object, container: str = "main") -> Object:
-    """The state of a container: {"terminated": {...}}, {"running": {...}}, {"waiting": {...}}, or nothing yet."""
+MAIN = ("main", "spark-kubernetes-driver")
+"""The containers that count."""
+
+
+def state(pod: Object, *container: str) -> Object:
+    """The state of a container, of the one that counts where none is named: {"terminated": {...}}, {"running": {...}},
+    {"waiting": {...}}, or nothing yet."""
     statuses = pod.get("status", {})
     for status in [*statuses.get("containerStatuses", []), *statuses.get("initContainerStatuses", [])]:
-        if status["name"] == container:
+        if status["name"] in (container or MAIN):
             found: Object = status["state"]
             return found
     return {}

@@ -58,7 +58,7 @@ def keep(folder: Path, command: Sequence[str]) -> Path:
     return _started(folder, command, "kept")
 
 
-def end(folder: Path, seconds: float = 60) -> bool:
+def end(folder: Path, seconds: float = 240) -> bool:
     """End a cluster that was started by `keep`; False: there is none."""
     if not folder.exists() or not runs(folder):
         return False

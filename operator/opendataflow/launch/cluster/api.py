@@ -62,6 +62,8 @@ DEPLOYMENTS = Resource("apis/apps/v1", "deployments")
 NODES = Resource("api/v1", "nodes")
 NAMESPACES = Resource("api/v1", "namespaces")
 EVENTS = Resource("apis/events.k8s.io/v1", "events")
+APPLICATIONS = Resource("apis/sparkoperator.k8s.io/v1beta2", "sparkapplications")
+"""Of the Kubeflow Spark operator: a cluster need not have them."""
 
 
 def custom(plural: str) -> Resource:
@@ -127,7 +129,7 @@ class Api:
 
     async def pages(
         self, resource: Resource, namespace: str | None = None, *, selector: str = "", size: int = PAGE
-    ) -> AsyncIterator[tuple[list[dict[str, Any]], str]]:
+    ) -> AsyncGenerator[tuple[list[dict[str, Any]], str], None]:
         """Yield (objects, resource version) page by page; all pages show the same moment.
 
         ClusterRefused with code 410 where that moment is gone before the last page: begin anew.

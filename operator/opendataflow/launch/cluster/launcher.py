@@ -1,4 +1,5 @@
-"""The launcher of runs as pods: creates them, tells of their ends, lets them go. Its protocol: `engine.ports`.
+"""The launcher of runs as pods, or as SparkApplications: creates them, tells of their ends, lets them go. Its protocol:
+`engine.ports`.
 
     start: POST once -> registered ----------------.
     adopt: seen already -> registered -------------|
@@ -8,32 +9,35 @@
                                                                         -> outcome: log tail of failed ones -> `ended`
     release: finalizer off, label done on, in one patch -> forgotten -> swept a minute or two later
 
-In memory is a few facts for each live pod, never a pod. Nothing is concluded of a run whose pod was never seen: its
+A run whose order is a SparkApplication goes the same way, with its application beside its driver's pod. In memory is a
+few facts for each live pod, never a pod. Nothing is concluded of a run whose pod was never seen: its
 create may still be on its way. It never commits anything and claims nothing.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opendataflow import names
+from opendataflow.core.application_outcome import judge_application, what_hinders_application
 from opendataflow.core.pod_outcome import CANCELLED, judge_pod, what_hinders, with_last_line
 from opendataflow.core.report import read_report
 from opendataflow.errors import (
     ClusterRefused,
     ClusterUnreachable,
-    CreateUncertain,
     DataflowError,
     NoRights,
-    NotCreatable,
 )
 from opendataflow.launch.cluster.answers import is_not_there
-from opendataflow.launch.cluster.api import NODES, PODS, Api, selector
-from opendataflow.launch.cluster.releases import Releases
+from opendataflow.launch.cluster.api import APPLICATIONS, NODES, PODS, Api, Resource, selector
+from opendataflow.launch.cluster.applications import Applications, is_application
+from opendataflow.launch.cluster.creating import created
+from opendataflow.launch.cluster.releases import pod_releases
 from opendataflow.launch.cluster.seen import pod_seen
 from opendataflow.launch.cluster.watch import Change, Follower, Happening
+from opendataflow.model.application import ApplicationSeen
 from opendataflow.model.claim import ClaimedRun
 from opendataflow.model.pod import PodOrder, PodSeen, Stop
 from opendataflow.model.run import Ended, Host, Outcome, Report
@@ -47,6 +51,8 @@ TICK_SECONDS = 5.0
 LATE_SECONDS = 10.0
 """How long after its grace period a pod is looked at with suspicion, and its node is asked for."""
 _LEFT = Outcome(OutcomeClass.INFRASTRUCTURE, "stopped by the operator")
+_NO_POD = PodSeen("", "", "")
+"""Of a run that has ended without a pod that was ever seen."""
 
 
 @dataclass
@@ -55,6 +61,7 @@ class _Run:
     `reported`: its end is on its way."""
 
     run: int
+    name: str
     stopped: Outcome | None = None
     deleting: bool = False
     reported: bool = False
@@ -99,11 +106,13 @@ class ClusterLauncher:
         self._clock = clock
         self._place = place
         self._views: dict[str | None, _View] = {where: _View(where) for where in sorted(namespaces) or (None,)}
+        self._ours = selector({names.LABEL_ENGINE: engine})
         self._pods: dict[int, PodSeen] = {}
         self._runs: dict[int, _Run] = {}
         self._ends: asyncio.Queue[Ended | BaseException] = asyncio.Queue()
         self._logs = asyncio.Semaphore(LOGS_AT_ONCE)
-        self._releases = Releases(api, engine, note=note, clock=clock)
+        self._releases = pod_releases(api, self._ours, note=note, clock=clock)
+        self._applications = Applications(api, engine, self._look_at, self._spawn, note=note, clock=clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- the port --------------------------------------------------------------------------------------------
@@ -122,6 +131,7 @@ class ClusterLauncher:
         """Begin to watch; `synced` tells when everything that is there has been seen."""
         self._spawn(self._tick(), "deadlines of the run pods")
         self._releases.begin(self._spawn)
+        self._applications.begin()
         for where, view in self._views.items():
             if view.closed is None:
                 self.open(where)
@@ -133,6 +143,7 @@ class ClusterLauncher:
         if not view.begun:
             view.begun = True
             self._spawn(self._follow(view), f"watch of the run pods in {namespace or 'all namespaces'}")
+            self._applications.open(namespace)
 
     def shut(self, namespace: str | None, why: str) -> None:
         """Start nothing in a namespace, or in none: rights are missing. Pods that are known are looked after as far as
@@ -140,13 +151,17 @@ class ClusterLauncher:
         self._views[namespace].closed = why
 
     async def synced(self) -> None:
-        """Wait until all pods of this engine have been seen once, where that is allowed."""
+        """Wait until all pods and SparkApplications of this engine have been seen once, where that is allowed."""
         for view in self._views.values():
             if view.closed is None:
-                await view.synced.wait()
+                await self._seen_all(view)
+
+    async def _seen_all(self, view: _View) -> None:
+        await view.synced.wait()
+        await self._applications.synced(view.namespace)
 
     async def start(self, order: PodOrder) -> None:
-        """Create the run's pod; one that is there already and is ours is as good.
+        """Create the run's pod or SparkApplication; one that is there already and is ours is as good.
 
         Raises CreateUncertain, Backpressure, NotCreatable, NamespaceGone or NoRights; a second call is always safe.
         """
@@ -155,30 +170,32 @@ class ClusterLauncher:
         view = self._view(order.namespace)
         if view is not None and view.closed is not None:
             raise NoRights(view.closed)
-        if order.run not in self._pods:
-            seen = await self._created(order)
+        if is_application(order):
+            await self._applications.create(order)
+        elif order.run not in self._pods:
+            seen = await created(self._api, PODS, order, pod_seen, self._engine)
             # The watch may have been faster and know more.
             self._pods.setdefault(order.run, seen)
             if view is not None and view.listed is not None:  # a list that began before can't have it
                 view.listed.add(order.run)
-        self._runs[order.run] = _Run(order.run)
+        self._runs[order.run] = _Run(order.run, order.name)
         self._look_at(order.run)
 
     async def adopt(self, run: ClaimedRun) -> bool:
-        """Go on with the pod that an earlier process has created for a run. False: there is none, as far as is known.
+        """Go on with what an earlier process has created for a run. False: there is nothing, as far as is known.
 
         False proves nothing: a create may be on its way. `start` is right then, under the same name. It comes when
         everything was seen that may have the pod, however long rights are missing there.
         """
         for view in self._may_have(run):
-            if run.run in self._pods:
+            if run.run in self._pods and self._pods[run.run].main == names.MAIN_CONTAINER:
                 break
-            await view.synced.wait()
+            await self._seen_all(view)
         if run.run in self._runs:
             return True
-        if run.run not in self._pods:
+        if run.run not in self._pods and self._applications.get(run.run) is None:
             return False
-        self._runs[run.run] = _Run(run.run)
+        self._runs[run.run] = _Run(run.run, run.name)
         self._look_at(run.run)
         return True
 
@@ -197,14 +214,15 @@ class ClusterLauncher:
 
     async def release(self, name: str) -> None:
         """Let the pod of a run go whose outcome is committed. It is done soon, and again until it is done."""
-        for run, pod in self._pods.items():
-            if pod.name == name:
-                self._let_go(run, pod)
-                return
+        found = (run for run, pod in self._pods.items() if pod.name == name)
+        run = next(found, None) or next((run for run, known in self._runs.items() if known.name == name), None)
+        if run is not None:
+            self._let_go(run)
 
     async def close(self) -> None:
         """Stop watching. Pods go on, and what is not released yet is released by who comes next."""
         await self._releases.finish()
+        await self._applications.finish()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -213,40 +231,30 @@ class ClusterLauncher:
 
     def strangers(self) -> tuple[int, ...]:
         """Runs whose pods are here though nobody has started or adopted them: their outcome may be committed."""
-        return tuple(run for run, pod in self._pods.items() if run not in self._runs and not pod.gone)
+        here = {run for run, pod in self._pods.items() if not pod.gone}.union(self._applications.runs())
+        return tuple(here - self._runs.keys())
 
     async def release_ended(self, runs: Collection[int]) -> None:
         """Let the pods of runs go that are known to have ended in Postgres: a process ended before it could."""
         for run in runs:
-            if run not in self._runs and run in self._pods:
-                self._let_go(run, self._pods[run])
+            if run not in self._runs:
+                self._let_go(run)
 
     async def sweep(self) -> None:
         """Delete pods that were released a minute or two ago; their names must not be free earlier."""
         await self._releases.sweep()
+        await self._applications.sweep()
 
     def hindered(self) -> dict[int, tuple[Reason, str]]:
         """Why the pods of living runs don't run although they should by now."""
-        now = self._clock()
-        found = {run: what_hinders(self._pods[run], now) for run in self._runs if run in self._pods}
+        found = {run: self._hindrance(run, self._clock()) for run in self._runs}
         return {run: why for run, why in found.items() if why is not None}
 
-    # -- creating --------------------------------------------------------------------------------------------
-
-    async def _created(self, order: PodOrder) -> PodSeen:
-        try:
-            return pod_seen(await self._api.create(PODS, order.namespace, order.manifest))
-        except ClusterRefused:  # there is one of this name
-            pass
-        try:
-            found = pod_seen(await self._api.get(PODS, order.namespace, order.name))
-        except DataflowError as error:  # also where it has just gone
-            raise CreateUncertain(str(error)) from error
-        if (found.run, found.engine) != (order.run, self._engine):
-            raise NotCreatable(
-                f"there is a pod {order.namespace}/{order.name} already that is not of this run: delete or rename it"
-            )
-        return found
+    def _hindrance(self, run: int, now: float) -> tuple[Reason, str] | None:
+        pod, application = self._pods.get(run), self._applications.get(run)
+        if application is not None:
+            return what_hinders_application(application, pod, now)
+        return None if pod is None else what_hinders(pod, now)
 
     # -- watching --------------------------------------------------------------------------------------------
 
@@ -261,8 +269,7 @@ class ClusterLauncher:
         return list(self._views.values()) if view is None else [view]
 
     async def _follow(self, view: _View) -> None:
-        labels = selector({names.LABEL_ENGINE: self._engine})
-        follower = Follower(self._api, PODS, pod_seen, note=self._note, namespace=view.namespace, selector=labels)
+        follower = Follower(self._api, PODS, pod_seen, note=self._note, namespace=view.namespace, selector=self._ours)
         async for change in follower.changes():
             self._take(view, change)
 
@@ -304,22 +311,28 @@ class ClusterLauncher:
     # -- judging ---------------------------------------------------------------------------------------------
 
     def _look_at(self, run: int, *, node_gone: bool = False) -> None:
-        known, pod = self._runs.get(run), self._pods.get(run)
-        if known is None or pod is None or known.reported:
+        known = self._runs.get(run)
+        if known is None or known.reported:
             return
-        verdict = judge_pod(pod, self._clock(), stopped=known.stopped, node_gone=node_gone)
+        verdict = self._verdict(known, node_gone=node_gone)
         if isinstance(verdict, Stop):
             self._stop(known, verdict.outcome)
         elif verdict is not None:
             known.reported = True
-            self._spawn(self._report(pod, verdict), f"report of run {run}")
+            self._spawn(self._report(run, self._pods.get(run, _NO_POD), verdict), f"report of run {run}")
 
-    async def _report(self, pod: PodSeen, outcome: Outcome) -> None:
+    def _verdict(self, known: _Run, *, node_gone: bool) -> Outcome | Stop | None:
+        pod, application, now = self._pods.get(known.run), self._applications.get(known.run), self._clock()
+        if application is not None:
+            return judge_application(application, pod, now, stopped=known.stopped, node_gone=node_gone)
+        return None if pod is None else judge_pod(pod, now, stopped=known.stopped, node_gone=node_gone)
+
+    async def _report(self, run: int, pod: PodSeen, outcome: Outcome) -> None:
         log = "" if outcome.succeeded else await self._log(pod)
         outcome = with_last_line(outcome, pod, log)
         self._ends.put_nowait(
             Ended(
-                run=pod.run or 0,
+                run=run,
                 exit_code=outcome.exit_code,
                 cancelled=outcome.kind is OutcomeClass.CANCELLED,
                 deadline_exceeded=outcome.kind is OutcomeClass.DEADLINE,
@@ -327,7 +340,7 @@ class ClusterLauncher:
                 log_tail=log,
                 outcome=outcome,
                 report=(pod.ended and read_report(pod.ended.message)) or Report(),
-                pod_uid=pod.uid,
+                pod_uid=pod.uid or None,
                 node=pod.node,
                 at=pod.ended.finished_at if pod.ended is not None else None,
             )
@@ -335,7 +348,7 @@ class ClusterLauncher:
 
     async def _log(self, pod: PodSeen) -> str:
         """Return the end of the log of what has failed; nothing where it can't be had any more."""
-        container = names.MAIN_CONTAINER
+        container = pod.main
         if pod.ended is None and pod.failed_init is not None:
             container = pod.failed_init[0]
         elif pod.gone or not (pod.started or pod.ended):
@@ -352,15 +365,15 @@ class ClusterLauncher:
             await asyncio.sleep(TICK_SECONDS)
             gone: dict[str, bool] = {}
             for known in list(self._runs.values()):
-                pod = self._pods.get(known.run)
-                if pod is None or known.reported:
+                if known.reported:
                     continue
                 self._delete_stopped(known)
-                if self._is_late(pod):
+                pod = self._pods.get(known.run)
+                if pod is not None and self._is_late(pod):
                     node = pod.node or ""
                     gone[node] = gone[node] if node in gone else await self._node_gone(node)
                     self._look_at(known.run, node_gone=gone[node])
-                elif not pod.started:
+                elif pod is None or not pod.started or self._applications.get(known.run) is not None:
                     self._look_at(known.run)
 
     def _is_late(self, pod: PodSeen) -> bool:
@@ -387,29 +400,41 @@ class ClusterLauncher:
 
     def _delete_stopped(self, known: _Run) -> None:
         """Delete the pod of a run that has to stop, unless that was done; the timer comes back to it."""
-        pod = self._pods.get(known.run)
-        if known.stopped is not None and not known.deleting and pod is not None and pod.deleted_at is None:
+        if known.stopped is None or known.deleting:
+            return
+        application, pod = self._applications.get(known.run), self._pods.get(known.run)
+        both: tuple[tuple[Resource, PodSeen | ApplicationSeen | None], ...] = (APPLICATIONS, application), (PODS, pod)
+        found = [(kind, each) for kind, each in both if each is not None and each.deleted_at is None and not each.gone]
+        if found:
             known.deleting = True
-            self._spawn(self._delete(known, pod), f"stop of run {known.run}")
+            self._spawn(self._delete(known, found), f"stop of run {known.run}")
 
-    async def _delete(self, known: _Run, pod: PodSeen) -> None:
-        """Delete the pod, and no other one of its name."""
-        try:
-            await self._api.delete(PODS, pod.namespace, pod.name, uid=pod.uid)
-        except ClusterUnreachable:
-            pass
-        except ClusterRefused as error:
-            if is_not_there(error):
-                self._remember(known.run, replace(self._pods.get(known.run, pod), gone=True))
-            elif error.code != 409:
-                self._note(f"run {known.run} can't be stopped: {error}")
-                return
+    async def _delete(self, known: _Run, found: Sequence[tuple[Resource, PodSeen | ApplicationSeen]]) -> None:
+        """Delete what there is of a run, and nothing else of its name."""
+        for resource, seen in found:
+            try:
+                await self._api.delete(resource, seen.namespace, seen.name, uid=seen.uid)
+            except ClusterUnreachable:
+                break
+            except ClusterRefused as error:
+                if is_not_there(error):
+                    self._is_gone(known.run, seen)
+                elif error.code != 409:
+                    self._note(f"run {known.run} can't be stopped: {error}")
+                    return
         known.deleting = False
 
-    def _let_go(self, run: int, pod: PodSeen) -> None:
-        self._pods.pop(run, None)
+    def _is_gone(self, run: int, seen: PodSeen | ApplicationSeen) -> None:
+        if isinstance(seen, PodSeen):
+            self._remember(run, replace(self._pods.get(run, seen), gone=True))
+        else:
+            self._applications.gone(run)
+
+    def _let_go(self, run: int) -> None:
         self._runs.pop(run, None)
-        if not pod.gone:
+        self._applications.let_go(run)
+        pod = self._pods.pop(run, None)
+        if pod is not None and not pod.gone:
             self._releases.add(pod)
 
     # -- tasks -----------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Makes the few facts that are remembered of a pod from its JSON. Never fails, whatever the JSON: a pod that can't be
-read would stop the watch of all others. It never judges what it sees.
+"""Makes the few facts that are remembered of a pod, or of a SparkApplication, from its JSON. Never fails, whatever the
+JSON: one that can't be read would stop the watch of all others. It never judges what it sees.
 """
 
 import re
@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, overload
 
 from opendataflow import names
+from opendataflow.model.application import ApplicationSeen
 from opendataflow.model.pod import Condition, Ending, PodSeen, Waiting
 
 START_DEADLINE = 600.0
@@ -19,8 +20,9 @@ def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
     metadata, spec, status = _map(pod, "metadata"), _map(pod, "spec"), _map(pod, "status")
     labels = _map(metadata, "labels")
     annotations = _map(metadata, "annotations")
-    main = _named(status, "containerStatuses", names.MAIN_CONTAINER)
-    limits = _map(_map(_named(spec, "containers", names.MAIN_CONTAINER), "resources"), "limits")
+    name = names.DRIVER_CONTAINER if names.LABEL_APPLICATION in labels else names.MAIN_CONTAINER
+    main = _named(status, "containerStatuses", name)
+    limits = _map(_map(_named(spec, "containers", name), "resources"), "limits")
     state = _map(main, "state")
     inits = [(_text(found, "name") or "", _map(found, "state")) for found in _list(status, "initContainerStatuses")]
     failed = next(((name, end) for name, state in inits if (end := _ending(state)) and end.exit_code != 0), None)
@@ -55,6 +57,30 @@ def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
         retry_after=_seconds(annotations, names.ANNOTATION_RETRY_AFTER, None),
         memory_limit=_text(limits, "memory"),
         executors=names.ANNOTATION_EXECUTORS in annotations,
+        main=name,
+    )
+
+
+def application_seen(application: Mapping[str, Any]) -> ApplicationSeen:
+    """Return the facts of a SparkApplication, by the same rules."""
+    metadata, status = _map(application, "metadata"), _map(application, "status")
+    labels, annotations = _map(metadata, "labels"), _map(metadata, "annotations")
+    state = _map(status, "applicationState")
+    return ApplicationSeen(
+        namespace=_text(metadata, "namespace") or "",
+        name=_text(metadata, "name") or "",
+        uid=_text(metadata, "uid") or "",
+        run=_decimal(annotations, names.ANNOTATION_RUN),
+        engine=_text(labels, names.LABEL_APPLICATION),
+        done=_decimal(labels, names.LABEL_DONE),
+        state=_text(state, "state") or "",
+        message=_text(state, "errorMessage"),
+        submitted=(_number(status, "executionAttempts") or 0) > 0,
+        created_at=_time(metadata, "creationTimestamp"),
+        terminated_at=_time(status, "terminationTime"),
+        deleted_at=_time(metadata, "deletionTimestamp"),
+        start_deadline=_seconds(annotations, names.ANNOTATION_START_DEADLINE, START_DEADLINE),
+        run_deadline=_seconds(annotations, names.ANNOTATION_RUN_DEADLINE, None),
     )
 
 

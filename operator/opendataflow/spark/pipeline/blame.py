@@ -6,16 +6,20 @@ one of an expression (Spark remembers who has called for it), and one whose caus
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.errors.exceptions.base import QueryContextType
+from pyspark.errors.exceptions.captured import convert_exception
 
 from opendataflow.spark.pipeline.opened import OpenProject
-from opendataflow.spark.pipeline.told import Told, tell
+from opendataflow.spark.pipeline.told import Told, plain, tell
 
 _WORKER_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
+_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[\w$]+: ")
+_LONGEST = 300
 _CALL_SITE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
-_SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}")
 
 
 def is_about_plan(error: PySparkException) -> bool:
@@ -38,20 +42,40 @@ def guilty_place(error: PySparkException) -> Iterator[tuple[str, int]]:
 
 def sentence_of(error: PySparkException, at: str) -> Told:
     """Return what a person is told. `at`: file and line."""
-    text = _SQLSTATE.sub("", str(error)).strip()
+    text = plain(_CLASS.sub("", str(error)))
     if isinstance(error, PythonException):
         lines = text.splitlines()
         raised = next((line for line in reversed(lines) if line and not line.startswith((" ", "\t"))), lines[0])
         return Told(f"{at}: {raised}", traceback="\n".join(lines[1:]))
-    causes = [line.removeprefix("Caused by: ") for line in text.splitlines() if line.startswith("Caused by: ")]
-    first = text.partition("\n")[0]
-    return Told(f"{at}: {first}" + (f" ({causes[-1]})" if causes else ""))
+    said = [text.partition("\n")[0], *_causes(error)]
+    return Told(f"{at}: {said[0]}" + (f" ({said[-1]})" if said[-1] not in said[0] else ""))
+
+
+def as_spark(error: BaseException) -> PySparkException | None:
+    """Return an error as one of Spark's; None where it is none. What pyspark has no class for comes as py4j's."""
+    if isinstance(error, PySparkException):
+        return error
+    if isinstance(error, Py4JJavaError):
+        found: PySparkException = convert_exception(error.java_exception)
+        return found
+    return None
+
+
+def _causes(error: PySparkException) -> Iterator[str]:
+    """Yield what each exception that lies below one says, on one line."""
+    cause: Any = getattr(error, "_cause", None)
+    while cause is not None:
+        message = plain(_CLASS.sub("", " ".join(str(cause).split())))
+        if message:
+            yield message[:_LONGEST]
+        cause = getattr(cause, "_cause", None)
 
 
 def tell_of_spark(error: BaseException, project: OpenProject, at: str) -> Told:
     """Return what a person is told of an error of one step, whether Spark or the step's own code has raised it."""
-    if not isinstance(error, PySparkException) or is_about_plan(error):
+    known = as_spark(error)
+    if known is None or is_about_plan(known):
         return tell(error, project, at)
-    ours = ((file, line) for file, line in guilty_place(error) if project.is_ours(file))
+    ours = ((file, line) for file, line in guilty_place(known) if project.is_ours(file))
     file, line = next(ours, (None, 0))
-    return sentence_of(error, at if file is None else f"{project.shown(file)}, line {line}")
+    return sentence_of(known, at if file is None else f"{project.shown(file)}, line {line}")

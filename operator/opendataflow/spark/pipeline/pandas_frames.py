@@ -24,10 +24,12 @@ except ModuleNotFoundError as _error:
 class PandasFrames:
     """One run in the Django tool's form: sources whole in memory, the result in a file of its own."""
 
-    def __init__(self, order: Order, *, replace: bool) -> None:
-        """`replace`: the results of earlier runs go when the new one is there."""
+    def __init__(self, order: Order, *, replace: bool, kept: dict[str, Any]) -> None:
+        """`replace`: the results of earlier runs go when the new one is there. `kept`: sources that were read already,
+        for the next item."""
         self._order = order
         self._replace = replace
+        self._kept = kept
         self._rows: dict[int, int] = {}
         self._last = 0
         self.written: Path | None = None
@@ -38,7 +40,9 @@ class PandasFrames:
         shown = str(project.folder / source.where)
         path = existing(project.home / source.where, shown, place)
         check_text(path, shown)
-        return read_csv(path, shown)
+        if source.name not in self._kept:
+            self._kept[source.name] = read_csv(path, shown)
+        return self._kept[source.name]
 
     def call(self, step: Loaded, frames: Sequence[Any], item: Item | None) -> Any:
         """Call run() with copies: what it changes in them is its own."""

@@ -35,6 +35,8 @@ def read(spark: "SparkSession", project: OpenProject, source: Source, data_id: s
         path = existing(project.home / where, shown, place)
         if source.format in _TEXT and not {"encoding", "charset"} & source.options.keys():
             check_text(path, shown)
+        if source.format == "csv" and path.is_file() and path.stat().st_size == 0:
+            raise StepFailed(f"{shown}: the file is empty; its first line names the columns")
         where = str(path)
     reader = spark.read.format(source.format).options(**_options(source))
     if source.columns is not None:

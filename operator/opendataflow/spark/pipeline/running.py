@@ -5,7 +5,7 @@ It knows no engine: `Frames` reads, counts and writes, and says which step an er
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any, Protocol
@@ -134,12 +134,9 @@ class _Run:
         self._steps = steps_of(order.pipeline)
 
     def run(self) -> list[Step]:
-        try:
+        with suppress(_Failed):
             self._all()
-        except _Failed:
-            pass
-        finally:
-            self._complete()
+        self._complete()
         return self._steps
 
     def _all(self) -> None:

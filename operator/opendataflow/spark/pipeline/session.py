@@ -1,5 +1,6 @@
 """The Spark session of a command on this machine. What Spark says of itself goes to a file, not to the terminal."""
 
+import logging
 import os
 import sys
 import tempfile
@@ -16,9 +17,15 @@ _CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
 }
-"""Unless SPARK_CONF_DIR says otherwise. Times mean the same on every machine."""
+"""Unless SPARK_CONF_DIR says otherwise. Nothing is open to the network; times mean the same on every machine."""
+
+_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Where pyspark repeats every error on stderr, as JSON with the stack of its JVM."""
 
 WORKER_LOGGING = "spark.sql.pyspark.worker.logging.enabled"
 """Keep what functions print inside Python workers, so that it can be shown with the step that made them."""
@@ -33,9 +40,12 @@ def local_session(name: str) -> Iterator["SparkSession"]:
     try:
         from pyspark import SparkConf
         from pyspark.errors import PySparkException
+        from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
         raise NotInstalled("Spark is not installed: pip install 'opendataflow[spark]'") from None
+    for logger in _LOGGERS:
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
@@ -16,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from opendataflow.core.chunk_bounds import partition_folder
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
-from opendataflow.spark.pipeline.blame import guilty_place, is_about_plan, sentence_of
+from opendataflow.spark.pipeline.blame import as_spark, guilty_place, is_about_plan, sentence_of
 from opendataflow.spark.pipeline.loading import Loaded
 from opendataflow.spark.pipeline.reading import read
 from opendataflow.spark.pipeline.running import MOST_PRINTED, Item, Order
@@ -31,13 +32,19 @@ class SparkFrames:
     """One run for one chunk; the result is a folder of its own in the destination."""
 
     def __init__(self, order: Order, spark: SparkSession) -> None:
+        """Raises StepFailed where the destination is no folder of this machine."""
         assert order.data_id is not None
+        if "://" in order.pipeline.destination.where:
+            place = order.at(len(order.sources) + len(order.steps))
+            raise StepFailed(f"{place}: by hand a destination is a folder of this machine; write another path")
         self._order = order
         self._data_id = order.data_id
         self._spark = spark
         self._frames: dict[int, DataFrame] = {}
         self._observed: dict[int, Observation] = {}
         self._began = datetime.now()  # noqa: DTZ005 # as Spark's own log of its workers says it
+        self._spoilt: set[int] = set()
+        self._failed = False
         self.written: Path | None = None
 
     def read(self, source: Source, place: str) -> DataFrame:
@@ -51,7 +58,14 @@ class SparkFrames:
 
             made = pandas_frames.call(step, [frame.toPandas() for frame in frames], item)
             return self._spark.createDataFrame(made)
-        return call(step, frames, item)
+        before = self._completed()
+        result = call(step, frames, item)
+        # What a step computes itself, as show() does, may have been a part: it says nothing of the rows.
+        self._spoilt |= self._completed() - before
+        return result
+
+    def _completed(self) -> set[int]:
+        return {index for index, observation in self._observed.items() if _is_complete(observation)}
 
     def counted(self, frame: DataFrame, index: int) -> DataFrame:
         """Let the rows be counted as they pass."""
@@ -78,8 +92,10 @@ class SparkFrames:
     def rows(self) -> Mapping[int, int]:
         """The rows of the steps whose frames have passed."""
         found: dict[int, int] = {}
+        if self._failed:
+            return found  # what has passed was not all
         for index, observation in self._observed.items():
-            rows = _seen(observation)
+            rows = None if index in self._spoilt else _seen(observation)
             if rows is not None:
                 found[index] = rows
         if self.written is not None and len(self._observed) - 1 in found:
@@ -107,10 +123,14 @@ class SparkFrames:
         return found
 
     def _in_workers(self) -> bool:
-        if self._spark.conf.get(WORKER_LOGGING, "false") != "true":
+        if not self._frames or self._spark.conf.get(WORKER_LOGGING, "false") != "true":
             return False
-        plans = (str(frame._jdf.queryExecution().logical()) for frame in self._frames.values())
-        return any(_PYTHON_IN_PLAN.search(plan) for plan in plans)
+        last = self._frames[max(self._frames)]
+        try:
+            plan = last._jdf.queryExecution().optimizedPlan().toString()
+        except PySparkException:
+            return True
+        return _PYTHON_IN_PLAN.search(plan) is not None
 
     def _step_of(self, function: str | None) -> int:
         """The step that defines a function of this name; the last transformation where none does."""
@@ -122,23 +142,26 @@ class SparkFrames:
 
     def blame(self, error: BaseException, index: int) -> tuple[int, Told]:
         """The step whose code the error names; else the first one whose rows alone fail in the same way."""
+        self._failed = True
         project = self._order.project
-        if not isinstance(error, PySparkException) or is_about_plan(error):
+        known = as_spark(error)
+        if known is None or is_about_plan(known):
             return index, tell(error, project, self._order.at(index))
         first = len(self._order.sources)
-        for file, line in guilty_place(error):
+        for file, line in guilty_place(known):
             for number, step in enumerate(self._order.steps, first):
                 if Path(file) == Path(step.file):
-                    return number, sentence_of(error, f"{project.shown(file)}, line {line}")
-        guilty = self._probed(error, index)
-        return guilty, sentence_of(error, self._order.at(guilty))
+                    return number, sentence_of(known, f"{project.shown(file)}, line {line}")
+        guilty = self._probed(known, index)
+        return guilty, sentence_of(known, self._order.at(guilty))
 
     def _probed(self, error: PySparkException, index: int) -> int:
         for number, frame in self._frames.items():
             try:
                 frame.write.format("noop").mode("overwrite").save()
-            except PySparkException as found:
-                if found.getCondition() == error.getCondition():
+            except (PySparkException, Py4JJavaError) as found:
+                same = as_spark(found)
+                if same is not None and same.getCondition() == error.getCondition():
                     return number
         return index
 
@@ -154,8 +177,15 @@ def call(step: Loaded, frames: Sequence[DataFrame], item: Item | None) -> DataFr
 
 def _seen(observation: Observation) -> int | None:
     """The rows that an observation has counted; None where nothing has passed it yet, or Spark has left it out."""
-    # get() would wait for ever.
-    if observation._jo is None or not observation._jo.future().isCompleted():
+    if not _is_complete(observation):
         return None
-    found = observation.get.get("rows")
-    return None if found is None else int(found)
+    try:
+        rows = observation.get.get("rows")
+    except PySparkException:  # the action that it has passed in has failed
+        return None
+    return None if rows is None else int(rows)
+
+
+def _is_complete(observation: Observation) -> bool:
+    """Whether an action has passed it. Asking for its rows before would wait, perhaps for ever."""
+    return observation._jo is not None and bool(observation._jo.future().isCompleted())

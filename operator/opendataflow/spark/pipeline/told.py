@@ -1,11 +1,14 @@
 """What has gone wrong in a project's own code: one sentence with file and line, and the traceback as far as it is the
 project's. It knows nothing of Spark."""
 
+import re
 import traceback
 from dataclasses import dataclass
 
 from opendataflow.errors import DataflowError, NotInstalled
 from opendataflow.spark.pipeline.opened import OpenProject
+
+_BESIDE = re.compile(r"\s*SQLSTATE: \w{5};?| If necessary set \S+ to \S+ to bypass this error\.")
 
 _EXTRAS = {"pandas": "pandas", "numpy": "pandas", "pyarrow": "pandas", "pyspark": "spark"}
 
@@ -47,8 +50,14 @@ def tell(error: BaseException, project: OpenProject, at: str) -> Told:
 
 def said(error: BaseException) -> str:
     """Return "KeyError: 'day'"; a message of many lines as its first."""
-    message = str(error).strip().partition("\n")[0]
+    message = plain(str(error)).partition("\n")[0]
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def plain(text: str) -> str:
+    """Return an error's text without what Spark says beside: a number that tells nobody anything, and how to get wrong
+    results instead of an error."""
+    return _BESIDE.sub("", text).strip()
 
 
 def missing_extra(error: ModuleNotFoundError) -> NotInstalled:

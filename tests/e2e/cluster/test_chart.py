@@ -1,0 +1,73 @@
+"""The chart on real nodes: a first try with nothing but the images, where only restricted pods may run."""
+
+import pytest
+
+from opendataflow.names import FINALIZER
+from tests.e2e.cluster.conftest import left_out_when_unavailable
+from tests.e2e.cluster.real_cluster import RealCluster
+from tests.helm.chart import CHART
+from tests.kube.cluster.processes import wait_until
+from tests.kube.conftest import Kubectl
+from tests.kube.jobs import dataset, documents, job
+
+RELEASE = "dataflow"
+
+
+@pytest.fixture
+def images(cluster: RealCluster) -> list[str]:
+    """The values that name images which the nodes have."""
+    with left_out_when_unavailable():
+        named = {
+            "image": cluster.image("operator"),
+            "database.builtIn.image": cluster.image("postgres"),
+        }
+    values = []
+    for value, image in named.items():
+        repository, _, tag = image.rpartition(":")
+        values += [f"--set={value}.repository={repository}", f"--set-string={value}.tag={tag}"]
+    return values
+
+
+def install(cluster: RealCluster, namespace: str, *values: str) -> None:
+    """Install or upgrade the chart for one namespace; return when the operator is ready."""
+    whole = ("upgrade", "--install", RELEASE, str(CHART), "--take-ownership", "--wait", "--timeout=4m")
+    cluster.helm(namespace, *whole, f"--set=namespaces={{{namespace}}}", *values)
+
+
+def run_pods(cluster: RealCluster, namespace: str) -> tuple[set[str], set[str]]:
+    """The names of the run pods of a namespace that are kept until their outcome is committed, and of all others."""
+    found = cluster.api.items(f"/api/v1/namespaces/{namespace}/pods?labelSelector=opendataflow.io/run")
+    kept = {pod["metadata"]["name"] for pod in found if FINALIZER in pod["metadata"].get("finalizers", ())}
+    return kept, {pod["metadata"]["name"] for pod in found} - kept
+
+
+def test_a_first_try_runs_a_job_outlives_an_upgrade_and_leaves_nothing_that_hangs(
+    cluster: RealCluster, namespace: str, images: list[str], busybox: str, kubectl: Kubectl
+) -> None:
+    level = {"pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": level}})
+    install(cluster, namespace, *images)
+    short = {"script": {"image": busybox, "command": ["sh", "-c", "echo $dataid"]}}
+    kubectl(
+        "apply",
+        "-f-",
+        stdin=documents(dataset("raw", 3), dataset("clean"), job("wash", ["raw"], ["clean"], runtime=short)),
+    )
+    kubectl("wait", "dfj/wash", "--for=condition=Succeeded", "--timeout=180s")
+
+    long = {"script": {"image": busybox, "command": ["sleep", "3600"]}}
+    kubectl("apply", "-f-", stdin=documents(dataset("dry"), job("iron", ["clean"], ["dry"], runtime=long)))
+    kubectl("wait", "dfj/iron", "--for=jsonpath={.status.counts.running}=3", "--timeout=180s")
+    running, _ = run_pods(cluster, namespace)
+    assert len(running) == 3
+
+    install(cluster, namespace, *images, "--set=replicas=2")
+    assert run_pods(cluster, namespace)[0] == running
+
+    cluster.helm(namespace, "uninstall", RELEASE, "--wait", "--timeout=4m")
+    kept, free = run_pods(cluster, namespace)
+    assert kept == set()
+    assert running <= free
+    kubectl("get", f"secret/{RELEASE}-postgres", f"pvc/data-{RELEASE}-postgres-0", "dfj/wash")
+    kubectl("delete", f"namespace/{namespace}", "--wait=false")
+    wait_until(lambda: cluster.api.find(f"/api/v1/namespaces/{namespace}") is None, "the namespace is gone", 120)

@@ -1,0 +1,324 @@
+"""Projects in our own form: tested and run for a chunk by a real Spark, started once for all tests of this module."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from opendataflow.model.project import Source, parse_project
+from opendataflow.names import ExitCode, StepStatus
+from opendataflow.spark.pipeline.opened import OpenProject
+from opendataflow.spark.pipeline.reading import read
+from opendataflow.spark.pipeline.session import local_session
+from tests.e2e.conftest import Answer, Inside, Program
+from tests.e2e.projects import Project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULTS = "spark.master local[1]\nspark.sql.shuffle.partitions 1\nspark.driver.memory 1g\n"
+
+
+@pytest.fixture(scope="module")
+def spark_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with Spark's settings for a small machine."""
+    folder = tmp_path_factory.mktemp("conf")
+    (folder / "spark-defaults.conf").write_text(DEFAULTS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def spark(spark_conf: Path) -> Iterator["SparkSession"]:
+    """The session that all commands inside this process take."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SPARK_CONF_DIR", str(spark_conf))
+        with local_session("tests") as session:
+            yield session
+
+
+YML = """\
+version: 2
+name: tests
+pipelines:
+  - slug: p
+    sources:
+      - {name: a, schema: "id INT, t STRING", partitioning: {column: id, type: range}}
+    transformations: [one, two]
+    destination: out
+"""
+ONE = """
+from pyspark.sql import functions as F
+
+def run(df):
+    print("planning one")
+    return df.withColumn("n", F.col("id") * 2)
+"""
+TWO = """
+def run(df):
+    return df.where("n > 2")
+"""
+
+
+@pytest.fixture
+def project(spark: "SparkSession", inside: Inside, tmp_path: Path) -> Project:  # noqa: ARG001 # it runs
+    """A project with one pipeline of one source and two transformations, whose chunks are ranges of `id`."""
+    made = Project(tmp_path, inside)
+    made.write("project.yml", YML)
+    made.write("sources/a.csv", 'id,t\n0,x\n1,"a\nb"\n2,"c""d"\n3,\n12,z\n')
+    made.step("one", ONE)
+    made.step("two", TWO)
+    return made
+
+
+def result(spark: "SparkSession", project: Project) -> list[dict[str, Any]]:
+    """All that is in the destination."""
+    read = spark.read.parquet(str(project.folder / "output" / "out"))
+    return [row.asDict() for row in read.orderBy("id").collect()]
+
+
+def steps(answer: Answer) -> dict[str, Any]:
+    """The steps of a run by their names."""
+    (run,) = json.loads(answer.out)
+    return {step["name"]: step for step in run["steps"]}
+
+
+def test_a_chunk_is_read_alone_and_done_twice_equals_once(spark: "SparkSession", project: Project) -> None:
+    done = [project.ask("run", "p", "--data-id", "0-9", "-o", "json") for _ in range(2)]
+    assert project.ask("run", "p", "--data-id", "10-19").code == ExitCode.OK
+    for answer in done:
+        assert answer.code == ExitCode.OK, answer.err
+        assert [(it["status"], it["rows"]) for it in steps(answer).values()] == [
+            (StepStatus.DONE, rows) for rows in (4, 4, 2, 2)
+        ]
+    assert steps(done[0])["one"]["stdout"] == "planning one\n"
+    assert result(spark, project) == [
+        {"id": 2, "t": 'c"d', "n": 4, "data_id": "0-9"},
+        {"id": 3, "t": None, "n": 6, "data_id": "0-9"},
+        {"id": 12, "t": "z", "n": 24, "data_id": "10-19"},
+    ]
+
+
+def test_rows_of_which_a_step_has_looked_at_a_part_are_not_known(project: Project) -> None:
+    project.step("two", "def run(df):\n    df.limit(1).collect()\n    return df\n")
+    answer = project.ask("run", "p", "--data-id", "0-9", "-o", "json")
+    assert [step["rows"] for step in steps(answer).values()] == [None, None, 4, 4]
+
+
+def test_the_buckets_of_a_hash_are_all_rows_and_each_row_once(spark: "SparkSession", project: Project) -> None:
+    project.write("project.yml", YML.replace("type: range", "type: hash"))
+    project.step("two", "def run(df):\n    return df\n")
+    project.write("sources/a.csv", "id,t\n" + "".join(f"{number},x\n" for number in range(20)) + ",nothing\n")
+    for bucket in range(3):
+        assert project.ask("run", "p", "--data-id", f"{bucket}-of-3").code == ExitCode.OK
+    found = result(spark, project)
+    assert len({row["data_id"] for row in found}) == 3
+    assert [row["id"] for row in found] == [None, *range(20)]
+
+
+def test_spark_is_asked_for_the_days_of_the_chunk_only(spark: "SparkSession", tmp_path: Path) -> None:
+    days = spark.sql("SELECT make_date(2013, 1, int(id) + 1) AS day FROM range(31)")
+    days.write.parquet(str(tmp_path / "sources/days.parquet"))
+    source = Source.model_validate(
+        {"name": "days", "format": "parquet", "partitioning": {"column": "day", "type": "date"}}
+    )
+    opened = OpenProject(tmp_path, parse_project(YML, "project.yml"))
+    frame = read(spark, opened, source, "2013-01-31", "project.yml, line 6")
+    assert [str(row["day"]) for row in frame.collect()] == ["2013-01-31"]
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "GreaterThanOrEqual(day,2013-01-31), LessThan(day,2013-02-01)" in plan
+
+
+def test_a_quoted_newline_stays_in_its_cell(spark: "SparkSession", project: Project) -> None:
+    project.step("two", "def run(df):\n    return df\n")
+    project.ask("run", "p", "--data-id", "1-1")
+    assert [row["t"] for row in result(spark, project)] == ["a\nb"]
+
+
+def test_a_chunk_without_rows_is_done(project: Project) -> None:
+    answer = project.ask("run", "p", "--data-id", "100-199", "-o", "json")
+    assert answer.code == ExitCode.OK, answer.err
+    assert steps(answer)["write out"]["status"] == StepStatus.DONE
+
+
+BAD_UDF = """
+from pyspark.sql import functions as F
+
+def tenth(x):
+    print(f"tenth of {x}")
+    return 10 // (x - 2)
+
+def run(df):
+    return df.withColumn("n", F.udf(tenth, "int")("id"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "sentence"),
+    [
+        (BAD_UDF, TWO, "one.py, line 5: ZeroDivisionError: integer division or modulo by zero"),
+        (
+            BAD_UDF,
+            "def run(df):\n    df.collect()\n    return df\n",
+            "one.py, line 5: ZeroDivisionError: integer division",
+        ),
+        (ONE.replace('F.col("id") * 2', '1 / F.col("id")'), TWO, "one.py, line 5: [DIVIDE_BY_ZERO] Division by zero."),
+        ("def run(df):\n    return df.selectExpr('id', 'int(t) AS n')\n", TWO, "one.py, line 1: [CAST_INVALID_INPUT] "),
+        (ONE, "def run(df):\n    return df.selectExpr('*', 'int(t) AS z')\n", "two.py, line 1: [CAST_INVALID_INPUT] "),
+        ("def run(df):\n    return df.select('z')\n", TWO, "one.py, line 2: AnalysisException: [UNRESOLVED_COLUMN"),
+        ("def run(df):\n    df.show()\n", TWO, "one.py, line 1: run() returns nothing; a DataFrame of Spark is wanted"),
+    ],
+    ids=["function", "function, seen by an action", "expression", "SQL", "SQL of the second", "plan", "nothing"],
+)
+def test_an_error_is_of_the_step_that_made_it_though_spark_is_lazy(
+    project: Project, one: str, two: str, sentence: str
+) -> None:
+    project.step("one", one)
+    project.step("two", two)
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    assert answer.code == ExitCode.FAILED
+    step = sentence.partition(".")[0]
+    assert answer.err.startswith(f"error: {step} has failed: pipelines/p/{sentence}")
+    assert answer.err.count("\n") == 1
+    assert not (project.folder / "output/out/data_id=0-9").exists()
+
+
+def test_what_functions_print_on_workers_is_shown_with_their_step(project: Project) -> None:
+    project.step("one", BAD_UDF.replace("x - 2", "x + 2"))
+    project.step("two", "def run(df):\n    return df\n")
+    answer = project.ask("run", "p", "--data-id", "0-1", "-o", "json")
+    assert answer.code == ExitCode.OK, answer.err
+    assert sorted(steps(answer)["one"]["stdout"].splitlines()) == ["tenth of 0", "tenth of 1"]
+    assert steps(answer)["two"]["stdout"] == ""
+
+
+def test_a_failed_run_leaves_the_chunk_as_it_was(spark: "SparkSession", project: Project) -> None:
+    project.ask("run", "p", "--data-id", "0-9")
+    before = result(spark, project)
+    project.step("one", BAD_UDF)
+    assert project.ask("run", "p", "--data-id", "0-9").code == ExitCode.FAILED
+    assert result(spark, project) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"id,t\n0\n", "project.yml, line 6: "),
+        (b"id,t\nx,y\n", "project.yml, line 6: "),
+        (b"id,u\n0,x\n", "project.yml, line 6: "),
+        (b"id,t\n0,caf\xe9\n", "sources/a.csv, line 2: it is not UTF-8 text; save it as UTF-8"),
+        (b"", "sources/a.csv: the file is empty; its first line names the columns"),
+        (None, "project.yml, line 6: there is no sources/a.csv"),
+    ],
+    ids=["short row", "wrong type", "other column", "not UTF-8", "empty", "missing"],
+)
+def test_a_source_that_does_not_fit_is_the_fault_of_the_read(
+    project: Project, content: bytes | None, sentence: str
+) -> None:
+    if content is None:
+        (project.folder / "sources/a.csv").unlink()
+    else:
+        project.write("sources/a.csv", content)
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    assert answer.code == ExitCode.FAILED
+    assert answer.err.startswith(f"error: read a has failed: {sentence}"), answer.err
+    assert "Py4J" not in answer.err
+    print(answer.err)
+    assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "data_id", "sentence"),
+    [
+        ("column: id", "column: day", "0-9", "read a has failed: project.yml, line 6: a has no column day; it has"),
+        ("out", "out", "nine", 'read a has failed: project.yml, line 6: the data id "nine" says no bounds'),
+        ("destination: out", "destination: {name: out, partition: t}", "0-9",
+         "write out has failed: project.yml, line 8: the result has a column t, which is the name of"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_the_data_is_told_with_its_line(
+    project: Project, old: str, new: str, data_id: str, sentence: str
+) -> None:
+    project.write("project.yml", YML.replace(old, new))
+    assert f"error: {sentence}" in project.ask("run", "p", "--data-id", data_id).err
+
+
+def test_a_chunk_is_needed(project: Project) -> None:
+    answer = project.ask("run", "p")
+    assert answer.code == ExitCode.USAGE
+    assert answer.err == "error: which chunk? write its data id, such as --data-id 2013-01-01\n"
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["in the project", "by its type"])
+def test_a_pandas_transformation_runs_between_those_of_spark(
+    spark: "SparkSession", project: Project, marked: bool
+) -> None:
+    hint = "" if marked else ": pd.DataFrame"
+    project.write("project.yml", YML.replace("[one", "[{name: one, engine: pandas}") if marked else YML)
+    project.step("one", f"import pandas as pd\n\ndef run(df{hint}):\n    return df.assign(n=len(df))\n")
+    answer = project.ask("run", "p", "--data-id", "0-9", "-o", "json")
+    assert answer.code == ExitCode.OK, answer.err
+    assert [row["n"] for row in result(spark, project)] == [4, 4, 4, 4]
+    assert steps(answer)["one"]["rows"] == 4
+
+
+def test_unit_tests_compare_rows_in_any_order_and_tell_cells(project: Project) -> None:
+    inputs = 'expected_inputs = [[{"n": 1, "t": None}, {"n": 3, "t": "x"}, {"n": 4, "t": "y"}]]\n'
+    project.step("one", f'{inputs}expected_output = [{{"n": 4, "t": "y"}}, {{"n": 3, "t": "x"}}]\n{TWO}')
+    project.step("two", f'{inputs}expected_output = [{{"n": 3, "t": "x"}}, {{"n": 4, "t": "z"}}]\n{TWO}')
+    answer = project.ask("test")
+    assert answer.code == ExitCode.FAILED
+    assert "passed  p/one" in answer.out
+    assert "pipelines/p/two.py, line 4: what run() returns is not expected_output" in answer.out
+    assert "    row 2: t: expected 'z', found 'y'" in answer.out
+
+
+def test_unit_tests_tell_errors_of_spark_with_the_line_of_the_step(project: Project) -> None:
+    example = 'expected_inputs = [[{"id": 2}]]\nexpected_output = []'
+    project.step("one", f"{example}{BAD_UDF}")
+    project.step("two", "expected_inputs = [[]]\nexpected_output = []\n\ndef run(df):\n    return df\n")
+    answer = project.ask("test")
+    assert "pipelines/p/one.py, line 7: ZeroDivisionError: integer division or modulo by zero" in answer.out
+    assert "pipelines/p/two.py, line 4: a frame of expected_inputs has no values that tell its types" in answer.out
+
+
+def test_the_types_of_a_unit_test_may_be_said(project: Project) -> None:
+    project.step(
+        "one",
+        """
+        input_schemas = ["id BIGINT, day DATE"]
+        expected_inputs = [[]]
+        expected_output = []
+
+        def run(df):
+            assert dict(df.dtypes) == {"id": "bigint", "day": "date"}
+            return df
+        """,
+    )
+    assert "passed  p/one" in project.ask("test").out
+
+
+def test_the_first_project_passes_its_tests(
+    spark: "SparkSession",  # noqa: ARG001 # it runs
+    inside: Inside,
+    tmp_path: Path,
+) -> None:
+    project = Project(tmp_path, inside)
+    assert project.ask("init", str(tmp_path / "first")).code == ExitCode.OK
+    answer = project.ask("test", "--project", str(tmp_path / "first"))
+    assert answer.code == ExitCode.OK, answer.out
+    assert "2 tests passed, 0 failed" in answer.out
+
+
+def test_the_first_project_runs_in_a_process_of_its_own_without_a_word_of_spark(
+    spark_conf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(spark_conf))
+    program = Program(tmp_path / "home")
+    program.ask("pipeline", "init", str(tmp_path / "first"))
+    answer = program.ask("pipeline", "run", "delays", "--data-id", "2013-01-01", cwd=tmp_path / "first")
+    assert answer.code == ExitCode.OK, answer.err
+    assert answer.err == ""
+    assert "by_carrier    DONE       2" in answer.out
+    assert (tmp_path / "first/output/delays/day=2013-01-01/_SUCCESS").is_file()

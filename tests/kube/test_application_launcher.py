@@ -1,0 +1,195 @@
+"""SparkApplications at the launcher: created once, adopted, let go and swept. Their ends: `test_spark_applications`."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from opendataflow import names
+from opendataflow.core.environment import JobFacts
+from opendataflow.core.pods import Container, Operator, PodWishes
+from opendataflow.core.spark_application import spark_application
+from opendataflow.errors import NotCreatable
+from opendataflow.launch.cluster import launcher as launching
+from opendataflow.launch.cluster import releases
+from opendataflow.launch.cluster.access import from_kubeconfig
+from opendataflow.launch.cluster.api import Api
+from opendataflow.launch.cluster.launcher import ClusterLauncher
+from opendataflow.model.claim import ClaimedRun
+from opendataflow.model.pod import PodOrder
+from opendataflow.model.run import Ended, Host
+from opendataflow.names import OutcomeClass
+from tests.kube.cluster.api import Api as Admin
+from tests.kube.cluster.api import Object
+from tests.kube.cluster.pods import said
+from tests.kube.spark_operator.controller import applications, install, operating
+
+SECONDS = 60
+RUN = ClaimedRun(1, "load", "1.0", 41, 1, 0, 0, {}, "lease", Host("kubernetes", ""), "")
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launching, "TICK_SECONDS", 0.2)
+    monkeypatch.setattr(releases, "AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(releases, "TOMBSTONE_SECONDS", 1.0)
+
+
+class Place:
+    """A namespace with an engine of its own: its identity is the namespace's name."""
+
+    def __init__(self, admin: Admin, namespace: str) -> None:
+        self.admin = admin
+        self.namespace = namespace
+        self.path = f"{applications(namespace)}/load-r1"
+
+    @asynccontextmanager
+    async def launcher(self, **more: Any) -> AsyncIterator[ClusterLauncher]:
+        async with Api(from_kubeconfig([self.admin.kubeconfig])) as api:
+            made = ClusterLauncher(api, self.namespace, note=lambda _: None, **more)
+            made.begin()
+            try:
+                await made.synced()
+                yield made
+            finally:
+                await made.close()
+
+    def order(self, **told: Any) -> PodOrder:
+        driver = {"annotations": said(**told)}
+        spec = {"type": "Python", "sparkVersion": "4.0.0", "mainApplicationFile": "local:///a.py", "driver": driver}
+        wishes = PodWishes(Container(""), template={"spec": spec})
+        job = JobFacts("load", "local:///a.py", (), (), namespace=self.namespace)
+        manifest = spark_application(job, RUN, {}, wishes, Operator(self.namespace, "none/operator:1"))
+        return PodOrder(RUN.run, RUN.name, self.namespace, manifest)
+
+    def application(self) -> Object | None:
+        return self.admin.find(self.path)
+
+    async def until(self, true: Any) -> Object:
+        return await asyncio.to_thread(self.admin.wait, self.path, true, "it is so", SECONDS)
+
+    async def until_gone(self) -> None:
+        await asyncio.to_thread(self.admin.wait_gone, self.path, SECONDS)
+
+
+@pytest.fixture
+def place(cluster: Admin, namespace: str) -> Iterator[Place]:
+    install(cluster)
+    made = Place(cluster, namespace)
+    with operating(cluster, namespace):
+        yield made
+    if made.application() is not None:
+        cluster.patch(made.path, {"metadata": {"finalizers": None}})
+
+
+async def end(launcher: ClusterLauncher) -> Ended:
+    async with asyncio.timeout(SECONDS):
+        return await launcher.ended()
+
+
+def kept(application: Object) -> bool:
+    return names.FINALIZER in (application["metadata"].get("finalizers") or [])
+
+
+async def test_the_same_order_again_is_the_same_application_for_the_next_process_too(place: Place) -> None:
+    order = place.order(run_seconds="forever")
+    async with place.launcher() as first:
+        await first.start(order)
+        await first.start(order)
+    uid = (place.application() or {})["metadata"]["uid"]
+    async with place.launcher() as second:
+        await second.start(order)
+        await second.kill(1, cancelled=True)
+        ended = await end(second)
+        assert ended.outcome is not None
+        assert ended.outcome.kind is OutcomeClass.CANCELLED
+    assert (place.application() or {})["metadata"]["uid"] == uid
+
+
+async def test_the_next_process_adopts_it_before_it_has_a_driver(place: Place) -> None:
+    order = place.order()
+    order.manifest["metadata"]["annotations"] |= said(submission_error="none")  # so that no driver comes
+    async with place.launcher() as first:
+        await first.start(order)
+    async with place.launcher() as second:
+        assert await second.adopt(RUN)
+        assert (await end(second)).lost
+    async with place.launcher() as third:
+        assert third.strangers() == (1,)
+        await third.release_ended([1])
+        await place.until(lambda application: not kept(application))
+
+
+async def test_an_application_of_somebody_else_is_not_adopted(place: Place) -> None:
+    order = place.order()
+    spec = order.manifest["spec"]
+    place.admin.create(
+        applications(place.namespace),
+        {
+            "apiVersion": "sparkoperator.k8s.io/v1beta2",
+            "kind": "SparkApplication",
+            "metadata": {"name": order.name},
+            "spec": spec,
+        },
+    )
+    async with place.launcher() as launcher:
+        with pytest.raises(NotCreatable, match=r"there is a SparkApplication .*/load-r1 already"):
+            await launcher.start(order)
+
+
+async def test_it_stays_for_a_minute_when_it_is_released_and_goes_with_its_driver(place: Place) -> None:
+    later = 0.0
+    async with place.launcher(clock=lambda: time.time() + later) as launcher:
+        await launcher.start(place.order())
+        await end(launcher)
+        await launcher.release("load-r1")
+        released = await place.until(lambda application: not kept(application))
+        assert names.LABEL_DONE in released["metadata"]["labels"]
+        await launcher.sweep()
+        assert place.application() is not None
+        later = 130.0
+        await launcher.sweep()
+        await place.until_gone()
+        driver = f"/api/v1/namespaces/{place.namespace}/pods/load-r1-driver"
+        await asyncio.to_thread(place.admin.wait_gone, driver, SECONDS)
+
+
+async def test_the_next_process_sweeps_the_tombstones_that_it_finds(place: Place) -> None:
+    async with place.launcher() as first:
+        await first.start(place.order())
+        await end(first)
+        await first.release("load-r1")
+    async with place.launcher(clock=lambda: time.time() + 130) as second:
+        assert second.strangers() == ()
+        await second.sweep()
+        await place.until_gone()
+
+
+async def test_one_that_was_deleted_keeps_its_name_for_a_while(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releases, "TOMBSTONE_SECONDS", 8.0)
+    async with place.launcher() as launcher:
+        await launcher.start(place.order(run_seconds="forever"))
+        began = time.time()
+        await place.until(lambda application: application.get("status", {}).get("driverInfo", {}).get("podName"))
+        await launcher.kill(1, cancelled=True)
+        await end(launcher)
+        await launcher.release("load-r1")
+        assert place.application() is not None
+        await place.until_gone()
+        assert time.time() - began > 6.0
+
+
+async def test_what_others_have_put_on_it_stays_when_it_is_released(place: Place) -> None:
+    async with place.launcher() as launcher:
+        await launcher.start(place.order())
+        await end(launcher)
+        both = {"finalizers": [names.FINALIZER, "a.test/b"], "labels": {"a.test/c": "d"}}
+        place.admin.patch(place.path, {"metadata": both})
+        await launcher.release("load-r1")
+        released = await place.until(lambda application: not kept(application))
+        assert released["metadata"]["finalizers"] == ["a.test/b"]
+        assert released["metadata"]["labels"]["a.test/c"] == "d"
+    place.admin.patch(place.path, {"metadata": {"finalizers": None}})
