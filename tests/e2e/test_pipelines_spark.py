@@ -277,6 +277,30 @@ def test_a_pandas_transformation_runs_between_those_of_spark(
     assert steps(answer)["one"]["rows"] == 4
 
 
+def test_a_pandas_transformation_of_an_empty_chunk_keeps_the_types(spark: "SparkSession", project: Project) -> None:
+    project.step(
+        "one", "import pandas as pd\n\ndef run(df: pd.DataFrame):\n    return df.assign(n=df.id * 2, z=None)\n"
+    )
+    for data_id in ("0-9", "100-199"):
+        answer = project.ask("run", "p", "--data-id", data_id)
+        assert answer.code == ExitCode.OK, answer.err
+    chunks = [spark.read.parquet(str(path)) for path in sorted((project.folder / "output/out").glob("data_id=*"))]
+    assert [chunk.count() for chunk in chunks] == [1, 0]
+    assert dict(chunks[0].dtypes)["t"] == dict(chunks[1].dtypes)["t"] == "string"
+
+
+def test_a_source_that_two_steps_take_is_counted_once(project: Project) -> None:
+    second = "      - {name: b, schema: 'id INT, m INT'}\n"
+    project.write("project.yml", YML.replace("    transformations", f"{second}    transformations"))
+    project.write("sources/b.csv", "id,m\n1,1\n2,2\n3,3\n77,4\n")
+    project.step("one", "def run(df, b):\n    return df.join(b, 'id')\n")
+    project.step("two", "def run(df, b):\n    return df.join(b.withColumnRenamed('m', 'm2'), 'id').where('m > 1')\n")
+    answer = project.ask("run", "p", "--data-id", "0-9", "-o", "json")
+    assert answer.code == ExitCode.OK, answer.err
+    rows = {name: step["rows"] for name, step in steps(answer).items()}
+    assert rows == {"read a": 4, "read b": 4, "one": 3, "two": 2, "write out": 2}
+
+
 def test_unit_tests_compare_rows_in_any_order_and_tell_cells(project: Project) -> None:
     inputs = 'expected_inputs = [[{"n": 1, "t": None}, {"n": 3, "t": "x"}, {"n": 4, "t": "y"}]]\n'
     project.step("one", f'{inputs}expected_output = [{{"n": 4, "t": "y"}}, {{"n": 3, "t": "x"}}]\n{TWO}')
