@@ -98,6 +98,12 @@ ENDS: list[tuple[str, dict[str, Any], OutcomeClass, str]] = [
         "exit code 3: no such table",
     ),
     (
+        "a Spark driver that got no executor",
+        pod(terminated(126, message="no executor has come up within 60 s: e1 is unschedulable: no cpu")),
+        INFRASTRUCTURE,
+        "no executor has come up within 60 s: e1 is unschedulable: no cpu",
+    ),
+    (
         "its own failure before somebody deleted the pod",
         pod(terminated(3, 59), metadata=deleted(60)),
         APPLICATION,

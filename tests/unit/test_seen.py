@@ -30,6 +30,11 @@ def test_a_running_pod() -> None:
     )
 
 
+def test_a_driver_with_executors() -> None:
+    assert pod_seen(pod(RUNNING, metadata={"annotations": {names.ANNOTATION_EXECUTORS: "true"}})).executors
+    assert not pod_seen(pod(RUNNING)).executors
+
+
 def test_the_end_of_main() -> None:
     seen = pod_seen(pod(terminated(3, 90, reason="Error", message="no table", signal=0)))
     assert seen.ended == Ending(3, None, "Error", "no table", BEGAN_AT + 90)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from opendataflow.settings import Notifications, read_settings
+from opendataflow import __version__
+from opendataflow.settings import Notifications, read_operator_settings, read_settings
 
 
 def test_the_dsn_is_taken_as_it_is() -> None:
@@ -78,3 +79,10 @@ def test_a_kubeconfig_is_noticed_and_not_meant_by_that_alone() -> None:
     settings = read_settings({"KUBECONFIG": "/home/ada/.kube/config"})
     assert settings.kubeconfig
     assert not settings.kube
+
+
+def test_the_image_and_the_account_of_spark_drivers_have_a_default() -> None:
+    usual = read_operator_settings({})
+    assert (usual.spark_image, usual.spark_account) == (f"opendataflow/spark:{__version__}", "opendataflow-spark")
+    told = read_operator_settings({"DATAFLOW_SPARK_IMAGE": "a/b:1", "DATAFLOW_SPARK_SERVICE_ACCOUNT": "drivers"})
+    assert (told.spark_image, told.spark_account) == ("a/b:1", "drivers")

@@ -55,6 +55,7 @@ def driver_settings(spark: Spark, name: str, title: str, namespace: str, image: 
     size = spark.driver_size
     found = {
         "spark.app.name": title,
+        "spark.log.level": "WARN",  # or the last line of a log, which a failure shows, would be about Spark's own end
         "spark.jars.ivy": "/tmp/.ivy2",  # a volume of the pod's own
         **(_executor_defaults() if spark.has_executors else {}),
         **spark.settings,
