@@ -115,8 +115,8 @@ def _condition(status: Mapping[str, Any], kind: str, value: str) -> Condition | 
 
 
 def _unheard(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """Who gives up a node marks its pods as not ready, and leaves all else as the kubelet has told it. Only gates, which
-    somebody else opens, look the same."""
+    """Who gives up a node marks its pods as not ready, and leaves all else as the kubelet has told it. Only a gate that
+    somebody has to open looks the same."""
     unready, ready = _condition(status, "Ready", "False"), _condition(status, "ContainersReady", "True")
     return unready is not None and ready is not None and not _any_list(spec, "readinessGates")
 
