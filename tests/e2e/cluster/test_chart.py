@@ -1,16 +1,20 @@
 """The chart on real nodes: a first try with nothing but the images, where only restricted pods may run."""
 
+from datetime import UTC, datetime
+
 import pytest
 
-from opendataflow.names import FINALIZER
+from opendataflow.names import FINALIZER, LABEL_RUN
 from tests.e2e.cluster.conftest import left_out_when_unavailable
 from tests.e2e.cluster.real_cluster import RealCluster
+from tests.e2e.cluster.times import Times
 from tests.helm.chart import CHART
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import dataset, documents, job
 
 RELEASE = "dataflow"
+STARTED = "{.items[*].status.containerStatuses[0].state.terminated.startedAt}"
 
 
 @pytest.fixture
@@ -42,10 +46,11 @@ def run_pods(cluster: RealCluster, namespace: str) -> tuple[set[str], set[str]]:
 
 
 def test_a_first_try_runs_a_job_outlives_an_upgrade_and_leaves_nothing_that_hangs(
-    cluster: RealCluster, namespace: str, images: list[str], busybox: str, kubectl: Kubectl
+    cluster: RealCluster, namespace: str, images: list[str], busybox: str, kubectl: Kubectl, times: Times
 ) -> None:
     level = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": level}})
+    begun = datetime.now(UTC)
     install(cluster, namespace, *images)
     short = {"script": {"image": busybox, "command": ["sh", "-c", "echo $dataid"]}}
     kubectl(
@@ -54,6 +59,8 @@ def test_a_first_try_runs_a_job_outlives_an_upgrade_and_leaves_nothing_that_hang
         stdin=documents(dataset("raw", 3), dataset("clean"), job("wash", ["raw"], ["clean"], runtime=short)),
     )
     kubectl("wait", "dfj/wash", "--for=condition=Succeeded", "--timeout=180s")
+    washing = kubectl("get", "pods", f"--selector={LABEL_RUN}", f"--output=jsonpath={STARTED}").split()
+    times.between("helm install -> first chunk running", begun.isoformat(), min(washing))
 
     long = {"script": {"image": busybox, "command": ["sleep", "3600"]}}
     kubectl("apply", "-f-", stdin=documents(dataset("dry"), job("iron", ["clean"], ["dry"], runtime=long)))
