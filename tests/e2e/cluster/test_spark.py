@@ -22,7 +22,6 @@ from psycopg.conninfo import conninfo_to_dict
 
 from opendataflow import names
 from opendataflow.crypto.sealed import seal
-from tests.e2e.cluster.conftest import left_out_when_unavailable
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.kube.cluster.processes import wait_until
@@ -66,11 +65,9 @@ def database(dsn: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def operator(operators: Operators, cluster: RealCluster, drivers: None) -> None:  # noqa: ARG001 # it comes before
+def operator(drivers: None, operators: Operators, operator_image: str, spark_image: str) -> None:  # noqa: ARG001
     """An operator that knows the images of this cluster."""
-    with left_out_when_unavailable():
-        ours = {"DATAFLOW_IMAGE": cluster.image("operator"), "DATAFLOW_SPARK_IMAGE": cluster.image("spark")}
-    operators.start(**ours)
+    operators.start(DATAFLOW_IMAGE=operator_image, DATAFLOW_SPARK_IMAGE=spark_image)
 
 
 def program(name: str, source: str) -> dict[str, Any]:
