@@ -158,7 +158,7 @@ def test_flights_run_as_drivers_with_two_executors_and_give_what_they_give_local
 def note_events(kustomization: Path) -> None:
     """Add settings to the job `delays`."""
     text = kustomization.read_text("utf-8")
-    anchor = "\n              spark.kubernetes.executor.request.cores: 100m\n"
+    anchor = "\n              spark.kubernetes.executor.request.cores: 50m\n"
     assert text.count(anchor) == 1
     kustomization.write_text(text.replace(anchor, WATCHED + anchor.lstrip("\n")), "utf-8")
 
