@@ -196,16 +196,18 @@ def own_address() -> str:
 def source(dsn: str) -> Iterator[dict[str, Any]]:
     """Tables in a Postgres, with a reader and a writer who have passwords of their own, as data sets tell of them."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("CREATE TABLE raw AS SELECT id FROM generate_series(1, 1000) id")
-        connection.execute("CREATE TABLE clean (id bigint)")
+        connection.execute("CREATE SCHEMA shop")
+        connection.execute("CREATE TABLE shop.raw AS SELECT id FROM generate_series(1, 1000) id")
+        connection.execute("CREATE TABLE shop.clean (id bigint)")
         for role, password, right in (
-            ("reader", "read it $(X)'", "SELECT ON raw"),
-            ("writer", "w$$rite", "ALL ON clean"),
+            ("reader", "read it $(X)'", "SELECT ON shop.raw"),
+            ("writer", "w$$rite", "ALL ON shop.clean"),
         ):
             connection.execute(f"DROP ROLE IF EXISTS {role}")
             quoted = password.replace("'", "''")
             connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{quoted}'")
             connection.execute(f"GRANT {right} TO {role}")
+            connection.execute(f"GRANT USAGE ON SCHEMA shop TO {role}")
         parts = conninfo_to_dict(dsn)
         host = own_address()
         with forwarded(("127.0.0.1", int(str(parts["port"]))), host) as port:
@@ -233,8 +235,8 @@ def test_executors_read_and_write_with_both_kinds_of_passwords(
         "--filename=-",
         stdin=documents(
             config,
-            dataset("in", 1, location={**source, "tablename": "raw", "username": "reader"}, **reads),
-            dataset("out", location={**source, "tablename": "clean", "username": "writer"}, credentials=sealed),
+            dataset("in", 1, location={**source, "tablename": "shop.raw", "username": "reader"}, **reads),
+            dataset("out", location={**source, "tablename": "shop.clean", "username": "writer"}, credentials=sealed),
             load,
         ),
     )
@@ -246,7 +248,7 @@ def test_executors_read_and_write_with_both_kinds_of_passwords(
 
     wait_until(done, "the chunk is loaded", 600)
     assert database.states("load") == {"DONE": 1}, runs(database)[-1]
-    (found,) = database.rows("SELECT count(*) AS rows, sum(id) AS sum FROM clean")
+    (found,) = database.rows("SELECT count(*) AS rows, sum(id) AS sum FROM shop.clean")
     assert found == {"rows": 1000, "sum": 1001000}
     assert any(names.LABEL_EXECUTOR_OF in text for text in seen)
     assert not any(secret in text for text in seen for secret in ("read it", "w$$rite", "w$$$$rite", PASSKEY))
