@@ -3,7 +3,6 @@
     ~/.cache/opendataflow/
     ├── images-<digest of all that goes in>/{operator,spark}.tar    OCI archives; one that is there is whole
     ├── postgres-<digest>/postgres.tar                              a Postgres for the chart, see tests/e2e/postgres
-    ├── images-base-<digest>.tar                                    the stand-in for the base image
     └── containers/                                                 what buildah keeps: layers that were built before
 
 The base image is DATAFLOW_TEST_BASE_IMAGE; without it, root with `debootstrap` makes a stand-in of the same kind from
@@ -89,16 +88,16 @@ def postgres() -> Path:
 
 
 def _build_postgres(files: list[Path], file: Path) -> None:
-    builder, name = find_builder(), f"docker.io/{POSTGRES}"
+    tool, name = builder(), f"docker.io/{POSTGRES}"
     with own_storage(), tempfile.TemporaryDirectory(prefix="opendataflow-postgres-") as context:
         for path in files:
             shutil.copy(path, context)
         if (authorities := authorities_of_machine()) is not None:
             shutil.copy(authorities, Path(context) / "build-ca.crt")
-        network = ["--network=host"] if builder != "docker" else []
-        _run([builder, "build", *network, f"--build-arg=BASE_IMAGE={base_image()}", f"--tag={name}", context])
+        network = ["--network=host"] if tool != "docker" else []
+        _run([tool, "build", *network, f"--build-arg=BASE_IMAGE={base_image()}", f"--tag={name}", context])
         file.parent.mkdir(parents=True, exist_ok=True)
-        archive(name, file, builder)
+        archive(name, file, tool)
 
 
 def digest() -> str:
@@ -171,9 +170,9 @@ def _make_stand_in() -> None:
         for path in _NOT_IN_SLIM:
             shutil.rmtree(root / path)
             (root / path).mkdir()
-        for path in (root / "usr/share/doc").rglob("*"):
-            if not path.is_dir() and path.name != "copyright":
-                path.unlink()
+        for entry in (root / "usr/share/doc").rglob("*"):
+            if not entry.is_dir() and entry.name != "copyright":
+                entry.unlink()
         _run(["tar", "-C", str(root), "--one-file-system", "-cf", f"{name}/base.tar", "."])
         (Path(name) / "Dockerfile").write_text('FROM scratch\nADD base.tar /\nCMD ["/usr/bin/python3"]\n')
         shutil.rmtree(root)

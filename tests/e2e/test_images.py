@@ -57,6 +57,15 @@ def in_spark(spark: Archive) -> Iterator[Root]:
         yield root
 
 
+@pytest.mark.parametrize("lock", ["operator", "spark", "build"])
+def test_what_images_have_is_what_the_tests_run_with(lock: str) -> None:
+    def pins(name: str) -> set[str]:
+        lines = (building.ROOT / "requirements" / f"{name}.txt").read_text().splitlines()
+        return {line.split()[0] for line in lines if "==" in line}
+
+    assert pins(lock) - pins("dev") <= {pin for pin in pins(lock) if pin.startswith("wheel==")}
+
+
 def test_both_have_a_numeric_user_who_is_not_root(operator: Archive, spark: Archive) -> None:
     assert operator.config["User"] == "65532:65532"
     assert spark.config["User"] == "185:185"
@@ -77,7 +86,7 @@ def test_nothing_that_builds_or_installs_is_left_in_the_operator_s_image(operato
     assert [file.name for file in operator.files() if NOT_WANTED.search(file.name.removeprefix("./"))] == []
 
 
-@pytest.mark.parametrize("image", images.IMAGES)
+@pytest.mark.parametrize("image", building.IMAGES)
 def test_no_file_looks_like_a_secret(archives: dict[str, Path], image: str) -> None:
     names = [file.name.removeprefix("./") for file in Archive(archives[image]).files()]
     assert len(names) > 1000

@@ -331,7 +331,30 @@ def test_modules_of_the_project_import_each_other_and_leave_nothing_behind(proje
     project.write("shared/words.py", "WORD = 'other'\n")
     shutil.rmtree(project.folder / "shared/__pycache__", ignore_errors=True)
     assert not any(str(project.folder) in path for path in sys.path)
-    assert "shared.words" not in sys.modules
+    assert not {"shared", "shared.words", "pipelines.p.one"} & sys.modules.keys()
+
+
+def test_without_pandas_a_project_of_the_django_tool_says_what_to_install(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.delitem(sys.modules, "opendataflow.spark.pipeline.pandas_frames", raising=False)
+    monkeypatch.delattr("opendataflow.spark.pipeline.pandas_frames", raising=False)
+    for command in ("test", "run p"):
+        answer = project.ask(*command.split())
+        assert answer.code == ExitCode.FAILED
+        assert answer.err == "error: pandas is not installed: pip install 'opendataflow[pandas]'\n"
+
+
+def test_without_spark_a_project_of_our_own_says_what_to_install(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    written = (project.folder / "project.yml").read_text()
+    project.write("project.yml", f"version: 2\n{written}")
+    answer = project.ask("run", "p", "--data-id", "1")
+    assert answer.code == ExitCode.FAILED
+    assert answer.err == "error: Spark is not installed: pip install 'opendataflow[spark]'\n"
 
 
 def test_a_folder_without_a_project_is_told_how_to_make_one(inside: Inside, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.kube.cluster.api import Api
@@ -46,6 +47,16 @@ def test_an_old_leader_that_wakes_late_ends_and_has_disturbed_nothing(scene: Sce
     assert standby.healthy
     scene.is_released()
     scene.is_right()
+
+
+def test_a_leader_that_fails_gives_its_lease_up(scene: Scene) -> None:
+    operator = scene.start()
+    wait_until(lambda: leads(operator.operator.said()), "it leads", SECONDS)
+    with psycopg.connect(scene.operators.dsn, autocommit=True) as admin:
+        admin.execute("DROP FUNCTION opendataflow.running_runs")
+    assert operator.until_ended() == 1
+    assert scene.database.rows("SELECT FROM opendataflow.lease WHERE kind = 'operator'") == []
+    assert "Traceback" not in operator.operator.said()
 
 
 def test_a_leader_that_pauses_for_less_than_its_lease_goes_on(scene: Scene) -> None:

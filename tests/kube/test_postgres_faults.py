@@ -107,10 +107,14 @@ def test_a_postgres_that_hangs_longer_than_the_lease_is_waited_for(scene: Scene,
     assert operator.healthy
 
 
-def test_an_operator_that_finds_no_postgres_says_so_and_ends(scene: Scene, server: Server) -> None:
+def test_an_operator_that_finds_no_postgres_says_so_and_begins_when_it_is_there(scene: Scene, server: Server) -> None:
     server.stop()
     operator = scene.start()
-    assert operator.until_ended() == 4
+    wait_until(lambda: "does not answer" in operator.probe("/readyz")[1], "it says so", SECONDS)
+    assert operator.probe("/readyz")[0] == 503
+    assert operator.healthy
+    server.start()
+    operator.until_ready()
     assert "does not answer" in operator.operator.said()
     assert "Traceback" not in operator.operator.said()
 

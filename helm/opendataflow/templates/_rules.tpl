@@ -25,7 +25,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* What freeing run pods needs. */}}
+{{/* What freeing run pods and SparkApplications needs. */}}
 {{- define "opendataflow.cleanupRules" -}}
 - apiGroups: [""]
   resources: [pods]

@@ -11,6 +11,8 @@ from tests.kube.conftest import Kubectl
 from tests.kube.jobs import dataset, documents, job
 
 RELEASE = "dataflow"
+SMALL = "--set=database.builtIn.persistence.size=100Mi"
+"""As large as the volumes of the nodes are, or smaller."""
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ def images(cluster: RealCluster) -> list[str]:
 def install(cluster: RealCluster, namespace: str, *values: str) -> None:
     """Install or upgrade the chart for one namespace; return when the operator is ready."""
     whole = ("upgrade", "--install", RELEASE, str(CHART), "--take-ownership", "--wait", "--timeout=4m")
-    cluster.helm(namespace, *whole, f"--set=namespaces={{{namespace}}}", *values)
+    cluster.helm(namespace, *whole, f"--set=namespaces={{{namespace}}}", SMALL, *values)
 
 
 def run_pods(cluster: RealCluster, namespace: str) -> tuple[set[str], set[str]]:

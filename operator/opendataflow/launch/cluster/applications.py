@@ -41,13 +41,15 @@ class _View:
 
 
 class Applications:
-    """Those of one engine. `changed`: is told which run's application has changed. The rest: as for the launcher."""
+    """Those of one engine. `changed`: is told which run's application has changed. `spawn`: starts a task. The rest: as
+    for the launcher."""
 
     def __init__(
         self,
         api: Api,
         engine: str,
         changed: Callable[[int], None],
+        spawn: Spawn,
         *,
         note: Callable[[str], None],
         clock: Callable[[], float],
@@ -55,16 +57,16 @@ class Applications:
         self._api = api
         self._engine = engine
         self._changed = changed
+        self._spawn = spawn
         self._note = note
         self._ours = selector({names.LABEL_APPLICATION: engine})
         self._releases = Releases(api, APPLICATIONS, self._ours, free_application, note=note, clock=clock)
         self._seen: dict[int, ApplicationSeen] = {}
         self._views: dict[str | None, _View] = {}
 
-    def begin(self, spawn: Spawn) -> None:
-        """Begin to work. `spawn`: starts a task."""
-        self._spawn = spawn
-        self._releases.begin(spawn)
+    def begin(self) -> None:
+        """Begin to release."""
+        self._releases.begin(self._spawn)
 
     def open(self, namespace: str | None) -> None:
         """Look, once, for what an earlier process has left in a namespace, None for all; `synced` tells when all of it

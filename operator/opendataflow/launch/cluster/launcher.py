@@ -112,7 +112,7 @@ class ClusterLauncher:
         self._ends: asyncio.Queue[Ended | BaseException] = asyncio.Queue()
         self._logs = asyncio.Semaphore(LOGS_AT_ONCE)
         self._releases = pod_releases(api, self._ours, note=note, clock=clock)
-        self._applications = Applications(api, engine, self._look_at, note=note, clock=clock)
+        self._applications = Applications(api, engine, self._look_at, self._spawn, note=note, clock=clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- the port --------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class ClusterLauncher:
         """Begin to watch; `synced` tells when everything that is there has been seen."""
         self._spawn(self._tick(), "deadlines of the run pods")
         self._releases.begin(self._spawn)
-        self._applications.begin(self._spawn)
+        self._applications.begin()
         for where, view in self._views.items():
             if view.closed is None:
                 self.open(where)

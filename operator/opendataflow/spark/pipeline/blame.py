@@ -47,8 +47,10 @@ def sentence_of(error: PySparkException, at: str) -> Told:
         lines = text.splitlines()
         raised = next((line for line in reversed(lines) if line and not line.startswith((" ", "\t"))), lines[0])
         return Told(f"{at}: {raised}", traceback="\n".join(lines[1:]))
-    said = [text.partition("\n")[0], *_causes(error)]
-    return Told(f"{at}: {said[0]}" + (f" ({said[-1]})" if said[-1] not in said[0] else ""))
+    said = text.partition("\n")[0]
+    causes = list(_causes(error))
+    below = [cause for cause in dict.fromkeys((*causes[:1], *causes[-1:])) if cause not in said]
+    return Told(f"{at}: {said}" + (f" ({': '.join(below)})" if below else ""))
 
 
 def as_spark(error: BaseException) -> PySparkException | None:

@@ -66,7 +66,7 @@ def _executed(project: OpenProject, slug: str, name: str) -> ModuleType:
         raise
     except BaseException as error:  # a module may even call exit()
         raise StepFailed(str(tell(error, project, f"{project.module(slug, name)}, line 1"))) from error
-    if "pyspark" in sys.modules:
+    if sys.modules.get("pyspark") is not None:
         _sent_whole(project)
     return module
 

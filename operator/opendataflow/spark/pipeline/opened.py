@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from opendataflow.errors import InvalidInput
 from opendataflow.model.project import PROJECT_FILE, Pipeline, ProjectFile, parse_project
@@ -74,7 +75,7 @@ class OpenProject:
             with suppress(ValueError):
                 sys.path.remove(home)
             for name, module in list(sys.modules.items()):
-                if self.is_ours(getattr(module, "__file__", None) or "/"):
+                if self.is_ours(_place_of(module)):
                     del sys.modules[name]
 
 
@@ -102,6 +103,12 @@ def _nearest() -> Path:
         if (folder / PROJECT_FILE).is_file():
             return Path() if folder == here else folder
     return Path()
+
+
+def _place_of(module: ModuleType | None) -> str:
+    """The file of a module, or the folder of a package that has none."""
+    file = getattr(module, "__file__", None)
+    return file or next(iter(getattr(module, "__path__", ())), "/")
 
 
 def _defines_run(path: Path) -> bool:

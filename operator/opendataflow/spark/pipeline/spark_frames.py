@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+from pyspark.sql.types import NullType, StringType
 
 from opendataflow.core.chunk_bounds import partition_folder
 from opendataflow.errors import StepFailed
@@ -57,7 +58,7 @@ class SparkFrames:
             from opendataflow.spark.pipeline import pandas_frames
 
             made = pandas_frames.call(step, [frame.toPandas() for frame in frames], item)
-            return self._spark.createDataFrame(made)
+            return _with_types(self._spark.createDataFrame(made), frames)
         before = self._completed()
         result = call(step, frames, item)
         # What a step computes itself, as show() does, may have been a part: it says nothing of the rows.
@@ -173,6 +174,14 @@ def call(step: Loaded, frames: Sequence[DataFrame], item: Item | None) -> DataFr
     if isinstance(result, DataFrame):
         return result
     raise StepFailed(f"{step.at}: run() {returned(result)}; a DataFrame of Spark is wanted")
+
+
+def _with_types(frame: DataFrame, given: Sequence[DataFrame]) -> DataFrame:
+    """Give a type to columns without any value, which pandas knows none of: that of the column of this name in the
+    frames before, else text. Chunks that are empty have the same columns as others then."""
+    known = {field.name: field.dataType for before in reversed(given) for field in before.schema}
+    void = [field.name for field in frame.schema if isinstance(field.dataType, NullType)]
+    return frame.withColumns({name: F.col(f"`{name}`").cast(known.get(name, StringType())) for name in void})
 
 
 def _seen(observation: Observation) -> int | None:

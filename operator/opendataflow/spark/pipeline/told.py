@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from opendataflow.errors import DataflowError, NotInstalled
 from opendataflow.spark.pipeline.opened import OpenProject
 
-_BESIDE = re.compile(r"\s*SQLSTATE: \w{5};?| If necessary set \S+ to \S+ to bypass this error\.")
+_BESIDE = re.compile(
+    r"\s*SQLSTATE: \w{5};?"
+    r"| If necessary set \S+ to \S+ to bypass this error\."
+    r"| Parse Mode: FAILFAST\. To process malformed records as null result, try setting .*? as 'PERMISSIVE'\."
+)
 
 _EXTRAS = {"pandas": "pandas", "numpy": "pandas", "pyarrow": "pandas", "pyspark": "spark"}
 
