@@ -11,6 +11,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -174,14 +175,20 @@ def forwarded(to: tuple[str, int], host: str) -> Iterator[int]:
         far_reader, far_writer = await asyncio.open_connection(*to)
         await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
 
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with await asyncio.start_server(accept, host, 0) as server:
+            ready.set_result((server.sockets[0].getsockname()[1], asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    ready: Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    server = asyncio.run_coroutine_threadsafe(asyncio.start_server(accept, host, 0), loop).result()
+    port, loop, stop = ready.result()
     try:
-        yield server.sockets[0].getsockname()[1]
+        yield port
     finally:
-        loop.call_soon_threadsafe(loop.stop)
+        loop.call_soon_threadsafe(stop.set)
         thread.join()
 
 
