@@ -10,10 +10,9 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from psycopg.conninfo import conninfo_to_dict
 from opendataflow import names
 from opendataflow.crypto.sealed import seal
 from tests.e2e.cluster.real_cluster import RealCluster
+from tests.e2e.cluster.times import Times
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl, apply_resources
 from tests.kube.jobs import Database, dataset, documents, job
@@ -99,10 +99,6 @@ def runs(database: Database) -> list[dict[str, Any]]:
     return database.rows("SELECT * FROM opendataflow.run ORDER BY id")
 
 
-def seconds(begin: str, end: str) -> float:
-    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
-
-
 def executors(kubectl: Kubectl) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = kubectl.json("get", "pods", f"--selector={names.LABEL_EXECUTOR_OF}")["items"]
     return found
@@ -113,9 +109,7 @@ def executors(kubectl: Kubectl) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("operator")
-def test_the_example_runs_with_two_executors_for_each_chunk(
-    kubectl: Kubectl, database: Database, say: Callable[[str], None]
-) -> None:
+def test_the_example_runs_with_two_executors_for_each_chunk(kubectl: Kubectl, database: Database, times: Times) -> None:
     example = ROOT / "examples" / "spark-pi"
     kubectl("apply", f"--filename={example / 'program.yaml'}")
     two_shards = (example / "job.yaml").read_text("utf-8").replace("buckets: 4", "buckets: 2")
@@ -131,7 +125,7 @@ def test_the_example_runs_with_two_executors_for_each_chunk(
         line = kubectl("logs", "--timestamps", pod["metadata"]["name"], "--container=main").splitlines()[-1]
         assert "pi is about 3.1" in line
         created = pod["metadata"]["creationTimestamp"]
-        say(f"{pod['metadata']['name']}: created -> first Spark job done {seconds(created, line.split()[0]):.0f} s")
+        times.between("driver pod created -> first Spark job done: spark-pi", created, line.split()[0])
     wait_until(lambda: executors(kubectl) == [], "its executors are gone", 60)
 
 
