@@ -154,6 +154,17 @@ async def test_a_run_that_fails_brings_the_end_of_its_log(place: Place) -> None:
         assert ended.log_tail == "a container's log\n"
 
 
+async def test_what_a_kubelet_says_of_a_log_that_is_gone_is_not_taken_for_the_log(place: Place, proxy: Proxy) -> None:
+    said = b"unable to retrieve container logs for containerd://3527d5"
+    proxy.fail(Fault("GET", "/log", answer=b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(said), said)))
+    async with place.launcher(proxy) as launcher:
+        await launcher.start(place.order(exit_code=3))
+        ended = await end(launcher)
+    assert ended.log_tail == ""
+    assert ended.outcome is not None
+    assert ended.outcome.message == "exit code 3"
+
+
 async def test_an_outcome_does_not_wait_for_a_log_that_can_not_be_had(place: Place, proxy: Proxy) -> None:
     proxy.fail(Fault("GET", "/log", times=100, answer=refusal(500, "InternalError")))
     async with place.launcher(proxy) as launcher:

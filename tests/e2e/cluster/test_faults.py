@@ -16,7 +16,7 @@ from tests.kube.scene import Flows
 
 NO_RETRY = {"limit": 0, "infrastructureLimit": 0}
 AT_ONCE: dict[str, Any] = {"retry": {"limit": 0, "backoff": {"initial": "0s"}}}
-FIRST_WAITS = 'if [ "$DATAFLOW_ATTEMPT" = 1 ]; then sleep 3600; fi'
+FIRST_WAITS = 'echo begun; if [ "$DATAFLOW_ATTEMPT" = 1 ]; then sleep 3600; fi'
 """The first attempt goes on until somebody ends it, the next one is done at once."""
 
 
@@ -81,6 +81,7 @@ def test_a_pod_that_is_deleted_by_force_is_replaced_when_its_container_is_dead(
     here.until_done("forced", 1, SECONDS)
     assert here.classes("forced") == ["Infrastructure", None]
     assert here.runs("forced")[0]["message"] == "its pod was deleted by somebody"
+    assert here.runs("forced")[0]["log_tail"] in ("begun\n", "", None), "the log may be gone with the container"
     assert here.burnt("forced") == [(0, 1)]
     is_right(here)
 
