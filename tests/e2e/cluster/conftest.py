@@ -18,6 +18,7 @@ from tests.e2e.cluster.choice import REQUIRED, announce, choose
 from tests.e2e.cluster.diagnosis import diagnose
 from tests.e2e.cluster.installation import Installation, installed
 from tests.e2e.cluster.real_cluster import Image, RealCluster
+from tests.e2e.cluster.times import TIMES, Times, show
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.providers import Unavailable
 from tests.kube.conftest import Kubectl, fresh_namespace
@@ -61,6 +62,20 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
         reporter.section("TESTS ON REAL NODES WERE LEFT OUT", sep="!", red=True, bold=True)
         reporter.line(f"{len(left_out)} tests have not run. {left_out[0]}")
         reporter.line("They need a cluster: KUBECONFIG, Docker, or a node on this host. See docs/tests.md.")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Show the times that tests have measured."""
+    if measured := config.stash.get(TIMES, Times()).measured:
+        terminalreporter.section("times on real nodes")
+        for line in show(measured):
+            terminalreporter.line(line)
+
+
+@pytest.fixture(scope="session")
+def times(pytestconfig: pytest.Config) -> Times:
+    """Where a test notes how long a user waits for something; the end of the run shows it."""
+    return pytestconfig.stash.setdefault(TIMES, Times())
 
 
 @pytest.fixture(scope="session")

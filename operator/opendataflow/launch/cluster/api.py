@@ -113,13 +113,16 @@ class Api:
         except NotStarted as error:
             raise ClusterUnreachable(str(error)) from error
 
-    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object and return it as it is now. Unknown fields are refused rather than dropped.
+    async def create(
+        self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, dry: bool = False
+    ) -> dict[str, Any]:
+        """Create an object and return it as it is now. Unknown fields are refused rather than dropped. `dry`: only see
+        whether it could be.
 
         Raises CreateUncertain, Backpressure, NotCreatable, NamespaceGone; ClusterRefused only for AlreadyExists.
         """
         what = f"create {resource.plural} {_title(namespace, body)}"
-        query = {"fieldValidation": "Strict"}
+        query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry else {})}
         try:
             return await self._json("POST", resource.path(namespace), what, query=query, body=body)
         except ClusterUnreachable as error:
