@@ -49,6 +49,7 @@ class PodSeen:
     the grace period not counted. `grace`: seconds. `finalizer`: whether ours is there. `start_deadline`, `retry_after`:
     seconds, of its annotations, see `names`. `memory_limit`: of `main`, as written. `executors`: whether it
     starts pods of its own, which end with it. `gone`: the object is deleted.
+    `unheard`: Kubernetes says that nothing is heard from its node, and it ran when it was heard from last.
     `main`: the container that counts, which in the driver of a SparkApplication has another name.
     """
 
@@ -79,6 +80,7 @@ class PodSeen:
     retry_after: float | None = None
     memory_limit: str | None = None
     executors: bool = False
+    unheard: bool = False
     gone: bool = False
     main: str = MAIN_CONTAINER
 
