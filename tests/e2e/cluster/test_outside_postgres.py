@@ -7,8 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ KEEP_DEFINITIONS = "--set=crds.install=false"
 
 
 @dataclass(frozen=True)
-class Installation:
+class Outside:
     """An operator in `home`, which works there and in `other`; its Postgres is in a third namespace."""
 
     cluster: RealCluster
@@ -43,7 +42,8 @@ class Installation:
     postgres: Kubectl
     dsn: str
     busybox: str
-    begun: datetime
+    begun: str = ""
+    """When helm began to install it."""
 
     def operator_pod(self) -> Object:
         """The newest pod of the operator, or nothing."""
@@ -102,7 +102,7 @@ def namespaces(cluster: RealCluster, number: int) -> Iterator[list[Kubectl]]:
 
 
 @pytest.fixture(scope="module")
-def installation(cluster: RealCluster) -> Iterator[Installation]:
+def outside(cluster: RealCluster) -> Iterator[Outside]:
     """Shared by the tests here; Postgres is the chart's own, put where no operator is."""
     with left_out_when_unavailable():
         busybox = cluster.image("busybox")
@@ -116,18 +116,20 @@ def installation(cluster: RealCluster) -> Iterator[Installation]:
         postgres("rollout", "status", f"statefulset/{RELEASE}-postgres", f"--timeout={SECONDS}s")
         secret = postgres.json("get", "secret", f"{RELEASE}-postgres")
         dsn = base64.b64decode(secret["data"]["dsn"]).decode()
-        made = Installation(cluster, home, other, postgres, dsn, busybox, datetime.now(UTC))
+        made = Outside(cluster, home, other, postgres, dsn, busybox)
         made.point_to(dsn)
         watched = [home.namespace, other.namespace]
-        install(cluster, home.namespace, KEEP_DEFINITIONS, f"--set=database.existingSecret={SECRET}", watched=watched)
-        yield made
+        begun = install(
+            cluster, home.namespace, KEEP_DEFINITIONS, f"--set=database.existingSecret={SECRET}", watched=watched
+        )
+        yield replace(made, begun=begun.isoformat())
         made.helm("uninstall", RELEASE, "--wait", "--timeout=4m")
 
 
 @pytest.fixture(autouse=True)
-def shown(cluster: RealCluster, installation: Installation) -> None:
+def shown(cluster: RealCluster, outside: Outside) -> None:
     """What is shown beside a failure."""
-    cluster.namespaces = [each.namespace for each in (installation.home, installation.other, installation.postgres)]
+    cluster.namespaces = [each.namespace for each in (outside.home, outside.other, outside.postgres)]
 
 
 def container_state(pod: Object, container: str) -> dict[str, Any]:
@@ -143,79 +145,79 @@ def ended_with(pod: Object) -> str:
     return " ".join(found)
 
 
-def test_jobs_of_two_namespaces_run_on_a_postgres_of_a_third(installation: Installation, times: Times) -> None:
-    pod = installation.operator_pod()
+def test_jobs_of_two_namespaces_run_on_a_postgres_of_a_third(outside: Outside, times: Times) -> None:
+    pod = outside.operator_pod()
     ready = next(one for one in pod["status"]["conditions"] if one["type"] == "Ready")
-    times.between("helm install -> operator ready", installation.begun.isoformat(), ready["lastTransitionTime"])
-    jobs = {"here": installation.home, "there": installation.other}
+    times.between("helm install -> operator ready", outside.begun, ready["lastTransitionTime"])
+    jobs = {"here": outside.home, "there": outside.other}
     for name, where in jobs.items():
-        installation.short_job(where, name)
+        outside.short_job(where, name)
     for name, where in jobs.items():
         where("wait", f"dfj/{name}", "--for=condition=Succeeded", f"--timeout={SECONDS}s")
-    assert installation.ask("SELECT count(*) FROM opendataflow.run WHERE state = 'SUCCEEDED'") == "4"
+    assert outside.ask("SELECT count(*) FROM opendataflow.run WHERE state = 'SUCCEEDED'") == "4"
 
 
 def test_an_operator_that_gets_no_database_says_why_and_begins_by_itself_when_the_secret_is_right(
-    installation: Installation,
+    outside: Outside,
 ) -> None:
-    home = installation.home
+    home = outside.home
     try:
         home("delete", "secret", SECRET)
-        installation.restart()
+        outside.restart()
 
         def waits_for_the_secret() -> bool:
-            waiting = container_state(installation.operator_pod(), "migrate").get("state", {}).get("waiting", {})
+            waiting = container_state(outside.operator_pod(), "migrate").get("state", {}).get("waiting", {})
             missing = f'secret "{SECRET}" not found'
             return (waiting.get("reason"), waiting.get("message")) == ("CreateContainerConfigError", missing)
 
         wait_until(waits_for_the_secret, "the pod names the Secret", SECONDS)
-        nowhere = re.sub("@.*:5432", "@nowhere.invalid:5432", installation.dsn)
-        installation.point_to(nowhere)
+        nowhere = re.sub("@.*:5432", "@nowhere.invalid:5432", outside.dsn)
+        outside.point_to(nowhere)
 
         def waits_for_the_host() -> bool:
             try:
-                return "Postgres at nowhere.invalid:5432/dataflow does not answer" in installation.log("migrate")
+                return "Postgres at nowhere.invalid:5432/dataflow does not answer" in outside.log("migrate")
             except subprocess.CalledProcessError:  # it has not begun
                 return False
 
         wait_until(waits_for_the_host, "the init container names the host", SECONDS)
-        installation.point_to(re.sub("//dataflow:.*@", "//dataflow:hunter2@", installation.dsn))
-        installation.restart()
+        outside.point_to(re.sub("//dataflow:.*@", "//dataflow:hunter2@", outside.dsn))
+        outside.restart()
         refused = 'refuses the connection: password authentication failed for user "dataflow"'
-        wait_until(lambda: refused in ended_with(installation.operator_pod()), "the pod says why", SECONDS)
+        wait_until(lambda: refused in ended_with(outside.operator_pod()), "the pod says why", SECONDS)
         described = home("describe", "pods", "--selector=app.kubernetes.io/component=operator")
         assert refused in described
-        assert "hunter2" not in described + installation.log("migrate")
+        assert "hunter2" not in described + outside.log("migrate")
     finally:
-        installation.point_to(installation.dsn)
-    installation.until_ready()
+        outside.point_to(outside.dsn)
+    outside.until_ready()
 
 
 def test_rights_that_a_namespace_lacks_are_named_while_the_other_goes_on_and_count_when_they_are_back(
-    installation: Installation,
+    outside: Outside,
 ) -> None:
-    other = installation.other
+    other = outside.other
     try:
         role = other.json("get", "role", RELEASE)
         role["rules"] = [rule for rule in role["rules"] if "pods" not in rule["resources"]]
         other("replace", "-f-", stdin=json.dumps(role))
         no_pods = f"create, delete, deletecollection, get, list, patch, watch pods in namespace {other.namespace}"
-        wait_until(lambda: words(no_pods) <= words(installation.readyz()), "/readyz names what is missing", SECONDS)
-        installation.short_job(other, "later")
+        wait_until(lambda: words(no_pods) <= words(outside.readyz()), "/readyz names what is missing", SECONDS)
+        outside.short_job(other, "later")
         stalled = '--for=jsonpath={.status.conditions[?(@.type=="Stalled")].reason}=RightsMissing'
         other("wait", "dfj/later", stalled, f"--timeout={SECONDS}s")
         other("delete", "rolebinding", RELEASE)
         blind = f"in namespace {other.namespace}, so nothing is done there"
-        wait_until(lambda: blind in installation.readyz(), "/readyz names what follows", SECONDS)
-        assert blind in installation.log()
-        assert "Traceback" not in installation.log()
-        installation.short_job(installation.home, "meanwhile")
-        installation.home("wait", "dfj/meanwhile", "--for=condition=Succeeded", f"--timeout={SECONDS}s")
+        wait_until(lambda: blind in outside.readyz(), "/readyz names what follows", SECONDS)
+        assert blind in outside.log()
+        assert "Traceback" not in outside.log()
+        outside.short_job(outside.home, "meanwhile")
+        outside.home("wait", "dfj/meanwhile", "--for=condition=Succeeded", f"--timeout={SECONDS}s")
         assert other("get", "pods", f"--selector={LABEL_RUN}=later") == ""
     finally:
-        installation.heal()
+        outside.heal()
     other("wait", "dfj/later", "--for=condition=Succeeded", f"--timeout={SECONDS}s")
-    assert installation.readyz() == "ok\n"
+    assert outside.readyz() == "ok\n"
 
 
 def words(text: str) -> set[str]:
@@ -223,18 +225,18 @@ def words(text: str) -> set[str]:
 
 
 def test_runs_live_through_an_upgrade_with_a_migration_and_the_way_back_and_are_done_once(
-    installation: Installation, tmp_path: Path
+    outside: Outside, tmp_path: Path
 ) -> None:
-    cluster, home = installation.cluster, installation.home
+    cluster, home = outside.cluster, outside.home
     with left_out_when_unavailable():
         newer = image_values(cluster, image="next")
-    home("apply", "-f-", stdin=long_job("long", installation.busybox, 5))
+    home("apply", "-f-", stdin=long_job("long", outside.busybox, 5))
     before = running(cluster, home.namespace, 3)
 
     chart = str(next_version.chart(tmp_path))
-    installation.helm("upgrade", RELEASE, chart, "--reset-then-reuse-values", *newer, "--wait", "--timeout=4m")
+    outside.helm("upgrade", RELEASE, chart, "--reset-then-reuse-values", *newer, "--wait", "--timeout=4m")
     try:
-        assert NEXT_APPLIED in installation.log("migrate")
+        assert NEXT_APPLIED in outside.log("migrate")
         assert running(cluster, home.namespace, 3) == before
         first = min(before)
         let_end(home, [first])
@@ -242,17 +244,17 @@ def test_runs_live_through_an_upgrade_with_a_migration_and_the_way_back_and_are_
         between = running(cluster, home.namespace, 3)
         assert before - {first} < between
     finally:
-        installation.helm("rollback", RELEASE, "--wait", "--timeout=4m")
-    assert f"the tables of schema {int(NEXT.split('_')[0])}, which is newer, stay" in installation.log("migrate")
+        outside.helm("rollback", RELEASE, "--wait", "--timeout=4m")
+    assert f"the tables of schema {int(NEXT.split('_')[0])}, which is newer, stay" in outside.log("migrate")
     assert running(cluster, home.namespace, 3) == between
     let_end(home, between)
     wait_until(
-        lambda: installation.ask("SELECT count(*) FROM opendataflow.run WHERE job LIKE '%long'") == "5",
+        lambda: outside.ask("SELECT count(*) FROM opendataflow.run WHERE job LIKE '%long'") == "5",
         "all began",
         300,
     )
     let_end(home, running(cluster, home.namespace, 1))
     home("wait", "dfj/long", "--for=condition=Succeeded", f"--timeout={SECONDS}s")
     done = "SELECT data_id, count(*) FROM opendataflow.run WHERE job LIKE '%long' AND state = 'SUCCEEDED' GROUP BY 1"
-    assert installation.ask(done).splitlines() == [f"{n}-{n}|1" for n in range(5)]
-    assert installation.ask("SELECT count(*) FROM opendataflow.run WHERE job LIKE '%long'") == "5"
+    assert outside.ask(done).splitlines() == [f"{n}-{n}|1" for n in range(5)]
+    assert outside.ask("SELECT count(*) FROM opendataflow.run WHERE job LIKE '%long'") == "5"
