@@ -12,8 +12,9 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from tests.e2e.cluster import installing
+from tests.e2e.cluster.installing import RELEASE
 from tests.e2e.cluster.real_cluster import RealCluster
-from tests.helm.chart import CHART
 from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.control_plane import free_port
 from tests.kube.cluster.processes import Program, wait_until
@@ -22,10 +23,8 @@ from tests.kube.jobs import Database
 from tests.kube.recorder import Recorder
 from tests.kube.scene import Flows
 
-RELEASE = "dataflow"
 SECONDS = 300
 """How long anything may take on a machine that is busy with something else."""
-_IMAGES = {"image": "operator", "database.builtIn.image": "postgres"}
 
 
 @dataclass
@@ -88,12 +87,7 @@ def _container(pod: Object) -> Object:
 
 def install(cluster: RealCluster, home: str, *namespaces: str) -> None:
     """Install the chart for some namespaces, or upgrade it; return when the operator is ready."""
-    values = [f"--set=namespaces={{{','.join(namespaces)}}}", "--set=database.builtIn.persistence.enabled=false"]
-    for value, which in _IMAGES.items():
-        repository, _, tag = cluster.image(which).rpartition(":")
-        values += [f"--set={value}.repository={repository}", f"--set-string={value}.tag={tag}"]
-    whole = ("upgrade", "--install", RELEASE, str(CHART), "--take-ownership", "--wait", f"--timeout={SECONDS}s")
-    cluster.helm(home, *whole, *values, seconds=SECONDS + 60)
+    installing.install(cluster, home, "--set=database.builtIn.persistence.enabled=false", watched=namespaces)
 
 
 @contextmanager
