@@ -40,7 +40,7 @@ def test_a_driver_that_is_deleted_by_force_takes_its_executors_along_and_its_chu
     (driver,) = here.running("driven", 1, SECONDS)
 
     def runs() -> bool:
-        return any("running" in state(pod, "spark-kubernetes-executor") for pod in executors(here, driver))
+        return any("running" in state(pod) for pod in executors(here, driver))
 
     wait_until(runs, "it has an executor", SECONDS)
     kubectl = Kubectl(here.api, here.namespace)
