@@ -14,7 +14,8 @@ from tests.kube.cluster.nodes import NODES, is_ready
 from tests.kube.cluster.providers import Unavailable
 
 IMAGES_VARIABLE = "DATAFLOW_E2E_IMAGES"
-"""Of a person's own cluster: `busybox=NAME operator=NAME spark=NAME postgres=NAME`, as its nodes can pull them."""
+"""Of a person's own cluster: `busybox=NAME operator=NAME …`, all those of tests/e2e/cluster/conftest.py, as its nodes can pull
+them."""
 
 
 @dataclass(frozen=True)
