@@ -27,6 +27,7 @@ SECRET_VARIABLES = frozenset(
         "DATAFLOW_NOTIFY_SMTP",
         "DATAFLOW_NOTIFY_SMTP_PASSWORD",
         "DATAFLOW_NOTIFY_WEBHOOK",
+        "DATAFLOW_SOURCE_DSN",
         "PASSKEY",
         "PASSKEY_NEW",
     }

@@ -66,6 +66,7 @@ class Host:
             kept = self.kept and runs(FOLDER)
             try:
                 with shared(FOLDER, command) as kubeconfig:
+                    self.resume_kubelet(host_node.NODE)  # a session that was killed may have left it paused
                     yield kubeconfig
             finally:
                 if not kept:

@@ -72,6 +72,8 @@ class Kind:
             try:
                 if not kept:
                     self._start()
+                for node in self._nodes():
+                    self.resume_kubelet(node)  # a session that was killed may have left it paused
                 yield self.kubeconfig
             finally:
                 if not kept:

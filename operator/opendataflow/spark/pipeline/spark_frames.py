@@ -8,12 +8,13 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
-from pyspark.sql.types import NullType, StringType
+from pyspark.sql.types import DataType, NullType, StringType, TimestampNTZType, TimestampType
 
 from opendataflow.core.chunk_bounds import partition_folder
 from opendataflow.errors import StepFailed
@@ -58,7 +59,7 @@ class SparkFrames:
             from opendataflow.spark.pipeline import pandas_frames
 
             made = pandas_frames.call(step, [frame.toPandas() for frame in frames], item)
-            return _with_types(self._spark.createDataFrame(made), frames)
+            return _of_pandas(self._spark, made, frames)
         before = self._completed()
         result = call(step, frames, item)
         # What a step computes itself, as show() does, may have been a part: it says nothing of the rows.
@@ -176,12 +177,23 @@ def call(step: Loaded, frames: Sequence[DataFrame], item: Item | None) -> DataFr
     raise StepFailed(f"{step.at}: run() {returned(result)}; a DataFrame of Spark is wanted")
 
 
-def _with_types(frame: DataFrame, given: Sequence[DataFrame]) -> DataFrame:
-    """Give a type to columns without any value, which pandas knows none of: that of the column of this name in the
-    frames before, else text. Chunks that are empty have the same columns as others then."""
+def _of_pandas(spark: SparkSession, made: Any, given: Sequence[DataFrame]) -> DataFrame:
+    """Return a frame of pandas as one of Spark, with a type for columns without any value, which pandas knows none of:
+    that of the column of this name in the frames before, else text. So an empty chunk has the columns of the others."""
+    if len(made) > 0:
+        frame = spark.createDataFrame(made)
+    else:
+        import pyarrow
+
+        frame = spark.createDataFrame(pyarrow.Table.from_pandas(made, preserve_index=False))
     known = {field.name: field.dataType for before in reversed(given) for field in before.schema}
-    void = [field.name for field in frame.schema if isinstance(field.dataType, NullType)]
-    return frame.withColumns({name: F.col(f"`{name}`").cast(known.get(name, StringType())) for name in void})
+    typed: dict[str, DataType] = {}
+    for field in frame.schema:
+        if isinstance(field.dataType, NullType):
+            typed[field.name] = known.get(field.name, StringType())
+        elif isinstance(field.dataType, TimestampNTZType):
+            typed[field.name] = TimestampType()  # as where there are rows
+    return frame.withColumns({name: F.col(f"`{name}`").cast(kind) for name, kind in typed.items()})
 
 
 def _seen(observation: Observation) -> int | None:
