@@ -73,7 +73,7 @@ def driver_settings(spark: Spark, name: str, title: str, namespace: str, image: 
 
 
 def _executor_defaults() -> dict[str, str]:
-    """What a driver would need more rights for is off, and a slow API server is waited for: after 10 s Spark would start
+    """What a driver would need more rights for is off. A slow API server is waited for: after 10 s Spark would start
     another executor beside the one that is on its way."""
     return {
         "spark.kubernetes.driver.connectionTimeout": _API_MILLISECONDS,
