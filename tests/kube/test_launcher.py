@@ -165,6 +165,14 @@ async def test_what_a_kubelet_says_of_a_log_that_is_gone_is_not_taken_for_the_lo
     assert ended.outcome.message == "exit code 3"
 
 
+async def test_a_run_whose_log_may_not_be_kept_brings_its_exit_code_alone(place: Place) -> None:
+    async with place.launcher() as launcher:
+        await launcher.start(place.order(wishes={"keep_log": False}, exit_code=3))
+        ended = await end(launcher)
+        assert verdict(ended) == (OutcomeClass.APPLICATION, "exit code 3")
+        assert ended.log_tail == ""
+
+
 async def test_an_outcome_does_not_wait_for_a_log_that_can_not_be_had(place: Place, proxy: Proxy) -> None:
     proxy.fail(Fault("GET", "/log", times=100, answer=refusal(500, "InternalError")))
     async with place.launcher(proxy) as launcher:

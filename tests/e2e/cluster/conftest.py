@@ -12,6 +12,7 @@ import pytest
 
 from images.build import Impossible
 from tests.e2e import images as built_images
+from tests.e2e import next_version
 from tests.e2e.cluster import small_images
 from tests.e2e.cluster.building import CLIENTS, programs
 from tests.e2e.cluster.choice import REQUIRED, announce, choose
@@ -104,6 +105,7 @@ def _images(folder: Path) -> Mapping[str, Image]:
     return {
         "busybox": Image("local/busybox:test", lambda: small_images.busybox(folder)),
         "operator": Image(built_images.OPERATOR, lambda: _built("operator")),
+        "next": Image(next_version.OPERATOR, lambda: _built("next")),
         "spark": Image(built_images.SPARK, lambda: _built("spark")),
         "postgres": Image(built_images.POSTGRES, lambda: _built("postgres")),
     }
@@ -111,7 +113,13 @@ def _images(folder: Path) -> Mapping[str, Image]:
 
 def _built(which: str) -> Path:
     try:
-        return built_images.postgres() if which == "postgres" else built_images.build()[which]
+        match which:
+            case "postgres":
+                return built_images.postgres()
+            case "next":
+                return next_version.operator()
+            case _:
+                return built_images.build()[which]
     except Impossible as reason:
         raise Unavailable(f"the image {which} can't be built: {reason}") from None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow import parquet  # type: ignore[import-untyped]
+from pyarrow import parquet
 
 import prepare
 from opendataflow import names
@@ -158,7 +158,7 @@ def test_flights_run_as_drivers_with_two_executors_and_give_what_they_give_local
 def note_events(kustomization: Path) -> None:
     """Add settings to the job `delays`."""
     text = kustomization.read_text("utf-8")
-    anchor = "\n              spark.kubernetes.executor.request.cores: 100m\n"
+    anchor = "\n              spark.kubernetes.executor.request.cores: 50m\n"
     assert text.count(anchor) == 1
     kustomization.write_text(text.replace(anchor, WATCHED + anchor.lstrip("\n")), "utf-8")
 
@@ -239,3 +239,28 @@ def results(folder: Path) -> dict[str, list[Any]]:
         assert len(found[f"delays {month}"]) > 300
         assert found[f"report {month}"]
     return found
+
+
+# A migration -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(2400, func_only=True)
+def test_a_table_moves_to_another_postgres_by_chunks_which_can_be_done_again(
+    installed: Installed, example: Example
+) -> None:
+    _, reader = example("migration", "On Kubernetes")
+    reader.does("kubectl apply -f databases.yaml")
+    reader.does("kubectl create secret")
+    reader.does("kubectl apply -k .")
+    old, new = reader.does("kubectl exec old-db").splitlines()
+    assert old == new
+    assert new.startswith("300000|")
+    assert reader.does("kubectl exec old-db -- psql -q").splitlines()[-1] == "300000|paid"
+    runs = installed.runs("migrate-orders")
+    assert [run["state"] for run in runs] == ["SUCCEEDED"] * 13
+    assert [run["metrics"]["rows"] for run in runs] == [25000] * 13
+    assert max(sum(overlaps(other, run["claimed_at"]) for other in runs) for run in runs) == 3
+    tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1"
+    found = installed.kubectl("exec", "new-db", "--", "psql", "-U", "shop", "-Atc", tables).split()
+    assert found == ["migrated", "orders"], "a staging table is left"
+    reader.does("kubectl delete -k .")

@@ -357,7 +357,9 @@ class ClusterLauncher:
         )
 
     async def _log(self, pod: PodSeen) -> str:
-        """Return the end of the log of what has failed; nothing where it can't be had any more."""
+        """Return the end of the log of what has failed; nothing where it may not be kept, or can't be had any more."""
+        if not pod.keep_log:
+            return ""
         container = pod.main
         if pod.ended is None and pod.failed_init is not None:
             container = pod.failed_init[0]
