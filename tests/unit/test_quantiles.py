@@ -60,7 +60,8 @@ def test_a_common_value_stays_in_one_part() -> None:
 
 
 def test_numbers_can_be_computed_and_texts_need_many_bounds() -> None:
-    assert fine_enough(histogram(0, 100), 50)
+    assert fine_enough(histogram(0, 100), 20)
+    assert not fine_enough(histogram(0, 100), 21)
     assert not fine_enough(histogram("a", "b", "c"), 2)
     assert fine_enough(histogram(*(f"{n:03}" for n in range(101))), 12)
     assert not fine_enough(Statistics([], 1.0), 2)

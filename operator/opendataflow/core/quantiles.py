@@ -11,6 +11,9 @@ from opendataflow.core.chunk_plan import Value
 _BUCKETS_A_CHUNK = 8
 """So many of the histogram's buckets have to fall into a chunk whose bounds can only be theirs."""
 
+_CHUNKS_A_BUCKET = 10
+"""So many chunks at most may be computed inside of a bucket, whose numbers need not be as dense everywhere."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -45,7 +48,7 @@ def fine_enough(statistics: Statistics, parts: int) -> bool:
     """Whether the statistics say where so many parts end."""
     bounds = [entry for entry in statistics.entries if entry.frequency is None]
     if all(isinstance(entry.value, int) for entry in statistics.entries):
-        return bool(statistics.entries)
+        return len(statistics.entries) * _CHUNKS_A_BUCKET >= parts
     return len(bounds) > parts * _BUCKETS_A_CHUNK
 
 

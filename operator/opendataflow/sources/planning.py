@@ -30,6 +30,9 @@ _SAMPLED = 100_000
 _SAMPLED_A_CHUNK = 20_000
 """Rows to sample, at least. Whole blocks are read, and neighbours are alike, so it takes many to have enough blocks."""
 
+_MOST_SAMPLED = 20_000_000
+"""Rows to sample, at most: they are sorted."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -123,7 +126,8 @@ class _Planning:
         """The share of rows that has to be read where no statistics help."""
         if not self._table.samples or self._table.rows <= _SMALL:
             return 1.0
-        wanted = max(_SAMPLED, _SAMPLED_A_CHUNK * (self._asked.chunks or self._parts(self._table.rows)))
+        parts = self._asked.chunks or self._parts(self._table.rows)
+        wanted = min(max(_SAMPLED, _SAMPLED_A_CHUNK * parts), _MOST_SAMPLED)
         share = wanted / self._table.rows
         return share if share < 0.5 else 1.0
 
