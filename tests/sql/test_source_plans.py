@@ -45,6 +45,8 @@ INSERT INTO shop.parted SELECT i FROM generate_series(1, {ROWS}) i;
 CREATE TABLE shop.empty (id int, day date);
 CREATE TABLE shop.one WITH (autovacuum_enabled = false) AS
     SELECT 1 AS id, NULL::int AS nothing FROM generate_series(1, 10);
+CREATE TABLE shop.long WITH (autovacuum_enabled = false) AS
+    SELECT repeat('x', 100000) || i AS text FROM generate_series(1, 2) i;
 CREATE TABLE shop.far WITH (autovacuum_enabled = false) AS
     SELECT d::date AS day FROM unnest(ARRAY['0044-03-15 BC', '2013-01-01']) AS d;
 """
@@ -267,6 +269,7 @@ def test_where_values_are_few_there_are_fewer_chunks_and_a_note(address: dict[st
         (Request("shop", "one", "id", "range", chunks=2), Refused, r"id has one value only \(1\), which can't divide"),
         (Request("shop", "one", "nothing", "range", chunks=2), Refused, "nothing has no value in .* to divide it by"),
         (Request("shop", "one", "nothing", "list"), Refused, "nothing has no value in .* to divide it by"),
+        (Request("shop", "long", "text", "list"), Refused, "has 1000.. characters and 100000 are allowed: divide by"),
         (Request("shop", "far", "day", "date", step="day"), Refused, "by day has more than 10000 chunks"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else None,

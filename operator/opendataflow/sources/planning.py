@@ -30,6 +30,9 @@ _SAMPLED = 100_000
 _SAMPLED_A_CHUNK = 20_000
 """Rows to sample, at least. Whole blocks are read, and neighbours are alike, so it takes many to have enough blocks."""
 
+_LONGEST = 100_000
+"""Characters of a predicate, at most: a run's context has to fit into the object of a pod."""
+
 _MOST_SAMPLED = 20_000_000
 """Rows to sample, at most: they are sorted."""
 
@@ -106,6 +109,7 @@ class _Planning:
 
     def plan(self) -> Plan:
         chunks = self._chunks()
+        self._measure(chunks)
         self._prove(chunks)
         rows, outside, how = self._rows(chunks)
         if not sum(rows.values()) + outside:
@@ -204,6 +208,14 @@ class _Planning:
 
     def _total(self) -> int:
         return self._source.count_rows(self._table) if self._share == 1 else self._table.rows
+
+    def _measure(self, chunks: Sequence[PlannedChunk]) -> None:
+        longest = max(chunks, key=lambda chunk: len(chunk.predicate))
+        if len(longest.predicate) > _LONGEST:
+            raise Refused(
+                f"the predicate of chunk {longest.id} has {len(longest.predicate)} characters and {_LONGEST} are "
+                "allowed: divide by another column, or by hash"
+            )
 
     def _prove(self, chunks: Sequence[PlannedChunk]) -> None:
         """What is not so is a fault of this program or of the database's order; nobody may work by such a plan."""
