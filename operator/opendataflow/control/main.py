@@ -9,13 +9,18 @@ import asyncio
 import logging
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 from opendataflow import __version__
-from opendataflow.control.logs import set_up
+from opendataflow.control.logs import hidden, set_up
 from opendataflow.errors import DataflowError
 from opendataflow.model.written import duration_seconds
 from opendataflow.names import ExitCode
 from opendataflow.settings import read_operator_settings, read_settings
+
+TERMINATION_LOG = Path("/dev/termination-log")
+"""Kubernetes shows what a container has written there."""
 
 logger = logging.getLogger(__name__)
 
@@ -110,4 +115,7 @@ def _fail(errors: BaseExceptionGroup[DataflowError]) -> None:
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
     logger.error("%s", first)
+    with suppress(OSError):  # for `kubectl describe pod`; outside of a container it is not there
+        if TERMINATION_LOG.exists():
+            TERMINATION_LOG.write_text(hidden(str(first), os.environ))
     sys.exit(first.exit_code if isinstance(first, DataflowError) else ExitCode.FAILED)

@@ -12,11 +12,11 @@ import pytest
 
 from images.build import Impossible
 from tests.e2e import images as built_images
+from tests.e2e import next_version
 from tests.e2e.cluster import small_images
 from tests.e2e.cluster.building import CLIENTS, programs
 from tests.e2e.cluster.choice import REQUIRED, announce, choose
 from tests.e2e.cluster.diagnosis import diagnose
-from tests.e2e.cluster.installation import Installation, installed
 from tests.e2e.cluster.real_cluster import Image, RealCluster
 from tests.e2e.cluster.times import TIMES, Times, show
 from tests.kube.cluster.api import Api
@@ -105,6 +105,7 @@ def _images(folder: Path) -> Mapping[str, Image]:
     return {
         "busybox": Image("local/busybox:test", lambda: small_images.busybox(folder)),
         "operator": Image(built_images.OPERATOR, lambda: _built("operator")),
+        "next": Image(next_version.OPERATOR, lambda: _built("next")),
         "spark": Image(built_images.SPARK, lambda: _built("spark")),
         "postgres": Image(built_images.POSTGRES, lambda: _built("postgres")),
     }
@@ -112,7 +113,13 @@ def _images(folder: Path) -> Mapping[str, Image]:
 
 def _built(which: str) -> Path:
     try:
-        return built_images.postgres() if which == "postgres" else built_images.build()[which]
+        match which:
+            case "postgres":
+                return built_images.postgres()
+            case "next":
+                return next_version.operator()
+            case _:
+                return built_images.build()[which]
     except Impossible as reason:
         raise Unavailable(f"the image {which} can't be built: {reason}") from None
 
@@ -156,31 +163,15 @@ def busybox(cluster: RealCluster) -> str:
         return cluster.image("busybox")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def operator_image(cluster: RealCluster) -> str:
     """The name of the operator's image, which the nodes have."""
     with left_out_when_unavailable():
         return cluster.image("operator")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def spark_image(cluster: RealCluster) -> str:
     """The name of the image for Spark, which the nodes have."""
     with left_out_when_unavailable():
         return cluster.image("spark")
-
-
-@pytest.fixture(scope="session")
-def lasting_installation(
-    cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Installation, list[str]]]:
-    """See `installation`; and its namespaces."""
-    with left_out_when_unavailable(), installed(cluster, tmp_path_factory.mktemp("installation")) as made:
-        yield made, cluster.namespaces
-
-
-@pytest.fixture
-def installation(cluster: RealCluster, lasting_installation: tuple[Installation, list[str]]) -> Installation:
-    """An operator of the chart that works for two namespaces, whose tests share it: leave nothing that runs."""
-    made, cluster.namespaces = lasting_installation
-    return made

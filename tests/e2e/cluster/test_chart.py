@@ -1,8 +1,8 @@
 """The chart on real nodes: a first try with nothing but the images, where only restricted pods may run."""
 
-from opendataflow.names import FINALIZER, LABEL_RUN
+from opendataflow.names import LABEL_RUN
 from tests.e2e.cluster.conftest import left_out_when_unavailable
-from tests.e2e.cluster.installing import RELEASE, install
+from tests.e2e.cluster.installing import RELEASE, install, run_pods
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.kube.cluster.processes import wait_until
@@ -10,13 +10,6 @@ from tests.kube.conftest import Kubectl
 from tests.kube.jobs import dataset, documents, job
 
 STARTED = "{.items[*].status.containerStatuses[0].state.terminated.startedAt}"
-
-
-def run_pods(cluster: RealCluster, namespace: str) -> tuple[set[str], set[str]]:
-    """The names of the run pods of a namespace that are kept until their outcome is committed, and of all others."""
-    found = cluster.api.items(f"/api/v1/namespaces/{namespace}/pods?labelSelector=opendataflow.io/run")
-    kept = {pod["metadata"]["name"] for pod in found if FINALIZER in pod["metadata"].get("finalizers", ())}
-    return kept, {pod["metadata"]["name"] for pod in found} - kept
 
 
 def test_a_first_try_runs_a_job_outlives_an_upgrade_and_leaves_nothing_that_hangs(

@@ -3,7 +3,9 @@
 No test fails because of a time: they say nothing about a machine that does other things as well.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -19,6 +21,13 @@ class Times:
     def add(self, name: str, seconds: float) -> None:
         """Note a time; several of one name are shown in one line."""
         self.measured.setdefault(name, []).append(seconds)
+
+    @contextmanager
+    def measured_as(self, name: str) -> Iterator[None]:
+        """Note how long a block takes."""
+        begun = time.monotonic()
+        yield
+        self.add(name, time.monotonic() - begun)
 
     def between(self, name: str, begin: str, end: str) -> None:
         """Note the time between two of Kubernetes' timestamps."""

@@ -55,6 +55,7 @@ def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
         finalizer=names.FINALIZER in _any_list(metadata, "finalizers"),
         start_deadline=_seconds(annotations, names.ANNOTATION_START_DEADLINE, START_DEADLINE),
         retry_after=_seconds(annotations, names.ANNOTATION_RETRY_AFTER, None),
+        keep_log=annotations.get(names.ANNOTATION_KEEP_LOG) != "false",
         memory_limit=_text(limits, "memory"),
         executors=names.ANNOTATION_EXECUTORS in annotations,
         unheard=_unheard(spec, status),

@@ -12,8 +12,7 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from tests.e2e.cluster import installing
-from tests.e2e.cluster.installing import RELEASE
+from tests.e2e.cluster.installing import RELEASE, install
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.control_plane import free_port
@@ -25,6 +24,7 @@ from tests.kube.scene import Flows
 
 SECONDS = 300
 """How long anything may take on a machine that is busy with something else."""
+_VALUES = ("--set=database.builtIn.persistence.enabled=false",)
 
 
 @dataclass
@@ -40,6 +40,11 @@ class Installation:
     def api(self) -> Api:
         """An administrator's."""
         return self.cluster.api
+
+    @property
+    def namespaces(self) -> list[str]:
+        """All three."""
+        return [self.home, self.here.namespace, self.there.namespace]
 
     @property
     def account(self) -> str:
@@ -77,17 +82,12 @@ class Installation:
 
     def give_rights_again(self) -> None:
         """After a namespace was made anew: the chart makes what has gone with it."""
-        install(self.cluster, self.home, self.here.namespace, self.there.namespace)
+        install(self.cluster, self.home, *_VALUES, watched=self.namespaces[1:])
 
 
 def _container(pod: Object) -> Object:
     found: Object = next(one for one in pod["status"]["containerStatuses"] if one["name"] == "operator")
     return found
-
-
-def install(cluster: RealCluster, home: str, *namespaces: str) -> None:
-    """Install the chart for some namespaces, or upgrade it; return when the operator is ready."""
-    installing.install(cluster, home, "--set=database.builtIn.persistence.enabled=false", watched=namespaces)
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def installed(cluster: RealCluster, folder: Path) -> Iterator[Installation]:
     with ExitStack() as opened:
         home, here, there = (opened.enter_context(_namespace(cluster.api)) for _ in range(3))
         cluster.namespaces = [home, here, there]
-        install(cluster, home, here, there)
+        install(cluster, home, *_VALUES, watched=(here, there))
         opened.callback(cluster.helm, home, "uninstall", RELEASE, "--wait", f"--timeout={SECONDS}s")
         database = opened.enter_context(_database(cluster, home, folder))
         flows = [
