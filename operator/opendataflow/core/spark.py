@@ -71,8 +71,11 @@ def driver_settings(spark: Spark, name: str, title: str, namespace: str, image: 
 
 
 def _executor_defaults() -> dict[str, str]:
-    """What a driver would need more rights for."""
+    """What a driver would need more rights for; and how long it waits for an API server that is busy, in milliseconds:
+    after Spark's own ten seconds it would fail, as if its program had."""
     return {
+        "spark.kubernetes.driver.connectionTimeout": "60000",
+        "spark.kubernetes.driver.requestTimeout": "60000",
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
