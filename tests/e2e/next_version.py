@@ -55,3 +55,7 @@ def chart(folder: Path) -> Path:
     about["version"] = about["appVersion"] = f"{major}.{int(minor) + 1}.0"
     (copy / "Chart.yaml").write_text(yaml.safe_dump(about))
     return copy
+
+
+if __name__ == "__main__":
+    print(operator())

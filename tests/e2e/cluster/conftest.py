@@ -17,7 +17,6 @@ from tests.e2e.cluster import small_images
 from tests.e2e.cluster.building import CLIENTS, programs
 from tests.e2e.cluster.choice import REQUIRED, announce, choose
 from tests.e2e.cluster.diagnosis import diagnose
-from tests.e2e.cluster.installation import Installation, installed
 from tests.e2e.cluster.real_cluster import Image, RealCluster
 from tests.e2e.cluster.times import TIMES, Times, show
 from tests.kube.cluster.api import Api
@@ -164,31 +163,15 @@ def busybox(cluster: RealCluster) -> str:
         return cluster.image("busybox")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def operator_image(cluster: RealCluster) -> str:
     """The name of the operator's image, which the nodes have."""
     with left_out_when_unavailable():
         return cluster.image("operator")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def spark_image(cluster: RealCluster) -> str:
     """The name of the image for Spark, which the nodes have."""
     with left_out_when_unavailable():
         return cluster.image("spark")
-
-
-@pytest.fixture(scope="session")
-def lasting_installation(
-    cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Installation, list[str]]]:
-    """See `installation`; and its namespaces."""
-    with left_out_when_unavailable(), installed(cluster, tmp_path_factory.mktemp("installation")) as made:
-        yield made, cluster.namespaces
-
-
-@pytest.fixture
-def installation(cluster: RealCluster, lasting_installation: tuple[Installation, list[str]]) -> Installation:
-    """An operator of the chart that works for two namespaces, whose tests share it: leave nothing that runs."""
-    made, cluster.namespaces = lasting_installation
-    return made

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from opendataflow.names import FINALIZER, LABEL_RUN
-from tests.e2e.cluster.conftest import left_out_when_unavailable
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.helm.chart import CHART
 from tests.kube.cluster.processes import wait_until
@@ -14,6 +13,8 @@ from tests.kube.jobs import dataset, documents, job
 RELEASE = "dataflow"
 _SMALL = "--set=database.builtIn.persistence.size=100Mi"
 """As large as the volumes of the nodes are, or smaller."""
+
+_SECONDS = 300
 
 
 def image_values(cluster: RealCluster, **images: str) -> list[str]:
@@ -29,14 +30,13 @@ def image_values(cluster: RealCluster, **images: str) -> list[str]:
 def install(cluster: RealCluster, namespace: str, *values: str, watched: Sequence[str] = ()) -> datetime:
     """Install or upgrade the chart in a namespace, for it or for those that are `watched`, and wait until it is ready.
 
-    Return when helm began. Raises CalledProcessError where helm refuses it.
+    Return when helm began. Raises Unavailable where its images can't be had, CalledProcessError where helm refuses it.
     """
-    with left_out_when_unavailable():
-        images = image_values(cluster, image="operator", database_builtIn_image="postgres")
-    whole = ("upgrade", "--install", RELEASE, str(CHART), "--take-ownership", "--wait", "--timeout=4m")
+    images = image_values(cluster, image="operator", database_builtIn_image="postgres")
+    whole = ("upgrade", "--install", RELEASE, str(CHART), "--take-ownership", "--wait", f"--timeout={_SECONDS}s")
     namespaces = f"--set=namespaces={{{','.join(watched or [namespace])}}}"
     begun = datetime.now(UTC)
-    cluster.helm(namespace, *whole, namespaces, _SMALL, *images, *values)
+    cluster.helm(namespace, *whole, namespaces, _SMALL, *images, *values, seconds=_SECONDS + 60)
     return begun
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.e2e.cluster.conftest import left_out_when_unavailable
 from tests.e2e.cluster.installing import RELEASE, install, long_job, run_pods, running
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
@@ -21,7 +22,8 @@ KEEP_DEFINITIONS = "--set=crds.install=false"
 def with_runs_alive(cluster: RealCluster, kubectl: Kubectl, busybox: str) -> set[str]:
     """Install an operator with the built-in Postgres, and let it run three pods; return their names."""
     apply_resources(cluster.api)
-    install(cluster, kubectl.namespace, KEEP_DEFINITIONS)
+    with left_out_when_unavailable():
+        install(cluster, kubectl.namespace, KEEP_DEFINITIONS)
     kubectl("apply", "-f-", stdin=long_job("long", busybox, 3))
     return running(cluster, kubectl.namespace, 3)
 
@@ -76,7 +78,8 @@ def test_definitions_that_are_older_are_named_and_those_that_are_deleted_first_h
         del older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["priority"]
         apply_resources(cluster.api)
         cluster.api.kubectl("apply", "--server-side", "--force-conflicts", "-f-", stdin=yaml.safe_dump(older))
-        install(cluster, kubectl.namespace, KEEP_DEFINITIONS)
+        with left_out_when_unavailable():
+            install(cluster, kubectl.namespace, KEEP_DEFINITIONS)
         lacks = "the definition of DataFlowJob in this cluster is older than this operator, it lacks spec.priority"
         wait_until(lambda: lacks in kubectl("logs", f"deployment/{RELEASE}"), "its log names what is missing", 300)
         kubectl("apply", "-f-", stdin=long_job("long", busybox, 3))

@@ -1,29 +1,19 @@
 """Namespaces are kept apart, and one that is deleted with all that runs in it goes at once and comes back as it was."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.e2e.cluster.installation import SECONDS, Installation
-from tests.e2e.cluster.test_faults import is_right, script
+from tests.e2e.cluster.faults.flows import is_right, script
+from tests.e2e.cluster.faults.installation import SECONDS, Installation
+from tests.e2e.cluster.times import Times
 from tests.kube.jobs import dataset, job
 from tests.kube.scene import Flows
 
 GRACE = 5
 PROMISED = 60
 """Seconds after the grace period of its pods in which a namespace is gone."""
-
-
-@pytest.fixture
-def here(installation: Installation) -> Flows:
-    return installation.here
-
-
-@pytest.fixture
-def there(installation: Installation) -> Flows:
-    return installation.there
 
 
 def may(installation: Installation, namespace: str, verb: str, resource: str) -> bool:
@@ -55,7 +45,7 @@ def test_a_job_uses_a_data_set_of_another_namespace_only_when_that_shares_it(
 
 
 def test_a_namespace_deleted_with_all_that_runs_in_it_goes_at_once_and_comes_back_as_it_was(
-    installation: Installation, here: Flows, there: Flows, busybox: str, say: Callable[[str], None]
+    installation: Installation, here: Flows, there: Flows, busybox: str, times: Times
 ) -> None:
     ignores = script(busybox, "trap '' TERM; while :; do sleep 1; done")
     ignores["podTemplate"]["spec"]["terminationGracePeriodSeconds"] = GRACE
@@ -67,7 +57,7 @@ def test_a_namespace_deleted_with_all_that_runs_in_it_goes_at_once_and_comes_bac
     began = time.monotonic()
     there.api.wait_gone(path, SECONDS)
     took = time.monotonic() - began
-    say(f"a namespace with three pods that ignore SIGTERM for {GRACE} s was gone after {took:.0f} s")
+    times.add(f"kubectl delete namespace, with pods that ignore SIGTERM for {GRACE} s -> gone", took)
     assert took < GRACE + PROMISED
     here.until_done("beside", 4, SECONDS)
     is_right(here)

@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from tests.e2e.cluster.installing import RELEASE, install
 from tests.e2e.cluster.real_cluster import RealCluster
-from tests.helm.chart import CHART
 from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.control_plane import free_port
 from tests.kube.cluster.processes import Program, wait_until
@@ -22,10 +22,9 @@ from tests.kube.jobs import Database
 from tests.kube.recorder import Recorder
 from tests.kube.scene import Flows
 
-RELEASE = "dataflow"
 SECONDS = 300
 """How long anything may take on a machine that is busy with something else."""
-_IMAGES = {"image": "operator", "database.builtIn.image": "postgres"}
+_VALUES = ("--set=database.builtIn.persistence.enabled=false",)
 
 
 @dataclass
@@ -41,6 +40,11 @@ class Installation:
     def api(self) -> Api:
         """An administrator's."""
         return self.cluster.api
+
+    @property
+    def namespaces(self) -> list[str]:
+        """All three."""
+        return [self.home, self.here.namespace, self.there.namespace]
 
     @property
     def account(self) -> str:
@@ -78,22 +82,12 @@ class Installation:
 
     def give_rights_again(self) -> None:
         """After a namespace was made anew: the chart makes what has gone with it."""
-        install(self.cluster, self.home, self.here.namespace, self.there.namespace)
+        install(self.cluster, self.home, *_VALUES, watched=self.namespaces[1:])
 
 
 def _container(pod: Object) -> Object:
     found: Object = next(one for one in pod["status"]["containerStatuses"] if one["name"] == "operator")
     return found
-
-
-def install(cluster: RealCluster, home: str, *namespaces: str) -> None:
-    """Install the chart for some namespaces, or upgrade it; return when the operator is ready."""
-    values = [f"--set=namespaces={{{','.join(namespaces)}}}", "--set=database.builtIn.persistence.enabled=false"]
-    for value, which in _IMAGES.items():
-        repository, _, tag = cluster.image(which).rpartition(":")
-        values += [f"--set={value}.repository={repository}", f"--set-string={value}.tag={tag}"]
-    whole = ("upgrade", "--install", RELEASE, str(CHART), "--take-ownership", "--wait", f"--timeout={SECONDS}s")
-    cluster.helm(home, *whole, *values, seconds=SECONDS + 60)
 
 
 @contextmanager
@@ -102,7 +96,7 @@ def installed(cluster: RealCluster, folder: Path) -> Iterator[Installation]:
     with ExitStack() as opened:
         home, here, there = (opened.enter_context(_namespace(cluster.api)) for _ in range(3))
         cluster.namespaces = [home, here, there]
-        install(cluster, home, here, there)
+        install(cluster, home, *_VALUES, watched=(here, there))
         opened.callback(cluster.helm, home, "uninstall", RELEASE, "--wait", f"--timeout={SECONDS}s")
         database = opened.enter_context(_database(cluster, home, folder))
         flows = [

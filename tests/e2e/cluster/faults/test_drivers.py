@@ -3,8 +3,8 @@
 import pytest
 
 from opendataflow.names import LABEL_EXECUTOR_OF
-from tests.e2e.cluster.installation import SECONDS, Installation
-from tests.e2e.cluster.test_faults import AT_ONCE, is_right
+from tests.e2e.cluster.faults.flows import AT_ONCE, is_right
+from tests.e2e.cluster.faults.installation import SECONDS
 from tests.e2e.cluster.test_spark import spark_job
 from tests.kube.cluster.api import Object
 from tests.kube.cluster.pods import state
@@ -32,16 +32,15 @@ def executors(flows: Flows, driver: str) -> list[Object]:
 
 @pytest.mark.timeout(1200)
 def test_a_driver_that_is_deleted_by_force_takes_its_executors_along_and_its_chunk_is_done_again(
-    installation: Installation, spark_image: str
+    here: Flows, spark_image: str
 ) -> None:
-    here = installation.here
     spark = {"image": spark_image, "executor": {"instances": 1, "memory": "512m"}}
     config, driven = spark_job("driven", ["driven-in"], FIRST_STAYS, spark=spark, **AT_ONCE)
     here.apply(config, dataset("driven-in", 1), driven)
     (driver,) = here.running("driven", 1, SECONDS)
 
     def runs() -> bool:
-        return any("running" in state(pod, "spark-kubernetes-executor") for pod in executors(here, driver))
+        return any("running" in state(pod) for pod in executors(here, driver))
 
     wait_until(runs, "it has an executor", SECONDS)
     kubectl = Kubectl(here.api, here.namespace)
