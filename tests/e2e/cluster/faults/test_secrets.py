@@ -18,7 +18,8 @@ import pytest
 
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from tests.e2e.cluster.conftest import left_out_when_unavailable
-from tests.e2e.cluster.installation import RELEASE, SECONDS, Installation
+from tests.e2e.cluster.faults.installation import SECONDS, Installation
+from tests.e2e.cluster.installing import RELEASE
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.test_spark import JDBC, spark_job
 from tests.e2e.cluster.where_it_is import (
@@ -195,13 +196,13 @@ class Planted:
 @pytest.fixture(scope="module")
 def planted(
     cluster: RealCluster,
-    lasting_installation: tuple[Installation, list[str]],
+    lasting_installation: Installation,
     operator_image: str,
     spark_image: str,
 ) -> Planted:
     """All jobs have run; everything was looked at while they did, and after they had ended."""
-    installation, cluster.namespaces = lasting_installation
-    made = Planted.at(installation)
+    cluster.namespaces = lasting_installation.namespaces
+    made = Planted.at(lasting_installation)
     here = made.here
     made.make_users()
     made.make_secrets()
