@@ -1,14 +1,18 @@
-"""Pipelines as jobs on one machine: a folder, or a git repository whose branch moves, tested or not."""
+"""Pipelines as jobs on one machine: a folder, or a git repository whose branch moves, tested or not; and the program of
+a driver's pod, started here."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opendataflow.names import ExitCode
+from opendataflow.core.pipeline_order import MODULE
+from opendataflow.names import PIPELINE_FILE, REPORT_FILE, SPARK_FILE, ExitCode
 from tests.e2e.conftest import Program
 from tests.sql.conftest import Connection
 from tests.sql.graph import value
@@ -139,3 +143,55 @@ def test_what_is_wrong_with_a_repository_is_a_sentence_of_the_run(
         f"exit code 1: {repository.folder} has no branch or tag main; look at ref (a commit is written with all its "
         "40 digits)"
     )
+
+
+class Driver:
+    """What a driver's pod has: its orders beside the context, and the example as a ConfigMap lays it out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mounted = folder / "mounted"
+        self.mounted.mkdir()
+        for file in (EXAMPLE / "project.yml", *EXAMPLE.glob("pipelines/delays/*.py"), *EXAMPLE.glob("sources/*")):
+            shutil.copy(file, self.mounted)
+        settings = {"spark.master": "local[1]", "spark.driver.memory": "1g", "spark.log.level": "WARN"}
+        spark = {"module": MODULE, "settings": settings, "executor": None, "patience": 60.0}
+        (folder / SPARK_FILE).write_text(json.dumps(spark))
+        order = {"pipeline": "delays", "requireTests": True, "files": str(self.mounted), "output": str(folder)}
+        (folder / PIPELINE_FILE).write_text(json.dumps(order))
+
+    def run(self) -> tuple[int, dict[str, Any], str]:
+        """Run the chunk of a day; return the exit code, the report and the log."""
+        pod = {"DATAFLOW_CONTEXT": str(self.folder / "context.json"), "DATAFLOW_POD_IP": "127.0.0.1"}
+        done = subprocess.run(
+            [sys.executable, "-m", "opendataflow.spark.driver"],
+            env={**os.environ, **pod, "DATAFLOW_DATA_ID": "2013-01-01"},
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return done.returncode, json.loads((self.folder / REPORT_FILE).read_text()), done.stdout
+
+
+def test_the_driver_of_a_pod_runs_a_pipeline_out_of_a_config_map(tmp_path: Path) -> None:
+    code, report, log = Driver(tmp_path).run()
+    assert (code, report) == (0, {"rows": 2, "rowsIn": 4}), log
+    assert [path.name for path in (tmp_path / "output" / "delays").glob("day=*")] == ["day=2013-01-01"]
+
+
+def test_the_driver_of_a_pod_fails_with_its_step(tmp_path: Path) -> None:
+    driver = Driver(tmp_path)
+    step = driver.mounted / "arrived.py"
+    step.write_text(
+        step.read_text().replace('expected_output = [{"carrier": "AA"', 'expected_output = [{"carrier": "X"')
+    )
+    code, report, log = driver.run()
+    sentence = (
+        "the tests of pipeline delays fail: pipelines/delays/arrived.py, line 14: what run() returns is not "
+        "expected_output"
+    )
+    assert (code, report) == (1, {"failure": sentence}), log
+    assert log.rstrip().splitlines()[-1] == sentence
+    assert not (tmp_path / "output").exists()
