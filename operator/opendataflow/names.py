@@ -27,6 +27,7 @@ SECRET_VARIABLES = frozenset(
         "DATAFLOW_NOTIFY_SMTP",
         "DATAFLOW_NOTIFY_SMTP_PASSWORD",
         "DATAFLOW_NOTIFY_WEBHOOK",
+        "DATAFLOW_SOURCE_DSN",
         "PASSKEY",
         "PASSKEY_NEW",
     }
@@ -74,6 +75,8 @@ ANNOTATION_START_DEADLINE = f"{GROUP}/start-deadline"
 """Seconds from the pod's creation until its main container has to run."""
 ANNOTATION_RETRY_AFTER = f"{GROUP}/retry-after"
 """Seconds after which a run on a node that does not answer is given up without proof of its death."""
+ANNOTATION_KEEP_LOG = f"{GROUP}/keep-log"
+"""`false`: nobody reads what the run has printed."""
 ANNOTATION_RUN = f"{GROUP}/run"
 """The id of a run, on its SparkApplication."""
 ANNOTATION_RUN_DEADLINE = f"{GROUP}/run-deadline"

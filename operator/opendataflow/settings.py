@@ -64,7 +64,7 @@ class OperatorSettings:
     parallelism: int = 1000
     namespaces: tuple[str, ...] = ()
     port: int = 8080
-    image: str = "opendataflow/operator"
+    image: str = f"opendataflow/operator:{__version__}"
     spark_image: str = f"opendataflow/spark:{__version__}"
     spark_account: str = "opendataflow-spark"
     name: str = "operator"

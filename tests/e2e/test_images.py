@@ -104,7 +104,8 @@ def test_the_operator_s_programs_start_without_writing_anything(in_operator: Roo
 
 
 def test_no_python_file_is_compiled_at_the_start(in_operator: Root) -> None:
-    done = in_operator.run("python", "-v", "-c", "import opendataflow.control.main, opendataflow.cli.main")
+    programs = "import opendataflow.control.main, opendataflow.control.operator, opendataflow.cli.main"
+    done = in_operator.run("python", "-v", "-c", programs)
     assert done.returncode == 0
     assert "matches" in done.stderr
     assert [line for line in done.stderr.splitlines() if "code object from /" in line and ".pyc" not in line] == []
@@ -169,6 +170,18 @@ def test_a_local_spark_job_finds_the_driver_for_postgres(in_spark: Root) -> None
     )
     done = in_spark.run("/opt/opendataflow/entrypoint", "python", "-c", program, SPARK_LOCAL_IP="127.0.0.1")
     assert done.stdout.split() == ["5", "org.postgresql.Driver"], done.stderr[-2000:]
+
+
+def test_functions_of_python_and_frames_of_pandas_work_in_a_local_spark_job(in_spark: Root) -> None:
+    program = (
+        "import pydantic, yaml\n"
+        "from pyspark.sql import SparkSession, functions as F\n"
+        "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate()\n"
+        "twice = F.udf(lambda number: number * 2, 'long')\n"
+        "print(spark.range(5).select(twice('id').alias('n')).toPandas().n.sum())\n"
+    )
+    done = in_spark.run("/opt/opendataflow/entrypoint", "python", "-c", program, SPARK_LOCAL_IP="127.0.0.1")
+    assert done.stdout.split() == ["20"], done.stderr[-2000:]
 
 
 def test_an_executor_asks_the_driver_that_spark_names(in_spark: Root) -> None:

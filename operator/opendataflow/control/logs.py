@@ -50,6 +50,11 @@ def set_up(level: str, form: Format, environ: Mapping[str, str], stream: TextIO 
         logging.getLogger(name).setLevel(logging.WARNING if root.level > logging.DEBUG else logging.NOTSET)
 
 
+def hidden(text: str, environ: Mapping[str, str]) -> str:
+    """A text without the secrets that a process with this environment has, as they are hidden in its log."""
+    return Secrets(_secrets(environ)).redact(text)
+
+
 class Sparing:
     """Says a sentence at once, and the same one again a minute later at the earliest."""
 

@@ -74,6 +74,7 @@ class PodOrders:
             run_deadline=spec.run_deadline_seconds,
             start_deadline=spec.start_deadline_seconds,
             retry_after=None if unreachable is None else duration_seconds(unreachable.retry_after),
+            keep_log=spec.keep_log,
         )
 
     def _container(self) -> Container:

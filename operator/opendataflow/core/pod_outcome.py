@@ -92,6 +92,8 @@ def what_hinders(pod: PodSeen, now: float) -> tuple[Reason, str] | None:
         if pod.node is None or now - pod.deleted_at - pod.grace <= 0:
             return None
         return Reason.NODE_UNREACHABLE, f"node {pod.node} does not answer or is slow"
+    if pod.unheard:
+        return Reason.NODE_UNREACHABLE, f"nothing is heard from node {pod.node}"
     if _has_started(pod) or pod.created_at is None:
         return None
     if pod.node is None and pod.unscheduled is not None:

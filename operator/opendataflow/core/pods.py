@@ -76,7 +76,8 @@ class Container:
 
 @dataclass(frozen=True)
 class PodWishes:
-    """What a job says of its pods. `passwords`: by data set. Times in seconds; None: no limit, or wait for ever."""
+    """What a job says of its pods. `passwords`: by data set. Times in seconds; None: no limit, or wait for ever.
+    `keep_log`: whether the operator may read what they print."""
 
     main: Container
     template: Mapping[str, Any] = field(default_factory=dict)
@@ -84,6 +85,7 @@ class PodWishes:
     run_deadline: float | None = None
     start_deadline: float = 600.0
     retry_after: float | None = None
+    keep_log: bool = True
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,8 @@ def _metadata(
     }
     if wishes.retry_after is not None:
         annotations[names.ANNOTATION_RETRY_AFTER] = f"{wishes.retry_after:g}"
+    if not wishes.keep_log:
+        annotations[names.ANNOTATION_KEEP_LOG] = "false"
     return {
         "name": run.name,
         "namespace": job.namespace,

@@ -296,6 +296,11 @@ class DataFlowJobSpec(Written):
     resubmit: Resubmit | None = Field(
         default=None, description=f"Ask for chunks again. {_NOT_LOCAL} `dataflow resubmit` is the same there."
     )
+    keep_log: Flag = Field(
+        default=True,
+        description="Whether the end of what a failed run has printed is kept in the database, and its last line told in "
+        f"messages. False for programs that may print a secret: nothing can take it out of the log of a pod. {_NOT_LOCAL}",
+    )
     env: Env = Field(default_factory=dict, description="Variables for the runs, beside the standard ones.")
     pod_template: PodTemplate | None = Field(
         default=None, description=f"What run pods have beside what the framework writes. {_NOT_LOCAL}"
