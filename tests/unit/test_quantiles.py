@@ -59,8 +59,16 @@ def test_a_common_value_stays_in_one_part() -> None:
     assert cuts.shares == pytest.approx([0.0, 0.8, 0.2])
 
 
+def test_frequencies_are_shares_of_all_rows_and_parts_of_those_with_a_value() -> None:
+    known = Statistics([Entry(0, None), Entry(7, 0.25), Entry(100, None)], 0.5)
+    cuts = cuts_of(known, 2)
+    assert cuts.at == [8]
+    assert cuts.shares == pytest.approx([0.5, 0.5])
+
+
 def test_numbers_can_be_computed_and_texts_need_many_bounds() -> None:
-    assert fine_enough(histogram(0, 100), 50)
+    assert fine_enough(histogram(0, 100), 20)
+    assert not fine_enough(histogram(0, 100), 21)
     assert not fine_enough(histogram("a", "b", "c"), 2)
     assert fine_enough(histogram(*(f"{n:03}" for n in range(101))), 12)
     assert not fine_enough(Statistics([], 1.0), 2)

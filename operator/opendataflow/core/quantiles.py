@@ -11,6 +11,9 @@ from opendataflow.core.chunk_plan import Value
 _BUCKETS_A_CHUNK = 8
 """So many of the histogram's buckets have to fall into a chunk whose bounds can only be theirs."""
 
+_CHUNKS_A_BUCKET = 10
+"""So many chunks at most may be computed inside of a bucket, whose numbers need not be as dense everywhere."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -45,14 +48,14 @@ def fine_enough(statistics: Statistics, parts: int) -> bool:
     """Whether the statistics say where so many parts end."""
     bounds = [entry for entry in statistics.entries if entry.frequency is None]
     if all(isinstance(entry.value, int) for entry in statistics.entries):
-        return bool(statistics.entries)
+        return len(statistics.entries) * _CHUNKS_A_BUCKET >= parts
     return len(bounds) > parts * _BUCKETS_A_CHUNK
 
 
 def cuts_of(statistics: Statistics, parts: int) -> Cuts:
     """Return where to cut into at most `parts` parts; fewer where single values have more rows than a part."""
     entries = statistics.entries
-    weights = _weights(entries)
+    weights = _weights(statistics)
     until = list(accumulate(weights))
     total = until[-1]
     cuts: list[tuple[Value, float]] = []
@@ -70,12 +73,13 @@ def cuts_of(statistics: Statistics, parts: int) -> Cuts:
     return Cuts([value for value, _ in cuts], entries[0].value, entries[-1].value, shares)
 
 
-def _weights(entries: Sequence[Entry]) -> list[float]:
+def _weights(statistics: Statistics) -> list[float]:
     """The share of each entry: a bucket of the histogram counts at its upper bound, the first bound has none."""
+    entries = statistics.entries
     common = sum(entry.frequency or 0.0 for entry in entries)
     first = next((n for n, entry in enumerate(entries) if entry.frequency is None), -1)
     buckets = max(sum(entry.frequency is None for entry in entries) - 1, 1)
-    bucket = max(1.0 - common, 0.0) / buckets
+    bucket = max(1.0 - statistics.nulls - common, 0.0) / buckets
     return [
         entry.frequency if entry.frequency is not None else (0.0 if n == first else bucket)
         for n, entry in enumerate(entries)

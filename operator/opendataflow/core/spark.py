@@ -17,6 +17,8 @@ WORKER_OVERHEAD = 128
 """Mebibytes for each core of a driver that does the work itself: its Python workers."""
 EXECUTOR_CONTAINER = "main"
 
+_API_MILLISECONDS = "60000"
+
 _UNITS = {"k": Fraction(1, 1024), "m": Fraction(1), "g": Fraction(1024), "t": Fraction(1024**2)}
 
 
@@ -71,9 +73,12 @@ def driver_settings(spark: OnSpark, name: str, title: str, namespace: str, image
 
 
 def _executor_defaults() -> dict[str, str]:
-    """What a driver would need more rights for."""
+    """What a driver would need more rights for is off. A slow API server is waited for: after 10 s Spark would start
+    another executor beside the one that is on its way."""
     return {
+        "spark.kubernetes.driver.connectionTimeout": _API_MILLISECONDS,
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+        "spark.kubernetes.driver.requestTimeout": _API_MILLISECONDS,
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
     }

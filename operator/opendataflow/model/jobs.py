@@ -298,8 +298,9 @@ class DataFlowJobSpec(Written):
     )
     keep_log: Flag = Field(
         default=True,
-        description="Whether the end of what a failed run has printed is kept in the database, and its last line told in "
-        f"messages. False for programs that may print a secret: nothing can take it out of the log of a pod. {_NOT_LOCAL}",
+        description="Whether the end of what a failed run has printed is kept in the database, and its last line told "
+        "in messages. False for programs that may print a secret, which nobody can take out of a pod's log. "
+        f"{_NOT_LOCAL}",
     )
     env: Env = Field(default_factory=dict, description="Variables for the runs, beside the standard ones.")
     pod_template: PodTemplate | None = Field(

@@ -30,6 +30,12 @@ _SAMPLED = 100_000
 _SAMPLED_A_CHUNK = 20_000
 """Rows to sample, at least. Whole blocks are read, and neighbours are alike, so it takes many to have enough blocks."""
 
+_LONGEST = 100_000
+"""Characters of a predicate, at most: a run's context has to fit into the object of a pod."""
+
+_MOST_SAMPLED = 20_000_000
+"""Rows to sample, at most: they are sorted."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -103,6 +109,7 @@ class _Planning:
 
     def plan(self) -> Plan:
         chunks = self._chunks()
+        self._measure(chunks)
         self._prove(chunks)
         rows, outside, how = self._rows(chunks)
         if not sum(rows.values()) + outside:
@@ -123,7 +130,8 @@ class _Planning:
         """The share of rows that has to be read where no statistics help."""
         if not self._table.samples or self._table.rows <= _SMALL:
             return 1.0
-        wanted = max(_SAMPLED, _SAMPLED_A_CHUNK * (self._asked.chunks or self._parts(self._table.rows)))
+        parts = self._asked.chunks or self._parts(self._table.rows)
+        wanted = min(max(_SAMPLED, _SAMPLED_A_CHUNK * parts), _MOST_SAMPLED)
         share = wanted / self._table.rows
         return share if share < 0.5 else 1.0
 
@@ -200,6 +208,14 @@ class _Planning:
 
     def _total(self) -> int:
         return self._source.count_rows(self._table) if self._share == 1 else self._table.rows
+
+    def _measure(self, chunks: Sequence[PlannedChunk]) -> None:
+        longest = max(chunks, key=lambda chunk: len(chunk.predicate))
+        if len(longest.predicate) > _LONGEST:
+            raise Refused(
+                f"the predicate of chunk {longest.id} has {len(longest.predicate)} characters and {_LONGEST} are "
+                "allowed: divide by another column, or by hash"
+            )
 
     def _prove(self, chunks: Sequence[PlannedChunk]) -> None:
         """What is not so is a fault of this program or of the database's order; nobody may work by such a plan."""

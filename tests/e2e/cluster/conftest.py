@@ -163,14 +163,14 @@ def busybox(cluster: RealCluster) -> str:
         return cluster.image("busybox")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def operator_image(cluster: RealCluster) -> str:
     """The name of the operator's image, which the nodes have."""
     with left_out_when_unavailable():
         return cluster.image("operator")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def spark_image(cluster: RealCluster) -> str:
     """The name of the image for Spark, which the nodes have."""
     with left_out_when_unavailable():

@@ -122,6 +122,11 @@ class Host:
         assert node == host_node.NODE, f"the only node is {host_node.NODE}"
         return run(command)
 
+    def logs(self, node: str) -> Mapping[str, str]:
+        """See `Nodes`."""
+        files = {program: FOLDER / "plane" / f"{program}.log" for program in ("kubelet", "containerd")}
+        return {program: self.run(node, "cat", str(file)) for program, file in files.items()}
+
 
 def _must_be_root() -> None:
     if os.geteuid() != 0:
