@@ -1,6 +1,7 @@
 """Fetching a project: from real repositories, by path and by HTTP with a token; what is kept, what is said."""
 
 import base64
+import gc
 import json
 import subprocess
 import threading
@@ -26,6 +27,13 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 TOKEN = "t0ken-of-nobody"
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Let what was left open be closed before another test begins, which would be blamed for it."""
+    yield
+    gc.collect()
 
 
 def git(folder: Path, *words: str) -> str:
