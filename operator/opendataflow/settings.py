@@ -43,6 +43,11 @@ class Settings:
         return self.home / "postgres"
 
     @property
+    def clones_home(self) -> Path:
+        """Where projects of pipelines are kept that are fetched."""
+        return self.home / "projects"
+
+    @property
     def runs_home(self) -> Path:
         """The folder with one folder for each local run: its logs, context and process record."""
         return self.home / "runs"

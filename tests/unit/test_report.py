@@ -22,6 +22,15 @@ def test_one_known_field_is_enough_and_others_are_kept() -> None:
     assert report.metrics == {"rows": 0, "mine": [1]}
 
 
+def test_a_commit_is_enough_and_a_failure_is_no_success() -> None:
+    report = read_report('{"commit": "4f0c", "failure": "clean has failed"}')
+    assert report is not None
+    assert (report.metrics["commit"], report.failure) == ("4f0c", "clean has failed")
+    done = read_report('{"rows": 1}')
+    assert done is not None
+    assert done.failure is None
+
+
 @pytest.mark.parametrize(
     "message",
     [

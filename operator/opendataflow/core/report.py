@@ -1,9 +1,11 @@
 """Reads what a program tells of its work: a JSON object in its pod's termination message. Pure.
 
-    {"rows": 118, "rowsIn": 120, "bytes": 4711, "checksum": "sha256:…", "expectations": {"not null": true}}
+    {"rows": 118, "rowsIn": 120, "bytes": 4711, "checksum": "sha256:…", "expectations": {"not null": true},
+     "commit": "4f0c…", "failure": "a sentence"}
 
 Each of these may be left out, one has to be there; what a program adds is kept beside them. What is no report is plain
-text for people, never an error.
+text for people, never an error. `commit` says what was run. With `failure` it is the report of a run that has failed:
+it never says that the run was done.
 """
 
 import json
@@ -40,6 +42,10 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= _LARGEST_BIGINT
 
 
+def _is_sentence(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
 def _is_checksum(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= _LONGEST_CHECKSUM and value.isprintable()
 
@@ -54,4 +60,6 @@ _VALID = {
     "bytes": _is_count,
     "checksum": _is_checksum,
     "expectations": _are_expectations,
+    "commit": _is_checksum,
+    "failure": _is_sentence,
 }

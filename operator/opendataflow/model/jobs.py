@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, Strict
 
+from opendataflow.model.pipeline_runtime import PipelineRuntime
 from opendataflow.model.rules import Place, Rule, exactly_one, unchangeable
 from opendataflow.model.spark import Spark
 from opendataflow.model.written import (
@@ -120,12 +121,13 @@ class SparkApplication(Written):
 
 
 class Runtime(Written):
-    """What a run executes: exactly one of the three."""
+    """What a run executes: exactly one of the four."""
 
-    rules: ClassVar = (exactly_one("script", "spark", "sparkApplication"),)
+    rules: ClassVar = (exactly_one("script", "spark", "pipeline", "sparkApplication"),)
 
     script: Script | None = Field(default=None, description="Any program.")
     spark: Spark | None = Field(default=None, description="A PySpark program.")
+    pipeline: PipelineRuntime | None = Field(default=None, description="A pipeline of a project of transformations.")
     spark_application: SparkApplication | None = Field(
         default=None, description=f"A program that the Kubeflow Spark operator runs. {_NOT_LOCAL}"
     )
