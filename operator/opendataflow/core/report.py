@@ -7,6 +7,7 @@ text for people, never an error.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from opendataflow.model.run import Report
@@ -15,6 +16,14 @@ LARGEST = 4096
 """Bytes of a termination message that Kubernetes keeps."""
 _LARGEST_BIGINT = 2**63 - 1
 _LONGEST_CHECKSUM = 200
+
+
+def report_text(told: Mapping[str, Any]) -> str:
+    """Return a report as it is written. What is None is left out; what is too long is left out from its end."""
+    known = {name: value for name, value in told.items() if value not in (None, {}, [])}
+    while len(text := json.dumps(known, ensure_ascii=False)) and len(text.encode()) > LARGEST:
+        known.popitem()
+    return text
 
 
 def read_report(message: str | None) -> Report | None:

@@ -65,6 +65,12 @@ class Order:
         """The names of the sources."""
         return [source.name for source in self.pipeline.sources]
 
+    def expectations(self) -> list[str]:
+        """Return the file and line of each expectation."""
+        number, _ = self.project.file.pipeline(self.pipeline.slug)
+        file, count = self.project.file, len(self.pipeline.expectations)
+        return [file.place("pipelines", number, "expectations", index) for index in range(count)]
+
     def at(self, index: int) -> str:
         """Return the file and line that a step is written at."""
         number, _ = self.project.file.pipeline(self.pipeline.slug)
