@@ -315,3 +315,15 @@ def test_a_table_that_does_not_take_the_rows_stays_as_it_was(
     assert sentence in answer.err
     assert shop.sql("SELECT count(*) FROM result") == [0]
     assert shop.left_over() == []
+
+
+def test_what_is_not_as_expected_does_not_reach_the_table(project: Project, shop: Shop) -> None:
+    expected = "    expectations:\n      - {same: {source: orders, sums: [amount], checksum: [id, customer]}}\n"
+    project.write("project.yml", f"{YML}{expected}      - {{unique: [id]}}\n")
+    done(project, "0-9")
+    shop.sql("INSERT INTO orders SELECT * FROM orders WHERE id < 2")
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    assert answer.code == ExitCode.FAILED
+    assert "unique: id: 2 values more than once" in answer.err
+    assert shop.sql("SELECT count(*) FROM result") == [10]
+    assert shop.left_over() == []

@@ -1,9 +1,8 @@
 """`dataflow pipeline`: projects of unit-tested transformations, by hand and on this machine."""
 
 import os
-import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -13,9 +12,10 @@ import typer
 
 from opendataflow.cli.app import OutputOption, Panel, app
 from opendataflow.cli.pipeline_init import write_project
-from opendataflow.cli.pipeline_show import LiveSteps, show_run, show_test, show_tests
+from opendataflow.cli.pipeline_show import LiveSteps, show_expectations, show_run, show_test, show_tests
 from opendataflow.cli.show import Output, console, document, rows
-from opendataflow.core.attempts import Attempt, Result, fence_of
+from opendataflow.core.attempts import Result
+from opendataflow.core.expectations import Checked
 from opendataflow.core.explain import counted
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed
@@ -24,7 +24,8 @@ from opendataflow.names import ExitCode, StepStatus
 from opendataflow.spark.pipeline.databases import drivers_of
 from opendataflow.spark.pipeline.loading import Loaded, load
 from opendataflow.spark.pipeline.opened import OpenProject, open_project
-from opendataflow.spark.pipeline.running import Item, Order, captured, check_item, load_steps, run_steps
+from opendataflow.spark.pipeline.reporting import report_of, write_report
+from opendataflow.spark.pipeline.running import Item, Order, attempt_of, captured, check_item, load_steps, run_steps
 from opendataflow.spark.pipeline.session import local_session
 from opendataflow.spark.pipeline.sources import existing
 from opendataflow.spark.pipeline.unit_tests import Tested, run_unit_test
@@ -117,7 +118,12 @@ def run_tests(slug: MaybeSlug = None, project: ProjectOption = None, output: Out
 def run(
     slug: SlugArgument,
     data_id: Annotated[
-        str | None, typer.Option("--data-id", help="The chunk. Needed, but for projects in the Django tool's form.")
+        str | None,
+        typer.Option(
+            "--data-id",
+            envvar="DATAFLOW_DATA_ID",
+            help="The chunk. Needed, but for projects in the Django tool's form.",
+        ),
     ] = None,
     stream: Annotated[
         Path | None,
@@ -145,13 +151,17 @@ def run(
         known: dict[str, Any] = {}
         for number, item in enumerate(items):
             order = Order(opened, found, steps, data_id, item)
-            made, result = _run(order, spark, known, replace=replace and number == 0)
+            made, result, checked = _run(order, spark, known, replace=replace and number == 0)
             if printed.getvalue():  # what modules print when they are loaded
                 made[0].stdout = printed.getvalue() + made[0].stdout
                 printed.truncate(0)
-            done.append({"data_id": data_id, "item": item, "steps": [asdict(step) for step in made], **_told(result)})
+            done.append(
+                {"data_id": data_id, "item": item, "steps": [asdict(step) for step in made], **_told(result, checked)}
+            )
             if output is Output.TABLE:
                 show_run(made, result)
+                show_expectations(checked)
+            write_report(report_of(made, result, checked), os.environ)
             if result is None:
                 break
     if output is not Output.TABLE:
@@ -192,7 +202,9 @@ def _tested(opened: OpenProject, chosen: tuple[Pipeline, ...]) -> Iterator[Teste
                 yield run_unit_test(opened, found, transformation.name, session)
 
 
-def _run(order: Order, spark: Any, known: dict[str, Any], *, replace: bool) -> tuple[list[Step], Result | None]:
+def _run(
+    order: Order, spark: Any, known: dict[str, Any], *, replace: bool
+) -> tuple[list[Step], Result | None, Sequence[Checked]]:
     if spark is None:
         from opendataflow.spark.pipeline.pandas_frames import PandasFrames
 
@@ -200,23 +212,15 @@ def _run(order: Order, spark: Any, known: dict[str, Any], *, replace: bool) -> t
     else:
         from opendataflow.spark.pipeline.spark_frames import SparkFrames
 
-        frames = SparkFrames(order, spark, _attempt(order))
+        frames = SparkFrames(order, spark, attempt_of(order, os.environ))
     with LiveSteps(console(stderr=True)) as live:
         steps = run_steps(order, frames, live.show)
-    return steps, frames.result
+    return steps, frames.result, frames.checked
 
 
-def _told(result: Result | None) -> dict[str, Any]:
-    if result is None:
-        return {"written": None}
-    return {"written": result.where, "bytes": result.bytes, "checksum": result.checksum, "kept": result.kept}
-
-
-def _attempt(order: Order) -> Attempt:
-    """Who writes: the run that this process is, or a person."""
-    assert order.data_id is not None
-    token = secrets.token_hex(6)
-    return Attempt(order.pipeline.destination.name, order.data_id, token, fence_of(os.environ, order.data_id))
+def _told(result: Result | None, checked: Sequence[Checked]) -> dict[str, Any]:
+    told = {"written": None} if result is None else {"written": result.where, **asdict(result)}
+    return {**told, "expectations": [asdict(it) for it in checked]}
 
 
 def _check_options(opened: OpenProject, data_id: str | None, stream: Path | None, replace: bool) -> None:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from opendataflow.cli.show import coloured, console
 from opendataflow.core.attempts import Result
+from opendataflow.core.expectations import Checked
 from opendataflow.core.explain import counted, duration
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.names import StepStatus
@@ -51,6 +52,19 @@ def show_run(steps: Sequence[Step], result: Result | None) -> None:
     if result is not None:
         where = result.where
         out.print(f"{where} has the chunk already, so that nothing was added" if result.kept else f"wrote {where}")
+
+
+def show_expectations(checked: Sequence[Checked]) -> None:
+    """Print what became of the expectations."""
+    if not checked:
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("EXPECTATION", "HOLDS", "FOUND"):
+        table.add_column(name)
+    for it in checked:
+        word = Text("yes", "green") if it.held else Text("no", "red") if it.fails else Text("no, a warning", "yellow")
+        table.add_row(Text(it.name), word, Text(it.found))
+    console().print(table)
 
 
 def show_test(result: Tested) -> None:

@@ -18,6 +18,14 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What is known of rows that have passed."""
+
+    rows: int | None
+    checksum: str | None
+
+
+@dataclass(frozen=True)
 class Result:
     """What was written. `rows`, `checksum`, `bytes`: None where they are not known. `kept`: nothing was written, as an
     earlier attempt has, and the chunk is written only once."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from opendataflow.core.attempts import Attempt
+from opendataflow.core.attempts import Attempt, Seen
 from opendataflow.core.chunk_bounds import Kind
 from opendataflow.errors import InvalidInput
 from opendataflow.model.chunk_source import Bounds
@@ -135,7 +135,7 @@ class Writer(Dialect):
         the transaction."""
 
     @abstractmethod
-    def written(self, table: str, attempt: Attempt, rows: int, checksum: str | None) -> Statement:
+    def written(self, table: str, attempt: Attempt, staged: Seen) -> Statement:
         """Remember what the attempt has written."""
 
     @abstractmethod
@@ -162,13 +162,13 @@ class Writer(Dialect):
         """Ask how many rows there are."""
         return Statement(f"SELECT count(*) FROM {table}{f' WHERE {condition}' if condition else ''}")
 
-    def doubles(self, table: str, keys: Sequence[str]) -> Statement:
-        """Ask how many keys are NULL, or belong to more than one row."""
+    def doubles(self, table: str, keys: Sequence[str], *, null: bool) -> Statement:
+        """Ask how many keys belong to more than one row; `null`: also those with a NULL, which else do not count."""
         names = [self.name(key) for key in keys]
-        null = " OR ".join(f"{name} IS NULL" for name in names)
+        some = " OR ".join(f"{name} IS NULL" for name in names)
+        wrong = f"count(*) > 1 OR ({some})" if null else f"count(*) > 1 AND NOT ({some})"
         return Statement(
-            f"SELECT count(*) FROM (SELECT 1 AS one FROM {table} GROUP BY {', '.join(names)} "
-            f"HAVING count(*) > 1 OR ({null})) doubles"
+            f"SELECT count(*) FROM (SELECT 1 AS one FROM {table} GROUP BY {', '.join(names)} HAVING {wrong}) doubles"
         )
 
     def delete(self, table: str, condition: str | None) -> Statement:
@@ -240,11 +240,11 @@ class Postgres(Writer):
             (attempt.dataset, attempt.data_id),
         )
 
-    def written(self, table: str, attempt: Attempt, rows: int, checksum: str | None) -> Statement:
+    def written(self, table: str, attempt: Attempt, staged: Seen) -> Statement:
         return Statement(
             f"UPDATE {self.chunk_table(table)} SET written_fence = fence, rows = ?, checksum = ?, "
             "written_at = clock_timestamp() WHERE dataset = ? AND data_id = ?",
-            (rows, checksum, attempt.dataset, attempt.data_id),
+            (staged.rows, staged.checksum, attempt.dataset, attempt.data_id),
         )
 
     def left_over(self, table: str, attempt: Attempt) -> Statement:

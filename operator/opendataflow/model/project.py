@@ -28,6 +28,7 @@ from opendataflow.errors import InvalidInput
 from opendataflow.model.database import Database, TableName
 from opendataflow.model.datasets import Partitioning
 from opendataflow.model.documents import documents, line_of, node_at, source_text
+from opendataflow.model.expectations import Expectation
 from opendataflow.model.faults import placed_sentences, shape
 from opendataflow.model.rules import Rule, matching
 from opendataflow.model.written import NonEmpty, Options, Url, Written
@@ -245,8 +246,29 @@ class Destination(Named):
 _MOST = 1000
 
 
+def _unknown(it: "Pipeline") -> str | None:
+    """The first source that an expectation names and that is not there."""
+    known = {source.name for source in it.sources}
+    named = (expectation.same.source for expectation in it.expectations if expectation.same is not None)
+    return next((name for name in named if name not in known), None)
+
+
 class Pipeline(Written):
     """Sources, the transformations in their order, and one destination."""
+
+    rules: ClassVar = (
+        Rule(
+            "an expectation compares with a source of its pipeline",
+            lambda it: _unknown(it) is None,
+            told=lambda it: f"the pipeline has no source {_unknown(it)}; same.source names one of its own",
+            at="expectations",
+        ),
+        Rule(
+            "two expectations have one name; give one of them another one",
+            lambda it: _first_double(tuple(one.title for one in it.expectations)) is None,
+            at="expectations",
+        ),
+    )
 
     slug: FileName = Field(description="Its name, and that of its folder in `pipelines/`.")
     sources: Annotated[
@@ -260,6 +282,9 @@ class Pipeline(Written):
         Field(min_length=1, max_length=_MOST),
         _distinct(lambda it: it.name, "there are two steps with the name {}; give one of them another one"),
     ] = Field(description="The steps, run in this order.")
+    expectations: Annotated[tuple[Expectation, ...], Field(max_length=_MOST)] = Field(
+        default=(), description="What must be true of the rows that a run writes."
+    )
 
 
 _SLUGS = _distinct(lambda it: it.slug, "there is another pipeline with the slug {}; give one of them another one")

@@ -1,19 +1,22 @@
 """Writes the rows of a chunk into a folder of its own, with a file that says which attempt has written it."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opendataflow.core.attempts import Attempt, Result, check_newest
+from opendataflow.core.attempts import Attempt, Result, Seen, check_newest
 from opendataflow.core.chunk_bounds import partition_folder
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Destination
 from opendataflow.spark.pipeline.opened import OpenProject
+from opendataflow.spark.pipeline.reading import CSV
 from opendataflow.spark.pipeline.writing import staged_folder
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+    from opendataflow.spark.pipeline.checks import Doubles
 
 MARKER = "_opendataflow.json"
 """In the folder that is swapped. Spark does not read files that begin so."""
@@ -37,9 +40,9 @@ class Folder:
         self._chunk = partition_folder(destination.partition, attempt.data_id)
         self._shown = project.shown(self._home / self._chunk)
 
-    def write(self, frame: "DataFrame", observed: Callable[[], Mapping[str, object]]) -> Result:
-        """Write the folder of the chunk anew, or the whole destination. `observed`: what is known of the rows when they
-        have passed: `rows`, `checksum`.
+    def write(self, frame: "DataFrame", passed: "Callable[[Doubles], Seen]") -> Result:
+        """Write the folder of the chunk anew, or the whole destination. `passed`: says what is known of the rows when
+        they have passed, and raises where they may not be committed.
 
         Raises StepFailed where that can't be, Refused where a newer attempt has written it.
         """
@@ -60,15 +63,21 @@ class Folder:
                     raise _Kept
                 folder = staging / self._chunk if whole else staging
                 frame.write.format(self._to.format).options(**options).save(str(folder))
-                seen = observed()
+                seen = passed(lambda columns: self._doubles(frame.sparkSession, folder, columns))
                 size = sum(file.stat().st_size for file in folder.rglob("*") if _is_data(file))
-                rows, checksum = seen.get("rows"), seen.get("checksum")
-                self._mark(staging, known.get("fence"), rows=rows, checksum=checksum, bytes=size)
+                self._mark(staging, known.get("fence"), rows=seen.rows, checksum=seen.checksum, bytes=size)
         except _Kept:
             return Result(self._shown, known.get("rows"), known.get("checksum"), known.get("bytes"), kept=True)
-        return Result(
-            self._shown, rows if isinstance(rows, int) else None, None if checksum is None else str(checksum), size
-        )
+        return Result(self._shown, seen.rows, seen.checksum, size)
+
+    def _doubles(self, spark: "SparkSession", folder: Path, columns: Sequence[str]) -> int:
+        from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+
+        reader = spark.read.format(self._to.format)
+        options = {**(CSV if self._to.format == "csv" else {}), **self._to.options}
+        names = [F.col(f"`{name}`") for name in columns]
+        rows = reader.options(**options).load(str(folder)).dropna(subset=list(columns))
+        return rows.groupBy(*names).count().where("count > 1").count()
 
     def _known(self, target: Path) -> dict[str, Any]:
         """What the folder says of this chunk; nothing where it is of another one, or of nobody."""

@@ -11,20 +11,20 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opendataflow.core.pipeline_steps import Step
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed
 from opendataflow.model.project import Pipeline
-from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
+from opendataflow.names import PIPELINE_FILE, ExitCode
+from opendataflow.spark.pipeline.databases import drivers_of
 from opendataflow.spark.pipeline.fetching import fetched, fetched_before, git_of
 from opendataflow.spark.pipeline.opened import OpenProject, open_project
-from opendataflow.spark.pipeline.reporting import write_report
-from opendataflow.spark.pipeline.running import Order, load_steps, run_steps
+from opendataflow.spark.pipeline.reporting import report_of, write_report
+from opendataflow.spark.pipeline.running import Order, attempt_of, load_steps, run_steps
 from opendataflow.spark.pipeline.session import local_session
 from opendataflow.spark.pipeline.unit_tests import run_unit_test
 
@@ -106,8 +106,8 @@ def check_tests(project: OpenProject, pipeline: Pipeline, spark: Any, at: Found)
             at.tested.touch()
 
 
-def run(order: Mapping[str, Any], at: Found, data_id: str) -> list[Step]:
-    """Run the pipeline for the chunk; return what became of its steps. A DataflowError where it could not begin."""
+def run(order: Mapping[str, Any], at: Found, data_id: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Run the pipeline for the chunk; return the report. Raises a DataflowError where it could not begin."""
     from opendataflow.spark.pipeline.spark_frames import SparkFrames
 
     os.chdir(at.folder)  # files are told as they are named in the project
@@ -115,23 +115,21 @@ def run(order: Mapping[str, Any], at: Found, data_id: str) -> list[Step]:
     pipeline = placed(project, order["pipeline"], order["output"])
     with ExitStack() as stack:
         stack.enter_context(project.imports())
-        spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}"))
+        spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", drivers_of(pipeline, environ)))
         if order["requireTests"]:
             check_tests(project, pipeline, spark, at)
         chunk = Order(project, pipeline, load_steps(project, pipeline), data_id)
-        steps = run_steps(chunk, SparkFrames(chunk, spark), lambda _: None)
+        frames = SparkFrames(chunk, spark, attempt_of(chunk, environ))
+        steps = run_steps(chunk, frames, lambda _: None)
         for step in steps:
             rows = "" if step.rows is None else f", {step.rows} rows"
             took = "" if step.seconds is None else f", {step.seconds:.2f} s"
             _say(f"{step.name}: {step.status}{rows}{took}", step.stdout)
-    return steps
-
-
-def report_of(steps: Sequence[Step]) -> dict[str, Any]:
-    """Return what a run tells of its steps: the first ones read, the last one writes."""
-    read = [step.rows for step in steps if step.name.startswith("read ")]
-    known = [rows for rows in read if rows is not None]
-    return {"rows": steps[-1].rows, "rowsIn": sum(known) if len(known) == len(read) else None}
+            if step.error is not None:
+                print(step.error.partition("\n")[2], file=sys.stderr)
+        for checked in frames.checked:
+            _say(f"{checked.name}: {'holds' if checked.held else 'does not hold'}, {checked.found}")
+    return report_of(steps, frames.result, frames.checked)
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
@@ -142,23 +140,18 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
             commit = at.commit
             if commit is not None:
                 _say(f"commit {commit}")
-            steps = run(_order(environ), at, environ["DATAFLOW_DATA_ID"])
-        wrong = next((step for step in steps if step.status is StepStatus.FAILED), None)
-        if wrong is None:
-            write_report({**report_of(steps), "commit": commit}, environ)
-            return ExitCode.OK
-        error = wrong.error or ""
-        print(error.partition("\n")[2], file=sys.stderr)
-        sentence = f"{wrong.name} has failed: {error.partition(chr(10))[0]}"
+            report = run(_order(environ), at, environ["DATAFLOW_DATA_ID"], environ)
     except DataflowError as error:
         first, _, rest = str(error).partition("\n")
         print(rest, file=sys.stderr)
-        sentence = first
+        report = {"failure": first}
     except Exception as error:
         traceback.print_exc()
-        sentence = f"{type(error).__name__}: {error}".partition("\n")[0]
-    write_report({"commit": commit, "failure": sentence}, environ)
-    print(sentence, file=sys.stderr, flush=True)
+        report = {"failure": f"{type(error).__name__}: {error}".partition("\n")[0]}
+    write_report({"commit": commit, **report}, environ)
+    if "failure" not in report:
+        return ExitCode.OK
+    print(report["failure"], file=sys.stderr, flush=True)
     return ExitCode.FAILED
 
 

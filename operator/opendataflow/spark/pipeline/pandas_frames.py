@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from opendataflow.core.attempts import Result
+from opendataflow.core.expectations import Checked
 from opendataflow.core.row_difference import Row
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
@@ -34,6 +35,7 @@ class PandasFrames:
         self._rows: dict[int, int] = {}
         self._last = 0
         self.result: Result | None = None
+        self.checked: Sequence[Checked] = ()
 
     def read(self, source: Source, place: str) -> Any:
         """Read a CSV file."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _TEXT = ("csv", "json", "text")
 
-_CSV = {"header": "true", "multiLine": "true", "escape": '"', "mode": "FAILFAST"}
+CSV = {"header": "true", "multiLine": "true", "escape": '"', "mode": "FAILFAST"}
 """As the standard says: quoted newlines, quotes doubled. A row that does not fit is an error and not NULLs."""
 
 _CSV_WITH_SCHEMA = {"enforceSchema": "false", "columnPruning": "false"}
@@ -56,7 +56,7 @@ def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id:
 
 def _options(source: Source) -> dict[str, str]:
     if source.format == "csv":
-        return _CSV | ({"inferSchema": "true"} if source.columns is None else _CSV_WITH_SCHEMA) | source.options
+        return CSV | ({"inferSchema": "true"} if source.columns is None else _CSV_WITH_SCHEMA) | source.options
     return (_JSON if source.format == "json" else {}) | source.options
 
 

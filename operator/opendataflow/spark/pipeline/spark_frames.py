@@ -6,20 +6,23 @@ there is, and what fails in it is traced back to its step (`blame`).
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.types import DataType, NullType, StringType, TimestampNTZType, TimestampType
 
-from opendataflow.core.attempts import Attempt, Result
+from opendataflow.core.attempts import Attempt, Result, Seen
+from opendataflow.core.expectations import HALVES, ROWS, Checked, Measure, checksum_of
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
 from opendataflow.spark.pipeline.blame import as_spark, guilty_place, is_about_plan, sentence_of
+from opendataflow.spark.pipeline.checks import Checks, Doubles, Watched, hashable, is_complete
 from opendataflow.spark.pipeline.folders import Folder
 from opendataflow.spark.pipeline.loading import Loaded
 from opendataflow.spark.pipeline.reading import read
@@ -27,6 +30,9 @@ from opendataflow.spark.pipeline.running import MOST_PRINTED, Item, Order
 from opendataflow.spark.pipeline.session import WORKER_LOGGING
 from opendataflow.spark.pipeline.tables import Table
 from opendataflow.spark.pipeline.told import Told, returned, tell
+
+_PATIENCE = 60_000
+"""Milliseconds that Spark may take to hand on what was measured."""
 
 _PYTHON_IN_PLAN = re.compile("Python|InPandas|InArrow")
 
@@ -38,6 +44,7 @@ class SparkFrames:
         """Raises StepFailed where the destination can't be written from here."""
         place = order.at(len(order.sources) + len(order.steps))
         to = order.pipeline.destination
+        self._checks = Checks(order.pipeline.expectations, order.expectations())
         self._target = (
             Folder(order.project, to, attempt, place) if to.database is None else Table(spark, to, attempt, place)
         )
@@ -45,11 +52,16 @@ class SparkFrames:
         self._data_id = attempt.data_id
         self._spark = spark
         self._frames: dict[int, DataFrame] = {}
-        self._observed: dict[int, Observation] = {}
+        self._watched: dict[int, Watched] = {}
         self._began = datetime.now()  # noqa: DTZ005 # as Spark's own log of its workers says it
         self._spoilt: set[int] = set()
         self._failed = False
         self.result: Result | None = None
+
+    @property
+    def checked(self) -> list[Checked]:
+        """What became of the expectations."""
+        return self._checks.checked
 
     def read(self, source: Source, place: str) -> DataFrame:
         """Read the rows of the chunk."""
@@ -69,31 +81,58 @@ class SparkFrames:
         return result
 
     def _completed(self) -> set[int]:
-        return {index for index, observation in self._observed.items() if _is_complete(observation)}
+        return {index for index, watched in self._watched.items() if is_complete(watched.observation)}
 
     def counted(self, frame: DataFrame, index: int) -> DataFrame:
         """Let the rows be counted as they pass."""
-        self._observed[index] = Observation()
         self._frames[index] = frame
-        return frame.observe(self._observed[index], F.count(F.lit(1)).alias("rows"))
+        of_source = self._checks.wanted(frame, self._order.sources[index]) if index < len(self._order.sources) else []
+        self._watched[index] = Watched(frame, [ROWS, *of_source])
+        return self._watched[index].frame
 
     def write(self, frame: DataFrame) -> None:
         """Write what is there of the chunk anew, or as the destination's mode says."""
-        seen = Observation()
-        watched = frame.observe(seen, *_watched(frame))
-        self.result = self._target.write(watched, lambda: _told(seen))
+        columns = hashable(frame)
+        halves = [Measure(half, columns) for half in HALVES] if columns else []
+        watched = Watched(frame, [ROWS, *halves, *self._checks.wanted(frame)])
+
+        def passed(doubles: Doubles) -> Seen:
+            self._settle()
+            found = watched.seen()
+            if self._checks:
+                found = watched.measured() if found is None else found
+                self._checks.check({**self._of_sources(), **found}, doubles)
+            return Seen(None, None) if found is None else Seen(found[ROWS], checksum_of(found, columns))
+
+        self.result = self._target.write(watched.frame, passed)
+
+    def _settle(self) -> None:
+        """Let Spark hand on what was measured: it does so a moment after the rows have passed."""
+        context: Any = self._spark.sparkContext._jsc
+        with suppress(Py4JJavaError):
+            context.sc().listenerBus().waitUntilEmpty(_PATIENCE)
+
+    def _of_sources(self) -> dict[Measure, Any]:
+        """What expectations have to know of sources, in a pass of its own where it is not known."""
+        found: dict[Measure, Any] = {}
+        for index in range(len(self._order.sources)):
+            watched = self._watched[index]
+            if len(watched.wanted) > 1:
+                seen = None if index in self._spoilt else watched.seen()
+                found |= watched.measured() if seen is None else seen
+        return found
 
     def rows(self) -> Mapping[int, int]:
         """The rows of the steps whose frames have passed."""
         found: dict[int, int] = {}
         if self._failed:
             return found  # what has passed was not all
-        for index, observation in self._observed.items():
-            rows = None if index in self._spoilt else _seen(observation)
-            if rows is not None:
-                found[index] = rows
+        for index, watched in self._watched.items():
+            seen = None if index in self._spoilt else watched.seen()
+            if seen is not None:
+                found[index] = int(seen[ROWS])
         if self.result is not None and self.result.rows is not None:
-            found[len(self._observed)] = self.result.rows
+            found[len(self._watched)] = self.result.rows
         return found
 
     def printed(self) -> Mapping[int, str]:
@@ -186,38 +225,3 @@ def _of_pandas(spark: SparkSession, made: Any, given: Sequence[DataFrame]) -> Da
         elif isinstance(field.dataType, TimestampNTZType):
             typed[field.name] = TimestampType()  # as where there are rows
     return frame.withColumns({name: F.col(f"`{name}`").cast(kind) for name, kind in typed.items()})
-
-
-def _watched(frame: DataFrame) -> list[Column]:
-    """What is computed of the rows that are written: how many, and the sum of their hashes, in two halves that fit."""
-    counted = [F.count(F.lit(1)).alias("rows")]
-    if not frame.columns or any("map<" in kind or "variant" in kind for _, kind in frame.dtypes):
-        return counted  # Spark has no hash of these
-    row = F.xxhash64(*(F.col(f"`{name.replace('`', '``')}`") for name in frame.columns))
-    high, low = F.shiftright(row, 32), row.bitwiseAND(F.lit(0xFFFFFFFF))
-    return [*counted, F.sum(high).alias("high"), F.sum(low).alias("low")]
-
-
-def _told(observation: Observation) -> dict[str, Any]:
-    """What was computed of the rows, when they have passed. The checksum is that of the rows in any order."""
-    found = observation.get if _is_complete(observation) else {}
-    if "high" not in found:
-        return dict(found)
-    total = (((found["high"] or 0) << 32) + (found["low"] or 0)) % 2**64
-    return {"rows": found["rows"], "checksum": f"xxhash64:{total:016x}"}
-
-
-def _seen(observation: Observation) -> int | None:
-    """The rows that an observation has counted; None where nothing has passed it yet, or Spark has left it out."""
-    if not _is_complete(observation):
-        return None
-    try:
-        rows = observation.get.get("rows")
-    except PySparkException:  # the action that it has passed in has failed
-        return None
-    return None if rows is None else int(rows)
-
-
-def _is_complete(observation: Observation) -> bool:
-    """Whether an action has passed it. Asking for its rows before would wait, perhaps for ever."""
-    return observation._jo is not None and bool(observation._jo.future().isCompleted())

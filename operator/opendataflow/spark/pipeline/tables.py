@@ -5,11 +5,11 @@ attempt is still the newest, takes away what was there, moves the rows, and reme
 moment, it leaves the table as it was, or whole; the next attempt drops the staging table.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from opendataflow.core.attempts import Attempt, Result, check_newest
+from opendataflow.core.attempts import Attempt, Result, Seen, check_newest
 from opendataflow.core.chunk_bounds import bounds_of
 from opendataflow.core.dialects import Statement, Writer, writer_of
 from opendataflow.errors import InvalidInput, StepFailed
@@ -18,6 +18,8 @@ from opendataflow.spark.pipeline.databases import Connection, Login, login
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from opendataflow.spark.pipeline.checks import Doubles
 
 
 class Table:
@@ -49,8 +51,9 @@ class Table:
         column = to.data_id_column
         return None if column is None else self._sql.condition(column, "list", {"value": data_id})
 
-    def write(self, frame: "DataFrame", observed: Callable[[], Mapping[str, object]]) -> Result:
-        """Write the rows of a frame. `observed`: what is known of them when they have passed: `rows`, `checksum`.
+    def write(self, frame: "DataFrame", passed: "Callable[[Doubles], Seen]") -> Result:
+        """Write the rows of a frame. `passed`: says what is known of them when they have passed, and raises where they
+        may not be committed.
 
         Raises StepFailed where the table or the database does not take them, Refused where a newer attempt has begun.
         """
@@ -62,9 +65,8 @@ class Table:
             if kept is not None:
                 return kept
             self._options(frame, self._staging).mode("append").save()
-            rows = self._checked(connection, frame, observed())
-            checksum = observed().get("checksum")
-            return self._take_over(connection, frame, rows, None if checksum is None else str(checksum))
+            rows = self._checked(connection, frame, passed)
+            return self._take_over(connection, frame, rows)
         finally:
             with suppress(StepFailed):
                 self._drop(connection, self._staging)
@@ -121,12 +123,13 @@ class Table:
             )
         return frame.columns
 
-    def _checked(self, connection: Connection, frame: "DataFrame", seen: Mapping[str, object]) -> int:
-        """Return how many rows are staged. Raises StepFailed where they are not those that are to be written."""
+    def _checked(self, connection: Connection, frame: "DataFrame", passed: "Callable[[Doubles], Seen]") -> Seen:
+        """Return what is staged. Raises StepFailed where it is not what is to be written."""
         rows = self._number(connection, self._sql.count(self._staging))
-        if seen.get("rows") not in (None, rows):
+        seen = passed(lambda columns: self._number(connection, self._sql.doubles(self._staging, columns, null=False)))
+        if seen.rows not in (None, rows):
             raise StepFailed(
-                f"{self._place}: Spark has written {seen['rows']} rows, and {rows} have arrived, as tasks were "
+                f"{self._place}: Spark has written {seen.rows} rows, and {rows} have arrived, as tasks were "
                 "repeated; do the chunk again"
             )
         if self._to.partitioning is not None and self._condition is not None:
@@ -138,21 +141,21 @@ class Table:
                 )
         if self._to.keys:
             self._check_keys(connection, frame)
-        return rows
+        return Seen(rows, seen.checksum)
 
     def _check_keys(self, connection: Connection, frame: "DataFrame") -> None:
         keys = self._to.keys
         unknown = [key for key in keys if key not in frame.columns]
         if unknown:
             raise StepFailed(f"{self._place}: the result has no column {', '.join(unknown)}, which is one of the keys")
-        doubles = self._number(connection, self._sql.doubles(self._staging, keys))
+        doubles = self._number(connection, self._sql.doubles(self._staging, keys, null=True))
         if doubles:
             raise StepFailed(
                 f"{self._place}: {', '.join(keys)}: {doubles} keys are NULL or belong to several rows, so they can't "
                 "be merged"
             )
 
-    def _take_over(self, connection: Connection, frame: "DataFrame", rows: int, checksum: str | None) -> Result:
+    def _take_over(self, connection: Connection, frame: "DataFrame", staged: Seen) -> Result:
         attempt, sql = self._attempt, self._sql
         with connection.transaction():
             fence, token, *_ = self._remembered(connection)
@@ -168,8 +171,8 @@ class Table:
                 if self._to.mode != "append":
                     connection.run(sql.delete(self._table, self._condition))
                 connection.run(sql.insert(self._table, self._staging, frame.columns))
-            connection.run(sql.written(self._table, attempt, rows, checksum), *sql.drop(self._staging))
-        return Result(self._to.where, rows, checksum)
+            connection.run(sql.written(self._table, attempt, staged), *sql.drop(self._staging))
+        return Result(self._to.where, staged.rows, staged.checksum)
 
     def _drop(self, connection: Connection, table: str) -> None:
         with connection.transaction():

@@ -1,0 +1,133 @@
+"""Expectations of pipelines: measured by a real Spark in the pass that writes, and judged before anything is there."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from opendataflow.names import ExitCode
+from tests.e2e.conftest import Answer, Inside
+from tests.e2e.projects import Project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+YML = """\
+version: 2
+name: tests
+pipelines:
+  - slug: p
+    sources:
+      - {name: a, schema: "id INT, t STRING, day DATE", partitioning: {column: id, type: range}}
+    transformations: [one]
+    destination: {name: out, format: FORMAT}
+    expectations:
+"""
+
+
+@pytest.fixture
+def project(spark: "SparkSession", inside: Inside, tmp_path: Path) -> Project:  # noqa: ARG001 # it runs
+    made = Project(tmp_path, inside)
+    made.write("sources/a.csv", "id,t,day\n0,x,2013-01-01\n1,y,2013-01-02\n2,,2013-01-03\n3,x,2013-01-04\n")
+    made.step("one", "def run(df):\n    return df.where('id > 0')\n")
+    return made
+
+
+def expect(project: Project, *expectations: str, format: str = "parquet") -> Answer:  # noqa: A002 # as in the file
+    lines = "".join(f"      - {it}\n" for it in expectations)
+    project.write("project.yml", YML.replace("FORMAT", format) + lines)
+    return project.ask("run", "p", "--data-id", "0-9", "-o", "json")
+
+
+def told(answer: Answer) -> dict[str, Any]:
+    (run,) = json.loads(answer.out)
+    return {it["name"]: it["held"] for it in run["expectations"]}
+
+
+def test_all_kinds_are_found_out_in_one_run(project: Project) -> None:
+    answer = expect(
+        project,
+        "{notNull: [id, day]}",
+        "{notNull: [t], severity: warn}",
+        "{unique: [id]}",
+        "{unique: [t, day], name: pairs}",
+        "{range: {column: day, min: 2013-01-02, max: '2013-01-04'}}".replace("2013-01-02", "'2013-01-02'"),
+        "{range: {column: id, max: 2}, severity: warn}",
+        "{values: {column: t, in: [x, y]}}",
+        "{fresh: {column: day, within: 24h}, severity: warn}",
+        "{sql: sum(id) = 6}",
+        "{same: {source: a}, severity: warn}",
+        "{name: sums, same: {source: a, rows: false, sums: [id]}}",
+        "{name: values, same: {source: a, rows: false, checksum: [id]}, severity: warn}",
+    )
+    assert answer.code == ExitCode.OK, answer.err
+    assert told(answer) == {
+        "not null: id, day": True,
+        "not null: t": False,
+        "unique: id": True,
+        "pairs": True,
+        "range of day: 2013-01-02 to 2013-01-04": True,
+        "range of id: any to 2": False,
+        "values of t": True,
+        "day within 24h": False,
+        "sum(id) = 6": True,
+        "same as a": False,
+        "sums": True,
+        "values": False,
+    }
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv"])
+def test_what_is_not_as_expected_is_not_written(project: Project, format: str) -> None:  # noqa: A002
+    assert expect(project, "{sql: count(*) > 0}", format=format).code == ExitCode.OK
+    before = sorted((project.folder / "output/out/data_id=0-9").iterdir())
+    project.write("sources/a.csv", "id,t,day\n5,z,\n5,z,\n")
+    answer = expect(project, "{unique: [id]}", "{notNull: [t]}", "{values: {column: t, in: [x]}}", format=format)
+    assert answer.code == ExitCode.FAILED
+    assert answer.err == (
+        "error: write out has failed: what is expected is not so, and nothing was written: "
+        "project.yml, line 10: unique: id: 1 value more than once; "
+        "project.yml, line 12: values of t: 2 rows with others\n"
+    )
+    assert told(answer) == {"unique: id": False, "not null: t": True, "values of t": False}
+    assert sorted((project.folder / "output/out/data_id=0-9").iterdir()) == before
+
+
+def test_an_empty_chunk_is_measured_too(project: Project) -> None:
+    project.write("sources/a.csv", "id,t,day\n")
+    answer = expect(project, "{same: {source: a, sums: [id]}}", "{notNull: [t]}", "{sql: count(*) > 0, severity: warn}")
+    assert answer.code == ExitCode.OK, answer.err
+    assert list(told(answer).values()) == [True, True, False]
+
+
+def test_a_source_that_a_step_has_looked_at_is_measured_again(project: Project) -> None:
+    project.step("one", "def run(df):\n    df.limit(1).collect()\n    return df\n")
+    answer = expect(project, "{same: {source: a, sums: [id], checksum: [id, t]}}")
+    assert answer.code == ExitCode.OK, answer.err
+
+
+@pytest.mark.parametrize(
+    ("expectation", "sentence"),
+    [
+        ("{notNull: [z]}", "project.yml, line 10: not null: z: the result has no column z; it has id, t, day"),
+        ("{same: {source: a, sums: [z]}}", "line 10: same as a: a has no column z; it has id, t, day"),
+        ("{sql: sum(z) > 1}", "project.yml, line 10: sum(z) > 1: [UNRESOLVED_COLUMN"),
+        ("{same: {source: b}}", "the pipeline has no source b; same.source names one of its own"),
+        ("{notNull: [id], unique: [id]}", "exactly one of notNull, unique, range"),
+    ],
+)
+def test_an_expectation_that_can_not_be_is_told_with_its_line(
+    project: Project, expectation: str, sentence: str
+) -> None:
+    answer = expect(project, expectation)
+    assert answer.code != ExitCode.OK
+    assert sentence in answer.err
+    assert answer.err.count("\n") == 1
+
+
+def test_a_run_shows_what_became_of_them(project: Project) -> None:
+    expect(project, "{notNull: [id]}", "{notNull: [t], severity: warn}")
+    out = project.ask("run", "p", "--data-id", "0-9").out
+    assert "EXPECTATION   HOLDS          FOUND" in out
+    assert "not null: t   no, a warning  NULL: t in 1 row" in out

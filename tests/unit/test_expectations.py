@@ -1,0 +1,62 @@
+"""What the measures of a chunk say of its expectations."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from opendataflow.core.expectations import Measure, judge, measures
+from opendataflow.model.expectations import Expectation
+
+NOW = datetime(2013, 1, 2, 12, tzinfo=UTC)
+
+
+def expectation(**written: Any) -> Expectation:
+    return Expectation.model_validate(written)
+
+
+def micros(moment: datetime) -> int:
+    return int(moment.timestamp() * 1e6)
+
+
+@pytest.mark.parametrize(
+    ("written", "values", "held", "found"),
+    [
+        ({"notNull": ["a", "b"]}, [0, 0], True, "none"),
+        ({"notNull": ["a", "b"]}, [0, 2], False, "NULL: b in 2 rows"),
+        ({"range": {"column": "a", "min": 1}}, [0], True, "0 rows with others"),
+        ({"range": {"column": "a", "min": 1}}, [1], False, "1 row with others"),
+        ({"values": {"column": "a", "in": ["x"]}}, [3], False, "3 rows with others"),
+        ({"fresh": {"column": "t", "within": "24h"}}, [micros(datetime(2013, 1, 2, tzinfo=UTC))], True, None),
+        ({"fresh": {"column": "t", "within": "1h"}}, [micros(datetime(2013, 1, 2, tzinfo=UTC))], False, None),
+        ({"fresh": {"column": "t", "within": "1h"}}, [None], False, "the newest is missing"),
+        ({"sql": "count(*) > 0"}, [True], True, "it is true"),
+        ({"sql": "sum(a) > 0"}, [None], False, "it is NULL"),
+        ({"same": {"source": "s"}}, [3, 3], True, "rows"),
+        ({"same": {"source": "s", "sums": ["a"]}}, [3, 4, 7, None], False,
+         "different: rows 3, of s 4; sum of a 7, of s 0"),
+        ({"same": {"source": "s", "rows": False, "checksum": ["a"]}}, [1, 1, 2, 3], False, "different: checksum"),
+    ],
+)  # fmt: skip
+def test_what_is_measured_is_judged(written: dict[str, Any], values: list[Any], held: bool, found: str | None) -> None:
+    it = expectation(**written)
+    result = judge(it, dict(zip(measures(it), values, strict=True)), None, NOW)
+    assert result.held is held
+    assert found in (None, result.found)
+
+
+def test_doubles_are_counted_by_the_destination() -> None:
+    it = expectation(unique=["a", "b"], severity="warn")
+    assert measures(it) == []
+    assert judge(it, {}, 0, NOW).held
+    double = judge(it, {}, 2, NOW)
+    assert (double.name, double.held, double.fails, double.found) == (
+        "unique: a, b",
+        False,
+        False,
+        "2 values more than once",
+    )
+
+
+def test_sources_are_measured_apart_from_the_result() -> None:
+    assert measures(expectation(same={"source": "s"})) == [Measure("rows"), Measure("rows", frame="s")]
