@@ -67,8 +67,8 @@ def test_frequencies_are_shares_of_all_rows_and_parts_of_those_with_a_value() ->
 
 
 def test_numbers_can_be_computed_and_texts_need_many_bounds() -> None:
-    assert fine_enough(histogram(0, 100), 20)
-    assert not fine_enough(histogram(0, 100), 21)
+    assert fine_enough(histogram(0, 100), 4)
+    assert not fine_enough(histogram(0, 100), 5)
     assert not fine_enough(histogram("a", "b", "c"), 2)
     assert fine_enough(histogram(*(f"{n:03}" for n in range(101))), 12)
     assert not fine_enough(Statistics([], 1.0), 2)

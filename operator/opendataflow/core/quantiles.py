@@ -11,7 +11,7 @@ from opendataflow.core.chunk_plan import Value
 _BUCKETS_A_CHUNK = 8
 """So many of the histogram's buckets have to fall into a chunk whose bounds can only be theirs."""
 
-_CHUNKS_A_BUCKET = 10
+_CHUNKS_A_BUCKET = 2
 """So many chunks at most may be computed inside of a bucket, whose numbers need not be as dense everywhere."""
 
 
