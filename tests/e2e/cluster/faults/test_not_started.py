@@ -42,9 +42,9 @@ def waited(lasting_installation: Installation, busybox: str) -> Told:
         return all(there.database.states(name)["FAILED"] for name in names)
 
     wait_until(hindered, "they wait", SECONDS)
-    there.flow("beside", 3, **script(busybox, "true"))
+    there.flow("others", 3, **script(busybox, "true"))
     wait_until(given_up, "they are given up", SECONDS, every=0.5)
-    there.until_done("beside", 3, SECONDS)
+    there.until_done("others", 3, SECONDS)
     return told
 
 
@@ -64,7 +64,7 @@ def test_a_pod_without_room_is_told_in_the_scheduler_s_words_while_others_run(th
     (run,) = there.runs("roomless")
     assert run["failure_class"] == "Infrastructure"
     assert "Insufficient cpu" in run["message"]
-    assert max(each["finished_at"] for each in there.runs("beside")) < run["finished_at"]
+    assert max(each["finished_at"] for each in there.runs("others")) < run["finished_at"]
 
 
 def test_a_secret_of_another_namespace_is_not_found_and_the_job_says_so(there: Flows, waited: Told) -> None:
