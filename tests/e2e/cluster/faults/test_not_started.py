@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from opendataflow.names import ANNOTATION_START_DEADLINE
 from tests.e2e.cluster.faults.flows import NO_RETRY, is_right, script
 from tests.e2e.cluster.faults.installation import SECONDS, Installation
 from tests.kube.cluster.processes import wait_until
@@ -26,7 +27,8 @@ def waited(lasting_installation: Installation, busybox: str) -> Told:
     )
     late: dict[str, Any] = {"startDeadline": "45s", "retry": NO_RETRY}
     there.flow("imageless", 1, **script("registry.invalid/nothing:1", "true"), **late)
-    there.flow("roomless", 1, **script(busybox, "true", resources={"requests": {"cpu": "900"}}), **late)
+    huge = script(busybox, "true", resources={"requests": {"cpu": "900"}})
+    there.flow("roomless", 1, **huge, startDeadline="1h", retry=NO_RETRY)
     there.apply(needs, dataset("needs-out"))
     there.apply(job("needs", ["needs-in"], ["needs-out"], **script(busybox, "true"), **late))
     told: Told = defaultdict(set)
@@ -37,14 +39,21 @@ def waited(lasting_installation: Installation, busybox: str) -> Told:
             told[name].add(there.condition(name, "Progressing")[1:])
         return all(there.database.states(name)["RUNNING"] for name in names)
 
+    def others_are_done() -> bool:
+        hindered()
+        return there.database.done("others") == 3 and "Unschedulable" in {reason for reason, _ in told["roomless"]}
+
     def given_up() -> bool:
         hindered()
         return all(there.database.states(name)["FAILED"] for name in names)
 
     wait_until(hindered, "they wait", SECONDS)
-    there.flow("beside", 3, **script(busybox, "true"))
+    there.flow("others", 3, **script(busybox, "true"))
+    wait_until(others_are_done, "others run beside a pod without room", SECONDS)
+    (roomless,) = there.pods("roomless")
+    over = {"metadata": {"annotations": {ANNOTATION_START_DEADLINE: "1"}}}
+    there.api.patch(there.pod_path(roomless["metadata"]["name"]), over)
     wait_until(given_up, "they are given up", SECONDS, every=0.5)
-    there.until_done("beside", 3, SECONDS)
     return told
 
 
@@ -64,7 +73,7 @@ def test_a_pod_without_room_is_told_in_the_scheduler_s_words_while_others_run(th
     (run,) = there.runs("roomless")
     assert run["failure_class"] == "Infrastructure"
     assert "Insufficient cpu" in run["message"]
-    assert max(each["finished_at"] for each in there.runs("beside")) < run["finished_at"]
+    assert max(each["finished_at"] for each in there.runs("others")) < run["finished_at"]
 
 
 def test_a_secret_of_another_namespace_is_not_found_and_the_job_says_so(there: Flows, waited: Told) -> None:
