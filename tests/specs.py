@@ -39,11 +39,13 @@ ODD: tuple[Any, ...] = (
     {"instances": 2}, {"instances": 10001}, {"max": 1, "min": 2}, {"max": 3, "initial": 4}, {"enabled": True, "max": 5},
     {"spark.master": "local"}, {"spark.kubernetes.executor.label.a": "b"}, {"spark.hadoop.fs.s3a.secret.key": "x"},
     {"spark.hadoop.fs.s3a.access.key": "x"}, {"spark.x.TOKEN": "x"}, {"spark.jars": "a.jar"}, {"cores": 2},
+    "https://u:p@h/x", "https://u@h/x", "git@h:x", "ssh://git@h/x", "-x", ".x", "a/b", "https://h/x y", {"path": "/a"},
 )  # fmt: skip
 """What is right in some places and wrong in others."""
 
 KEYS = ("from", "to", "list", "hash", "image", "command", "script", "spark", "password", "Password", "A_B", "a-b", "1",
         "id", "failed", "chunks", "status", "job", "dataset", "secretRef", "main", "args", "conf",
+        "project", "pipeline", "git", "url", "ref", "username", "path", "configMap", "requireTests",
         "cores", "memory", "driver", "executor", "instances", "dynamicAllocation", "initial", "sparkConf", "arguments",
         "mainApplicationFile", "unknown", "name", "step", "é")  # fmt: skip
 
@@ -147,6 +149,18 @@ _short_sparks = st.builds(
     _instances,
 )  # fmt: skip
 _sparks = st.one_of(_long_sparks, _short_sparks)
+_gits = st.one_of(
+    _some({"url": st.sampled_from(["https://h/p.git", "http://h/p"])}, ref=st.sampled_from(["main", "v1.0", "a/b#1"])),
+    _some({"url": st.just("https://h/p.git"), "secretRef": SECRETS}, username=st.just("deploy")),
+)
+_pipelines = _some(
+    {
+        "project": st.one_of(_only("git", _gits), _only("path", st.just("/app")), _only("configMap", st.just("a.b"))),
+        "pipeline": st.sampled_from(["delays", "a b", "ü"]),
+    },
+    requireTests=_flags, output=st.just("/data"), image=st.just("x:1"), driver=_drivers,
+    executor=_executors, sparkConf=_spark_settings, dynamicAllocation=_allocations, pyFiles=_files,
+)  # fmt: skip
 _applications = _only(
     "template",
     _some(
@@ -169,6 +183,7 @@ _all_job_specs = _some(
             _only("script", _scripts),
             _only("script", _scripts),
             _only("spark", _sparks),
+            _only("pipeline", _pipelines),
             _only("sparkApplication", _applications),
         ),
     },

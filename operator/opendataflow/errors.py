@@ -20,6 +20,7 @@
     ├── LeaseLost             this process may not claim any more              retry: after renewal
     ├── Deposed               another operator has taken over                  retry: no
     ├── StepFailed            a step of a pipeline has failed                  retry: no
+    ├── Unanswered            the server of a project does not answer          retry: yes
     ├── NotInstalled          an extra of this package is needed               retry: no
     ├── NotDelivered          a target does not take a notification            retry: yes
     └── EmbeddedPostgresError the embedded server can't be made or started     retry: no
@@ -152,6 +153,12 @@ class NotDelivered(DataflowError):
 
 class StepFailed(DataflowError):
     """A step of a pipeline, or its unit test, has failed; the text is one sentence with file and line."""
+
+
+class Unanswered(DataflowError):
+    """The server that a project is fetched from does not answer."""
+
+    retryable = True
 
 
 class NotInstalled(DataflowError):

@@ -27,6 +27,7 @@ SECRET_VARIABLES = frozenset(
         "DATAFLOW_NOTIFY_SMTP",
         "DATAFLOW_NOTIFY_SMTP_PASSWORD",
         "DATAFLOW_NOTIFY_WEBHOOK",
+        "DATAFLOW_SOURCE_DSN",
         "PASSKEY",
         "PASSKEY_NEW",
     }
@@ -61,6 +62,8 @@ LABEL_EXECUTOR_OF = f"{GROUP}/executor-of"
 ANNOTATION_CONTEXT = f"{GROUP}/context"
 ANNOTATION_SPARK = f"{GROUP}/spark"
 """What a Spark driver is to do, see core/spark_pods.py."""
+ANNOTATION_PIPELINE = f"{GROUP}/pipeline"
+"""What a run of a pipeline is to do, see core/pipeline_order.py."""
 ANNOTATION_EXECUTORS = f"{GROUP}/executors"
 """On a driver's pod: it starts executors, which have to be deleted when its outcome is committed."""
 ANNOTATION_JOB = f"{GROUP}/job-id"
@@ -72,6 +75,8 @@ ANNOTATION_START_DEADLINE = f"{GROUP}/start-deadline"
 """Seconds from the pod's creation until its main container has to run."""
 ANNOTATION_RETRY_AFTER = f"{GROUP}/retry-after"
 """Seconds after which a run on a node that does not answer is given up without proof of its death."""
+ANNOTATION_KEEP_LOG = f"{GROUP}/keep-log"
+"""`false`: nobody reads what the run has printed."""
 ANNOTATION_RUN = f"{GROUP}/run"
 """The id of a run, on its SparkApplication."""
 ANNOTATION_RUN_DEADLINE = f"{GROUP}/run-deadline"
@@ -80,6 +85,8 @@ ANNOTATION_RUN_DEADLINE = f"{GROUP}/run-deadline"
 FINALIZER = f"{GROUP}/outcome"
 """Keeps a run's pod until its outcome is committed."""
 
+NO_ANSWER = "the git server does not answer"
+"""How the termination message of a pod's fetching begins where the network was to blame."""
 NO_EXECUTOR = "no executor has come up"
 """How a Spark driver's termination message begins where it was ended for want of executors."""
 
@@ -88,15 +95,23 @@ DRIVER_CONTAINER = "spark-kubernetes-driver"
 EXECUTOR_CONTAINER = "spark-kubernetes-executor"
 """Spark's own names for its containers, in the pods of a SparkApplication."""
 OPENER_CONTAINER = "open-passwords"
+FETCH_CONTAINER = "fetch-project"
 RESERVED_PREFIX = "DATAFLOW_"
 """Variables of this prefix are the framework's."""
 DATA_VOLUME = "dataflow"
 CONTEXT_VOLUME = "dataflow-context"
 SCRATCH_VOLUME = "dataflow-scratch"
+PROJECT_VOLUME = "dataflow-project"
 DATA_FOLDER = "/dataflow"
 """Where a pod with encrypted passwords has its memory volume: the opened values, and a static busybox."""
 CONTEXT_FOLDER = "/etc/opendataflow"
 """Where a pod has its context file. Not inside the memory volume, which the main container can't write."""
+PROJECT_FOLDER = "/opt/dataflow-project"
+"""Where a pod has the project of its pipeline, if it is not in its image."""
+PIPELINE_FILE = "pipeline.json"
+"""The name of the order of a pipeline's run, beside the context."""
+REPORT_FILE = "report.json"
+"""What a run on one machine writes beside its context to report."""
 SPARK_FILE = "spark.json"
 """The name of a Spark driver's order, beside the context."""
 

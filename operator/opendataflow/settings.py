@@ -43,6 +43,11 @@ class Settings:
         return self.home / "postgres"
 
     @property
+    def clones_home(self) -> Path:
+        """Where projects of pipelines are kept that are fetched."""
+        return self.home / "projects"
+
+    @property
     def runs_home(self) -> Path:
         """The folder with one folder for each local run: its logs, context and process record."""
         return self.home / "runs"
@@ -59,7 +64,7 @@ class OperatorSettings:
     parallelism: int = 1000
     namespaces: tuple[str, ...] = ()
     port: int = 8080
-    image: str = "opendataflow/operator"
+    image: str = f"opendataflow/operator:{__version__}"
     spark_image: str = f"opendataflow/spark:{__version__}"
     spark_account: str = "opendataflow-spark"
     name: str = "operator"

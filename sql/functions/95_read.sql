@@ -90,11 +90,12 @@ $$;
 -- The newest runs first, of a work, of a job, or of all.
 CREATE FUNCTION opendataflow.list_runs(p_job text, p_data_id text, p_limit integer) RETURNS TABLE (
     run bigint, job text, data_id text, state text, attempt integer, fence bigint, host text, claimed_at timestamptz,
-    finished_at timestamptz, seconds double precision, failure_class text, exit_code integer, message text, log_path text)
+    finished_at timestamptz, seconds double precision, failure_class text, exit_code integer, message text, log_path text,
+    metrics jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT r.id, r.job, r.data_id, r.state, r.attempt, r.fence, r.host, r.claimed_at, r.finished_at,
            round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1)::double precision,
-           r.failure_class, r.exit_code, r.message, r.log_path
+           r.failure_class, r.exit_code, r.message, r.log_path, r.metrics
     FROM (SELECT * FROM opendataflow.runs_of(p_job, p_data_id)
           UNION ALL
           (SELECT * FROM opendataflow.run r WHERE p_data_id IS NULL AND (p_job IS NULL OR r.job = p_job) ORDER BY r.id DESC LIMIT p_limit)) r

@@ -100,6 +100,20 @@ def _build_postgres(files: list[Path], file: Path) -> None:
         archive(name, file, tool)
 
 
+def build_on(below: Path, context: Path, name: str, file: Path) -> None:
+    """Build a thin layer upon an archived image, whose name the Dockerfile has as its argument OPERATOR; archive it."""
+    tool, whole = builder(), f"docker.io/{name}"
+    with _only_one(), own_storage():
+        if tool == "buildah":
+            base = f"oci-archive:{below}"
+        else:
+            _run([tool, "load", "--input", str(below)])
+            base = f"docker.io/{OPERATOR}"
+        oci = [] if tool == "docker" else ["--format=oci"]
+        _run([tool, "build", *oci, f"--build-arg=OPERATOR={base}", f"--tag={whole}", str(context)])
+        archive(whole, file, tool)
+
+
 def digest() -> str:
     """Return a short name for all that goes into the images."""
     hashed = hashlib.sha256(f"{EPOCH} {_base()}".encode())

@@ -3,10 +3,12 @@
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import yaml
+from psycopg.conninfo import conninfo_to_dict
 from typer.main import get_command
 
 import generate
@@ -16,6 +18,7 @@ from opendataflow.model.actions import DataFlowAction
 from opendataflow.model.jobfile import parse_job_file
 from opendataflow.model.project import parse_project
 from tests.e2e.conftest import DATAFLOW, Program
+from tests.sql.conftest import Connection
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
@@ -32,11 +35,28 @@ def _without_times(text: str) -> list[str]:
 
 
 def test_every_command_of_the_tutorial_does_what_is_shown(embedded: Program, tmp_path: Path) -> None:
-    environ = {**embedded.environ, "PATH": f"{DATAFLOW.parent}:{os.environ['PATH']}"}
+    _do(ROOT / "docs" / "tutorial.md", tmp_path, embedded.environ)
+
+
+def test_every_command_about_plans_of_chunks_does_what_is_shown(
+    dataflow: Program, db: Connection, dsn: str, tmp_path: Path
+) -> None:
+    names = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD", "dbname": "PGDATABASE"}
+    source = {names[name]: str(value) for name, value in conninfo_to_dict(dsn).items() if name in names}
+    environ = {**dataflow.environ, **source, "DATAFLOW_SOURCE_DSN": dsn}
+    _do(ROOT / "docs" / "how-to" / "plan-chunks.md", tmp_path, environ, db)
+
+
+def _do(page: Path, folder: Path, environ: Mapping[str, str], db: Connection | None = None) -> None:
+    """Write the files of a page, do its SQL and its commands, and compare what is shown with what they say."""
+    environ = {**environ, "PATH": f"{DATAFLOW.parent}:{os.environ['PATH']}"}
     said = ""
-    for language, options, text in BLOCK.findall((ROOT / "docs" / "tutorial.md").read_text()):
+    for language, options, text in BLOCK.findall(page.read_text()):
         if file := re.search(r"file=(\S+)", options):
-            (tmp_path / file[1]).write_text(text)
+            (folder / file[1]).write_text(text)
+        elif language == "sql" and db is not None:
+            db.execute(text.encode())
+            db.execute("SELECT pg_stat_force_next_flush()")  # else the rows count as changed since ANALYZE
         elif language == "text":
             assert set(_without_times(text)) <= set(_without_times(said))
         elif language == "console":
@@ -44,7 +64,7 @@ def test_every_command_of_the_tutorial_does_what_is_shown(embedded: Program, tmp
             for entry in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
                 command, _, shown = entry.partition("\n")
                 done = subprocess.run(
-                    command, shell=True, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+                    command, shell=True, cwd=folder, env=environ, capture_output=True, text=True, check=False
                 )
                 said = done.stdout + done.stderr
                 assert done.returncode == exit_code, f"$ {command}\n{said}"

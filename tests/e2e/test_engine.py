@@ -135,7 +135,7 @@ async def engine_over(
     try:
         await apply_files(store, declared, "test")
         seen = Seen()
-        orders = {"job": FileOrders(declared.jobs[0], home, "python3")}
+        orders = {"job": FileOrders(declared.jobs[0], home, "python3", home / "clones")}
         launcher = ProcessLauncher(home / "runs")
         tenure = LocalTenure(store, launcher, seen.note)
         yield Engine(store, launcher, tenure, orders, seen, parallelism=slots, until_caught_up=True), seen, store

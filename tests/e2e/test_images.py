@@ -104,7 +104,8 @@ def test_the_operator_s_programs_start_without_writing_anything(in_operator: Roo
 
 
 def test_no_python_file_is_compiled_at_the_start(in_operator: Root) -> None:
-    done = in_operator.run("python", "-v", "-c", "import opendataflow.control.main, opendataflow.cli.main")
+    programs = "import opendataflow.control.main, opendataflow.control.operator, opendataflow.cli.main"
+    done = in_operator.run("python", "-v", "-c", programs)
     assert done.returncode == 0
     assert "matches" in done.stderr
     assert [line for line in done.stderr.splitlines() if "code object from /" in line and ".pyc" not in line] == []

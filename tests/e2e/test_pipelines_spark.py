@@ -96,6 +96,14 @@ def test_the_buckets_of_a_hash_are_all_rows_and_each_row_once(spark: "SparkSessi
     assert [row["id"] for row in found] == [None, *range(20)]
 
 
+def test_the_ranges_of_a_plan_are_all_rows_and_each_row_once(spark: "SparkSession", project: Project) -> None:
+    project.step("two", "def run(df):\n    return df\n")
+    project.write("sources/a.csv", "id,t\n" + "".join(f"{number},x\n" for number in range(20)) + ",nothing\n")
+    for data_id in ("..4", "5-9", "10..", "null"):
+        assert project.ask("run", "p", "--data-id", data_id).code == ExitCode.OK
+    assert [row["id"] for row in result(spark, project)] == [None, *range(20)]
+
+
 def test_spark_is_asked_for_the_days_of_the_chunk_only(spark: "SparkSession", tmp_path: Path) -> None:
     days = spark.sql("SELECT make_date(2013, 1, int(id) + 1) AS day FROM range(31)")
     days.write.parquet(str(tmp_path / "sources/days.parquet"))

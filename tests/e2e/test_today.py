@@ -104,7 +104,7 @@ async def test_an_engine_that_runs_over_midnight_goes_on_and_catches_up_what_an_
             store,
             launcher,
             LocalTenure(store, launcher, seen.note),
-            {"loadbob": FileOrders(declared.jobs[0], folder, "python3")},
+            {"loadbob": FileOrders(declared.jobs[0], folder, "python3", folder / "clones")},
             seen,
             parallelism=1,
             until_caught_up=until_caught_up,

@@ -19,7 +19,7 @@ TOMBSTONE_SECONDS = 15.0
 """How long a deleted pod keeps its name: tests would wait for the whole minute."""
 
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["opendataflow.control.main", "tests.kube.points"])
+_FORKS.set_forkserver_preload(["opendataflow.control.main", "opendataflow.control.operator", "tests.kube.points"])
 
 
 def _main(environ: Mapping[str, str], log: str, die: tuple[str, str, int] | None) -> None:

@@ -1,4 +1,4 @@
-"""One operator at work in a namespace, and everything that a test of faults asks: what a user sees, what Postgres
+"""Operators at work in a namespace, and everything that a test of faults asks: what a user sees, what Postgres
 remembers, what the cluster has had, and whether anything is left that should not be.
 """
 
@@ -25,21 +25,15 @@ SECONDS = 240
 
 
 @dataclass
-class Scene:
-    """What a test of faults works with. `operators` start over `dsn`, and speak to the cluster by `kubeconfig`."""
+class Flows:
+    """Jobs of one namespace, whoever works on them."""
 
     api: Api
     namespace: str
-    operators: Operators
     database: Database
     recorder: Recorder
 
     # -- what a test does ------------------------------------------------------------------------------------
-
-    def start(self, **environ: str) -> "Running":
-        """Start an operator whose probes can be asked."""
-        port = free_port()
-        return Running(self.operators.start(die=None, DATAFLOW_PORT=str(port), **environ), port)
 
     def apply(self, *resources: dict[str, Any]) -> None:
         """As a user does it."""
@@ -53,10 +47,6 @@ class Scene:
     def patch(self, job: str, **spec: Any) -> None:
         """Change a DataFlowJob."""
         self.api.patch(self._path(job), {"spec": spec})
-
-    def tell(self, pod: str, **annotations: object) -> None:
-        """Tell a pod how to go on: see tests/kube/cluster/stages.py."""
-        self.api.patch(self.pod_path(pod), {"metadata": {"annotations": said(**annotations)}})
 
     # -- what a user sees ------------------------------------------------------------------------------------
 
@@ -194,6 +184,23 @@ class Scene:
 
 
 @dataclass
+class Scene(Flows):
+    """What a test of faults works with, on fake nodes. `operators` start over `dsn`, and speak to the cluster by
+    `kubeconfig`."""
+
+    operators: Operators
+
+    def start(self, **environ: str) -> "Running":
+        """Start an operator whose probes can be asked."""
+        port = free_port()
+        return Running(self.operators.start(die=None, DATAFLOW_PORT=str(port), **environ), port)
+
+    def tell(self, pod: str, **annotations: object) -> None:
+        """Tell a pod how to go on: see tests/kube/cluster/stages.py."""
+        self.api.patch(self.pod_path(pod), {"metadata": {"annotations": said(**annotations)}})
+
+
+@dataclass
 class Running:
     """An operator's process and the port of its probes."""
 
@@ -252,6 +259,6 @@ def new_scene(
         operators.through = through
         database = Database(dsn)
         try:
-            yield Scene(api, namespace, operators, database, recorder)
+            yield Scene(api, namespace, database, recorder, operators)
         finally:
             database.close()

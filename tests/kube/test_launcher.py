@@ -154,6 +154,25 @@ async def test_a_run_that_fails_brings_the_end_of_its_log(place: Place) -> None:
         assert ended.log_tail == "a container's log\n"
 
 
+async def test_what_a_kubelet_says_of_a_log_that_is_gone_is_not_taken_for_the_log(place: Place, proxy: Proxy) -> None:
+    said = b"unable to retrieve container logs for containerd://3527d5"
+    proxy.fail(Fault("GET", "/log", answer=b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(said), said)))
+    async with place.launcher(proxy) as launcher:
+        await launcher.start(place.order(exit_code=3))
+        ended = await end(launcher)
+    assert ended.log_tail == ""
+    assert ended.outcome is not None
+    assert ended.outcome.message == "exit code 3"
+
+
+async def test_a_run_whose_log_may_not_be_kept_brings_its_exit_code_alone(place: Place) -> None:
+    async with place.launcher() as launcher:
+        await launcher.start(place.order(wishes={"keep_log": False}, exit_code=3))
+        ended = await end(launcher)
+        assert verdict(ended) == (OutcomeClass.APPLICATION, "exit code 3")
+        assert ended.log_tail == ""
+
+
 async def test_an_outcome_does_not_wait_for_a_log_that_can_not_be_had(place: Place, proxy: Proxy) -> None:
     proxy.fail(Fault("GET", "/log", times=100, answer=refusal(500, "InternalError")))
     async with place.launcher(proxy) as launcher:
@@ -447,6 +466,16 @@ async def test_a_stop_that_was_not_answered_is_asked_for_again(place: Place, pro
         assert (await end(launcher)).cancelled
 
 
+async def test_a_stop_that_was_not_allowed_is_told_once_and_asked_for_again(place: Place, proxy: Proxy) -> None:
+    proxy.fail(Fault("DELETE", "/pods", times=2, answer=refusal(403, "Forbidden", "no rights")))
+    async with place.launcher(proxy) as launcher:
+        await launcher.start(place.order(run_seconds="forever"))
+        await launcher.kill(1, cancelled=True)
+        assert (await end(launcher)).cancelled
+    [note] = place.notes
+    assert note.startswith("run 1 can't be stopped, and it is tried again: ")
+
+
 # Letting go -------------------------------------------------------------------------------------------------
 
 
@@ -560,16 +589,48 @@ async def test_a_pod_whose_run_is_committed_but_not_released_is_found_by_the_nex
         await place.until(lambda pod: names.LABEL_DONE in pod["metadata"]["labels"])
 
 
+async def cancelled(launcher: ClusterLauncher) -> None:
+    """Cancel the first run, and let it go."""
+    await launcher.kill(1, cancelled=True)
+    await end(launcher)
+    await launcher.release("load-r1")
+
+
 async def test_a_deleted_pod_keeps_its_name_for_a_while_so_that_a_late_create_can_not_bring_it_back(
+    place: Place, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(releases, "TOMBSTONE_SECONDS", 4.0)
+    proxy.fail(Fault("POST", "/pods", drop="reply"))
+    async with place.launcher(proxy) as launcher:
+        began = time.time()
+        order = place.order(run_seconds="forever")
+        with pytest.raises(CreateUncertain):
+            await launcher.start(order)
+        await launcher.start(order)
+        await cancelled(launcher)
+        assert place.pod() is not None
+        await asyncio.to_thread(place.admin.wait_gone, place.path(1))
+        assert time.time() - began > 3.0
+
+
+async def test_a_deleted_pod_that_an_earlier_process_may_have_created_keeps_its_name_for_a_while(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(releases, "TOMBSTONE_SECONDS", 4.0)
     async with place.launcher() as launcher:
         began = time.time()
+        assert not await launcher.adopt(place.run(1))
         await launcher.start(place.order(run_seconds="forever"))
-        await launcher.kill(1, cancelled=True)
-        await end(launcher)
-        await launcher.release("load-r1")
-        assert place.pod() is not None
+        await cancelled(launcher)
         await asyncio.to_thread(place.admin.wait_gone, place.path(1))
         assert time.time() - began > 3.0
+
+
+async def test_a_deleted_pod_whose_create_was_answered_goes_at_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(releases, "TOMBSTONE_SECONDS", 3600.0)
+    async with place.launcher() as launcher:
+        await launcher.start(place.order(run_seconds="forever"))
+        await cancelled(launcher)
+        await asyncio.to_thread(place.admin.wait_gone, place.path(1))

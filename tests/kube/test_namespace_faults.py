@@ -4,15 +4,17 @@ Seen at others: namespaces that can't be deleted because of finalizers nobody st
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import fresh_namespace, new_namespace
 from tests.kube.jobs import dataset, documents, job
 from tests.kube.recorder import with_finalizer
-from tests.kube.scene import SECONDS, Scene
+from tests.kube.scene import SECONDS, Running, Scene
 
 
 @pytest.fixture
@@ -40,6 +42,34 @@ def test_a_namespace_deleted_with_runs_alive_goes_and_others_go_on(
     assert scene.database.problems() == []
     assert operator.healthy
     assert "Traceback" not in operator.operator.said()
+
+
+def with_three_runs_beside_it(scene: Scene, folder: Path) -> Running:
+    """An operator whose own namespace is that of its runs."""
+    config = yaml.safe_load(scene.api.kubeconfig.read_text())
+    for context in config["contexts"]:
+        context["context"]["namespace"] = scene.namespace
+    inside = folder / "inside"
+    inside.write_text(yaml.safe_dump(config))
+    operator = scene.start(KUBECONFIG=str(inside))
+    scene.flow("load", 3, {"run-seconds": "forever"})
+    scene.running("load", 3)
+    return operator
+
+
+def test_a_namespace_deleted_with_its_operator_in_it_goes_and_keeps_no_run_pod(scene: Scene, tmp_path: Path) -> None:
+    """What a kubelet does to the operator's pod is done to its process here."""
+    operator = with_three_runs_beside_it(scene, tmp_path)
+    scene.api.delete(f"/api/v1/namespaces/{scene.namespace}")
+    assert operator.operator.stop() == 0
+    scene.api.wait_gone(f"/api/v1/namespaces/{scene.namespace}")
+    assert f"namespace {scene.namespace}: 3 run pods freed" in operator.operator.said()
+
+
+def test_an_operator_that_ends_in_a_namespace_that_stays_frees_nothing(scene: Scene, tmp_path: Path) -> None:
+    operator = with_three_runs_beside_it(scene, tmp_path)
+    assert operator.operator.stop() == 0
+    assert len(with_finalizer(scene.api, scene.namespace)) == 3
 
 
 def test_a_namespace_that_is_made_anew_goes_on_where_it_was(scene: Scene, cluster: Api) -> None:

@@ -5,12 +5,13 @@ Seen at others: a node that is lost or drained leaves a pod Terminating for ever
 retries; a partition that is run twice.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.kube.cluster.api import Object
 from tests.kube.cluster.nodes import add_nodes, remove_node, start_heartbeat, stop_heartbeat, wait_until_unreachable
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import OwnCluster
@@ -31,7 +32,7 @@ def scene(own_cluster: OwnCluster, own_namespace: str, dsn: str, tmp_path: Path)
         yield made
 
 
-def on_a_node_of_its_own(scene: Scene, name: str, node: str, **spec: Any) -> str:
+def on_a_node_of_its_own(scene: Scene, name: str, node: str, tolerations: Sequence[Object] = SOON, **spec: Any) -> str:
     """Start a run for ever on a new node, in a job whose next attempts go elsewhere; return its pod's name."""
     add_nodes(scene.api, [node])
     preferred = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}
@@ -39,7 +40,7 @@ def on_a_node_of_its_own(scene: Scene, name: str, node: str, **spec: Any) -> str
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
     template = {
         "metadata": {"annotations": {"test.opendataflow.io/run-seconds": "forever"}},
-        "spec": {"affinity": affinity, "tolerations": SOON, "terminationGracePeriodSeconds": 1},
+        "spec": {"affinity": affinity, "tolerations": tolerations, "terminationGracePeriodSeconds": 1},
     }
     scene.flow(name, 1, podTemplate=template, retry={"limit": 0, **AT_ONCE}, **spec)
     (pod,) = scene.running(name)
@@ -100,6 +101,19 @@ def test_whoever_takes_the_risk_gets_another_attempt_and_the_old_one_can_not_com
     assert [run["state"] for run in scene.runs("risky")] == ["LOST", "SUCCEEDED"]
     assert scene.database.problems() == []
     assert scene.database.published_more_than_once() == []
+    assert operator.healthy
+
+
+def test_a_node_of_which_nothing_is_heard_is_told_while_its_runs_may_go_on(scene: Scene) -> None:
+    operator = scene.start()
+    first = on_a_node_of_its_own(scene, "silent", "silent-1", tolerations=[])
+    stop_heartbeat(scene.api, "silent-1")
+    assert "nothing is heard from node silent-1" in scene.sees("silent", "Progressing", "True", "NodeUnreachable")
+    start_heartbeat(scene.api, "silent-1")
+    scene.tell(first, run_seconds=0)
+    scene.until_done("silent", 1)
+    assert scene.classes("silent") == [None]
+    scene.is_right()
     assert operator.healthy
 
 

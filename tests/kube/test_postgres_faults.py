@@ -127,7 +127,7 @@ def test_an_operator_that_is_stopped_while_postgres_is_away_ends_and_loses_nothi
     scene.running("load", 2)
     server.stop()
     scene.sees("load", "DatabaseReachable", "False", "DatabaseUnreachable")
-    operator.operator.stop()
+    assert operator.operator.stop() == 0
     server.start()
     scene.database.reopen()
     scene.operators.expire_lease()

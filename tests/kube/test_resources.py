@@ -166,7 +166,7 @@ DURATION = 'a duration is hours, minutes and seconds like "90s", "5m" or "1h30m"
         ("{env: {a-b: x}}", "the name of a variable has only letters, digits and _ and does not begin with a digit"),
         ("{env: {Password: hunter2}}", "a password is never written in plain text"),
         ("{resubmit: {id: a}}", "exactly one of chunks, failed, from and to is wanted"),
-        ("{runtime: {}}", "exactly one of script, spark, sparkApplication is wanted"),
+        ("{runtime: {}}", "exactly one of script, spark, pipeline, sparkApplication is wanted"),
         ("{runtime: {script: {command: [a]}}}", "spec.runtime.script.image: "),
         ("{runtime: {script: {command: [a]}}}", "a cluster runs containers; write the image"),
         ("{runtime: {script: {image: a, command: ['']}}}", "the program is empty"),

@@ -12,7 +12,7 @@ from opendataflow.store import sql_files
 NEXT = "9999_next"
 NEXT_APPLIED = f"migration {NEXT} applied"
 ADDITION = "ALTER TABLE opendataflow.run ADD a_new_column text;"
-_FUNCTION = "CREATE FUNCTION opendataflow.of_the_newer_program() RETURNS integer LANGUAGE sql AS 'SELECT 1';"
+FUNCTION = "CREATE FUNCTION opendataflow.of_the_newer_program() RETURNS integer LANGUAGE sql AS 'SELECT 1';"
 
 
 @contextmanager
@@ -23,6 +23,6 @@ def newer_program(*migration: str) -> Iterator[None]:
         sql = Path(folder) / "sql"
         shutil.copytree(ours, sql)
         (sql / "migrations" / f"{NEXT}.sql").write_text("\n".join(migration))
-        (sql / "functions" / "99_newer.sql").write_text(_FUNCTION)
+        (sql / "functions" / "99_newer.sql").write_text(FUNCTION)
         with patch.object(sql_files, "_folder", lambda: sql):
             yield

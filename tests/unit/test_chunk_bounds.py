@@ -22,13 +22,38 @@ def test_the_bounds_are_those_of_the_chunk_source_that_made_the_id(kind: Kind, s
     assert [(data_id, bounds_of(data_id, kind)) for data_id, _ in chunks] == chunks
 
 
+@pytest.mark.parametrize(
+    ("kind", "data_id", "bounds"),
+    [
+        ("range", "..9", {"to": 10}),
+        ("range", "10..", {"from": 10}),
+        ("range", "1_..-21", {"to": -20}),
+        ("range", "2_-20-4", {"from": -20, "to": 5}),
+        ("range", "null", {"nulls": True}),
+        ("date", "null", {"nulls": True}),
+        ("list", "null", {"value": "null"}),
+    ],
+)
+def test_ids_of_plans_say_open_ends_and_nulls(kind: Kind, data_id: str, bounds: Bounds) -> None:
+    assert bounds_of(data_id, kind) == bounds
+
+
 def test_a_chunk_of_a_list_is_the_rows_of_its_value() -> None:
     assert bounds_of("b.10", "list") == {"value": "b.10"}
 
 
 @pytest.mark.parametrize(
     ("kind", "data_id"),
-    [("date", "2013-02-30"), ("date", "2013"), ("date", ""), ("range", "9-3"), ("range", "x"), ("hash", "4-of-3")],
+    [
+        ("date", "2013-02-30"),
+        ("date", "2013"),
+        ("date", ""),
+        ("range", "9-3"),
+        ("range", "x"),
+        ("range", ".."),
+        ("hash", "null"),
+        ("hash", "4-of-3"),
+    ],
 )
 def test_an_id_of_another_kind_is_refused_with_an_example(kind: Kind, data_id: str) -> None:
     with pytest.raises(

@@ -40,7 +40,7 @@ def made(runtime: dict[str, Any], **spec: Any) -> Command:
     job = DataFlowJob.model_validate(
         {"apiVersion": API_VERSION, "kind": "DataFlowJob", "metadata": {"name": "load"}, "spec": whole}
     )
-    return command(job, RUN, DATASETS, FOLDER, PYTHON)
+    return command(job, RUN, DATASETS, FOLDER, PYTHON, FOLDER / "clones")
 
 
 def script(*argv: str, **more: str) -> Command:

@@ -305,9 +305,9 @@ def test_a_fault_of_a_job_is_one_sentence_with_its_place(spec: str, sentence: st
 @pytest.mark.parametrize(
     ("runtime", "sentence"),
     [
-        ("{}", "spec.runtime: exactly one of script, spark, sparkApplication is wanted, found none"),
+        ("{}", "spec.runtime: exactly one of script, spark, pipeline, sparkApplication is wanted, found none"),
         ("{script: {command: [a]}, spark: {main: b}}",
-         "spec.runtime: exactly one of script, spark, sparkApplication is wanted, found script and spark"),
+         "spec.runtime: exactly one of script, spark, pipeline, sparkApplication is wanted, found script and spark"),
         ("{script: {}}", "spec.runtime.script.command: this field is needed"),
         ("{script: {command: []}}", "spec.runtime.script.command: 1 or more items are wanted"),
         ("{script: {command: ['']}}", "spec.runtime.script.command[0]: the program is empty"),

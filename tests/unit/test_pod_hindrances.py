@@ -10,6 +10,7 @@ from opendataflow.names import Reason
 from tests.pods import BEGAN_AT, RUNNING, deleted, pod, terminated, waiting
 
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: no cpu"}
+UNHEARD = [{"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "False"}]
 PULL = waiting("ImagePullBackOff", "no such image")
 
 CASES: list[tuple[dict[str, Any], float, str | None, str]] = [
@@ -32,6 +33,10 @@ CASES: list[tuple[dict[str, Any], float, str | None, str]] = [
     (pod(waiting("ContainerCreating"), phase="Pending"), 60, Reason.POD_PENDING, "not started on node n1"),
     (pod(RUNNING, metadata=deleted(10)), 20, None, ""),
     (pod(RUNNING, metadata=deleted(10)), 60, Reason.NODE_UNREACHABLE, "node n1 does not answer"),
+    (pod(RUNNING, conditions=UNHEARD), 60, Reason.NODE_UNREACHABLE, "nothing is heard from node n1"),
+    (pod(RUNNING, conditions=UNHEARD, metadata=deleted(10)), 20, None, ""),
+    (pod(RUNNING, conditions=UNHEARD, spec={"readinessGates": [{"conditionType": "x"}]}), 60, None, ""),
+    (pod(RUNNING, conditions=[{"type": t, "status": "False"} for t in ("ContainersReady", "Ready")]), 60, None, ""),
 ]
 
 

@@ -85,6 +85,18 @@ ENDS: list[tuple[str, dict[str, Any], OutcomeClass, str]] = [
     ),
     ("a report, and a failure of its own", pod(terminated(4, message=REPORT)), APPLICATION, "exit code 4"),
     (
+        "a report of its failure",
+        pod(terminated(1, message='{"commit": "4f0c", "failure": "clean has failed: no such column"}')),
+        APPLICATION,
+        "exit code 1: clean has failed: no such column",
+    ),
+    (
+        "a report of its failure, then stopped by a deletion",
+        pod(terminated(143, 62, message='{"rows": 3, "failure": "clean has failed"}'), metadata=deleted(60)),
+        INFRASTRUCTURE,
+        "its pod was deleted by somebody",
+    ),
+    (
         "no report but a text, then deleted",
         pod(terminated(143, 62, message="half way"), metadata=deleted(60)),
         INFRASTRUCTURE,
@@ -102,6 +114,20 @@ ENDS: list[tuple[str, dict[str, Any], OutcomeClass, str]] = [
         pod(terminated(126, message="no executor has come up within 60 s: e1 is unschedulable: no cpu")),
         INFRASTRUCTURE,
         "no executor has come up within 60 s: e1 is unschedulable: no cpu",
+    ),
+    (
+        "an init container that got no answer of a git server",
+        pod(
+            waiting("PodInitializing"),
+            phase="Failed",
+            initContainerStatuses=[
+                container(
+                    "fetch-project", terminated(1, message="the git server does not answer: https://h/p: HTTP 503")
+                )
+            ],
+        ),
+        INFRASTRUCTURE,
+        "init container fetch-project: the git server does not answer: https://h/p: HTTP 503",
     ),
     (
         "its own failure before somebody deleted the pod",

@@ -49,6 +49,16 @@ async def environment_seen(launcher: Launcher[RunOrder], order: RunOrder) -> dic
     return seen
 
 
+async def test_a_run_reports_by_a_file_beside_its_context(launcher: ProcessLauncher, order: Order) -> None:
+    script = 'echo \'{"rows": 3, "mine": 1}\' > "$(dirname "$DATAFLOW_CONTEXT")/report.json"; exit 4'
+    files, env = {"context.json": "{}"}, {"DATAFLOW_CONTEXT": "{run_folder}/context.json"}
+    reporting = order("sh", "-c", script, files=files, env=env)
+    end = await run(launcher, reporting)
+    assert (end.exit_code, end.report.metrics) == (4, {"rows": 3, "mine": 1})
+    silent = await run(launcher, order("true", run=2))
+    assert silent.report.metrics == {}
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -86,6 +86,12 @@ def test_what_the_run_asked_for_is_in_the_annotations() -> None:
     assert (seen.start_deadline, seen.retry_after) == (90, 1800)
 
 
+def test_a_log_is_read_unless_the_run_has_asked_for_the_opposite() -> None:
+    told = {name: pod(RUNNING, metadata={"annotations": {names.ANNOTATION_KEEP_LOG: name}}) for name in ("false", "no")}
+    assert {name: pod_seen(found).keep_log for name, found in told.items()} == {"false": False, "no": True}
+    assert pod_seen(pod(RUNNING)).keep_log
+
+
 def test_spoilt_annotations_are_as_none() -> None:
     annotations = {names.ANNOTATION_START_DEADLINE: "soon", names.ANNOTATION_RETRY_AFTER: "-1"}
     seen = pod_seen(pod(RUNNING, metadata={"annotations": annotations}))

@@ -98,6 +98,16 @@ def test_spark_gets_its_settings_in_a_file_and_the_arguments_literally(pod: Pod)
     }
 
 
+def test_a_module_is_started_by_a_program_of_its_own_with_nothing_beside_it(pod: Pod) -> None:
+    del pod.order["main"], pod.order["arguments"]
+    pod.order["module"] = "opendataflow.names"
+    assert pod.run() == (0, "")
+    _, _, program, *rest = pod.seen("words").split("\n")
+    assert rest == [""]
+    assert [path.name for path in Path(program).parent.iterdir()] == ["run.py"]
+    assert "opendataflow.names" in Path(program).read_text()
+
+
 def test_a_driver_with_executors_finds_the_api_server_and_their_template(pod: Pod) -> None:
     pod.order["executor"] = {"kind": "Pod", "metadata": {"labels": {"a": "ü"}}}
     pod.environ |= {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}

@@ -6,6 +6,7 @@ import pytest
 
 from opendataflow import names
 from opendataflow.core.environment import JobFacts
+from opendataflow.core.pod_template import containers_of
 from opendataflow.core.pods import PodWishes, check_wishes
 from opendataflow.core.spark import driver_mebibytes, mebibytes
 from opendataflow.core.spark_pods import driver_container
@@ -33,6 +34,14 @@ def test_only_a_driver_with_executors_has_a_token() -> None:
     assert with_executors["spec"]["automountServiceAccountToken"] is True
     assert order["executor"]["spec"]["automountServiceAccountToken"] is False
     assert alone["spec"]["automountServiceAccountToken"] is False
+
+
+def test_only_the_container_that_fetches_has_the_token_and_executors_fetch_nothing() -> None:
+    pod, order = sparks.made(sparks.case("pipeline-git"))
+    having = [each["name"] for each in containers_of(pod["spec"]) if "'token'" in str(each.get("env"))]
+    assert having == [names.FETCH_CONTAINER]
+    assert names.PROJECT_VOLUME not in str(order)
+    assert names.FETCH_CONTAINER not in str(order)
 
 
 @pytest.mark.parametrize(

@@ -1,28 +1,27 @@
-"""`dataflow chunks load`: many chunks of a data set at once, from a list."""
+"""`dataflow chunks load` and `plan`: many chunks of a data set at once, from a list or out of its table."""
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from opendataflow.cli.app import Panel, actor, app, with_store
 from opendataflow.cli.complete import complete_dataset
 from opendataflow.cli.jobs import ReasonOption
-from opendataflow.core.chunk_list import Listed, parse_chunk_list
+from opendataflow.core.chunk_list import parse_chunk_list
 from opendataflow.core.explain import counted
 from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, Refused, UnknownThing
 from opendataflow.store.connection import Row
+from opendataflow.store.loading import Existing, load_chunks
 from opendataflow.store.store import Store
 
-chunks = typer.Typer(help="Chunks of a data set: load a list of them.", no_args_is_help=True)
+chunks = typer.Typer(help="Chunks of a data set: plan them, load a list of them.", no_args_is_help=True)
 app.add_typer(chunks, name="chunks", rich_help_panel=Panel.ASK)
 
-
-@chunks.callback()
-def _group() -> None:
-    """Keep `load` a command of its own while it is the only one."""
+Chunks = Sequence[tuple[str, Mapping[str, Any] | None]]
 
 
 @chunks.command("load")
@@ -37,17 +36,25 @@ def load(
 ) -> None:
     """Declare the chunks of a list: ids, with bounds where it has some. All of them, or none where one is wrong."""
     listed = parse_chunk_list(_read(file), "standard input" if file == "-" else file)
+    made = [(one.id, one.bounds) for one in listed]
+    typer.echo(loaded(dataset, made, reason, publish=publish, dry_run=dry_run))
+
+
+def loaded(
+    dataset: str,
+    made: Chunks,
+    reason: str | None,
+    *,
+    publish: bool,
+    dry_run: bool = False,
+    why_not: Callable[[Existing], str | None] | None = None,
+) -> str:
+    """Declare chunks, all or none, and return the sentence that says so. `why_not`: as `load_chunks` asks it."""
 
     async def ask(store: Store) -> Row:
         try:
-            return await store.load_chunks(
-                dataset,
-                [one.id for one in listed],
-                [one.bounds for one in listed],
-                actor(),
-                reason,
-                publish=publish,
-                dry_run=dry_run,
+            return await load_chunks(
+                store, dataset, made, actor(), reason, publish=publish, dry_run=dry_run, why_not=why_not
             )
         except UnknownThing as error:
             known = [row["dataset"] for row in await store.list_datasets()]
@@ -58,14 +65,14 @@ def load(
         more = len(done["refused"]) - 1
         rest = f" (and {more} more like it)" if more else ""
         raise Refused(f"{done['refused'][0]}{rest}; nothing was changed")
-    typer.echo(_told(dataset, listed, done, dry_run=dry_run))
+    return _told(dataset, len(made), done, dry_run=dry_run)
 
 
-def _told(dataset: str, listed: list[Listed], done: Row, *, dry_run: bool) -> str:
+def _told(dataset: str, number: int, done: Row, *, dry_run: bool) -> str:
     known = f", {done['known']} known" if done["known"] else ""
     ready = f"; {done['published']} published" if done["published"] else ""
     changed = "; nothing was changed" if dry_run else ""
-    return f"data set {dataset}: {counted(len(listed), 'chunk')}, {done['new']} new{known}{ready}{changed}"
+    return f"data set {dataset}: {counted(number, 'chunk')}, {done['new']} new{known}{ready}{changed}"
 
 
 def _read(file: str) -> str:

@@ -87,7 +87,10 @@ async def _run(  # what the command line has
             store,
             launcher,
             LocalTenure(store, launcher, display.note),
-            {job.id: FileOrders(job, declared.folders[job.id], sys.executable, passwords) for job in declared.jobs},
+            {
+                job.id: FileOrders(job, declared.folders[job.id], sys.executable, settings.clones_home, passwords)
+                for job in declared.jobs
+            },
             display,
             parallelism=parallelism,
             until_caught_up=until_caught_up,

@@ -1,7 +1,6 @@
 """`dataflow pipeline`: projects of unit-tested transformations, by hand and on this machine."""
 
 import os
-import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -13,17 +12,16 @@ import typer
 
 from opendataflow.cli.app import OutputOption, Panel, app
 from opendataflow.cli.pipeline_init import write_project
-from opendataflow.cli.pipeline_report import report
 from opendataflow.cli.pipeline_show import LiveSteps, show_expectations, show_run, show_test, show_tests
 from opendataflow.cli.show import Output, console, document, rows
-from opendataflow.core.attempts import Attempt, Result, fence_of
+from opendataflow.core.attempts import Result
 from opendataflow.core.expectations import Checked
 from opendataflow.core.explain import counted
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed
 from opendataflow.model.project import Destination, Pipeline, Source
 from opendataflow.names import ExitCode, StepStatus
-from opendataflow.spark.pipeline.databases import drivers_of
+from opendataflow.spark.pipeline.databases import attempt_of, drivers_of
 from opendataflow.spark.pipeline.loading import Loaded, load
 from opendataflow.spark.pipeline.opened import OpenProject, open_project
 from opendataflow.spark.pipeline.running import Item, Order, captured, check_item, load_steps, run_steps
@@ -119,12 +117,7 @@ def run_tests(slug: MaybeSlug = None, project: ProjectOption = None, output: Out
 def run(
     slug: SlugArgument,
     data_id: Annotated[
-        str | None,
-        typer.Option(
-            "--data-id",
-            envvar="DATAFLOW_DATA_ID",
-            help="The chunk. Needed, but for projects in the Django tool's form.",
-        ),
+        str | None, typer.Option("--data-id", help="The chunk. Needed, but for projects in the Django tool's form.")
     ] = None,
     stream: Annotated[
         Path | None,
@@ -162,7 +155,6 @@ def run(
             if output is Output.TABLE:
                 show_run(made, result)
                 show_expectations(checked)
-            report(os.environ, made, result, checked)
             if result is None:
                 break
     if output is not Output.TABLE:
@@ -213,7 +205,8 @@ def _run(
     else:
         from opendataflow.spark.pipeline.spark_frames import SparkFrames
 
-        frames = SparkFrames(order, spark, _attempt(order))
+        assert order.data_id is not None
+        frames = SparkFrames(order, spark, attempt_of(order.pipeline.destination.name, order.data_id, os.environ))
     with LiveSteps(console(stderr=True)) as live:
         steps = run_steps(order, frames, live.show)
     return steps, frames.result, frames.checked
@@ -222,13 +215,6 @@ def _run(
 def _told(result: Result | None, checked: Sequence[Checked]) -> dict[str, Any]:
     told = {"written": None} if result is None else {"written": result.where, **asdict(result)}
     return {**told, "expectations": [asdict(it) for it in checked]}
-
-
-def _attempt(order: Order) -> Attempt:
-    """Who writes: the run that this process is, or a person."""
-    assert order.data_id is not None
-    token = secrets.token_hex(6)
-    return Attempt(order.pipeline.destination.name, order.data_id, token, fence_of(os.environ, order.data_id))
 
 
 def _check_options(opened: OpenProject, data_id: str | None, stream: Path | None, replace: bool) -> None:

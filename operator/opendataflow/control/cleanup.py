@@ -4,7 +4,8 @@ their namespaces can go.
 Only the finalizer goes. What runs goes on, Postgres is not changed, and an operator that is installed again goes on
 with what is there. Nobody leads meanwhile: without --force it takes the leadership itself, which an operator would wait
 for. With --uninstall it is what the chart runs before everything is deleted: it stops the operator itself, and only an
-API server that does not answer keeps it from its end.
+API server that does not answer keeps it from its end. An operator whose own namespace is deleted does the same there as
+its last deed.
 """
 
 import asyncio
@@ -16,14 +17,24 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import product
 from typing import Any
 
 from opendataflow import names
+from opendataflow.control.events import CONTROLLER
 from opendataflow.core.explain import counted
-from opendataflow.errors import ClusterRefused, DataflowError, InvalidInput, Refused, SchemaMismatch, Unreachable
+from opendataflow.errors import (
+    ClusterRefused,
+    DataflowError,
+    InvalidInput,
+    NamespaceGone,
+    Refused,
+    SchemaMismatch,
+    Unreachable,
+)
 from opendataflow.launch.cluster.access import find_access
-from opendataflow.launch.cluster.api import APPLICATIONS, DEPLOYMENTS, PODS, Api, Resource, selector
+from opendataflow.launch.cluster.api import APPLICATIONS, DEPLOYMENTS, EVENTS, PODS, Api, Resource, selector
 from opendataflow.launch.cluster.applications import free_application
 from opendataflow.launch.cluster.releases import free_pod
 from opendataflow.launch.cluster.seen import application_seen, pod_seen
@@ -76,9 +87,43 @@ async def uninstall(settings: Settings, namespaces: Sequence[str], deployment: s
             return
         except (InvalidInput, Unreachable, SchemaMismatch) as error:
             logger.warning("%s; so the run pods of every database are freed", error.args[0].removesuffix(f"; {_FORCE}"))
-            freed = await _free_all(api, namespaces, _Forced())
+            freed = await _free_all(api, namespaces, _Unasked())
     for refusal in freed.refusals:
         logger.warning("%s", refusal)
+
+
+async def leave_with_namespace(api: Api, engine: str) -> None:
+    """At the end of an operator: where its own namespace is being deleted, free what is kept there for its database.
+
+    Nobody else would: such a namespace takes no new operator.
+    """
+    namespace = api.access.namespace
+    if not await _is_going(api, namespace):
+        return
+    logger.info("namespace %s is being deleted, and this operator with it: its run pods are freed", namespace)
+    for refusal in (await _free_all(api, [namespace], _Unasked(engine))).refusals:
+        logger.warning("%s", refusal)
+
+
+async def _is_going(api: Api, namespace: str) -> bool:
+    """Whether nothing new can be created in a namespace because it is being deleted. Few may read a namespace."""
+    event = {
+        "metadata": {"generateName": "is-it-going-"},
+        "eventTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "reportingController": CONTROLLER,
+        "reportingInstance": "operator",
+        "action": "Ask",
+        "reason": "Ask",
+        "type": "Normal",
+        "regarding": {"kind": "Namespace", "name": namespace, "namespace": namespace},
+    }
+    try:
+        await api.create(EVENTS, namespace, event, dry=True)
+    except NamespaceGone:
+        return True
+    except DataflowError:
+        return False
+    return False
 
 
 async def _stop(api: Api, deployment: str) -> None:
@@ -117,8 +162,9 @@ _KINDS = (
 )
 
 
-class _Forced:
-    """No right was asked for: those of every database are meant."""
+@dataclass(frozen=True)
+class _Unasked:
+    """No right was asked for. `engine`: the database that is meant, None for every one."""
 
     engine: str | None = None
 
@@ -149,10 +195,10 @@ class _Leading:
 
 
 @asynccontextmanager
-async def _sole(settings: Settings, *, force: bool, patience: float = 0.0) -> AsyncIterator[_Forced | _Leading]:
+async def _sole(settings: Settings, *, force: bool, patience: float = 0.0) -> AsyncIterator[_Unasked | _Leading]:
     """Make sure that no operator leads, for as long as the block lasts. `patience`: seconds to wait until none does."""
     if force:
-        yield _Forced()
+        yield _Unasked()
         return
     if not is_named(settings):
         raise InvalidInput(f"DATAFLOW_DSN is not set, so nobody knows whether an operator leads; {_FORCE}")
@@ -187,7 +233,7 @@ class _Freed:
     refusals: list[str] = field(default_factory=list)
 
 
-async def _free_all(api: Api, namespaces: Sequence[str], right: _Forced | _Leading) -> _Freed:
+async def _free_all(api: Api, namespaces: Sequence[str], right: _Unasked | _Leading) -> _Freed:
     """Free the run pods and SparkApplications of some namespaces, none means all; say how many."""
     freed = _Freed()
     for namespace, kind in product(namespaces or (None,), _KINDS):
@@ -205,7 +251,7 @@ async def _free_all(api: Api, namespaces: Sequence[str], right: _Forced | _Leadi
 
 
 async def _free_those_of(
-    api: Api, namespace: str | None, kind: _Kind, right: _Forced | _Leading, freed: _Freed
+    api: Api, namespace: str | None, kind: _Kind, right: _Unasked | _Leading, freed: _Freed
 ) -> None:
     chosen = selector({} if right.engine is None else {kind.label: right.engine}, [kind.chosen])
     free = asyncio.Semaphore(AT_ONCE)

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from opendataflow.control.catalog import Catalog
+from opendataflow.control.cleanup import leave_with_namespace
 from opendataflow.control.definitions import Definitions
 from opendataflow.control.events import Reporter
 from opendataflow.control.intake import Intake
@@ -119,6 +120,7 @@ class OneOperator:
     ) -> None:
         self._store = store
         self._api = api
+        self._engine_id = engine_id
         self._options = options
         self._figures = figures
         self._health = health
@@ -161,6 +163,7 @@ class OneOperator:
         self._alerts = Alerts(store, targets, self._watchman.note)
         self._sparing = Sparing(logger)
         self._works = False
+        self._leaving: asyncio.Task[None] | None = None
         self._waited = False
         self._measured: set[str] = set()
 
@@ -168,10 +171,14 @@ class OneOperator:
         """Work until a signal, or until a part ends."""
         self._take_signals()
         self._beside: list[asyncio.Task[Any]] = []
-        async with asyncio.TaskGroup() as self._tasks:
-            self._begin(self._pulse(), "pulse")
-            self._working = self._tasks.create_task(self._engine.run(self._prepare), name="engine")
-            self._working.add_done_callback(lambda _: self._end())
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                self._begin(self._pulse(), "pulse")
+                self._working = self._tasks.create_task(self._engine.run(self._prepare), name="engine")
+                self._working.add_done_callback(lambda _: self._end())
+        finally:
+            if self._leaving is not None:
+                await self._leaving
 
     # -- what the parts tell each other ----------------------------------------------------------------------
 
@@ -207,6 +214,8 @@ class OneOperator:
 
     def _leave(self, number: int) -> None:
         logger.info("%s: nothing new starts here, pods go on; another operator may lead", signal.Signals(number).name)
+        if self._leaving is None:  # beside the end of the engine: Postgres may be going, too
+            self._leaving = asyncio.create_task(leave_with_namespace(self._api, self._engine_id))
         if self._works:
             self._engine.leave()
         else:  # it waits to lead, or for the first answers: nothing has been claimed

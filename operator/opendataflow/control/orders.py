@@ -8,6 +8,8 @@ from typing import Any
 from opendataflow.control.catalog import Entry
 from opendataflow.core.declared import same_work
 from opendataflow.core.environment import JobFacts
+from opendataflow.core.pipeline_order import MODULE
+from opendataflow.core.pipeline_pods import with_project
 from opendataflow.core.pods import Container, Operator, Password, PodWishes, SecretKey, check_wishes, run_pod
 from opendataflow.core.spark_application import check_application, spark_application
 from opendataflow.core.spark_pods import driver_container, driver_pod
@@ -43,9 +45,14 @@ class PodOrders:
             manifest = spark_application(facts, run, datasets, self._wishes(declared), self.operator)
         else:
             manifest = run_pod(facts, run, datasets, self._wishes(declared), self.operator)
-        if spec.runtime.spark is not None:
-            account, patience = self.operator.spark_account, spec.start_deadline_seconds
-            manifest = driver_pod(manifest, spec.runtime.spark, account, patience)
+        spark, pipeline = spec.runtime.spark, spec.runtime.pipeline
+        account, patience = self.operator.spark_account, spec.start_deadline_seconds
+        if spark is not None:
+            program = {"main": spark.program, "arguments": spark.program_arguments}
+            manifest = driver_pod(manifest, spark, program, account, patience)
+        if pipeline is not None:
+            manifest = driver_pod(manifest, pipeline, {"module": MODULE}, account, patience)
+            manifest = with_project(manifest, pipeline)
         return PodOrder(run.run, run.name, self.job.metadata.namespace or "", manifest)
 
     @property
@@ -67,12 +74,16 @@ class PodOrders:
             run_deadline=spec.run_deadline_seconds,
             start_deadline=spec.start_deadline_seconds,
             retry_after=None if unreachable is None else duration_seconds(unreachable.retry_after),
+            keep_log=spec.keep_log,
         )
 
     def _container(self) -> Container:
         if self._application is not None:
             return Container(image="")  # its template says it all
-        script, spark = self.job.spec.runtime.script, self.job.spec.runtime.spark
+        runtime = self.job.spec.runtime
+        script, spark, pipeline = runtime.script, runtime.spark, runtime.pipeline
+        if pipeline is not None:
+            return driver_container(pipeline, pipeline.image or self.operator.spark_image, "pipeline")
         if spark is not None:
             return driver_container(spark, spark.image or self.operator.spark_image)
         assert script is not None  # a runtime is exactly one of them

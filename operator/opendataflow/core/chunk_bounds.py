@@ -1,5 +1,6 @@
 """What a data id says of its chunk: its bounds, as chunk sources make ids ("2013-01-31", "2013-01", "0-999",
-"3-of-16"), for chunks whose bounds nobody has remembered; and the name of its folder. Pure.
+"3-of-16") or as a plan does ("..999", "1000..", "null"), for chunks whose bounds nobody has remembered; and the name of
+its folder. Pure.
 """
 
 import re
@@ -19,10 +20,13 @@ _SHAPES: dict[Kind, str] = {
 
 
 def bounds_of(data_id: str, kind: Kind) -> Bounds:
-    """Return the bounds of a chunk: `from` is inside, `to` is not; or `bucket` of `buckets`; or the one `value`.
+    """Return the bounds of a chunk: `from` is inside, `to` is not, and an open end is left out; or `bucket` of
+    `buckets`; or the one `value`; or `nulls`, which is true.
 
     Raises InvalidInput where a data id is not of that kind.
     """
+    if data_id == "null" and kind in ("date", "range"):
+        return {"nulls": True}
     made = {"date": _days, "range": _numbers, "hash": _bucket, "list": _value}[kind](data_id)
     if made is None:
         raise InvalidInput(f'the data id "{data_id}" says no bounds: with partitioning by {kind} it is {_SHAPES[kind]}')
@@ -40,10 +44,11 @@ def _days(data_id: str) -> Bounds | None:
 
 
 def _numbers(data_id: str) -> Bounds | None:
-    match = re.fullmatch(r"(-?\d+)-(-?\d+)", data_id)
-    if match is None or int(match[1]) > int(match[2]):
+    match = re.fullmatch(r"(?:\d+_)?(?:(-?\d+)-(-?\d+)|\.\.(-?\d+)|(-?\d+)\.\.)", data_id)
+    if match is None or (match[1] and int(match[1]) > int(match[2])):
         return None
-    return {"from": int(match[1]), "to": int(match[2]) + 1}
+    first, last = match[1] or match[4], match[2] or match[3]
+    return {**({"from": int(first)} if first else {}), **({"to": int(last) + 1} if last else {})}
 
 
 def _bucket(data_id: str) -> Bounds | None:

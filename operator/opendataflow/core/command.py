@@ -5,14 +5,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from opendataflow.core.environment import JobFacts
+from opendataflow.core.pipeline_order import MODULE, local_order
 from opendataflow.core.spark import needed
 from opendataflow.core.surroundings import surroundings
 from opendataflow.errors import InvalidInput
 from opendataflow.model.claim import ClaimedRun
 from opendataflow.model.dataset import DataSetFacts
 from opendataflow.model.jobfile import absolute_path
-from opendataflow.model.resources import DataFlowJob, Spark
+from opendataflow.model.resources import DataFlowJob
 from opendataflow.model.run import Command
+from opendataflow.model.spark import OnSpark
+from opendataflow.names import PIPELINE_FILE
 from opendataflow.spark.properties import properties_text
 
 SPARK_DEFAULTS = "spark-defaults.conf"
@@ -24,17 +27,26 @@ _ALONE = {"spark.driver.host": _HERE, "spark.driver.bindAddress": _HERE}
 
 
 def command(
-    job: DataFlowJob, run: ClaimedRun, datasets: Mapping[str, DataSetFacts], folder: Path, python: str
+    job: DataFlowJob,
+    run: ClaimedRun,
+    datasets: Mapping[str, DataSetFacts],
+    folder: Path,
+    python: str,
+    clones: Path,
 ) -> Command:
     """Return the command of a run of `job`. `folder`: of the job's file, where relative paths begin and runs start.
-    `python`: the interpreter for Spark programs."""
+    `python`: the interpreter for Spark programs. `clones`: where projects that are fetched are kept."""
     env, files = surroundings(JobFacts.of(job), run, datasets)
     check_here(job)
-    script, spark = job.spec.runtime.script, job.spec.runtime.spark
-    if spark is not None:
+    script, spark, pipeline = job.spec.runtime.script, job.spec.runtime.spark, job.spec.runtime.pipeline
+    if on_spark := spark or pipeline:
         env |= {"SPARK_CONF_DIR": "{run_folder}", "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
-        env = ({"SPARK_LOCAL_IP": _HERE} if _is_alone(spark) else {}) | _python_path(spark, folder) | env
-        files[SPARK_DEFAULTS] = spark_defaults(spark, folder)
+        env = ({"SPARK_LOCAL_IP": _HERE} if _is_alone(on_spark) else {}) | _python_path(on_spark, folder) | env
+        files[SPARK_DEFAULTS] = spark_defaults(on_spark, folder)
+    if pipeline is not None:
+        files[PIPELINE_FILE] = local_order(pipeline, folder, clones)
+        return Command((python, "-P", "-m", MODULE), env, folder, files)
+    if spark is not None:
         program = _local(spark.program, folder)
         return Command((python, program, *spark.program_arguments), env, folder, files)
     assert script is not None  # a runtime is exactly one of them
@@ -50,7 +62,7 @@ def check_here(job: DataFlowJob) -> None:
         )
 
 
-def spark_defaults(spark: Spark, folder: Path) -> str:
+def spark_defaults(spark: OnSpark, folder: Path) -> str:
     """Return the text of Spark's properties file for a driver that is its own executor (`local[cores]`)."""
     size = spark.driver_size
     return properties_text(
@@ -65,12 +77,12 @@ def spark_defaults(spark: Spark, folder: Path) -> str:
     )
 
 
-def _is_alone(spark: Spark) -> bool:
+def _is_alone(spark: OnSpark) -> bool:
     """Whether no other machine takes part: names of this one need not be looked up then."""
     return spark.settings.get("spark.master", "local").startswith("local")
 
 
-def _python_path(spark: Spark, folder: Path) -> dict[str, str]:
+def _python_path(spark: OnSpark, folder: Path) -> dict[str, str]:
     """Let a program import its files before it starts Spark, as `spark-submit` does: zips, and folders of others."""
     files = [Path(_local(file, folder)) for file in spark.py_files if not _is_remote(file)]
     places = [str(file if file.suffix in (".zip", ".egg") else file.parent) for file in files]

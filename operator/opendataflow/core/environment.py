@@ -65,12 +65,14 @@ class JobFacts:
 
 
 def _program(job: "DataFlowJob") -> str:
-    """What a job executes, in a word: the program, the main file of Spark, or the image with its own entry point."""
+    """What a job executes, in a word: program, main file of Spark, pipeline, or the image with its own entry point."""
     runtime = job.spec.runtime
     if runtime.script is not None:
         return runtime.script.command[0] if runtime.script.command else runtime.script.image or ""
     if runtime.spark_application is not None:
         return runtime.spark_application.program
+    if runtime.pipeline is not None:
+        return runtime.pipeline.pipeline
     return runtime.spark.program if runtime.spark is not None else ""
 
 

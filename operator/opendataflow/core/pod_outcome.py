@@ -92,6 +92,8 @@ def what_hinders(pod: PodSeen, now: float) -> tuple[Reason, str] | None:
         if pod.node is None or now - pod.deleted_at - pod.grace <= 0:
             return None
         return Reason.NODE_UNREACHABLE, f"node {pod.node} does not answer or is slow"
+    if pod.unheard:
+        return Reason.NODE_UNREACHABLE, f"nothing is heard from node {pod.node}"
     if _has_started(pod) or pod.created_at is None:
         return None
     if pod.node is None and pod.unscheduled is not None:
@@ -121,7 +123,8 @@ def _of_end(pod: PodSeen, end: Ending, stopped: Outcome | None) -> Outcome:
     by_itself = _by_itself(pod, end)
     if end.exit_code == 0 and by_itself:
         return Outcome(OutcomeClass.SUCCESS, "exit code 0", 0)
-    if not by_itself and read_report(end.message) is not None:
+    report = read_report(end.message)
+    if not by_itself and report is not None and report.failure is None:
         return Outcome(OutcomeClass.SUCCESS, "its report says that it was done before it was stopped", end.exit_code)
     if stopped is not None and (stopped.kind is OutcomeClass.CANCELLED or not by_itself):
         return Outcome(stopped.kind, stopped.message, end.exit_code)
@@ -157,9 +160,10 @@ def _own_failure(end: Ending, memory_limit: str | None) -> tuple[OutcomeClass, s
         return OutcomeClass.INFRASTRUCTURE, "lost: its node can't tell how it ended"
     if end.reason in _NOT_STARTABLE:
         return OutcomeClass.APPLICATION, one_line("the command can't be started", end.message, None)
-    if (end.message or "").startswith(names.NO_EXECUTOR):
+    if (end.message or "").startswith((names.NO_EXECUTOR, names.NO_ANSWER)):
         return OutcomeClass.INFRASTRUCTURE, one_line(end.message or "", None, None)
-    told = last_line(end.message or "") if read_report(end.message) is None else ""
+    report = read_report(end.message)
+    told = last_line((end.message if report is None else report.failure) or "")
     return OutcomeClass.APPLICATION, _exit_code(end) + (f": {told}" if told else "")
 
 

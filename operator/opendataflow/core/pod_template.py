@@ -44,6 +44,21 @@ _INSTEAD_IN_SPARK = {
     "image": "write runtime.spark.image",
     "imagePullPolicy": "write runtime.spark.imagePullPolicy",
 }
+_INSTEAD_IN_PIPELINES = {
+    "args": "the framework starts the driver",
+    "command": "the framework starts the driver",
+    "image": "write runtime.pipeline.image",
+    "imagePullPolicy": "write runtime.pipeline.imagePullPolicy",
+}
+_INSTEAD: Mapping[str, Mapping[str, str]] = {
+    "script": _INSTEAD_IN_SCRIPTS,
+    "spark": _INSTEAD_IN_SPARK,
+    "pipeline": _INSTEAD_IN_PIPELINES,
+}
+_VOLUMES = (names.DATA_VOLUME, names.CONTEXT_VOLUME, names.SCRATCH_VOLUME, names.PROJECT_VOLUME)
+_FOLDERS = (names.DATA_FOLDER, names.CONTEXT_FOLDER, names.PROJECT_FOLDER)
+_CONTAINERS = (names.OPENER_CONTAINER, names.FETCH_CONTAINER, names.MAIN_CONTAINER)
+
 _INSTEAD_IN_MAIN = {
     "envFrom": "its variables could not be told from the framework's: name each in env",
     "lifecycle": "a hook can't be judged: do it in the command",
@@ -82,7 +97,9 @@ def _without_nulls(written: Any) -> Any:
 
 
 def check_template(
-    template: Mapping[str, Any], taken: Mapping[str, str], runtime: Literal["script", "spark"] = "script"
+    template: Mapping[str, Any],
+    taken: Mapping[str, str],
+    runtime: Literal["script", "spark", "pipeline"] = "script",
 ) -> None:
     """Check that a template can be merged and takes nothing that the framework needs. `taken`: its variables, with
     their origins. Raises InvalidInput: a sentence with the place and what to do."""
@@ -95,10 +112,10 @@ def check_template(
         if field in spec:
             raise InvalidInput(f"podTemplate.spec.{field} can't be set: {instead}")
     for volume in spec.get("volumes") or []:
-        if volume["name"] in (names.DATA_VOLUME, names.CONTEXT_VOLUME, names.SCRATCH_VOLUME):
+        if volume["name"] in _VOLUMES:
             raise InvalidInput(f"podTemplate.spec.volumes: {volume['name']} is the framework's; choose another name")
     for container in spec.get("initContainers") or []:
-        if container["name"] in (names.OPENER_CONTAINER, names.MAIN_CONTAINER):
+        if container["name"] in _CONTAINERS:
             raise InvalidInput(
                 f"podTemplate.spec.initContainers: {container['name']} is the framework's; choose another name"
             )
@@ -120,8 +137,7 @@ def _check_metadata(metadata: Mapping[str, Any]) -> None:
 
 def _check_main(main: Mapping[str, Any], taken: Mapping[str, str], runtime: str) -> None:
     place = f"podTemplate.spec.containers[{names.MAIN_CONTAINER}]"
-    of_runtime = _INSTEAD_IN_SPARK if runtime == "spark" else _INSTEAD_IN_SCRIPTS
-    for field, instead in {**_INSTEAD_IN_MAIN, **of_runtime}.items():
+    for field, instead in {**_INSTEAD_IN_MAIN, **_INSTEAD[runtime]}.items():
         if field in main:
             raise InvalidInput(f"{place}.{field} can't be set: {instead}")
     for item in main.get("env") or []:
@@ -129,7 +145,7 @@ def _check_main(main: Mapping[str, Any], taken: Mapping[str, str], runtime: str)
             origin = taken.get(item["name"], "the framework")
             raise InvalidInput(f"{place}.env: {origin} sets the variable {item['name']} already; rename it")
     for mount in main.get("volumeMounts") or []:
-        if any(is_within(folder, mount["mountPath"]) for folder in (names.DATA_FOLDER, names.CONTEXT_FOLDER)):
+        if any(is_within(folder, mount["mountPath"]) for folder in _FOLDERS):
             raise InvalidInput(f"{place}.volumeMounts: {mount['mountPath']} is the framework's; choose another path")
 
 

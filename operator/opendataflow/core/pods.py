@@ -39,7 +39,7 @@ WITH_PASSWORDS = (_BUSYBOX, "sh", "-c", f'. {names.DATA_FOLDER}/env && exec "$@"
 _OPENER = ("python", "-m", "opendataflow.runtime.open_passwords", names.DATA_FOLDER)
 _OPENER_RESOURCES = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
 _POD_SECURITY = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-_CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _DATA_SIZE = "16Mi"
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
@@ -71,12 +71,13 @@ class Container:
     working_directory: str | None = None
     image_pull_policy: str | None = None
     resources: Mapping[str, Any] = field(default_factory=dict)
-    runtime: Literal["script", "spark"] = "script"
+    runtime: Literal["script", "spark", "pipeline"] = "script"
 
 
 @dataclass(frozen=True)
 class PodWishes:
-    """What a job says of its pods. `passwords`: by data set. Times in seconds; None: no limit, or wait for ever."""
+    """What a job says of its pods. `passwords`: by data set. Times in seconds; None: no limit, or wait for ever.
+    `keep_log`: whether the operator may read what they print."""
 
     main: Container
     template: Mapping[str, Any] = field(default_factory=dict)
@@ -84,6 +85,7 @@ class PodWishes:
     run_deadline: float | None = None
     start_deadline: float = 600.0
     retry_after: float | None = None
+    keep_log: bool = True
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def run_pod(
     if wishes.main.resources:
         main["resources"] = merged(main.get("resources", {}), wishes.main.resources)
     for container in containers_of(spec):
-        container["securityContext"] = merged(_CONTAINER_SECURITY, container.get("securityContext", {}))
+        container["securityContext"] = merged(CONTAINER_SECURITY, container.get("securityContext", {}))
     metadata = _metadata(pod["metadata"], job, run, datasets, wishes, operator.engine)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
@@ -187,6 +189,8 @@ def _metadata(
     }
     if wishes.retry_after is not None:
         annotations[names.ANNOTATION_RETRY_AFTER] = f"{wishes.retry_after:g}"
+    if not wishes.keep_log:
+        annotations[names.ANNOTATION_KEEP_LOG] = "false"
     return {
         "name": run.name,
         "namespace": job.namespace,
@@ -219,7 +223,7 @@ def _variables(
     return [
         *({"name": name, "value": _literal(value)} for name, value in values.items()),
         *(
-            _from_secret(password_variable(name), password.secret)
+            from_secret(password_variable(name), password.secret)
             for name, password in _passwords(job, wishes).items()
             if password.secret is not None
         ),
@@ -240,7 +244,7 @@ def _opener(opened: Mapping[str, Password], image: str) -> dict[str, Any]:
         "command": list(_OPENER),
         "env": [
             {"name": SEALED_VARIABLE, "value": _literal(json.dumps(sealed, ensure_ascii=False))},
-            *(_from_secret(variable[key], key) for key in keys),
+            *(from_secret(variable[key], key) for key in keys),
         ],
         "resources": _OPENER_RESOURCES,
         "volumeMounts": [{"name": names.DATA_VOLUME, "mountPath": names.DATA_FOLDER}],
@@ -260,7 +264,8 @@ def _mounts(opened: bool) -> list[dict[str, Any]]:
     return [told, memory] if opened else [told]
 
 
-def _from_secret(variable: str, secret: SecretKey) -> dict[str, Any]:
+def from_secret(variable: str, secret: SecretKey) -> dict[str, Any]:
+    """Return a variable of a container whose value only the kubelet looks up."""
     return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret.name, "key": secret.key}}}
 
 

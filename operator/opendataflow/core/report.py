@@ -1,13 +1,14 @@
 """Reads what a program tells of its work: a JSON object in its pod's termination message. Pure.
 
-    {"rows": 118, "rowsIn": 120, "bytes": 4711, "checksum": "sha256:…", "expectations": {"not null": true}}
+    {"rows": 118, "rowsIn": 120, "bytes": 4711, "checksum": "sha256:…", "expectations": {"not null": true},
+     "commit": "4f0c…", "failure": "a sentence"}
 
 Each of these may be left out, one has to be there; what a program adds is kept beside them. What is no report is plain
-text for people, never an error.
+text for people, never an error. `commit` says what was run. With `failure` it is the report of a run that has failed:
+it never says that the run was done.
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from opendataflow.model.run import Report
@@ -16,14 +17,6 @@ LARGEST = 4096
 """Bytes of a termination message that Kubernetes keeps."""
 _LARGEST_BIGINT = 2**63 - 1
 _LONGEST_CHECKSUM = 200
-
-
-def report_text(told: Mapping[str, Any]) -> str:
-    """Return a report as it is written. What is None is left out; what is too long is left out from its end."""
-    known = {name: value for name, value in told.items() if value not in (None, {}, [])}
-    while len(text := json.dumps(known, ensure_ascii=False)) and len(text.encode()) > LARGEST:
-        known.popitem()
-    return text
 
 
 def read_report(message: str | None) -> Report | None:
@@ -49,6 +42,10 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= _LARGEST_BIGINT
 
 
+def _is_sentence(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
 def _is_checksum(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= _LONGEST_CHECKSUM and value.isprintable()
 
@@ -63,4 +60,6 @@ _VALID = {
     "bytes": _is_count,
     "checksum": _is_checksum,
     "expectations": _are_expectations,
+    "commit": _is_checksum,
+    "failure": _is_sentence,
 }

@@ -7,7 +7,7 @@ A user's settings go over the framework's defaults; what the framework must have
 from collections.abc import Callable
 from fractions import Fraction
 
-from opendataflow.model.spark import Driver, Executor, Spark
+from opendataflow.model.spark import Driver, Executor, OnSpark
 
 OVERHEAD_FACTOR = 0.4
 """Of the heap, for what is beside it: what Spark itself takes for programs that are not only a JVM."""
@@ -16,6 +16,8 @@ LEAST_OVERHEAD = 384
 WORKER_OVERHEAD = 128
 """Mebibytes for each core of a driver that does the work itself: its Python workers."""
 EXECUTOR_CONTAINER = "main"
+
+_API_MILLISECONDS = "60000"
 
 _UNITS = {"k": Fraction(1, 1024), "m": Fraction(1), "g": Fraction(1024), "t": Fraction(1024**2)}
 
@@ -33,21 +35,21 @@ def overhead(size: Driver | Executor) -> int:
     return max(LEAST_OVERHEAD, int(mebibytes(size.memory) * OVERHEAD_FACTOR))
 
 
-def driver_mebibytes(spark: Spark) -> int:
+def driver_mebibytes(spark: OnSpark) -> int:
     """Return the memory of the driver's pod."""
     size = spark.driver_size
     workers = 0 if spark.has_executors or size.memory_overhead is not None else WORKER_OVERHEAD * size.cores
     return mebibytes(size.memory) + overhead(size) + workers
 
 
-def needed(spark: Spark, place: Callable[[str], str] = str) -> dict[str, str]:
+def needed(spark: OnSpark, place: Callable[[str], str] = str) -> dict[str, str]:
     """Return the settings that name what the program needs. `place`: where a file is."""
     files = {"spark.submit.pyFiles": spark.py_files, "spark.jars": spark.deps.jars, "spark.files": spark.deps.files}
     found = {name: ",".join(map(place, written)) for name, written in files.items() if written}
     return found | ({"spark.jars.packages": ",".join(spark.deps.packages)} if spark.deps.packages else {})
 
 
-def driver_settings(spark: Spark, name: str, title: str, namespace: str, image: str) -> dict[str, str]:
+def driver_settings(spark: OnSpark, name: str, title: str, namespace: str, image: str) -> dict[str, str]:
     """Return the settings of a driver in a pod, aside from those that only the pod knows.
 
     `name`: of the run and so of its pod. `title`: for people. `image`: of the executors.
@@ -71,15 +73,18 @@ def driver_settings(spark: Spark, name: str, title: str, namespace: str, image: 
 
 
 def _executor_defaults() -> dict[str, str]:
-    """What a driver would need more rights for."""
+    """What a driver would need more rights for is off. A slow API server is waited for: after 10 s Spark would start
+    another executor beside the one that is on its way."""
     return {
+        "spark.kubernetes.driver.connectionTimeout": _API_MILLISECONDS,
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
+        "spark.kubernetes.driver.requestTimeout": _API_MILLISECONDS,
         "spark.kubernetes.driver.reusePersistentVolumeClaim": "false",
         "spark.kubernetes.driver.service.deleteOnTermination": "false",
     }
 
 
-def _executor_settings(spark: Spark, name: str, namespace: str, image: str) -> dict[str, str]:
+def _executor_settings(spark: OnSpark, name: str, namespace: str, image: str) -> dict[str, str]:
     size = spark.executor
     policy = {"spark.kubernetes.container.image.pullPolicy": spark.image_pull_policy}
     return {
@@ -97,7 +102,7 @@ def _executor_settings(spark: Spark, name: str, namespace: str, image: str) -> d
     }
 
 
-def _number_of(spark: Spark) -> dict[str, str]:
+def _number_of(spark: OnSpark) -> dict[str, str]:
     allocation = spark.allocation
     if allocation is None:
         return {"spark.executor.instances": str(spark.executor.instances)}

@@ -9,12 +9,12 @@ and the driver's account needs rights on pods only.
 import copy
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from opendataflow import names
 from opendataflow.core.pods import WITH_PASSWORDS, Container
 from opendataflow.core.spark import EXECUTOR_CONTAINER, driver_mebibytes, driver_settings
-from opendataflow.model.spark import Spark
+from opendataflow.model.spark import OnSpark
 
 ENTRY_POINT = "/opt/opendataflow/entrypoint"
 """Of the Spark image: starts an executor where its argument is `executor`, which Spark adds."""
@@ -31,38 +31,45 @@ _KEPT_ANNOTATIONS = (
 _DRIVERS_OWN = ("args", "command", "lifecycle", "livenessProbe", "ports", "readinessProbe", "resources", "startupProbe")
 
 
-def driver_container(spark: Spark, image: str) -> Container:
-    """Return what `main` of a driver's pod is. Its CPU request is below a template's, see `driver_pod`."""
+def driver_container(spark: OnSpark, image: str, runtime: Literal["spark", "pipeline"] = "spark") -> Container:
+    """Return what `main` of a driver's pod is. `runtime`: which one of the job it is made of.
+
+    Its CPU request is below a template's, see `driver_pod`.
+    """
     memory = f"{driver_mebibytes(spark)}Mi"
     return Container(
         image=image,
         command=_DRIVER,
         image_pull_policy=spark.image_pull_policy,
         resources={"requests": {"memory": memory}, "limits": {"memory": memory}},
-        runtime="spark",
+        runtime=runtime,
     )
 
 
-def driver_pod(pod: Mapping[str, Any], spark: Spark, account: str, patience: float) -> dict[str, Any]:
-    """Return the pod of a driver. `pod`: of a run whose main is a `driver_container`. `account`: the service account of
-    drivers with executors, unless the job or its template names one. `patience`: seconds for executors to come up."""
+def driver_pod(
+    pod: Mapping[str, Any], spark: OnSpark, program: Mapping[str, Any], account: str, patience: float
+) -> dict[str, Any]:
+    """Return the pod of a driver. `pod`: of a run whose main is a `driver_container`. `program`: what it runs, a `main`
+    with its `arguments`, or a `module` of ours. `account`: the service account of drivers with executors,
+    unless the job or its template names one. `patience`: seconds for executors to come up."""
     made = copy.deepcopy(dict(pod))
     metadata, spec = made["metadata"], made["spec"]
-    main = _main(spec)
+    main = main_of(spec)
     if spark.service_account is not None or spark.has_executors:
         spec["serviceAccountName"] = spark.service_account or spec.get("serviceAccountName") or account
     _add_scratch(spec, main)
     executor = executor_template(made) if spark.has_executors else None
     title = f"{metadata['annotations'][names.ANNOTATION_JOB]} {metadata['annotations'][names.ANNOTATION_DATA_ID]}"
     told = {
-        "main": spark.program,
-        "arguments": spark.program_arguments,
-        "settings": driver_settings(spark, metadata["name"], title, metadata["namespace"], main["image"]),
+        **program,
+        # The session of a pipeline has a page only where it is told to, see spark/pipeline/session.py.
+        "settings": ({"spark.ui.enabled": "true"} if "module" in program else {})
+        | driver_settings(spark, metadata["name"], title, metadata["namespace"], main["image"]),
         "executor": executor,
         "patience": patience,
     }
     metadata["annotations"][names.ANNOTATION_SPARK] = json.dumps(told, ensure_ascii=False)
-    _add_file(spec)
+    add_file(spec, names.SPARK_FILE, names.ANNOTATION_SPARK)
     main["env"].append({"name": "DATAFLOW_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
     if not any(port.get("name") == "ui" or port["containerPort"] == UI_PORT for port in main.get("ports", [])):
         main["ports"] = [*main.get("ports", []), {"name": "ui", "containerPort": UI_PORT}]
@@ -76,7 +83,7 @@ def driver_pod(pod: Mapping[str, Any], spark: Spark, account: str, patience: flo
 def executor_template(driver: Mapping[str, Any]) -> dict[str, Any]:
     """Return the template of the executors of a driver's pod."""
     metadata, spec = driver["metadata"], copy.deepcopy(driver["spec"])
-    main = _main(spec)
+    main = main_of(spec)
     opened = main["command"][: len(WITH_PASSWORDS)] == list(WITH_PASSWORDS)
     for field in _DRIVERS_OWN:
         main.pop(field, None)
@@ -103,7 +110,8 @@ def executor_template(driver: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _main(spec: Mapping[str, Any]) -> dict[str, Any]:
+def main_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the container of the run."""
     return next(each for each in spec["containers"] if each["name"] == names.MAIN_CONTAINER)
 
 
@@ -115,8 +123,8 @@ def _add_scratch(spec: dict[str, Any], main: dict[str, Any]) -> None:
     main["volumeMounts"].append({"name": names.SCRATCH_VOLUME, "mountPath": SCRATCH_FOLDER})
 
 
-def _add_file(spec: dict[str, Any]) -> None:
-    """Let the driver find its order beside the context."""
+def add_file(spec: dict[str, Any], name: str, annotation: str) -> None:
+    """Let the pod find one of its annotations as a file beside the context."""
     told = next(volume for volume in spec["volumes"] if volume["name"] == names.CONTEXT_VOLUME)
-    source = {"fieldPath": f"metadata.annotations['{names.ANNOTATION_SPARK}']"}
-    told["downwardAPI"]["items"].append({"path": names.SPARK_FILE, "fieldRef": source})
+    source = {"fieldPath": f"metadata.annotations['{annotation}']"}
+    told["downwardAPI"]["items"].append({"path": name, "fieldRef": source})

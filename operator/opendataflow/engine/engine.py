@@ -90,13 +90,16 @@ class Engine(Generic[OrderT]):
             raise group.exceptions[0] from group
         finally:
             await self._launcher.close()
+        if self._leaving:  # Postgres may be away
+            await self._hand_over()
+            return []
         progress = await self._store.progress(list(self._makers))
         await self._tenure.end()
         return progress
 
     async def _hand_over(self) -> None:
-        """Something has failed here. Runs that go on without this process need another one that leads, and soon; those
-        of one machine have to be proven dead first, and its lease says until when that is not so."""
+        """Runs that go on without this process need another one that leads, and soon; those of one machine have to be
+        proven dead first, and its lease says until when that is not so."""
         if self._tenure.exclusive:
             with suppress(DataflowError, TimeoutError):
                 async with asyncio.timeout(limits.HAND_OVER_SECONDS):

@@ -16,7 +16,8 @@ from opendataflow.model.run import RunOrder
 
 @dataclass(frozen=True)
 class FileOrders:
-    """Makes the orders of one job. `folder`: of its file. `python`: the interpreter for Spark programs.
+    """Makes the orders of one job. `folder`: of its file. `python`: the interpreter for Spark programs. `clones`: where
+    projects of pipelines are kept that are fetched.
 
     `passwords`: opens those of its data sets, for the eyes of the runs only.
     """
@@ -24,6 +25,7 @@ class FileOrders:
     job: DataFlowJob
     folder: Path
     python: str
+    clones: Path
     passwords: Passwords | None = None
 
     def fits(self, declared: DeclaredJob) -> bool:
@@ -38,7 +40,7 @@ class FileOrders:
         InvalidInput where the file does not fit to what is declared, Refused where a password can't be opened.
         """
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
-        made = command(self.job, run, datasets, self.folder, self.python)
+        made = command(self.job, run, datasets, self.folder, self.python, self.clones)
         made = replace(made, env={**made.env, **self._opened(declared)})
         return run.order(made, self.job.spec.run_deadline_seconds)
 

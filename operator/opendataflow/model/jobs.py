@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, Strict
 
+from opendataflow.model.pipeline_runtime import PipelineRuntime
 from opendataflow.model.rules import Place, Rule, exactly_one, unchangeable
 from opendataflow.model.spark import Spark
 from opendataflow.model.written import (
@@ -120,12 +121,13 @@ class SparkApplication(Written):
 
 
 class Runtime(Written):
-    """What a run executes: exactly one of the three."""
+    """What a run executes: exactly one of the four."""
 
-    rules: ClassVar = (exactly_one("script", "spark", "sparkApplication"),)
+    rules: ClassVar = (exactly_one("script", "spark", "pipeline", "sparkApplication"),)
 
     script: Script | None = Field(default=None, description="Any program.")
     spark: Spark | None = Field(default=None, description="A PySpark program.")
+    pipeline: PipelineRuntime | None = Field(default=None, description="A pipeline of a project of transformations.")
     spark_application: SparkApplication | None = Field(
         default=None, description=f"A program that the Kubeflow Spark operator runs. {_NOT_LOCAL}"
     )
@@ -293,6 +295,12 @@ class DataFlowJobSpec(Written):
     )
     resubmit: Resubmit | None = Field(
         default=None, description=f"Ask for chunks again. {_NOT_LOCAL} `dataflow resubmit` is the same there."
+    )
+    keep_log: Flag = Field(
+        default=True,
+        description="Whether the end of what a failed run has printed is kept in the database, and its last line told "
+        "in messages. False for programs that may print a secret, which nobody can take out of a pod's log. "
+        f"{_NOT_LOCAL}",
     )
     env: Env = Field(default_factory=dict, description="Variables for the runs, beside the standard ones.")
     pod_template: PodTemplate | None = Field(

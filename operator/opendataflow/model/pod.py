@@ -47,8 +47,9 @@ class PodSeen:
     `waiting`, `started`: of the container `main`. `failed_init`: the init container that failed, and how.
     `waiting_init`: an init container that can't start, and why. `deleted_at`: when somebody asked for its deletion,
     the grace period not counted. `grace`: seconds. `finalizer`: whether ours is there. `start_deadline`, `retry_after`:
-    seconds, of its annotations, see `names`. `memory_limit`: of `main`, as written. `executors`: whether it
-    starts pods of its own, which end with it. `gone`: the object is deleted.
+    seconds, of its annotations, see `names`. `keep_log`: whether what it prints may be read. `memory_limit`: of `main`,
+    as written. `executors`: whether it starts pods of its own, which end with it. `gone`: the object is deleted.
+    `unheard`: Kubernetes says that nothing is heard from its node, and it ran when it was heard from last.
     `main`: the container that counts, which in the driver of a SparkApplication has another name.
     """
 
@@ -77,8 +78,10 @@ class PodSeen:
     finalizer: bool = False
     start_deadline: float = 600.0
     retry_after: float | None = None
+    keep_log: bool = True
     memory_limit: str | None = None
     executors: bool = False
+    unheard: bool = False
     gone: bool = False
     main: str = MAIN_CONTAINER
 

@@ -60,6 +60,11 @@ class Report:
 
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def failure(self) -> str | None:
+        """The sentence of a run that says itself that it has failed."""
+        return self.metrics.get("failure")
+
 
 @dataclass(frozen=True)
 class Ended:

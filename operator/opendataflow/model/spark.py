@@ -114,8 +114,13 @@ _SECRET = "(?i).*(?:password|passwd|secret|token|secret[.]?key|access[.]?key|acc
 _REFERENCE = r"spark\.kubernetes\.executor\.secret(?:s|KeyRef)\..*"
 
 
+def is_secret(key: str) -> bool:
+    """Whether the name of a setting says that its value is a secret."""
+    return re.fullmatch(_SECRET, key) is not None
+
+
 def _secrets(settings: Mapping[str, Any]) -> list[str]:
-    return [key for key in settings if re.fullmatch(_SECRET, key) and not re.fullmatch(_REFERENCE, key)]
+    return [key for key in settings if is_secret(key) and not re.fullmatch(_REFERENCE, key)]
 
 
 _NO_SECRETS = Rule(
@@ -232,19 +237,10 @@ def _one_name(short: str, name: str) -> Rule:
     )
 
 
-class Spark(Written):
-    """A PySpark program."""
+class OnSpark(Written):
+    """What everything that Spark runs has in common: its size, its settings, its pods."""
 
-    rules: ClassVar = (
-        exactly_one("main", "mainApplicationFile"),
-        _one_name("args", "arguments"),
-        _one_name("conf", "sparkConf"),
-        Rule(
-            "cores and memory are short for driver.cores and driver.memory; write them there",
-            lambda it: it.driver is None or (it.cores is None and it.memory is None),
-            "!has(self.driver) || (!has(self.cores) && !has(self.memory))",
-            at="driver",
-        ),
+    rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "executor.instances and dynamicAllocation contradict each other; write one of them",
             lambda it: not (it.executor.instances and it.dynamic_allocation and it.dynamic_allocation.enabled),
@@ -252,26 +248,8 @@ class Spark(Written):
             " || !self.dynamicAllocation.enabled",
             at="executor",
         ),
-        Rule(
-            "the program is a Python file, whose name ends with .py",
-            lambda it: it.program.endswith(".py"),
-            "!(has(self.main) && !self.main.endsWith('.py'))"
-            " && !(has(self.mainApplicationFile) && !self.mainApplicationFile.endsWith('.py'))",
-            place=Place.CLUSTER,
-        ),
-        Rule(
-            "on one machine the program is a file there; write its path",
-            lambda it: not re.match(r"(?!local:|file:)[A-Za-z][A-Za-z0-9+.-]*://", it.program),
-            place=Place.MACHINE,
-        ),
     )
 
-    main_application_file: Annotated[NonEmpty, StringConstraints(max_length=4096)] | None = Field(
-        default=None,
-        description="The Python file. On one machine it is relative to the folder of the file; on a cluster it is a "
-        "path in the image, or an address that Spark fetches it from (https, s3a, gs ...).",
-    )
-    arguments: Arguments = Field(default=(), description="The arguments of the program.")
     py_files: Files = Field(default=(), description="Python files and zips that the program imports.")
     deps: Dependencies = Field(default_factory=Dependencies, description="Jars, files and packages.")
     spark_conf: SparkConf = Field(default_factory=dict, description="Spark's own settings.")
@@ -302,6 +280,62 @@ class Spark(Written):
         description="Whose rights the driver starts executors with; the default is the operator's setting. "
         f"{_NOT_LOCAL}",
     )
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Spark's own settings."""
+        return self.spark_conf
+
+    @property
+    def driver_size(self) -> Driver:
+        """The size of the driver."""
+        return self.driver or Driver()
+
+    @property
+    def allocation(self) -> DynamicAllocation | None:
+        """The dynamic allocation; None where there is none."""
+        return self.dynamic_allocation if self.dynamic_allocation and self.dynamic_allocation.enabled else None
+
+    @property
+    def has_executors(self) -> bool:
+        """Whether there are executors beside the driver."""
+        return self.allocation is not None or self.executor.instances > 0
+
+
+class Spark(OnSpark):
+    """A PySpark program."""
+
+    rules: ClassVar = (
+        exactly_one("main", "mainApplicationFile"),
+        _one_name("args", "arguments"),
+        _one_name("conf", "sparkConf"),
+        Rule(
+            "cores and memory are short for driver.cores and driver.memory; write them there",
+            lambda it: it.driver is None or (it.cores is None and it.memory is None),
+            "!has(self.driver) || (!has(self.cores) && !has(self.memory))",
+            at="driver",
+        ),
+        Rule(
+            "the program is a Python file, whose name ends with .py",
+            lambda it: it.program.endswith(".py"),
+            "!(has(self.main) && !self.main.endsWith('.py'))"
+            " && !(has(self.mainApplicationFile) && !self.mainApplicationFile.endsWith('.py'))",
+            place=Place.CLUSTER,
+        ),
+        Rule(
+            "on one machine the program is a file there; write its path",
+            lambda it: not re.match(r"(?!local:|file:)[A-Za-z][A-Za-z0-9+.-]*://", it.program),
+            place=Place.MACHINE,
+        ),
+        *OnSpark.rules,
+    )
+
+    main_application_file: Annotated[NonEmpty, StringConstraints(max_length=4096)] | None = Field(
+        default=None,
+        description="The Python file. On one machine it is relative to the folder of the file; on a cluster it is a "
+        "path in the image, or an address that Spark fetches it from (https, s3a, gs ...).",
+    )
+    arguments: Arguments = Field(default=(), description="The arguments of the program.")
     main: Annotated[NonEmpty, StringConstraints(max_length=4096)] | None = Field(
         default=None, description="Short for mainApplicationFile."
     )
@@ -332,13 +366,3 @@ class Spark(Written):
             return self.driver
         written = {"cores": self.cores, "memory": self.memory}
         return Driver.model_validate({name: value for name, value in written.items() if value is not None})
-
-    @property
-    def allocation(self) -> DynamicAllocation | None:
-        """The dynamic allocation; None where there is none."""
-        return self.dynamic_allocation if self.dynamic_allocation and self.dynamic_allocation.enabled else None
-
-    @property
-    def has_executors(self) -> bool:
-        """Whether there are executors beside the driver."""
-        return self.allocation is not None or self.executor.instances > 0

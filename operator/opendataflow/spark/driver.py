@@ -48,7 +48,8 @@ class Unfit(Exception):
 
 @dataclass(frozen=True)
 class Order:
-    """What the operator has written. `executor`: the template of executor pods; None: there are none.
+    """What the operator has written. `main`: a file or an address; or `module`: one that is installed beside this one.
+    `executor`: the template of executor pods; None: there are none.
 
     `patience`: seconds that executors may take to come up.
     """
@@ -58,6 +59,7 @@ class Order:
     settings: Mapping[str, str]
     executor: Mapping[str, Any] | None
     patience: float
+    module: str | None = None
 
 
 def read_order(path: Path) -> Order:
@@ -65,11 +67,12 @@ def read_order(path: Path) -> Order:
     try:
         told = json.loads(path.read_text("utf-8"))
         return Order(
-            main=told["main"],
-            arguments=tuple(told["arguments"]),
+            main=told["main"] if "module" not in told else "",
+            arguments=tuple(told.get("arguments", ())),
             settings=dict(told["settings"]),
             executor=told["executor"],
             patience=float(told["patience"]),
+            module=told.get("module"),
         )
     except (OSError, ValueError, KeyError, TypeError):
         raise Unfit(f"{path} is not what this image knows: use an image of the operator's own version") from None
@@ -122,12 +125,22 @@ def _in_url(address: str) -> str:
 
 def command(order: Order, environ: Mapping[str, str], folder: Path) -> list[str]:
     """Write the files into the folder, and return the command that reads them. Raises Unfit."""
-    submit, main = spark_submit(environ), program(order.main)
+    submit = spark_submit(environ)
+    main = program(order.main) if order.module is None else _starter(order.module, folder)
     file, template = folder / "spark.properties", folder / "executor.json"
     file.write_text(properties_text(settings(order, environ, template)), "utf-8")
     if order.executor is not None:
         template.write_text(json.dumps(order.executor), "utf-8")
     return [submit, "--properties-file", str(file), main, *order.arguments]
+
+
+def _starter(module: str, folder: Path) -> str:
+    """Write a program that is the module. `spark-submit` takes files only, and lets a file import what lies beside it:
+    a module's own file would have its neighbours under wrong names."""
+    file = folder / "program" / "run.py"
+    file.parent.mkdir()
+    file.write_text(f"import runpy\n\nrunpy.run_module({module!r}, run_name='__main__')\n", "utf-8")
+    return str(file)
 
 
 # Executors -----------------------------------------------------------------------------------------------

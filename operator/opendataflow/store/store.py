@@ -4,11 +4,11 @@ A method translates, calls and returns; it decides nothing. A transaction that l
 here; a lost connection is not: the caller has to learn what became of its request.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, LiteralString, Self, TypeVar
+from typing import LiteralString, Self, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
@@ -264,29 +264,6 @@ class Store:
         query = "SELECT opendataflow.suspend_job(%s, %s, %s, %s) AS limits"
         limits: Row = (await self.row(query, job, suspended, actor, reason))["limits"]
         return limits
-
-    async def load_chunks(
-        self,
-        dataset: str,
-        ids: Sequence[str],
-        bounds: Sequence[Mapping[str, Any] | None],
-        actor: str,
-        reason: str | None,
-        *,
-        publish: bool,
-        dry_run: bool,
-    ) -> Row:
-        """Declare chunks, and publish them; {new, known, published, refused}. Where one is refused, or where `dry_run`,
-        nothing is changed."""
-
-        async def attempt(connection: AsyncConnection[Row]) -> Row:
-            query = "SELECT opendataflow.load_chunks(%s, %s, %s::jsonb[], %s, %s, %s) AS loaded"
-            rows = [None if one is None else Jsonb(one) for one in bounds]
-            row = await (await connection.execute(query, (dataset, list(ids), rows, publish, actor, reason))).fetchone()
-            loaded: Row = row["loaded"] if row else {}
-            return loaded
-
-        return await self.transaction(attempt, lambda loaded: dry_run or bool(loaded["refused"]))
 
     async def old_runs(self, job: str, before: datetime, after: OldRun | None, limit: int) -> list[OldRun]:
         """Runs of a job that have ended before a time, in the order of their ends, from `after` on."""

@@ -12,11 +12,13 @@ import pytest
 
 from images.build import Impossible
 from tests.e2e import images as built_images
+from tests.e2e import next_version
 from tests.e2e.cluster import small_images
 from tests.e2e.cluster.building import CLIENTS, programs
 from tests.e2e.cluster.choice import REQUIRED, announce, choose
 from tests.e2e.cluster.diagnosis import diagnose
 from tests.e2e.cluster.real_cluster import Image, RealCluster
+from tests.e2e.cluster.times import TIMES, Times, show
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.providers import Unavailable
 from tests.kube.conftest import Kubectl, fresh_namespace
@@ -62,6 +64,20 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
         reporter.line("They need a cluster: KUBECONFIG, Docker, or a node on this host. See docs/tests.md.")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Show the times that tests have measured."""
+    if measured := config.stash.get(TIMES, Times()).measured:
+        terminalreporter.section("times on real nodes")
+        for line in show(measured):
+            terminalreporter.line(line)
+
+
+@pytest.fixture(scope="session")
+def times(pytestconfig: pytest.Config) -> Times:
+    """Where a test notes how long a user waits for something; the end of the run shows it."""
+    return pytestconfig.stash.setdefault(TIMES, Times())
+
+
 @pytest.fixture(scope="session")
 def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
     """Print a line of progress at once, although tests' output is kept back."""
@@ -89,6 +105,7 @@ def _images(folder: Path) -> Mapping[str, Image]:
     return {
         "busybox": Image("local/busybox:test", lambda: small_images.busybox(folder)),
         "operator": Image(built_images.OPERATOR, lambda: _built("operator")),
+        "next": Image(next_version.OPERATOR, lambda: _built("next")),
         "spark": Image(built_images.SPARK, lambda: _built("spark")),
         "postgres": Image(built_images.POSTGRES, lambda: _built("postgres")),
     }
@@ -96,7 +113,13 @@ def _images(folder: Path) -> Mapping[str, Image]:
 
 def _built(which: str) -> Path:
     try:
-        return built_images.postgres() if which == "postgres" else built_images.build()[which]
+        match which:
+            case "postgres":
+                return built_images.postgres()
+            case "next":
+                return next_version.operator()
+            case _:
+                return built_images.build()[which]
     except Impossible as reason:
         raise Unavailable(f"the image {which} can't be built: {reason}") from None
 
@@ -133,21 +156,21 @@ def kubectl(cluster: RealCluster, namespace: str) -> Kubectl:
     return Kubectl(cluster.api, namespace)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def busybox(cluster: RealCluster) -> str:
     """The name of an image with busybox in it, which the nodes have."""
     with left_out_when_unavailable():
         return cluster.image("busybox")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def operator_image(cluster: RealCluster) -> str:
     """The name of the operator's image, which the nodes have."""
     with left_out_when_unavailable():
         return cluster.image("operator")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def spark_image(cluster: RealCluster) -> str:
     """The name of the image for Spark, which the nodes have."""
     with left_out_when_unavailable():

@@ -66,6 +66,7 @@ class Host:
             kept = self.kept and runs(FOLDER)
             try:
                 with shared(FOLDER, command) as kubeconfig:
+                    self.resume_kubelet(host_node.NODE)  # a session that was killed may have left it paused
                     yield kubeconfig
             finally:
                 if not kept:
@@ -120,6 +121,11 @@ class Host:
         """See `Nodes`."""
         assert node == host_node.NODE, f"the only node is {host_node.NODE}"
         return run(command)
+
+    def logs(self, node: str) -> Mapping[str, str]:
+        """See `Nodes`."""
+        files = {program: FOLDER / "plane" / f"{program}.log" for program in ("kubelet", "containerd")}
+        return {program: self.run(node, "cat", str(file)) for program, file in files.items()}
 
 
 def _must_be_root() -> None:

@@ -5,7 +5,7 @@ The nodes' image is kind's own where a registry answers, else one that is built 
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -72,6 +72,8 @@ class Kind:
             try:
                 if not kept:
                     self._start()
+                for node in self._nodes():
+                    self.resume_kubelet(node)  # a session that was killed may have left it paused
                 yield self.kubeconfig
             finally:
                 if not kept:
@@ -110,6 +112,10 @@ class Kind:
     def run(self, node: str, *command: str) -> str:
         """See `Nodes`."""
         return run(["docker", "exec", node, *command])
+
+    def logs(self, node: str) -> Mapping[str, str]:
+        """See `Nodes`."""
+        return {unit: self.run(node, "journalctl", f"--unit={unit}") for unit in ("kubelet", "containerd")}
 
     def _runs(self) -> bool:
         return _NAME in self._kind("get", "clusters").split()

@@ -1,5 +1,6 @@
 """What a provider of a cluster does: the one interface between the tests and the three ways to get a cluster."""
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +17,9 @@ class Nodes(Protocol):
 
     def run(self, node: str, *command: str) -> str:
         """Run a command as root on a node; return what it printed. Raises CalledProcessError."""
+
+    def logs(self, node: str) -> Mapping[str, str]:
+        """What the kubelet and containerd of a node have logged, by program."""
 
 
 class Provider(Protocol):

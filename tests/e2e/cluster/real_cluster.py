@@ -14,7 +14,7 @@ from tests.kube.cluster.nodes import NODES, is_ready
 from tests.kube.cluster.providers import Unavailable
 
 IMAGES_VARIABLE = "DATAFLOW_E2E_IMAGES"
-"""Of a person's own cluster: `busybox=NAME operator=NAME spark=NAME postgres=NAME`, as its nodes can pull them."""
+"""Of a person's own cluster: `busybox=NAME operator=NAME …`, as its nodes can pull them; see docs/tests.md."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.kube.cluster.api import Api
 
-_VOLUMES = 8
+_VOLUMES = 40
 _CLASS = "standard"
 _CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 _NOBODY = "kubernetes.io/no-provisioner"

@@ -1,54 +1,24 @@
 """The chart on real nodes: a first try with nothing but the images, where only restricted pods may run."""
 
-import pytest
-
-from opendataflow.names import FINALIZER
+from opendataflow.names import LABEL_RUN
 from tests.e2e.cluster.conftest import left_out_when_unavailable
+from tests.e2e.cluster.installing import RELEASE, install, run_pods
 from tests.e2e.cluster.real_cluster import RealCluster
-from tests.helm.chart import CHART
+from tests.e2e.cluster.times import Times
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import dataset, documents, job
 
-RELEASE = "dataflow"
-SMALL = "--set=database.builtIn.persistence.size=100Mi"
-"""As large as the volumes of the nodes are, or smaller."""
-
-
-@pytest.fixture
-def images(cluster: RealCluster) -> list[str]:
-    """The values that name images which the nodes have."""
-    with left_out_when_unavailable():
-        named = {
-            "image": cluster.image("operator"),
-            "database.builtIn.image": cluster.image("postgres"),
-        }
-    values = []
-    for value, image in named.items():
-        repository, _, tag = image.rpartition(":")
-        values += [f"--set={value}.repository={repository}", f"--set-string={value}.tag={tag}"]
-    return values
-
-
-def install(cluster: RealCluster, namespace: str, *values: str) -> None:
-    """Install or upgrade the chart for one namespace; return when the operator is ready."""
-    whole = ("upgrade", "--install", RELEASE, str(CHART), "--take-ownership", "--wait", "--timeout=4m")
-    cluster.helm(namespace, *whole, f"--set=namespaces={{{namespace}}}", SMALL, *values)
-
-
-def run_pods(cluster: RealCluster, namespace: str) -> tuple[set[str], set[str]]:
-    """The names of the run pods of a namespace that are kept until their outcome is committed, and of all others."""
-    found = cluster.api.items(f"/api/v1/namespaces/{namespace}/pods?labelSelector=opendataflow.io/run")
-    kept = {pod["metadata"]["name"] for pod in found if FINALIZER in pod["metadata"].get("finalizers", ())}
-    return kept, {pod["metadata"]["name"] for pod in found} - kept
+STARTED = "{.items[*].status.containerStatuses[0].state.terminated.startedAt}"
 
 
 def test_a_first_try_runs_a_job_outlives_an_upgrade_and_leaves_nothing_that_hangs(
-    cluster: RealCluster, namespace: str, images: list[str], busybox: str, kubectl: Kubectl
+    cluster: RealCluster, namespace: str, busybox: str, kubectl: Kubectl, times: Times
 ) -> None:
     level = {"pod-security.kubernetes.io/enforce": "restricted"}
     cluster.api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": level}})
-    install(cluster, namespace, *images)
+    with left_out_when_unavailable():
+        begun = install(cluster, namespace)
     short = {"script": {"image": busybox, "command": ["sh", "-c", "echo $dataid"]}}
     kubectl(
         "apply",
@@ -56,6 +26,8 @@ def test_a_first_try_runs_a_job_outlives_an_upgrade_and_leaves_nothing_that_hang
         stdin=documents(dataset("raw", 3), dataset("clean"), job("wash", ["raw"], ["clean"], runtime=short)),
     )
     kubectl("wait", "dfj/wash", "--for=condition=Succeeded", "--timeout=180s")
+    washing = kubectl("get", "pods", f"--selector={LABEL_RUN}", f"--output=jsonpath={STARTED}").split()
+    times.between("helm install -> first chunk running", begun.isoformat(), min(washing))
 
     long = {"script": {"image": busybox, "command": ["sleep", "3600"]}}
     kubectl("apply", "-f-", stdin=documents(dataset("dry"), job("iron", ["clean"], ["dry"], runtime=long)))
@@ -63,7 +35,7 @@ def test_a_first_try_runs_a_job_outlives_an_upgrade_and_leaves_nothing_that_hang
     running, _ = run_pods(cluster, namespace)
     assert len(running) == 3
 
-    install(cluster, namespace, *images, "--set=replicas=2")
+    install(cluster, namespace, "--set=replicas=2")
     assert run_pods(cluster, namespace)[0] == running
 
     cluster.helm(namespace, "uninstall", RELEASE, "--wait", "--timeout=4m")

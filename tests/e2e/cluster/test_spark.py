@@ -10,9 +10,9 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from psycopg.conninfo import conninfo_to_dict
 from opendataflow import names
 from opendataflow.crypto.sealed import seal
 from tests.e2e.cluster.real_cluster import RealCluster
+from tests.e2e.cluster.times import Times
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl, apply_resources
 from tests.kube.jobs import Database, dataset, documents, job
@@ -98,10 +99,6 @@ def runs(database: Database) -> list[dict[str, Any]]:
     return database.rows("SELECT * FROM opendataflow.run ORDER BY id")
 
 
-def seconds(begin: str, end: str) -> float:
-    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
-
-
 def executors(kubectl: Kubectl) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = kubectl.json("get", "pods", f"--selector={names.LABEL_EXECUTOR_OF}")["items"]
     return found
@@ -112,9 +109,7 @@ def executors(kubectl: Kubectl) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("operator")
-def test_the_example_runs_with_two_executors_for_each_chunk(
-    kubectl: Kubectl, database: Database, say: Callable[[str], None]
-) -> None:
+def test_the_example_runs_with_two_executors_for_each_chunk(kubectl: Kubectl, database: Database, times: Times) -> None:
     example = ROOT / "examples" / "spark-pi"
     kubectl("apply", f"--filename={example / 'program.yaml'}")
     two_shards = (example / "job.yaml").read_text("utf-8").replace("buckets: 4", "buckets: 2")
@@ -130,7 +125,7 @@ def test_the_example_runs_with_two_executors_for_each_chunk(
         line = kubectl("logs", "--timestamps", pod["metadata"]["name"], "--container=main").splitlines()[-1]
         assert "pi is about 3.1" in line
         created = pod["metadata"]["creationTimestamp"]
-        say(f"{pod['metadata']['name']}: created -> first Spark job done {seconds(created, line.split()[0]):.0f} s")
+        times.between("driver pod created -> first Spark job done: spark-pi", created, line.split()[0])
     wait_until(lambda: executors(kubectl) == [], "its executors are gone", 60)
 
 
@@ -174,14 +169,20 @@ def forwarded(to: tuple[str, int], host: str) -> Iterator[int]:
         far_reader, far_writer = await asyncio.open_connection(*to)
         await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
 
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
+    async def serve() -> None:
+        stop = asyncio.Event()
+        async with await asyncio.start_server(accept, host, 0) as server:
+            ready.set_result((server.sockets[0].getsockname()[1], asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    ready: Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    server = asyncio.run_coroutine_threadsafe(asyncio.start_server(accept, host, 0), loop).result()
+    port, loop, stop = ready.result()
     try:
-        yield server.sockets[0].getsockname()[1]
+        yield port
     finally:
-        loop.call_soon_threadsafe(loop.stop)
+        loop.call_soon_threadsafe(stop.set)
         thread.join()
 
 
@@ -196,16 +197,18 @@ def own_address() -> str:
 def source(dsn: str) -> Iterator[dict[str, Any]]:
     """Tables in a Postgres, with a reader and a writer who have passwords of their own, as data sets tell of them."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("CREATE TABLE raw AS SELECT id FROM generate_series(1, 1000) id")
-        connection.execute("CREATE TABLE clean (id bigint)")
+        connection.execute("CREATE SCHEMA shop")
+        connection.execute("CREATE TABLE shop.raw AS SELECT id FROM generate_series(1, 1000) id")
+        connection.execute("CREATE TABLE shop.clean (id bigint)")
         for role, password, right in (
-            ("reader", "read it $(X)'", "SELECT ON raw"),
-            ("writer", "w$$rite", "ALL ON clean"),
+            ("reader", "read it $(X)'", "SELECT ON shop.raw"),
+            ("writer", "w$$rite", "ALL ON shop.clean"),
         ):
             connection.execute(f"DROP ROLE IF EXISTS {role}")
             quoted = password.replace("'", "''")
             connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{quoted}'")
             connection.execute(f"GRANT {right} TO {role}")
+            connection.execute(f"GRANT USAGE ON SCHEMA shop TO {role}")
         parts = conninfo_to_dict(dsn)
         host = own_address()
         with forwarded(("127.0.0.1", int(str(parts["port"]))), host) as port:
@@ -233,8 +236,8 @@ def test_executors_read_and_write_with_both_kinds_of_passwords(
         "--filename=-",
         stdin=documents(
             config,
-            dataset("in", 1, location={**source, "tablename": "raw", "username": "reader"}, **reads),
-            dataset("out", location={**source, "tablename": "clean", "username": "writer"}, credentials=sealed),
+            dataset("in", 1, location={**source, "tablename": "shop.raw", "username": "reader"}, **reads),
+            dataset("out", location={**source, "tablename": "shop.clean", "username": "writer"}, credentials=sealed),
             load,
         ),
     )
@@ -246,7 +249,7 @@ def test_executors_read_and_write_with_both_kinds_of_passwords(
 
     wait_until(done, "the chunk is loaded", 600)
     assert database.states("load") == {"DONE": 1}, runs(database)[-1]
-    (found,) = database.rows("SELECT count(*) AS rows, sum(id) AS sum FROM clean")
+    (found,) = database.rows("SELECT count(*) AS rows, sum(id) AS sum FROM shop.clean")
     assert found == {"rows": 1000, "sum": 1001000}
     assert any(names.LABEL_EXECUTOR_OF in text for text in seen)
     assert not any(secret in text for text in seen for secret in ("read it", "w$$rite", "w$$$$rite", PASSKEY))

@@ -41,6 +41,8 @@ _STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}
 _METADATA = {"Accept": f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
 _LIST_OF_METADATA = {"Accept": f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 """Where nobody reads the answer: no spec and no status. A sweep is answered with all that it has deleted."""
+_LOG_IS_GONE = "unable to retrieve container logs for "
+"""So begins what a kubelet answers, as if it were the log, when it has removed the container: with forced deletions."""
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
@@ -111,13 +113,16 @@ class Api:
         except NotStarted as error:
             raise ClusterUnreachable(str(error)) from error
 
-    async def create(self, resource: Resource, namespace: str | None, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object and return it as it is now. Unknown fields are refused rather than dropped.
+    async def create(
+        self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, dry: bool = False
+    ) -> dict[str, Any]:
+        """Create an object and return it as it is now. Unknown fields are refused rather than dropped. `dry`: only see
+        whether it could be.
 
         Raises CreateUncertain, Backpressure, NotCreatable, NamespaceGone; ClusterRefused only for AlreadyExists.
         """
         what = f"create {resource.plural} {_title(namespace, body)}"
-        query = {"fieldValidation": "Strict"}
+        query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry else {})}
         try:
             return await self._json("POST", resource.path(namespace), what, query=query, body=body)
         except ClusterUnreachable as error:
@@ -205,7 +210,7 @@ class Api:
         await self._answer("DELETE", path, what, query=query, headers=_LIST_OF_METADATA, seconds=LIST_SECONDS)
 
     async def log_tail(self, namespace: str, pod: str, container: str, *, size: int) -> str:
-        """Return the last `size` bytes of what a container has printed, or a little less.
+        """Return the last `size` bytes of what a container has printed, or a little less; nothing where that is gone.
 
         The API counts lines from the end but bytes from there onwards, so that a few long lines need another question.
         """
@@ -215,7 +220,8 @@ class Api:
             text, total = await self._log(namespace, pod, container, lines, limit, size)
             if total < limit:
                 break
-        return text.decode(errors="replace")
+        log = text.decode(errors="replace")
+        return "" if log.startswith(_LOG_IS_GONE) and "\n" not in log.rstrip() else log
 
     async def _log(
         self, namespace: str, pod: str, container: str, lines: int, limit: int, size: int

@@ -27,6 +27,7 @@ from opendataflow.core.report import read_report
 from opendataflow.errors import (
     ClusterRefused,
     ClusterUnreachable,
+    CreateUncertain,
     DataflowError,
     NoRights,
 )
@@ -57,13 +58,16 @@ _NO_POD = PodSeen("", "", "")
 
 @dataclass
 class _Run:
-    """A run whose end is waited for. `stopped`: why we delete its pod. `deleting`: a request for that is under way.
-    `reported`: its end is on its way."""
+    """A run whose end is waited for. `sure`: no other create of its pod is under way. `stopped`: why we delete its pod.
+    `deleting`: a request for that is under way; `refused`: one was refused, and people know. `reported`: its end is on
+    its way."""
 
     run: int
     name: str
+    sure: bool = False
     stopped: Outcome | None = None
     deleting: bool = False
+    refused: bool = False
     reported: bool = False
 
 
@@ -109,6 +113,8 @@ class ClusterLauncher:
         self._ours = selector({names.LABEL_ENGINE: engine})
         self._pods: dict[int, PodSeen] = {}
         self._runs: dict[int, _Run] = {}
+        self._doubtful: set[int] = set()
+        """Runs of which a create may still be on its way, from this process or from an earlier one."""
         self._ends: asyncio.Queue[Ended | BaseException] = asyncio.Queue()
         self._logs = asyncio.Semaphore(LOGS_AT_ONCE)
         self._releases = pod_releases(api, self._ours, note=note, clock=clock)
@@ -173,12 +179,17 @@ class ClusterLauncher:
         if is_application(order):
             await self._applications.create(order)
         elif order.run not in self._pods:
-            seen = await created(self._api, PODS, order, pod_seen, self._engine)
+            try:
+                seen = await created(self._api, PODS, order, pod_seen, self._engine)
+            except CreateUncertain:
+                self._doubtful.add(order.run)
+                raise
             # The watch may have been faster and know more.
             self._pods.setdefault(order.run, seen)
             if view is not None and view.listed is not None:  # a list that began before can't have it
                 view.listed.add(order.run)
-        self._runs[order.run] = _Run(order.run, order.name)
+        self._runs[order.run] = _Run(order.run, order.name, sure=order.run not in self._doubtful)
+        self._doubtful.discard(order.run)
         self._look_at(order.run)
 
     async def adopt(self, run: ClaimedRun) -> bool:
@@ -194,6 +205,7 @@ class ClusterLauncher:
         if run.run in self._runs:
             return True
         if run.run not in self._pods and self._applications.get(run.run) is None:
+            self._doubtful.add(run.run)
             return False
         self._runs[run.run] = _Run(run.run, run.name)
         self._look_at(run.run)
@@ -347,7 +359,9 @@ class ClusterLauncher:
         )
 
     async def _log(self, pod: PodSeen) -> str:
-        """Return the end of the log of what has failed; nothing where it can't be had any more."""
+        """Return the end of the log of what has failed; nothing where it may not be kept, or can't be had any more."""
+        if not pod.keep_log:
+            return ""
         container = pod.main
         if pod.ended is None and pod.failed_init is not None:
             container = pod.failed_init[0]
@@ -420,8 +434,9 @@ class ClusterLauncher:
                 if is_not_there(error):
                     self._is_gone(known.run, seen)
                 elif error.code != 409:
-                    self._note(f"run {known.run} can't be stopped: {error}")
-                    return
+                    if not known.refused:
+                        self._note(f"run {known.run} can't be stopped, and it is tried again: {error}")
+                    known.refused = True
         known.deleting = False
 
     def _is_gone(self, run: int, seen: PodSeen | ApplicationSeen) -> None:
@@ -431,11 +446,11 @@ class ClusterLauncher:
             self._applications.gone(run)
 
     def _let_go(self, run: int) -> None:
-        self._runs.pop(run, None)
+        known = self._runs.pop(run, None)
         self._applications.let_go(run)
         pod = self._pods.pop(run, None)
         if pod is not None and not pod.gone:
-            self._releases.add(pod)
+            self._releases.add(pod, sure=known is not None and known.sure)
 
     # -- tasks -----------------------------------------------------------------------------------------------
 

@@ -82,10 +82,11 @@ class Releases(Generic[T]):
         for number in range(WORKERS):
             spawn(self._work(), f"release {number} of {self._resource.plural}")
 
-    def add(self, pod: T) -> None:
-        """Release one soon. One that was deleted vanishes by that, so it keeps its name as long as it has to."""
-        deleted = pod.deleted_at is not None and pod.created_at is not None
-        early = (pod.created_at or 0) + TOMBSTONE_SECONDS - self._clock() if deleted else 0
+    def add(self, pod: T, *, sure: bool = False) -> None:
+        """Release one soon. One that was deleted vanishes by that, so it keeps its name as long as it has to, unless
+        it is `sure` that no create of it is on its way."""
+        vanishes = pod.deleted_at is not None and pod.created_at is not None and not sure
+        early = (pod.created_at or 0) + TOMBSTONE_SECONDS - self._clock() if vanishes else 0
         if early > 0:
             asyncio.get_running_loop().call_later(min(early, TOMBSTONE_SECONDS), self._waiting.put_nowait, pod)
         else:

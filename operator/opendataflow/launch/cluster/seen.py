@@ -55,8 +55,10 @@ def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
         finalizer=names.FINALIZER in _any_list(metadata, "finalizers"),
         start_deadline=_seconds(annotations, names.ANNOTATION_START_DEADLINE, START_DEADLINE),
         retry_after=_seconds(annotations, names.ANNOTATION_RETRY_AFTER, None),
+        keep_log=annotations.get(names.ANNOTATION_KEEP_LOG) != "false",
         memory_limit=_text(limits, "memory"),
         executors=names.ANNOTATION_EXECUTORS in annotations,
+        unheard=_unheard(spec, status),
         main=name,
     )
 
@@ -111,6 +113,13 @@ def _condition(status: Mapping[str, Any], kind: str, value: str) -> Condition | 
         if found.get("type") == kind and found.get("status") == value:
             return Condition(_text(found, "reason"), _text(found, "message"), _time(found, "lastTransitionTime"))
     return None
+
+
+def _unheard(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Who gives up a node marks its pods as not ready, and leaves all else as the kubelet has told it. Only a gate that
+    somebody has to open looks the same."""
+    unready, ready = _condition(status, "Ready", "False"), _condition(status, "ContainersReady", "True")
+    return unready is not None and ready is not None and not _any_list(spec, "readinessGates")
 
 
 def _named(status: Mapping[str, Any], field: str, name: str) -> Mapping[str, Any]:

@@ -7,10 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from opendataflow.names import REPORT_FILE
+
 LOG = "output.log"
 RECORD = "process"
 CONTEXT = "context.json"
 TAIL_BYTES = 64 * 1024
+_REPORT_BYTES = 64 * 1024
 
 KEPT = frozenset({LOG, RECORD, CONTEXT})
 """What stays when a run is over; other files may hold secrets (Spark's properties)."""
@@ -80,6 +83,14 @@ class RunFolder:
             cut = True
             text = encoded[-TAIL_BYTES:].decode("utf-8", "ignore")
         return _from_line_start(text) if cut else text
+
+    def read_report(self) -> str | None:
+        """Return what the run has written to be its report; None where it has not."""
+        try:
+            with (self.path / REPORT_FILE).open("rb") as file:
+                return file.read(_REPORT_BYTES).decode("utf-8", "replace")
+        except OSError:
+            return None
 
     def remove_private_files(self) -> None:
         """Delete all files but the log, the context and the record."""

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from opendataflow.core.report import read_report
 from opendataflow.errors import Refused
 from opendataflow.launch.process.child import Child, ExitStatus, Stop, spawn
 from opendataflow.launch.process.folder import RunFolder
@@ -31,7 +32,7 @@ from opendataflow.launch.process.shim import NOT_EXECUTABLE, NOT_FOUND, REFUSED,
 from opendataflow.launch.process.takeover import prove_dead
 from opendataflow.launch.process.tee import Redact
 from opendataflow.model.claim import ClaimedRun
-from opendataflow.model.run import Ended, Host, Proof, RunOrder
+from opendataflow.model.run import Ended, Host, Proof, Report, RunOrder
 
 DEADLINE_GRACE = 10.0
 KILL_GRACE = 3.0
@@ -256,4 +257,5 @@ def _report(
         lost=lost,
         log_tail=folder.read_tail(),
         log_path=str(folder.log),
+        report=read_report(folder.read_report()) or Report(),
     )

@@ -79,11 +79,14 @@ def _bounds(partitioning: Partitioning, data_id: str) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
     bounds, column = bounds_of(data_id, partitioning.type), F.col(partitioning.column)
+    if "nulls" in bounds:
+        return column.isNull()
     if partitioning.type == "date":
         first, following = (date.fromisoformat(str(bounds[end])) for end in ("from", "to"))
         return (column >= F.lit(first)) & (column < F.lit(following))
     if partitioning.type == "range":
-        return (column >= F.lit(bounds["from"])) & (column < F.lit(bounds["to"]))
+        begins = column >= F.lit(bounds["from"]) if "from" in bounds else F.lit(True)
+        return begins & (column < F.lit(bounds["to"])) if "to" in bounds else begins
     if partitioning.type == "hash":
         return F.pmod(F.xxhash64(column), F.lit(bounds["buckets"])) == F.lit(bounds["bucket"])
     return column == F.lit(bounds["value"])

@@ -1,0 +1,59 @@
+"""What the program of a pipeline's run (spark/pipeline/job.py) is told, on one machine and in a pod. Pure.
+
+It is a file beside the context, `pipeline.json`, and holds no secret:
+
+    {"pipeline": "delays", "requireTests": false, "output": "/home/me/jobs",
+     "git": {"url": "https://…", "ref": "main", "username": null}, "clones": "/var/lib/…/projects", "fetched": false}
+
+Instead of `git`, `clones` and `fetched`: `path`, a folder; or `files`, a folder with the project's files side by side.
+`fetched`: the folder of `clones` has been filled before, by the init container of a pod; the network is asked nothing
+any more. `output`: the folder that relative destinations are in; null: there is none that stays.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from opendataflow.model.jobfile import absolute_path
+from opendataflow.model.pipeline_runtime import PipelineRuntime
+from opendataflow.names import PROJECT_FOLDER
+
+MODULE = "opendataflow.spark.pipeline.job"
+"""The program of a run."""
+FETCH_MODULE = "opendataflow.spark.pipeline.fetching"
+"""The program of the init container that fetches a project."""
+TOKEN_VARIABLE = "DATAFLOW_GIT_TOKEN"
+"""Of that init container only: the token or password."""
+
+
+def local_order(pipeline: PipelineRuntime, folder: Path, clones: Path) -> str:
+    """Return the order of a run on one machine. `folder`: of the job's file. `clones`: where fetched projects are."""
+    place = pipeline.project
+    output = None if pipeline.output is None else str(absolute_path(pipeline.output, folder))
+    if place.path is not None:
+        project = str(absolute_path(place.path, folder))
+        return _text(pipeline, {"path": project, "output": output or project})
+    told = {**_git(pipeline), "clones": str(clones), "fetched": False, "output": output or str(folder)}
+    return _text(pipeline, told)
+
+
+def pod_order(pipeline: PipelineRuntime) -> str:
+    """Return the order of a run in a pod."""
+    place, output = pipeline.project, {"output": pipeline.output}
+    if place.path is not None:
+        return _text(pipeline, {"path": place.path, **output})
+    if place.config_map is not None:
+        return _text(pipeline, {"files": PROJECT_FOLDER, **output})
+    return _text(pipeline, {**_git(pipeline), "clones": PROJECT_FOLDER, "fetched": True, **output})
+
+
+def _git(pipeline: PipelineRuntime) -> dict[str, Any]:
+    git = pipeline.project.git
+    assert git is not None  # a place is exactly one of them
+    return {"git": {"url": git.url, "ref": git.ref, "username": git.username}}
+
+
+def _text(pipeline: PipelineRuntime, project: Mapping[str, Any]) -> str:
+    told = {"pipeline": pipeline.pipeline, "requireTests": pipeline.require_tests, **project}
+    return json.dumps(told, ensure_ascii=False)

@@ -1,0 +1,149 @@
+"""What users write about a pipeline that a job runs: `runtime.pipeline`, for one machine and for a cluster.
+
+The project itself is described by its own file, see model/project.py.
+"""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field, StringConstraints
+
+from opendataflow.model.project import FileName
+from opendataflow.model.rules import Place, Rule, exactly_one, matching, without
+from opendataflow.model.spark import OnSpark
+from opendataflow.model.written import Flag, NonEmpty, SecretKey, Text, Written
+
+_NOT_LOCAL = "Not used on one machine."
+
+GitUrl = Annotated[
+    str,
+    StringConstraints(strict=True, min_length=1, max_length=4096),
+    without(r"^-|[\x00-\x20]", "it is no url: it begins with - or has blanks"),
+    without(
+        r"^[A-Za-z][A-Za-z0-9+.-]*://[^/?#@]*:[^/?#@]*@|^https?://[^/?#]*@",
+        "a user or password in the url would be shown to everybody; take it out, and write secretRef and username",
+    ),
+    Rule(
+        "on a cluster projects are fetched by https; write the https url, and secretRef where it needs a token",
+        lambda text: text.startswith(("https://", "http://")),
+        "self.startsWith('https://') || self.startsWith('http://')",
+        place=Place.CLUSTER,
+    ),
+]
+GitRef = Annotated[
+    str,
+    StringConstraints(strict=True, min_length=1, max_length=250),
+    matching(
+        r"[A-Za-z0-9_./@+#][A-Za-z0-9_./@+#=,-]*",
+        "a ref is a branch, a tag or a whole commit; it has no blanks and does not begin with -",
+    ),
+]
+
+
+class GitProject(Written):
+    """A git repository."""
+
+    rules: ClassVar = (
+        Rule(
+            "a token would be sent over http for everybody to read; write an https url",
+            lambda it: it.secret_ref is None or not it.url.startswith("http://"),
+            "!has(self.secretRef) || !self.url.startsWith('http://')",
+            at="url",
+        ),
+        Rule(
+            "a username says nothing without a password or token; write secretRef, or leave it out",
+            lambda it: it.username is None or it.secret_ref is not None,
+            "!has(self.username) || has(self.secretRef)",
+            at="username",
+        ),
+    )
+
+    url: GitUrl = Field(
+        description="Its address, without user or password. On a cluster https; on one machine also a path, or ssh "
+        "with the keys of whoever runs it."
+    )
+    ref: GitRef = Field(
+        default="HEAD",
+        description="A branch, a tag, or a commit with all its digits. The default is the repository's own branch. A "
+        "branch is looked up for each run.",
+    )
+    username: Annotated[Text, StringConstraints(max_length=250)] | None = Field(
+        default=None, description=f"The user, where the server wants a certain one. {_NOT_LOCAL}"
+    )
+    secret_ref: SecretKey | None = Field(
+        default=None, description=f"The Secret with the token or password. {_NOT_LOCAL}"
+    )
+
+
+class ProjectPlace(Written):
+    """Where the project is: exactly one of the three."""
+
+    rules: ClassVar = (
+        exactly_one("git", "path", "configMap"),
+        Rule(
+            "in an image the path of a project is absolute",
+            lambda it: it.path is None or it.path.startswith("/"),
+            "!has(self.path) || self.path.startsWith('/')",
+            at="path",
+            place=Place.CLUSTER,
+        ),
+        Rule(
+            "there are no ConfigMaps on one machine; write the path of the project's folder",
+            lambda it: it.config_map is None,
+            at="configMap",
+            place=Place.MACHINE,
+        ),
+    )
+
+    git: GitProject | None = Field(default=None, description="A git repository; its commit is recorded for each run.")
+    path: Annotated[NonEmpty, StringConstraints(max_length=4096)] | None = Field(
+        default=None,
+        description="A folder: on one machine relative to that of the file, on a cluster in the image or in a volume "
+        "of podTemplate.",
+    )
+    config_map: (
+        Annotated[
+            str,
+            StringConstraints(strict=True, max_length=253),
+            matching(
+                r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?",
+                "the name of a ConfigMap has lower-case letters, digits, - and ., and begins and ends with a letter or "
+                "digit",
+            ),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="A ConfigMap with project.yml and the modules of this one pipeline, each under its file name. Only "
+        "for a cluster.",
+    )
+
+
+class PipelineRuntime(OnSpark):
+    """A pipeline of a project, run by Spark for each chunk."""
+
+    project: ProjectPlace = Field(description="Where the project is.")
+    pipeline: FileName = Field(description="The slug of the pipeline.")
+    output: (
+        Annotated[
+            NonEmpty,
+            StringConstraints(max_length=4096),
+            without("://", "it is a folder of the machine or the pod, not a url"),
+            Rule(
+                "in a pod it is an absolute path, such as that of a volume of podTemplate",
+                lambda text: text.startswith("/"),
+                "self.startsWith('/')",
+                place=Place.CLUSTER,
+            ),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="The folder that relative destinations of the project are in. The default on one machine: for a "
+        "path the project itself, for git the folder of the file. On a cluster there is none: what a pod writes into "
+        "itself is gone with it.",
+    )
+    require_tests: Flag = Field(
+        default=False,
+        description="Run the unit tests of the pipeline's transformations first; where one fails, nothing is read or "
+        "written and the run fails.",
+    )

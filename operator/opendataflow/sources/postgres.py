@@ -1,0 +1,310 @@
+"""A Postgres with users' tables, by psycopg: one connection with one snapshot, which can only read."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import IsolationLevel
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import dict_row
+
+from opendataflow.core.chunk_plan import Column, Kind, PlannedChunk, Value, predicate_of
+from opendataflow.core.quantiles import Cuts, Entry, Statistics
+from opendataflow.core.verbs import did_you_mean
+from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused, UnknownThing, Unreachable
+from opendataflow.sources.postgres_words import PostgresWords
+from opendataflow.sources.source import Counted, Table
+
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("int2", "int4", "int8"), "integer"),
+    **dict.fromkeys(("numeric", "float4", "float8"), "number"),
+    **dict.fromkeys(("timestamp", "timestamptz"), "time"),
+    "date": "date",
+}
+_HASHED = ("int2", "int4", "int8", "numeric", "text", "varchar", "bpchar", "uuid", "bool")
+"""Types whose texts depend on no setting of a session."""
+
+_STALE = 0.1
+"""Statistics are too old when more than this share of the rows has changed since."""
+
+_LOOK = """
+SELECT c.oid, n.nspname, c.relname, c.relkind::text, t.typname, t.typcategory::text,
+       t.typnamespace::regnamespace::text AS typespace, a.attnotnull,
+       CASE WHEN l.collname <> 'default' THEN format('%%I.%%I', ln.nspname, l.collname) END AS collation
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = %(column)s AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_type own ON own.oid = a.atttypid
+LEFT JOIN pg_type t ON t.oid = coalesce(nullif(own.typbasetype, 0), own.oid)
+LEFT JOIN pg_collation l ON l.oid = a.attcollation
+LEFT JOIN pg_namespace ln ON ln.oid = l.collnamespace
+WHERE c.oid = to_regclass(CASE WHEN %(schema)s::text IS NULL THEN format('%%I', %(table)s::text)
+                               ELSE format('%%I.%%I', %(schema)s::text, %(table)s::text) END)
+  AND c.relkind IN ('r', 'p', 'm', 'v', 'f')
+"""
+
+_STATISTICS = """
+WITH s AS (SELECT most_common_vals::text::{type}[] AS common, most_common_freqs AS frequencies,
+                  histogram_bounds::text::{type}[] AS bounds
+           FROM pg_stats WHERE schemaname = %(schema)s AND tablename = %(table)s AND attname = %(column)s
+           ORDER BY inherited DESC LIMIT 1)
+SELECT e.value{text} AS value, e.frequency
+FROM (SELECT unnest(common) AS value, unnest(frequencies) AS frequency FROM s
+      UNION ALL SELECT unnest(bounds), NULL FROM s) e
+ORDER BY e.value{collate}
+"""
+
+_FRESH = """
+SELECT s.null_frac, greatest(t.last_analyze, t.last_autoanalyze) IS NOT NULL AS analyzed,
+       t.n_mod_since_analyze AS changed
+FROM pg_stats s JOIN pg_stat_all_tables t ON t.schemaname = s.schemaname AND t.relname = s.tablename
+WHERE s.schemaname = %(schema)s AND s.tablename = %(table)s AND s.attname = %(column)s
+ORDER BY s.inherited DESC LIMIT 1
+"""
+
+
+def place_of(parameters: Mapping[str, Any]) -> str:
+    """Say where the database is, without its password."""
+    return f"{parameters.get('host', 'localhost')}:{parameters.get('port', 5432)}/{parameters.get('dbname', '')}"
+
+
+def parts_of(address: str) -> dict[str, str]:
+    """Take an address apart. InvalidInput where it is none; the sentence does not repeat it."""
+    try:
+        return {name: str(value) for name, value in conninfo_to_dict(address).items() if value is not None}
+    except psycopg.ProgrammingError:
+        raise InvalidInput(
+            "the source's address is none of Postgres: one looks like postgresql://user@host:5432/database"
+        ) from None
+
+
+class PostgresSource:
+    """See `sources.source.Source`."""
+
+    def __init__(self, connection: psycopg.Connection[dict[str, Any]], where: str) -> None:
+        self.words = PostgresWords()
+        self._connection = connection
+        self._where = where
+        self._table = ("", "")
+
+    @classmethod
+    @contextmanager
+    def open(cls, parameters: Mapping[str, str]) -> Iterator["PostgresSource"]:
+        """Connect, in the words of libpq."""
+        where = place_of(parameters)
+        settings = {"connect_timeout": "10", "application_name": "opendataflow", "client_encoding": "UTF8"}
+        with _translated(where):
+            connection = psycopg.connect(make_conninfo("", **{**settings, **parameters}), row_factory=dict_row)
+        with connection:
+            connection.isolation_level = IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+            source = cls(connection, where)
+            source._rows("SELECT set_config('DateStyle', 'ISO', true), set_config('TimeZone', 'UTC', true)")
+            yield source
+
+    def look(self, schema: str | None, table: str, column: str) -> Table:
+        """Find the table and the column."""
+        rows = self._rows(_LOOK, {"schema": schema, "table": table, "column": column})
+        if not rows:
+            known = self._rows(
+                "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p', 'm', 'v', 'f') AND relnamespace = "
+                "coalesce(to_regnamespace(quote_ident(%s::text)), to_regnamespace(quote_ident(current_schema)))",
+                (schema or None,),
+            )
+            full = f"{schema}.{table}" if schema else table
+            raise UnknownThing(
+                f"there is no table {full} in {self._where}{did_you_mean(table, sorted(r['relname'] for r in known))}"
+            )
+        [row] = rows
+        self._table = (row["nspname"], row["relname"])
+        name = ".".join(self.words.name(part) for part in self._table)
+        if row["typname"] is None:
+            query = "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
+            known = self._rows(f"{query} ORDER BY attnum", (row["oid"],))
+            raise UnknownThing(
+                f"{name} has no column {column}{did_you_mean(column, [found['attname'] for found in known])}"
+            )
+        kind = _KINDS.get(row["typname"], "text" if row["typcategory"] == "S" else "other")
+        [[plan]] = [list(found.values()) for found in self._rows(f"EXPLAIN (FORMAT JSON) SELECT FROM {name}")]
+        return Table(
+            name=name,
+            column=Column(column, kind, not row["attnotnull"]),
+            type=f"{self.words.name(row['typespace'])}.{self.words.name(row['typname'])}",
+            rows=int(plan[0]["Plan"]["Plan Rows"]),
+            samples=row["relkind"] in ("r", "p", "m"),
+            hashes=row["typname"] in _HASHED,
+            collation=row["collation"],
+        )
+
+    def statistics(self, table: Table) -> Statistics | str:
+        """What is known of the column without reading the table; a sentence where nothing, or it is too old."""
+        named = {"schema": self._table[0], "table": self._table[1], "column": table.column.name}
+        fresh = self._rows(_FRESH, named)
+        if not fresh:
+            return f"{table.name} has no statistics of {table.column.name}: ANALYZE {table.name} makes them"
+        if fresh[0]["changed"] > _STALE * table.rows:
+            return f"the statistics of {table.name} are old: ANALYZE {table.name} renews them"
+        query = _STATISTICS.format(type=table.type, text=_text(table), collate=_collate(table))
+        entries = [Entry(row["value"], row["frequency"]) for row in self._rows(query, named)]
+        if not entries:
+            return f"{table.name} has no statistics of the values of {table.column.name}"
+        return Statistics(entries, float(fresh[0]["null_frac"]))
+
+    def count_rows(self, table: Table) -> int:
+        """How many rows there are."""
+        return int(self._rows(f"SELECT count(*) AS rows FROM {table.name}")[0]["rows"])
+
+    def cuts(self, table: Table, parts: int, share: float) -> Cuts | None:
+        """Divide the rows that are read, by sorting them; None where there is no value."""
+        column = self.words.name(table.column.name)
+        fractions = ", ".join(repr(number / parts) for number in range(parts + 1))
+        rows = self._rows(
+            f"SELECT v{_text(table)} AS value, inner_one FROM (SELECT v, bool_or(n BETWEEN 2 AND {parts}) AS inner_one "
+            f"FROM (SELECT percentile_disc(ARRAY[{fractions}]) WITHIN GROUP (ORDER BY {column}{_collate(table)}) AS q "
+            f"FROM {table.name}{_sample(share)}) s, unnest(q) WITH ORDINALITY AS e(v, n) WHERE v IS NOT NULL "
+            f"GROUP BY v) d ORDER BY v{_collate(table)}"
+        )
+        if not rows:
+            return None
+        lowest, highest = rows[0]["value"], rows[-1]["value"]
+        found: list[Value] = [row["value"] for row in rows if row["inner_one"]]
+        if table.column.kind == "integer":  # what is up to the quantile stays below
+            cuts: list[Value] = [int(value) + 1 for value in found if value != highest]
+        else:
+            cuts = [value for value in found if value != lowest]
+        return Cuts(cuts or ([highest] if lowest != highest else []), lowest, highest)
+
+    def edges(self, table: Table, step: str, zone: str | None, most: int) -> Sequence[str]:
+        """Beginnings of years, months, days or hours around all values, and one more than the last; at most `most`."""
+        column = self.words.name(table.column.name)
+        if zone:
+            try:
+                self._rows("SELECT set_config('TimeZone', %s, true)", (zone,))
+            except InvalidInput as error:
+                raise InvalidInput(f"Postgres at {self._where} knows no time zone {zone}") from error
+        finite = f"{column} > '-infinity' AND {column} < 'infinity'"
+        query = (
+            f"SELECT e::{table.type}::text AS edge FROM (SELECT generate_series(date_trunc('{step}', low), "
+            f"date_trunc('{step}', high) + '1 {step}', '1 {step}') AS e "
+            f"FROM (SELECT min({column}) AS low, max({column}) AS high FROM {table.name} WHERE {finite}) m "
+            f"LIMIT {most}) s"
+        )
+        return [row["edge"] for row in self._rows(query)]
+
+    def values(self, table: Table, most: int) -> Sequence[Value]:
+        """The values of the column, each once, in order; at most `most`."""
+        column = self.words.name(table.column.name)
+        query = (
+            f"SELECT v{_text(table)} AS value FROM (SELECT {column} AS v FROM {table.name} WHERE {column} IS NOT NULL "
+            f"GROUP BY {column} LIMIT {most}) e ORDER BY v"
+        )
+        return [row["value"] for row in self._rows(query)]
+
+    def rises(self, table: Table, values: Sequence[Value]) -> bool:
+        """Whether each of the values is greater than the one before, as the column is sorted."""
+        query = (
+            f"SELECT coalesce(bool_and(before{_collate(table)} < v), true) AS rises FROM (SELECT v, lag(v) OVER "
+            f"(ORDER BY n) AS before FROM unnest({self._array(table, values)}) WITH ORDINALITY AS e(v, n)) pairs "
+            "WHERE before IS NOT NULL"
+        )
+        return bool(self._rows(query)[0]["rises"])
+
+    def count(self, table: Table, chunks: Sequence[PlannedChunk], share: float) -> Counted:
+        """Count the rows of each chunk in one pass: each row is looked up among the boundaries once, and then the
+        lowest and the highest value of each chunk have to fulfil its predicate, as all values between them do."""
+        column = self.words.name(table.column.name)
+        bucket, number_of, by_ends = self._buckets(table, chunks)
+        ends = "min(v) AS low, max(v) AS high" if by_ends else "NULL AS low, NULL AS high"
+        checks = "true"
+        if by_ends:
+            cases = (
+                (
+                    key,
+                    *(
+                        predicate_of(chunks[number].bounds, f"{end}{_collate(table)}", self.words)
+                        for end in ("low", "high")
+                    ),
+                )
+                for key, number in number_of.items()
+                if key is not None
+            )
+            checks = f"CASE bucket {' '.join(f'WHEN {key} THEN {low} AND {high}' for key, low, high in cases)} END"
+        query = (
+            f"SELECT bucket, is_null, counted, CASE WHEN is_null THEN true ELSE {checks} END AS holds FROM "
+            f"(SELECT {bucket} AS bucket, v IS NULL AS is_null, count(*) AS counted, {ends} "
+            f"FROM (SELECT {column} AS v FROM {table.name}{_sample(share)}) t GROUP BY 1, 2) g"
+        )
+        nulls = next((n for n, chunk in enumerate(chunks) if chunk.bounds.get("nulls")), None)
+        rest = next((n for n, chunk in enumerate(chunks) if chunk.is_rest), None)
+        rows: dict[int, int] = {}
+        outside, wrong = 0, []
+        for row in self._rows(query):
+            number = nulls if row["is_null"] else number_of.get(row["bucket"], rest)
+            if number is None:
+                outside += row["counted"]
+                continue
+            rows[number] = rows.get(number, 0) + row["counted"]
+            if row["holds"] is False:
+                wrong.append(number)
+        return Counted(rows, outside, wrong)
+
+    def _buckets(self, table: Table, chunks: Sequence[PlannedChunk]) -> tuple[str, dict[int | None, int], bool]:
+        """The expression that finds the chunk of a value `v`; the chunk of each of its results; whether a chunk is all
+        that is between two values."""
+        parts = [(n, chunk.bounds) for n, chunk in enumerate(chunks) if not (chunk.is_rest or chunk.is_null)]
+        first = parts[0][1]
+        if "bucket" in first:
+            return self.words.bucket("v", first["buckets"]), {bounds["bucket"]: n for n, bounds in parts}, False
+        if "value" in first:
+            values = self._array(table, [bounds["value"] for _, bounds in parts])
+            found = f"array_position({values}, v{_collate(table)})"
+            return found, {place: n for place, (n, _) in enumerate(parts, 1)}, False
+        begins = [bounds["from"] for _, bounds in parts if "from" in bounds]
+        ends = [parts[-1][1]["to"]] if "to" in parts[-1][1] else []
+        shift = 1 if "from" in first else 0
+        found = f"width_bucket(v{_collate(table)}, {self._array(table, [*begins, *ends])})"
+        return found, {place: n for place, (n, _) in enumerate(parts, shift)}, True
+
+    def _array(self, table: Table, values: Sequence[Value]) -> str:
+        return f"ARRAY[{', '.join(self.words.literal(value) for value in values)}]::{table.type}[]"
+
+    def _rows(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
+        with _translated(self._where, ".".join(self._table)):
+            return self._connection.execute(query.encode(), parameters).fetchall()
+
+
+def _sample(share: float) -> str:
+    """Blocks, always the same ones, so that what was cut by them can be counted in them."""
+    return "" if share >= 1 else f" TABLESAMPLE SYSTEM ({share * 100:.6f}) REPEATABLE (0)"
+
+
+def _text(table: Table) -> str:
+    return "" if table.column.kind == "integer" else "::text"
+
+
+def _collate(table: Table) -> str:
+    return f" COLLATE {table.collation}" if table.collation else ""
+
+
+@contextmanager
+def _translated(where: str, table: str = "") -> Iterator[None]:
+    """Turn psycopg's errors into those of errors.py."""
+    try:
+        yield
+    except psycopg.Error as error:
+        said = error.diag.message_primary or " ".join(str(error).split())
+        state = error.sqlstate or ""
+        if state == "42501":
+            raise Refused(
+                f"the user may not read {table} in {where} ({said}): GRANT SELECT on it, or connect as another user"
+            ) from error
+        if isinstance(error, psycopg.OperationalError) and (not state or state.startswith(("08", "28", "3D", "57P"))):
+            wants = error.pgconn is not None and error.pgconn.needs_password
+            if wants:
+                raise NoAccess(f"the source database at {where} wants a password, and none is given") from error
+            kind = NoAccess if "FATAL" in said else Unreachable
+            raise kind(f"the source database at {where} can't be reached: {said}") from error
+        if state.startswith(("22", "42")):
+            raise InvalidInput(f"the source database at {where} refuses a statement ({state}): {said}") from error
+        raise DataflowError(f"the source database at {where} has failed ({state or 'no code'}): {said}") from error

@@ -1,0 +1,75 @@
+"""What planning asks of a database: the seam for others than Postgres, which is the only one that there is.
+
+Another database needs a class with these methods, a way to it in `opening/source.py`, and the tests of
+`tests/sql/test_source_plans.py` with it. It compares values as its own predicates do; nobody else compares them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from opendataflow.core.chunk_plan import Column, PlannedChunk, Value, Words
+from opendataflow.core.quantiles import Cuts, Statistics
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table and the column that it is to be divided by.
+
+    `name`: quoted, with its schema. `type`: of the column, without a length. `rows`: as the database estimates them.
+    `samples`: whether a part of it can be read. `hashes`: whether equal values of the column have one text in every
+    session.
+    """
+
+    name: str
+    column: Column
+    type: str
+    rows: int
+    samples: bool
+    hashes: bool
+    collation: str | None = None
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Rows by the number of their chunk; those of no chunk; and the numbers of chunks whose predicate does not hold for
+    all of the rows that were counted for them."""
+
+    rows: Mapping[int, int]
+    outside: int
+    wrong: Sequence[int]
+
+
+class Source(Protocol):
+    """A database with users' tables. All answers are of one moment. `share`: of the rows to read, 1 for all.
+
+    Raises InvalidInput, UnknownThing, Refused or Unreachable, each with one sentence.
+    """
+
+    @property
+    def words(self) -> Words:
+        """How it writes predicates."""
+
+    def look(self, schema: str | None, table: str, column: str) -> Table:
+        """Find the table and the column."""
+
+    def statistics(self, table: Table) -> Statistics | str:
+        """What is known of the column without reading the table; a sentence where nothing, or it is too old."""
+
+    def count_rows(self, table: Table) -> int:
+        """How many rows there are."""
+
+    def cuts(self, table: Table, parts: int, share: float) -> Cuts | None:
+        """Divide the rows that are read, by sorting them; None where there is no value."""
+
+    def edges(self, table: Table, step: str, zone: str | None, most: int) -> Sequence[str]:
+        """Beginnings of years, months, days or hours around all values, and one more than the last; at most `most`."""
+
+    def values(self, table: Table, most: int) -> Sequence[Value]:
+        """The values of the column, each once, in order; at most `most`."""
+
+    def rises(self, table: Table, values: Sequence[Value]) -> bool:
+        """Whether each of the values is greater than the one before."""
+
+    def count(self, table: Table, chunks: Sequence[PlannedChunk], share: float) -> Counted:
+        """Count the rows of each chunk in one pass."""

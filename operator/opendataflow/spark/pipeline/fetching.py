@@ -1,0 +1,203 @@
+"""Fetches a project from a git repository: for a run on one machine, and in the init container of a pod, which is
+`python -m opendataflow.spark.pipeline.fetching ORDER` (the order: core/pipeline_order.py).
+
+A commit is kept as its files only, in a folder by url and commit; the history and the address are not kept. The token
+is an argument, and appears neither in a file nor in a sentence.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opendataflow.core.pipeline_order import TOKEN_VARIABLE
+from opendataflow.errors import DataflowError, InvalidInput, NotInstalled, StepFailed, Unanswered
+from opendataflow.names import NO_ANSWER
+from opendataflow.spark.pipeline.reporting import TERMINATION_LOG
+
+_SECONDS = 60.0
+"""How long a server may say nothing."""
+_ANYBODY = "git"
+"""The user where none is named: servers that take a token look at nothing else."""
+_REFUSED = "{} refuses access; look at the token that secretRef names, and at username"
+_COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+_FETCHED = "commit"
+"""The file of a pod's volume that says which commit was fetched into it."""
+
+
+@dataclass(frozen=True)
+class Git:
+    """A ref of a repository."""
+
+    url: str
+    ref: str
+    username: str | None = None
+
+    def folder(self, clones: Path, commit: str) -> Path:
+        """Where the files of a commit are kept."""
+        return clones / hashlib.sha256(self.url.encode()).hexdigest()[:16] / commit
+
+
+def fetched(git: Git, clones: Path, token: str | None = None) -> tuple[Path, str]:
+    """Return the folder with the files of the ref, as it is now, and its commit; fetch it where it is not there.
+
+    Raises InvalidInput where there is no such repository or ref, StepFailed where it refuses, Unanswered where the
+    server does not answer, NotInstalled without dulwich.
+    """
+    if _COMMIT.fullmatch(git.ref) and git.folder(clones, git.ref).is_dir():
+        return git.folder(clones, git.ref), git.ref
+    with _sentences(git):
+        client, path = _client(git, token)
+        wanted, commit = _wanted(git, client, path)
+        if git.folder(clones, commit).is_dir():
+            return git.folder(clones, commit), commit
+        return _fetch(git, client, path, wanted, clones)
+
+
+def fetched_before(git: Git, clones: Path) -> tuple[Path, str]:
+    """Return the same of what the init container of this pod has fetched."""
+    commit = (clones / _FETCHED).read_text("ascii")
+    return git.folder(clones, commit), commit
+
+
+def _client(git: Git, token: str | None) -> tuple[Any, str]:
+    from dulwich.client import get_transport_and_path
+
+    username = None if token is None else git.username or _ANYBODY
+    client, path = get_transport_and_path(git.url, username=username, password=token)
+    return client, os.fsdecode(path)
+
+
+def _wanted(git: Git, client: Any, path: str) -> tuple[str, str]:
+    """Return what the ref means now, which may be a tag and which servers give to everybody, and its commit, as far as
+    the server tells it."""
+    if _COMMIT.fullmatch(git.ref):
+        return git.ref, git.ref
+    refs = client.get_refs(os.fsencode(path)).refs
+    for name in (git.ref, f"refs/heads/{git.ref}", f"refs/tags/{git.ref}"):
+        found = refs.get(name.encode())
+        if found is not None:
+            return found.decode(), refs.get(f"{name}^{{}}".encode(), found).decode()
+    if git.ref == "HEAD":
+        raise InvalidInput(f"{git.url} has no commit yet, or no branch of its own; write ref")
+    raise InvalidInput(
+        f"{git.url} has no branch or tag {git.ref}; look at ref (a commit is written with all its 40 digits)"
+    )
+
+
+def _fetch(git: Git, client: Any, path: str, wanted: str, clones: Path) -> tuple[Path, str]:
+    from dulwich.client import LocalGitClient
+    from dulwich.index import build_index_from_tree
+    from dulwich.objects import Commit, Tag
+    from dulwich.repo import Repo
+
+    home = git.folder(clones, wanted).parent
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / ".lock").open("w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of many runs that want a new commit, one fetches it
+        if (home / wanted).is_dir():
+            return home / wanted, wanted
+        draft = home / f".{wanted}"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        try:
+            depth = None if isinstance(client, LocalGitClient) else 1
+            with Repo.init(draft) as repo:
+                client.fetch(os.fsencode(path), repo, determine_wants=lambda *_, **__: [wanted.encode()], depth=depth)
+                found = repo[wanted.encode()]
+                while isinstance(found, Tag):
+                    found = repo[found.object[1]]
+                if not isinstance(found, Commit):
+                    raise InvalidInput(f"{git.url}: {git.ref} is no commit; look at ref")
+                commit = found.id.decode()
+                build_index_from_tree(str(draft), repo.index_path(), repo.object_store, found.tree)
+            shutil.rmtree(draft / ".git")
+            if not (home / commit).is_dir():
+                draft.rename(home / commit)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    return home / commit, commit
+
+
+@contextmanager
+def _sentences(git: Git) -> Iterator[None]:
+    """Tell what goes wrong in a sentence."""
+    try:
+        from dulwich.client import HTTPProxyUnauthorized, HTTPUnauthorized
+        from dulwich.errors import GitProtocolError, HangupException, NotGitRepository
+    except ModuleNotFoundError:
+        raise NotInstalled("to fetch a project, dulwich is needed: pip install 'opendataflow[spark]'") from None
+    try:
+        yield
+    except HTTPUnauthorized:
+        raise StepFailed(_REFUSED.format(git.url)) from None
+    except HTTPProxyUnauthorized:
+        raise StepFailed(f"the proxy before {git.url} refuses access") from None
+    except NotGitRepository:
+        raise InvalidInput(f"{git.url} is no git repository, or needs a token to be seen; look at url") from None
+    except (HangupException, TimeoutError, ConnectionError) as error:
+        raise Unanswered(f"{NO_ANSWER}: {git.url}: {_first_line(error)}") from None
+    except GitProtocolError as error:
+        raise _of_protocol(git, error) from None
+    except KeyError:
+        raise InvalidInput(f"{git.url} has no commit {git.ref}; look at ref") from None
+
+
+def _of_protocol(git: Git, error: Exception) -> DataflowError:
+    """The sentence about what dulwich has no class for: it wraps what urllib3 says, and answers of HTTP."""
+    status = re.search(r"unexpected http resp (\d+)", str(error))
+    if status and status[1] == "403":
+        return StepFailed(_REFUSED.format(git.url))
+    if status and status[1].startswith("5"):
+        return Unanswered(f"{NO_ANSWER}: {git.url}: HTTP {status[1]}")
+    cause = getattr(error.__cause__, "reason", None) or error.__cause__
+    if cause is not None:
+        return Unanswered(f"{NO_ANSWER}: {git.url}: {_first_line(cause).rpartition('>: ')[2]}")
+    return StepFailed(f"{git.url}: {git.ref} can't be fetched: {_first_line(error)}")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).partition("\n")[0]
+
+
+def git_of(order: Mapping[str, Any]) -> Git:
+    """Return what an order says of a repository."""
+    return Git(**order["git"])
+
+
+def main(arguments: list[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Do it; return an exit code. A failure is told on stderr, and in the pod's status for the operator."""
+    socket.setdefaulttimeout(_SECONDS)
+    try:
+        order = json.loads(Path(arguments[0]).read_text("utf-8"))
+        clones = Path(order["clones"])
+        # A file that became a Secret often ends with a line break, and nobody sees it.
+        token = environ.get(TOKEN_VARIABLE)
+        folder, commit = fetched(git_of(order), clones, None if token is None else token.strip())
+        (clones / _FETCHED).write_text(commit, "ascii")
+        print(f"dataflow: {order['git']['url']} is at {commit}, in {folder}")
+    except DataflowError as error:
+        return _failed(str(error), error.exit_code)
+    except OSError as error:
+        return _failed(f"the project can't be written: {error.strerror}", 1)
+    return 0
+
+
+def _failed(sentence: str, code: int) -> int:
+    print(f"dataflow: {sentence}", file=sys.stderr)
+    if TERMINATION_LOG.exists():
+        TERMINATION_LOG.write_text(sentence, "utf-8")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,204 @@
+"""The program of a run of `runtime.pipeline`, on one machine and in a driver's pod: it finds the project, tests it
+where it is to be tested, runs the pipeline for one chunk, and reports.
+
+What it is to do is a file beside the context, see core/pipeline_order.py. The commit that it has run is in its report,
+whatever became of it.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from opendataflow.core.attempts import Result
+from opendataflow.core.expectations import Checked
+from opendataflow.core.pipeline_steps import Step
+from opendataflow.errors import DataflowError, InvalidInput, StepFailed
+from opendataflow.model.project import Pipeline
+from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
+from opendataflow.spark.pipeline.databases import attempt_of, drivers_of
+from opendataflow.spark.pipeline.fetching import fetched, fetched_before, git_of
+from opendataflow.spark.pipeline.opened import OpenProject, open_project
+from opendataflow.spark.pipeline.reporting import write_report
+from opendataflow.spark.pipeline.running import Order, load_steps, run_steps
+from opendataflow.spark.pipeline.session import local_session
+from opendataflow.spark.pipeline.unit_tests import run_unit_test
+
+
+@dataclass(frozen=True)
+class Found:
+    """A project that is here. `commit`: None where it is not from git. `tested`: a file that is there once its tests
+    have passed; None where nobody remembers."""
+
+    folder: Path
+    commit: str | None = None
+    tested: Path | None = None
+
+
+@contextmanager
+def found(order: Mapping[str, Any]) -> Iterator[Found]:
+    """Give the project of an order. Raises as `fetching.fetched` does."""
+    if "path" in order:
+        yield Found(Path(order["path"]))
+    elif "files" in order:
+        with tempfile.TemporaryDirectory(prefix="dataflow-project-") as folder:
+            lay_out(Path(order["files"]), Path(folder), order["pipeline"])
+            yield Found(Path(folder))
+    else:
+        clones, git = Path(order["clones"]), git_of(order)
+        clone, commit = fetched_before(git, clones) if order["fetched"] else fetched(git, clones)
+        yield Found(clone, commit, clone.with_name(f".{commit}.{order['pipeline']}.tested"))
+
+
+def lay_out(files: Path, folder: Path, slug: str) -> None:
+    """Copy files that lie side by side, as a ConfigMap has them, to where a project has them: `project.yml` at its top,
+    modules of Python in the folder of the pipeline, all others in `sources`."""
+    for file in files.iterdir():
+        if file.name.startswith("..") or not file.is_file():  # what the kubelet swaps folders with
+            continue
+        inside = "" if file.name == "project.yml" else f"pipelines/{slug}" if file.suffix == ".py" else "sources"
+        (folder / inside).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, folder / inside / file.name)
+
+
+def placed(project: OpenProject, slug: str, output: str | None) -> Pipeline:
+    """Return the pipeline with the folder that it writes to: relative ones are in `output`; None: there is none that
+    stays. Raises InvalidInput where it can't be run for a chunk, or here."""
+    index, pipeline = project.file.pipeline(slug)
+    if project.file.django:
+        raise InvalidInput(
+            f"{project.file.place()}: a job runs pipelines chunk by chunk, and the Django tool's form has no chunks; "
+            "write version: 2"
+        )
+    where = pipeline.destination.where
+    if pipeline.destination.database is not None:
+        return pipeline
+    if "://" in where or Path(where).is_absolute():
+        return pipeline
+    if output is None:
+        raise InvalidInput(
+            f"{project.file.place('pipelines', index, 'destination')}: {where} would be gone with the pod; write "
+            "runtime.pipeline.output, such as the path of a volume of podTemplate"
+        )
+    destination = pipeline.destination.model_copy(update={"path": str(Path(output, where))})
+    return pipeline.model_copy(update={"destination": destination})
+
+
+def check_tests(project: OpenProject, pipeline: Pipeline, spark: Any, at: Found) -> None:
+    """Run the pipeline's unit tests, unless they have passed before with this commit. StepFailed where one fails."""
+    if at.tested is not None and at.tested.exists():
+        return
+    failed: list[str] = []
+    for step in pipeline.transformations:
+        result = run_unit_test(project, pipeline, step.name, lambda: spark)
+        _say(f"test {step.name}: {'passed' if result.sentence is None else 'FAILED'}", result.stdout)
+        if result.sentence is not None:
+            failed.append(result.sentence)
+            _say("\n".join((f"  {result.sentence}", *(f"    {line}" for line in result.details))))
+    if failed:
+        of = "" if at.commit is None else f" at commit {at.commit[:12]}"
+        more = f"; {len(failed) - 1} more" if failed[1:] else ""
+        raise StepFailed(f"the tests of pipeline {pipeline.slug} fail{of}: {failed[0]}{more}")
+    if at.tested is not None:
+        with suppress(OSError):  # in a pod it is read-only, and gone with the pod
+            at.tested.touch()
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of the steps and expectations, and what was written: None where nothing was."""
+
+    steps: Sequence[Step]
+    result: Result | None
+    checked: Sequence[Checked]
+
+
+def run(order: Mapping[str, Any], at: Found, environ: Mapping[str, str]) -> Done:
+    """Run the pipeline for the chunk. A DataflowError where it could not begin."""
+    from opendataflow.spark.pipeline.spark_frames import SparkFrames
+
+    os.chdir(at.folder)  # files are told as they are named in the project
+    project = open_project(Path())
+    pipeline = placed(project, order["pipeline"], order["output"])
+    data_id = environ["DATAFLOW_DATA_ID"]
+    with ExitStack() as stack:
+        stack.enter_context(project.imports())
+        spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", drivers_of(pipeline)))
+        if order["requireTests"]:
+            check_tests(project, pipeline, spark, at)
+        chunk = Order(project, pipeline, load_steps(project, pipeline), data_id)
+        frames = SparkFrames(chunk, spark, attempt_of(pipeline.destination.name, data_id, environ))
+        steps = run_steps(chunk, frames, lambda _: None)
+        for step in steps:
+            rows = "" if step.rows is None else f", {step.rows} rows"
+            took = "" if step.seconds is None else f", {step.seconds:.2f} s"
+            _say(f"{step.name}: {step.status}{rows}{took}", step.stdout)
+        for it in frames.checked:
+            _say(f"{it.name}: {'holds' if it.held else f'does not hold ({it.severity})'}: {it.found}")
+    return Done(steps, frames.result, frames.checked)
+
+
+def report_of(done: Done) -> dict[str, Any]:
+    """Return what a run tells of its work. Nothing of rows where nothing was written."""
+    told: dict[str, Any] = {"expectations": {it.name: it.held for it in done.checked} or None}
+    if done.result is None:
+        return told
+    read = [step.rows for step in done.steps if step.name.startswith("read ")]
+    known = [rows for rows in read if rows is not None]
+    return {
+        "rows": done.result.rows,
+        "rowsIn": sum(known) if len(known) == len(read) else None,
+        "bytes": done.result.bytes,
+        "checksum": done.result.checksum,
+        **told,
+    }
+
+
+def main(environ: Mapping[str, str] = os.environ) -> int:
+    """Do it; return an exit code. Why it has failed is the last line of the log, and in the report."""
+    commit: str | None = None
+    told: dict[str, Any] = {}
+    try:
+        with found(_order(environ)) as at:
+            commit = at.commit
+            if commit is not None:
+                _say(f"commit {commit}")
+            done = run(_order(environ), at, environ)
+        told = report_of(done)
+        wrong = next((step for step in done.steps if step.status is StepStatus.FAILED), None)
+        if wrong is None:
+            write_report({**told, "commit": commit}, environ)
+            return ExitCode.OK
+        error = wrong.error or ""
+        print(error.partition("\n")[2], file=sys.stderr)
+        sentence = f"{wrong.name} has failed: {error.partition(chr(10))[0]}"
+    except DataflowError as error:
+        first, _, rest = str(error).partition("\n")
+        print(rest, file=sys.stderr)
+        sentence = first
+    except Exception as error:
+        traceback.print_exc()
+        sentence = f"{type(error).__name__}: {error}".partition("\n")[0]
+    write_report({**told, "commit": commit, "failure": sentence}, environ)
+    print(sentence, file=sys.stderr, flush=True)
+    return ExitCode.FAILED
+
+
+def _order(environ: Mapping[str, str]) -> dict[str, Any]:
+    written: dict[str, Any] = json.loads((Path(environ["DATAFLOW_CONTEXT"]).parent / PIPELINE_FILE).read_text("utf-8"))
+    return written
+
+
+def _say(line: str, printed: str = "") -> None:
+    print("\n".join((line, *(f"    {text}" for text in printed.splitlines()))), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What goes wrong on real nodes, on one installation by the chart."""

@@ -1,0 +1,79 @@
+"""Pods that can't start on real nodes: each job says in a sentence why, until its run is given up; others go on."""
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from tests.e2e.cluster.faults.flows import NO_RETRY, is_right, script
+from tests.e2e.cluster.faults.installation import SECONDS, Installation
+from tests.kube.cluster.processes import wait_until
+from tests.kube.conftest import Kubectl
+from tests.kube.jobs import dataset, job
+from tests.kube.scene import Flows
+
+Told = dict[str, set[tuple[str, str]]]
+
+
+@pytest.fixture(scope="module")
+def waited(lasting_installation: Installation, busybox: str) -> Told:
+    """Jobs whose pods can't start, and one beside them that can: what was told of each until its run was given up."""
+    there = lasting_installation.there
+    needs = dataset("needs-in", 1, location={"kind": "postgres", "username": "reader"})
+    needs["spec"]["credentials"] = {"secretRef": {"name": "of-the-other-namespace", "key": "password"}}
+    Kubectl(there.api, lasting_installation.here.namespace)(
+        "create", "secret", "generic", "of-the-other-namespace", "--from-literal=password=p1anted"
+    )
+    late: dict[str, Any] = {"startDeadline": "45s", "retry": NO_RETRY}
+    there.flow("imageless", 1, **script("registry.invalid/nothing:1", "true"), **late)
+    there.flow("roomless", 1, **script(busybox, "true", resources={"requests": {"cpu": "900"}}), **late)
+    there.apply(needs, dataset("needs-out"))
+    there.apply(job("needs", ["needs-in"], ["needs-out"], **script(busybox, "true"), **late))
+    told: Told = defaultdict(set)
+    names = ("imageless", "roomless", "needs")
+
+    def hindered() -> bool:
+        for name in names:
+            told[name].add(there.condition(name, "Progressing")[1:])
+        return all(there.database.states(name)["RUNNING"] for name in names)
+
+    def given_up() -> bool:
+        hindered()
+        return all(there.database.states(name)["FAILED"] for name in names)
+
+    wait_until(hindered, "they wait", SECONDS)
+    there.flow("beside", 3, **script(busybox, "true"))
+    wait_until(given_up, "they are given up", SECONDS, every=0.5)
+    there.until_done("beside", 3, SECONDS)
+    return told
+
+
+def test_an_image_that_does_not_exist_is_told_and_given_up(there: Flows, waited: Told) -> None:
+    words = [message for reason, message in waited["imageless"] if reason == "ImagePull"]
+    assert any("registry.invalid/nothing:1" in each for each in words), waited["imageless"]
+    there.told("imageless", "ImagePull", SECONDS)
+    (run,) = there.runs("imageless")
+    assert run["failure_class"] == "Infrastructure"
+    assert run["message"].startswith("image pull: ")
+
+
+def test_a_pod_without_room_is_told_in_the_scheduler_s_words_while_others_run(there: Flows, waited: Told) -> None:
+    words = [message for reason, message in waited["roomless"] if reason == "Unschedulable"]
+    assert any("Insufficient cpu" in each for each in words), waited["roomless"]
+    there.told("roomless", "Unschedulable", SECONDS)
+    (run,) = there.runs("roomless")
+    assert run["failure_class"] == "Infrastructure"
+    assert "Insufficient cpu" in run["message"]
+    assert max(each["finished_at"] for each in there.runs("beside")) < run["finished_at"]
+
+
+def test_a_secret_of_another_namespace_is_not_found_and_the_job_says_so(there: Flows, waited: Told) -> None:
+    missing = 'it can\'t start: secret "of-the-other-namespace" not found (CreateContainerConfigError)'
+    words = [message for reason, message in waited["needs"] if reason == "PodPending"]
+    assert any(missing in each for each in words), waited["needs"]
+    (run,) = there.runs("needs")
+    assert (run["failure_class"], run["message"]) == ("Infrastructure", missing)
+
+
+def test_runs_that_have_not_started_leave_nothing_behind(there: Flows) -> None:
+    is_right(there)

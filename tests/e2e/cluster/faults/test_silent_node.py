@@ -1,0 +1,43 @@
+"""A node that is silent for a minute: nothing that is alive is given up, and the jobs say what they wait for."""
+
+from tests.e2e.cluster.conftest import left_out_when_unavailable
+from tests.e2e.cluster.faults.flows import AT_ONCE, FIRST_WAITS, is_right, script
+from tests.e2e.cluster.faults.installation import SECONDS, Installation
+from tests.kube.cluster.processes import wait_until
+from tests.kube.scene import Flows
+
+EVICTED_SOON = [
+    {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
+    for taint in ("unreachable", "not-ready")
+]
+
+
+def test_a_node_that_is_silent_for_a_minute_costs_nothing_but_the_runs_that_were_to_leave_it(
+    installation: Installation, here: Flows, busybox: str
+) -> None:
+    with left_out_when_unavailable():
+        nodes = installation.cluster.nodes
+    leaves = script(busybox, FIRST_WAITS)
+    leaves["podTemplate"]["spec"]["tolerations"] = EVICTED_SOON
+    here.flow("leaves", 1, **leaves, **AT_ONCE)
+    here.flow("stays", 3, **script(busybox, "sleep 60"), **AT_ONCE)
+    (first,) = here.running("leaves", 1, SECONDS)
+    here.running("stays", 3, SECONDS)
+    node = here.api.get(here.pod_path(first))["spec"]["nodeName"]
+    nodes.pause_kubelet(node)
+    try:
+        installation.cluster.wait_node(node, ready=False, seconds=SECONDS)
+        assert node in here.sees("stays", "Progressing", "True", "NodeUnreachable", SECONDS)
+        assert node in here.sees("leaves", "Progressing", "True", "NodeUnreachable", SECONDS)
+        here.told("stays", "NodeUnreachable", SECONDS)
+        wait_until(lambda: "deletionTimestamp" in here.api.get(here.pod_path(first))["metadata"], "it is to leave")
+        assert [pod["metadata"]["name"] for pod in here.pods("leaves")] == [first], "another one is beside it"
+        assert here.condition("stays", "Progressing")[0] == "True"
+    finally:
+        nodes.resume_kubelet(node)
+    installation.cluster.wait_node(node, ready=True, seconds=SECONDS)
+    here.until_done("stays", 3, SECONDS)
+    here.until_done("leaves", 1, SECONDS)
+    assert here.classes("stays") == [None] * 3
+    assert here.classes("leaves") == ["Infrastructure", None]
+    is_right(here)

@@ -1,0 +1,202 @@
+"""Pipelines as jobs on one machine: a folder, or a git repository whose branch moves, tested or not; and the program of
+a driver's pod, started here."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opendataflow.core.pipeline_order import MODULE
+from opendataflow.names import PIPELINE_FILE, REPORT_FILE, SPARK_FILE, ExitCode
+from tests.e2e.conftest import Program
+from tests.sql.conftest import Connection
+from tests.sql.graph import value
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline"
+BROKEN = '{"carrier": "UA", "flights": 1, "late": 0, "mean_delay": -3.0}'
+
+
+class Repository:
+    """A git repository with the example in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("output", "__pycache__"))
+        self.git("init", "--quiet", "--initial-branch=main")
+        self.commit()
+
+    def git(self, *words: str) -> str:
+        """Run git, and return what it prints."""
+        who = ("-c", "user.name=me", "-c", "user.email=me@example.org", "-c", "commit.gpgsign=false")
+        argv = ["git", *who, "-C", str(self.folder), *words]
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+    def commit(self) -> str:
+        """Commit all that is there; return the commit."""
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--message=work")
+        return self.git("rev-parse", "HEAD")
+
+    def edit(self, file: str, before: str, after: str) -> str:
+        """Change a text in a file, and commit it."""
+        path = self.folder / file
+        assert before in path.read_text()
+        path.write_text(path.read_text().replace(before, after))
+        return self.commit()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "origin")
+
+
+def file(folder: Path, url: str, *days: str, **more: Any) -> str:
+    """Write a job file; return its name."""
+    pipeline = {"project": {"git": {"url": url, "ref": "main"}}, "pipeline": "delays", **more}
+    folder.mkdir(exist_ok=True)
+    path = folder / "job.yaml"
+    documents: list[dict[str, Any]] = [
+        {"kind": "DataSet", "metadata": {"name": "flights"}, "spec": {"chunkSource": {"list": list(days)}}},
+        {"kind": "DataSet", "metadata": {"name": "delays"}},
+        {
+            "kind": "DataFlowJob",
+            "metadata": {"name": "delays"},
+            "spec": {
+                "inputs": ["flights"],
+                "outputs": ["delays"],
+                "retry": {"limit": 0},
+                "runtime": {"pipeline": pipeline},
+            },
+        },
+    ]
+    path.write_text("\n---\n".join(json.dumps({"apiVersion": "opendataflow.io/v1alpha1", **it}) for it in documents))
+    return str(path)
+
+
+def runs(dataflow: Program) -> list[dict[str, Any]]:
+    """All runs, the first one first."""
+    found: list[dict[str, Any]] = json.loads(dataflow.run("get", "runs", "delays", "-o", "json"))
+    return found[::-1]
+
+
+def known(report: dict[str, Any]) -> dict[str, Any]:
+    """What the tests can know of a report beforehand."""
+    return {name: told for name, told in report.items() if name not in ("bytes", "checksum")}
+
+
+def test_the_example_runs_its_pipeline_for_each_chunk(dataflow: Program, db: Connection, tmp_path: Path) -> None:
+    folder = tmp_path / "example"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("output"))
+    dataflow.run("local", "-f", str(folder / "job.yaml"), "--until-caught-up")
+    written = sorted(path.name for path in (folder / "output" / "delays").iterdir() if not path.name.startswith("."))
+    assert written == ["day=2013-01-01", "day=2013-01-02"]
+    assert [known(run["metrics"]) for run in runs(dataflow)] == [{"rows": 2, "rowsIn": 4}, {"rows": 2, "rowsIn": 2}]
+    assert value(db, "SELECT sum(rows)::int FROM opendataflow.chunk WHERE dataset = 'delays'") == 4
+
+
+def test_each_run_takes_the_commit_that_its_branch_is_at_then_and_tells_it(
+    dataflow: Program, repository: Repository, tmp_path: Path
+) -> None:
+    first = repository.git("rev-parse", "HEAD")
+    job = file(tmp_path / "jobs", f"file://{repository.folder}", "2013-01-01")
+    dataflow.run("local", "-f", job, "--until-caught-up")
+    second = repository.edit("pipelines/delays/arrived.py", 'where("delay IS NOT NULL")', 'where("delay > 30")')
+    # its unit test fails now, which nobody has asked for
+    file(tmp_path / "jobs", f"file://{repository.folder}", "2013-01-01", "2013-01-02")
+    dataflow.run("local", "-f", job, "--until-caught-up")
+    assert [run["metrics"]["commit"] for run in runs(dataflow)] == [first, second]
+    assert [run["metrics"]["rows"] for run in runs(dataflow)] == [2, 1]
+    results = tmp_path / "jobs" / "output" / "delays"
+    assert {path.name for path in results.glob("day=*")} == {"day=2013-01-01", "day=2013-01-02"}
+    assert not list((dataflow.home / "projects").glob("*/*/.git"))
+    assert second in dataflow.run("describe", "run", str(runs(dataflow)[1]["run"]))
+
+
+def test_a_commit_whose_tests_fail_is_not_used_and_the_next_one_is(
+    dataflow: Program, repository: Repository, tmp_path: Path
+) -> None:
+    broken = repository.edit("pipelines/delays/by_carrier.py", BROKEN, BROKEN.replace("-3.0", "4.0"))
+    job = file(tmp_path / "jobs", str(repository.folder), "2013-01-01", requireTests=True)
+    dataflow.run("local", "-f", job, "--until-caught-up", code=ExitCode.UNFINISHED)
+    (failed,) = runs(dataflow)
+    where = "pipelines/delays/by_carrier.py, line 19: what run() returns is not expected_output"
+    sentence = f"the tests of pipeline delays fail at commit {broken[:12]}: {where}"
+    assert failed["message"] == f"exit code 1: {sentence}"
+    assert failed["metrics"] == {"commit": broken, "failure": sentence}
+    assert sentence in dataflow.run("status", "delays")
+    assert not (tmp_path / "jobs" / "output").exists()
+    mended = repository.edit("pipelines/delays/by_carrier.py", BROKEN.replace("-3.0", "4.0"), BROKEN)
+    dataflow.run("resubmit", "delays", "2013-01-01")
+    dataflow.run("local", "-f", job, "--until-caught-up")
+    assert known(runs(dataflow)[1]["metrics"]) == {"rows": 2, "rowsIn": 4, "commit": mended}
+    assert [path.name for path in (dataflow.home / "projects").glob("*/.*.tested")] == [f".{mended}.delays.tested"]
+
+
+def test_what_is_wrong_with_a_repository_is_a_sentence_of_the_run(
+    dataflow: Program, repository: Repository, tmp_path: Path
+) -> None:
+    repository.git("branch", "--move", "main", "trunk")
+    job = file(tmp_path / "jobs", str(repository.folder), "2013-01-01")
+    dataflow.run("local", "-f", job, "--until-caught-up", code=ExitCode.UNFINISHED)
+    (failed,) = runs(dataflow)
+    assert failed["message"] == (
+        f"exit code 1: {repository.folder} has no branch or tag main; look at ref (a commit is written with all its "
+        "40 digits)"
+    )
+
+
+class Driver:
+    """What a driver's pod has: its orders beside the context, and the example as a ConfigMap lays it out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mounted = folder / "mounted"
+        self.mounted.mkdir()
+        for file in (EXAMPLE / "project.yml", *EXAMPLE.glob("pipelines/delays/*.py"), *EXAMPLE.glob("sources/*")):
+            shutil.copy(file, self.mounted)
+        settings = {"spark.master": "local[1]", "spark.driver.memory": "1g", "spark.log.level": "WARN"}
+        spark = {"module": MODULE, "settings": settings, "executor": None, "patience": 60.0}
+        (folder / SPARK_FILE).write_text(json.dumps(spark))
+        order = {"pipeline": "delays", "requireTests": True, "files": str(self.mounted), "output": str(folder)}
+        (folder / PIPELINE_FILE).write_text(json.dumps(order))
+
+    def run(self) -> tuple[int, dict[str, Any], str]:
+        """Run the chunk of a day; return the exit code, the report and the log."""
+        pod = {"DATAFLOW_CONTEXT": str(self.folder / "context.json"), "DATAFLOW_POD_IP": "127.0.0.1"}
+        done = subprocess.run(
+            [sys.executable, "-m", "opendataflow.spark.driver"],
+            env={**os.environ, **pod, "DATAFLOW_DATA_ID": "2013-01-01"},
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return done.returncode, json.loads((self.folder / REPORT_FILE).read_text()), done.stdout
+
+
+def test_the_driver_of_a_pod_runs_a_pipeline_out_of_a_config_map(tmp_path: Path) -> None:
+    code, report, log = Driver(tmp_path).run()
+    assert (code, known(report)) == (0, {"rows": 2, "rowsIn": 4}), log
+    assert [path.name for path in (tmp_path / "output" / "delays").glob("day=*")] == ["day=2013-01-01"]
+
+
+def test_the_driver_of_a_pod_fails_with_its_step(tmp_path: Path) -> None:
+    driver = Driver(tmp_path)
+    step = driver.mounted / "arrived.py"
+    step.write_text(
+        step.read_text().replace('expected_output = [{"carrier": "AA"', 'expected_output = [{"carrier": "X"')
+    )
+    code, report, log = driver.run()
+    sentence = (
+        "the tests of pipeline delays fail: pipelines/delays/arrived.py, line 14: what run() returns is not "
+        "expected_output"
+    )
+    assert (code, report) == (1, {"failure": sentence}), log
+    assert log.rstrip().splitlines()[-1] == sentence
+    assert not (tmp_path / "output").exists()

@@ -1,0 +1,199 @@
+"""Fetching a project: from real repositories, by path and by HTTP with a token; what is kept, what is said."""
+
+import base64
+import gc
+import json
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+import pytest
+from dulwich.repo import Repo
+from dulwich.server import BackendRepo, DictBackend
+from dulwich.web import make_wsgi_chain
+
+from opendataflow.core.pipeline_order import TOKEN_VARIABLE
+from opendataflow.errors import DataflowError, InvalidInput, StepFailed, Unanswered
+from opendataflow.names import NO_ANSWER
+from opendataflow.spark.pipeline import fetching
+from opendataflow.spark.pipeline.fetching import Git, fetched, fetched_before
+
+# dulwich leaves the closing of what has failed to the collector of garbage: its own programs end then, as ours does.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+
+TOKEN = "t0ken-of-nobody"
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """Let what was left open be closed before another test begins, which would be blamed for it."""
+    yield
+    gc.collect()
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ("-c", "user.name=me", "-c", "user.email=me@example.org", "-c", "commit.gpgsign=false")
+    argv = ["git", *who, "-C", str(folder), *words]
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Path:
+    """A repository with a commit, the tag `v1` on it, and a second one."""
+    folder = tmp_path / "origin"
+    (folder / "pipelines").mkdir(parents=True)
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    for text in ("first", "second"):
+        (folder / "pipelines" / "a.py").write_text(text)
+        git(folder, "add", "--all")
+        git(folder, "commit", "--quiet", "--message=work")
+        if text == "first":
+            git(folder, "tag", "--annotate", "--message=release", "v1")
+    return folder
+
+
+def text(place: tuple[Path, str]) -> str:
+    return (place[0] / "pipelines" / "a.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("ref", "content"), [("HEAD", "second"), ("main", "second"), ("refs/heads/main", "second"), ("v1", "first")]
+)
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_ref_is_a_branch_or_a_tag(origin: Path, tmp_path: Path, scheme: str, ref: str, content: str) -> None:
+    place = fetched(Git(f"{scheme}{origin}", ref), tmp_path / "clones")
+    assert text(place) == content
+    assert place[1] == git(origin, "rev-parse", f"{ref}^{{commit}}")
+
+
+def test_a_commit_that_is_here_is_asked_of_nobody(origin: Path, tmp_path: Path) -> None:
+    commit = git(origin, "rev-parse", "HEAD^")
+    first = fetched(Git(str(origin), commit), tmp_path / "clones")
+    origin.rename(tmp_path / "gone")
+    assert fetched(Git(str(origin), commit), tmp_path / "clones") == first
+    assert text(first) == "first"
+
+
+def test_only_the_files_are_kept_and_an_attempt_that_was_killed_is_no_hindrance(origin: Path, tmp_path: Path) -> None:
+    commit = git(origin, "rev-parse", "HEAD")
+    draft = Git(str(origin), "main").folder(tmp_path / "clones", commit).with_name(f".{commit}")
+    draft.mkdir(parents=True)
+    (draft / "half").write_text("")
+    folder, _ = fetched(Git(str(origin), "main"), tmp_path / "clones")
+    assert sorted(path.name for path in folder.iterdir()) == ["pipelines"]
+    assert not draft.exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "ref", "kind", "sentence"),
+    [
+        ("{origin}", "nope", InvalidInput, "{origin} has no branch or tag nope; look at ref"),
+        ("{origin}", "0" * 40, InvalidInput, f"{{origin}} has no commit {'0' * 40}; look at ref"),
+        ("{origin}/none", "main", InvalidInput, "{origin}/none is no git repository, or needs a token to be seen"),
+        ("http://127.0.0.1:1/p.git", "main", Unanswered, f"{NO_ANSWER}: http://127.0.0.1:1/p.git: "),
+        ("ssh://127.0.0.1:1/p.git", "main", Unanswered, f"{NO_ANSWER}: ssh://127.0.0.1:1/p.git: "),
+    ],
+)
+def test_what_is_wrong_is_a_sentence(
+    origin: Path, tmp_path: Path, url: str, ref: str, kind: type[DataflowError], sentence: str
+) -> None:
+    with pytest.raises(kind) as said:
+        fetched(Git(url.format(origin=origin), ref), tmp_path / "clones")
+    assert str(said.value).startswith(sentence.format(origin=origin))
+    assert "\n" not in str(said.value)
+
+
+# By HTTP -------------------------------------------------------------------------------------------------
+
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 # its name there
+        pass
+
+
+def guarded(app: Wsgi, user: str) -> Wsgi:
+    """The application, for those who have the token."""
+    expected = f"Basic {base64.b64encode(f'{user}:{TOKEN}'.encode()).decode()}"
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["PATH_INFO"].startswith("/broken"):
+            start("503 Service Unavailable", [])
+            return [b""]
+        if environ.get("HTTP_AUTHORIZATION") != expected:
+            start("401 Unauthorized", [("WWW-Authenticate", "Basic")])
+            return [b""]
+        return app(environ, start)
+
+    return answer
+
+
+@pytest.fixture
+def server(origin: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A server with the repository, for the user of the parameter or whoever names none."""
+    with Repo(str(origin)) as repo:
+        repositories: dict[str, BackendRepo] = {"/p.git": repo}
+        app = guarded(make_wsgi_chain(DictBackend(repositories)), getattr(request, "param", "git"))
+        with make_server("127.0.0.1", 0, app, handler_class=_Quiet) as made:
+            thread = threading.Thread(target=made.serve_forever, daemon=True)
+            thread.start()
+            yield f"http://127.0.0.1:{made.server_port}"
+            made.shutdown()
+            thread.join()
+
+
+def everything_in(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_token_opens_a_private_repository_and_is_kept_nowhere(server: str, tmp_path: Path) -> None:
+    place = fetched(Git(f"{server}/p.git", "main"), tmp_path / "clones", TOKEN)
+    assert text(place) == "second"
+    assert TOKEN.encode() not in everything_in(tmp_path / "clones")
+
+
+@pytest.mark.parametrize("server", ["deploy"], indirect=True)
+def test_a_username_goes_with_the_token_where_the_server_wants_one(server: str, tmp_path: Path) -> None:
+    assert text(fetched(Git(f"{server}/p.git", "v1", "deploy"), tmp_path / "clones", TOKEN)) == "first"
+    with pytest.raises(StepFailed, match="refuses access; look at the token that secretRef names, and at username"):
+        fetched(Git(f"{server}/p.git", "main"), tmp_path / "clones", TOKEN)
+
+
+@pytest.mark.parametrize("token", [None, "wrong-one"])
+def test_a_wrong_token_is_told_without_it(server: str, tmp_path: Path, token: str | None) -> None:
+    with pytest.raises(StepFailed) as said:
+        fetched(Git(f"{server}/p.git", "main"), tmp_path / "clones", token)
+    assert str(said.value).startswith(f"{server}/p.git refuses access")
+    assert "wrong-one" not in str(said.value)
+
+
+def test_a_server_that_is_broken_is_one_that_does_not_answer(server: str, tmp_path: Path) -> None:
+    with pytest.raises(Unanswered, match=f"{NO_ANSWER}: {server}/broken/p.git: HTTP 503"):
+        fetched(Git(f"{server}/broken/p.git", "main"), tmp_path / "clones", TOKEN)
+
+
+# The program of the init container -----------------------------------------------------------------------
+
+
+def test_the_init_container_fetches_for_the_driver(
+    server: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    clones = tmp_path / "clones"
+    clones.mkdir()
+    order = {"git": {"url": f"{server}/p.git", "ref": "main", "username": None}, "clones": str(clones)}
+    (tmp_path / "pipeline.json").write_text(json.dumps(order))
+    argv = [str(tmp_path / "pipeline.json")]
+    assert fetching.main(argv, {TOKEN_VARIABLE: f"{TOKEN}\n"}) == 0
+    assert text(fetched_before(fetching.git_of(order), clones)) == "second"
+    assert fetching.main(argv, {TOKEN_VARIABLE: "wrong-one"}) == 1
+    said = capfd.readouterr()
+    assert said.err == (
+        f"dataflow: {server}/p.git refuses access; look at the token that secretRef names, and at username\n"
+    )
+    assert TOKEN not in said.out + said.err

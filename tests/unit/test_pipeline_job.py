@@ -1,0 +1,120 @@
+"""The program of a pipeline's run, without Spark: where the project is, where it writes, what it reports. With Spark:
+tests/e2e/test_pipeline_jobs.py."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from opendataflow.core.attempts import Result
+from opendataflow.core.expectations import Checked
+from opendataflow.core.pipeline_order import local_order, pod_order
+from opendataflow.core.pipeline_steps import Step
+from opendataflow.core.report import LARGEST, read_report
+from opendataflow.errors import InvalidInput
+from opendataflow.model.pipeline_runtime import PipelineRuntime
+from opendataflow.model.project import parse_project
+from opendataflow.spark.pipeline import job, reporting
+from opendataflow.spark.pipeline.opened import OpenProject
+
+PROJECT = """\
+version: 2
+name: x
+pipelines:
+  - slug: a
+    sources: [s]
+    transformations: [t]
+    destination: {destination}
+"""
+
+
+def opened(destination: str = "d", text: str = PROJECT) -> OpenProject:
+    return OpenProject(Path(), parse_project(text.replace("{destination}", destination), "project.yml"))
+
+
+@pytest.mark.parametrize(
+    ("destination", "output", "where"),
+    [
+        ("d", "/jobs", "/jobs/output/d"),
+        ("{name: d, path: results/d}", "/data/", "/data/results/d"),
+        ("{name: d, path: /mine}", None, "/mine"),
+        ("{name: d, path: 's3a://b/c'}", "/jobs", "s3a://b/c"),
+    ],
+)
+def test_relative_destinations_are_in_the_output(destination: str, output: str | None, where: str) -> None:
+    assert job.placed(opened(destination), "a", output).destination.where == where
+
+
+def test_what_would_be_gone_with_the_pod_is_refused() -> None:
+    with pytest.raises(InvalidInput) as said:
+        job.placed(opened(), "a", None)
+    assert str(said.value) == (
+        "project.yml, line 7: output/d would be gone with the pod; write runtime.pipeline.output, such as the path of "
+        "a volume of podTemplate"
+    )
+
+
+def test_a_project_without_chunks_is_no_job() -> None:
+    with pytest.raises(InvalidInput, match=r"project.yml, line 1: .* has no chunks; write version: 2"):
+        job.placed(opened("d", PROJECT.removeprefix("version: 2\n")), "a", "/jobs")
+
+
+def test_files_side_by_side_become_a_project(tmp_path: Path) -> None:
+    mounted, folder = tmp_path / "mounted", tmp_path / "project"
+    (mounted / "..2026").mkdir(parents=True)
+    folder.mkdir()
+    for name in ("project.yml", "clean.py", "flights.csv"):  # as the kubelet lays a ConfigMap out
+        (mounted / "..2026" / name).write_text(name)
+        (mounted / name).symlink_to(f"..2026/{name}")
+    job.lay_out(mounted, folder, "a")
+    made = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    assert made == {
+        "project.yml": "project.yml",
+        "pipelines/a/clean.py": "clean.py",
+        "sources/flights.csv": "flights.csv",
+    }
+
+
+def runtime(**project: object) -> PipelineRuntime:
+    return PipelineRuntime.model_validate({"project": project, "pipeline": "a", "requireTests": True})
+
+
+@pytest.mark.parametrize(
+    ("written", "output", "path"), [(".", "/jobs", "/jobs"), ("../p", "/jobs/../p", "/jobs/../p"), ("/p", "/p", "/p")]
+)
+def test_on_one_machine_a_path_starts_in_the_folder_of_the_file(written: str, output: str, path: str) -> None:
+    order = json.loads(local_order(runtime(path=written), Path("/jobs"), Path("/clones")))
+    assert order == {"pipeline": "a", "requireTests": True, "path": path, "output": output}
+
+
+def test_an_order_has_a_repository_and_no_secret() -> None:
+    git = {"url": "https://h/p", "ref": "main", "username": "me", "secretRef": {"name": "s", "key": "k"}}
+    order = json.loads(pod_order(runtime(git=git)))
+    assert order["git"] == {"url": "https://h/p", "ref": "main", "username": "me"}
+    assert order["fetched"] is True
+
+
+def test_a_report_has_the_rows_of_the_ends() -> None:
+    steps = [Step("read a", rows=3), Step("read b", rows=4), Step("clean", rows=5), Step("write d", rows=5)]
+    done = job.Done(steps, Result("out", 5, "xxhash64:1", 99), [Checked("keys", False, "warn", "")])
+    told = {"rows": 5, "bytes": 99, "checksum": "xxhash64:1", "expectations": {"keys": False}}
+    assert job.report_of(done) == {**told, "rowsIn": 7}
+    steps[1].rows = None
+    assert job.report_of(done) == {**told, "rowsIn": None}
+
+
+def test_a_run_that_has_written_nothing_tells_its_expectations_only() -> None:
+    done = job.Done([Step("read a", rows=3)], None, [Checked("keys", False, "fail", "")])
+    assert job.report_of(done) == {"expectations": {"keys": False}}
+
+
+def test_a_long_sentence_does_not_cost_the_report(tmp_path: Path) -> None:
+    environ = {"DATAFLOW_CONTEXT": str(tmp_path / "context.json")}
+    reporting.write_report({"commit": "ab", "rows": None, "failure": 'ü"\n' * 5000}, environ)
+    text = (tmp_path / "report.json").read_text()
+    assert len(text.encode()) <= LARGEST
+    report = read_report(text)
+    assert report is not None
+    assert report.metrics["commit"] == "ab"
+    assert report.failure is not None
+    assert report.failure.startswith('ü"')

@@ -1,0 +1,93 @@
+"""What is refused of a pipeline before a run starts: one sentence that names the field."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from opendataflow.model.faults import sentences
+from opendataflow.model.resources import DataFlowJob
+from opendataflow.model.rules import ON_A_CLUSTER
+from opendataflow.names import API_VERSION
+
+SECRET = {"name": "git", "key": "token"}
+BY_HTTPS = "on a cluster projects are fetched by https; write the https url, and secretRef where it needs a token"
+IN_URL = "a user or password in the url would be shown to everybody; take it out, and write secretRef and username"
+REF = "a ref is a branch, a tag or a whole commit; it has no blanks and does not begin with -"
+
+
+def told(pipeline: dict[str, Any], context: dict[str, Any] | None) -> list[str]:
+    spec = {"inputs": ["a"], "runtime": {"pipeline": pipeline}}
+    body = {"apiVersion": API_VERSION, "kind": "DataFlowJob", "metadata": {"name": "x"}, "spec": spec}
+    try:
+        DataFlowJob.model_validate(body, context=context)
+    except ValidationError as error:
+        return sentences(DataFlowJob, error)
+    return []
+
+
+def git(url: str = "https://h/p.git", **more: Any) -> dict[str, Any]:
+    return {"project": {"git": {"url": url, **more}}, "pipeline": "p"}
+
+
+EVERYWHERE: list[tuple[dict[str, Any], str]] = [
+    ({"project": {"path": "/p"}}, ".pipeline: this field is needed"),
+    ({"pipeline": "p"}, ".project: this field is needed"),
+    ({"project": {}, "pipeline": "p"}, ".project: exactly one of git, path, configMap is wanted, found none"),
+    (
+        {"project": {"path": "/p", "git": {"url": "https://h/p"}}, "pipeline": "p"},
+        ".project: exactly one of git, path, configMap is wanted, found git and path",
+    ),
+    (git("https://me:hunter2@h/p"), f".project.git.url: {IN_URL}"),
+    (git("https://hunter2@h/p"), f".project.git.url: {IN_URL}"),
+    (git(ref="--upload-pack=x"), f'.project.git.ref: {REF}, found "--upload-pack=x"'),
+    (git(ref=""), '.project.git.ref: text of 1 or more characters is wanted, found ""'),
+    ({**git(), "output": "s3a://b/c"}, ".output: it is a folder of the machine or the pod, not a url"),
+    (git(username="me"), ".project.git.username: a username says nothing without a password or token; write secretRef"),
+    (
+        git("http://h/p", secretRef=SECRET),
+        ".project.git.url: a token would be sent over http for everybody to read; write an https url",
+    ),
+]  # fmt: skip
+
+ON_CLUSTERS: list[tuple[dict[str, Any], str]] = [
+    (git("ssh://git@h/p"), f".project.git.url: {BY_HTTPS}"),
+    (git("git@h:p.git"), f".project.git.url: {BY_HTTPS}"),
+    (git("file:///p"), f".project.git.url: {BY_HTTPS}"),
+    ({"project": {"path": "p"}, "pipeline": "p"}, ".project.path: in an image the path of a project is absolute"),
+    (
+        {"project": {"path": "/p"}, "pipeline": "p", "output": "data"},
+        '.output: in a pod it is an absolute path, such as that of a volume of podTemplate, found "data"',
+    ),
+]
+
+
+@pytest.mark.parametrize("context", [None, ON_A_CLUSTER], ids=["machine", "cluster"])
+@pytest.mark.parametrize(("pipeline", "sentence"), EVERYWHERE)
+def test_what_can_not_be_fetched_is_refused_before(
+    pipeline: dict[str, Any], sentence: str, context: dict[str, Any] | None
+) -> None:
+    (found,) = told(pipeline, context)
+    assert found.startswith(f"spec.runtime.pipeline{sentence}")
+    assert "hunter2" not in found
+
+
+@pytest.mark.parametrize(("pipeline", "sentence"), ON_CLUSTERS)
+def test_what_a_pod_has_not_is_refused_on_clusters_only(pipeline: dict[str, Any], sentence: str) -> None:
+    assert told(pipeline, ON_A_CLUSTER) == [f"spec.runtime.pipeline{sentence}"]
+    assert told(pipeline, None) == []
+
+
+def test_a_config_map_is_refused_on_one_machine_only() -> None:
+    pipeline = {"project": {"configMap": "files"}, "pipeline": "p"}
+    assert told(pipeline, ON_A_CLUSTER) == []
+    (found,) = told(pipeline, None)
+    assert found == (
+        "spec.runtime.pipeline.project.configMap: there are no ConfigMaps on one machine; write the path of the "
+        "project's folder"
+    )
+
+
+@pytest.mark.parametrize("ref", ["main", "release/1.0", "v1.0", "0" * 40, "refs/heads/a@b", "fix#12"])
+def test_refs_as_git_has_them_are_taken(ref: str) -> None:
+    assert told(git(ref=ref), ON_A_CLUSTER) == []
