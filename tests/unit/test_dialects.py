@@ -18,6 +18,9 @@ ATTEMPT = Attempt("out", "0-9", "abc", 3)
     [
         ("date", "2013-02", """"c" >= DATE '2013-02-01' AND "c" < DATE '2013-03-01'"""),
         ("range", "-5-7", '"c" >= -5 AND "c" < 8'),
+        ("range", "..7", '"c" < 8'),
+        ("range", "5..", '"c" >= 5'),
+        ("range", "null", '"c" IS NULL'),
         ("list", "it's", """"c" = 'it''s'"""),
     ],
 )

@@ -21,11 +21,10 @@ from opendataflow.core.pipeline_steps import Step
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed
 from opendataflow.model.project import Destination, Pipeline, Source
 from opendataflow.names import ExitCode, StepStatus
-from opendataflow.spark.pipeline.databases import drivers_of
+from opendataflow.spark.pipeline.databases import attempt_of, drivers_of
 from opendataflow.spark.pipeline.loading import Loaded, load
 from opendataflow.spark.pipeline.opened import OpenProject, open_project
-from opendataflow.spark.pipeline.reporting import report_of, write_report
-from opendataflow.spark.pipeline.running import Item, Order, attempt_of, captured, check_item, load_steps, run_steps
+from opendataflow.spark.pipeline.running import Item, Order, captured, check_item, load_steps, run_steps
 from opendataflow.spark.pipeline.session import local_session
 from opendataflow.spark.pipeline.sources import existing
 from opendataflow.spark.pipeline.unit_tests import Tested, run_unit_test
@@ -118,12 +117,7 @@ def run_tests(slug: MaybeSlug = None, project: ProjectOption = None, output: Out
 def run(
     slug: SlugArgument,
     data_id: Annotated[
-        str | None,
-        typer.Option(
-            "--data-id",
-            envvar="DATAFLOW_DATA_ID",
-            help="The chunk. Needed, but for projects in the Django tool's form.",
-        ),
+        str | None, typer.Option("--data-id", help="The chunk. Needed, but for projects in the Django tool's form.")
     ] = None,
     stream: Annotated[
         Path | None,
@@ -161,7 +155,6 @@ def run(
             if output is Output.TABLE:
                 show_run(made, result)
                 show_expectations(checked)
-            write_report(report_of(made, result, checked), os.environ)
             if result is None:
                 break
     if output is not Output.TABLE:
@@ -212,7 +205,8 @@ def _run(
     else:
         from opendataflow.spark.pipeline.spark_frames import SparkFrames
 
-        frames = SparkFrames(order, spark, attempt_of(order, os.environ))
+        assert order.data_id is not None
+        frames = SparkFrames(order, spark, attempt_of(order.pipeline.destination.name, order.data_id, os.environ))
     with LiveSteps(console(stderr=True)) as live:
         steps = run_steps(order, frames, live.show)
     return steps, frames.result, frames.checked

@@ -58,12 +58,12 @@ class Dialect:
     def condition(self, column: str, kind: Kind, bounds: Bounds) -> str:
         """Return what is true of the rows of a chunk. Raises InvalidInput where this database can't say it."""
         it = self.name(column)
-        if kind == "date":
-            first, following = (self.day(str(bounds[end])) for end in ("from", "to"))
-            return f"{it} >= {first} AND {it} < {following}"
-        if kind == "range":
-            first, following = (self.literal(bounds[end]) for end in ("from", "to"))
-            return f"{it} >= {first} AND {it} < {following}"
+        if "nulls" in bounds:
+            return f"{it} IS NULL"
+        if kind in ("date", "range"):
+            ends = [(sign, bounds[end]) for sign, end in ((">=", "from"), ("<", "to")) if end in bounds]
+            value = self.literal if kind == "range" else lambda day: self.day(str(day))
+            return " AND ".join(f"{it} {sign} {value(end)}" for sign, end in ends)
         if kind == "hash":
             return f"{self.bucket(column, int(bounds['buckets']))} = {int(bounds['bucket'])}"
         return f"{it} = {self.literal(bounds['value'])}"

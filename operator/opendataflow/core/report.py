@@ -9,7 +9,6 @@ it never says that the run was done.
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from opendataflow.model.run import Report
@@ -18,23 +17,6 @@ LARGEST = 4096
 """Bytes of a termination message that Kubernetes keeps."""
 _LARGEST_BIGINT = 2**63 - 1
 _LONGEST_CHECKSUM = 200
-_SHORTEST = 200
-"""Bytes of a sentence that are always kept."""
-
-
-def report_text(told: Mapping[str, Any]) -> str:
-    """Return a report as it is written. What is None is left out.
-
-    Where it is too long, a `failure` loses its end; without one the report loses what is told last.
-    """
-    known = {name: value for name, value in told.items() if value not in (None, {}, [])}
-    while (over := len((text := json.dumps(known, ensure_ascii=False)).encode()) - LARGEST) > 0:
-        sentence = str(known.get("failure", "")).encode()
-        if len(sentence) > _SHORTEST:
-            known["failure"] = sentence[: max(len(sentence) // 2 - over, _SHORTEST)].decode(errors="ignore")
-        else:
-            known.popitem()
-    return text
 
 
 def read_report(message: str | None) -> Report | None:

@@ -5,11 +5,13 @@ Passwords come from variables of the environment, go to the JDBC driver, and now
 
 import os
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from opendataflow.core.attempts import Attempt, fence_of
 from opendataflow.core.dialects import Dialect, Driver, Statement, dialect_of
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.database import Database
@@ -78,6 +80,11 @@ def drivers_of(pipeline: Pipeline, environ: Mapping[str, str] = os.environ) -> l
             if driver is not None:
                 found[driver] = None
     return list(found)
+
+
+def attempt_of(dataset: str, data_id: str, environ: Mapping[str, str]) -> Attempt:
+    """Return who writes: the run that this process is, or a person."""
+    return Attempt(dataset, data_id, secrets.token_hex(6), fence_of(environ, data_id))
 
 
 class Connection:

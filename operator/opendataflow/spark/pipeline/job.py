@@ -11,20 +11,23 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from opendataflow.core.attempts import Result
+from opendataflow.core.expectations import Checked
+from opendataflow.core.pipeline_steps import Step
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed
 from opendataflow.model.project import Pipeline
-from opendataflow.names import PIPELINE_FILE, ExitCode
-from opendataflow.spark.pipeline.databases import drivers_of
+from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
+from opendataflow.spark.pipeline.databases import attempt_of, drivers_of
 from opendataflow.spark.pipeline.fetching import fetched, fetched_before, git_of
 from opendataflow.spark.pipeline.opened import OpenProject, open_project
-from opendataflow.spark.pipeline.reporting import report_of, write_report
-from opendataflow.spark.pipeline.running import Order, attempt_of, load_steps, run_steps
+from opendataflow.spark.pipeline.reporting import write_report
+from opendataflow.spark.pipeline.running import Order, load_steps, run_steps
 from opendataflow.spark.pipeline.session import local_session
 from opendataflow.spark.pipeline.unit_tests import run_unit_test
 
@@ -75,6 +78,8 @@ def placed(project: OpenProject, slug: str, output: str | None) -> Pipeline:
             "write version: 2"
         )
     where = pipeline.destination.where
+    if pipeline.destination.database is not None:
+        return pipeline
     if "://" in where or Path(where).is_absolute():
         return pipeline
     if output is None:
@@ -106,52 +111,83 @@ def check_tests(project: OpenProject, pipeline: Pipeline, spark: Any, at: Found)
             at.tested.touch()
 
 
-def run(order: Mapping[str, Any], at: Found, data_id: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Run the pipeline for the chunk; return the report. Raises a DataflowError where it could not begin."""
+@dataclass(frozen=True)
+class Done:
+    """What became of the steps and expectations, and what was written: None where nothing was."""
+
+    steps: Sequence[Step]
+    result: Result | None
+    checked: Sequence[Checked]
+
+
+def run(order: Mapping[str, Any], at: Found, environ: Mapping[str, str]) -> Done:
+    """Run the pipeline for the chunk. A DataflowError where it could not begin."""
     from opendataflow.spark.pipeline.spark_frames import SparkFrames
 
     os.chdir(at.folder)  # files are told as they are named in the project
     project = open_project(Path())
     pipeline = placed(project, order["pipeline"], order["output"])
+    data_id = environ["DATAFLOW_DATA_ID"]
     with ExitStack() as stack:
         stack.enter_context(project.imports())
-        spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", drivers_of(pipeline, environ)))
+        spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", drivers_of(pipeline)))
         if order["requireTests"]:
             check_tests(project, pipeline, spark, at)
         chunk = Order(project, pipeline, load_steps(project, pipeline), data_id)
-        frames = SparkFrames(chunk, spark, attempt_of(chunk, environ))
+        frames = SparkFrames(chunk, spark, attempt_of(pipeline.destination.name, data_id, environ))
         steps = run_steps(chunk, frames, lambda _: None)
         for step in steps:
             rows = "" if step.rows is None else f", {step.rows} rows"
             took = "" if step.seconds is None else f", {step.seconds:.2f} s"
             _say(f"{step.name}: {step.status}{rows}{took}", step.stdout)
-            if step.error is not None:
-                print(step.error.partition("\n")[2], file=sys.stderr)
-        for checked in frames.checked:
-            _say(f"{checked.name}: {'holds' if checked.held else 'does not hold'}, {checked.found}")
-    return report_of(steps, frames.result, frames.checked)
+        for it in frames.checked:
+            _say(f"{it.name}: {'holds' if it.held else f'does not hold ({it.severity})'}: {it.found}")
+    return Done(steps, frames.result, frames.checked)
+
+
+def report_of(done: Done) -> dict[str, Any]:
+    """Return what a run tells of its work. Nothing of rows where nothing was written."""
+    told: dict[str, Any] = {"expectations": {it.name: it.held for it in done.checked} or None}
+    if done.result is None:
+        return told
+    read = [step.rows for step in done.steps if step.name.startswith("read ")]
+    known = [rows for rows in read if rows is not None]
+    return {
+        "rows": done.result.rows,
+        "rowsIn": sum(known) if len(known) == len(read) else None,
+        "bytes": done.result.bytes,
+        "checksum": done.result.checksum,
+        **told,
+    }
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
     """Do it; return an exit code. Why it has failed is the last line of the log, and in the report."""
     commit: str | None = None
+    told: dict[str, Any] = {}
     try:
         with found(_order(environ)) as at:
             commit = at.commit
             if commit is not None:
                 _say(f"commit {commit}")
-            report = run(_order(environ), at, environ["DATAFLOW_DATA_ID"], environ)
+            done = run(_order(environ), at, environ)
+        told = report_of(done)
+        wrong = next((step for step in done.steps if step.status is StepStatus.FAILED), None)
+        if wrong is None:
+            write_report({**told, "commit": commit}, environ)
+            return ExitCode.OK
+        error = wrong.error or ""
+        print(error.partition("\n")[2], file=sys.stderr)
+        sentence = f"{wrong.name} has failed: {error.partition(chr(10))[0]}"
     except DataflowError as error:
         first, _, rest = str(error).partition("\n")
         print(rest, file=sys.stderr)
-        report = {"failure": first}
+        sentence = first
     except Exception as error:
         traceback.print_exc()
-        report = {"failure": f"{type(error).__name__}: {error}".partition("\n")[0]}
-    write_report({"commit": commit, **report}, environ)
-    if "failure" not in report:
-        return ExitCode.OK
-    print(report["failure"], file=sys.stderr, flush=True)
+        sentence = f"{type(error).__name__}: {error}".partition("\n")[0]
+    write_report({**told, "commit": commit, "failure": sentence}, environ)
+    print(sentence, file=sys.stderr, flush=True)
     return ExitCode.FAILED
 
 

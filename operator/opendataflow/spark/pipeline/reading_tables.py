@@ -41,8 +41,10 @@ def _division(
     """Return how Spark divides the chunk among its connections; nothing where there is nothing to divide."""
     column, it = source.split_column, source.partitioning
     assert column is not None
-    if it is not None and it.type == "range" and it.column == column:
-        bounds = bounds_of(data_id, "range")
+    bounds = bounds_of(data_id, "range") if it and it.type == "range" and it.column == column else {}
+    if "nulls" in bounds:
+        return {}
+    if "from" in bounds and "to" in bounds:
         first, last = str(bounds["from"]), str(bounds["to"])
     else:
         name = given.dialect.name(column)

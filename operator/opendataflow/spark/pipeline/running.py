@@ -3,7 +3,6 @@
 It knows no engine: `Frames` reads, counts and writes, and says which step an error belongs to.
 """
 
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any, Protocol
 
-from opendataflow.core.attempts import Attempt, fence_of
 from opendataflow.core.pipeline_steps import Step, frames_given, steps_of
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.project import Pipeline, Source
@@ -82,13 +80,6 @@ class Order:
         if index < first + len(self.steps):
             return self.steps[index - first].at
         return self.project.file.place("pipelines", number, "destination")
-
-
-def attempt_of(order: Order, environ: Mapping[str, str]) -> Attempt:
-    """Return who writes: the run that this process is, or a person."""
-    assert order.data_id is not None
-    fence = fence_of(environ, order.data_id)
-    return Attempt(order.pipeline.destination.name, order.data_id, secrets.token_hex(6), fence)
 
 
 @contextmanager
