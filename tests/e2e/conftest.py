@@ -6,13 +6,22 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from opendataflow.cli.main import run
+from opendataflow.core.dialects import Postgres
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
+from opendataflow.spark.pipeline.session import local_session
 from tests.sql.conftest import Connection, open_connection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SPARK_DEFAULTS = "spark.master local[1]\nspark.sql.shuffle.partitions 1\nspark.driver.memory 1g\n"
+"""Spark's settings for a small machine."""
 
 
 def alive(pid: int | str) -> bool:
@@ -109,6 +118,24 @@ class Inside:
 def inside(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
     """Commands without a process of their own."""
     return Inside(monkeypatch, capsys)
+
+
+@pytest.fixture(scope="module")
+def spark_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with Spark's settings for a small machine."""
+    folder = tmp_path_factory.mktemp("conf")
+    (folder / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def spark(spark_conf: Path) -> Iterator["SparkSession"]:
+    """The session that all commands inside this process take. It has the driver for Postgres, wherever it is needed: a
+    process keeps its JVM, with the jars of its first session."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("SPARK_CONF_DIR", str(spark_conf))
+        with local_session("tests", [Postgres.driver]) as session:
+            yield session
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from tests.e2e.conftest import Answer, Inside, Program
 class Project:
     """A project in a folder, and commands about it inside the tests' own process."""
 
-    def __init__(self, folder: Path, inside: Inside) -> None:
+    def __init__(self, folder: Path, inside: Inside | None) -> None:
         self.folder = folder
         self._inside = inside
 
@@ -25,4 +25,5 @@ class Project:
 
     def ask(self, *arguments: str) -> Answer:
         """Run `dataflow pipeline …` in the folder."""
+        assert self._inside is not None
         return self._inside.ask(Program(self.folder / ".home"), "pipeline", *arguments, cwd=self.folder)

@@ -84,13 +84,18 @@ def runs(dataflow: Program) -> list[dict[str, Any]]:
     return found[::-1]
 
 
+def known(report: dict[str, Any]) -> dict[str, Any]:
+    """What the tests can know of a report beforehand."""
+    return {name: told for name, told in report.items() if name not in ("bytes", "checksum")}
+
+
 def test_the_example_runs_its_pipeline_for_each_chunk(dataflow: Program, db: Connection, tmp_path: Path) -> None:
     folder = tmp_path / "example"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("output"))
     dataflow.run("local", "-f", str(folder / "job.yaml"), "--until-caught-up")
     written = sorted(path.name for path in (folder / "output" / "delays").iterdir() if not path.name.startswith("."))
     assert written == ["day=2013-01-01", "day=2013-01-02"]
-    assert [run["metrics"] for run in runs(dataflow)] == [{"rows": 2, "rowsIn": 4}, {"rows": 2, "rowsIn": 2}]
+    assert [known(run["metrics"]) for run in runs(dataflow)] == [{"rows": 2, "rowsIn": 4}, {"rows": 2, "rowsIn": 2}]
     assert value(db, "SELECT sum(rows)::int FROM opendataflow.chunk WHERE dataset = 'delays'") == 4
 
 
@@ -128,7 +133,7 @@ def test_a_commit_whose_tests_fail_is_not_used_and_the_next_one_is(
     mended = repository.edit("pipelines/delays/by_carrier.py", BROKEN.replace("-3.0", "4.0"), BROKEN)
     dataflow.run("resubmit", "delays", "2013-01-01")
     dataflow.run("local", "-f", job, "--until-caught-up")
-    assert runs(dataflow)[1]["metrics"] == {"rows": 2, "rowsIn": 4, "commit": mended}
+    assert known(runs(dataflow)[1]["metrics"]) == {"rows": 2, "rowsIn": 4, "commit": mended}
     assert [path.name for path in (dataflow.home / "projects").glob("*/.*.tested")] == [f".{mended}.delays.tested"]
 
 
@@ -177,7 +182,7 @@ class Driver:
 
 def test_the_driver_of_a_pod_runs_a_pipeline_out_of_a_config_map(tmp_path: Path) -> None:
     code, report, log = Driver(tmp_path).run()
-    assert (code, report) == (0, {"rows": 2, "rowsIn": 4}), log
+    assert (code, known(report)) == (0, {"rows": 2, "rowsIn": 4}), log
     assert [path.name for path in (tmp_path / "output" / "delays").glob("day=*")] == ["day=2013-01-01"]
 
 

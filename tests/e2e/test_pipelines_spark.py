@@ -1,7 +1,6 @@
 """Projects in our own form: tested and run for a chunk by a real Spark, started once for all tests of this module."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,31 +10,11 @@ from opendataflow.model.project import Source, parse_project
 from opendataflow.names import ExitCode, StepStatus
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.reading import read
-from opendataflow.spark.pipeline.session import local_session
 from tests.e2e.conftest import Answer, Inside, Program
 from tests.e2e.projects import Project
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-DEFAULTS = "spark.master local[1]\nspark.sql.shuffle.partitions 1\nspark.driver.memory 1g\n"
-
-
-@pytest.fixture(scope="module")
-def spark_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with Spark's settings for a small machine."""
-    folder = tmp_path_factory.mktemp("conf")
-    (folder / "spark-defaults.conf").write_text(DEFAULTS)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def spark(spark_conf: Path) -> Iterator["SparkSession"]:
-    """The session that all commands inside this process take."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("SPARK_CONF_DIR", str(spark_conf))
-        with local_session("tests") as session:
-            yield session
 
 
 YML = """\
@@ -142,7 +121,7 @@ def test_the_data_id_names_the_file_and_a_run_may_replace_the_whole_destination(
     source = '{name: a, path: "sources/{data_id}.csv", schema: "id INT, t STRING"}'
     yml = YML.replace(YML[YML.index("{name: a") : YML.index("\n    trans")], source)
     project.write(
-        "project.yml", yml.replace("destination: out", "destination: {name: out, format: csv, replace: true}")
+        "project.yml", yml.replace("destination: out", "destination: {name: out, format: csv, mode: replace}")
     )
     for data_id in ("5", "6"):
         project.write(f"sources/{data_id}.csv", f"id,t\n{data_id},x\n")
@@ -368,3 +347,50 @@ def test_the_first_project_runs_in_a_process_of_its_own_without_a_word_of_spark(
     assert answer.err == ""
     assert "by_carrier    DONE       2" in answer.out
     assert (tmp_path / "first/output/delays/day=2013-01-01/_SUCCESS").is_file()
+
+
+def test_a_late_older_attempt_is_refused(
+    spark: "SparkSession", project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATAFLOW_DATA_ID", "0-9")
+    monkeypatch.setenv("DATAFLOW_FENCE", "4")
+    assert project.ask("run", "p", "--data-id", "0-9").code == ExitCode.OK
+    before = result(spark, project)
+    project.write("sources/a.csv", "id,t\n5,new\n")
+    monkeypatch.setenv("DATAFLOW_FENCE", "3")
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    assert answer.code == ExitCode.FAILED
+    assert "out knows a newer attempt of the chunk 0-9 (fence 4) than this one (fence 3): nothing was" in answer.err
+    assert result(spark, project) == before
+    monkeypatch.delenv("DATAFLOW_FENCE")
+    assert project.ask("run", "p", "--data-id", "0-9").code == ExitCode.OK  # by hand
+    monkeypatch.setenv("DATAFLOW_FENCE", "3")
+    assert project.ask("run", "p", "--data-id", "0-9").code == ExitCode.FAILED
+
+
+def test_a_chunk_is_appended_once(spark: "SparkSession", project: Project) -> None:
+    project.write("project.yml", YML.replace("destination: out", "destination: {name: out, mode: append}"))
+    project.ask("run", "p", "--data-id", "0-9")
+    before = result(spark, project)
+    project.write("sources/a.csv", "id,t\n5,new\n15,new\n")
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    assert "output/out/data_id=0-9 has the chunk already, so that nothing was added" in answer.out
+    project.ask("run", "p", "--data-id", "10-19")
+    assert result(spark, project) == [*before, {"id": 15, "t": "new", "n": 30, "data_id": "10-19"}]
+
+
+def test_the_checksum_is_of_the_rows_in_any_order(project: Project) -> None:
+    def checksum(text: str) -> object:
+        project.write("sources/a.csv", f"id,t\n{text}")
+        (run,) = json.loads(project.ask("run", "p", "--data-id", "0-9", "-o", "json").out)
+        return run["checksum"]
+
+    first = checksum("2,x\n3,y\n")
+    assert checksum("3,y\n2,x\n") == first
+    assert checksum("3,y\n2,y\n") != first
+
+
+def test_a_predicate_says_which_rows_of_a_file_are_of_the_chunk(spark: "SparkSession", project: Project) -> None:
+    project.write("project.yml", YML.replace("partitioning: {column: id, type: range}", 'predicate: "t = {data_id}"'))
+    project.ask("run", "p", "--data-id", 'c"d')
+    assert [row["t"] for row in result(spark, project)] == ['c"d']

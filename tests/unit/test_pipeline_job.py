@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from opendataflow.core.attempts import Result
 from opendataflow.core.pipeline_order import local_order, pod_order
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.core.report import LARGEST, read_report
@@ -94,9 +95,9 @@ def test_an_order_has_a_repository_and_no_secret() -> None:
 
 def test_a_report_has_the_rows_of_the_ends() -> None:
     steps = [Step("read a", rows=3), Step("read b", rows=4), Step("clean", rows=5), Step("write d", rows=5)]
-    assert job.report_of(steps) == {"rows": 5, "rowsIn": 7}
+    assert job.report_of(steps, Result("d", 5, "x:1", 9)) == {"rows": 5, "rowsIn": 7, "bytes": 9, "checksum": "x:1"}
     steps[1].rows = None
-    assert job.report_of(steps) == {"rows": 5, "rowsIn": None}
+    assert job.report_of(steps, None) == {"rows": 5, "rowsIn": None}
 
 
 def test_a_long_sentence_does_not_cost_the_report(tmp_path: Path) -> None:

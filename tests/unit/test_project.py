@@ -135,3 +135,53 @@ def test_a_source_may_be_a_name_or_a_mapping_in_the_schema() -> None:
     name, mapping = project_schema()["$defs"]["Source"]["anyOf"]
     assert name["type"] == "string"
     assert mapping["required"] == ["name"]
+
+
+TABLES = """\
+version: 2
+name: shop
+pipelines:
+  - slug: orders
+    sources: [{name: orders, database: {url: "jdbc:postgresql://h/d", user: u, passwordVariable: WORD}, SOURCE}]
+    destination: {name: out, DESTINATION}
+    transformations: [one]
+"""
+DATABASE = 'database: {url: "jdbc:postgresql://h/d"}'
+
+
+def test_tables_are_sources_and_destinations() -> None:
+    file = parse(TABLES.replace("SOURCE", "table: s.orders").replace("DESTINATION", f"{DATABASE}, table: out"))
+    (pipeline,) = file.project.pipelines
+    assert pipeline.sources[0].where == "s.orders"
+    assert (pipeline.destination.mode, pipeline.destination.data_id_column) == ("replace-chunk", "data_id")
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "sentence"),
+    [
+        ("table: a, query: SELECT 1", "path: x", "exactly one of table and query is wanted beside database"),
+        ("table: a, path: x", "path: x", "a table has no path and no format"),
+        ("table: a; DROP TABLE b", "path: x", "a table is written like orders, sales.orders"),
+        ("table: a, connections: 4", "path: x", "needs a column to divide the rows by: write splitBy"),
+        (
+            "table: a, predicate: x, partitioning: {column: c, type: list}",
+            "path: x",
+            "one of partitioning and predicate says which rows are of the chunk, not both",
+        ),
+        ("table: a", "table: x", "are for tables; write the `database` that has the table"),
+        ("table: a", DATABASE, "beside database a table is wanted"),
+        ("table: a", f"{DATABASE}, table: x, mode: merge", "mode merge needs a table and its keys"),
+        ("table: a", f"{DATABASE}, table: x, keys: [a]", "mode merge needs a table and its keys"),
+        (
+            "table: a",
+            f"{DATABASE}, table: x, mode: append, partitioning: {{column: c, type: list}}",
+            "partitioning is for mode replace-chunk",
+        ),
+        ("table: a", "database: {url: 'jdbc:postgresql://u:secret@h/d'}, table: x", "a password in a URL"),
+        ("table: a", "database: {url: 'jdbc:postgresql://h/d', password: secret}, table: x", "a password is never"),
+    ],
+)
+def test_what_a_table_can_not_be_is_told(source: str, destination: str, sentence: str) -> None:
+    (told,) = refusal(TABLES.replace("SOURCE", source).replace("DESTINATION", destination))
+    assert sentence in told
+    assert "secret" not in told

@@ -1,5 +1,7 @@
 """`dataflow pipeline`: projects of unit-tested transformations, by hand and on this machine."""
 
+import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,11 +15,13 @@ from opendataflow.cli.app import OutputOption, Panel, app
 from opendataflow.cli.pipeline_init import write_project
 from opendataflow.cli.pipeline_show import LiveSteps, show_run, show_test, show_tests
 from opendataflow.cli.show import Output, console, document, rows
+from opendataflow.core.attempts import Attempt, Result, fence_of
 from opendataflow.core.explain import counted
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed
-from opendataflow.model.project import Pipeline
+from opendataflow.model.project import Destination, Pipeline, Source
 from opendataflow.names import ExitCode, StepStatus
+from opendataflow.spark.pipeline.databases import drivers_of
 from opendataflow.spark.pipeline.loading import Loaded, load
 from opendataflow.spark.pipeline.opened import OpenProject, open_project
 from opendataflow.spark.pipeline.running import Item, Order, captured, check_item, load_steps, run_steps
@@ -134,21 +138,21 @@ def run(
         with captured() as printed:
             steps = load_steps(opened, found)
         items = [None] if stream is None else _items(opened, stream, steps)
-        spark = None if opened.file.django else stack.enter_context(local_session(f"dataflow {slug}"))
+        spark = (
+            None if opened.file.django else stack.enter_context(local_session(f"dataflow {slug}", drivers_of(found)))
+        )
         done: list[dict[str, Any]] = []
-        kept: dict[str, Any] = {}
+        known: dict[str, Any] = {}
         for number, item in enumerate(items):
             order = Order(opened, found, steps, data_id, item)
-            made, written = _run(order, spark, kept, replace=replace and number == 0)
+            made, result = _run(order, spark, known, replace=replace and number == 0)
             if printed.getvalue():  # what modules print when they are loaded
                 made[0].stdout = printed.getvalue() + made[0].stdout
                 printed.truncate(0)
-            done.append(
-                {"data_id": data_id, "item": item, "steps": [asdict(step) for step in made], "written": written}
-            )
+            done.append({"data_id": data_id, "item": item, "steps": [asdict(step) for step in made], **_told(result)})
             if output is Output.TABLE:
-                show_run(made, written)
-            if written is None:
+                show_run(made, result)
+            if result is None:
                 break
     if output is not Output.TABLE:
         document(done, output)
@@ -188,18 +192,31 @@ def _tested(opened: OpenProject, chosen: tuple[Pipeline, ...]) -> Iterator[Teste
                 yield run_unit_test(opened, found, transformation.name, session)
 
 
-def _run(order: Order, spark: Any, kept: dict[str, Any], *, replace: bool) -> tuple[list[Step], str | None]:
+def _run(order: Order, spark: Any, known: dict[str, Any], *, replace: bool) -> tuple[list[Step], Result | None]:
     if spark is None:
         from opendataflow.spark.pipeline.pandas_frames import PandasFrames
 
-        frames: Any = PandasFrames(order, replace=replace, kept=kept)
+        frames: Any = PandasFrames(order, replace=replace, kept=known)
     else:
         from opendataflow.spark.pipeline.spark_frames import SparkFrames
 
-        frames = SparkFrames(order, spark)
+        frames = SparkFrames(order, spark, _attempt(order))
     with LiveSteps(console(stderr=True)) as live:
         steps = run_steps(order, frames, live.show)
-    return steps, None if frames.written is None else order.project.shown(frames.written)
+    return steps, frames.result
+
+
+def _told(result: Result | None) -> dict[str, Any]:
+    if result is None:
+        return {"written": None}
+    return {"written": result.where, "bytes": result.bytes, "checksum": result.checksum, "kept": result.kept}
+
+
+def _attempt(order: Order) -> Attempt:
+    """Who writes: the run that this process is, or a person."""
+    assert order.data_id is not None
+    token = secrets.token_hex(6)
+    return Attempt(order.pipeline.destination.name, order.data_id, token, fence_of(os.environ, order.data_id))
 
 
 def _check_options(opened: OpenProject, data_id: str | None, stream: Path | None, replace: bool) -> None:
@@ -210,7 +227,7 @@ def _check_options(opened: OpenProject, data_id: str | None, stream: Path | None
     if stream is not None:
         raise InvalidInput("--stream is for projects in the Django tool's form; here an item is a chunk: use --data-id")
     if replace:
-        raise InvalidInput("--replace is for projects in the Django tool's form; here write destination.replace")
+        raise InvalidInput("--replace is for projects in the Django tool's form; here write destination.mode")
 
 
 def _items(opened: OpenProject, stream: Path, steps: list[Loaded]) -> list[Item]:
@@ -226,16 +243,21 @@ def _described(opened: OpenProject, found: Pipeline) -> dict[str, Any]:
         steps = [_step(opened, found, step.name) for step in found.transformations]
     sources = []
     for source in found.sources:
-        path = opened.folder / source.where
-        there = "://" in source.where or "{" in source.where or path.exists()
-        sources.append({"name": source.name, "path": str(path), "format": source.format, "there": there})
-    where = "output" if opened.file.django else found.destination.where
-    destination = {
-        "name": found.destination.name,
-        "path": str(opened.folder / where),
-        "format": found.destination.format,
-    }
+        path = _place(opened, source)
+        there = source.database is not None or "://" in path or "{" in path or Path(path).exists()
+        sources.append({"name": source.name, "path": path, "format": _format(source), "there": there})
+    to = found.destination
+    where = str(opened.folder / "output") if opened.file.django else _place(opened, to)
+    destination = {"name": to.name, "path": where, "format": _format(to)}
     return {"pipeline": found.slug, "sources": sources, "transformations": steps, "destination": destination}
+
+
+def _place(opened: OpenProject, it: Source | Destination) -> str:
+    return str(opened.folder / it.where) if it.database is None else f"{it.where} in {it.database.url}"
+
+
+def _format(it: Source | Destination) -> str:
+    return it.format if it.database is None else "jdbc"
 
 
 def _step(opened: OpenProject, found: Pipeline, name: str) -> dict[str, Any]:

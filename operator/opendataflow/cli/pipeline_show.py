@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opendataflow.cli.show import coloured, console
+from opendataflow.core.attempts import Result
 from opendataflow.core.explain import counted, duration
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.names import StepStatus
@@ -39,7 +40,7 @@ class LiveSteps:
             self._live.update(_table(steps))
 
 
-def show_run(steps: Sequence[Step], written: str | None) -> None:
+def show_run(steps: Sequence[Step], result: Result | None) -> None:
     """Print the steps of a run, what they have printed, and where the result is."""
     out = console()
     out.print(_table(steps))
@@ -47,8 +48,9 @@ def show_run(steps: Sequence[Step], written: str | None) -> None:
         _indented(out, f"{step.name} printed:", step.stdout.splitlines())
         if step.error is not None and "\n" in step.error:  # else the last line says it all
             _indented(out, f"{step.name} failed:", step.error.splitlines(), "red")
-    if written is not None:
-        out.print(f"wrote {written}")
+    if result is not None:
+        where = result.where
+        out.print(f"{where} has the chunk already, so that nothing was added" if result.kept else f"wrote {where}")
 
 
 def show_test(result: Tested) -> None:

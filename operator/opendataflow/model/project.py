@@ -8,19 +8,29 @@ whether sources and transformations are there is found out by who uses them.
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    Strict,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue, models_json_schema
 from pydantic_core import CoreSchema
 from yaml.nodes import Node
 
 from opendataflow.errors import InvalidInput
+from opendataflow.model.database import Database, TableName
 from opendataflow.model.datasets import Partitioning
 from opendataflow.model.documents import documents, line_of, node_at, source_text
 from opendataflow.model.faults import placed_sentences, shape
 from opendataflow.model.rules import Rule, matching
-from opendataflow.model.written import Flag, NonEmpty, Options, Url, Written
+from opendataflow.model.written import NonEmpty, Options, Url, Written
 
 PROJECT_FILE = "project.yml"
 VERSION = 2
@@ -75,8 +85,41 @@ class Named(Written):
         return {"anyOf": [{"type": "string", "description": "Its name; the rest is as by default."}, whole]}
 
 
+def _only_with_database(*fields: str) -> Rule:
+    return Rule(
+        f"{', '.join(to_camel(field) for field in fields)} are for tables; write the `database` that has the table",
+        lambda it: it.database is not None or not set(fields) & it.model_fields_set,
+    )
+
+
+_NO_PATH = Rule(
+    "a table has no path and no format; leave them out, or leave out `database`",
+    lambda it: it.database is None or not {"path", "format"} & it.model_fields_set,
+)
+
+
 class Source(Named):
-    """Where a pipeline reads. May be written as its name only."""
+    """Where a pipeline reads: files, or a table. May be written as its name only."""
+
+    rules: ClassVar = (
+        _only_with_database("table", "query", "connections", "split_by"),
+        _NO_PATH,
+        Rule(
+            "exactly one of table and query is wanted beside database",
+            lambda it: it.database is None or (it.table is None) != (it.query is None),
+            at="database",
+        ),
+        Rule(
+            "one of partitioning and predicate says which rows are of the chunk, not both",
+            lambda it: it.partitioning is None or it.predicate is None,
+            at="predicate",
+        ),
+        Rule(
+            "reading with several connections needs a column to divide the rows by: write splitBy",
+            lambda it: it.connections == 1 or it.split_column is not None,
+            at="connections",
+        ),
+    )
 
     name: FileName = Field(description="What it is called.")
     path: Url | None = Field(
@@ -97,11 +140,35 @@ class Source(Named):
     partitioning: Partitioning | None = Field(
         default=None, description="The column that says which rows are of the chunk; without it all are."
     )
+    predicate: NonEmpty | None = Field(
+        default=None,
+        description="Instead of partitioning: a condition in SQL that is true of the rows of the chunk. `{data_id}` in "
+        "it stands for the data id as a text in quotes.",
+    )
+    database: Database | None = Field(default=None, description="The database, where the source is a table or query.")
+    table: TableName | None = Field(default=None, description="The table.")
+    query: NonEmpty | None = Field(default=None, description="A query instead of a table.")
+    connections: Annotated[int, Strict(), Field(ge=1, le=1000)] = Field(
+        default=1, description="How many connections read one chunk at the same time."
+    )
+    split_by: NonEmpty | None = Field(
+        default=None,
+        description="The column of numbers, days or times that divides a chunk among its connections. The default is "
+        "that of partitioning by range.",
+    )
 
     @property
     def where(self) -> str:
-        """The path, with the default filled in."""
+        """The path, with the default filled in; of a table its name."""
+        if self.database is not None:
+            return self.table or "a query"
         return self.path or f"sources/{self.name}.{self.format}"
+
+    @property
+    def split_column(self) -> str | None:
+        """The column that divides a chunk among its connections."""
+        by_range = self.partitioning is not None and self.partitioning.type == "range"
+        return self.split_by or (self.partitioning.column if self.partitioning and by_range else None)
 
 
 class Transformation(Named):
@@ -115,8 +182,27 @@ class Transformation(Named):
     )
 
 
+Mode = Literal["replace-chunk", "merge", "append", "replace"]
+
+
 class Destination(Named):
-    """Where a pipeline writes. May be written as its name only."""
+    """Where a pipeline writes: a folder, or a table. May be written as its name only."""
+
+    rules: ClassVar = (
+        _only_with_database("table", "keys", "partitioning"),
+        _NO_PATH,
+        Rule("beside database a table is wanted", lambda it: it.database is None or it.table is not None, at="table"),
+        Rule(
+            "mode merge needs a table and its keys, and only it has keys",
+            lambda it: (it.mode == "merge") == bool(it.keys),
+            at="mode",
+        ),
+        Rule(
+            "partitioning is for mode replace-chunk: it says which rows are replaced",
+            lambda it: it.partitioning is None or it.mode == "replace-chunk",
+            at="partitioning",
+        ),
+    )
 
     name: FileName = Field(description="What it is called; no two pipelines write to one destination.")
     path: Url | None = Field(
@@ -127,16 +213,33 @@ class Destination(Named):
     )
     options: Options = Field(default_factory=dict, description="Spark's options for writing.")
     partition: NonEmpty = Field(
-        default="data_id", description="The column in the names of the chunks' folders, as in `month=2013-01`."
+        default="data_id",
+        description="The column with the chunk's data id: in the names of the chunks' folders, as in `month=2013-01`, "
+        "or of the table, with mode replace-chunk and without partitioning.",
     )
-    replace: Flag = Field(
-        default=False, description="Whether a run replaces everything that is there, not only its own chunk."
+    mode: Mode = Field(
+        default="replace-chunk",
+        description="What happens to what is there: `replace-chunk` takes away the rows of the chunk, `replace` "
+        "everything, `merge` what has the same keys, `append` nothing, and then a chunk is written only once.",
     )
+    database: Database | None = Field(default=None, description="The database, where the destination is a table.")
+    table: TableName | None = Field(
+        default=None, description="The table; made where it is not there, with the types of Spark."
+    )
+    partitioning: Partitioning | None = Field(
+        default=None, description="The column of the table that says which rows are of the chunk."
+    )
+    keys: tuple[NonEmpty, ...] = Field(default=(), description="The columns that tell rows apart, for mode merge.")
 
     @property
     def where(self) -> str:
-        """The path, with the default filled in."""
-        return self.path or f"output/{self.name}"
+        """The path, with the default filled in; of a table its name."""
+        return self.table or self.path or f"output/{self.name}"
+
+    @property
+    def data_id_column(self) -> str | None:
+        """The column of a table that each row has the data id in; None where it has none."""
+        return self.partition if self.mode == "replace-chunk" and self.partitioning is None else None
 
 
 _MOST = 1000

@@ -81,3 +81,20 @@ def tell_of_spark(error: BaseException, project: OpenProject, at: str) -> Told:
     ours = ((file, line) for file, line in guilty_place(known) if project.is_ours(file))
     file, line = next(ours, (None, 0))
     return sentence_of(known, at if file is None else f"{project.shown(file)}, line {line}")
+
+
+_POSITION = re.compile(r" Position: \d+")
+_NO_DRIVER = (
+    "the JDBC driver is not there: put its jar into Spark's folder `jars`, or name it in spark.jars.packages or "
+    "spark.jars of spark-defaults.conf in SPARK_CONF_DIR"
+)
+
+
+def database_says(error: PySparkException | Py4JJavaError) -> str:
+    """Return in one sentence what a database or its driver says."""
+    known = as_spark(error)
+    assert known is not None
+    texts = [plain(_CLASS.sub("", str(known))), *_causes(known)]
+    if any(mark in text for text in (str(known), *texts) for mark in ("ClassNotFound", "No suitable driver")):
+        return _NO_DRIVER
+    return _POSITION.sub("", " ".join(texts[:2][-1].split()))[: 2 * _LONGEST]

@@ -7,6 +7,7 @@ whatever became of it.
 
 import json
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -17,10 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from opendataflow.core.attempts import Attempt, Result, fence_of
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed
 from opendataflow.model.project import Pipeline
 from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
+from opendataflow.spark.pipeline.databases import drivers_of
 from opendataflow.spark.pipeline.fetching import fetched, fetched_before, git_of
 from opendataflow.spark.pipeline.opened import OpenProject, open_project
 from opendataflow.spark.pipeline.reporting import write_report
@@ -75,7 +78,7 @@ def placed(project: OpenProject, slug: str, output: str | None) -> Pipeline:
             "write version: 2"
         )
     where = pipeline.destination.where
-    if "://" in where or Path(where).is_absolute():
+    if pipeline.destination.database is not None or "://" in where or Path(where).is_absolute():
         return pipeline
     if output is None:
         raise InvalidInput(
@@ -106,8 +109,9 @@ def check_tests(project: OpenProject, pipeline: Pipeline, spark: Any, at: Found)
             at.tested.touch()
 
 
-def run(order: Mapping[str, Any], at: Found, data_id: str) -> list[Step]:
-    """Run the pipeline for the chunk; return what became of its steps. A DataflowError where it could not begin."""
+def run(order: Mapping[str, Any], at: Found, data_id: str, fence: int | None) -> tuple[list[Step], Result | None]:
+    """Run the pipeline for the chunk; return what became of its steps, and what was written. A DataflowError where it
+    could not begin."""
     from opendataflow.spark.pipeline.spark_frames import SparkFrames
 
     os.chdir(at.folder)  # files are told as they are named in the project
@@ -115,23 +119,26 @@ def run(order: Mapping[str, Any], at: Found, data_id: str) -> list[Step]:
     pipeline = placed(project, order["pipeline"], order["output"])
     with ExitStack() as stack:
         stack.enter_context(project.imports())
-        spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}"))
+        spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", drivers_of(pipeline)))
         if order["requireTests"]:
             check_tests(project, pipeline, spark, at)
         chunk = Order(project, pipeline, load_steps(project, pipeline), data_id)
-        steps = run_steps(chunk, SparkFrames(chunk, spark), lambda _: None)
+        attempt = Attempt(pipeline.destination.name, data_id, secrets.token_hex(6), fence)
+        frames = SparkFrames(chunk, spark, attempt)
+        steps = run_steps(chunk, frames, lambda _: None)
         for step in steps:
             rows = "" if step.rows is None else f", {step.rows} rows"
             took = "" if step.seconds is None else f", {step.seconds:.2f} s"
             _say(f"{step.name}: {step.status}{rows}{took}", step.stdout)
-    return steps
+    return steps, frames.result
 
 
-def report_of(steps: Sequence[Step]) -> dict[str, Any]:
-    """Return what a run tells of its steps: the first ones read, the last one writes."""
+def report_of(steps: Sequence[Step], result: Result | None) -> dict[str, Any]:
+    """Return what a run tells of its steps and of what was written: the first steps read, the last one writes."""
     read = [step.rows for step in steps if step.name.startswith("read ")]
     known = [rows for rows in read if rows is not None]
-    return {"rows": steps[-1].rows, "rowsIn": sum(known) if len(known) == len(read) else None}
+    written = {} if result is None else {"bytes": result.bytes, "checksum": result.checksum}
+    return {"rows": steps[-1].rows, "rowsIn": sum(known) if len(known) == len(read) else None, **written}
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
@@ -142,10 +149,11 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
             commit = at.commit
             if commit is not None:
                 _say(f"commit {commit}")
-            steps = run(_order(environ), at, environ["DATAFLOW_DATA_ID"])
+            data_id = environ["DATAFLOW_DATA_ID"]
+            steps, result = run(_order(environ), at, data_id, fence_of(environ, data_id))
         wrong = next((step for step in steps if step.status is StepStatus.FAILED), None)
         if wrong is None:
-            write_report({**report_of(steps), "commit": commit}, environ)
+            write_report({**report_of(steps, result), "commit": commit}, environ)
             return ExitCode.OK
         error = wrong.error or ""
         print(error.partition("\n")[2], file=sys.stderr)

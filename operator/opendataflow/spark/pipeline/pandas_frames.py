@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from opendataflow.core.attempts import Result
 from opendataflow.core.row_difference import Row
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
@@ -32,7 +33,7 @@ class PandasFrames:
         self._kept = kept
         self._rows: dict[int, int] = {}
         self._last = 0
-        self.written: Path | None = None
+        self.result: Result | None = None
 
     def read(self, source: Source, place: str) -> Any:
         """Read a CSV file."""
@@ -64,7 +65,7 @@ class PandasFrames:
         with staged_file(target) as path:
             frame.to_csv(path, index=False)
         self._rows[max(self._rows) + 1] = len(frame)
-        self.written = target
+        self.result = Result(self._order.project.shown(target), len(frame), bytes=target.stat().st_size)
         for path in earlier:
             path.unlink(missing_ok=True)
 

@@ -8,6 +8,7 @@ from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.datasets import Partitioning
 from opendataflow.model.project import DATA_ID, Source
 from opendataflow.spark.pipeline.opened import OpenProject
+from opendataflow.spark.pipeline.reading_tables import read_table
 from opendataflow.spark.pipeline.sources import check_text, existing
 
 if TYPE_CHECKING:
@@ -29,6 +30,15 @@ def read(spark: "SparkSession", project: OpenProject, source: Source, data_id: s
 
     Raises StepFailed where the source is not there, is no text in UTF-8, or lacks the column.
     """
+    try:
+        if source.database is not None:
+            return read_table(spark, source, data_id, place)
+        return _of_chunk(_files(spark, project, source, data_id, place), source, data_id, place)
+    except InvalidInput as error:
+        raise StepFailed(f"{place}: {error}") from None
+
+
+def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id: str, place: str) -> "DataFrame":
     where = source.where.replace(DATA_ID, data_id)
     if "://" not in where:
         shown = str(project.folder / where)
@@ -41,19 +51,7 @@ def read(spark: "SparkSession", project: OpenProject, source: Source, data_id: s
     reader = spark.read.format(source.format).options(**_options(source))
     if source.columns is not None:
         reader = reader.schema(source.columns)
-    frame = reader.load(where)
-    if source.partitioning is None:
-        return frame
-    column = source.partitioning.column
-    if column not in frame.columns:
-        raise StepFailed(
-            f"{place}: {source.name} has no column {column}; it has {', '.join(frame.columns)}; "
-            "write another partitioning.column"
-        )
-    try:
-        return frame.where(_of_chunk(source.partitioning, data_id))
-    except InvalidInput as error:
-        raise StepFailed(f"{place}: {error}") from None
+    return reader.load(where)
 
 
 def _options(source: Source) -> dict[str, str]:
@@ -62,7 +60,22 @@ def _options(source: Source) -> dict[str, str]:
     return (_JSON if source.format == "json" else {}) | source.options
 
 
-def _of_chunk(partitioning: Partitioning, data_id: str) -> "Column":
+def _of_chunk(frame: "DataFrame", source: Source, data_id: str, place: str) -> "DataFrame":
+    if source.predicate is not None:
+        text = data_id.replace("\\", "\\\\").replace("'", "\\'")
+        return frame.where(source.predicate.replace(DATA_ID, f"'{text}'"))
+    if source.partitioning is None:
+        return frame
+    column = source.partitioning.column
+    if column not in frame.columns:
+        raise StepFailed(
+            f"{place}: {source.name} has no column {column}; it has {', '.join(frame.columns)}; "
+            "write another partitioning.column"
+        )
+    return frame.where(_bounds(source.partitioning, data_id))
+
+
+def _bounds(partitioning: Partitioning, data_id: str) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
     bounds, column = bounds_of(data_id, partitioning.type), F.col(partitioning.column)

@@ -4,13 +4,16 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from opendataflow.core.dialects import Driver
 from opendataflow.errors import NotInstalled
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 _CONF = {
@@ -24,6 +27,8 @@ _CONF = {
 }
 """Unless SPARK_CONF_DIR says otherwise. Nothing is open to the network; times mean the same on every machine."""
 
+_PACKAGES = "spark.jars.packages"
+
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Where pyspark repeats every error on stderr, as JSON with the stack of its JVM."""
 
@@ -32,10 +37,11 @@ WORKER_LOGGING = "spark.sql.pyspark.worker.logging.enabled"
 
 
 @contextmanager
-def local_session(name: str) -> Iterator["SparkSession"]:
+def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkSession"]:
     """Give a session: the one of this process, or a new one of this machine that is stopped at the end.
 
-    Raises NotInstalled where pyspark or Java are not there.
+    `drivers`: of JDBC, that it needs; those that are not there Spark gets from Maven, and keeps. Raises NotInstalled
+    where pyspark, Java or a driver are not there.
     """
     try:
         from pyspark import SparkConf
@@ -57,6 +63,9 @@ def local_session(name: str) -> Iterator["SparkSession"]:
             given = SparkConf()
             for key, value in {"spark.master": "local[*]", **_CONF}.items():
                 builder = builder if given.contains(key) else builder.config(key, value)
+            packages = _packages(drivers, given)
+            if packages:
+                builder = builder.config(_PACKAGES, ",".join(packages))
             spark = builder.getOrCreate()
         except (PySparkException, OSError) as error:
             raise NotInstalled(f"Spark can't be started: {_reason(log, error)}") from error
@@ -66,12 +75,28 @@ def local_session(name: str) -> Iterator["SparkSession"]:
         spark.stop()
 
 
+def _packages(drivers: Sequence[Driver], given: "SparkConf") -> list[str]:
+    """Return what Maven is asked for, beside what the user's settings ask for; nothing where no driver is missing."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    named = " ".join(given.get(key, "") or "" for key in (_PACKAGES, "spark.jars", "spark.driver.extraClassPath"))
+    jars = Path(_find_spark_home(), "jars")
+    missing = [it.package for it in drivers if it.jar not in named and not any(jars.glob(f"{it.jar}-*.jar"))]
+    return [*filter(None, (given.get(_PACKAGES, "") or "").split(",")), *missing] if missing else []
+
+
 def _reason(log: IO[str], error: Exception) -> str:
     """Return the line in which Java or Spark's scripts say what is wrong."""
     log.seek(0)
     lines = [line.strip() for line in log if line.strip()]
     if not lines or any("java" in line.lower() and "not found" in line.lower() for line in lines):
         return f"it needs Java 17 or newer ({str(error).partition(chr(10))[0]})"
+    missing = next((line for line in lines if "unresolved dependency" in line or "download failed" in line), None)
+    if missing is not None:
+        return (
+            f"{missing.strip(': ')}: Maven does not answer; put the jar into Spark's folder `jars`, or name it in "
+            "spark.jars of spark-defaults.conf in SPARK_CONF_DIR"
+        )
     return next((line for line in lines if "error" in line.lower() or "exception" in line.lower()), lines[-1])
 
 

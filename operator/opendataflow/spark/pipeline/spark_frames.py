@@ -12,42 +12,44 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.types import DataType, NullType, StringType, TimestampNTZType, TimestampType
 
-from opendataflow.core.chunk_bounds import partition_folder
+from opendataflow.core.attempts import Attempt, Result
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
 from opendataflow.spark.pipeline.blame import as_spark, guilty_place, is_about_plan, sentence_of
+from opendataflow.spark.pipeline.folders import Folder
 from opendataflow.spark.pipeline.loading import Loaded
 from opendataflow.spark.pipeline.reading import read
 from opendataflow.spark.pipeline.running import MOST_PRINTED, Item, Order
 from opendataflow.spark.pipeline.session import WORKER_LOGGING
+from opendataflow.spark.pipeline.tables import Table
 from opendataflow.spark.pipeline.told import Told, returned, tell
-from opendataflow.spark.pipeline.writing import staged_folder
 
 _PYTHON_IN_PLAN = re.compile("Python|InPandas|InArrow")
 
 
 class SparkFrames:
-    """One run for one chunk; the result is a folder of its own in the destination."""
+    """One run for one chunk; the result is a folder of its own in the destination, or rows of a table."""
 
-    def __init__(self, order: Order, spark: SparkSession) -> None:
-        """Raises StepFailed where the destination is no folder of this machine."""
-        assert order.data_id is not None
-        if "://" in order.pipeline.destination.where:
-            place = order.at(len(order.sources) + len(order.steps))
-            raise StepFailed(f"{place}: by hand a destination is a folder of this machine; write another path")
+    def __init__(self, order: Order, spark: SparkSession, attempt: Attempt) -> None:
+        """Raises StepFailed where the destination can't be written from here."""
+        place = order.at(len(order.sources) + len(order.steps))
+        to = order.pipeline.destination
+        self._target = (
+            Folder(order.project, to, attempt, place) if to.database is None else Table(spark, to, attempt, place)
+        )
         self._order = order
-        self._data_id = order.data_id
+        self._data_id = attempt.data_id
         self._spark = spark
         self._frames: dict[int, DataFrame] = {}
         self._observed: dict[int, Observation] = {}
         self._began = datetime.now()  # noqa: DTZ005 # as Spark's own log of its workers says it
         self._spoilt: set[int] = set()
         self._failed = False
-        self.written: Path | None = None
+        self.result: Result | None = None
 
     def read(self, source: Source, place: str) -> DataFrame:
         """Read the rows of the chunk."""
@@ -76,20 +78,10 @@ class SparkFrames:
         return frame.observe(self._observed[index], F.count(F.lit(1)).alias("rows"))
 
     def write(self, frame: DataFrame) -> None:
-        """Write the folder of the chunk anew, or the whole destination."""
-        destination = self._order.pipeline.destination
-        if destination.partition in frame.columns:
-            raise StepFailed(
-                f"{self._order.at(len(self._frames))}: the result has a column {destination.partition}, which is the "
-                "name of the chunks' folders; write another destination.partition, or drop the column"
-            )
-        target = self._order.project.home / destination.where
-        chunk = partition_folder(destination.partition, self._data_id)
-        options = ({"header": "true"} if destination.format == "csv" else {}) | destination.options
-        with staged_folder(target if destination.replace else target / chunk) as staging:
-            folder = staging / chunk if destination.replace else staging
-            frame.write.format(destination.format).options(**options).save(str(folder))
-        self.written = target / chunk
+        """Write what is there of the chunk anew, or as the destination's mode says."""
+        seen = Observation()
+        watched = frame.observe(seen, *_watched(frame))
+        self.result = self._target.write(watched, lambda: _told(seen))
 
     def rows(self) -> Mapping[int, int]:
         """The rows of the steps whose frames have passed."""
@@ -100,8 +92,8 @@ class SparkFrames:
             rows = None if index in self._spoilt else _seen(observation)
             if rows is not None:
                 found[index] = rows
-        if self.written is not None and len(self._observed) - 1 in found:
-            found[len(self._observed)] = found[len(self._observed) - 1]
+        if self.result is not None and self.result.rows is not None:
+            found[len(self._observed)] = self.result.rows
         return found
 
     def printed(self) -> Mapping[int, str]:
@@ -194,6 +186,25 @@ def _of_pandas(spark: SparkSession, made: Any, given: Sequence[DataFrame]) -> Da
         elif isinstance(field.dataType, TimestampNTZType):
             typed[field.name] = TimestampType()  # as where there are rows
     return frame.withColumns({name: F.col(f"`{name}`").cast(kind) for name, kind in typed.items()})
+
+
+def _watched(frame: DataFrame) -> list[Column]:
+    """What is computed of the rows that are written: how many, and the sum of their hashes, in two halves that fit."""
+    counted = [F.count(F.lit(1)).alias("rows")]
+    if not frame.columns or any("map<" in kind or "variant" in kind for _, kind in frame.dtypes):
+        return counted  # Spark has no hash of these
+    row = F.xxhash64(*(F.col(f"`{name.replace('`', '``')}`") for name in frame.columns))
+    high, low = F.shiftright(row, 32), row.bitwiseAND(F.lit(0xFFFFFFFF))
+    return [*counted, F.sum(high).alias("high"), F.sum(low).alias("low")]
+
+
+def _told(observation: Observation) -> dict[str, Any]:
+    """What was computed of the rows, when they have passed. The checksum is that of the rows in any order."""
+    found = observation.get if _is_complete(observation) else {}
+    if "high" not in found:
+        return dict(found)
+    total = (((found["high"] or 0) << 32) + (found["low"] or 0)) % 2**64
+    return {"rows": found["rows"], "checksum": f"xxhash64:{total:016x}"}
 
 
 def _seen(observation: Observation) -> int | None:

@@ -1,0 +1,285 @@
+"""What a database is told to read and to write the rows of a chunk: the seam between pipelines and SQL. Pure.
+
+`Dialect` is standard SQL, and enough to read from any database by ranges, dates and lists. Writing needs a `Writer`,
+as `Postgres` is: how a table takes the rows of a chunk, and how the destination remembers which attempt wrote them.
+Another database gets a class of its own here, and a line in `_WRITERS`. No text of users is put into SQL but by `name`
+and `literal`, and what they wrote as SQL themselves.
+"""
+
+import hashlib
+import re
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from opendataflow.core.attempts import Attempt
+from opendataflow.core.chunk_bounds import Kind
+from opendataflow.errors import InvalidInput
+from opendataflow.model.chunk_source import Bounds
+
+Value = str | int | None
+CHUNK_TABLE = "opendataflow_chunk"
+"""The table of a destination that remembers what was written into it."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """SQL with `?` for values."""
+
+    sql: str
+    values: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A JDBC driver: its class, its jar's name, and where Maven has it."""
+
+    name: str
+    jar: str
+    package: str
+
+
+class Dialect:
+    """Standard SQL."""
+
+    driver: ClassVar[Driver | None] = None
+    read_options: ClassVar[dict[str, str]] = {}
+    """Spark's options for reading, unless the project says otherwise."""
+
+    def name(self, text: str) -> str:
+        """Return a name as SQL has it."""
+        return '"' + text.replace('"', '""') + '"'
+
+    def literal(self, value: str | int) -> str:
+        """Return a value as SQL has it."""
+        return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+
+    def condition(self, column: str, kind: Kind, bounds: Bounds) -> str:
+        """Return what is true of the rows of a chunk. Raises InvalidInput where this database can't say it."""
+        it = self.name(column)
+        if kind == "date":
+            first, following = (self.day(str(bounds[end])) for end in ("from", "to"))
+            return f"{it} >= {first} AND {it} < {following}"
+        if kind == "range":
+            first, following = (self.literal(bounds[end]) for end in ("from", "to"))
+            return f"{it} >= {first} AND {it} < {following}"
+        if kind == "hash":
+            return f"{self.bucket(column, int(bounds['buckets']))} = {int(bounds['bucket'])}"
+        return f"{it} = {self.literal(bounds['value'])}"
+
+    def day(self, day: str) -> str:
+        """Return the beginning of a day."""
+        return f"DATE {self.literal(day)}"
+
+    def bucket(self, column: str, buckets: int) -> str:  # noqa: ARG002 # for those that can
+        """Return the bucket of a row, a number from 0; a NULL has one too."""
+        raise InvalidInput(
+            "this database has no hash that is known here: take partitioning by range, date or list, or a predicate"
+        )
+
+    def chosen(self, rows: str, condition: str | None) -> str:
+        """Return the rows of a chunk as Spark's option `dbtable` takes them. `rows`: a table or a query in brackets."""
+        given = f"{rows} given" if rows.startswith("(") else rows
+        return f"(SELECT * FROM {given}{f' WHERE {condition}' if condition else ''}) chunk"
+
+    def with_data_id(self, predicate: str, data_id: str) -> str:
+        """Return a person's condition with the data id in the place of `{data_id}`."""
+        return predicate.replace("{data_id}", self.literal(data_id))
+
+
+class Writer(Dialect):
+    """What writing needs beside standard SQL. Tables are given as people write them, such as `sales.orders`."""
+
+    write_options: ClassVar[dict[str, str]] = {}
+    """Spark's options for writing into the staging table, unless the project says otherwise."""
+
+    def chunk_table(self, table: str) -> str:
+        """Return the table that remembers, in the schema of the one that is written."""
+        schema, dot, _ = table.rpartition(".")
+        return f"{schema}{dot}{CHUNK_TABLE}"
+
+    def staging_table(self, table: str, attempt: Attempt) -> str:
+        """Return the name of the table that Spark writes into."""
+        schema, dot, _ = table.rpartition(".")
+        return f"{schema}{dot}{self.staging_prefix(attempt)}{attempt.token}"
+
+    def staging_prefix(self, attempt: Attempt) -> str:
+        """Return what the names of a chunk's staging tables begin with."""
+        digest = hashlib.sha256(f"{attempt.dataset}\0{attempt.data_id}".encode()).hexdigest()
+        return f"opendataflow_staging_{digest[:16]}_"
+
+    @abstractmethod
+    def session(self) -> Sequence[Statement]:
+        """What a connection is told first."""
+
+    @abstractmethod
+    def alone(self, table: str) -> Statement:
+        """Wait until nobody else makes tables for this one, until the transaction ends."""
+
+    @abstractmethod
+    def make_chunk_table(self, table: str) -> Statement:
+        """Make it unless it is there."""
+
+    @abstractmethod
+    def columns(self, table: str) -> Statement:
+        """Ask for the names of a table's columns, in their order; none where there is no such table."""
+
+    @abstractmethod
+    def begun(self, table: str, attempt: Attempt) -> Statement:
+        """Remember that an attempt has begun, unless a newer one has: then nothing changes."""
+
+    @abstractmethod
+    def remembered(self, table: str, attempt: Attempt) -> Statement:
+        """Ask for (fence, attempt, written_fence, rows, checksum), and keep others from changing them until the end of
+        the transaction."""
+
+    @abstractmethod
+    def written(self, table: str, attempt: Attempt, rows: int, checksum: str | None) -> Statement:
+        """Remember what the attempt has written."""
+
+    @abstractmethod
+    def left_over(self, table: str, attempt: Attempt) -> Statement:
+        """Ask for the names of staging tables that earlier attempts have left."""
+
+    @abstractmethod
+    def make_staging(self, staging: str, table: str, columns: Sequence[str]) -> Statement:
+        """Make an empty table with some columns of another one."""
+
+    def drop(self, table: str) -> Sequence[Statement]:
+        """Drop a staging table, without waiting long for who still holds it."""
+        return (Statement(f"DROP TABLE IF EXISTS {table}"),)
+
+    @abstractmethod
+    def make_index(self, table: str, column: str) -> Statement:
+        """Make the rows of a chunk quick to find."""
+
+    def is_not(self, condition: str) -> str:
+        """Return what is true where a condition is false or unknown."""
+        return f"CASE WHEN {condition} THEN 0 ELSE 1 END = 1"
+
+    def count(self, table: str, condition: str | None = None) -> Statement:
+        """Ask how many rows there are."""
+        return Statement(f"SELECT count(*) FROM {table}{f' WHERE {condition}' if condition else ''}")
+
+    def doubles(self, table: str, keys: Sequence[str]) -> Statement:
+        """Ask how many keys are NULL, or belong to more than one row."""
+        names = [self.name(key) for key in keys]
+        null = " OR ".join(f"{name} IS NULL" for name in names)
+        return Statement(
+            f"SELECT count(*) FROM (SELECT 1 AS one FROM {table} GROUP BY {', '.join(names)} "
+            f"HAVING count(*) > 1 OR ({null})) doubles"
+        )
+
+    def delete(self, table: str, condition: str | None) -> Statement:
+        """Delete rows; all where there is no condition."""
+        return Statement(f"DELETE FROM {table}{f' WHERE {condition}' if condition else ''}")
+
+    def insert(self, table: str, staging: str, columns: Sequence[str]) -> Statement:
+        """Add the rows of the staging table."""
+        names = ", ".join(self.name(column) for column in columns)
+        return Statement(f"INSERT INTO {table} ({names}) SELECT {names} FROM {staging}")
+
+    def merge(self, table: str, staging: str, columns: Sequence[str], keys: Sequence[str]) -> Statement:
+        """Add the rows of the staging table, or change those that have their keys."""
+        same = " AND ".join(f"t.{self.name(key)} = s.{self.name(key)}" for key in keys)
+        others = [self.name(column) for column in columns if column not in keys]
+        change = f"UPDATE SET {', '.join(f'{name} = s.{name}' for name in others)}" if others else "DO NOTHING"
+        names = [self.name(column) for column in columns]
+        return Statement(
+            f"MERGE INTO {table} t USING {staging} s ON {same} WHEN MATCHED THEN {change} "
+            f"WHEN NOT MATCHED THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
+        )
+
+
+class Postgres(Writer):
+    """PostgreSQL 15 or newer, for MERGE."""
+
+    driver = Driver("org.postgresql.Driver", "postgresql", "org.postgresql:postgresql:42.7.14")
+    read_options: ClassVar = {"fetchsize": "10000", "sessionInitStatement": "SET TIME ZONE 'UTC'"}
+    write_options: ClassVar = {"batchsize": "10000", "reWriteBatchedInserts": "true", "stringtype": "unspecified"}
+
+    def bucket(self, column: str, buckets: int) -> str:
+        """By the hash that Postgres partitions tables with, of the column as text."""
+        hashed = f"""coalesce(hashtextextended({self.name(column)}::text COLLATE "C", 0), 0)"""
+        return f"mod(mod({hashed}, {buckets}) + {buckets}, {buckets})"
+
+    def session(self) -> Sequence[Statement]:
+        return (Statement("SET TIME ZONE 'UTC'"), Statement("SET client_min_messages = warning"))
+
+    def alone(self, table: str) -> Statement:
+        return Statement("SELECT pg_advisory_xact_lock(hashtextextended(?, 7))", (f"opendataflow {table}",))
+
+    def make_chunk_table(self, table: str) -> Statement:
+        return Statement(
+            f"CREATE TABLE IF NOT EXISTS {self.chunk_table(table)} (dataset text NOT NULL, data_id text NOT NULL, "
+            "fence bigint NOT NULL, attempt text NOT NULL, begun_at timestamptz NOT NULL DEFAULT now(), "
+            "written_fence bigint, rows bigint, checksum text, written_at timestamptz, PRIMARY KEY (dataset, data_id))"
+        )
+
+    def columns(self, table: str) -> Statement:
+        return Statement(
+            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped "
+            "ORDER BY attnum",
+            (table,),
+        )
+
+    def begun(self, table: str, attempt: Attempt) -> Statement:
+        return Statement(
+            f"INSERT INTO {self.chunk_table(table)} AS known (dataset, data_id, fence, attempt) "
+            "VALUES (?, ?, coalesce(?, 0), ?) ON CONFLICT (dataset, data_id) DO UPDATE "
+            "SET fence = greatest(known.fence, excluded.fence), attempt = excluded.attempt, begun_at = now() "
+            "WHERE coalesce(?, known.fence) >= known.fence",
+            (attempt.dataset, attempt.data_id, attempt.fence, attempt.token, attempt.fence),
+        )
+
+    def remembered(self, table: str, attempt: Attempt) -> Statement:
+        return Statement(
+            f"SELECT fence, attempt, written_fence, rows, checksum FROM {self.chunk_table(table)} "
+            "WHERE dataset = ? AND data_id = ? FOR UPDATE",
+            (attempt.dataset, attempt.data_id),
+        )
+
+    def written(self, table: str, attempt: Attempt, rows: int, checksum: str | None) -> Statement:
+        return Statement(
+            f"UPDATE {self.chunk_table(table)} SET written_fence = fence, rows = ?, checksum = ?, "
+            "written_at = clock_timestamp() WHERE dataset = ? AND data_id = ?",
+            (rows, checksum, attempt.dataset, attempt.data_id),
+        )
+
+    def left_over(self, table: str, attempt: Attempt) -> Statement:
+        return Statement(
+            "SELECT oid::regclass::text FROM pg_class WHERE relkind = 'r' AND starts_with(relname, ?) "
+            "AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass(?))",
+            (self.staging_prefix(attempt), self.chunk_table(table)),
+        )
+
+    def make_index(self, table: str, column: str) -> Statement:
+        return Statement(f"CREATE INDEX ON {table} ({self.name(column)})")
+
+    def drop(self, table: str) -> Sequence[Statement]:
+        return (Statement("SET LOCAL lock_timeout = '5s'"), *super().drop(table))
+
+    def make_staging(self, staging: str, table: str, columns: Sequence[str]) -> Statement:
+        names = ", ".join(self.name(column) for column in columns)
+        return Statement(f"CREATE UNLOGGED TABLE {staging} AS SELECT {names} FROM {table} WITH NO DATA")
+
+
+_WRITERS: dict[str, Writer] = {"postgresql": Postgres()}
+
+
+def dialect_of(url: str) -> Dialect:
+    """Return how the database of a JDBC URL is spoken to. Raises InvalidInput where it is no JDBC URL."""
+    match = re.match(r"jdbc:([a-z0-9]+):", url)
+    if match is None:
+        raise InvalidInput("the url of a database is a JDBC URL, such as jdbc:postgresql://host:5432/database")
+    return _WRITERS.get(match[1]) or Dialect()
+
+
+def writer_of(url: str) -> Writer:
+    """Return the same for writing. Raises InvalidInput where no writer is there for this database."""
+    dialect = dialect_of(url)
+    if not isinstance(dialect, Writer):
+        known = ", ".join(f"jdbc:{scheme}:" for scheme in _WRITERS)
+        raise InvalidInput(f"{url.partition('//')[0]} can be read here, and not written; written are {known}")
+    return dialect

@@ -1,0 +1,181 @@
+"""The door to databases: how to get in, and one plain JDBC connection of the driver's JVM beside those of Spark.
+
+Passwords come from variables of the environment, go to the JDBC driver, and nowhere else.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from opendataflow.core.dialects import Dialect, Driver, Statement, dialect_of
+from opendataflow.errors import InvalidInput, StepFailed
+from opendataflow.model.database import Database
+from opendataflow.model.project import Pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_SPARK_ONLY = frozenset(
+    {"batchsize", "fetchsize", "isolationlevel", "querytimeout", "sessioninitstatement", "truncate"}
+)
+"""Options of Spark that a JDBC driver may take for its own."""
+
+
+@dataclass(frozen=True)
+class Login:
+    """How to get into a database. Its text never shows the password."""
+
+    url: str
+    user: str | None
+    dialect: Dialect
+    driver: str | None
+    options: Mapping[str, str]
+    password: str | None = field(default=None, repr=False)
+
+    def for_spark(self, more: Mapping[str, str]) -> dict[str, str]:
+        """Return Spark's options. `more`: those of the dialect, which the project's overrule."""
+        known = {"url": self.url, "user": self.user, "password": self.password, "driver": self.driver}
+        return {**more, **self.options, **{name: value for name, value in known.items() if value is not None}}
+
+
+def login(database: Database, place: str, environ: Mapping[str, str] = os.environ) -> Login:
+    """Fill in what the environment says. `place`: in the project's file. Raises StepFailed where it lacks something."""
+
+    def value(name: str) -> str:
+        if name not in environ:
+            raise StepFailed(f"{place}: the variable {name} is not set; the database wants it")
+        return environ[name]
+
+    def filled(text: str) -> str:
+        return _VARIABLE.sub(lambda match: value(match[1]), text)
+
+    url = filled(database.url)
+    try:
+        dialect = dialect_of(url)
+    except InvalidInput as error:
+        raise StepFailed(f"{place}: {error}") from None
+    return Login(
+        url,
+        None if database.user is None else filled(database.user),
+        dialect,
+        database.driver or (dialect.driver.name if dialect.driver else None),
+        database.options,
+        None if database.password_variable is None else value(database.password_variable),
+    )
+
+
+def drivers_of(pipeline: Pipeline, environ: Mapping[str, str] = os.environ) -> list[Driver]:
+    """Return the JDBC drivers that a pipeline needs, as far as they are known here."""
+    given = [*(source.database for source in pipeline.sources), pipeline.destination.database]
+    found: dict[Driver, None] = {}
+    for database in (it for it in given if it is not None and it.driver is None):
+        with suppress(InvalidInput):  # who connects says so
+            driver = dialect_of(_VARIABLE.sub(lambda match: environ.get(match[1], ""), database.url)).driver
+            if driver is not None:
+                found[driver] = None
+    return list(found)
+
+
+class Connection:
+    """One connection. Every error is a StepFailed with the place and what the database says."""
+
+    def __init__(self, spark: "SparkSession", given: Login, place: str) -> None:
+        self._jvm: Any = spark._jvm
+        self._place = place
+        with self._told():
+            self._raw = self._opened(given)
+
+    def _opened(self, given: Login) -> Any:
+        java = self._jvm.java
+        properties = java.util.Properties()
+        known = {"user": given.user, "password": given.password}
+        for name, value in {**given.options, **known}.items():
+            if value is not None and name.lower() not in _SPARK_ONLY:
+                properties.setProperty(name, value)
+        if given.driver is None:
+            return java.sql.DriverManager.getConnection(given.url, properties)
+        # DriverManager does not see drivers in jars that came with Spark's settings.
+        loader = java.lang.Thread.currentThread().getContextClassLoader()
+        driver = loader.loadClass(given.driver).getDeclaredConstructor(self._none()).newInstance(self._none("Object"))
+        connection = driver.connect(given.url, properties)
+        if connection is None:
+            raise StepFailed(f"{self._place}: the JDBC driver {given.driver} is not for this URL")
+        return connection
+
+    def _none(self, kind: str = "Class") -> Any:
+        from pyspark import SparkContext
+
+        gateway = SparkContext._gateway
+        assert gateway is not None
+        return gateway.new_array(getattr(self._jvm.java.lang, kind), 0)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of the block or nothing."""
+        with self._told():
+            self._raw.setAutoCommit(False)
+        try:
+            yield
+            with self._told():
+                self._raw.commit()
+        finally:
+            with suppress(Exception):
+                self._raw.rollback()
+                self._raw.setAutoCommit(True)
+
+    def run(self, *statements: Statement) -> int:
+        """Run statements; return how many rows the last one has changed."""
+        changed = 0
+        for statement in statements:
+            with self._told(), self._prepared(statement) as prepared:
+                changed = int(prepared.executeLargeUpdate())
+        return changed
+
+    def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+        """Return the rows of a query: few ones."""
+        with self._told(), self._prepared(statement) as prepared:
+            result = prepared.executeQuery()
+            width = range(1, result.getMetaData().getColumnCount() + 1)
+            found = []
+            while result.next():
+                found.append(tuple(result.getObject(index) for index in width))
+            return found
+
+    def ask(self, statement: Statement) -> Sequence[Any] | None:
+        """Return the first row, None where there is none. A select without rows runs its functions too."""
+        return next(iter(self.rows(statement)), None)
+
+    def close(self) -> None:
+        """Let it go; what is not committed is undone."""
+        with suppress(Exception):
+            self._raw.close()
+
+    @contextmanager
+    def _prepared(self, statement: Statement) -> Iterator[Any]:
+        prepared = self._raw.prepareStatement(statement.sql)
+        try:
+            for index, value in enumerate(statement.values, 1):
+                if value is None:
+                    prepared.setNull(index, self._jvm.java.sql.Types.BIGINT)
+                elif isinstance(value, int):
+                    prepared.setLong(index, value)
+                else:
+                    prepared.setString(index, value)
+            yield prepared
+        finally:
+            prepared.close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        from py4j.protocol import Py4JJavaError
+
+        from opendataflow.spark.pipeline.blame import database_says
+
+        try:
+            yield
+        except Py4JJavaError as error:
+            raise StepFailed(f"{self._place}: {database_says(error)}") from None

@@ -1,0 +1,74 @@
+"""Reads a table with Spark by JDBC, restricted to the chunk in the database, with several connections where that is
+wanted."""
+
+from typing import TYPE_CHECKING
+
+from opendataflow.core.chunk_bounds import bounds_of
+from opendataflow.core.dialects import Dialect
+from opendataflow.errors import StepFailed
+from opendataflow.model.project import Source
+from opendataflow.spark.pipeline.databases import Login, login
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_table(spark: "SparkSession", source: Source, data_id: str, place: str) -> "DataFrame":
+    """Return the rows of the chunk. Raises StepFailed where the database does not give them, InvalidInput where the
+    data id says no bounds."""
+    assert source.database is not None
+    given = login(source.database, place)
+    chosen = _chosen(given.dialect, source, data_id)
+    options = {**given.for_spark(given.dialect.read_options), **source.options, "dbtable": chosen}
+    if source.connections > 1:
+        options |= _division(spark, given, source, data_id, chosen, place)
+    return _loaded(spark, options, source, place)
+
+
+def _chosen(dialect: Dialect, source: Source, data_id: str) -> str:
+    """Return the table or query, restricted to the chunk."""
+    rows = source.table or f"({source.query})"
+    if source.predicate is not None:
+        return dialect.chosen(rows, dialect.with_data_id(source.predicate, data_id))
+    it = source.partitioning
+    condition = None if it is None else dialect.condition(it.column, it.type, bounds_of(data_id, it.type))
+    return rows if condition is None and source.table else dialect.chosen(rows, condition)
+
+
+def _division(
+    spark: "SparkSession", given: Login, source: Source, data_id: str, chosen: str, place: str
+) -> dict[str, str]:
+    """Return how Spark divides the chunk among its connections; nothing where there is nothing to divide."""
+    column, it = source.split_column, source.partitioning
+    assert column is not None
+    if it is not None and it.type == "range" and it.column == column:
+        bounds = bounds_of(data_id, "range")
+        first, last = str(bounds["from"]), str(bounds["to"])
+    else:
+        name = given.dialect.name(column)
+        ends = f"(SELECT min({name}) AS first, max({name}) AS last FROM {chosen}) ends"
+        options = {**given.for_spark(given.dialect.read_options), "dbtable": ends}
+        row = _loaded(spark, options, source, place).selectExpr("string(first)", "string(last)").first()
+        if row is None or row[0] is None:
+            return {}
+        first, last = row[0], row[1]
+    return {
+        "partitionColumn": column,
+        "lowerBound": first,
+        "upperBound": last,
+        "numPartitions": str(source.connections),
+    }
+
+
+def _loaded(spark: "SparkSession", options: dict[str, str], source: Source, place: str) -> "DataFrame":
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    from opendataflow.spark.pipeline.blame import database_says
+
+    if source.columns is not None:
+        options = {**options, "customSchema": source.columns}
+    try:
+        return spark.read.format("jdbc").options(**options).load()
+    except (PySparkException, Py4JJavaError) as error:
+        raise StepFailed(f"{place}: {database_says(error)}") from None

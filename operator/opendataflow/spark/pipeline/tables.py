@@ -1,0 +1,182 @@
+"""Writes the rows of a chunk into a table so that doing it twice equals doing it once.
+
+Spark's many tasks write into a staging table of this attempt. Then one transaction on one connection looks whether the
+attempt is still the newest, takes away what was there, moves the rows, and remembers the attempt. Killed at any
+moment, it leaves the table as it was, or whole; the next attempt drops the staging table.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from opendataflow.core.attempts import Attempt, Result, check_newest
+from opendataflow.core.chunk_bounds import bounds_of
+from opendataflow.core.dialects import Statement, Writer, writer_of
+from opendataflow.errors import InvalidInput, StepFailed
+from opendataflow.model.project import Destination
+from opendataflow.spark.pipeline.databases import Connection, Login, login
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Table:
+    """The table of a destination, for one chunk."""
+
+    def __init__(self, spark: "SparkSession", destination: Destination, attempt: Attempt, place: str) -> None:
+        """`place`: of the destination in the project's file. Raises StepFailed where it can't be written here."""
+        assert destination.database is not None
+        assert destination.table is not None
+        self._spark = spark
+        self._given: Login = login(destination.database, place)
+        self._to = destination
+        self._table = destination.table
+        self._attempt = attempt
+        self._place = place
+        try:
+            self._sql: Writer = writer_of(self._given.url)
+            self._condition = self._condition_of(destination)
+        except InvalidInput as error:
+            raise StepFailed(f"{place}: {error}") from None
+        self._staging = self._sql.staging_table(self._table, attempt)
+
+    def _condition_of(self, to: Destination) -> str | None:
+        """What is true of the rows that are replaced; None: of all."""
+        data_id = self._attempt.data_id
+        if to.partitioning is not None:
+            kind = to.partitioning.type
+            return self._sql.condition(to.partitioning.column, kind, bounds_of(data_id, kind))
+        column = to.data_id_column
+        return None if column is None else self._sql.condition(column, "list", {"value": data_id})
+
+    def write(self, frame: "DataFrame", observed: Callable[[], Mapping[str, object]]) -> Result:
+        """Write the rows of a frame. `observed`: what is known of them when they have passed: `rows`, `checksum`.
+
+        Raises StepFailed where the table or the database does not take them, Refused where a newer attempt has begun.
+        """
+        frame = self._with_data_id(frame)
+        connection = Connection(self._spark, self._given, self._place)
+        try:
+            connection.run(*self._sql.session())
+            kept = self._begin(connection, frame)
+            if kept is not None:
+                return kept
+            self._options(frame, self._staging).mode("append").save()
+            rows = self._checked(connection, frame, observed())
+            checksum = observed().get("checksum")
+            return self._take_over(connection, frame, rows, None if checksum is None else str(checksum))
+        finally:
+            with suppress(StepFailed):
+                self._drop(connection, self._staging)
+            connection.close()
+
+    def _with_data_id(self, frame: "DataFrame") -> "DataFrame":
+        from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+
+        column = self._to.data_id_column
+        return frame if column is None else frame.withColumn(column, F.lit(self._attempt.data_id))
+
+    def _options(self, frame: "DataFrame", table: str):  # type: ignore[no-untyped-def]
+        options = self._given.for_spark({**self._sql.write_options, "dbtable": table})
+        return frame.write.format("jdbc").options(**{**options, "dbtable": table})
+
+    def _begin(self, connection: Connection, frame: "DataFrame") -> Result | None:
+        """Say that this attempt has begun, and make its staging table. Return a result where nothing is to be done."""
+        attempt, sql = self._attempt, self._sql
+        with connection.transaction():
+            connection.ask(sql.alone(self._table))
+            connection.run(sql.make_chunk_table(self._table))
+            columns = self._columns(connection, frame)
+            began = connection.run(sql.begun(self._table, attempt))
+            fence, _, written, rows, checksum = self._remembered(connection)
+            if not began:
+                check_newest(attempt, fence, self._place)
+        if self._to.mode == "append" and written is not None:
+            return Result(self._to.where, rows, checksum, kept=True)
+        for (name,) in connection.rows(sql.left_over(self._table, attempt)):
+            with suppress(StepFailed):  # one that hangs still holds it
+                self._drop(connection, str(name))
+        with connection.transaction():
+            connection.run(sql.make_staging(self._staging, self._table, columns))
+        return None
+
+    def _remembered(self, connection: Connection) -> Sequence[Any]:
+        found = connection.ask(self._sql.remembered(self._table, self._attempt))
+        assert found is not None
+        return found
+
+    def _columns(self, connection: Connection, frame: "DataFrame") -> list[str]:
+        """Return the columns that are written; the table is made where it is not there."""
+        there = [str(name) for (name,) in connection.rows(self._sql.columns(self._table))]
+        if not there:
+            empty = self._spark.createDataFrame([], frame.schema)
+            self._options(empty, self._table).mode("append").save()
+            if self._to.data_id_column is not None:
+                connection.run(self._sql.make_index(self._table, self._to.data_id_column))
+            return frame.columns
+        missing = [column for column in frame.columns if column not in there]
+        if missing:
+            raise StepFailed(
+                f"{self._place}: the table {self._table} has no column {', '.join(missing)}; it has {', '.join(there)}"
+            )
+        return frame.columns
+
+    def _checked(self, connection: Connection, frame: "DataFrame", seen: Mapping[str, object]) -> int:
+        """Return how many rows are staged. Raises StepFailed where they are not those that are to be written."""
+        rows = self._number(connection, self._sql.count(self._staging))
+        if seen.get("rows") not in (None, rows):
+            raise StepFailed(
+                f"{self._place}: Spark has written {seen['rows']} rows, and {rows} have arrived, as tasks were "
+                "repeated; do the chunk again"
+            )
+        if self._to.partitioning is not None and self._condition is not None:
+            outside = self._number(connection, self._sql.count(self._staging, self._sql.is_not(self._condition)))
+            if outside:
+                raise StepFailed(
+                    f"{self._place}: {outside} of {rows} rows are not of the chunk {self._attempt.data_id}, as their "
+                    f"{self._to.partitioning.column} says"
+                )
+        if self._to.keys:
+            self._check_keys(connection, frame)
+        return rows
+
+    def _check_keys(self, connection: Connection, frame: "DataFrame") -> None:
+        keys = self._to.keys
+        unknown = [key for key in keys if key not in frame.columns]
+        if unknown:
+            raise StepFailed(f"{self._place}: the result has no column {', '.join(unknown)}, which is one of the keys")
+        doubles = self._number(connection, self._sql.doubles(self._staging, keys))
+        if doubles:
+            raise StepFailed(
+                f"{self._place}: {', '.join(keys)}: {doubles} keys are NULL or belong to several rows, so they can't "
+                "be merged"
+            )
+
+    def _take_over(self, connection: Connection, frame: "DataFrame", rows: int, checksum: str | None) -> Result:
+        attempt, sql = self._attempt, self._sql
+        with connection.transaction():
+            fence, token, *_ = self._remembered(connection)
+            if token != attempt.token:
+                check_newest(attempt, fence, self._place)
+                raise StepFailed(
+                    f"{self._place}: another attempt of the chunk {attempt.data_id} has begun meanwhile: this one has "
+                    "written nothing"
+                )
+            if self._to.mode == "merge":
+                connection.run(sql.merge(self._table, self._staging, frame.columns, self._to.keys))
+            else:
+                if self._to.mode != "append":
+                    connection.run(sql.delete(self._table, self._condition))
+                connection.run(sql.insert(self._table, self._staging, frame.columns))
+            connection.run(sql.written(self._table, attempt, rows, checksum), *sql.drop(self._staging))
+        return Result(self._to.where, rows, checksum)
+
+    def _drop(self, connection: Connection, table: str) -> None:
+        with connection.transaction():
+            connection.run(*self._sql.drop(table))
+
+    @staticmethod
+    def _number(connection: Connection, statement: Statement) -> int:
+        found = connection.ask(statement)
+        assert found is not None
+        return int(found[0])

@@ -1,0 +1,317 @@
+"""Tables as sources and destinations: a real Postgres, and a real Spark that is started once for this module."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from opendataflow.core.attempts import Attempt
+from opendataflow.core.dialects import Postgres
+from opendataflow.model.project import Source
+from opendataflow.names import ExitCode
+from opendataflow.spark.pipeline.reading_tables import read_table
+from tests.e2e.conftest import Answer, Inside
+from tests.e2e.projects import Project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POSTGRES = Postgres()
+
+
+class Shop:
+    """A database for sources and destinations, and what is in it."""
+
+    def __init__(self, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        known = conninfo_to_dict(dsn)
+        self.dsn = dsn
+        self._set = monkeypatch.setenv
+        self._set("SHOP_URL", f"jdbc:postgresql://{known['host']}:{known['port']}/{known['dbname']}")
+        self._set("SHOP_USER", str(known["user"]))
+        self.word = str(known["password"])
+        self._set("SHOP_WORD", self.word)
+
+    def sql(self, text: str, *values: object) -> list[Any]:
+        """Run SQL; return its rows, those of one column as that."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            cursor = connection.execute(text, values or None)
+            rows = cursor.fetchall() if cursor.description else []
+        return [row[0] if len(row) == 1 else row for row in rows]
+
+    def as_run(self, data_id: str, fence: int) -> None:
+        """Let the next command be that of a run."""
+        self._set("DATAFLOW_DATA_ID", data_id)
+        self._set("DATAFLOW_FENCE", str(fence))
+
+    def left_over(self) -> list[Any]:
+        """The staging tables that are there."""
+        return self.sql("SELECT relname FROM pg_class WHERE relname LIKE 'opendataflow_staging%' AND relkind = 'r'")
+
+
+@pytest.fixture
+def shop(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    made = Shop(dsn, monkeypatch)
+    made.sql(
+        "CREATE TABLE orders AS SELECT id, date '2013-01-01' + (id / 10)::int AS day, 'c' || id % 3 AS customer, "
+        "(id * 1.5)::numeric(10, 2) AS amount FROM generate_series(0::bigint, 99) id"
+    )
+    made.sql("INSERT INTO orders VALUES (NULL, '2013-01-05', NULL, 0)")
+    return made
+
+
+DATABASE = "{url: '${SHOP_URL}', user: '${SHOP_USER}', passwordVariable: SHOP_WORD}"
+YML = f"""\
+version: 2
+name: tests
+pipelines:
+  - slug: p
+    sources:
+      - name: orders
+        database: {DATABASE}
+        table: orders
+        partitioning: {{column: id, type: range}}
+    transformations: [one]
+    destination:
+      name: out
+      database: {DATABASE}
+      table: result
+"""
+
+
+@pytest.fixture
+def project(spark: "SparkSession", shop: Shop, inside: Inside, tmp_path: Path) -> Project:  # noqa: ARG001 # they run
+    """A project that copies a table by ranges of its id."""
+    made = Project(tmp_path, inside)
+    made.write("project.yml", YML)
+    made.step("one", "def run(df):\n    return df\n")
+    return made
+
+
+def to(project: Project, **fields: object) -> None:
+    """Write the project with more fields of the destination."""
+    more = "".join(f"      {name}: {json.dumps(value)}\n" for name, value in fields.items())
+    project.write("project.yml", YML + more)
+
+
+def done(project: Project, data_id: str) -> Answer:
+    answer = project.ask("run", "p", "--data-id", data_id)
+    assert answer.code == ExitCode.OK, answer.err
+    return answer
+
+
+def source(**fields: object) -> Source:
+    database = {"url": "${SHOP_URL}", "user": "${SHOP_USER}", "passwordVariable": "SHOP_WORD"}
+    return Source.model_validate({"name": "orders", "database": database, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "data_id", "ids", "asked"),
+    [
+        ({"table": "orders", "partitioning": {"column": "id", "type": "range"}}, "5-7", [5, 6, 7],
+         """(SELECT * FROM orders WHERE "id" >= 5 AND "id" < 8) chunk"""),
+        ({"table": "orders", "partitioning": {"column": "day", "type": "date"}}, "2013-01-02", [*range(10, 20)],
+         """WHERE "day" >= DATE '2013-01-02' AND "day" < DATE '2013-01-03'"""),
+        ({"table": "orders", "partitioning": {"column": "id", "type": "list"}}, "7", [7], """WHERE "id" = '7'"""),
+        ({"query": "SELECT id, day AS d FROM orders", "partitioning": {"column": "d", "type": "date"}}, "2012-01", [],
+         """(SELECT * FROM (SELECT id, day AS d FROM orders) given WHERE "d" >= DATE '2012-01-01' """),
+        ({"table": "orders", "predicate": "customer = {data_id} AND id < 7"}, "c1", [1, 4],
+         "WHERE customer = 'c1' AND id < 7"),
+    ],
+    ids=["range", "date", "list", "query", "predicate"],
+)  # fmt: skip
+def test_the_database_is_asked_for_the_rows_of_the_chunk_only(
+    spark: "SparkSession", shop: Shop, fields: dict[str, object], data_id: str, ids: list[int], asked: str
+) -> None:
+    frame = read_table(spark, source(**fields), data_id, "project.yml, line 6")
+    assert sorted(row["id"] for row in frame.collect()) == ids
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert asked in plan
+    assert shop.word not in plan
+
+
+def test_the_buckets_of_a_table_are_all_rows_and_each_row_once(spark: "SparkSession", shop: Shop) -> None:  # noqa: ARG001
+    it = source(table="orders", partitioning={"column": "id", "type": "hash"})
+    found = [row["id"] for bucket in range(3) for row in read_table(spark, it, f"{bucket}-of-3", "here").collect()]
+    assert sorted(found, key=lambda it: -1 if it is None else it) == [None, *range(100)]
+
+
+def test_what_spark_filters_itself_goes_to_the_database_too(spark: "SparkSession", shop: Shop) -> None:  # noqa: ARG001
+    frame = read_table(spark, source(table="orders", partitioning={"column": "id", "type": "range"}), "0-9", "here")
+    plan = frame.where("amount > 10")._jdf.queryExecution().executedPlan().toString()
+    assert "GreaterThan(amount,10.00)" in plan
+
+
+@pytest.mark.parametrize(
+    ("fields", "data_id"),
+    [
+        ({"partitioning": {"column": "id", "type": "range"}}, "0-99"),
+        ({"partitioning": {"column": "day", "type": "date"}, "splitBy": "id"}, "2013-01"),
+        ({"splitBy": "day"}, "all"),
+    ],
+)
+def test_several_connections_divide_a_chunk(
+    spark: "SparkSession", shop: Shop, fields: dict[str, object], data_id: str
+) -> None:
+    it = source(table="orders", connections=4, **fields)
+    frame = read_table(spark, it, data_id, "here")
+    assert frame.rdd.getNumPartitions() == 4
+    assert sorted(row["id"] for row in frame.where("id IS NOT NULL").collect()) == list(range(100))
+    assert shop.left_over() == []
+
+
+def test_a_chunk_of_a_table_done_twice_equals_once(project: Project, shop: Shop) -> None:
+    done(project, "0-9")
+    done(project, "10-19")
+    shop.sql("UPDATE orders SET amount = 7 WHERE id = 3")
+    shop.sql("DELETE FROM orders WHERE id = 4")
+    answer = done(project, "0-9")
+    assert "wrote result" in answer.out
+    assert shop.sql("SELECT id FROM result ORDER BY id") == [0, 1, 2, 3, *range(5, 20)]
+    assert shop.sql("SELECT amount FROM result WHERE id = 3 AND data_id = '0-9'") == [7]
+    assert shop.left_over() == []
+
+
+def test_the_destination_remembers_what_was_written(project: Project, shop: Shop) -> None:
+    shop.as_run("0-9", 3)
+    done(project, "0-9")
+    ((dataset, data_id, fence, written, rows, checksum),) = shop.sql(
+        "SELECT dataset, data_id, fence, written_fence, rows, checksum FROM opendataflow_chunk"
+    )
+    assert (dataset, data_id, fence, written, rows) == ("out", "0-9", 3, 3, 10)
+    done(project, "0-9")
+    assert shop.sql("SELECT checksum FROM opendataflow_chunk") == [checksum]
+    shop.sql("UPDATE orders SET amount = 7 WHERE id = 3")
+    done(project, "0-9")
+    assert shop.sql("SELECT checksum FROM opendataflow_chunk") != [checksum]
+
+
+def test_a_late_older_attempt_is_refused(project: Project, shop: Shop) -> None:
+    shop.as_run("0-9", 4)
+    done(project, "0-9")
+    shop.sql("DELETE FROM orders")
+    shop.as_run("0-9", 3)
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    assert answer.code == ExitCode.FAILED
+    assert answer.err == (
+        "error: write out has failed: project.yml, line 12: out knows a newer attempt of the chunk 0-9 (fence 4) than "
+        "this one (fence 3): nothing was written\n"
+    )
+    assert shop.sql("SELECT count(*) FROM result") == [10]
+
+
+def test_an_attempt_that_another_one_has_overtaken_writes_nothing(project: Project, shop: Shop) -> None:
+    done(project, "0-9")
+    project.step(
+        "one",
+        f"""
+        import psycopg
+
+        def run(df):
+            def overtaken(rows):
+                with psycopg.connect({shop.dsn!r}) as connection:
+                    connection.execute("UPDATE opendataflow_chunk SET attempt = 'another', fence = 9")
+                return rows
+
+            return df.where("id < 3").mapInPandas(overtaken, df.schema)
+        """,
+    )
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    assert "another attempt of the chunk 0-9 has begun meanwhile: this one has written nothing" in answer.err
+    assert shop.sql("SELECT count(*) FROM result") == [10]
+    assert shop.left_over() == []
+
+
+def staging_of(data_id: str) -> str:
+    """The name of the staging table of another attempt."""
+    return POSTGRES.staging_table("result", Attempt("out", data_id, "another"))
+
+
+def test_what_killed_attempts_have_left_is_removed(project: Project, shop: Shop) -> None:
+    done(project, "0-9")
+    shop.sql(f"CREATE TABLE {staging_of('0-9')} (id int)")
+    shop.sql(f"CREATE TABLE {staging_of('10-19')} (id int)")
+    done(project, "0-9")
+    assert shop.left_over() == [staging_of("10-19")]
+
+
+def test_the_rows_of_a_chunk_may_be_told_by_their_own_column(project: Project, shop: Shop) -> None:
+    shop.sql("CREATE TABLE result (LIKE orders)")
+    to(project, partitioning={"column": "id", "type": "range"})
+    for data_id in ("0-9", "10-19", "0-9"):
+        done(project, data_id)
+    assert shop.sql("SELECT id FROM result ORDER BY id") == list(range(20))
+    project.step("one", "def run(df):\n    return df.withColumn('id', df.id + 1)\n")
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    assert "line 12: 1 of 10 rows are not of the chunk 0-9, as their id says" in answer.err
+    assert shop.sql("SELECT id FROM result ORDER BY id") == list(range(20))
+
+
+def test_merge_changes_and_adds_rows_by_their_keys(project: Project, shop: Shop) -> None:
+    shop.sql("CREATE TABLE result (id bigint, day date, customer text, amount numeric(10, 2), note text DEFAULT 'new')")
+    shop.sql("INSERT INTO result VALUES (3, NULL, NULL, 0, 'old'), (77, NULL, NULL, 0, 'old')")
+    to(project, mode="merge", keys=["id"])
+    done(project, "0-4")
+    done(project, "0-4")
+    assert shop.sql("SELECT id, amount::float, note FROM result ORDER BY id") == [
+        (0, 0, "new"), (1, 1.5, "new"), (2, 3, "new"), (3, 4.5, "old"), (4, 6, "new"), (77, 0, "old"),
+    ]  # fmt: skip
+    project.step("one", "def run(df):\n    return df.withColumn('id', df.id % 2)\n")
+    answer = project.ask("run", "p", "--data-id", "0-4")
+    assert "id: 2 keys are NULL or belong to several rows, so they can't be merged" in answer.err
+
+
+def test_append_adds_a_chunk_once_and_replace_takes_the_place_of_all(project: Project, shop: Shop) -> None:
+    to(project, mode="append")
+    done(project, "0-4")
+    answer = done(project, "0-4")
+    assert "result has the chunk already, so that nothing was added" in answer.out
+    done(project, "5-6")
+    assert shop.sql("SELECT id FROM result ORDER BY id") == list(range(7))
+    to(project, mode="replace")
+    done(project, "8-9")
+    assert shop.sql("SELECT id FROM result ORDER BY id") == [8, 9]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("table: orders", "table: nothing", "read orders has failed: project.yml, line 6: ERROR: relation "),
+        ("SHOP_WORD}\n        table", "NO_WORD}\n        table", "line 6: the variable NO_WORD is not set; "),
+        ("${SHOP_USER}", "nobody", "authentication failed for user \"nobody\""),
+        ("${SHOP_URL}", "jdbc:postgresql://127.0.0.1:1/x", "Connection to 127.0.0.1:1 refused."),
+        ("${SHOP_URL}", "jdbc:h2:mem:x", "the JDBC driver is not there: put its jar into Spark's folder `jars`"),
+        ("column: id", "column: nothing", "ERROR: column \"nothing\" does not exist"),
+        ("table: result", "table: nowhere.result", "ERROR: schema \"nowhere\" does not exist"),
+    ],
+    ids=["no table", "no password", "no user", "no server", "no driver", "no column", "no schema"],
+)  # fmt: skip
+def test_a_database_that_refuses_is_told_in_one_sentence(project: Project, old: str, new: str, sentence: str) -> None:
+    project.write("project.yml", YML.replace(old, new, 1))
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    assert answer.code == ExitCode.FAILED
+    assert sentence in answer.err
+    assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ("id bigint, day date", "line 12: the table result has no column customer, amount, data_id; it has id, day"),
+        (
+            "id bigint, day date, customer text, amount int CHECK (amount > 9), data_id text",
+            "violates check constraint",
+        ),
+    ],
+)
+def test_a_table_that_does_not_take_the_rows_stays_as_it_was(
+    project: Project, shop: Shop, table: str, sentence: str
+) -> None:
+    shop.sql(f"CREATE TABLE result ({table})")
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    assert answer.code == ExitCode.FAILED
+    assert sentence in answer.err
+    assert shop.sql("SELECT count(*) FROM result") == [0]
+    assert shop.left_over() == []

@@ -1,0 +1,70 @@
+"""What databases are told: conditions of chunks, and names and texts that can't break out of their quotes."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from opendataflow.core.attempts import Attempt
+from opendataflow.core.chunk_bounds import Kind, bounds_of
+from opendataflow.core.dialects import Dialect, Postgres, dialect_of, writer_of
+from opendataflow.errors import InvalidInput
+
+ATTEMPT = Attempt("out", "0-9", "abc", 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data_id", "condition"),
+    [
+        ("date", "2013-02", """"c" >= DATE '2013-02-01' AND "c" < DATE '2013-03-01'"""),
+        ("range", "-5-7", '"c" >= -5 AND "c" < 8'),
+        ("list", "it's", """"c" = 'it''s'"""),
+    ],
+)
+def test_the_rows_of_a_chunk_are_told_in_standard_sql(kind: Kind, data_id: str, condition: str) -> None:
+    assert Dialect().condition("c", kind, bounds_of(data_id, kind)) == condition
+
+
+def test_a_name_stays_a_name() -> None:
+    assert Dialect().condition('c" OR "d', "list", {"value": "x"}) == """"c"" OR ""d" = 'x'"""
+
+
+def test_the_data_id_is_a_text_in_a_predicate() -> None:
+    assert Dialect().with_data_id("c = {data_id}", "x' OR 'a' = 'a") == "c = 'x'' OR ''a'' = ''a'"
+
+
+def test_a_database_without_a_known_hash_says_so() -> None:
+    with pytest.raises(InvalidInput, match="no hash that is known here"):
+        dialect_of("jdbc:h2:mem:x").condition("c", "hash", {"bucket": 1, "buckets": 3})
+
+
+def test_other_databases_are_read_and_not_written() -> None:
+    with pytest.raises(
+        InvalidInput, match="jdbc:mysql: can be read here, and not written; written are jdbc:postgresql:"
+    ):
+        writer_of("jdbc:mysql://host/database")
+
+
+def test_what_is_no_jdbc_url_is_refused_without_showing_it() -> None:
+    with pytest.raises(InvalidInput, match="is a JDBC URL") as refused:
+        dialect_of("postgres://user:secret@host/database")
+    assert "secret" not in str(refused.value)
+
+
+def test_each_attempt_has_a_staging_table_in_the_schema_of_the_table() -> None:
+    first = Postgres().staging_table("sales.orders", ATTEMPT)
+    other = Postgres().staging_table("sales.orders", Attempt("out", "0-9", "abd", 3))
+    assert first != other
+    assert first.startswith("sales." + Postgres().staging_prefix(ATTEMPT))
+    assert len(first.partition(".")[2]) <= 63
+
+
+def test_keys_alone_are_merged_without_changing_anything() -> None:
+    assert "WHEN MATCHED THEN DO NOTHING" in Postgres().merge("t", "s", ["a", "b"], ["b", "a"]).sql
+
+
+def test_the_driver_that_maven_is_asked_for_is_that_of_the_image() -> None:
+    assert Postgres.driver is not None
+    group, name, version = Postgres.driver.package.split(":")
+    ivy = (Path(__file__).parents[2] / "images/spark/ivy.xml").read_text()
+    assert re.search(rf'org="{group}" name="{name}" rev="{re.escape(version)}"', ivy)
