@@ -50,6 +50,16 @@ def test_the_first_line_of_the_table_that_applies_counts(
         ("10 %\r20 %\r", "20 %"),
         ("x" * 300, "x" * 200),
         ("größe\u2028Ende", "Ende"),
+        (
+            'relation "x" does not exist\nLINE 1: SELECT * FROM x\n                      ^\n',
+            'relation "x" does not exist',
+        ),
+        ("    x = 1 / 0\n        ~~^~~\nZeroDivisionError: division by zero\n", "ZeroDivisionError: division by zero"),
+        (
+            "Caused by: java.io.IOException: full\n\tat a.B.c(D.java:5)\n\t... 12 more\n",
+            "Caused by: java.io.IOException: full",
+        ),
+        ("^\n", "^"),
     ],
 )
 def test_a_failure_tells_the_last_line_that_can_be_read(log: str, line: str) -> None:

@@ -22,6 +22,8 @@ from opendataflow.names import OutcomeClass
 
 _LONGEST_LINE = 200
 _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_JAVA_FRAME = re.compile(r"at \S+\(.*\)|\.\.\. \d+ (more|common frames omitted)")
+_MARKS = set("^~ ")
 
 
 def judge(ended: Ended) -> Outcome:
@@ -59,9 +61,18 @@ def _signal_name(number: int) -> str:
 
 
 def last_line(log: str) -> str:
-    """Return the last line with anything to read, without colours and control characters."""
-    for line in reversed(_TERMINAL_SEQUENCE.sub("", log).splitlines()):
-        readable = "".join(letter if letter.isprintable() else " " for letter in line).strip()
-        if readable:
-            return readable[:_LONGEST_LINE]
-    return ""
+    """Return the last line that says something, without colours and control characters.
+
+    Nothing is said by a frame of a Java stack, nor by the marks that some databases put below a statement, with it.
+    """
+    lines = [_readable(line) for line in _TERMINAL_SEQUENCE.sub("", log).splitlines()]
+    lines = [line for line in lines if line and not _JAVA_FRAME.fullmatch(line)]
+    for position, line in reversed(list(enumerate(lines))):
+        marked = position + 1 < len(lines) and not set(lines[position + 1]) - _MARKS
+        if set(line) - _MARKS and not marked:
+            return line[:_LONGEST_LINE]
+    return lines[-1][:_LONGEST_LINE] if lines else ""
+
+
+def _readable(line: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in line).strip()

@@ -143,24 +143,17 @@ def processes_of(uid: str) -> list[Path]:
     return found
 
 
-def look_into_process(finds: Finds, process: Path, what: str) -> int:
-    """Its environment and all of its memory; return how many bytes were read.
-
-    Raises Unavailable where only root may.
-    """
-    read = 0
+def look_into_process(finds: Finds, process: Path, what: str) -> None:
+    """Its environment and all of its memory. Raises Unavailable where only root may."""
     try:
         finds.look(f"environment of {what}", (process / "environ").read_bytes())
         with (process / "mem").open("rb", buffering=0) as memory:
             for begin, end in _regions(process):
                 with suppress(OSError, ValueError):  # of the kernel, such as [vvar]; or let go meanwhile
                     memory.seek(begin)
-                    content = memory.read(end - begin)
-                    read += len(content)
-                    finds.look(f"memory of {what}", content)
+                    finds.look(f"memory of {what}", memory.read(end - begin))
     except PermissionError:
         raise Unavailable("only root may read the memory of the nodes' processes") from None
-    return read
 
 
 def _regions(process: Path) -> Iterator[tuple[int, int]]:

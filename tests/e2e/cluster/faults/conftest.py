@@ -1,4 +1,4 @@
-"""One installation by the chart for all tests of faults; see `installation`."""
+"""One installation by the chart for all tests of faults and of secrets; see `installation`."""
 
 from collections.abc import Iterator
 
