@@ -56,7 +56,7 @@ def golden(helm: Helm, values: Path) -> str:
     """What a set of values renders to, without definitions, which are tested elsewhere, and without the password."""
     text = helm.rendered(f"--values={values}")
     documents = [part for part in re.split(r"(?m)^---\n", text) if "kind: CustomResourceDefinition" not in part]
-    password = re.search(r"password: (\w{32})\n", text)
+    password = re.search(r"password: \"(\w{32})\"\n", text)
     kept = "---\n".join(documents)
     return kept.replace(password[1], "PASSWORD") if password else kept
 

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,31 @@ def test_the_longest_name_of_a_release_still_makes_names_that_fit(helm: Helm) ->
         assert len(one["metadata"]["name"]) <= 63, one["metadata"]["name"]
     for one in of_kind(objects, "StatefulSet", "Deployment"):
         assert len(one["metadata"]["name"]) <= 63 - len("-0123456789"), "its pods have labels with a hash"
+
+
+def test_names_that_look_like_numbers_stay_names(helm: Helm) -> None:
+    values = {
+        "namespaces": ["2024"],
+        "serviceAccount": {"name": "7"},
+        "spark": {"serviceAccount": {"name": "8"}},
+        "database": {"existingSecret": "9", "secretKey": "10"},
+        "priorityClassName": "11",
+    }
+    ours = helm.objects("--set=crds.install=false", namespace="2025", values=values)
+    built_in = {"database": {"builtIn": {"persistence": {"storageClass": "12"}}}}
+    theirs = helm.objects("--set=crds.install=false", namespace="2025", values=built_in)
+    texts = {"name", "namespace", "key", "serviceAccountName", "priorityClassName", "storageClassName", "password"}
+    wrong = [found for found in fields(ours + theirs) if found[0] in texts and not isinstance(found[1], str)]
+    assert wrong == []
+
+
+def fields(value: Any) -> Iterator[tuple[str, Any]]:
+    """All fields of objects, however deep, that are no objects or lists."""
+    for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(inner, dict | list):
+            yield from fields(inner)
+        else:
+            yield str(name), inner
 
 
 def test_what_is_installed_twice_has_two_passwords(helm: Helm) -> None:

@@ -466,6 +466,16 @@ async def test_a_stop_that_was_not_answered_is_asked_for_again(place: Place, pro
         assert (await end(launcher)).cancelled
 
 
+async def test_a_stop_that_was_not_allowed_is_told_once_and_asked_for_again(place: Place, proxy: Proxy) -> None:
+    proxy.fail(Fault("DELETE", "/pods", times=2, answer=refusal(403, "Forbidden", "no rights")))
+    async with place.launcher(proxy) as launcher:
+        await launcher.start(place.order(run_seconds="forever"))
+        await launcher.kill(1, cancelled=True)
+        assert (await end(launcher)).cancelled
+    [note] = place.notes
+    assert note.startswith("run 1 can't be stopped, and it is tried again: ")
+
+
 # Letting go -------------------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ from opendataflow.store.connection import connect
 from opendataflow.store.schema import migrate
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import OwnCluster, apply_resources, new_namespace
+from tests.kube.recorder import with_finalizer
 from tests.kube.scene import SECONDS, Running, Scene, new_scene
 from tests.sql.newer import ADDITION, newer_program
 
@@ -177,6 +178,22 @@ def test_kinds_that_are_missing_are_named_with_the_command_and_waited_for(own: S
     own.until_done("load", 2)
     operator.until_ready()
     assert operator.operator.said().count("does not know datasets") == 1
+    assert "Traceback" not in operator.operator.said()
+    assert operator.operator.stop() == 0
+
+
+def test_definitions_that_are_deleted_while_runs_are_alive_take_their_resources_and_hold_nothing_up(own: Scene) -> None:
+    operator = own.start()
+    own.flow("load", 3, {"run-seconds": "forever"}, parallelism=2)
+    pods = own.running("load", 2)
+    own.api.kubectl("delete", "--wait", f"--filename={CRDS}")
+    says(operator, "the cluster does not know datasets.opendataflow.io v1alpha1")
+    for pod in pods:
+        own.tell(pod, run_seconds=0)
+    wait_until(lambda: own.database.running("load") == 0, "their ends are committed", SECONDS)
+    wait_until(lambda: with_finalizer(own.api, own.namespace) == [], "their pods are free", SECONDS)
+    assert len(own.runs("load")) == 2
+    assert operator.healthy
     assert "Traceback" not in operator.operator.said()
     assert operator.operator.stop() == 0
 

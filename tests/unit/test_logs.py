@@ -71,8 +71,15 @@ def test_a_secret_is_hidden_wherever_it_comes_from(form: Format, secret: str) ->
     assert "OSError" in text
 
 
-@pytest.mark.parametrize("dsn", ["host=db password=pass-word user=op", r"host=db password='pass-word'"])
-def test_a_password_in_the_other_form_of_an_address_is_hidden(dsn: str) -> None:
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "host=db password=pass-word user=op",
+        r"host=db password='pass-word'",
+        "postgresql://op@db/flow?sslmode=require&password=pass%2Dword",
+    ],
+)
+def test_a_password_in_another_place_of_an_address_is_hidden(dsn: str) -> None:
     stream = logs("text", environ={"DATAFLOW_DSN": dsn})
     logging.getLogger("x").info("pass-word of db")
     assert "*** of db" in stream.getvalue()

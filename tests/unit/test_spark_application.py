@@ -65,6 +65,10 @@ def test_nothing_that_a_pod_of_a_run_is_known_by_is_handed_on_to_executors() -> 
 JOB = JobFacts("load", "local:///load.py", ("in",), (), env={"MODE": "full"}, namespace="team")
 GOOD = {"type": "Python", "sparkVersion": "4.0.0", "mainApplicationFile": "local:///load.py"}
 SPEC = "runtime.sparkApplication.template.spec"
+PLAIN = (
+    "can't be set: a password is never written in plain text; give it to driver and executor as a variable from a "
+    "Secret (env), or with the credentials of a data set"
+)
 OURS = "opendataflow.io/run is the framework's; choose another name"
 
 
@@ -107,6 +111,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"sparkConf": {"spark.kubernetes.executor.secretKeyRef.in_password": "a:b"}},
         f"{SPEC}.sparkConf: the data set in sets the variable in_password; choose another name",
     ),
+    (
+        {"sparkConf": {"spark.hadoop.fs.s3a.secret.key": "x"}},
+        f"{SPEC}.sparkConf: spark.hadoop.fs.s3a.secret.key {PLAIN}",
+    ),
+    (
+        {"sparkConf": {"spark.kubernetes.driverEnv.DB_PASSWORD": "x"}},
+        f"{SPEC}.sparkConf: spark.kubernetes.driverEnv.DB_PASSWORD {PLAIN}",
+    ),
+    ({"hadoopConf": {"fs.s3a.secret.key": "x"}}, f"{SPEC}.hadoopConf: fs.s3a.secret.key {PLAIN}"),
     ({"sparkConf": {f"spark.kubernetes.driver.label.{names.LABEL_RUN}": "7"}}, f"{SPEC}.sparkConf: {OURS}"),
     (
         {"driver": {"env": [{"name": "in_password", "value": "x"}]}},
@@ -135,6 +148,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {"driver": {"template": {"spec": {"$patch": "replace"}}}},
         f"{SPEC}.driver.template.spec.$patch can't be set: directives of patches are not supported here",
+    ),
+    ({"driver": {"template": {"spec": None}}}, f"{SPEC}.driver.template.spec can't be null; leave it out"),
+    (
+        {"executor": {"template": {"spec": {"containers": None}}}},
+        f"{SPEC}.executor.template.spec.containers can't be null; leave it out",
     ),
     ({"driver": {"labels": {names.LABEL_RUN: "7"}}}, f"{SPEC}.driver.labels: {OURS}"),
     (
@@ -182,6 +200,11 @@ def test_what_is_allowed_is_let_through() -> None:
         "executor": None,
         "mode": "cluster",
         "suspend": False,
-        "sparkConf": {"spark.executorEnv.Z": "z", "spark.kubernetes.driver.label.a": "b"},
+        "sparkConf": {
+            "spark.executorEnv.Z": "z",
+            "spark.kubernetes.driver.label.a": "b",
+            "spark.kubernetes.driver.secretKeyRef.MY_PASSWORD": "a:b",
+            "spark.kubernetes.executor.secrets.my-secret": "/etc/secrets",
+        },
     }
     check_application(JOB, PodWishes(MAIN, template={"spec": {**GOOD, **written}}))

@@ -89,7 +89,7 @@ tolerations: {{ toYaml . | nindent 2 }}
 affinity: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
@@ -99,8 +99,8 @@ priorityClassName: {{ . }}
 - name: DATAFLOW_DSN
   valueFrom:
     secretKeyRef:
-      name: {{ include "opendataflow.dsnSecret" . }}
-      key: {{ include "opendataflow.dsnKey" . }}
+      name: {{ include "opendataflow.dsnSecret" . | quote }}
+      key: {{ include "opendataflow.dsnKey" . | quote }}
       {{- if .optional }}
       optional: true
       {{- end }}

@@ -122,8 +122,10 @@ def _password(dsn: str) -> str | None:
     """The password of a Postgres address, in either of its two forms."""
     if "://" in dsn:
         try:
-            return unquote(urlsplit(dsn).password or "") or None
+            parts = urlsplit(dsn)
         except ValueError:
             return dsn
+        asked = re.search(r"(?:^|&)password=([^&]*)", parts.query)  # counts more than the one before the host
+        return unquote((asked[1] if asked else parts.password) or "") or None
     match = re.search(r"\bpassword\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S+))", dsn)
     return re.sub(r"\\(.)", r"\1", match[1] or match[2]) if match else None

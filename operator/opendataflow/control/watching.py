@@ -33,9 +33,17 @@ AGAIN_SECONDS = 2.0
 """The pause before a watch is begun anew that has failed."""
 
 logger = logging.getLogger(__name__)
-logging.getLogger("kopf._core.reactor.running").addFilter(
-    lambda record: "OS signals are ignored" not in record.getMessage()  # as it should be
-)
+
+
+def _worth_saying(record: logging.LogRecord) -> bool:
+    """Whether what kopf says about itself is news: we take the signals, and tell of a watch that was refused."""
+    error = record.exc_info[1] if record.exc_info else None
+    refused = type(error).__module__.startswith("kopf._cogs.clients.")
+    return not refused and "OS signals are ignored" not in record.getMessage()
+
+
+for _name in ("running", "orchestration"):
+    logging.getLogger(f"kopf._core.reactor.{_name}").addFilter(_worth_saying)
 
 
 class Sight(Protocol):

@@ -20,6 +20,7 @@ from opendataflow.core.pods import Operator, PodWishes, run_pod
 from opendataflow.errors import InvalidInput
 from opendataflow.model.claim import ClaimedRun
 from opendataflow.model.dataset import DataSetFacts
+from opendataflow.model.spark import is_secret
 
 _PLACE = "runtime.sparkApplication.template"
 _ROLES = {"driver": names.DRIVER_CONTAINER, "executor": names.EXECUTOR_CONTAINER}
@@ -30,6 +31,7 @@ _INSTEAD = {
 }
 _CONF_VARIABLES = ("spark.kubernetes.driverEnv.", "spark.executorEnv.")
 _CONF_SECRETS = re.compile(r"spark\.kubernetes\.(?:driver|executor)\.secretKeyRef\.(.+)")
+_CONF_MOUNTS = re.compile(r"spark\.kubernetes\.(?:driver|executor)\.secrets\..+")
 _CONF_NAMES = re.compile(r"spark\.kubernetes\.(?:driver|executor)\.(?:label|annotation)\.(.+)")
 _POD_NAME = "spark.kubernetes.driver.pod.name"
 _OF_DRIVER = (names.LABEL_RUN, names.LABEL_JOB, names.LABEL_ENGINE)
@@ -118,8 +120,9 @@ def check_application(job: JobFacts, wishes: PodWishes) -> None:
     """Check what can be known before there is a run. Raises InvalidInput: one sentence, without the value of anything.
 
     What the Spark operator would do in another way than a run is done; names, variables and volumes that are the
-    framework's; a password that would have to be opened: nothing can go before the program that an image's own entry
-    point starts. Whatever else is wrong with the template is the API server's, or the Spark operator's.
+    framework's; settings whose names say that they are secrets; a password that would have to be opened: nothing can go
+    before the program that an image's own entry point starts. Whatever else is wrong with the template is the API
+    server's, or the Spark operator's.
     """
     for name, _ in job.roles():
         if name in wishes.passwords and wishes.passwords[name].sealed is not None:
@@ -136,6 +139,7 @@ def check_application(job: JobFacts, wishes: PodWishes) -> None:
     _check_life(spec, place)
     taken = taken_names(job)
     _check_conf(_object(spec, "sparkConf", place), taken, f"{place}.sparkConf")
+    _check_secrets(_object(spec, "hadoopConf", place), f"{place}.hadoopConf")
     _check_volumes(spec, place)
     for role, container in _ROLES.items():
         _check_role(_object(spec, role, place), container, taken, f"{place}.{role}")
@@ -159,6 +163,7 @@ def _check_life(spec: Mapping[str, Any], place: str) -> None:
 def _check_conf(conf: Mapping[str, Any], taken: Mapping[str, str], place: str) -> None:
     if _POD_NAME in conf:
         raise InvalidInput(f"{place}: {_POD_NAME} can't be set: each run has a driver of its own")
+    _check_secrets(conf, place)
     for name in conf:
         for prefix in _CONF_VARIABLES:
             if name.startswith(prefix):
@@ -169,6 +174,15 @@ def _check_conf(conf: Mapping[str, Any], taken: Mapping[str, str], place: str) -
             raise InvalidInput(f"{place}: {found[1]} is the framework's; choose another name")
 
 
+def _check_secrets(conf: Mapping[str, Any], place: str) -> None:
+    for name in conf:
+        if is_secret(name) and not (_CONF_SECRETS.fullmatch(name) or _CONF_MOUNTS.fullmatch(name)):
+            raise InvalidInput(
+                f"{place}: {name} can't be set: a password is never written in plain text; give it to driver and "
+                "executor as a variable from a Secret (env), or with the credentials of a data set"
+            )
+
+
 def _check_role(role: Mapping[str, Any], container: str, taken: Mapping[str, str], place: str) -> None:
     _check_names(role, place)
     _check_container(role, taken, place)
@@ -177,7 +191,9 @@ def _check_role(role: Mapping[str, Any], container: str, taken: Mapping[str, str
             _check_variable(name, taken, f"{place}.{field}")
     template, place = _object(role, "template", place), f"{place}.template"
     _check_names(_object(template, "metadata", place), f"{place}.metadata")
+    _check_not_null(template, "spec", place)
     inner, place = _object(template, "spec", place), f"{place}.spec"
+    _check_not_null(inner, "containers", place)
     check_tree(inner, place)
     _check_volumes(inner, place)
     for each in _items(inner, "containers", place):
@@ -216,6 +232,12 @@ def _check_names(of: Mapping[str, Any], place: str) -> None:
         for name in _object(of, field, place):
             if _is_ours(name):
                 raise InvalidInput(f"{place}.{field}: {name} is the framework's; choose another name")
+
+
+def _check_not_null(of: Mapping[str, Any], field: str, place: str) -> None:
+    """A null takes away what is merged into."""
+    if field in of and of[field] is None:
+        raise InvalidInput(f"{place}.{field} can't be null; leave it out")
 
 
 def _object(of: Mapping[str, Any], field: str, place: str) -> Mapping[str, Any]:

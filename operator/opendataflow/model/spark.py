@@ -114,8 +114,13 @@ _SECRET = "(?i).*(?:password|passwd|secret|token|secret[.]?key|access[.]?key|acc
 _REFERENCE = r"spark\.kubernetes\.executor\.secret(?:s|KeyRef)\..*"
 
 
+def is_secret(key: str) -> bool:
+    """Whether the name of a setting says that its value is a secret."""
+    return re.fullmatch(_SECRET, key) is not None
+
+
 def _secrets(settings: Mapping[str, Any]) -> list[str]:
-    return [key for key in settings if re.fullmatch(_SECRET, key) and not re.fullmatch(_REFERENCE, key)]
+    return [key for key in settings if is_secret(key) and not re.fullmatch(_REFERENCE, key)]
 
 
 _NO_SECRETS = Rule(

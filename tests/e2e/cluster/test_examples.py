@@ -125,7 +125,7 @@ def test_flights_run_as_drivers_with_two_executors_and_give_what_they_give_local
     installed.kubectl("exec", "flights-data", "--", "mkdir", "/data/events")
     with watched_pods(installed) as seen:
         reader.does("kubectl apply -k .")
-        scaled_down, scaled_up = scale_down_and_up(installed, reader)
+        down, up = scale_down_and_up(installed, reader)
         assert "2013-09.csv, line" in (said := reader.does("kubectl wait")), said
         assert "1 chunk (2013-09): input carrier_delays is" in said
         reader.does("python prepare.py repair")
@@ -138,8 +138,8 @@ def test_flights_run_as_drivers_with_two_executors_and_give_what_they_give_local
     assert sorted(run["data_id"] for run in runs if run["state"] == "SUCCEEDED") == list(prepare.MONTHS)
     at_a_time = [(run["claimed_at"], sum(overlaps(other, run["claimed_at"]) for other in runs)) for run in runs]
     assert max(number for _, number in at_a_time) == 3
-    assert {number for when, number in at_a_time if scaled_down < when < scaled_up} == {1}
-    assert max(number for when, number in at_a_time if when > scaled_up) == 3
+    assert {number for when, number in at_a_time if down < when < up} == {1}, "more than one run was started"
+    assert max(number for when, number in at_a_time if when > up) == 3, "not more were started again"
 
     for run in runs:
         driver = seen.drivers[run["pod_name"]]
@@ -164,20 +164,19 @@ def note_events(kustomization: Path) -> None:
 
 
 def scale_down_and_up(installed: Installed, reader: Reader) -> tuple[str, str]:
-    """From 3 to 1 while three run, to 3 again when the first one after that runs; return when each of it was so."""
+    """From 3 to 1 while three run, to 3 again when another one runs; return from when on, and until when, it was 1."""
     installed.kubectl("wait", "dfj/delays", "--for=jsonpath={.status.counts.running}=3", "--timeout=300s")
     wait_until(lambda: len(executors(installed)) == 6, "three drivers have two executors each", 300)
     reader.does("kubectl get dfj")
-    times = []
-    for _ in range(2):
-        reader.does("kubectl scale")
-        generation = installed.kubectl("get", "dfj/delays", "--output=jsonpath={.metadata.generation}")
-        observed = f"--for=jsonpath={{.status.observedGeneration}}={generation}"
-        installed.kubectl("wait", "dfj/delays", observed, "--timeout=300s")
-        now = installed.now()
-        wait_until(lambda: any(run["claimed_at"] > now for run in installed.runs("delays")), "another one runs", 600)  # noqa: B023
-        times.append(now)
-    return times[0], times[1]
+    reader.does("kubectl scale")
+    generation = installed.kubectl("get", "dfj/delays", "--output=jsonpath={.metadata.generation}")
+    observed = f"--for=jsonpath={{.status.observedGeneration}}={generation}"
+    installed.kubectl("wait", "dfj/delays", observed, "--timeout=300s")
+    down = installed.now()
+    wait_until(lambda: installed.runs("delays")[-1]["claimed_at"] > down, "another one runs", 900)
+    up = installed.now()
+    reader.does("kubectl scale")
+    return down, up
 
 
 def overlaps(run: dict[str, Any], moment: str) -> bool:

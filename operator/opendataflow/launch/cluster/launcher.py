@@ -59,13 +59,15 @@ _NO_POD = PodSeen("", "", "")
 @dataclass
 class _Run:
     """A run whose end is waited for. `sure`: no other create of its pod is under way. `stopped`: why we delete its pod.
-    `deleting`: a request for that is under way. `reported`: its end is on its way."""
+    `deleting`: a request for that is under way; `refused`: one was refused, and people know. `reported`: its end is on
+    its way."""
 
     run: int
     name: str
     sure: bool = False
     stopped: Outcome | None = None
     deleting: bool = False
+    refused: bool = False
     reported: bool = False
 
 
@@ -432,8 +434,9 @@ class ClusterLauncher:
                 if is_not_there(error):
                     self._is_gone(known.run, seen)
                 elif error.code != 409:
-                    self._note(f"run {known.run} can't be stopped: {error}")
-                    return
+                    if not known.refused:
+                        self._note(f"run {known.run} can't be stopped, and it is tried again: {error}")
+                    known.refused = True
         known.deleting = False
 
     def _is_gone(self, run: int, seen: PodSeen | ApplicationSeen) -> None:

@@ -20,7 +20,7 @@ def test_a_node_that_is_silent_for_a_minute_costs_nothing_but_the_runs_that_were
     leaves = script(busybox, FIRST_WAITS)
     leaves["podTemplate"]["spec"]["tolerations"] = EVICTED_SOON
     here.flow("leaves", 1, **leaves, **AT_ONCE)
-    here.flow("stays", 3, **script(busybox, "sleep 20"), **AT_ONCE)
+    here.flow("stays", 3, **script(busybox, "sleep 60"), **AT_ONCE)
     (first,) = here.running("leaves", 1, SECONDS)
     here.running("stays", 3, SECONDS)
     node = here.api.get(here.pod_path(first))["spec"]["nodeName"]
