@@ -51,6 +51,7 @@ spec:
   startDeadline: 5m
   runDeadline: 2h
   onNodeUnreachable: {retryAfter: 10m}
+  keepLog: false
   onDelete: Cancel
   resubmit: {id: fix-42, from: 2013-02, to: 2013-03, cascade: true}
   env: {MODE: full}
