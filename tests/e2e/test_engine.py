@@ -23,7 +23,7 @@ from opendataflow.engine.orders import FileOrders
 from opendataflow.engine.tenure import LocalTenure
 from opendataflow.errors import NoAccess
 from opendataflow.launch.process.launcher import ProcessLauncher
-from opendataflow.model.claim import Progress
+from opendataflow.model.claim import ClaimedRun, DeclaredJob, Progress
 from opendataflow.model.run import RunOrder
 from opendataflow.names import RunState, WorkState
 from opendataflow.store.store import Store
@@ -159,6 +159,24 @@ async def test_slots_are_refilled_one_by_one(dsn: str, tmp_path: Path) -> None:
         await _until(lambda: len(seen.ends) == 9)  # all others end while the first one runs
         (tmp_path / "stop").touch()
         assert _done(await running) == 10
+
+
+async def test_a_fault_in_making_one_run_fails_that_run_and_no_other(
+    dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = FileOrders.__call__
+
+    def faulty(orders: FileOrders, run: ClaimedRun, declared: DeclaredJob) -> RunOrder:
+        if run.data_id == "1-1":
+            raise KeyError("unforeseen")
+        return make(orders, run, declared)
+
+    monkeypatch.setattr(FileOrders, "__call__", faulty)
+    async with engine_over(dsn, tmp_path, "true", chunks=3, parallelism=1) as (engine, _, store):
+        progress = await engine.run()
+        assert (_done(progress), progress[0].of(WorkState.FAILED)) == (2, 1)
+        (failed,) = [run for run in await store.list_runs("job", None, 10) if run["state"] == RunState.FAILED]
+    assert failed["message"] == "exit code 126: a fault of this program: KeyError; see its log"
 
 
 async def test_two_engines_together_keep_the_cap_of_the_job(dsn: str, tmp_path: Path) -> None:

@@ -242,6 +242,8 @@ async def _free_all(api: Api, namespaces: Sequence[str], right: _Unasked | _Lead
         except ClusterRefused as error:
             if kind.resource is not APPLICATIONS or error.code not in (403, 404):  # an option that may be missing
                 freed.refusals.append(str(error))
+            elif error.code == 403:
+                logger.warning("SparkApplications of runs, where there are any, are not freed: %s", error)
     for (place, what), number in sorted(freed.number.items()):
         logger.info("namespace %s: %s freed", place, counted(number, what))
     if not freed.number and not freed.refusals:

@@ -5,6 +5,7 @@ arrives at the outcomes like every other end.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, TypeVar
@@ -18,6 +19,8 @@ from opendataflow.model.run import Ended, Outcome
 from opendataflow.names import OutcomeClass
 
 OrderT = TypeVar("OrderT")
+
+logger = logging.getLogger(__name__)
 
 
 class Starts(Generic[OrderT]):
@@ -72,6 +75,11 @@ class Starts(Generic[OrderT]):
             return maker(run, declared)
         except DataflowError as error:
             return Ended(run.run, exit_code=126, log_tail=str(error))
+        except Exception as error:  # what one job has written must not end the runs of all others
+            logger.exception("run %d of job %s: nothing could be made of what the job says", run.run, run.job)
+            return Ended(
+                run.run, exit_code=126, log_tail=f"a fault of this program: {type(error).__name__}; see its log"
+            )
 
     async def _until_certain(self, run: ClaimedRun, order: OrderT, view: JobView) -> Ended | None:
         """Start it; return its end where it certainly was not started and will not be. None: it runs."""
