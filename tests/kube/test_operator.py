@@ -75,6 +75,12 @@ def test_a_job_runs_every_chunk_once_and_tells_how_far_it_is(
     assert operator.alive
 
 
+def taken_over(kubectl: Kubectl, name: str) -> bool:
+    """Whether the status is about the spec as it is now."""
+    found = kubectl.json("get", f"dfj/{name}")
+    return bool(found["metadata"]["generation"] == found["status"].get("observedGeneration"))
+
+
 @pytest.mark.usefixtures("operator")
 def test_parallelism_goes_up_in_seconds_and_down_by_draining(
     kubectl: Kubectl, cluster: Api, namespace: str, database: Database
@@ -92,6 +98,7 @@ def test_parallelism_goes_up_in_seconds_and_down_by_draining(
         wait_until(lambda: database.done("wash") == 30, "what ran has ended")
         wait_until(lambda: database.running("wash") == 2, "2 run")
         kubectl("scale", "dfj/wash", "--replicas=0")
+        wait_until(lambda: taken_over(kubectl, "wash"), "the operator knows")
         let_go(kubectl, 2)
         wait_until(lambda: database.done("wash") == 32 and not database.running("wash"), "nothing runs")
         kubectl("scale", "dfj/wash", "--replicas=10")
