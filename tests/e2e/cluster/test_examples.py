@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -142,13 +143,13 @@ def test_flights_run_as_drivers_with_two_executors_and_give_what_they_give_local
     assert max(number for when, number in at_a_time if when > up) == 3, "not more were started again"
 
     for run in runs:
-        driver = seen.drivers[run["pod_name"]]
-        assert len(seen.executors[run["pod_name"]]) == 2, f"{run['pod_name']}: {seen.executors[run['pod_name']]}"
-        events = [json.loads(line) for line in (folder / "events" / run["pod_name"]).read_text("utf-8").splitlines()]
+        driver = names.run_name("delays", run["id"])
+        assert len(seen.executors[driver]) == 2, f"{driver}: {seen.executors[driver]}"
+        events = [json.loads(line) for line in (folder / "events" / driver).read_text("utf-8").splitlines()]
         assert {event["Task Info"]["Executor ID"] for event in events if "Task Info" in event} == {"1", "2"}
         ended = [event["Completion Time"] for event in events if event["Event"] == "SparkListenerJobEnd"]
         first = datetime.fromtimestamp(min(ended) / 1000, UTC).isoformat()
-        times.between("driver pod created -> first Spark job done: flights", driver, first)
+        times.between("driver pod created -> first Spark job done: flights", seen.drivers[driver], first)
     wait_until(lambda: executors(installed) == [], "the executors are gone", 300)
 
     assert results(folder / "data" / "from-kubernetes") == results(run_locally(folder))
@@ -200,14 +201,16 @@ def watched_pods(installed: Installed) -> Iterator[SeenPods]:
     command = [str(installed.cluster.kubectl_program), f"--kubeconfig={installed.cluster.api.kubeconfig}"]
     command += [f"--namespace={installed.namespace}", "get", "pods", "--watch", "--no-headers", columns]
     seen = SeenPods({}, defaultdict(set))
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
-        try:
-            yield seen
-        finally:
-            watching.terminate()
-            for name, created, driver in map(str.split, watching.stdout or ()):
-                seen.drivers[name] = created
-                seen.executors[driver].add(name)
+    with tempfile.TemporaryFile("w+") as told:  # a pipe that nobody reads would be full in the end
+        with subprocess.Popen(command, stdout=told) as watching:
+            try:
+                yield seen
+            finally:
+                watching.terminate()
+        told.seek(0)
+        for name, created, driver in map(str.split, told):
+            seen.drivers[name] = created
+            seen.executors[driver].add(name)
 
 
 def executors(installed: Installed) -> list[str]:
