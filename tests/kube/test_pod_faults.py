@@ -150,7 +150,7 @@ def test_a_run_out_of_memory_says_its_limit_and_burns_the_program_s_budget(scene
 
 
 def test_an_image_that_can_not_be_pulled_is_seen_and_ends_at_the_start_deadline(scene: Scene) -> None:
-    spec = {"startDeadline": "12s", "retry": {"limit": 0, "infrastructureLimit": 0}}
+    spec = {"startDeadline": "30s", "retry": {"limit": 0, "infrastructureLimit": 0}}
     scene.flow("imageless", 1, {"image-pull": "fail"}, **spec)
     seen = scene.sees("imageless", "Progressing", "True", "ImagePull")
     assert "busybox" in seen

@@ -196,7 +196,7 @@ def test_a_submission_that_fails_is_infrastructure_and_says_why(steady: Scene) -
 
 
 def test_a_driver_without_an_image_is_seen_and_ends_at_the_start_deadline(steady: Scene) -> None:
-    flow(steady, "imageless", 1, {"image_pull": "fail"}, retry=ONCE, startDeadline="12s")
+    flow(steady, "imageless", 1, {"image_pull": "fail"}, retry=ONCE, startDeadline="30s")
     assert "none/spark:1" in steady.sees("imageless", "Progressing", "True", "ImagePull")
     steady.until_failed("imageless")
     assert "image pull" in steady.runs("imageless")[0]["message"]
