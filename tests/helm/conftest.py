@@ -1,12 +1,12 @@
 """helm for the session, built when it has to be; see `tests.kube.cluster.building`."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.helm.chart import Helm
-from tests.kube.cluster.providers import REQUIRED, Unavailable, programs
+from tests.kube.cluster.providers import REQUIRED, programs
+from tests.left_out import left_out, tell_left_out
 
 _LEFT_OUT = "no helm for tests/helm"
 
@@ -15,20 +15,11 @@ _LEFT_OUT = "no helm for tests/helm"
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     """Say it loudly, as the last word of the run, when the tests of the chart were left out."""
     yield
-    reporter = session.config.pluginmanager.getplugin("terminalreporter")
-    reports = reporter.getreports("skipped") if isinstance(reporter, pytest.TerminalReporter) else []
-    left_out = [str(report.longrepr[2]) for report in reports if _LEFT_OUT in str(report.longrepr)]
-    if left_out:
-        reporter.section("THE TESTS OF THE CHART WERE LEFT OUT", sep="!", red=True, bold=True)
-        reporter.line(f"{len(left_out)} tests have not run. {left_out[0]}")
+    tell_left_out(session, _LEFT_OUT, "THE TESTS OF THE CHART WERE LEFT OUT")
 
 
 @pytest.fixture(scope="session")
 def helm() -> Helm:
     """helm without a cluster."""
-    try:
+    with left_out(_LEFT_OUT, REQUIRED):
         return Helm(programs(print, ["helm"])["helm"])
-    except Unavailable as reason:
-        if os.environ.get(REQUIRED):
-            pytest.fail(f"{_LEFT_OUT}, and {REQUIRED} is set: {reason}")
-        pytest.skip(f"{_LEFT_OUT}: {reason}")

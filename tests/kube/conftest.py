@@ -16,12 +16,13 @@ from tests.kube.cluster.annotations import FAKE_NODE
 from tests.kube.cluster.api import Api, Object, Refused
 from tests.kube.cluster.control_plane import ControlPlane
 from tests.kube.cluster.nodes import NODES, add_nodes
-from tests.kube.cluster.providers import REQUIRED, Unavailable, announce, given, programs
+from tests.kube.cluster.providers import REQUIRED, announce, given, programs
 from tests.kube.cluster.providers import kubectl as kubectl_of_user
 from tests.kube.cluster.supervisor import fake_nodes_command, shared
 from tests.kube.jobs import Database
 from tests.kube.operators import Operators, new_operators
 from tests.kube.scene import Scene, new_scene
+from tests.left_out import left_out, tell_left_out
 
 _LEFT_OUT = "no cluster for tests/kube"
 _CRDS = Path(__file__).parents[2] / "crds"
@@ -56,13 +57,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     """Say it loudly, as the last word of the run, when the tests on a cluster were left out."""
     yield
-    reporter = session.config.pluginmanager.getplugin("terminalreporter")
-    reports = reporter.getreports("skipped") if isinstance(reporter, pytest.TerminalReporter) else []
-    left_out = [str(report.longrepr[2]) for report in reports if _LEFT_OUT in str(report.longrepr)]
-    if left_out:
-        reporter.section("THE TESTS ON A CLUSTER WERE LEFT OUT", sep="!", red=True, bold=True)
-        reporter.line(f"{len(left_out)} tests have not run. {left_out[0]}")
-        reporter.line("They need Go, or a cluster named by KUBECONFIG, or KUBEBUILDER_ASSETS: see docs/tests.md.")
+    tell_left_out(
+        session,
+        _LEFT_OUT,
+        "THE TESTS ON A CLUSTER WERE LEFT OUT",
+        "They need Go, or a cluster named by KUBECONFIG, or KUBEBUILDER_ASSETS: see docs/tests.md.",
+    )
 
 
 @pytest.fixture(scope="session")
@@ -79,12 +79,8 @@ def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
 
 @contextmanager
 def _left_out_when_unavailable() -> Iterator[None]:
-    try:
+    with left_out(_LEFT_OUT, REQUIRED):
         yield
-    except Unavailable as reason:
-        if os.environ.get(REQUIRED):
-            pytest.fail(f"{_LEFT_OUT}, and {REQUIRED} is set: {reason}")
-        pytest.skip(f"{_LEFT_OUT}: {reason}")
 
 
 @pytest.fixture(scope="session")

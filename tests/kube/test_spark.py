@@ -5,6 +5,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from subprocess import CalledProcessError
 from typing import Any
 
 import pytest
@@ -71,9 +72,9 @@ REFUSED = [
 
 @pytest.mark.parametrize(("spark", "sentence"), REFUSED, ids=str)
 def test_what_can_not_run_is_refused_by_the_api_server(spark: dict[str, Any], sentence: str, kubectl: Kubectl) -> None:
-    with pytest.raises(Exception, match="exit status") as refused:
+    with pytest.raises(CalledProcessError, match="exit status") as refused:
         kubectl("apply", "--filename=-", stdin=documents(job("x", ["a"], [], runtime={"spark": spark})))
-    assert sentence in refused.value.stderr  # type: ignore[attr-defined]
+    assert sentence in refused.value.stderr
 
 
 # Executors ---------------------------------------------------------------------------------------------------

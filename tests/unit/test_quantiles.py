@@ -37,7 +37,7 @@ def test_cuts_rise_leave_no_part_without_a_seen_value_at_its_ends_and_shares_add
     assert sum(cuts.shares) == pytest.approx(1)
     numbers = [int(cut) for cut in cuts.at]
     assert all(one < two for one, two in pairwise(numbers))
-    assert all(known.entries[0].value < number <= known.entries[-1].value for number in numbers)  # type: ignore[operator]
+    assert all(known.entries[0].value < number <= known.entries[-1].value for number in numbers)  # type: ignore[operator]  # ints
 
 
 def test_between_bounds_of_a_histogram_whole_numbers_are_computed() -> None:

@@ -22,6 +22,7 @@ from tests.e2e.cluster.times import TIMES, Times, show
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.providers import Unavailable
 from tests.kube.conftest import Kubectl, fresh_namespace
+from tests.left_out import left_out, tell_left_out
 
 _LEFT_OUT = "no cluster with real nodes"
 _HERE = Path(__file__).parent
@@ -55,13 +56,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     """Say it loudly, as the last word of the run, when tests on real nodes were left out."""
     yield
-    reporter = session.config.pluginmanager.getplugin("terminalreporter")
-    reports = reporter.getreports("skipped") if isinstance(reporter, pytest.TerminalReporter) else []
-    left_out = [str(report.longrepr[2]) for report in reports if _LEFT_OUT in str(report.longrepr)]
-    if left_out:
-        reporter.section("TESTS ON REAL NODES WERE LEFT OUT", sep="!", red=True, bold=True)
-        reporter.line(f"{len(left_out)} tests have not run. {left_out[0]}")
-        reporter.line("They need a cluster: KUBECONFIG, Docker, or a node on this host. See docs/tests.md.")
+    tell_left_out(
+        session,
+        _LEFT_OUT,
+        "TESTS ON REAL NODES WERE LEFT OUT",
+        "They need a cluster: KUBECONFIG, Docker, or a node on this host. See docs/tests.md.",
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -93,12 +93,8 @@ def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
 @contextmanager
 def left_out_when_unavailable() -> Iterator[None]:
     """Skip the test, or fail where nothing may be left out."""
-    try:
+    with left_out(_LEFT_OUT, REQUIRED):
         yield
-    except Unavailable as reason:
-        if os.environ.get(REQUIRED):
-            pytest.fail(f"{_LEFT_OUT}, and {REQUIRED} is set: {reason}")
-        pytest.skip(f"{_LEFT_OUT}: {reason}")
 
 
 def _images(folder: Path) -> Mapping[str, Image]:

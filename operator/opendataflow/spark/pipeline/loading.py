@@ -77,7 +77,7 @@ def _sent_whole(project: OpenProject) -> None:
 
     for module in list(sys.modules.values()):
         if project.is_ours(getattr(module, "__file__", None) or "/"):
-            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # has no types
 
 
 def _line(run: Callable[..., Any]) -> int:

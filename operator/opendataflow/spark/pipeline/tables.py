@@ -17,7 +17,7 @@ from opendataflow.model.project import Destination
 from opendataflow.spark.pipeline.databases import Connection, Login, login
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from opendataflow.spark.pipeline.checks import Doubles
 
@@ -78,9 +78,9 @@ class Table:
         column = self._to.data_id_column
         return frame if column is None else frame.withColumn(column, F.lit(self._attempt.data_id))
 
-    def _options(self, frame: "DataFrame", table: str):  # type: ignore[no-untyped-def]
-        options = self._given.for_spark({**self._sql.write_options, "dbtable": table})
-        return frame.write.format("jdbc").options(**{**options, "dbtable": table})
+    def _options(self, frame: "DataFrame", table: str) -> "DataFrameWriter":
+        options = {**self._given.for_spark(self._sql.write_options), "dbtable": table}
+        return frame.write.format("jdbc").options(**options)
 
     def _begin(self, connection: Connection, frame: "DataFrame") -> Result | None:
         """Say that this attempt has begun, and make its staging table. Return a result where nothing is to be done."""
