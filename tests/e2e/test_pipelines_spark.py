@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from opendataflow.core.chunk_parts import Chunk
 from opendataflow.model.project import Source, parse_project
 from opendataflow.names import ExitCode, StepStatus
 from opendataflow.spark.pipeline.opened import OpenProject
@@ -111,7 +112,7 @@ def test_spark_is_asked_for_the_days_of_the_chunk_only(spark: "SparkSession", tm
         {"name": "days", "format": "parquet", "partitioning": {"column": "day", "type": "date"}}
     )
     opened = OpenProject(tmp_path, parse_project(YML, "project.yml"))
-    frame = read(spark, opened, source, "2013-01-31", "project.yml, line 6")
+    frame = read(spark, opened, source, Chunk("2013-01-31"), "project.yml, line 6")
     assert [str(row["day"]) for row in frame.collect()] == ["2013-01-31"]
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "GreaterThanOrEqual(day,2013-01-31), LessThan(day,2013-02-01)" in plan

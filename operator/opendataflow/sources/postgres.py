@@ -9,11 +9,12 @@ from psycopg import IsolationLevel
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
-from opendataflow.core.chunk_plan import Column, Kind, PlannedChunk, Value, predicate_of
+from opendataflow.core.chunk_plan import Column, PlannedChunk
+from opendataflow.core.chunk_predicates import Kind, Value, predicate_of
+from opendataflow.core.dialects import Postgres
 from opendataflow.core.quantiles import Cuts, Entry, Statistics
 from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused, UnknownThing, Unreachable
-from opendataflow.sources.postgres_words import PostgresWords
 from opendataflow.sources.source import Counted, Table
 
 _KINDS: dict[str, Kind] = {
@@ -83,7 +84,7 @@ class PostgresSource:
     """See `sources.source.Source`."""
 
     def __init__(self, connection: psycopg.Connection[dict[str, Any]], where: str) -> None:
-        self.words = PostgresWords()
+        self.words = Postgres()
         self._connection = connection
         self._where = where
         self._table = ("", "")

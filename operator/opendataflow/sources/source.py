@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from opendataflow.core.chunk_plan import Column, PlannedChunk, Value, Words
+from opendataflow.core.chunk_plan import Column, PlannedChunk
+from opendataflow.core.chunk_predicates import Value, Words
 from opendataflow.core.quantiles import Cuts, Statistics
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from opendataflow.core.attempts import Result
+from opendataflow.core.chunk_parts import Chunk, check_parts
 from opendataflow.core.expectations import Checked
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed
@@ -127,13 +128,14 @@ def run(order: Mapping[str, Any], at: Found, environ: Mapping[str, str]) -> Done
     os.chdir(at.folder)  # files are told as they are named in the project
     project = open_project(Path())
     pipeline = placed(project, order["pipeline"], order["output"])
-    data_id = environ["DATAFLOW_DATA_ID"]
+    data_id, bounds = environ["DATAFLOW_DATA_ID"], _bounds(environ)
+    check_parts(project.file, pipeline, Chunk(data_id, bounds))
     with ExitStack() as stack:
         stack.enter_context(project.imports())
         spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", drivers_of(pipeline)))
         if order["requireTests"]:
             check_tests(project, pipeline, spark, at)
-        chunk = Order(project, pipeline, load_steps(project, pipeline), data_id)
+        chunk = Order(project, pipeline, load_steps(project, pipeline), data_id, bounds=bounds)
         frames = SparkFrames(chunk, spark, attempt_of(pipeline.destination.name, data_id, environ))
         steps = run_steps(chunk, frames, lambda _: None)
         for step in steps:
@@ -194,6 +196,12 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
 def _order(environ: Mapping[str, str]) -> dict[str, Any]:
     written: dict[str, Any] = json.loads((Path(environ["DATAFLOW_CONTEXT"]).parent / PIPELINE_FILE).read_text("utf-8"))
     return written
+
+
+def _bounds(environ: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
+    """What is remembered of the chunk, by data set of the job."""
+    context = json.loads(Path(environ["DATAFLOW_CONTEXT"]).read_text("utf-8"))
+    return {name: dataset["bounds"] for name, dataset in context["datasets"].items()}
 
 
 def _say(line: str, printed: str = "") -> None:
