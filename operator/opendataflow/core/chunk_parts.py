@@ -8,7 +8,7 @@ column. By hand nothing is remembered, unless a list of chunks is given.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from opendataflow.core.chunk_bounds import Kind, bounds_of
 from opendataflow.errors import InvalidInput
@@ -71,6 +71,23 @@ def part_of_destination(pipeline: Pipeline, chunk: Chunk) -> Part | None:
         part, chunk.data_id, "leave partitioning out: rows then have the data id in a column, which says it"
     )
     return part
+
+
+def part_of_table(dataset: str, data_id: str, known: Known | None, partitioning: Mapping[str, str] | None) -> Part:
+    """Return which rows of a data set's own table are those of a chunk. `partitioning`: the column and type of the data
+    set. Raises InvalidInput where nobody can know."""
+    known = known or {}
+    of = f"chunk {data_id} of {dataset}"
+    if not known.keys() & (_SAYING | {"predicate"}):
+        if not partitioning:
+            raise InvalidInput(f"{of} has no bounds, and the data set no partitioning that gives its id a meaning")
+        kind = cast("Kind", partitioning["type"])
+        return Part(partitioning["column"], _complete(bounds_of(data_id, kind), kind))
+    column = known.get("column") or (partitioning or {}).get("column")
+    if column is None or not known.keys() & _SAYING:
+        raise InvalidInput(f"{of} has bounds that do not name a column and its values, so its rows can't be found")
+    kind_given = cast("Kind | None", (partitioning or {}).get("type"))
+    return Part(column, _complete(known, kind_given), known.get("predicate"))
 
 
 def check_elsewhere(part: Part, data_id: str, remedy: str) -> None:
