@@ -1,4 +1,4 @@
-"""The migration example without a cluster: its README's commands, by real Spark between two databases of a real Postgres.
+"""The migration example without a cluster: the commands of its README, by real Spark between two real databases.
 
 `MIGRATION_ROWS` says how many rows there are, and with a million or more there are 100 chunks as in the README; by
 default it is as many as a machine of CI moves in a minute.
@@ -24,7 +24,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "migration"
 ALL = "SELECT count(*), sum(hashtextextended(orders::text, 0)) FROM orders"
 ROWS = int(os.environ.get("MIGRATION_ROWS", "20000"))
 CHUNKS = 100 if ROWS >= 1_000_000 else 3
-_STEP = re.compile(r"(?:^ {4}\S.*\n)+|^```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_STEP = re.compile(r"(?:^ {4}\S.*\n)+|^```sql\n((?:.*\n)*?)```", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """Opens the database that a data set is in: by an address that was given, else by the data set's location.
 
-The password comes from the address in a variable such as DATAFLOW_SOURCE_DSN, from `D_password` as runs have it, from the
-data set's ciphertext and the passkey, or from where libpq looks (PGPASSWORD, ~/.pgpass). It is never an argument, and no sentence shows it.
+The password comes from the address in a variable such as DATAFLOW_SOURCE_DSN, from `D_password` as runs have it, from
+the data set's ciphertext and the passkey, or from where libpq looks (PGPASSWORD, ~/.pgpass). It is never an argument,
+and no sentence shows it.
 """
 
 import re
