@@ -234,6 +234,27 @@ def test_several_connections_divide_a_chunk(
     assert shop.left_over() == []
 
 
+def test_a_list_of_chunks_says_by_hand_what_is_read_and_replaced(project: Project, shop: Shop) -> None:
+    to(project, partitioning={"column": "id", "type": "range"})
+    bounds = {
+        "column": "id",
+        "from": 3,
+        "to": 5,
+        "nulls": True,
+        "predicate": '("id" >= 3 AND "id" < 5 OR "id" IS NULL)',
+    }
+    project.write("chunks.jsonl", json.dumps({"id": "2_some", "bounds": bounds}))
+    shop.sql("CREATE TABLE result AS SELECT * FROM orders WHERE id IN (2, 3, 7)")
+    shop.sql("INSERT INTO result VALUES (NULL)")
+    for _ in range(2):
+        answer = project.ask("run", "p", "--data-id", "2_some", "--chunks", "chunks.jsonl")
+        assert answer.code == ExitCode.OK, answer.err
+    assert shop.sql("SELECT id FROM result ORDER BY id") == [2, 3, 4, 7, None]
+    answer = project.ask("run", "p", "--data-id", "2_sum", "--chunks", "chunks.jsonl")
+    assert answer.code == ExitCode.USAGE
+    assert answer.err == "error: chunks.jsonl: there is no chunk 2_sum (did you mean 2_some?)\n"
+
+
 def test_a_chunk_of_a_table_done_twice_equals_once(project: Project, shop: Shop) -> None:
     done(project, "0-9")
     done(project, "10-19")
