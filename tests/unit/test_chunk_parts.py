@@ -60,6 +60,22 @@ def test_other_sources_are_not_restricted_by_bounds(written: dict[str, Any]) -> 
     assert part_of_source(source(**written), Chunk("x", {"orders": bounds})) is None
 
 
+@pytest.mark.parametrize(
+    ("bounds", "sentence"),
+    [
+        ({"from": 1.5}, "1.5 is neither a whole number nor a text"),
+        ({"bucket": "3"}, "a bucket has its number in `bucket`"),
+        ({"bucket": 3, "buckets": 3}, "a bucket has its number in `bucket`"),
+        ({"rest": True}, "with `rest` they say what others have"),
+        ({"column": "number", "predicate": "number = 1"}, "the chunk x has a predicate for number only: leave part"),
+    ],
+)
+def test_bounds_of_lists_that_mean_nothing_are_told(bounds: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidInput) as said:
+        part_of_source(source(**TABLE, partitioning=BY_ID), Chunk("x", {"orders": bounds}))
+    assert sentence in str(said.value)
+
+
 def test_only_what_nobody_has_planned_has_nulls_in_its_first_bucket() -> None:
     by_hash = source(partitioning={"column": "id", "type": "hash"})
     parts = [part_of_source(by_hash, Chunk(f"{bucket}-of-2")) for bucket in range(2)]

@@ -51,6 +51,10 @@ def part_of_source(source: Source, chunk: Chunk) -> Part | None:
     predicate = known.get("predicate") if column == known.get("column", column) else None
     if column is None and predicate is None:
         return None
+    if predicate is None and not known.keys() & _SAYING:
+        raise InvalidInput(
+            f"the chunk {chunk.data_id} has a predicate for {known['column']} only: leave partitioning out"
+        )
     return Part(column, _complete(known, None if it is None else it.type), predicate)
 
 
@@ -63,7 +67,7 @@ def part_of_destination(pipeline: Pipeline, chunk: Chunk) -> Part | None:
     it = to.partitioning
     if it is None:
         return None
-    known = _known(to, chunk) or _of_a_source(pipeline, it.column, chunk)
+    known = _known(to, chunk) or next(_of_sources(pipeline, it.column, chunk), None)
     if known is None:
         return Part(it.column, _complete(bounds_of(chunk.data_id, it.type), it.type))
     part = Part(it.column, _complete(known, it.type))
@@ -134,20 +138,33 @@ def _known(it: Source | Destination, chunk: Chunk) -> Known | None:
     return known if known.keys() & (_SAYING | {"predicate"}) else None
 
 
-def _of_a_source(pipeline: Pipeline, column: str, chunk: Chunk) -> Known | None:
-    return next(_with_column(pipeline, column, chunk), None)
-
-
-def _with_column(pipeline: Pipeline, column: str, chunk: Chunk) -> Iterator[Known]:
+def _of_sources(pipeline: Pipeline, column: str, chunk: Chunk) -> Iterator[Known]:
+    """What is remembered of the chunk for sources that are divided by a column."""
     for source in pipeline.sources:
         known = _known(source, chunk)
         if known is not None and (part := part_of_source(source, chunk)) is not None and part.column == column:
             yield known
 
 
+def _wrong(bounds: Known) -> str | None:
+    values = [*(bounds[name] for name in ("from", "to", "value") if name in bounds), *bounds.get("values", ())]
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            return f"{value!r} is neither a whole number nor a text"
+    numbers = [str(bounds[name]) for name in ("bucket", "buckets") if name in bounds]
+    if numbers and not (len(numbers) == 2 and all(map(str.isdecimal, numbers)) and int(numbers[0]) < int(numbers[1])):
+        return "a bucket has its number in `bucket`, which is less than their number in `buckets`"
+    if bounds.get("rest") and not ({"from", "to"} <= bounds.keys() or bounds.get("values")):
+        return "with `rest` they say what others have, by `from` and `to` or by `values`"
+    return None
+
+
 def _complete(bounds: Known, kind: Kind | None) -> Known:
     """Add what is understood where nobody has planned: days are days, and rows without a value are in the first
-    bucket."""
+    bucket. Raises InvalidInput where a list has bounds that mean nothing."""
+    wrong = _wrong(bounds)
+    if wrong is not None:
+        raise InvalidInput(f"the bounds of the chunk mean nothing: {wrong}")
     if "column" in bounds:
         return bounds
     days = {"kind": "date"} if kind == "date" and "kind" not in bounds else {}
