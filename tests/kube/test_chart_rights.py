@@ -230,12 +230,13 @@ def test_the_cleanup_asks_a_postgres_that_does_not_answer_again_before_it_frees_
         away = SQL("ALTER ROLE CURRENT_USER IN DATABASE {} ").format(Identifier(admin.info.dbname))
         admin.execute(away + SQL("SET default_transaction_read_only = on"))
         process = cleaning(scene, kubeconfig, home, f"--namespace={scene.namespace}", "--wait=10m")
-        assert process.stderr is not None
-        wait_until(lambda: "it is asked again, for 600 s" in process.stderr.readline(), "it waits", SECONDS)
+        told = process.stderr
+        assert told is not None
+        wait_until(lambda: "it is asked again, for 600 s" in told.readline(), "it waits", SECONDS)
         admin.execute(away + SQL("RESET ALL"))
-    code, told = said(process)
-    assert code == 0, told
-    assert f"namespace {scene.namespace}: 1 run pod freed" in told
+    code, rest = said(process)
+    assert code == 0, rest
+    assert f"namespace {scene.namespace}: 1 run pod freed" in rest
     assert with_finalizer(api, scene.namespace) == ["load-r99"]
     api.patch(scene.pod_path("load-r99"), {"metadata": {"finalizers": None}})
 

@@ -4,8 +4,8 @@ their namespaces can go.
 Only the finalizer goes. What runs goes on, Postgres is not changed, and an operator that is installed again goes on
 with what is there. Nobody leads meanwhile: without --force it takes the leadership itself, which an operator would wait
 for. With --uninstall it is what the chart runs before everything is deleted: it stops the operator itself, and only an
-API server that does not answer, or a signal, keeps it from its end; then it starts the operator again. An operator whose
-own namespace is deleted does the same there as its last deed.
+API server that does not answer, or a signal, keeps it from its end; then it starts the operator again. An operator
+whose own namespace is deleted does the same there as its last deed.
 """
 
 import asyncio
@@ -79,17 +79,16 @@ async def uninstall(settings: Settings, namespaces: Sequence[str], deployment: s
     another operator leads it frees none. What could not be freed is told, and is no error: it would keep everything
     else from being deleted. Where it fails, or gets SIGTERM, the operator is started again: it is not deleted then.
     """
-    async with Api(find_access()) as api:
-        async with _stopped(api, deployment):
-            try:
-                freed = await _free_patiently(settings, api, namespaces, wait)
-            except Refused:
-                logger.warning("an operator leads this database all the same: its run pods are left to it")
-                return
-            except (InvalidInput, Unreachable, SchemaMismatch) as error:
-                said = error.args[0].removesuffix(f"; {_FORCE}")
-                logger.warning("%s; so the run pods of every database are freed", said)
-                freed = await _free_all(api, namespaces, _Unasked())
+    async with Api(find_access()) as api, _stopped(api, deployment):
+        try:
+            freed = await _free_patiently(settings, api, namespaces, wait)
+        except Refused:
+            logger.warning("an operator leads this database all the same: its run pods are left to it")
+            return
+        except (InvalidInput, Unreachable, SchemaMismatch) as error:
+            said = error.args[0].removesuffix(f"; {_FORCE}")
+            logger.warning("%s; so the run pods of every database are freed", said)
+            freed = await _free_all(api, namespaces, _Unasked())
     for refusal in freed.refusals:
         logger.warning("%s", refusal)
 
@@ -154,7 +153,7 @@ async def _stopped(api: Api, deployment: str) -> AsyncIterator[None]:
     try:
         replicas = await _scale(api, deployment, 0)
         yield
-    except (asyncio.CancelledError, DataflowError) as error:
+    except (asyncio.CancelledError, Exception) as error:
         if replicas:
             with suppress(DataflowError):
                 await _scale(api, deployment, replicas)
