@@ -41,14 +41,20 @@ class LiveSteps:
             self._live.update(_table(steps))
 
 
-def show_run(steps: Sequence[Step], result: Result | None) -> None:
-    """Print the steps of a run, what they have printed, and where the result is."""
+def show_steps(steps: Sequence[Step]) -> None:
+    """Print the steps of a run, and what they have printed."""
     out = console()
     out.print(_table(steps))
     for step in steps:
         _indented(out, f"{step.name} printed:", step.stdout.splitlines())
         if step.error is not None and "\n" in step.error:  # else the last line says it all
             _indented(out, f"{step.name} failed:", step.error.splitlines(), "red")
+
+
+def show_run(steps: Sequence[Step], result: Result | None) -> None:
+    """Print the steps of a run, what they have printed, and where the result is."""
+    out = console()
+    show_steps(steps)
     if result is not None:
         where = result.where
         out.print(f"{where} has the chunk already, so that nothing was added" if result.kept else f"wrote {where}")

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opendataflow.core.report import read_report
+from opendataflow.core.report import LARGEST_FILE, read_report
 from opendataflow.errors import Refused
 from opendataflow.launch.process.child import Child, ExitStatus, Stop, spawn
 from opendataflow.launch.process.folder import RunFolder
@@ -257,5 +257,5 @@ def _report(
         lost=lost,
         log_tail=folder.read_tail(),
         log_path=str(folder.log),
-        report=read_report(folder.read_report()) or Report(),
+        report=read_report(folder.read_report(), LARGEST_FILE) or Report(),
     )
