@@ -23,7 +23,7 @@ from opendataflow.model.claim import PipelineRuns
 from opendataflow.names import RunState, StepStatus
 from opendataflow.store.store import Store
 
-_COLUMNS = ("run", "pipeline", "data_id", "attempt", "state", "claimed_at", "seconds", "rows", "steps", "message")
+_COLUMNS = ("run", "pipeline", "data_id", "state", "claimed_at", "seconds", "rows", "reason")
 
 
 @pipeline.command("history")
@@ -56,21 +56,26 @@ def history(
     found = with_store(ask)
     if output is Output.TABLE and found and (data_id is not None or run is not None):
         for number, one in enumerate(found):
-            console().print("" if number else None, end="\n" if number else "")
+            if number:
+                console().print()
             _show(one)
         return
-    if output is Output.TABLE:
-        found = [_short(one) for one in found]
-    rows(found, output, _COLUMNS, "no runs")
+    short = [_short(one) for one in found] if output is Output.TABLE else found
+    rows(short, output, _COLUMNS, "no runs of pipelines; runs by hand are not kept")
+    sad = next((one["run"] for one in short if output is Output.TABLE and one["reason"]), None)
+    if sad is not None:
+        console(stderr=True).print(f"what failed, and what was printed: dataflow pipeline history --run {sad}")
 
 
 def _short(run: Row) -> dict[str, Any]:
     """A run in one line."""
     steps = run["steps"]
-    done = sum(step["status"] == StepStatus.DONE for step in steps)
-    total = max((step["ordinal"] for step in steps), default=0)
-    metrics = run["metrics"] or {}
-    return {**run, "rows": metrics.get("rows"), "steps": f"{done} of {total}" if steps else None}
+    wrong = [step["name"] for step in steps if step["status"] == StepStatus.FAILED]
+    return {
+        **run,
+        "rows": (run["metrics"] or {}).get("rows"),
+        "reason": ": ".join([*wrong, *([run["failure_class"]] if run["failure_class"] else [])]),
+    }
 
 
 def _show(run: Row) -> None:

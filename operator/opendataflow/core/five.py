@@ -224,8 +224,8 @@ def _checked(found: Evidence) -> Sequence[Evidence]:
 
 
 def _all_told(checked: Sequence[Evidence]) -> list[str]:
-    """What does not hold comes first."""
-    return [told(it) for it in sorted(checked, key=lambda it: it["held"])]
+    """What does not hold comes first, warnings behind it."""
+    return [told(it) for it in sorted(checked, key=lambda it: (it["held"], it["severity"] == "warn"))]
 
 
 def _said(found: Evidence, dataset: Evidence, checked: Sequence[Evidence] = ()) -> str:
