@@ -29,6 +29,15 @@ def test_in_a_file_there_is_room_for_what_steps_have_printed() -> None:
     assert (write.error, write.rows) == ("no\nFile a.py, line 3", None)
 
 
+def test_what_is_cut_begins_with_a_whole_line() -> None:
+    steps = [Step("a", DONE, stdout="a secret that must be found whole\n" * 2000), Step("b", DONE, stdout="x" * 90_000)]
+    whole, endless = told({"rows": 1}, steps, [], LARGEST_FILE).steps
+    assert whole.stdout is not None
+    assert whole.stdout.startswith("a secret that must")
+    assert endless.stdout is not None
+    assert len(endless.stdout) > 9999
+
+
 def test_of_a_hundred_steps_the_failed_one_is_told_with_its_sentence_and_those_beside_it() -> None:
     sentence = "pipelines/p/s.py, line 3: KeyError: 'day'"
     steps = [Step(f"a step with a rather long name {n}", DONE, 10**9, 99.123, "printed\n" * 99) for n in range(60)]

@@ -18,7 +18,8 @@ What is no report is plain text for people, never an error. Steps and expectatio
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from opendataflow.model.run import Report, StepTold
@@ -42,13 +43,27 @@ def read_report(message: str | None, largest: int = LARGEST) -> Report | None:
     if message is None or not message.lstrip().startswith("{") or len(message.encode(errors="replace")) > largest:
         return None
     try:
-        told = _storable(json.loads(message, parse_constant=_refuse))
+        told = _each_text(json.loads(message, parse_constant=_refuse), _storable)
     except (ValueError, RecursionError):
         return None
     told = {name: value for name, value in told.items() if value is not None}
     if not told.keys() & _KNOWN or not all(valid(told[name]) for name, valid in _VALID.items() if name in told):
         return None
     return _report(told)
+
+
+def redacted(report: Report, redact: Callable[[str], str]) -> Report:
+    """Return a report whose texts went through `redact`, which takes secrets out."""
+    steps = tuple(
+        replace(
+            step,
+            name=redact(step.name),
+            error=None if step.error is None else redact(step.error)[:LONGEST_TEXT],
+            stdout=None if step.stdout is None else redact(step.stdout)[-LONGEST_TEXT:],
+        )
+        for step in report.steps
+    )
+    return replace(report, metrics=_each_text(report.metrics, redact), steps=steps)
 
 
 def _report(told: dict[str, Any]) -> Report:
@@ -126,17 +141,21 @@ def _refuse(constant: str) -> None:
     raise ValueError(constant)
 
 
-def _storable(value: Any) -> Any:
-    """Return a value of JSON without the letters that Postgres does not take: NUL, and halves of a pair. Raises
-    ValueError for a number that is none there."""
+def _storable(text: str) -> str:
+    """Return a text without the letters that Postgres does not take: NUL, and halves of a pair."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()
+
+
+def _each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a value of JSON with its texts changed. Raises ValueError for a number that Postgres does not take."""
     if isinstance(value, float) and not math.isfinite(value):  # 1e999
         raise ValueError(value)
     if isinstance(value, str):
-        return value.replace("\0", "").encode("utf-8", "replace").decode()
+        return change(value)
     if isinstance(value, list):
-        return [_storable(item) for item in value]
-    if isinstance(value, dict):
-        return {_storable(name): _storable(item) for name, item in value.items()}
+        return [_each_text(item, change) for item in value]
+    if isinstance(value, Mapping):
+        return {change(name): _each_text(item, change) for name, item in value.items()}
     return value
 
 

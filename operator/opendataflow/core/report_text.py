@@ -72,13 +72,21 @@ def _steps(steps: Sequence[Step], most: int, output: int, sentence: int) -> list
 
 def _step(step: Step, output: int, sentence: int) -> list[Any]:
     first, _, rest = (step.error or "").partition("\n")
-    error = f"{first[:sentence]}\n{rest[-output:]}" if rest and output else first[:sentence]
+    error = f"{first[:sentence]}\n{_end(rest, output)}" if rest and output else first[:sentence]
     seconds = None if step.seconds is None else round(step.seconds, 2)
-    stdout = step.stdout[-output:] if output else ""
+    stdout = _end(step.stdout, output)
     told = [step.name[:LONGEST_NAME], str(step.status), step.rows, seconds, error or None, stdout or None]
     while told[-1] is None:
         told.pop()
     return told
+
+
+def _end(text: str, letters: int) -> str:
+    """The end of a text, of whole lines: in half of one nobody could find a secret. An endless line is cut."""
+    if len(text) <= letters:
+        return text
+    end = text[-letters:] if letters else ""
+    return end.partition("\n")[2] or end
 
 
 def _expectations(
