@@ -8,6 +8,7 @@ library only, and never sends an image anywhere.
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,12 @@ SOURCES = ("LICENSE", "README.md", "pyproject.toml", "operator", "sql", "images"
 NOT_NEEDED = (":!images/build.py", ":!requirements/dev.txt", ":!requirements/bench.txt")
 """What goes to the builder, and what of it does not; as git says it."""
 
+BASE_IMAGE = "python:3.12-slim-bookworm"
+REPOSITORY = "opendataflow"
+"""The first part of the images' names, unless somebody says otherwise; the chart names them so, too."""
+
+ANSWER_SECONDS = 60
+
 SYFT = "github.com/anchore/syft/cmd/syft@v1.57.1"
 
 
@@ -35,8 +42,9 @@ class Impossible(Exception):
 
 @dataclass(frozen=True)
 class Order:
-    """What to build. `name`: with `{}` for operator or spark. `archives`: where OCI archives go, None: nowhere.
+    """What to build.
 
+    `name`: with `{}` for operator or spark, and a registry or none. `archives`: where OCI archives go, None: nowhere.
     `authorities`: a file of the certificate authorities that the build has to trust, where the network has its own.
     """
 
@@ -82,17 +90,53 @@ def context(order: Order) -> Iterator[Path]:
         yield folder
 
 
-def find_builder() -> str:
-    """Return the first of docker, podman and buildah that works here."""
-    for name in BUILDERS:
-        if shutil.which(name) and subprocess.run([name, "info"], capture_output=True).returncode == 0:
+def find_builder(wanted: Sequence[str] = BUILDERS) -> str:
+    """Return the first of some builders that works here: one that is installed may lack its daemon, or the rights."""
+    reasons = []
+    for name in wanted:
+        why_not = _why_not(name)
+        if why_not is None:
             return name
-    raise Impossible("no docker, podman or buildah works here: one of them is needed to build images")
+        reasons.append(f"{name} {why_not}")
+    raise Impossible(f"nothing here builds images: {'; '.join(reasons)}")
+
+
+def _why_not(builder: str) -> str | None:
+    if not shutil.which(builder):
+        return "is not installed"
+    try:
+        done = subprocess.run([builder, "info"], capture_output=True, text=True, timeout=ANSWER_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"has not answered within {ANSWER_SECONDS} s"
+    return f"does not work ({_last_line(done.stderr)})" if done.returncode else None
+
+
+def whole_name(name: str) -> str:
+    """Say which registry an image is of: Docker and Kubernetes take it for granted, podman and buildah do not."""
+    first, slash, _ = name.partition("/")
+    if slash and (re.search("[.:]", first) or first == "localhost"):
+        return name
+    return f"docker.io/{name}" if slash else f"docker.io/library/{name}"
+
+
+def get_base(name: str, builder: str) -> str:
+    """Pull the base image unless it is there; return what the builder calls it."""
+    look = ["inspect", "--type=image"] if builder == "buildah" else ["image", "inspect"]
+    if _ask(builder, *look, name).returncode == 0:
+        return name
+    print(f"pulling {name}", file=sys.stderr, flush=True)
+    pulled = _ask(builder, "pull", "--quiet", whole_name(name))
+    if pulled.returncode:
+        raise Impossible(
+            f"{builder} has no image {name} and can't pull it ({_last_line(pulled.stderr)}): "
+            "name one that it has or can pull: make images BASE_IMAGE=NAME"
+        )
+    return whole_name(name)
 
 
 def build(image: str, order: Order, builder: str) -> str:
-    """Build one image; return its name."""
-    name = order.name.format(image)
+    """Build one image; return its whole name."""
+    name = whole_name(order.name.format(image))
     arguments = {
         "BASE_IMAGE": order.base_image,
         "VERSION": order.version,
@@ -156,7 +200,8 @@ def make(order: Order, images: Sequence[str], contents: Path | None, builder: st
         for image in images:
             began = time.monotonic()
             name = build(image, order, builder)
-            print(f"{name}: built by {builder} in {time.monotonic() - began:.0f} s", flush=True)
+            said = order.name.format(image)
+            print(f"{said}: built by {builder} in {time.monotonic() - began:.0f} s", flush=True)
             file = (order.archives or Path(temporary)) / f"{image}.tar"
             if order.archives or syft:
                 archive(name, file, builder)
@@ -165,6 +210,14 @@ def make(order: Order, images: Sequence[str], contents: Path | None, builder: st
                 listed = contents / f"opendataflow-{image}-{name.rpartition(':')[2]}.spdx.json"
                 list_contents(syft, file, name, listed, builder)
                 print(listed)
+
+
+def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["it does not say why"])[-1].strip()
 
 
 def _run(command: list[str], environ: Mapping[str, str] = os.environ) -> None:
@@ -194,18 +247,20 @@ def main(arguments: Sequence[str]) -> None:
     """Build what the arguments say."""
     parser = argparse.ArgumentParser(description="Builds the images of OpenDataFlow with docker, podman or buildah.")
     parser.add_argument("--builder", choices=BUILDERS, help="default: the first of them that works here")
-    parser.add_argument("--base-image", default="python:3.12-slim-bookworm", help="what both images are built on")
-    parser.add_argument("--repository", default="docker.io/opendataflow", help="the first part of the images' names")
+    parser.add_argument("--base-image", default=BASE_IMAGE, help="what both images are built on")
+    parser.add_argument("--repository", default=REPOSITORY, help="the first part of the images' names")
     parser.add_argument("--tag", default=version(), help="default: the version of the project")
     parser.add_argument("--source", default="unknown", help="the address of the sources, for a label")
     parser.add_argument("--extras", default="", help="connectors in the image for Spark: s3, gcs, or both")
     parser.add_argument("--only", choices=IMAGES, help="build this image only")
     parser.add_argument("--archives", type=Path, help="a folder for the images as archives")
     parser.add_argument("--contents", default="dist", help="a folder for the lists of contents; '': write none")
+    parser.add_argument("options", nargs="*", metavar="OPTION", help="after `--`: more arguments for the builder")
     given = parser.parse_args(arguments)
+    builder = find_builder([given.builder] if given.builder else BUILDERS)
     order = Order(
         name=f"{given.repository}/{{}}:{given.tag}",
-        base_image=given.base_image,
+        base_image=get_base(given.base_image, builder),
         version=version(),
         revision=_git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") or "unknown",
         source=given.source,
@@ -213,12 +268,13 @@ def main(arguments: Sequence[str]) -> None:
         extras=given.extras,
         archives=given.archives,
         authorities=authorities(),
+        options=given.options,
     )
     make(
         order,
         [given.only] if given.only else IMAGES,
         ROOT / given.contents if given.contents else None,
-        given.builder or find_builder(),
+        builder,
     )
 
 
