@@ -2,7 +2,7 @@
 
 from opendataflow.names import LABEL_RUN
 from tests.e2e.cluster.conftest import left_out_when_unavailable
-from tests.e2e.cluster.installing import RELEASE, install, run_pods
+from tests.e2e.cluster.installing import RELEASE, install, run_pods, uninstall
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.kube.cluster.processes import wait_until
@@ -38,7 +38,7 @@ def test_a_first_try_runs_a_job_outlives_an_upgrade_and_leaves_nothing_that_hang
     install(cluster, namespace, "--set=replicas=2")
     assert run_pods(cluster, namespace)[0] == running
 
-    cluster.helm(namespace, "uninstall", RELEASE, "--wait", "--timeout=4m")
+    uninstall(cluster, namespace)
     kept, free = run_pods(cluster, namespace)
     assert kept == set()
     assert running <= free

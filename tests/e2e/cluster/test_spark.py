@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import threading
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -31,12 +32,16 @@ from tests.kube.jobs import Database, dataset, documents, job
 from tests.kube.operators import Operators, new_operators
 
 ROOT = Path(__file__).parents[3]
+SPARK_PAGE = ROOT / "docs" / "how-to" / "spark.md"
 PASSKEY = "correct horse battery staple"
-SMALL = {
-    "driver": {"memory": "512m"},
-    "executor": {"instances": 2, "memory": "512m"},
-    "sparkConf": {"spark.kubernetes.executor.request.cores": "100m"},
+SOON = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""What lets a JVM begin with less work; it would take more for a long program."""
+CONF = {
+    "spark.kubernetes.executor.request.cores": "100m",
+    "spark.driver.extraJavaOptions": SOON,
+    "spark.executor.extraJavaOptions": SOON,
 }
+SMALL = {"driver": {"memory": "512m"}, "executor": {"instances": 2, "memory": "512m"}, "sparkConf": CONF}
 """A driver and two executors that fit onto any machine."""
 
 
@@ -127,6 +132,86 @@ def test_the_example_runs_with_two_executors_for_each_chunk(kubectl: Kubectl, da
         created = pod["metadata"]["creationTimestamp"]
         times.between("driver pod created -> first Spark job done: spark-pi", created, line.split()[0])
     wait_until(lambda: executors(kubectl) == [], "its executors are gone", 60)
+
+
+BUSY_THEN_IDLE = """
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def worked(number):
+    time.sleep(0.5)
+    return number % 4, 1
+
+
+with SparkSession.builder.getOrCreate() as spark:
+    while not Path("/tmp/enough").exists():
+        spark.sparkContext.parallelize(range(9), 9).map(worked).groupByKey(4).count()
+    while not Path("/tmp/end").exists():
+        time.sleep(0.2)
+"""
+
+
+def served(port: int, question: str) -> Any:
+    """What the page of a driver, or of the History Server, answers to programs; None where it does not answer yet."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/applications{question}", timeout=10) as answer:
+            return json.load(answer)
+    except OSError:
+        return None
+
+
+@pytest.mark.usefixtures("operator")
+def test_executors_come_and_go_with_the_work_as_the_driver_s_page_and_its_log_of_events_show(
+    cluster: RealCluster, kubectl: Kubectl, database: Database, spark_image: str
+) -> None:
+    soon = {f"spark.dynamicAllocation.{name}": "3s" for name in ("executorIdleTimeout", "shuffleTracking.timeout")}
+    events = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "file:///events"}
+    config, grows = spark_job(
+        "grows",
+        ["raw"],
+        BUSY_THEN_IDLE,
+        spark={
+            "executor": {"memory": "512m"},
+            "dynamicAllocation": {"min": 1, "max": 3},
+            "sparkConf": {**CONF, **soon, **events},
+        },
+    )
+    template = grows["spec"]["podTemplate"]["spec"]
+    template["securityContext"] = {"fsGroup": 185}
+    template["containers"][0]["volumeMounts"].append({"name": "events", "mountPath": "/events"})
+    template["volumes"].append({"name": "events", "persistentVolumeClaim": {"claimName": "spark-events"}})
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "100Mi"}}}
+    made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "spark-events"}, "spec": claim}
+    kubectl("apply", "--filename=-", stdin=documents(made, config, dataset("raw", 1), grows))
+    wait_until(lambda: database.states("grows")["RUNNING"] == 1, "it runs", 300)
+    driver = names.run_name("grows", runs(database)[0]["id"])
+    cluster.wait_pod(kubectl.namespace, driver, "Running", 300)
+
+    def active(port: int) -> set[str]:
+        return {found["id"] for found in served(port, f"/{driver}/executors") or ()}
+
+    def inside(file: str) -> None:
+        kubectl("exec", driver, "--container=main", "--", "touch", file)
+
+    with cluster.forwarded(kubectl.namespace, driver, 4040) as page:
+        wait_until(lambda: active(page) == {"driver", "1", "2", "3"}, "there are as many as there may be", 300)
+        inside("/tmp/enough")
+        wait_until(lambda: len(active(page)) == 2, "there is the one that always is", 300)
+    wait_until(lambda: len(executors(kubectl)) == 1, "the others' pods are gone", 60)
+    inside("/tmp/end")
+    wait_until(lambda: database.states("grows")["DONE"] == 1, "it is done", 300)
+    wait_until(lambda: executors(kubectl) == [], "its last executor is gone", 60)
+
+    history = re.search(r"```yaml\n(apiVersion: v1\nkind: Pod\n.*?)```", SPARK_PAGE.read_text("utf-8"), re.DOTALL)
+    assert history
+    kubectl("apply", "--filename=-", stdin=history[1].replace("opendataflow/spark:0.1.0", spark_image))
+    cluster.wait_pod(kubectl.namespace, "spark-history", "Running", 300)
+    with cluster.forwarded(kubectl.namespace, "spark-history", 18080) as page:
+        wait_until(lambda: bool(served(page, f"/{driver}")), "the History Server shows the run", 120)
+        assert {found["id"] for found in served(page, f"/{driver}/allexecutors")} == {"driver", "1", "2", "3"}
 
 
 JDBC = """
