@@ -63,7 +63,7 @@ crds: install
 
 # Builds both images with docker, podman or buildah, whichever is there: docs/how-to/images.md.
 images:
-	@$(PYTHON) images/build.py $(if $(BUILDER),--builder '$(BUILDER)') $(if $(BASE_IMAGE),--base-image '$(BASE_IMAGE)') \
+	@$(PYTHON) -m images.build $(if $(BUILDER),--builder '$(BUILDER)') $(if $(BASE_IMAGE),--base-image '$(BASE_IMAGE)') \
 		$(if $(TAG),--tag '$(TAG)') $(if $(SOURCE),--source '$(SOURCE)') $(if $(EXTRAS),--extras '$(EXTRAS)') \
 		$(if $(OPTIONS),-- $(OPTIONS))
 

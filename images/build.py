@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Builds the project's images with docker, podman or buildah, whichever is there; `make images` calls it.
 
 It gives the builder only files that git knows, all of one age, so that equal sources give equal layers. Beside each
@@ -20,11 +19,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from images.settle import settle
+
 ROOT = Path(__file__).parents[1]
 IMAGES = ("operator", "spark")
 BUILDERS = ("docker", "podman", "buildah")
 SOURCES = ("LICENSE", "README.md", "pyproject.toml", "operator", "sql", "images", "requirements")
-NOT_NEEDED = (":!images/build.py", ":!requirements/dev.txt", ":!requirements/bench.txt")
+NOT_NEEDED = (":!images/*.py", ":!requirements/dev.txt", ":!requirements/bench.txt")
 """What goes to the builder, and what of it does not; as git says it."""
 
 BASE_IMAGE = "python:3.12-slim-bookworm"
@@ -152,7 +153,21 @@ def build(image: str, order: Order, builder: str) -> str:
     with context(order) as folder:
         command += ["--file", str(folder / "images" / image / "Dockerfile"), str(folder)]
         _run(command, {**os.environ, "SOURCE_DATE_EPOCH": str(order.epoch)})
+    if builder == "docker":
+        _settle(name, order.epoch)
     return name
+
+
+def _settle(name: str, epoch: int) -> None:
+    """Replace a built image by one in which everything has the same time."""
+    before = _ask("docker", "image", "inspect", "--format={{.Id}}", name).stdout.strip()
+    with tempfile.TemporaryDirectory(prefix="opendataflow-settled-") as folder:
+        saved, settled = Path(folder, "saved.tar"), Path(folder, "settled.tar")
+        archive(name, saved, "docker")
+        settle(saved, settled, epoch)
+        _run(["docker", "load", "--quiet", "--input", str(settled)])
+    if before != _ask("docker", "image", "inspect", "--format={{.Id}}", name).stdout.strip():
+        _ask("docker", "image", "rm", "--no-prune", before)  # not what the next build finds again
 
 
 def archive(name: str, file: Path, builder: str) -> None:
@@ -245,7 +260,9 @@ def authorities(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 def main(arguments: Sequence[str]) -> None:
     """Build what the arguments say."""
-    parser = argparse.ArgumentParser(description="Builds the images of OpenDataFlow with docker, podman or buildah.")
+    parser = argparse.ArgumentParser(
+        "python3 -m images.build", description="Builds the images of OpenDataFlow with docker, podman or buildah."
+    )
     parser.add_argument("--builder", choices=BUILDERS, help="default: the first of them that works here")
     parser.add_argument("--base-image", default=BASE_IMAGE, help="what both images are built on")
     parser.add_argument("--repository", default=REPOSITORY, help="the first part of the images' names")

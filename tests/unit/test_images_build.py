@@ -1,11 +1,15 @@
 """What `make images` builds with and how it names what it builds; the images themselves: tests/e2e/test_images.py."""
 
+import io
+import json
+import tarfile
 from pathlib import Path
 
 import pytest
 import yaml
 
 from images import build
+from images.settle import settle
 
 
 @pytest.fixture
@@ -74,3 +78,47 @@ def test_the_images_have_the_names_that_the_chart_gives_to_pods() -> None:
     named = {values["image"]["repository"], values["spark"]["image"]["repository"]}
     assert named == {f"{build.REPOSITORY}/{image}" for image in build.IMAGES}
     assert yaml.safe_load((chart / "Chart.yaml").read_text())["appVersion"] == build.version()
+
+
+def saved(path: Path, when: int) -> Path:
+    """An image as `docker save` gives it, built at a time."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as archive:
+        for name, inside in (("etc", None), ("etc/it", b"content")):
+            entry = tarfile.TarInfo(name)
+            entry.type = tarfile.DIRTYPE if inside is None else tarfile.REGTYPE
+            entry.mode, entry.uid, entry.mtime, entry.size = 0o750, 185, when, len(inside or b"")
+            entry.pax_headers = {"mtime": f"{when}.5", "SCHILY.xattr.user.kept": "yes"}
+            archive.addfile(entry, io.BytesIO(inside or b""))
+    config = {
+        "created": f"{when}",
+        "container": f"{when}",
+        "config": {"User": "185"},
+        "history": [{"created": f"{when}", "created_by": "COPY"}],
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{when}"]},
+    }
+    manifest = [{"Config": "c.json", "RepoTags": ["it:1"], "Layers": ["1/layer.tar"]}]
+    described = {"c.json": json.dumps(config).encode(), "manifest.json": json.dumps(manifest).encode()}
+    with tarfile.open(path, "w") as archive:
+        for name, content in {"1/layer.tar": layer.getvalue(), **described}.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def test_an_image_of_docker_depends_on_what_is_in_it_and_not_on_when_it_was_built(tmp_path: Path) -> None:
+    made = []
+    for when in (1000, 2000):
+        made.append(tmp_path / f"{when}-settled.tar")
+        settle(saved(tmp_path / f"{when}.tar", when), made[-1], 500)
+    assert made[0].read_bytes() == made[1].read_bytes()
+    with tarfile.open(made[0]) as archive:
+        (image,) = json.load(archive.extractfile("manifest.json") or io.BytesIO())
+        assert image["RepoTags"] == ["it:1"]
+        assert json.load(archive.extractfile(image["Config"]) or io.BytesIO())["config"] == {"User": "185"}
+        with tarfile.open(fileobj=archive.extractfile(image["Layers"][0])) as layer:
+            entry = layer.getmember("etc/it")
+            assert (entry.mode, entry.uid, entry.mtime) == (0o750, 185, 500)
+            assert entry.pax_headers == {"SCHILY.xattr.user.kept": "yes"}
+            assert (layer.extractfile(entry) or io.BytesIO()).read() == b"content"
