@@ -184,6 +184,16 @@ def archive(name: str, file: Path, builder: str) -> None:
     draft.rename(file)
 
 
+def known_extras(wanted: str) -> str:
+    """Return the wanted extras; refuse those that images/spark/ivy.xml does not know."""
+    known = set(re.findall(r'<conf name="(.+?)"', (ROOT / "images/spark/ivy.xml").read_text())) - {"default"}
+    if unknown := sorted(set(wanted.split()) - known):
+        raise Impossible(
+            f"there are no extras {', '.join(unknown)}: those of the image for Spark are {', '.join(sorted(known))}"
+        )
+    return wanted
+
+
 def find_syft() -> Path | None:
     """Return a `syft` that is installed or can be built; None where there is neither it nor `go`."""
     if found := shutil.which("syft"):
@@ -274,6 +284,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--contents", default="dist", help="a folder for the lists of contents; '': write none")
     parser.add_argument("options", nargs="*", metavar="OPTION", help="after `--`: more arguments for the builder")
     given = parser.parse_args(arguments)
+    extras = known_extras(given.extras)
     builder = find_builder([given.builder] if given.builder else BUILDERS)
     order = Order(
         name=f"{given.repository}/{{}}:{given.tag}",
@@ -282,7 +293,7 @@ def main(arguments: Sequence[str]) -> None:
         revision=_git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") or "unknown",
         source=given.source,
         epoch=int(os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct") or 0),
-        extras=given.extras,
+        extras=extras,
         archives=given.archives,
         authorities=authorities(),
         options=given.options,
