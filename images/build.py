@@ -186,11 +186,10 @@ def archive(name: str, file: Path, builder: str) -> None:
 
 def known_extras(wanted: str) -> str:
     """Return the wanted extras; refuse those that images/spark/ivy.xml does not know."""
-    known = set(re.findall(r'<conf name="(.+?)"', (ROOT / "images/spark/ivy.xml").read_text())) - {"default"}
-    if unknown := sorted(set(wanted.split()) - known):
-        raise Impossible(
-            f"there are no extras {', '.join(unknown)}: those of the image for Spark are {', '.join(sorted(known))}"
-        )
+    named = re.findall(r'<conf name="(.+?)"', (ROOT / "images/spark/ivy.xml").read_text())
+    known = sorted(set(named) - {"default"})
+    if unknown := sorted(set(wanted.split()) - set(known)):
+        raise Impossible(f"there are no extras {', '.join(unknown)}: the image for Spark knows {', '.join(known)}")
     return wanted
 
 
