@@ -14,6 +14,8 @@ RELEASE = "dataflow"
 _SMALL = "--set=database.builtIn.persistence.size=100Mi"
 """As large as the volumes of the nodes are, or smaller."""
 
+STRICT = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+"""What lets only restricted pods run in a namespace."""
 KEEP_DEFINITIONS = "--set=crds.install=false"
 """Those of the cluster serve others, too: the test sees to them."""
 _SECONDS = 300

@@ -5,6 +5,7 @@ import urllib.request
 import pytest
 
 from tests.e2e.cluster.conftest import left_out_when_unavailable
+from tests.e2e.cluster.installing import STRICT
 from tests.e2e.cluster.real_cluster import RealCluster, restricted_pod
 from tests.kube.cluster.api import Object, Refused
 from tests.kube.cluster.processes import wait_until
@@ -116,8 +117,7 @@ def test_an_image_that_does_not_exist_is_told(cluster: RealCluster, namespace: s
 def test_the_restricted_level_of_pod_security_refuses_a_privileged_pod(
     cluster: RealCluster, namespace: str, busybox: str
 ) -> None:
-    label = {"pod-security.kubernetes.io/enforce": "restricted"}
-    cluster.api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": label}})
+    cluster.api.patch(f"/api/v1/namespaces/{namespace}", STRICT)
     privileged = restricted_pod("wants", busybox, ["true"], securityContext={"privileged": True})
     with pytest.raises(Refused, match="violates PodSecurity"):
         _run(cluster, namespace, privileged)
@@ -165,8 +165,7 @@ def test_a_command_runs_on_a_node(cluster: RealCluster, namespace: str, busybox:
 def test_the_operator_s_image_starts_restricted_with_nothing_to_write_to(
     cluster: RealCluster, namespace: str, operator_image: str, kubectl: Kubectl
 ) -> None:
-    label = {"pod-security.kubernetes.io/enforce": "restricted"}
-    cluster.api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": label}})
+    cluster.api.patch(f"/api/v1/namespaces/{namespace}", STRICT)
     pod = restricted_pod("helps", operator_image, ["opendataflow", "--help"])
     pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] = True
     cluster.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)

@@ -19,7 +19,7 @@ from pyarrow import parquet
 import prepare
 from opendataflow import names
 from tests.e2e.cluster.conftest import left_out_when_unavailable
-from tests.e2e.cluster.installing import RELEASE, image_values, install, uninstall
+from tests.e2e.cluster.installing import RELEASE, STRICT, image_values, install, uninstall
 from tests.e2e.cluster.readme import Reader
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
@@ -27,7 +27,6 @@ from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl, fresh_namespace
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-STRICT = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 
 
 @dataclass(frozen=True)

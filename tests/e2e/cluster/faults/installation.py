@@ -1,4 +1,5 @@
 """An operator that the chart has installed for two namespaces, with the built-in Postgres, for many tests together.
+In the first of them only restricted pods may run.
 
 What it does is seen through the API server, and in Postgres through a forwarded port.
 """
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from tests.e2e.cluster.installing import RELEASE, install, uninstall
+from tests.e2e.cluster.installing import RELEASE, STRICT, install, uninstall
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.processes import wait_until
@@ -94,6 +95,7 @@ def installed(cluster: RealCluster) -> Iterator[Installation]:
     with ExitStack() as opened:
         home, here, there = (opened.enter_context(_namespace(cluster.api)) for _ in range(3))
         cluster.namespaces = [home, here, there]
+        cluster.api.patch(f"/api/v1/namespaces/{here}", STRICT)
         install(cluster, home, *_VALUES, watched=(here, there))
         opened.callback(uninstall, cluster, home)
         database = opened.enter_context(_database(cluster, home))
