@@ -45,7 +45,7 @@ class Impossible(Exception):
 class Order:
     """What to build.
 
-    `name`: with `{}` for operator or spark, and a registry or none. `archives`: where OCI archives go, None: nowhere.
+    `name`: with `{}` for operator or spark, and a registry or none. `archives`: where archives go, None: nowhere.
     `authorities`: a file of the certificate authorities that the build has to trust, where the network has its own.
     """
 
@@ -171,16 +171,14 @@ def _settle(name: str, epoch: int) -> None:
 
 
 def archive(name: str, file: Path, builder: str) -> None:
-    """Write a built image to a file; it is there when it is whole."""
+    """Write a built image to a file, in the format of `docker save`; it is there when it is whole."""
     draft = file.with_suffix(".unfinished")
     draft.unlink(missing_ok=True)
-    match builder:
-        case "docker":
-            _run(["docker", "save", "--output", str(draft), name])
-        case "podman":
-            _run(["podman", "save", "--quiet", "--format=oci-archive", "--output", str(draft), name])
-        case _:
-            _run(["buildah", "push", "--quiet", name, f"oci-archive:{draft}:{name}"])
+    if builder == "buildah":
+        # the format of OCI would have its layers compressed, which takes minutes, and longer to be read again
+        _run(["buildah", "push", "--quiet", name, f"docker-archive:{draft}:{name}"])
+    else:
+        _run([builder, "save", "--output", str(draft), name])
     draft.rename(file)
 
 
@@ -208,10 +206,16 @@ def find_syft() -> Path | None:
     return folder / "syft"
 
 
-def list_contents(syft: Path, archived: Path, name: str, file: Path, builder: str) -> None:
+def list_contents(syft: Path, archived: Path, name: str, file: Path) -> None:
     """Write which packages an archived image has, as SPDX in JSON."""
-    kind = "docker-archive" if builder == "docker" else "oci-archive"
-    scan = [str(syft), "scan", "--quiet", f"{kind}:{archived}", f"--source-name={name}", f"--output=spdx-json={file}"]
+    scan = [
+        str(syft),
+        "scan",
+        "--quiet",
+        f"docker-archive:{archived}",
+        f"--source-name={name}",
+        f"--output=spdx-json={file}",
+    ]
     _run(scan, {**os.environ, "SYFT_CHECK_FOR_APP_UPDATE": "false"})
 
 
@@ -232,7 +236,7 @@ def make(order: Order, images: Sequence[str], contents: Path | None, builder: st
             if contents and syft:
                 contents.mkdir(parents=True, exist_ok=True)
                 listed = contents / f"opendataflow-{image}-{name.rpartition(':')[2]}.spdx.json"
-                list_contents(syft, file, name, listed, builder)
+                list_contents(syft, file, name, listed)
                 print(listed)
 
 
@@ -279,7 +283,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--source", default="unknown", help="the address of the sources, for a label")
     parser.add_argument("--extras", default="", help="connectors in the image for Spark: s3, gcs, or both")
     parser.add_argument("--only", choices=IMAGES, help="build this image only")
-    parser.add_argument("--archives", type=Path, help="a folder for the images as archives")
+    parser.add_argument("--archives", type=Path, help="a folder for the images as archives, as of `docker save`")
     parser.add_argument("--contents", default="dist", help="a folder for the lists of contents; '': write none")
     parser.add_argument("options", nargs="*", metavar="OPTION", help="after `--`: more arguments for the builder")
     given = parser.parse_args(arguments)

@@ -1,7 +1,7 @@
 """The images for tests on a real cluster: `python -m tests.e2e.images build` prints the archives' paths.
 
     ~/.cache/opendataflow/
-    ├── images-<digest of all that goes in>/{operator,spark}.tar    OCI archives; one that is there is whole
+    ├── images-<digest of all that goes in>/{operator,spark}.tar    archives; one that is there is whole
     ├── postgres-<digest>/postgres.tar                              a Postgres for the chart, see tests/e2e/postgres
     └── containers/                                                 see `tests.e2e.layers`
 
@@ -52,7 +52,8 @@ _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
 _STAND_IN = f"docker.io/local/opendataflow-base:{_SUITE}"
 _NOT_IN_SLIM = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/locale", "usr/share/man", "usr/share/info")
-_KEPT = 4
+_FORMAT = "docker-archive"
+_KEPT = 3
 _KEPT_SECONDS = 24 * 3600
 """Folders of archives that stay: so many, as branches of one project are built in turn, and used within so long."""
 
@@ -92,7 +93,9 @@ def order(
 def postgres() -> Path:
     """Return the archive of a Postgres that the chart can have as its own; build it unless it is there."""
     files = [*sorted(_POSTGRES.iterdir()), PROJECT / "images" / "trust-build-ca"]
-    hashed = hashlib.sha256(b"\0".join([_base().encode(), *(path.read_bytes() for path in files)])).hexdigest()
+    hashed = hashlib.sha256(
+        b"\0".join([_FORMAT.encode(), _base().encode(), *(path.read_bytes() for path in files)])
+    ).hexdigest()
     folder = cache_folder() / f"postgres-{hashed[:12]}"
     file = folder / "postgres.tar"
     with only_one():
@@ -123,7 +126,7 @@ def build_on(below: Path, context: Path, name: str, file: Path) -> None:
     tool, whole = builder(), whole_name(name)
     with only_one(), own_storage():
         if tool == "buildah":
-            base = f"oci-archive:{below}"
+            base = f"docker-archive:{below}"
         else:
             _run([tool, "load", "--input", str(below)])
             base = whole_name(OPERATOR)
@@ -134,7 +137,7 @@ def build_on(below: Path, context: Path, name: str, file: Path) -> None:
 
 def digest() -> str:
     """Return a short name for all that goes into the images."""
-    hashed = hashlib.sha256(f"{EPOCH} {_base()}".encode())
+    hashed = hashlib.sha256(f"{EPOCH} {_FORMAT} {_base()}".encode())
     for path in sources():
         hashed.update(f"\0{path}\0".encode() + (PROJECT / path).read_bytes())
     return hashed.hexdigest()[:12]

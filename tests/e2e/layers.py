@@ -4,13 +4,14 @@ They lie in `containers/` beside the folders of archives. Each step of a build i
 `forget_layers` takes away those without a folder. Whoever builds or forgets holds the lock of `images.only_one`.
 """
 
+import fcntl
 import json
 import os
 import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from images.build import Impossible
@@ -55,14 +56,32 @@ def kept_for(folder: Path) -> Iterator[list[str]]:
         _buildah("tag", step, f"{_KEPT}{folder.name}:{step}")
 
 
+@contextmanager
+def nothing_forgotten() -> Iterator[None]:
+    """For whoever looks into an image: what it stands on stays meanwhile."""
+    with _looking(fcntl.LOCK_SH):
+        yield
+
+
 def forget_layers(*others: str) -> None:
-    """Take away what has no folder, and what killed builds have left. `others`: names that stay."""
-    _buildah("rm", "--all")
-    images = json.loads(_buildah("images", "--all", "--json")) or ()
-    names = [name for image in images for name in image["names"] or ()]
-    if gone := [name for name in names if name not in others and not _is_kept(name)]:
-        _buildah("rmi", "--force", *gone)
-    _buildah("rmi", "--prune", "--force")
+    """Take away what has no folder, and what killed builds have left; `others` are names that stay.
+
+    Where somebody looks into an image nothing is taken away: the next build does it.
+    """
+    with suppress(BlockingIOError), _looking(fcntl.LOCK_EX | fcntl.LOCK_NB):
+        _buildah("rm", "--all")
+        images = json.loads(_buildah("images", "--all", "--json")) or ()
+        names = [name for image in images for name in image["names"] or ()]
+        if gone := [name for name in names if name not in others and not _is_kept(name)]:
+            _buildah("rmi", "--force", *gone)
+        _buildah("rmi", "--prune", "--force")
+
+
+@contextmanager
+def _looking(how: int) -> Iterator[None]:
+    with (cache_folder() / "looking.lock").open("w") as lock:
+        fcntl.flock(lock, how)
+        yield
 
 
 def _is_kept(name: str) -> bool:

@@ -152,7 +152,7 @@ def test_the_list_of_contents_names_what_debian_python_and_java_have_brought(
     assert syft, "neither syft nor go is there"
     listed = {}
     for image, archive in archives.items():
-        building.list_contents(syft, archive, image, tmp_path / f"{image}.json", "buildah")
+        building.list_contents(syft, archive, image, tmp_path / f"{image}.json")
         listed[image] = (tmp_path / f"{image}.json").read_text()
     for name in ("libc6", "busybox", "kopf", "psycopg", "opendataflow"):
         assert f'"name":"{name}"' in listed["operator"]

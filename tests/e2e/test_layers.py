@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from images.build import Impossible
-from tests.e2e.layers import forget_layers, kept_for, own_storage
+from tests.e2e.layers import forget_layers, kept_for, nothing_forgotten, own_storage
 
 BASE = "localhost/base:1"
 DOCKERFILE = f"FROM {BASE} AS below\nCOPY below /\nFROM {BASE}\nCOPY --from=below /below /copied\nCOPY above /\n"
@@ -58,6 +58,15 @@ def test_layers_stay_as_long_as_an_archive_that_they_went_into(cache: Path) -> N
     names = [name.partition(":")[0] for image in left for name in image["names"]]
     assert sorted(names) == ["localhost/base", *["localhost/kept/images-newer"] * 3]
     assert build(newer, "same", "new") == 3
+
+
+@pytest.mark.usefixtures("cache")
+def test_nothing_is_forgotten_while_somebody_looks_into_an_image() -> None:
+    with own_storage(), nothing_forgotten():
+        made = buildah("from", BASE).strip()
+        forget_layers()
+        assert buildah("containers", "--format={{.ContainerName}}").split() == [made]
+        assert BASE.partition(":")[0] in buildah("images")
 
 
 def test_a_build_that_fails_says_what_it_was_doing(cache: Path) -> None:
