@@ -147,8 +147,9 @@ def run(
     bounds = {} if chunks is None or data_id is None else _bounds(chunks, data_id, found.sources[0])
     with ExitStack() as stack:
         stack.enter_context(opened.imports())
-        with captured() as printed:
+        with captured() as loading:
             steps = load_steps(opened, found)
+        printed = loading.end()
         items = [None] if stream is None else _items(opened, stream, steps)
         spark = (
             None if opened.file.django else stack.enter_context(local_session(f"dataflow {slug}", drivers_of(found)))
@@ -158,9 +159,7 @@ def run(
         for number, item in enumerate(items):
             order = Order(opened, found, steps, data_id, item, bounds)
             made, result, checked = _run(order, spark, known, replace=replace and number == 0)
-            if printed.getvalue():  # what modules print when they are loaded
-                made[0].stdout = printed.getvalue() + made[0].stdout
-                printed.truncate(0)
+            made[0].stdout, printed = printed + made[0].stdout, ""  # what modules print when they are loaded
             done.append(
                 {"data_id": data_id, "item": item, "steps": [asdict(step) for step in made], **_told(result, checked)}
             )
