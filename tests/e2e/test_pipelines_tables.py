@@ -429,9 +429,7 @@ def test_every_value_arrives_as_it_is(project: Project, shop: Shop, database: st
         """,
     )
     done(project, "1-4")
-    columns = (
-        "id, small, whole, single, double, exact, money, yes, day, at, local, words, short, key, told, bytes, names"
-    )
+    columns = "id, small, whole, single, double, exact, money, yes, day, at, local, words, short, key, told, bytes, names"
     columns += ", numbers, prices, moments"
     for one, other in (("given", "result"), ("result", "given")):
         assert shop.sql(f"SELECT {columns} FROM {one} EXCEPT ALL SELECT {columns} FROM {other}") == []
