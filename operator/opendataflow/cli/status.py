@@ -26,6 +26,7 @@ from opendataflow.core.explain import (
     shell_command,
     waiting_sentence,
 )
+from opendataflow.core.project_tests import tests_sentence
 from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.launch.process.folder import LOG
@@ -178,7 +179,9 @@ def status_lines(status: Status) -> list[str]:
     breaker = (
         [f"breaker    {breaker_sentence(status['breaker']).removeprefix('breaker ')}"] if status["breaker"] else []
     )
-    return [*breaker, *_pace(status), *_failed(status), *_waiting(status)]
+    tests = status["tests"]
+    tested = [f"tests      {tests_sentence(tests)}"] if tests and tests["failed"] else []
+    return [*breaker, *tested, *_pace(status), *_failed(status), *_waiting(status)]
 
 
 def _pace(status: Status) -> Iterator[str]:

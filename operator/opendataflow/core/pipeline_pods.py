@@ -11,6 +11,7 @@ from typing import Any
 from opendataflow import names
 from opendataflow.core.pipeline_order import FETCH_MODULE, TOKEN_VARIABLE, pod_order
 from opendataflow.core.pods import CONTAINER_SECURITY, SecretKey, from_secret
+from opendataflow.core.project_tests import Tests
 from opendataflow.core.spark_pods import SCRATCH_FOLDER, add_file, main_of
 from opendataflow.model.pipeline_runtime import PipelineRuntime
 
@@ -20,10 +21,11 @@ _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 """Variables of main that fetching needs, too; in small letters as well."""
 
 
-def with_project(pod: dict[str, Any], pipeline: PipelineRuntime) -> dict[str, Any]:
-    """Return the driver's pod, whose template of executors is made already, with what the run of a pipeline needs."""
+def with_project(pod: dict[str, Any], pipeline: PipelineRuntime, tests: Tests) -> dict[str, Any]:
+    """Return the driver's pod, whose template of executors is made already, with what the run of a pipeline needs.
+    `tests`: what is known of the project's."""
     spec, place = pod["spec"], pipeline.project
-    pod["metadata"]["annotations"][names.ANNOTATION_PIPELINE] = pod_order(pipeline)
+    pod["metadata"]["annotations"][names.ANNOTATION_PIPELINE] = pod_order(pipeline, tests)
     add_file(spec, names.PIPELINE_FILE, names.ANNOTATION_PIPELINE)
     if place.path is not None:
         return pod

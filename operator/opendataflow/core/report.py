@@ -1,11 +1,12 @@
 """Reads what a program tells of its work: a JSON object in its pod's termination message. Pure.
 
     {"rows": 118, "rowsIn": 120, "bytes": 4711, "checksum": "sha256:…", "expectations": {"not null": true},
-     "commit": "4f0c…", "failure": "a sentence"}
+     "commit": "4f0c…", "tests": {"subject": "…", "commit": "4f0c…", "passed": true}, "failure": "a sentence"}
 
 Each of these may be left out, one has to be there; what a program adds is kept beside them. What is no report is plain
 text for people, never an error. `commit` says what was run. With `failure` it is the report of a run that has failed:
-it never says that the run was done.
+it never says that the run was done. `tests`: whether what was run passes its unit tests; where it does not, nothing was
+done. `gone` in it: the version that has passed before, where that can't be used any more.
 """
 
 import json
@@ -54,6 +55,14 @@ def _are_expectations(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(held, bool) for held in value.values())
 
 
+def _are_tests(value: Any) -> bool:
+    if not isinstance(value, dict) or type(value.get("passed")) is not bool:
+        return False
+    return all(_is_checksum(value.get(name)) for name in ("subject", "commit")) and (
+        value.get("gone") is None or _is_checksum(value["gone"])
+    )
+
+
 _VALID = {
     "rows": _is_count,
     "rowsIn": _is_count,
@@ -61,5 +70,6 @@ _VALID = {
     "checksum": _is_checksum,
     "expectations": _are_expectations,
     "commit": _is_checksum,
+    "tests": _are_tests,
     "failure": _is_sentence,
 }

@@ -65,6 +65,12 @@ class Report:
         """The sentence of a run that says itself that it has failed."""
         return self.metrics.get("failure")
 
+    @property
+    def untested(self) -> str | None:
+        """The sentence of a run that has done nothing, because the unit tests of its project fail."""
+        tests = self.metrics.get("tests")
+        return None if tests is None or tests["passed"] else self.failure or "the unit tests of its project fail"
+
 
 @dataclass(frozen=True)
 class Ended:

@@ -1,4 +1,5 @@
-"""Where a run tells of its work: in its pod's termination message, on one machine in a file of its own folder.
+"""Where a run tells of its work: in its log, in its pod's termination message, on one machine in a file of its own
+folder.
 
 What is in a report is said in core/report.py.
 """
@@ -30,3 +31,8 @@ def write_report(report: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     in_pod = folder == Path(CONTEXT_FOLDER)
     with suppress(OSError):
         (TERMINATION_LOG if in_pod else folder / REPORT_FILE).write_text(text, "utf-8")
+
+
+def say(line: str, printed: str = "") -> None:
+    """Print a line of the run's log, and below it what something has printed."""
+    print("\n".join((line, *(f"    {text}" for text in printed.splitlines()))), flush=True)
