@@ -92,6 +92,7 @@ def job_status(**changes: Any) -> dict[str, Any]:
         "parallelism": 2,
         "suspended": False,
         "breaker": None,
+        "tests": None,
         "deleted": False,
         "counts": {"READY": 4},
         "next_due": None,

@@ -16,7 +16,7 @@ Tests = Mapping[str, Any] | None
 _SHOWN = 12
 
 
-def tests_subject(pipeline: PipelineRuntime | None) -> str | None:
+def subject_of(pipeline: PipelineRuntime | None) -> str | None:
     """What tells the tests of one project, pipeline and image from those of another; None where none have to pass."""
     if pipeline is None or not pipeline.require_tests:
         return None
@@ -26,7 +26,7 @@ def tests_subject(pipeline: PipelineRuntime | None) -> str | None:
 
 def tests_known(pipeline: PipelineRuntime, tests: Tests) -> dict[str, str | None] | None:
     """What a run of the pipeline has to know of its tests; None where nothing was remembered of them."""
-    if tests is None or tests["subject"] != tests_subject(pipeline):
+    if tests is None or tests["subject"] != subject_of(pipeline):
         return None
     return {name: tests[name] for name in ("subject", "passed", "failed", "failure")}
 
