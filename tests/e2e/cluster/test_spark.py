@@ -23,12 +23,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from opendataflow import names
 from opendataflow.crypto.sealed import seal
-from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.kube.cluster.processes import wait_until
-from tests.kube.conftest import Kubectl, apply_resources
+from tests.kube.conftest import Kubectl
 from tests.kube.jobs import Database, dataset, documents, job
-from tests.kube.operators import Operators, new_operators
 
 ROOT = Path(__file__).parents[3]
 PASSKEY = "correct horse battery staple"
@@ -38,37 +36,6 @@ SMALL = {
     "sparkConf": {"spark.kubernetes.executor.request.cores": "100m"},
 }
 """A driver and two executors that fit onto any machine."""
-
-
-@pytest.fixture
-def drivers(cluster: RealCluster, namespace: str, kubectl: Kubectl) -> None:
-    """A namespace in which Spark drivers may run: the strictest standard, and the chart's account and role."""
-    apply_resources(cluster.api)
-    strict = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
-    cluster.api.patch(f"/api/v1/namespaces/{namespace}", strict)
-    chart = str(ROOT / "helm" / "opendataflow")
-    made = cluster.helm(namespace, "template", "x", chart, "--show-only=templates/spark.yaml", "--kube-version=1.34")
-    kubectl("apply", "--filename=-", stdin=made)
-
-
-@pytest.fixture
-def operators(dsn: str, cluster: RealCluster, namespace: str, tmp_path: Path) -> Iterator[Operators]:
-    """Operators over the test's own database and namespace."""
-    with new_operators(dsn, cluster.api.kubeconfig, namespace, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def database(dsn: str) -> Iterator[Database]:
-    made = Database(dsn)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def operator(drivers: None, operators: Operators, operator_image: str, spark_image: str) -> None:  # noqa: ARG001
-    """An operator that knows the images of this cluster."""
-    operators.start(DATAFLOW_IMAGE=operator_image, DATAFLOW_SPARK_IMAGE=spark_image)
 
 
 def program(name: str, source: str) -> dict[str, Any]:

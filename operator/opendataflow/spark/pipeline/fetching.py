@@ -171,6 +171,11 @@ def _of_protocol(git: Git, error: Exception) -> DataflowError:
         return StepFailed(_REFUSED.format(git.url))
     if status and status[1].startswith("5"):
         return Unanswered(f"{NO_ANSWER}: {git.url}: HTTP {status[1]}")
+    if "CERTIFICATE_VERIFY_FAILED" in str(error.__cause__):
+        return StepFailed(
+            f"{git.url}: its certificate is of nobody that is trusted here; name a file with that of its authority in "
+            "SSL_CERT_FILE"
+        )
     cause = getattr(error.__cause__, "reason", None) or error.__cause__
     if cause is not None:
         return Unanswered(f"{NO_ANSWER}: {git.url}: {_first_line(cause).rpartition('>: ')[2]}")
