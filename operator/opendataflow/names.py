@@ -188,6 +188,7 @@ class AlertKind(StrEnum):
 
     FAILED = "failed"
     BREAKER = "breaker"
+    TESTS = "tests"
     TEST = "test"
 
 

@@ -24,7 +24,7 @@ END $$;
 -- Forgets that tests of a job have failed, so that the next run tries them once more.
 CREATE FUNCTION opendataflow.test_again(p_job text) RETURNS void
 LANGUAGE sql AS $$
-    UPDATE opendataflow.project_test t SET (failed, failure, next_look_at, looks) = (NULL, NULL, NULL, 0)
+    UPDATE opendataflow.project_test t SET (failed, failure, failing_since, next_look_at, looks) = (NULL, NULL, NULL, NULL, 0)
     WHERE t.job = p_job AND t.failed IS NOT NULL
 $$;
 
@@ -39,6 +39,7 @@ BEGIN
         SELECT r.id, r.job, r.message, t.*
         FROM runs(p_runs) r
         CROSS JOIN LATERAL jsonb_to_record(r.metrics -> 'tests') AS t(subject text, commit text, passed boolean, gone text)
+        WHERE r.metrics ? 'tests'
         ORDER BY r.job, r.id
     LOOP
         IF v_end.passed THEN
@@ -48,6 +49,7 @@ BEGIN
         ELSE
             UPDATE project_test t
             SET passed = nullif(t.passed, v_end.gone), failed = v_end.commit, failed_by = v_end.id, failure = v_end.message,
+                failing_since = coalesce(t.failing_since, clock_timestamp()),
                 (looks, next_look_at) = (SELECT t.looks + 1, clock_timestamp() + probe_pause(v_end.job, t.looks)
                                          WHERE t.next_look_at IS NULL OR t.next_look_at < clock_timestamp()
                                          UNION ALL SELECT t.looks, t.next_look_at WHERE t.next_look_at >= clock_timestamp())

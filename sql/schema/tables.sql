@@ -313,7 +313,7 @@ CREATE TABLE opendataflow.breaker (
 CREATE TABLE opendataflow.alert (
     target         text NOT NULL,
     job            text NOT NULL,
-    kind           text NOT NULL CHECK (kind IN ('failed', 'breaker')),
+    kind           text NOT NULL CHECK (kind IN ('failed', 'breaker', 'tests')),
     failing        boolean,
     told_at        timestamptz,
     claimed_until  timestamptz,
@@ -327,14 +327,16 @@ CREATE TABLE opendataflow.alert (
 -- Each with the run that says so. While there is a failed one and none that may be used, one run at a time looks whether the
 -- project has changed, after `next_look_at`; `looks` counts those in vain.
 CREATE TABLE opendataflow.project_test (
-    job           text PRIMARY KEY REFERENCES opendataflow.job,
+    job           text PRIMARY KEY,
     subject       text NOT NULL,
     passed        text,
     passed_by     bigint NOT NULL DEFAULT 0,
     failed        text,
     failed_by     bigint NOT NULL DEFAULT 0,
     failure       text,
+    failing_since timestamptz,
     looks         integer NOT NULL DEFAULT 0 CHECK (looks >= 0),
     next_look_at  timestamptz,
-    CONSTRAINT failed_says_how CHECK ((failed IS NULL) = (failure IS NULL) AND (failed IS NULL) = (next_look_at IS NULL))
+    CONSTRAINT failed_says_how CHECK ((failed IS NULL) = (failure IS NULL)
+                                      AND (failed IS NULL) = (failing_since IS NULL) AND (failed IS NULL) = (next_look_at IS NULL))
 );

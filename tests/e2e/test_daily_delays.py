@@ -51,7 +51,7 @@ def test_both_tables_are_what_pandas_computes(dataflow: Program, db: Connection,
 
     folder = tmp_path / "example"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("data"))
-    subprocess.run([sys.executable, str(folder / "prepare.py")], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, str(folder / "make_data.py")], check=True, stdout=subprocess.DEVNULL)
     to = conninfo_to_dict(dsn)
     url = f"jdbc:postgresql://{to['host']}:{to['port']}/{to['dbname']}"
     warehouse = {"WAREHOUSE_URL": url, "WAREHOUSE_USER": to["user"], "WAREHOUSE_PASSWORD": to["password"]}

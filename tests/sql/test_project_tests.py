@@ -65,6 +65,7 @@ def test_while_nothing_passes_one_run_at_a_time_looks_with_growing_pauses(tested
     tested.fail(first, "c1")
     tested.fail(second, "c1")
     assert tested.claim(8) == []
+    assert value(tested.db, "SELECT kind FROM opendataflow.failing") == "tests"  # somebody is told
     assert tested.pause == 10  # what failed beside it says nothing new
     tested.pass_pause()
     (look,) = tested.claim(8)
@@ -100,9 +101,9 @@ def test_the_later_run_counts_whichever_ends_first(tested: Guarded) -> None:
     slow, quick, last = tested.claim(3)
     tested.fail(quick, "c2")
     tested.succeed(slow, "c1")
-    assert tested.told == ("c1", "c2")
+    told = tested.told
     tested.succeed(last, "c3")
-    assert tested.told == ("c3", None)
+    assert (told, tested.told) == (("c1", "c2"), ("c3", None))
 
 
 @pytest.mark.parametrize("verb", ["apply", "resubmit"])

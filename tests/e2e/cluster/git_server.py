@@ -14,8 +14,9 @@ from typing import Any
 from wsgiref.simple_server import make_server
 
 from dulwich import porcelain
+from dulwich.refs import Ref
 from dulwich.repo import Repo
-from dulwich.server import DictBackend
+from dulwich.server import BackendRepo, DictBackend
 from dulwich.web import make_wsgi_chain
 
 REPOSITORY = Path(os.environ.get("REPOSITORY", "/data/repository"))
@@ -37,13 +38,14 @@ def commit(folder: Path) -> str:
             repo, [str(path) for path in REPOSITORY.rglob("*") if path.is_file() and ".git" not in path.parts]
         )
         made = porcelain.commit(repo, message=b"work", author=ME, committer=ME).decode()
-        repo.refs[f"refs/tags/t{made}".encode()] = made.encode()
+        repo.refs[Ref(f"refs/tags/t{made}".encode())] = repo.head()
     return made
 
 
 def serve() -> None:
     """Answer, without an end."""
-    app = make_wsgi_chain(DictBackend({path: Repo(str(REPOSITORY)) for path in ("/public.git", "/private.git")}))
+    served: dict[str, BackendRepo] = {path: Repo(str(REPOSITORY)) for path in ("/public.git", "/private.git")}
+    app = make_wsgi_chain(DictBackend(served))
     expected = "Basic " + base64.b64encode(f"deploy:{os.environ['TOKEN']}".encode()).decode()
 
     def guarded(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:

@@ -57,8 +57,8 @@ def pipeline_job(name: str, place: dict[str, Any], *mounts: tuple[str, dict[str,
     }
     volumes = [{"name": f"v{n}", **volume} for n, (_, volume) in enumerate(mounts)]
     template = {"spec": {"containers": [container], "volumes": volumes}}
-    spec = {"runtime": {"pipeline": pipeline}, "podTemplate": template, "retry": {"limit": 0}}
-    return job(name, ["days"], [f"{name}-out"], **spec)
+    runtime, retry = {"pipeline": pipeline}, {"limit": 0}
+    return job(name, ["days"], [f"{name}-out"], runtime=runtime, podTemplate=template, retry=retry)
 
 
 def days(*ids: str) -> dict[str, Any]:
