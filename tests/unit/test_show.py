@@ -93,6 +93,7 @@ def job_status(**changes: Any) -> dict[str, Any]:
         "suspended": False,
         "breaker": None,
         "tests": None,
+        "out_of_sight": [],
         "deleted": False,
         "counts": {"READY": 4},
         "next_due": None,

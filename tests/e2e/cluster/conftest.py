@@ -17,6 +17,7 @@ from tests.e2e.cluster import small_images
 from tests.e2e.cluster.building import CLIENTS, programs
 from tests.e2e.cluster.choice import REQUIRED, announce, choose
 from tests.e2e.cluster.diagnosis import diagnose
+from tests.e2e.cluster.installing import STRICT
 from tests.e2e.cluster.real_cluster import Image, RealCluster
 from tests.e2e.cluster.times import TIMES, Times, show
 from tests.kube.cluster.api import Api
@@ -183,8 +184,7 @@ def spark_image(cluster: RealCluster) -> str:
 def drivers(cluster: RealCluster, namespace: str, kubectl: Kubectl) -> None:
     """A namespace in which Spark drivers may run: the strictest standard, and the chart's account and role."""
     apply_resources(cluster.api)
-    strict = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
-    cluster.api.patch(f"/api/v1/namespaces/{namespace}", strict)
+    cluster.api.patch(f"/api/v1/namespaces/{namespace}", STRICT)
     made = cluster.helm(
         namespace, "template", "x", str(_CHART), "--show-only=templates/spark.yaml", "--kube-version=1.34"
     )
