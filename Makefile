@@ -94,4 +94,4 @@ lock-images: install
 	printf 'hatchling\nsetuptools\nwheel\n' | $(LOCK) --output-file requirements/build.txt -
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/flights/data
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/flights/data examples/daily-delays/data

@@ -84,7 +84,7 @@ EMPTY = "; ".join(
         "SELECT opendataflow.begin_event('clear', 'test')",
         *(
             f"DELETE FROM opendataflow.{table}"
-            for table in ("step", "run", "lease", "work", "work_count", "chunk", "history", "breaker")
+            for table in ("step", "run", "lease", "work", "work_count", "chunk", "history", "breaker", "project_test")
         ),
         *(f"DELETE FROM opendataflow.{table}" for table in ("job_env", "job_input", "job_output", "job", "dataset")),
         "ALTER SEQUENCE opendataflow.run_id_seq RESTART",

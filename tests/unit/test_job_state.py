@@ -39,6 +39,7 @@ def found(counts: dict[str, int], **more: Any) -> dict[str, Any]:
         "counts": counts,
         "next_due": None,
         "breaker": None,
+        "tests": None,
         "running": [],
         "failed": [],
         "waiting": [],

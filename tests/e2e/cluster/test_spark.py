@@ -7,7 +7,6 @@ the namespace enforces the strictest standard, and drivers have the service acco
 import json
 import re
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,11 @@ import pytest
 import yaml
 
 from opendataflow import names
-from tests.e2e.cluster.installing import STRICT
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.kube.cluster.processes import wait_until
-from tests.kube.conftest import Kubectl, apply_resources
+from tests.kube.conftest import Kubectl
 from tests.kube.jobs import Database, dataset, documents, job
-from tests.kube.operators import Operators, new_operators
 
 ROOT = Path(__file__).parents[3]
 SPARK_PAGE = ROOT / "docs" / "how-to" / "spark.md"
@@ -34,36 +31,6 @@ CONF = {
 }
 SMALL = {"driver": {"memory": "512m"}, "executor": {"instances": 2, "memory": "512m"}, "sparkConf": CONF}
 """A driver and two executors that fit onto any machine."""
-
-
-@pytest.fixture
-def drivers(cluster: RealCluster, namespace: str, kubectl: Kubectl) -> None:
-    """A namespace in which Spark drivers may run: the strictest standard, and the chart's account and role."""
-    apply_resources(cluster.api)
-    cluster.api.patch(f"/api/v1/namespaces/{namespace}", STRICT)
-    chart = str(ROOT / "helm" / "opendataflow")
-    made = cluster.helm(namespace, "template", "x", chart, "--show-only=templates/spark.yaml", "--kube-version=1.34")
-    kubectl("apply", "--filename=-", stdin=made)
-
-
-@pytest.fixture
-def operators(dsn: str, cluster: RealCluster, namespace: str, tmp_path: Path) -> Iterator[Operators]:
-    """Operators over the test's own database and namespace."""
-    with new_operators(dsn, cluster.api.kubeconfig, namespace, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def database(dsn: str) -> Iterator[Database]:
-    made = Database(dsn)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def operator(drivers: None, operators: Operators, operator_image: str, spark_image: str) -> None:  # noqa: ARG001
-    """An operator that knows the images of this cluster."""
-    operators.start(DATAFLOW_IMAGE=operator_image, DATAFLOW_SPARK_IMAGE=spark_image)
 
 
 def program(name: str, source: str) -> dict[str, Any]:

@@ -93,6 +93,7 @@ class SparkFrames:
 
     def write(self, frame: DataFrame) -> None:
         """Write what is there of the chunk anew, or as the destination's mode says."""
+        self._check_names(frame)
         columns = hashable(frame)
         halves = [Measure(half, columns) for half in HALVES] if columns else []
         watched = Watched(frame, [ROWS, *halves, *self._checks.wanted(frame)])
@@ -107,6 +108,14 @@ class SparkFrames:
             return Seen(None, None) if found is None else Seen(found[ROWS], checksum_of(found, columns))
 
         self.result = self._target.write(watched.frame, passed)
+
+    def _check_names(self, frame: DataFrame) -> None:
+        found: set[str] = set()
+        for name in frame.columns:
+            if name.lower() in found:
+                place = self._order.at(len(self._watched))
+                raise StepFailed(f"{place}: the result has two columns {name}; rename one of them, or drop it")
+            found.add(name.lower())
 
     def _settle(self) -> None:
         """Let Spark hand on what was measured: it does so a moment after the rows have passed."""
