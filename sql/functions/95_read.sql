@@ -166,7 +166,9 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                         FROM run r WHERE r.job = p_job AND r.state = 'RUNNING' ORDER BY r.id LIMIT 10) x),
         'failed', (SELECT coalesce(jsonb_agg(x ORDER BY x.chunks DESC, x.reason), '[]') FROM (
                         SELECT f.reason, count(*) AS chunks, (array_agg(f.data_id ORDER BY f.sort_key))[1:3] AS examples
-                        FROM failed f GROUP BY f.reason ORDER BY count(*) DESC, f.reason LIMIT 10) x),
+                        FROM failed f GROUP BY f.reason ORDER BY count(*) DESC, f.reason LIMIT 10) g
+                        CROSS JOIN LATERAL (SELECT g.*, (SELECT r.failure_class FROM work_of(p_job, g.examples[1]) w, run r
+                                                         WHERE r.id = w.run) AS class) x),
         'waiting', (SELECT coalesce(jsonb_agg(x ORDER BY x.chunks DESC), '[]') FROM (
                         SELECT b.dataset, b.itemtype, b.status, count(*) AS chunks,
                                (array_agg(w.data_id ORDER BY w.sort_key))[1:3] AS examples

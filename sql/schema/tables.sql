@@ -64,8 +64,10 @@ CREATE TABLE opendataflow.job (
     declaration            bigint,
     owner                  text CHECK (owner LIKE '_%/_%'),
     declared_as            text,
-    cancel_on_delete       boolean NOT NULL DEFAULT false
+    cancel_on_delete       boolean NOT NULL DEFAULT false,
+    pipeline               text
 );
+COMMENT ON COLUMN opendataflow.job.pipeline IS 'the slug of the pipeline that it runs; null where it runs something else';
 
 -- The data sets of a job as its runs have seen them, without passwords: where the data was expected, also when a data set
 -- has been applied with another location since. `job.declaration` is the newest, null where something has changed since
@@ -250,7 +252,9 @@ CREATE INDEX run_running ON opendataflow.run (lease) WHERE state = 'RUNNING';
 CREATE INDEX run_finished ON opendataflow.run (job, finished_at);
 CREATE INDEX run_failed ON opendataflow.run (job, finished_at) WHERE state IN ('FAILED', 'LOST');
 
--- One transformation of a run.
+-- One step of a pipeline in a run that has ended: reading a source, a transformation, the write. Some ordinals may be
+-- missing, where a report had no place for them. `error`: a sentence, and the traceback below it; `stdout`: the end of what
+-- was printed. From a pod neither traceback nor `stdout` are told: they are in its log.
 CREATE TABLE opendataflow.step (
     run      bigint NOT NULL REFERENCES opendataflow.run,
     ordinal  integer NOT NULL,
@@ -260,7 +264,11 @@ CREATE TABLE opendataflow.step (
     error    text,
     rows     bigint,
     seconds  double precision,
-    PRIMARY KEY (run, ordinal)
+    PRIMARY KEY (run, ordinal),
+    CONSTRAINT step_from_one CHECK (ordinal > 0),
+    CONSTRAINT step_has_ended CHECK (status IN ('DONE', 'FAILED', 'SKIPPED')),
+    CONSTRAINT step_is_short CHECK (octet_length(name) <= 1024 AND octet_length(stdout) <= 65536 AND octet_length(error) <= 65536),
+    CONSTRAINT step_counts CHECK (rows >= 0 AND seconds >= 0)
 );
 
 -- Every change of a state, and of a job's limits, who asked for it and why. Rows are added, never changed.
