@@ -191,12 +191,14 @@ CREATE TABLE opendataflow.lease (
 
 -- Which operator leads: the one with this lease, until the lease has ended and another one takes over, which raises the
 -- epoch. One row. `identity`: tells the pods of this database's runs from those of others in the same cluster.
+-- `namespaces`: the only ones that it works in; empty for all.
 CREATE TABLE opendataflow.leader (
     only_one  boolean PRIMARY KEY DEFAULT true CHECK (only_one),
     identity  text NOT NULL DEFAULT left(md5(gen_random_uuid()::text), 12),
     lease     uuid,
     epoch     bigint NOT NULL DEFAULT 0,
-    since     timestamptz
+    since     timestamptz,
+    namespaces text[] NOT NULL DEFAULT '{}'
 );
 INSERT INTO opendataflow.leader DEFAULT VALUES;
 
@@ -237,7 +239,6 @@ CREATE TABLE opendataflow.run (
     message        text,
     log_tail       text CHECK (octet_length(log_tail) <= 262144),
     log_path       text,
-    pod_name       text,
     pod_uid        text,
     node           text,
     metrics        jsonb,

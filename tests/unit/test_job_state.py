@@ -336,7 +336,7 @@ failures = st.lists(
     words,
     words,
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_status_is_below_32_kib_whatever_is_in_it(
     counts: dict[str, int], failed: Any, waiting: Any, last: Any, text: str, name: str
 ) -> None:

@@ -20,6 +20,7 @@ from opendataflow.core.explain import (
     duration,
     explain,
     failed_sentence,
+    out_of_sight_sentence,
     shell_command,
     waiting_sentence,
 )
@@ -130,7 +131,8 @@ def status_lines(status: Status) -> list[str]:
     breaker = (
         [f"breaker    {breaker_sentence(status['breaker']).removeprefix('breaker ')}"] if status["breaker"] else []
     )
-    return [*breaker, *_pace(status), *_failed(status), *_waiting(status)]
+    unseen = [f"unseen     {out_of_sight_sentence(found)}" for found in status["out_of_sight"]]
+    return [*unseen, *breaker, *_pace(status), *_failed(status), *_waiting(status)]
 
 
 def _pace(status: Status) -> Iterator[str]:

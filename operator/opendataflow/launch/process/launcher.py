@@ -123,6 +123,10 @@ class ProcessLauncher:
         """Whether it is watched already: what an earlier process has started is not watched here, but proven dead."""
         return run.name in self._names
 
+    async def arrives(self, run: ClaimedRun) -> bool:  # noqa: ARG002 # a protocol
+        """Nothing is on its way between two processes of one machine."""
+        return False
+
     async def ended(self) -> Ended:
         """Wait for the next run to end. Each run that was started is returned once."""
         end = await self._ends.get()
