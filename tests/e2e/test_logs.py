@@ -29,7 +29,7 @@ def test_a_log_is_followed_to_the_end_of_its_run(
     dataflow: Program, db: Connection, running: dict[str, Any], tmp_path: Path
 ) -> None:
     log = tmp_path / run_name("j", running["run"]) / "output.log"
-    argv = [DATAFLOW, "logs", "j", "1", "--follow"]
+    argv = [str(DATAFLOW), "logs", "j", "1", "--follow"]
     with subprocess.Popen(
         argv, env=dataflow.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as following:
