@@ -13,9 +13,28 @@ _NAMES = {
     "password": "password",
 }
 _JAVAS_OWN = frozenset(
-    "assumeminserverversion batchsize binarytransfer createtablecolumntypes createtableoptions defaultrowfetchsize "
-    "driver fetchsize isolationlevel loggerlevel logintimeout logunclosedconnections numpartitions "
-    "preparedstatementcachequeries preparedstatementcachesizemib preparethreshold rewritebatchedinserts sockettimeout stringtype truncate".split()
+    {
+        "assumeminserverversion",
+        "batchsize",
+        "binarytransfer",
+        "createtablecolumntypes",
+        "createtableoptions",
+        "defaultrowfetchsize",
+        "driver",
+        "fetchsize",
+        "isolationlevel",
+        "loggerlevel",
+        "logintimeout",
+        "logunclosedconnections",
+        "numpartitions",
+        "preparedstatementcachequeries",
+        "preparedstatementcachesizemib",
+        "preparethreshold",
+        "rewritebatchedinserts",
+        "sockettimeout",
+        "stringtype",
+        "truncate",
+    }
 )
 """What says how Java and Spark work, and nothing of how to get in."""
 
