@@ -67,10 +67,10 @@ crds: install
 	$(BIN)/python docs/generate.py
 
 # Builds both images with docker, podman or buildah, whichever is there: docs/how-to/images.md.
-BASE_IMAGE ?= python:3.12-slim-bookworm
 images:
-	$(PYTHON) images/build.py --base-image '$(BASE_IMAGE)' $(if $(TAG),--tag '$(TAG)') $(if $(SOURCE),--source '$(SOURCE)') \
-		$(if $(EXTRAS),--extras '$(EXTRAS)')
+	@$(PYTHON) -m images.build $(if $(BUILDER),--builder '$(BUILDER)') $(if $(BASE_IMAGE),--base-image '$(BASE_IMAGE)') \
+		$(if $(TAG),--tag '$(TAG)') $(if $(SOURCE),--source '$(SOURCE)') $(if $(EXTRAS),--extras '$(EXTRAS)') \
+		$(if $(OPTIONS),-- $(OPTIONS))
 
 # Writes anew what the chart renders to. Read the difference before you commit it.
 golden: install

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Builds the project's images with docker, podman or buildah, whichever is there; `make images` calls it.
 
 It gives the builder only files that git knows, all of one age, so that equal sources give equal layers. Beside each
@@ -8,6 +7,7 @@ library only, and never sends an image anywhere.
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,12 +19,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from images.settle import settle
+
 ROOT = Path(__file__).parents[1]
 IMAGES = ("operator", "spark")
 BUILDERS = ("docker", "podman", "buildah")
 SOURCES = ("LICENSE", "README.md", "pyproject.toml", "operator", "sql", "images", "requirements")
-NOT_NEEDED = (":!images/build.py", ":!requirements/dev.txt", ":!requirements/bench.txt")
+NOT_NEEDED = (":!images/*.py", ":!requirements/dev.txt", ":!requirements/bench.txt")
 """What goes to the builder, and what of it does not; as git says it."""
+
+BASE_IMAGE = "python:3.12-slim-bookworm"
+REPOSITORY = "opendataflow"
+"""The first part of the images' names, unless somebody says otherwise; the chart names them so, too."""
+
+ANSWER_SECONDS = 60
 
 SYFT = "github.com/anchore/syft/cmd/syft@v1.57.1"
 
@@ -35,8 +43,9 @@ class Impossible(Exception):
 
 @dataclass(frozen=True)
 class Order:
-    """What to build. `name`: with `{}` for operator or spark. `archives`: where OCI archives go, None: nowhere.
+    """What to build.
 
+    `name`: with `{}` for operator or spark, and a registry or none. `archives`: where archives go, None: nowhere.
     `authorities`: a file of the certificate authorities that the build has to trust, where the network has its own.
     """
 
@@ -82,17 +91,53 @@ def context(order: Order) -> Iterator[Path]:
         yield folder
 
 
-def find_builder() -> str:
-    """Return the first of docker, podman and buildah that works here."""
-    for name in BUILDERS:
-        if shutil.which(name) and subprocess.run([name, "info"], capture_output=True).returncode == 0:
+def find_builder(wanted: Sequence[str] = BUILDERS) -> str:
+    """Return the first of some builders that works here: one that is installed may lack its daemon, or the rights."""
+    reasons = []
+    for name in wanted:
+        why_not = _why_not(name)
+        if why_not is None:
             return name
-    raise Impossible("no docker, podman or buildah works here: one of them is needed to build images")
+        reasons.append(f"{name} {why_not}")
+    raise Impossible(f"nothing here builds images: {'; '.join(reasons)}")
+
+
+def _why_not(builder: str) -> str | None:
+    if not shutil.which(builder):
+        return "is not installed"
+    try:
+        done = subprocess.run([builder, "info"], capture_output=True, text=True, timeout=ANSWER_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"has not answered within {ANSWER_SECONDS} s"
+    return f"does not work ({_last_line(done.stderr)})" if done.returncode else None
+
+
+def whole_name(name: str) -> str:
+    """Say which registry an image is of: Docker and Kubernetes take it for granted, podman and buildah do not."""
+    first, slash, _ = name.partition("/")
+    if slash and (re.search("[.:]", first) or first == "localhost"):
+        return name
+    return f"docker.io/{name}" if slash else f"docker.io/library/{name}"
+
+
+def get_base(name: str, builder: str) -> str:
+    """Pull the base image unless it is there; return what the builder calls it."""
+    look = ["inspect", "--type=image"] if builder == "buildah" else ["image", "inspect"]
+    if _ask(builder, *look, name).returncode == 0:
+        return name
+    print(f"pulling {name}", file=sys.stderr, flush=True)
+    pulled = _ask(builder, "pull", "--quiet", whole_name(name))
+    if pulled.returncode:
+        raise Impossible(
+            f"{builder} has no image {name} and can't pull it ({_last_line(pulled.stderr)}): "
+            "name one that it has or can pull: make images BASE_IMAGE=NAME"
+        )
+    return whole_name(name)
 
 
 def build(image: str, order: Order, builder: str) -> str:
-    """Build one image; return its name."""
-    name = order.name.format(image)
+    """Build one image; return its whole name."""
+    name = whole_name(order.name.format(image))
     arguments = {
         "BASE_IMAGE": order.base_image,
         "VERSION": order.version,
@@ -108,21 +153,42 @@ def build(image: str, order: Order, builder: str) -> str:
     with context(order) as folder:
         command += ["--file", str(folder / "images" / image / "Dockerfile"), str(folder)]
         _run(command, {**os.environ, "SOURCE_DATE_EPOCH": str(order.epoch)})
+    if builder == "docker":
+        _settle(name, order.epoch)
     return name
 
 
+def _settle(name: str, epoch: int) -> None:
+    """Replace a built image by one in which everything has the same time."""
+    before = _ask("docker", "image", "inspect", "--format={{.Id}}", name).stdout.strip()
+    with tempfile.TemporaryDirectory(prefix="opendataflow-settled-") as folder:
+        saved, settled = Path(folder, "saved.tar"), Path(folder, "settled.tar")
+        archive(name, saved, "docker")
+        settle(saved, settled, epoch)
+        _run(["docker", "load", "--quiet", "--input", str(settled)])
+    if before != _ask("docker", "image", "inspect", "--format={{.Id}}", name).stdout.strip():
+        _ask("docker", "image", "rm", "--no-prune", before)  # not what the next build finds again
+
+
 def archive(name: str, file: Path, builder: str) -> None:
-    """Write a built image to a file; it is there when it is whole."""
+    """Write a built image to a file, in the format of `docker save`; it is there when it is whole."""
     draft = file.with_suffix(".unfinished")
     draft.unlink(missing_ok=True)
-    match builder:
-        case "docker":
-            _run(["docker", "save", "--output", str(draft), name])
-        case "podman":
-            _run(["podman", "save", "--quiet", "--format=oci-archive", "--output", str(draft), name])
-        case _:
-            _run(["buildah", "push", "--quiet", name, f"oci-archive:{draft}:{name}"])
+    if builder == "buildah":
+        # the format of OCI would have its layers compressed, which takes minutes, and longer to be read again
+        _run(["buildah", "push", "--quiet", name, f"docker-archive:{draft}:{name}"])
+    else:
+        _run([builder, "save", "--output", str(draft), name])
     draft.rename(file)
+
+
+def known_extras(wanted: str) -> str:
+    """Return the wanted extras; refuse those that images/spark/ivy.xml does not know."""
+    named = re.findall(r'<conf name="(.+?)"', (ROOT / "images/spark/ivy.xml").read_text())
+    known = sorted(set(named) - {"default"})
+    if unknown := sorted(set(wanted.split()) - set(known)):
+        raise Impossible(f"there are no extras {', '.join(unknown)}: the image for Spark knows {', '.join(known)}")
+    return wanted
 
 
 def find_syft() -> Path | None:
@@ -140,10 +206,16 @@ def find_syft() -> Path | None:
     return folder / "syft"
 
 
-def list_contents(syft: Path, archived: Path, name: str, file: Path, builder: str) -> None:
+def list_contents(syft: Path, archived: Path, name: str, file: Path) -> None:
     """Write which packages an archived image has, as SPDX in JSON."""
-    kind = "docker-archive" if builder == "docker" else "oci-archive"
-    scan = [str(syft), "scan", "--quiet", f"{kind}:{archived}", f"--source-name={name}", f"--output=spdx-json={file}"]
+    scan = [
+        str(syft),
+        "scan",
+        "--quiet",
+        f"docker-archive:{archived}",
+        f"--source-name={name}",
+        f"--output=spdx-json={file}",
+    ]
     _run(scan, {**os.environ, "SYFT_CHECK_FOR_APP_UPDATE": "false"})
 
 
@@ -156,15 +228,24 @@ def make(order: Order, images: Sequence[str], contents: Path | None, builder: st
         for image in images:
             began = time.monotonic()
             name = build(image, order, builder)
-            print(f"{name}: built by {builder} in {time.monotonic() - began:.0f} s", flush=True)
+            said = order.name.format(image)
+            print(f"{said}: built by {builder} in {time.monotonic() - began:.0f} s", flush=True)
             file = (order.archives or Path(temporary)) / f"{image}.tar"
             if order.archives or syft:
                 archive(name, file, builder)
             if contents and syft:
                 contents.mkdir(parents=True, exist_ok=True)
                 listed = contents / f"opendataflow-{image}-{name.rpartition(':')[2]}.spdx.json"
-                list_contents(syft, file, name, listed, builder)
+                list_contents(syft, file, name, listed)
                 print(listed)
+
+
+def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["it does not say why"])[-1].strip()
 
 
 def _run(command: list[str], environ: Mapping[str, str] = os.environ) -> None:
@@ -192,33 +273,39 @@ def authorities(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 def main(arguments: Sequence[str]) -> None:
     """Build what the arguments say."""
-    parser = argparse.ArgumentParser(description="Builds the images of OpenDataFlow with docker, podman or buildah.")
+    parser = argparse.ArgumentParser(
+        "python3 -m images.build", description="Builds the images of OpenDataFlow with docker, podman or buildah."
+    )
     parser.add_argument("--builder", choices=BUILDERS, help="default: the first of them that works here")
-    parser.add_argument("--base-image", default="python:3.12-slim-bookworm", help="what both images are built on")
-    parser.add_argument("--repository", default="docker.io/opendataflow", help="the first part of the images' names")
+    parser.add_argument("--base-image", default=BASE_IMAGE, help="what both images are built on")
+    parser.add_argument("--repository", default=REPOSITORY, help="the first part of the images' names")
     parser.add_argument("--tag", default=version(), help="default: the version of the project")
     parser.add_argument("--source", default="unknown", help="the address of the sources, for a label")
     parser.add_argument("--extras", default="", help="connectors in the image for Spark: s3, gcs, or both")
     parser.add_argument("--only", choices=IMAGES, help="build this image only")
-    parser.add_argument("--archives", type=Path, help="a folder for the images as archives")
+    parser.add_argument("--archives", type=Path, help="a folder for the images as archives, as of `docker save`")
     parser.add_argument("--contents", default="dist", help="a folder for the lists of contents; '': write none")
+    parser.add_argument("options", nargs="*", metavar="OPTION", help="after `--`: more arguments for the builder")
     given = parser.parse_args(arguments)
+    extras = known_extras(given.extras)
+    builder = find_builder([given.builder] if given.builder else BUILDERS)
     order = Order(
         name=f"{given.repository}/{{}}:{given.tag}",
-        base_image=given.base_image,
+        base_image=get_base(given.base_image, builder),
         version=version(),
         revision=_git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") or "unknown",
         source=given.source,
         epoch=int(os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct") or 0),
-        extras=given.extras,
+        extras=extras,
         archives=given.archives,
         authorities=authorities(),
+        options=given.options,
     )
     make(
         order,
         [given.only] if given.only else IMAGES,
         ROOT / given.contents if given.contents else None,
-        given.builder or find_builder(),
+        builder,
     )
 
 

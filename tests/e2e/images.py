@@ -1,12 +1,13 @@
 """The images for tests on a real cluster: `python -m tests.e2e.images build` prints the archives' paths.
 
     ~/.cache/opendataflow/
-    ├── images-<digest of all that goes in>/{operator,spark}.tar    OCI archives; one that is there is whole
+    ├── images-<digest of all that goes in>/{operator,spark}.tar    archives; one that is there is whole
     ├── postgres-<digest>/postgres.tar                              a Postgres for the chart, see tests/e2e/postgres
-    └── containers/                                                 what buildah keeps: layers that were built before
+    └── containers/                                                 see `tests.e2e.layers`
 
 The base image is DATAFLOW_TEST_BASE_IMAGE; without it, root with `debootstrap` makes a stand-in of the same kind from
-Debian's packages, and everybody else takes the Dockerfiles' default. Nothing here needs a cluster.
+Debian's packages, and everybody else takes the Dockerfiles' default. Nothing here needs a cluster. After a build, older
+archives are taken away, and layers that went into none of those that stay.
 """
 
 import fcntl
@@ -21,9 +22,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from images.build import IMAGES, Impossible, Order, archive, find_builder, make, sources
+from images.build import (
+    BASE_IMAGE,
+    IMAGES,
+    Impossible,
+    Order,
+    archive,
+    find_builder,
+    get_base,
+    make,
+    sources,
+    whole_name,
+)
 from images.build import ROOT as PROJECT
 from images.build import authorities as authorities_of_machine
+from tests.e2e.layers import forget_layers, kept_for, own_storage
 from tests.kube.cluster.building import cache_folder
 
 OPERATOR = "local/opendataflow-operator:test"
@@ -39,8 +52,10 @@ _SUITE = "bookworm"
 _PACKAGES = "python3,python3-venv,ca-certificates"
 _STAND_IN = f"docker.io/local/opendataflow-base:{_SUITE}"
 _NOT_IN_SLIM = ("var/cache/apt", "var/lib/apt/lists", "var/log", "usr/share/locale", "usr/share/man", "usr/share/info")
-_KEPT = 4
-"""How many folders of archives stay, the newest: branches of one project are built in turn."""
+_FORMAT = "docker-archive"
+_KEPT = 3
+_KEPT_SECONDS = 24 * 3600
+"""Folders of archives that stay: so many, as branches of one project are built in turn, and used within so long."""
 
 
 def build() -> dict[str, Path]:
@@ -50,16 +65,16 @@ def build() -> dict[str, Path]:
     if all(path.exists() for path in archives.values()):
         folder.touch()
         return archives
-    with _only_one():
+    with only_one():
         missing = [image for image in IMAGES if not archives[image].exists()]
         if missing:
             _build(missing, folder)
-    _forget_old(folder)
+            _forget(folder)
     return archives
 
 
 def order(
-    base_image: str, archives: Path, name: str = "docker.io/local/opendataflow-{}:test", options: Sequence[str] = ()
+    base_image: str, archives: Path, name: str = "local/opendataflow-{}:test", options: Sequence[str] = ()
 ) -> Order:
     """What the tests' images are built from. Nothing in it changes with a commit, so that layers are found again."""
     return Order(
@@ -78,37 +93,43 @@ def order(
 def postgres() -> Path:
     """Return the archive of a Postgres that the chart can have as its own; build it unless it is there."""
     files = [*sorted(_POSTGRES.iterdir()), PROJECT / "images" / "trust-build-ca"]
-    hashed = hashlib.sha256(b"\0".join([_base().encode(), *(path.read_bytes() for path in files)])).hexdigest()
+    hashed = hashlib.sha256(
+        b"\0".join([_FORMAT.encode(), _base().encode(), *(path.read_bytes() for path in files)])
+    ).hexdigest()
     folder = cache_folder() / f"postgres-{hashed[:12]}"
     file = folder / "postgres.tar"
-    with _only_one():
+    with only_one():
         if not file.exists():
             _build_postgres(files, file)
+            _forget(folder)
+    folder.touch()
     return file
 
 
 def _build_postgres(files: list[Path], file: Path) -> None:
-    tool, name = builder(), f"docker.io/{POSTGRES}"
+    tool, name = builder(), whole_name(POSTGRES)
     with own_storage(), tempfile.TemporaryDirectory(prefix="opendataflow-postgres-") as context:
         for path in files:
             shutil.copy(path, context)
         if (authorities := authorities_of_machine()) is not None:
             shutil.copy(authorities, Path(context) / "build-ca.crt")
         network = ["--network=host"] if tool != "docker" else []
-        _run([tool, "build", *network, f"--build-arg=BASE_IMAGE={base_image()}", f"--tag={name}", context])
+        base = f"--build-arg=BASE_IMAGE={base_image()}"
         file.parent.mkdir(parents=True, exist_ok=True)
+        with _kept(file.parent) as options:
+            _run([tool, "build", *network, *options, base, f"--tag={name}", context])
         archive(name, file, tool)
 
 
 def build_on(below: Path, context: Path, name: str, file: Path) -> None:
     """Build a thin layer upon an archived image, whose name the Dockerfile has as its argument OPERATOR; archive it."""
-    tool, whole = builder(), f"docker.io/{name}"
-    with _only_one(), own_storage():
+    tool, whole = builder(), whole_name(name)
+    with only_one(), own_storage():
         if tool == "buildah":
-            base = f"oci-archive:{below}"
+            base = f"docker-archive:{below}"
         else:
             _run([tool, "load", "--input", str(below)])
-            base = f"docker.io/{OPERATOR}"
+            base = whole_name(OPERATOR)
         oci = [] if tool == "docker" else ["--format=oci"]
         _run([tool, "build", *oci, f"--build-arg=OPERATOR={base}", f"--tag={whole}", str(context)])
         archive(whole, file, tool)
@@ -116,7 +137,7 @@ def build_on(below: Path, context: Path, name: str, file: Path) -> None:
 
 def digest() -> str:
     """Return a short name for all that goes into the images."""
-    hashed = hashlib.sha256(f"{EPOCH} {_base()}".encode())
+    hashed = hashlib.sha256(f"{EPOCH} {_FORMAT} {_base()}".encode())
     for path in sources():
         hashed.update(f"\0{path}\0".encode() + (PROJECT / path).read_bytes())
     return hashed.hexdigest()[:12]
@@ -125,27 +146,11 @@ def digest() -> str:
 def base_image() -> str:
     """Return the name of the image to build on; make the stand-in where that is it, and it is not there."""
     name = _base()
-    if name == _STAND_IN and subprocess.run(["buildah", "inspect", name], capture_output=True).returncode:
+    if name != _STAND_IN:
+        return get_base(name, builder())
+    if subprocess.run(["buildah", "inspect", "--type=image", name], capture_output=True).returncode:
         _make_stand_in()
     return name
-
-
-@contextmanager
-def own_storage() -> Iterator[None]:
-    """Let buildah keep its layers with the other things of this project that can be made again."""
-    home = cache_folder() / "containers"
-    home.mkdir(parents=True, exist_ok=True)
-    settings = home / "storage.conf"
-    settings.write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{home}/graph"\nrunroot = "{home}/run"\n')
-    before = dict(os.environ)
-    os.environ["CONTAINERS_STORAGE_CONF"] = str(settings)
-    if os.getuid() == 0:
-        os.environ.setdefault("BUILDAH_ISOLATION", "chroot")  # needs no rights that a container on CI has not
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _build(images: list[str], folder: Path) -> None:
@@ -156,7 +161,8 @@ def _build(images: list[str], folder: Path) -> None:
         _say(f"base image {base}: {time.monotonic() - began:.0f} s")
         for image in images:
             began = time.monotonic()
-            make(order(base, folder), [image], contents=None, builder=builder())
+            with _kept(folder) as options:
+                make(order(base, folder, options=options), [image], contents=None, builder=builder())
             file = folder / f"{image}.tar"
             _say(f"{file}: {file.stat().st_size / 1e6:.0f} MB, {time.monotonic() - began:.0f} s")
 
@@ -170,7 +176,7 @@ def _base() -> str:
     if named := os.environ.get("DATAFLOW_TEST_BASE_IMAGE"):
         return named
     can_make = os.getuid() == 0 and shutil.which("debootstrap") and shutil.which("buildah")
-    return _STAND_IN if can_make else "python:3.12-slim-bookworm"
+    return _STAND_IN if can_make else BASE_IMAGE
 
 
 def _make_stand_in() -> None:
@@ -193,14 +199,33 @@ def _make_stand_in() -> None:
         _run(["buildah", "build", "--quiet", "--tag", _STAND_IN, name])
 
 
-def _forget_old(current: Path) -> None:
-    folders = [path for path in cache_folder().glob("images-*") if path.is_dir() and path != current]
-    for path in sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)[_KEPT - 1 :]:
-        shutil.rmtree(path, ignore_errors=True)
+@contextmanager
+def _kept(folder: Path) -> Iterator[list[str]]:
+    """Options for a build whose layers stay as long as a folder; only buildah's are ours to care for."""
+    if builder() != "buildah":
+        yield []
+        return
+    with kept_for(folder) as options:
+        yield options
+
+
+def _forget(current: Path) -> None:
+    """Take away archives of this kind that nobody has used for long, and all layers that went into none of the rest."""
+    kind = current.name.partition("-")[0]
+    others = [path for path in cache_folder().glob(f"{kind}-*") if path.is_dir() and path != current]
+    others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    long_ago = time.time() - _KEPT_SECONDS
+    for place, path in enumerate(others, start=1):
+        if place >= _KEPT or path.stat().st_mtime < long_ago:
+            shutil.rmtree(path, ignore_errors=True)
+    if builder() == "buildah":
+        with own_storage():
+            forget_layers(_STAND_IN)
 
 
 @contextmanager
-def _only_one() -> Iterator[None]:
+def only_one() -> Iterator[None]:
+    """Let nobody else build or forget meanwhile."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with (cache_folder() / "images.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -17,37 +17,35 @@ from typing import Any, cast
 
 @dataclass(frozen=True)
 class Archive:
-    """An OCI archive of one image."""
+    """An archive of one image, in the format of `docker save`."""
 
     file: Path
 
     @property
     def config(self) -> dict[str, Any]:
         """What containers of it start with: `User`, `Env`, `Labels`, `Entrypoint`."""
-        return cast("dict[str, Any]", self._json(self._manifest["config"])["config"])
+        return cast("dict[str, Any]", self._json(self._manifest["Config"])["config"])
 
     @property
     def layers(self) -> list[str]:
         """The digests of its layers' content, the lowest first."""
-        return cast("list[str]", self._json(self._manifest["config"])["rootfs"]["diff_ids"])
+        return cast("list[str]", self._json(self._manifest["Config"])["rootfs"]["diff_ids"])
 
     def files(self) -> Iterator[tarfile.TarInfo]:
         """Everything in any of its layers, also what a later one takes away."""
         with tarfile.open(self.file) as archive:
-            for layer in self._manifest["layers"]:
-                content = archive.extractfile(_blob(layer))
-                with tarfile.open(fileobj=content, mode="r|*") as unpacked:
+            for layer in self._manifest["Layers"]:
+                with tarfile.open(fileobj=archive.extractfile(layer), mode="r|*") as unpacked:
                     yield from unpacked
 
     @property
     def _manifest(self) -> dict[str, Any]:
-        with tarfile.open(self.file) as archive:
-            index = json.load(cast("Any", archive.extractfile("index.json")))
-        return self._json(index["manifests"][0])
+        (image,) = self._json("manifest.json")
+        return cast("dict[str, Any]", image)
 
-    def _json(self, descriptor: dict[str, Any]) -> dict[str, Any]:
+    def _json(self, name: str) -> Any:
         with tarfile.open(self.file) as archive:
-            return cast("dict[str, Any]", json.load(cast("Any", archive.extractfile(_blob(descriptor)))))
+            return json.load(cast("Any", archive.extractfile(name)))
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class Root:
 def mounted(archive: Archive, *writable: str) -> Iterator[Root]:
     """Unpack an image by buildah, and take it away afterwards."""
     with ExitStack() as stack:
-        made = _buildah("from", f"oci-archive:{archive.file}")
+        made = _buildah("from", f"docker-archive:{archive.file}")
         stack.callback(_buildah, "rm", made)
         folder = Path(_buildah("mount", made))
         (folder / "etc/hosts").write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")  # as a kubelet writes it
@@ -97,7 +95,3 @@ def mounted(archive: Archive, *writable: str) -> Iterator[Root]:
 
 def _buildah(*arguments: str) -> str:
     return subprocess.run(["buildah", *arguments], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def _blob(descriptor: dict[str, Any]) -> str:
-    return f"blobs/{str(descriptor['digest']).replace(':', '/')}"

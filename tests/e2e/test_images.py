@@ -10,6 +10,7 @@ import pytest
 
 import images.build as building
 from tests.e2e import images
+from tests.e2e.layers import own_storage
 from tests.e2e.opened import Archive, Root, mounted
 
 MOST_BYTES = 200_000_000
@@ -31,7 +32,7 @@ def archives() -> Iterator[dict[str, Path]]:
         if os.environ.get("CI"):
             pytest.fail("the images can't be looked into: root and buildah are needed, and CI has to have them")
         pytest.skip("THE IMAGES WERE NOT TESTED: root and buildah are needed")
-    with images.own_storage():
+    with own_storage():
         yield images.build()
 
 
@@ -138,8 +139,9 @@ def test_passwords_are_opened_by_it(in_operator: Root) -> None:
 
 
 def test_equal_sources_give_equal_layers(operator: Archive, tmp_path: Path) -> None:
-    order = images.order(images.base_image(), tmp_path, "docker.io/local/opendataflow-{}:again", options=["--no-cache"])
-    building.make(order, ["operator"], contents=None, builder="buildah")
+    with images.only_one():
+        order = images.order(images.base_image(), tmp_path, "local/opendataflow-{}:again", options=["--no-cache"])
+        building.make(order, ["operator"], contents=None, builder="buildah")
     assert Archive(tmp_path / "operator.tar").layers == operator.layers
 
 
@@ -150,7 +152,7 @@ def test_the_list_of_contents_names_what_debian_python_and_java_have_brought(
     assert syft, "neither syft nor go is there"
     listed = {}
     for image, archive in archives.items():
-        building.list_contents(syft, archive, image, tmp_path / f"{image}.json", "buildah")
+        building.list_contents(syft, archive, image, tmp_path / f"{image}.json")
         listed[image] = (tmp_path / f"{image}.json").read_text()
     for name in ("libc6", "busybox", "kopf", "psycopg", "opendataflow"):
         assert f'"name":"{name}"' in listed["operator"]

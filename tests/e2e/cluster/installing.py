@@ -14,6 +14,10 @@ RELEASE = "dataflow"
 _SMALL = "--set=database.builtIn.persistence.size=100Mi"
 """As large as the volumes of the nodes are, or smaller."""
 
+STRICT = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+"""What lets only restricted pods run in a namespace."""
+KEEP_DEFINITIONS = "--set=crds.install=false"
+"""Those of the cluster serve others, too: the test sees to them."""
 _SECONDS = 300
 
 
@@ -38,6 +42,11 @@ def install(cluster: RealCluster, namespace: str, *values: str, watched: Sequenc
     begun = datetime.now(UTC)
     cluster.helm(namespace, *whole, namespaces, _SMALL, *images, *values, seconds=_SECONDS + 60)
     return begun
+
+
+def uninstall(cluster: RealCluster, namespace: str) -> None:
+    """Uninstall the chart, and wait until its objects are gone. Raises CalledProcessError."""
+    cluster.helm(namespace, "uninstall", RELEASE, "--wait", f"--timeout={_SECONDS}s", seconds=_SECONDS + 60)
 
 
 def run_pods(cluster: RealCluster, namespace: str) -> tuple[set[str], set[str]]:

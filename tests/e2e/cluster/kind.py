@@ -97,7 +97,7 @@ class Kind:
     def load(self, archive: Path) -> None:
         """See `Provider`."""
         command = ("ctr", "--namespace=k8s.io", "images", "import", "--all-platforms", "--digests", "-")
-        for node in self._nodes():
+        for node in self._workers():
             with archive.open("rb") as content:
                 run(["docker", "exec", "--interactive", node, *command], stdin=content)
 
@@ -122,6 +122,10 @@ class Kind:
 
     def _nodes(self) -> list[str]:
         return self._kind("get", "nodes", f"--name={_NAME}").split()
+
+    def _workers(self) -> list[str]:
+        """The nodes that pods of tests run on: the control plane's is tainted."""
+        return [node for node in self._nodes() if not node.endswith("control-plane")]
 
     def _start(self) -> None:
         self._end()

@@ -3,14 +3,18 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.e2e.cluster.provider import Nodes, Provider
 from tests.kube.cluster.api import Api, Object
+from tests.kube.cluster.control_plane import free_port
 from tests.kube.cluster.nodes import NODES, is_ready
+from tests.kube.cluster.processes import Program, wait_until
 from tests.kube.cluster.providers import Unavailable
 
 IMAGES_VARIABLE = "DATAFLOW_E2E_IMAGES"
@@ -70,6 +74,22 @@ class RealCluster:
             return bool(now == phase)
 
         return self.api.wait(f"/api/v1/namespaces/{namespace}/pods/{pod}", there, f"{pod} is {phase}", seconds)
+
+    @contextmanager
+    def forwarded(self, namespace: str, to: str, port: int) -> Iterator[int]:
+        """A port of this machine that leads to one of a pod, or of a Service (`service/NAME`); see that it answers."""
+        here = free_port()
+        command = [str(self.kubectl_program), f"--kubeconfig={self.api.kubeconfig}", f"--namespace={namespace}"]
+        with tempfile.TemporaryDirectory(prefix="dataflow-forward-") as folder:
+            log = Path(folder, "log")
+            forwarding = Program(f"port-forward {to}", [*command, "port-forward", to, f"{here}:{port}"], log)
+            forwarding.start()
+            try:
+                wait_until(lambda: not forwarding.running or log.read_text().startswith("Forwarding"), forwarding.name)
+                assert forwarding.running, forwarding.said()
+                yield here
+            finally:
+                forwarding.kill()
 
     def helm(self, namespace: str, *arguments: str, seconds: float = 300) -> str:
         """Run helm to its end; return what it printed. Raises CalledProcessError, whose `stderr` is what was said."""

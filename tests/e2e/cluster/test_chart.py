@@ -2,7 +2,7 @@
 
 from opendataflow.names import LABEL_RUN
 from tests.e2e.cluster.conftest import left_out_when_unavailable
-from tests.e2e.cluster.installing import RELEASE, install, run_pods
+from tests.e2e.cluster.installing import RELEASE, STRICT, install, run_pods, uninstall
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.kube.cluster.processes import wait_until
@@ -15,8 +15,7 @@ STARTED = "{.items[*].status.containerStatuses[0].state.terminated.startedAt}"
 def test_a_first_try_runs_a_job_outlives_an_upgrade_and_leaves_nothing_that_hangs(
     cluster: RealCluster, namespace: str, busybox: str, kubectl: Kubectl, times: Times
 ) -> None:
-    level = {"pod-security.kubernetes.io/enforce": "restricted"}
-    cluster.api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": level}})
+    cluster.api.patch(f"/api/v1/namespaces/{namespace}", STRICT)
     with left_out_when_unavailable():
         begun = install(cluster, namespace)
     short = {"script": {"image": busybox, "command": ["sh", "-c", "echo $dataid"]}}
@@ -38,7 +37,7 @@ def test_a_first_try_runs_a_job_outlives_an_upgrade_and_leaves_nothing_that_hang
     install(cluster, namespace, "--set=replicas=2")
     assert run_pods(cluster, namespace)[0] == running
 
-    cluster.helm(namespace, "uninstall", RELEASE, "--wait", "--timeout=4m")
+    uninstall(cluster, namespace)
     kept, free = run_pods(cluster, namespace)
     assert kept == set()
     assert running <= free

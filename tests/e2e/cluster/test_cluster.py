@@ -1,14 +1,13 @@
 """The cluster itself: what all other tests here take for granted."""
 
-import subprocess
 import urllib.request
 
 import pytest
 
 from tests.e2e.cluster.conftest import left_out_when_unavailable
+from tests.e2e.cluster.installing import STRICT
 from tests.e2e.cluster.real_cluster import RealCluster, restricted_pod
 from tests.kube.cluster.api import Object, Refused
-from tests.kube.cluster.control_plane import free_port
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 
@@ -40,14 +39,8 @@ def test_commands_run_inside_a_pod_and_its_ports_are_forwarded(
     _run(cluster, namespace, restricted_pod("serves", busybox, ["sh", "-c", script]))
     cluster.wait_pod(namespace, "serves", "Running")
     assert kubectl("exec", "serves", "--", "id", "-u") == "65532\n"
-    port = free_port()
-    command = [str(cluster.kubectl_program), f"--kubeconfig={cluster.api.kubeconfig}", f"--namespace={namespace}"]
-    forwarding = subprocess.Popen([*command, "port-forward", "serves", f"{port}:8080"], stdout=subprocess.DEVNULL)
-    try:
+    with cluster.forwarded(namespace, "serves", 8080) as port:
         wait_until(lambda: _served(port) == "served\n", "the forwarded port answers")
-    finally:
-        forwarding.kill()
-        forwarding.wait()
 
 
 def _served(port: int) -> str:
@@ -124,8 +117,7 @@ def test_an_image_that_does_not_exist_is_told(cluster: RealCluster, namespace: s
 def test_the_restricted_level_of_pod_security_refuses_a_privileged_pod(
     cluster: RealCluster, namespace: str, busybox: str
 ) -> None:
-    label = {"pod-security.kubernetes.io/enforce": "restricted"}
-    cluster.api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": label}})
+    cluster.api.patch(f"/api/v1/namespaces/{namespace}", STRICT)
     privileged = restricted_pod("wants", busybox, ["true"], securityContext={"privileged": True})
     with pytest.raises(Refused, match="violates PodSecurity"):
         _run(cluster, namespace, privileged)
@@ -162,29 +154,6 @@ def test_a_claim_gets_a_volume_that_outlives_its_pod(
     assert kubectl("logs", "reads") == "kept\n"
 
 
-def test_a_node_whose_kubelet_is_silent_is_not_ready_and_comes_back_with_its_pods(
-    cluster: RealCluster, namespace: str, busybox: str, kubectl: Kubectl
-) -> None:
-    with left_out_when_unavailable():
-        nodes = cluster.nodes
-    node = _running(cluster, namespace, busybox)["spec"]["nodeName"]
-    nodes.pause_kubelet(node)
-    try:
-        cluster.wait_node(node, ready=False)
-        cluster.api.wait(
-            f"/api/v1/namespaces/{namespace}/pods/waits", lambda pod: not _ready(pod), "its pod is not ready"
-        )
-    finally:
-        nodes.resume_kubelet(node)
-    cluster.wait_node(node, ready=True)
-    cluster.api.wait(f"/api/v1/namespaces/{namespace}/pods/waits", _ready, "its pod is ready again")
-    assert kubectl("exec", "waits", "--", "echo", "alive") == "alive\n"
-
-
-def _ready(pod: Object) -> bool:
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"]["conditions"])
-
-
 def test_a_command_runs_on_a_node(cluster: RealCluster, namespace: str, busybox: str) -> None:
     with left_out_when_unavailable():
         nodes = cluster.nodes
@@ -196,8 +165,7 @@ def test_a_command_runs_on_a_node(cluster: RealCluster, namespace: str, busybox:
 def test_the_operator_s_image_starts_restricted_with_nothing_to_write_to(
     cluster: RealCluster, namespace: str, operator_image: str, kubectl: Kubectl
 ) -> None:
-    label = {"pod-security.kubernetes.io/enforce": "restricted"}
-    cluster.api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": label}})
+    cluster.api.patch(f"/api/v1/namespaces/{namespace}", STRICT)
     pod = restricted_pod("helps", operator_image, ["opendataflow", "--help"])
     pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] = True
     cluster.api.create(f"/api/v1/namespaces/{namespace}/pods", pod)

@@ -19,7 +19,7 @@ from pyarrow import parquet
 import prepare
 from opendataflow import names
 from tests.e2e.cluster.conftest import left_out_when_unavailable
-from tests.e2e.cluster.installing import RELEASE, image_values, install
+from tests.e2e.cluster.installing import RELEASE, STRICT, image_values, install, uninstall
 from tests.e2e.cluster.readme import Reader
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
@@ -27,7 +27,6 @@ from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl, fresh_namespace
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-STRICT = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def installed(cluster: RealCluster) -> Iterator[Installed]:
         cluster.api.patch(f"/api/v1/namespaces/{namespace}", STRICT)
         install(cluster, namespace, "--set=rbac.aggregate=false", *spark)
         yield Installed(cluster, namespace, Kubectl(cluster.api, namespace))
-        cluster.helm(namespace, "uninstall", RELEASE, "--wait", "--timeout=4m")
+        uninstall(cluster, namespace)
 
 
 Example = Callable[[str, str], tuple[Path, Reader]]

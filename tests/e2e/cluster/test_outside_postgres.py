@@ -16,7 +16,16 @@ import pytest
 from opendataflow.names import LABEL_RUN
 from tests.e2e import next_version
 from tests.e2e.cluster.conftest import left_out_when_unavailable
-from tests.e2e.cluster.installing import RELEASE, image_values, install, let_end, long_job, running
+from tests.e2e.cluster.installing import (
+    KEEP_DEFINITIONS,
+    RELEASE,
+    image_values,
+    install,
+    let_end,
+    long_job,
+    running,
+    uninstall,
+)
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.helm.chart import CHART
@@ -28,8 +37,6 @@ from tests.sql.newer import NEXT, NEXT_APPLIED
 
 SECONDS = 300
 SECRET = "ours"
-KEEP_DEFINITIONS = "--set=crds.install=false"
-"""Those of the cluster serve others, too."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,7 @@ def outside(cluster: RealCluster) -> Iterator[Outside]:
             cluster, home.namespace, KEEP_DEFINITIONS, f"--set=database.existingSecret={SECRET}", watched=watched
         )
         yield replace(made, begun=begun.isoformat())
-        made.helm("uninstall", RELEASE, "--wait", "--timeout=4m")
+        uninstall(cluster, home.namespace)
 
 
 @pytest.fixture(autouse=True)

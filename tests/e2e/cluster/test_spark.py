@@ -4,25 +4,18 @@ The operator is a process beside the cluster. What it may not do in pods is not 
 the namespace enforces the strictest standard, and drivers have the service account and the role of the chart.
 """
 
-import asyncio
 import json
-import os
 import re
-import socket
-import threading
+import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 import yaml
-from psycopg.conninfo import conninfo_to_dict
 
 from opendataflow import names
-from opendataflow.crypto.sealed import seal
+from tests.e2e.cluster.installing import STRICT
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.kube.cluster.processes import wait_until
@@ -31,12 +24,15 @@ from tests.kube.jobs import Database, dataset, documents, job
 from tests.kube.operators import Operators, new_operators
 
 ROOT = Path(__file__).parents[3]
-PASSKEY = "correct horse battery staple"
-SMALL = {
-    "driver": {"memory": "512m"},
-    "executor": {"instances": 2, "memory": "512m"},
-    "sparkConf": {"spark.kubernetes.executor.request.cores": "100m"},
+SPARK_PAGE = ROOT / "docs" / "how-to" / "spark.md"
+SOON = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""What lets a JVM begin with less work; it would take more for a long program."""
+CONF = {
+    "spark.kubernetes.executor.request.cores": "100m",
+    "spark.driver.extraJavaOptions": SOON,
+    "spark.executor.extraJavaOptions": SOON,
 }
+SMALL = {"driver": {"memory": "512m"}, "executor": {"instances": 2, "memory": "512m"}, "sparkConf": CONF}
 """A driver and two executors that fit onto any machine."""
 
 
@@ -44,8 +40,7 @@ SMALL = {
 def drivers(cluster: RealCluster, namespace: str, kubectl: Kubectl) -> None:
     """A namespace in which Spark drivers may run: the strictest standard, and the chart's account and role."""
     apply_resources(cluster.api)
-    strict = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
-    cluster.api.patch(f"/api/v1/namespaces/{namespace}", strict)
+    cluster.api.patch(f"/api/v1/namespaces/{namespace}", STRICT)
     chart = str(ROOT / "helm" / "opendataflow")
     made = cluster.helm(namespace, "template", "x", chart, "--show-only=templates/spark.yaml", "--kube-version=1.34")
     kubectl("apply", "--filename=-", stdin=made)
@@ -129,130 +124,84 @@ def test_the_example_runs_with_two_executors_for_each_chunk(kubectl: Kubectl, da
     wait_until(lambda: executors(kubectl) == [], "its executors are gone", 60)
 
 
-JDBC = """
-import os
+BUSY_THEN_IDLE = """
+import time
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-SECRETS = ("in_password", "out_password")
 
-
-def told(_):
-    return [[os.environ[name] for name in (*SECRETS, "dataid", "DATAFLOW_RUN_ID", "CRASH")]]
+def worked(number):
+    time.sleep(0.5)
+    return number % 4, 1
 
 
 with SparkSession.builder.getOrCreate() as spark:
-    here = told(None)[0]
-    there = spark.sparkContext.parallelize(range(4), 4).mapPartitions(told).collect()
-    assert all(found == here for found in there), "an executor sees something else"
-    url = f"jdbc:postgresql://{os.environ['in_hostname']}/{os.environ['in_database']}"
-    reading = {"user": os.environ["in_username"], "password": os.environ["in_password"]}
-    part = {"column": "id", "lowerBound": 0, "upperBound": 1000, "numPartitions": 4}
-    rows = spark.read.jdbc(url, os.environ["in_tablename"], **part, properties=reading)
-    writing = {"user": os.environ["out_username"], "password": os.environ["out_password"]}
-    rows.selectExpr("id * 2 AS id").write.jdbc(url, os.environ["out_tablename"], "append", writing)
+    while not Path("/tmp/enough").exists():
+        spark.sparkContext.parallelize(range(9), 9).map(worked).groupByKey(4).count()
+    while not Path("/tmp/end").exists():
+        time.sleep(0.2)
 """
 
 
-@contextmanager
-def forwarded(to: tuple[str, int], host: str) -> Iterator[int]:
-    """Take connections at a port of this address and hand them on; yields the port."""
-
-    async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await source.read(65536):
-                target.write(data)
-                await target.drain()
-        target.close()
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(*to)
-        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
-
-    async def serve() -> None:
-        stop = asyncio.Event()
-        async with await asyncio.start_server(accept, host, 0) as server:
-            ready.set_result((server.sockets[0].getsockname()[1], asyncio.get_running_loop(), stop))
-            await stop.wait()
-
-    ready: Future[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    port, loop, stop = ready.result()
+def served(port: int, question: str) -> Any:
+    """What the page of a driver, or of the History Server, answers to programs; None where it does not answer yet."""
     try:
-        yield port
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-
-
-def own_address() -> str:
-    """An address of this machine that pods can reach."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as anywhere:
-        anywhere.connect(("192.0.2.1", 9))  # nothing is sent
-        return str(anywhere.getsockname()[0])
-
-
-@pytest.fixture
-def source(dsn: str) -> Iterator[dict[str, Any]]:
-    """Tables in a Postgres, with a reader and a writer who have passwords of their own, as data sets tell of them."""
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("CREATE SCHEMA shop")
-        connection.execute("CREATE TABLE shop.raw AS SELECT id FROM generate_series(1, 1000) id")
-        connection.execute("CREATE TABLE shop.clean (id bigint)")
-        for role, password, right in (
-            ("reader", "read it $(X)'", "SELECT ON shop.raw"),
-            ("writer", "w$$rite", "ALL ON shop.clean"),
-        ):
-            connection.execute(f"DROP ROLE IF EXISTS {role}")
-            quoted = password.replace("'", "''")
-            connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{quoted}'")
-            connection.execute(f"GRANT {right} TO {role}")
-            connection.execute(f"GRANT USAGE ON SCHEMA shop TO {role}")
-        parts = conninfo_to_dict(dsn)
-        host = own_address()
-        with forwarded(("127.0.0.1", int(str(parts["port"]))), host) as port:
-            yield {"kind": "postgres", "hostname": f"{host}:{port}", "database": parts["dbname"]}
-        for role in ("reader", "writer"):
-            connection.execute(f"DROP OWNED BY {role}")
-            connection.execute(f"DROP ROLE {role}")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/applications{question}", timeout=10) as answer:
+            return json.load(answer)
+    except OSError:
+        return None
 
 
 @pytest.mark.usefixtures("operator")
-def test_executors_read_and_write_with_both_kinds_of_passwords(
-    kubectl: Kubectl, database: Database, source: dict[str, Any]
+def test_executors_come_and_go_with_the_work_as_the_driver_s_page_and_its_log_of_events_show(
+    cluster: RealCluster, kubectl: Kubectl, database: Database, spark_image: str
 ) -> None:
-    kubectl("create", "secret", "generic", "reader", "--from-literal=password=read it $(X)'")
-    kubectl("create", "secret", "generic", "keys", f"--from-literal=passkey={PASSKEY}")
-    config, load = spark_job("load", ["in"], JDBC, env={"CRASH": "$(dataid) $$ 'x'"})
-    load["spec"]["outputs"] = ["out"]
-    reads = {"credentials": {"secretRef": {"name": "reader", "key": "password"}}}
-    sealed = {
-        "encryptedPassword": seal("w$$rite", PASSKEY, salt=os.urandom(16), nonce=os.urandom(12)),
-        "passkeySecretRef": {"name": "keys", "key": "passkey"},
-    }
-    kubectl(
-        "apply",
-        "--filename=-",
-        stdin=documents(
-            config,
-            dataset("in", 1, location={**source, "tablename": "shop.raw", "username": "reader"}, **reads),
-            dataset("out", location={**source, "tablename": "shop.clean", "username": "writer"}, credentials=sealed),
-            load,
-        ),
+    soon = {f"spark.dynamicAllocation.{name}": "3s" for name in ("executorIdleTimeout", "shuffleTracking.timeout")}
+    events = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "file:///events"}
+    config, grows = spark_job(
+        "grows",
+        ["raw"],
+        BUSY_THEN_IDLE,
+        spark={
+            "executor": {"memory": "512m"},
+            "dynamicAllocation": {"min": 1, "max": 3},
+            "sparkConf": {**CONF, **soon, **events},
+        },
     )
-    seen: list[str] = []
+    template = grows["spec"]["podTemplate"]["spec"]
+    template["securityContext"] = {"fsGroup": 185}
+    template["containers"][0]["volumeMounts"].append({"name": "events", "mountPath": "/events"})
+    template["volumes"].append({"name": "events", "persistentVolumeClaim": {"claimName": "spark-events"}})
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "100Mi"}}}
+    made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "spark-events"}, "spec": claim}
+    kubectl("apply", "--filename=-", stdin=documents(made, config, dataset("raw", 1), grows))
+    wait_until(lambda: database.states("grows")["RUNNING"] == 1, "it runs", 300)
+    driver = names.run_name("grows", runs(database)[0]["id"])
+    cluster.wait_pod(kubectl.namespace, driver, "Running", 300)
 
-    def done() -> bool:
-        seen.append(kubectl("get", "pods", "--output=yaml"))
-        return database.states("load")["DONE"] == 1 or bool(database.states("load")["FAILED"])
+    def active(port: int) -> set[str]:
+        return {found["id"] for found in served(port, f"/{driver}/executors") or ()}
 
-    wait_until(done, "the chunk is loaded", 600)
-    assert database.states("load") == {"DONE": 1}, runs(database)[-1]
-    (found,) = database.rows("SELECT count(*) AS rows, sum(id) AS sum FROM shop.clean")
-    assert found == {"rows": 1000, "sum": 1001000}
-    assert any(names.LABEL_EXECUTOR_OF in text for text in seen)
-    assert not any(secret in text for text in seen for secret in ("read it", "w$$rite", "w$$$$rite", PASSKEY))
+    def inside(file: str) -> None:
+        kubectl("exec", driver, "--container=main", "--", "touch", file)
+
+    with cluster.forwarded(kubectl.namespace, driver, 4040) as page:
+        wait_until(lambda: active(page) == {"driver", "1", "2", "3"}, "there are as many as there may be", 300)
+        inside("/tmp/enough")
+        wait_until(lambda: len(active(page)) == 2, "there is the one that always is", 300)
+    wait_until(lambda: len(executors(kubectl)) == 1, "the others' pods are gone", 60)
+    inside("/tmp/end")
+    wait_until(lambda: database.states("grows")["DONE"] == 1, "it is done", 300)
+    wait_until(lambda: executors(kubectl) == [], "its last executor is gone", 60)
+
+    history = re.search(r"```yaml\n(apiVersion: v1\nkind: Pod\n.*?)```", SPARK_PAGE.read_text("utf-8"), re.DOTALL)
+    assert history
+    kubectl("apply", "--filename=-", stdin=history[1].replace("opendataflow/spark:0.1.0", spark_image))
+    cluster.wait_pod(kubectl.namespace, "spark-history", "Running", 300)
+    with cluster.forwarded(kubectl.namespace, "spark-history", 18080) as page:
+        wait_until(lambda: bool(served(page, f"/{driver}")), "the History Server shows the run", 120)
+        assert {found["id"] for found in served(page, f"/{driver}/allexecutors")} == {"driver", "1", "2", "3"}
 
 
 # Programs that don't -----------------------------------------------------------------------------------------

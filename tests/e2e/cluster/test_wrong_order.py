@@ -9,14 +9,13 @@ import pytest
 import yaml
 
 from tests.e2e.cluster.conftest import left_out_when_unavailable
-from tests.e2e.cluster.installing import RELEASE, install, long_job, run_pods, running
+from tests.e2e.cluster.installing import KEEP_DEFINITIONS, RELEASE, install, long_job, run_pods, running, uninstall
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl, apply_resources
 
 CRDS = Path(__file__).parents[3] / "crds"
-KEEP_DEFINITIONS = "--set=crds.install=false"
 
 
 def with_runs_alive(cluster: RealCluster, kubectl: Kubectl, busybox: str) -> set[str]:
@@ -26,10 +25,6 @@ def with_runs_alive(cluster: RealCluster, kubectl: Kubectl, busybox: str) -> set
         install(cluster, kubectl.namespace, KEEP_DEFINITIONS)
     kubectl("apply", "-f-", stdin=long_job("long", busybox, 3))
     return running(cluster, kubectl.namespace, 3)
-
-
-def uninstall(cluster: RealCluster, kubectl: Kubectl) -> None:
-    cluster.helm(kubectl.namespace, "uninstall", RELEASE, "--wait", "--timeout=4m")
 
 
 def delete_namespace(kubectl: Kubectl) -> None:
@@ -43,7 +38,7 @@ def test_an_operator_deleted_by_hand_is_uninstalled_and_its_pods_are_free(
     pods = with_runs_alive(cluster, kubectl, busybox)
     kubectl("delete", f"deployment/{RELEASE}")
     assert run_pods(cluster, kubectl.namespace) == (pods, set())
-    uninstall(cluster, kubectl)
+    uninstall(cluster, kubectl.namespace)
     assert run_pods(cluster, kubectl.namespace) == (set(), pods)
     assert running(cluster, kubectl.namespace, 3) == pods
     delete_namespace(kubectl)
@@ -55,7 +50,7 @@ def test_an_operator_whose_database_went_first_is_uninstalled_and_its_pods_are_f
     pods = with_runs_alive(cluster, kubectl, busybox)
     postgres = f"{RELEASE}-postgres"
     kubectl("delete", f"statefulset/{postgres}", f"service/{postgres}", f"secret/{postgres}", f"pvc/data-{postgres}-0")
-    uninstall(cluster, kubectl)
+    uninstall(cluster, kubectl.namespace)
     assert run_pods(cluster, kubectl.namespace) == (set(), pods)
     delete_namespace(kubectl)
 
@@ -85,7 +80,7 @@ def test_definitions_that_are_older_are_named_and_those_that_are_deleted_first_h
         kubectl("apply", "-f-", stdin=long_job("long", busybox, 3))
         running(cluster, kubectl.namespace, 3)
         cluster.api.kubectl("delete", "--wait", f"--filename={CRDS}")
-        uninstall(cluster, kubectl)
+        uninstall(cluster, kubectl.namespace)
         kept, _ = run_pods(cluster, kubectl.namespace)
         assert kept == set()
         delete_namespace(kubectl)

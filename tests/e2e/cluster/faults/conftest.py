@@ -11,9 +11,9 @@ from tests.kube.scene import Flows
 
 
 @pytest.fixture(scope="session")
-def lasting_installation(cluster: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def lasting_installation(cluster: RealCluster) -> Iterator[Installation]:
     """See `installation`."""
-    with left_out_when_unavailable(), installed(cluster, tmp_path_factory.mktemp("installation")) as made:
+    with left_out_when_unavailable(), installed(cluster) as made:
         yield made
 
 

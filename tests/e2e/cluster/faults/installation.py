@@ -1,4 +1,5 @@
 """An operator that the chart has installed for two namespaces, with the built-in Postgres, for many tests together.
+In the first of them only restricted pods may run.
 
 What it does is seen through the API server, and in Postgres through a forwarded port.
 """
@@ -7,16 +8,14 @@ import base64
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from tests.e2e.cluster.installing import RELEASE, install
+from tests.e2e.cluster.installing import RELEASE, STRICT, install, uninstall
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.kube.cluster.api import Api, Object
-from tests.kube.cluster.control_plane import free_port
-from tests.kube.cluster.processes import Program, wait_until
+from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import fresh_namespace
 from tests.kube.jobs import Database
 from tests.kube.recorder import Recorder
@@ -91,14 +90,15 @@ def _container(pod: Object) -> Object:
 
 
 @contextmanager
-def installed(cluster: RealCluster, folder: Path) -> Iterator[Installation]:
+def installed(cluster: RealCluster) -> Iterator[Installation]:
     """Install it into fresh namespaces; uninstall it afterwards, and see that it has not been surprised by anything."""
     with ExitStack() as opened:
         home, here, there = (opened.enter_context(_namespace(cluster.api)) for _ in range(3))
         cluster.namespaces = [home, here, there]
+        cluster.api.patch(f"/api/v1/namespaces/{here}", STRICT)
         install(cluster, home, *_VALUES, watched=(here, there))
-        opened.callback(cluster.helm, home, "uninstall", RELEASE, "--wait", f"--timeout={SECONDS}s")
-        database = opened.enter_context(_database(cluster, home, folder))
+        opened.callback(uninstall, cluster, home)
+        database = opened.enter_context(_database(cluster, home))
         flows = [
             Flows(cluster.api, name, database, opened.enter_context(Recorder(cluster.api, name)))
             for name in (here, there)
@@ -112,27 +112,19 @@ _namespace = contextmanager(fresh_namespace)
 
 
 @contextmanager
-def _database(cluster: RealCluster, home: str, folder: Path) -> Iterator[Database]:
+def _database(cluster: RealCluster, home: str) -> Iterator[Database]:
     """The built-in Postgres."""
     secret = cluster.api.get(f"/api/v1/namespaces/{home}/secrets/{RELEASE}-postgres")
-    port = free_port()
-    dsn = make_conninfo(base64.b64decode(secret["data"]["dsn"]).decode(), host="127.0.0.1", port=port)
-    to = (f"--namespace={home}", "port-forward", f"service/{RELEASE}-postgres", f"{port}:5432")
-    command = [str(cluster.kubectl_program), f"--kubeconfig={cluster.api.kubeconfig}", *to]
-    forwarding = Program("port-forward", command, folder / "port-forward.log")
+    with cluster.forwarded(home, f"service/{RELEASE}-postgres", 5432) as port:
+        dsn = make_conninfo(base64.b64decode(secret["data"]["dsn"]).decode(), host="127.0.0.1", port=port)
 
-    def answers() -> bool:
-        assert forwarding.running, forwarding.said()
-        try:
-            psycopg.connect(dsn, connect_timeout=5).close()
-        except psycopg.OperationalError:
-            return False
-        return True
+        def answers() -> bool:
+            try:
+                psycopg.connect(dsn, connect_timeout=5).close()
+            except psycopg.OperationalError:
+                return False
+            return True
 
-    forwarding.start()
-    try:
-        wait_until(answers, f"Postgres answers through a forwarded port: {forwarding.said()}", SECONDS)
+        wait_until(answers, "Postgres answers through a forwarded port", SECONDS)
         with closing(Database(dsn)) as database:
             yield database
-    finally:
-        forwarding.kill()

@@ -16,43 +16,50 @@ from tests.kube.scene import Flows
 Told = dict[str, set[tuple[str, str]]]
 
 
+WORDS = {"imageless": "registry.invalid", "roomless": "Insufficient cpu", "needs": "of-the-other-namespace"}
+"""Of what is told of each job that can't start."""
+
+
 @pytest.fixture(scope="module")
 def waited(lasting_installation: Installation, busybox: str) -> Told:
-    """Jobs whose pods can't start, and one beside them that can: what was told of each until its run was given up."""
+    """Jobs whose pods can't start, and one beside them that can: what was told of each until its run was given up.
+
+    How long they may take to start is cut short once all is told, so that a busy machine has the time it needs.
+    """
     there = lasting_installation.there
     needs = dataset("needs-in", 1, location={"kind": "postgres", "username": "reader"})
     needs["spec"]["credentials"] = {"secretRef": {"name": "of-the-other-namespace", "key": "password"}}
     Kubectl(there.api, lasting_installation.here.namespace)(
         "create", "secret", "generic", "of-the-other-namespace", "--from-literal=password=p1anted"
     )
-    late: dict[str, Any] = {"startDeadline": "45s", "retry": NO_RETRY}
+    late: dict[str, Any] = {"startDeadline": "1h", "retry": NO_RETRY}
     there.flow("imageless", 1, **script("registry.invalid/nothing:1", "true"), **late)
-    huge = script(busybox, "true", resources={"requests": {"cpu": "900"}})
-    there.flow("roomless", 1, **huge, startDeadline="1h", retry=NO_RETRY)
+    there.flow("roomless", 1, **script(busybox, "true", resources={"requests": {"cpu": "900"}}), **late)
     there.apply(needs, dataset("needs-out"))
     there.apply(job("needs", ["needs-in"], ["needs-out"], **script(busybox, "true"), **late))
     told: Told = defaultdict(set)
-    names = ("imageless", "roomless", "needs")
 
     def hindered() -> bool:
-        for name in names:
+        for name in WORDS:
             told[name].add(there.condition(name, "Progressing")[1:])
-        return all(there.database.states(name)["RUNNING"] for name in names)
+        return all(there.database.states(name)["RUNNING"] for name in WORDS)
 
-    def others_are_done() -> bool:
+    def all_is_told() -> bool:
         hindered()
-        return there.database.done("others") == 3 and "Unschedulable" in {reason for reason, _ in told["roomless"]}
+        said = {name: " ".join(message for _, message in told[name]) for name in WORDS}
+        return there.database.done("others") == 3 and all(word in said[name] for name, word in WORDS.items())
 
     def given_up() -> bool:
         hindered()
-        return all(there.database.states(name)["FAILED"] for name in names)
+        return all(there.database.states(name)["FAILED"] for name in WORDS)
 
     wait_until(hindered, "they wait", SECONDS)
     there.flow("others", 3, **script(busybox, "true"))
-    wait_until(others_are_done, "others run beside a pod without room", SECONDS)
-    (roomless,) = there.pods("roomless")
+    wait_until(all_is_told, "others run beside those that can't start, and it is told why", SECONDS)
     over = {"metadata": {"annotations": {ANNOTATION_START_DEADLINE: "1"}}}
-    there.api.patch(there.pod_path(roomless["metadata"]["name"]), over)
+    for name in WORDS:
+        (pod,) = there.pods(name)
+        there.api.patch(there.pod_path(pod["metadata"]["name"]), over)
     wait_until(given_up, "they are given up", SECONDS, every=0.5)
     return told
 

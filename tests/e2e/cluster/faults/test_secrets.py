@@ -22,7 +22,7 @@ from tests.e2e.cluster.conftest import left_out_when_unavailable
 from tests.e2e.cluster.faults.installation import SECONDS, Installation
 from tests.e2e.cluster.installing import RELEASE
 from tests.e2e.cluster.real_cluster import RealCluster
-from tests.e2e.cluster.test_spark import JDBC, spark_job
+from tests.e2e.cluster.test_spark import spark_job
 from tests.e2e.cluster.where_it_is import (
     Finds,
     look_at_api,
@@ -61,6 +61,31 @@ while not connections[0].execute("SELECT open FROM gate").fetchone()[0]:
 sys.exit(int(os.environ["EXIT"]))
 """
 """Logs in to its data sets, goes on until it is let go, and ends with the exit code that it is told."""
+
+JDBC = """
+import os
+
+from pyspark.sql import SparkSession
+
+SECRETS = ("in_password", "out_password")
+
+
+def told(_):
+    return [[os.environ[name] for name in (*SECRETS, "dataid", "DATAFLOW_RUN_ID", "CRASH")]]
+
+
+with SparkSession.builder.getOrCreate() as spark:
+    here = told(None)[0]
+    there = spark.sparkContext.parallelize(range(4), 4).mapPartitions(told).collect()
+    assert all(found == here for found in there), "an executor sees something else"
+    url = f"jdbc:postgresql://{os.environ['in_hostname']}/{os.environ['in_database']}"
+    reading = {"user": os.environ["in_username"], "password": os.environ["in_password"]}
+    part = {"column": "id", "lowerBound": 0, "upperBound": 1000, "numPartitions": 4}
+    rows = spark.read.jdbc(url, os.environ["in_tablename"], **part, properties=reading)
+    writing = {"user": os.environ["out_username"], "password": os.environ["out_password"]}
+    rows.selectExpr("id * 2 AS id").write.jdbc(url, os.environ["out_tablename"], "append", writing)
+"""
+"""Executors see what the driver sees, and all of them log in."""
 
 PRINTS = "import os, sys; print(os.environ[sys.argv[1]]); sys.exit(1)"
 
@@ -153,7 +178,7 @@ class Planted:
             return {"secretRef": {"name": name, "key": "it"}}
 
         spark = {"image": spark_image, "executor": {"instances": 1, "memory": "512m"}}
-        program, jdbc = spark_job("jdbc", ["in"], JDBC, env={"CRASH": "none"}, spark=spark)
+        program, jdbc = spark_job("jdbc", ["in"], JDBC, env={"CRASH": "$(dataid) $$ 'x'"}, spark=spark)
         jdbc["spec"]["outputs"] = ["out"]
         self.here.apply(
             program,
@@ -240,7 +265,8 @@ def test_runs_log_in_with_passwords_of_both_kinds(planted: Planted) -> None:
 
 def test_executors_log_in_with_passwords_of_both_kinds(planted: Planted) -> None:
     assert planted.here.database.states("jdbc") == {"DONE": 1}, planted.here.runs("jdbc")[-1]
-    assert planted.here.database.rows("SELECT count(*) AS rows FROM public.clean") == [{"rows": 1000}]
+    found = planted.here.database.rows("SELECT count(*) AS rows, sum(id) AS sum FROM public.clean")
+    assert found == [{"rows": 1000, "sum": 1001000}]
 
 
 def test_a_run_that_fails_has_the_end_of_its_log_kept(planted: Planted) -> None:

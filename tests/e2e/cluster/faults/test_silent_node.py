@@ -3,7 +3,9 @@
 from tests.e2e.cluster.conftest import left_out_when_unavailable
 from tests.e2e.cluster.faults.flows import AT_ONCE, FIRST_WAITS, is_right, script
 from tests.e2e.cluster.faults.installation import SECONDS, Installation
+from tests.e2e.cluster.installing import WAITS_FOR_A_FILE, let_end
 from tests.kube.cluster.processes import wait_until
+from tests.kube.conftest import Kubectl
 from tests.kube.scene import Flows
 
 
@@ -19,9 +21,9 @@ def test_a_node_that_is_silent_for_a_minute_costs_nothing_but_the_runs_that_were
     with left_out_when_unavailable():
         nodes = installation.cluster.nodes
     here.flow("leaves", 1, **script(busybox, FIRST_WAITS), **AT_ONCE)
-    here.flow("stays", 3, **script(busybox, "sleep 60"), **AT_ONCE)
+    here.flow("stays", 3, **script(busybox, WAITS_FOR_A_FILE), **AT_ONCE)
     (first,) = here.running("leaves", 1, SECONDS)
-    here.running("stays", 3, SECONDS)
+    stay = here.running("stays", 3, SECONDS)
     node = here.api.get(here.pod_path(first))["spec"]["nodeName"]
     nodes.pause_kubelet(node)
     try:
@@ -36,6 +38,7 @@ def test_a_node_that_is_silent_for_a_minute_costs_nothing_but_the_runs_that_were
     finally:
         nodes.resume_kubelet(node)
     installation.cluster.wait_node(node, ready=True, seconds=SECONDS)
+    let_end(Kubectl(here.api, here.namespace), stay)
     here.until_done("stays", 3, SECONDS)
     here.until_done("leaves", 1, SECONDS)
     assert here.classes("stays") == [None] * 3
