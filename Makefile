@@ -8,8 +8,8 @@ PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 # The tests on real nodes have their cluster to themselves: they run after all others, in one process.
 ON_NODES := tests/e2e/cluster
 
-.PHONY: install demo test check unit sql helm golden kube e2e cluster-up cluster-down bench bench-operator crds format \
-	lock lock-images images clean
+.PHONY: install demo test check unit sql helm golden kube e2e cluster-up cluster-down bench bench-operator bench-pipelines \
+	crds format lock lock-images images clean
 
 install: .venv/installed
 
@@ -55,6 +55,11 @@ bench: install
 # Takes about half an hour; see `.venv/bin/python -m tests.bench.operator --help` for less.
 bench-operator: install
 	$(BIN)/python -m tests.bench.operator
+
+# How fast pipelines are beside scripts that are written by hand for the same work. Takes an hour or more; see
+# `.venv/bin/python -m tests.bench.pipelines --help` for less.
+bench-pipelines: install
+	$(BIN)/python -m tests.bench.pipelines
 
 # Writes the custom resource definitions and the reference anew, out of the models and the chart's values.
 crds: install

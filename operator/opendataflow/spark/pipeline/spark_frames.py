@@ -50,6 +50,7 @@ class SparkFrames:
         )
         self._order = order
         self._data_id = attempt.data_id
+        self._last_step = len(order.sources) + len(order.steps) - 1 if order.steps else None
         self._spark = spark
         self._frames: dict[int, DataFrame] = {}
         self._watched: dict[int, Watched] = {}
@@ -87,6 +88,8 @@ class SparkFrames:
     def counted(self, frame: DataFrame, index: int) -> DataFrame:
         """Let the rows be counted as they pass."""
         self._frames[index] = frame
+        if index == self._last_step:
+            return frame  # its rows are those that are written, and counted there
         of_source = self._checks.wanted(frame, self._order.sources[index]) if index < len(self._order.sources) else []
         self._watched[index] = Watched(frame, [ROWS, *of_source])
         return self._watched[index].frame
@@ -97,6 +100,8 @@ class SparkFrames:
         columns = hashable(frame)
         halves = [Measure(half, columns) for half in HALVES] if columns else []
         watched = Watched(frame, [ROWS, *halves, *self._checks.wanted(frame)])
+        if self._last_step is not None:
+            self._watched[self._last_step] = watched
 
         def passed(doubles: Doubles) -> Seen:
             self._settle()
@@ -143,7 +148,7 @@ class SparkFrames:
             if seen is not None:
                 found[index] = int(seen[ROWS])
         if self.result is not None and self.result.rows is not None:
-            found[len(self._watched)] = self.result.rows
+            found[len(self._order.sources) + len(self._order.steps)] = self.result.rows
         return found
 
     def printed(self) -> Mapping[int, str]:
