@@ -123,7 +123,7 @@ _scripts = _some(
     resources=_some(requests=_quantities, limits=_quantities),
 )  # fmt: skip
 _spark_settings = st.dictionaries(
-    st.sampled_from(["spark.a", "spark.sql.shuffle.partitions", "spark.kubernetes.executor.secretKeyRef.X_PASSWORD"]),
+    st.sampled_from(["spark.a", "spark.sql.shuffle.partitions", "spark.kubernetes.executor.secrets.a-password"]),
     st.sampled_from(["", "8", "-XX:+UseSerialGC -Da=b", "s3a://bucket/logs"]), max_size=2,
 )  # fmt: skip
 _heaps = st.sampled_from(["1g", "471m", "482304k", "512M", "2t"])

@@ -170,6 +170,7 @@ class OutcomeClass(StrEnum):
     INFRASTRUCTURE = "Infrastructure"
     DEADLINE = "DeadlineExceeded"
     OUT_OF_MEMORY = "OOMKilled"
+    EXPECTATION = "ExpectationFailed"
     CANCELLED = "Cancelled"
     NOT_STARTED = "NotStarted"
 
@@ -236,6 +237,7 @@ class Reason(StrEnum):
     RETRYING = "Retrying"
     WAITING = "WaitingForInputs"
     CHUNKS_FAILED = "ChunksFailed"
+    EXPECTATION_FAILED = "ExpectationFailed"
     CHUNKS_HELD = "ChunksHeld"
     NO_CHUNKS = "NoChunks"
     NO_PARALLELISM = "NoParallelism"

@@ -3,7 +3,7 @@
 -- Commits the outcomes of runs, all in one transaction. p_outcomes is a list of
 --   {run, fence, verdict: DONE | RETRY | FAILED, state: SUCCEEDED | FAILED | LOST | CANCELLED, class, delay (seconds,
 --    for RETRY), exit_code, message, reason (of the work, default: message), log_tail, log_path, pod_uid, node,
---    metrics: {rows, bytes, checksum, …}}
+--    metrics: {rows, bytes, checksum, …}, steps: [{ordinal, name, status, rows, seconds, error, stdout}]}
 -- A run of the class NotStarted costs no attempt: its work is as it was before the claim.
 -- Success makes all outputs READY at once. Failure makes them FAILED and the work RETRY or FAILED. A resubmit that was
 -- remembered opens the work again, whatever the verdict; its outputs become RESUBMIT and never READY in between. What is
@@ -60,6 +60,7 @@ BEGIN
     SELECT coalesce(array_agg(e.id), '{}'), coalesce(bool_or(e.verdict <> 'DONE'), false),
            coalesce(bool_or((SELECT w.again FROM work_of(e.job, e.data_id) w WHERE w.run = e.id)), false)
     INTO v_live, v_undone, v_again FROM ended e;
+    PERFORM keep_steps(v_live, p_outcomes);
     IF v_undone OR EXISTS (SELECT FROM breaker b WHERE b.job = ANY (v_jobs)) THEN
         SELECT j.spared, j.notes INTO v_spared, v_notes
         FROM judge_ends(ARRAY(SELECT n FROM unnest(v_runs) AS n WHERE n = ANY (v_live)), v_jobs, v_work_ids) j;
@@ -82,6 +83,20 @@ BEGIN
     RETURN QUERY
     SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken, coalesce(r.id = ANY (v_spared), false), v_notes -> r.id::text
     FROM runs(v_runs) r LEFT JOIN work_of(r.job, r.data_id) AS w ON true;
+END $$;
+
+-- What became of the steps of runs that are ended just now.
+CREATE FUNCTION opendataflow.keep_steps(p_runs bigint[], p_outcomes jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT p_outcomes @? '$[*].steps' THEN
+        RETURN;
+    END IF;
+    INSERT INTO step (run, ordinal, name, status, rows, seconds, error, stdout)
+    SELECT o.run, s.ordinal, s.name, s.status, s.rows, s.seconds, s.error, s.stdout
+    FROM jsonb_to_recordset(p_outcomes) AS o(run bigint, steps jsonb)
+    CROSS JOIN LATERAL jsonb_populate_recordset(NULL::step, o.steps) AS s
+    WHERE o.run = ANY (p_runs);
 END $$;
 
 -- The chunks that the ends of runs can change: what the runs locked, which never changes after their claim, and what

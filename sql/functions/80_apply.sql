@@ -149,18 +149,19 @@ DECLARE
 BEGIN
     INSERT INTO job (id, parallelism, priority, suspended, descending, chunk_from, chunk_to, retry_limit,
                      infrastructure_limit, backoff_initial, backoff_factor, backoff_maximum, run_deadline, owner, declared_as,
-                     cancel_on_delete)
+                     cancel_on_delete, pipeline)
     SELECT j.id, j.parallelism, j.priority, j.suspended, j.descending, j.chunk_from, j.chunk_to, j.retry_limit,
            j.infrastructure_limit, j.backoff_initial, j.backoff_factor, j.backoff_maximum, j.run_deadline, j.owner,
-           j.declared_as, coalesce(j.cancel_on_delete, false)
+           j.declared_as, coalesce(j.cancel_on_delete, false), j.pipeline
     FROM jsonb_populate_recordset(NULL::job, p_jobs) AS j ORDER BY j.id
     ON CONFLICT (id) DO UPDATE SET
         (parallelism, priority, suspended, deleted, descending, chunk_from, chunk_to, retry_limit, infrastructure_limit,
-         backoff_initial, backoff_factor, backoff_maximum, run_deadline, modified, owner, declared_as, cancel_on_delete)
+         backoff_initial, backoff_factor, backoff_maximum, run_deadline, modified, owner, declared_as, cancel_on_delete,
+         pipeline)
       = (excluded.parallelism, excluded.priority, excluded.suspended, false, excluded.descending, excluded.chunk_from,
          excluded.chunk_to, excluded.retry_limit, excluded.infrastructure_limit, excluded.backoff_initial,
          excluded.backoff_factor, excluded.backoff_maximum, excluded.run_deadline, now(), excluded.owner,
-         excluded.declared_as, excluded.cancel_on_delete);
+         excluded.declared_as, excluded.cancel_on_delete, excluded.pipeline);
 
     DELETE FROM job_input i WHERE i.job = ANY (v_ids);
     DELETE FROM job_output o WHERE o.job = ANY (v_ids);

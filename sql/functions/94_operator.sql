@@ -2,9 +2,9 @@
 
 -- The last runs of a job that failed or were lost, the newest first.
 CREATE FUNCTION opendataflow.last_failures(p_job text, p_limit integer)
-RETURNS TABLE (data_id text, run bigint, message text, at timestamptz)
+RETURNS TABLE (data_id text, run bigint, reason text, message text, at timestamptz)
 LANGUAGE sql STABLE AS $$
-    SELECT r.data_id, r.id, coalesce(r.message, ''), r.finished_at FROM opendataflow.run r
+    SELECT r.data_id, r.id, r.failure_class, coalesce(r.message, ''), r.finished_at FROM opendataflow.run r
     WHERE r.job = p_job AND r.state IN ('FAILED', 'LOST')
     ORDER BY r.finished_at DESC LIMIT p_limit
 $$;

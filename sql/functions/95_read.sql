@@ -158,12 +158,17 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'next_due', (SELECT greatest(0, extract(epoch FROM min(w.due_at) - clock_timestamp()))
                      FROM work w WHERE w.job = p_job AND w.state = 'RETRY' HAVING count(*) > 0),
         'breaker', open_breaker(j.id),
+        'out_of_sight', (SELECT coalesce(jsonb_agg(jsonb_build_object('namespace', o.namespace, 'jobs', ARRAY[j.id], 'runs', o.own)), '[]')
+                         FROM (SELECT o.*, ARRAY(SELECT r.id FROM runs(o.runs) r WHERE r.job = j.id ORDER BY r.id) AS own FROM out_of_sight() o) o
+                         WHERE j.id = ANY (o.jobs) OR cardinality(o.own) > 0),
         'running', (SELECT coalesce(jsonb_agg(x ORDER BY x.run), '[]') FROM (
                         SELECT r.id AS run, r.data_id, r.attempt, round(extract(epoch FROM clock_timestamp() - r.claimed_at)) AS seconds
                         FROM run r WHERE r.job = p_job AND r.state = 'RUNNING' ORDER BY r.id LIMIT 10) x),
         'failed', (SELECT coalesce(jsonb_agg(x ORDER BY x.chunks DESC, x.reason), '[]') FROM (
                         SELECT f.reason, count(*) AS chunks, (array_agg(f.data_id ORDER BY f.sort_key))[1:3] AS examples
-                        FROM failed f GROUP BY f.reason ORDER BY count(*) DESC, f.reason LIMIT 10) x),
+                        FROM failed f GROUP BY f.reason ORDER BY count(*) DESC, f.reason LIMIT 10) g
+                        CROSS JOIN LATERAL (SELECT g.*, (SELECT r.failure_class FROM work_of(p_job, g.examples[1]) w, run r
+                                                         WHERE r.id = w.run) AS class) x),
         'waiting', (SELECT coalesce(jsonb_agg(x ORDER BY x.chunks DESC), '[]') FROM (
                         SELECT b.dataset, b.itemtype, b.status, count(*) AS chunks,
                                (array_agg(w.data_id ORDER BY w.sort_key))[1:3] AS examples
@@ -208,6 +213,8 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                      WHERE b.job = w.job AND b.data_id = w.data_id AND w.state IN ('WAITING', 'READY', 'RETRY')),
         'engine_lives', EXISTS (SELECT FROM run r JOIN lease l ON l.id = r.lease
                                 WHERE r.id = w.run AND l.expires_at > clock_timestamp()),
+        'out_of_sight', (SELECT jsonb_build_object('namespace', o.namespace, 'jobs', '[]'::jsonb, 'runs', ARRAY[w.run])
+                         FROM out_of_sight() o WHERE w.state = 'RUNNING' AND w.run = ANY (o.runs)),
         'last_run', (SELECT to_jsonb(r) FROM list_runs(w.job, w.data_id, 1) r))
     FROM work w JOIN job j ON j.id = w.job
     WHERE w.job = p_job AND w.data_id = p_data_id

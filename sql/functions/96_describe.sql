@@ -24,6 +24,12 @@ LANGUAGE sql STABLE AS $$
     WHERE d.id = p_declaration AND e ->> 'id' = p_dataset LIMIT 1
 $$;
 
+-- What became of the steps of a run, in their order.
+CREATE FUNCTION opendataflow.steps_of(p_run bigint) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(jsonb_agg(to_jsonb(s) - 'run' ORDER BY s.ordinal), '[]') FROM opendataflow.step s WHERE s.run = p_run
+$$;
+
 -- The evidence for the five questions about the chunk of a work: the work, its last run, and each of its data sets with
 --   used_fence  the version that the run has read or written, null where it did neither
 --   then, now   what was declared of the data set when the run was claimed, and what is now
@@ -96,11 +102,12 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     FROM dataset d WHERE d.id = p_dataset
 $$;
 
--- A chunk: its status and version, the work that makes it, the works that read it.
+-- A chunk: its status and version, what its last run has checked, the work that makes it, the works that read it.
 CREATE FUNCTION opendataflow.describe_chunk(p_dataset text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
         'chunk', to_jsonb(c), 'said', version_said(c.dataset, c.data_id, c.fence),
+        'expectations', (SELECT r.metrics -> 'expectations' FROM run_of(c.run) AS r),
         'producer', (SELECT jsonb_build_object('job', w.job, 'state', w.state, 'reason', w.reason, 'run', w.run)
                      FROM job_output o CROSS JOIN work_of(o.job, c.data_id) AS w
                      WHERE o.dataset = c.dataset),
@@ -121,7 +128,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'work', (SELECT w.state FROM work w WHERE w.job = r.job AND w.data_id = r.data_id),
         'last', (SELECT w.run = r.id FROM work w WHERE w.job = r.job AND w.data_id = r.data_id),
         'datasets', (SELECT d.datasets FROM declaration d WHERE d.id = r.declaration),
-        'steps', (SELECT coalesce(jsonb_agg(to_jsonb(s) ORDER BY s.ordinal), '[]') FROM step s WHERE s.run = r.id),
+        'steps', steps_of(r.id),
         'events', (SELECT coalesce(jsonb_agg(e ORDER BY e ->> 'at'), '[]')
                    FROM jsonb_array_elements(events_of('work', r.job, r.data_id, 1000)) AS e WHERE (e ->> 'run')::bigint = r.id))
     FROM run r WHERE r.id = p_run

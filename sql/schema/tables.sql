@@ -64,8 +64,10 @@ CREATE TABLE opendataflow.job (
     declaration            bigint,
     owner                  text CHECK (owner LIKE '_%/_%'),
     declared_as            text,
-    cancel_on_delete       boolean NOT NULL DEFAULT false
+    cancel_on_delete       boolean NOT NULL DEFAULT false,
+    pipeline               text
 );
+COMMENT ON COLUMN opendataflow.job.pipeline IS 'the slug of the pipeline that it runs; null where it runs something else';
 
 -- The data sets of a job as its runs have seen them, without passwords: where the data was expected, also when a data set
 -- has been applied with another location since. `job.declaration` is the newest, null where something has changed since
@@ -189,12 +191,14 @@ CREATE TABLE opendataflow.lease (
 
 -- Which operator leads: the one with this lease, until the lease has ended and another one takes over, which raises the
 -- epoch. One row. `identity`: tells the pods of this database's runs from those of others in the same cluster.
+-- `namespaces`: the only ones that it works in; empty for all.
 CREATE TABLE opendataflow.leader (
     only_one  boolean PRIMARY KEY DEFAULT true CHECK (only_one),
     identity  text NOT NULL DEFAULT left(md5(gen_random_uuid()::text), 12),
     lease     uuid,
     epoch     bigint NOT NULL DEFAULT 0,
-    since     timestamptz
+    since     timestamptz,
+    namespaces text[] NOT NULL DEFAULT '{}'
 );
 INSERT INTO opendataflow.leader DEFAULT VALUES;
 
@@ -235,7 +239,6 @@ CREATE TABLE opendataflow.run (
     message        text,
     log_tail       text CHECK (octet_length(log_tail) <= 262144),
     log_path       text,
-    pod_name       text,
     pod_uid        text,
     node           text,
     metrics        jsonb,
@@ -249,7 +252,9 @@ CREATE INDEX run_running ON opendataflow.run (lease) WHERE state = 'RUNNING';
 CREATE INDEX run_finished ON opendataflow.run (job, finished_at);
 CREATE INDEX run_failed ON opendataflow.run (job, finished_at) WHERE state IN ('FAILED', 'LOST');
 
--- One transformation of a run.
+-- One step of a pipeline in a run that has ended: reading a source, a transformation, the write. Some ordinals may be
+-- missing, where a report had no place for them. `error`: a sentence, and the traceback below it; `stdout`: the end of what
+-- was printed. From a pod neither traceback nor `stdout` are told: they are in its log.
 CREATE TABLE opendataflow.step (
     run      bigint NOT NULL REFERENCES opendataflow.run,
     ordinal  integer NOT NULL,
@@ -259,7 +264,11 @@ CREATE TABLE opendataflow.step (
     error    text,
     rows     bigint,
     seconds  double precision,
-    PRIMARY KEY (run, ordinal)
+    PRIMARY KEY (run, ordinal),
+    CONSTRAINT step_from_one CHECK (ordinal > 0),
+    CONSTRAINT step_has_ended CHECK (status IN ('DONE', 'FAILED', 'SKIPPED')),
+    CONSTRAINT step_is_short CHECK (octet_length(name) <= 1024 AND octet_length(stdout) <= 65536 AND octet_length(error) <= 65536),
+    CONSTRAINT step_counts CHECK (rows >= 0 AND seconds >= 0)
 );
 
 -- Every change of a state, and of a job's limits, who asked for it and why. Rows are added, never changed.

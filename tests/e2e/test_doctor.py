@@ -106,3 +106,14 @@ def test_a_java_that_is_too_old_is_told(
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert findings(dataflow, inside)["Java 8: Spark jobs need 17 or newer"][0] == "warning"
+
+
+def test_what_stands_still_outside_of_the_operator_s_namespaces_is_told(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    apply(db, [dataset("a", "1"), dataset("b")], [job("j", ["a"], ["b"], owner="team/j")])
+    db.execute("UPDATE opendataflow.leader SET namespaces = '{other}'")
+    assert findings(dataflow, inside)["the operator does not work in namespace team, so j start nothing"] == (
+        "warning",
+        "take team into its namespaces again",
+    )

@@ -71,6 +71,9 @@ class Database:
     async def adopt(self, run: ClaimedRun) -> bool:  # noqa: ARG002 # a protocol
         return False
 
+    async def arrives(self, run: ClaimedRun) -> bool:  # noqa: ARG002 # a protocol
+        return False
+
     async def ended(self) -> Ended:
         return await self.ends.get()
 

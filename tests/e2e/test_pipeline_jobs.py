@@ -86,7 +86,7 @@ def runs(dataflow: Program) -> list[dict[str, Any]]:
 
 def known(report: dict[str, Any]) -> dict[str, Any]:
     """What the tests can know of a report beforehand."""
-    return {name: told for name, told in report.items() if name not in ("bytes", "checksum")}
+    return {name: told for name, told in report.items() if name not in ("bytes", "checksum", "steps")}
 
 
 def test_the_example_runs_its_pipeline_for_each_chunk(dataflow: Program, db: Connection, tmp_path: Path) -> None:
@@ -148,6 +148,49 @@ def test_what_is_wrong_with_a_repository_is_a_sentence_of_the_run(
         f"exit code 1: {repository.folder} has no branch or tag main; look at ref (a commit is written with all its "
         "40 digits)"
     )
+
+
+BY_DAY = """\
+def run(df):
+    day = str(df.first()["day"])
+    print("the day is", day)
+    if day == "2013-01-02":
+        raise KeyError("not on this day")
+    return df
+"""
+
+
+def test_what_has_failed_is_told_with_its_step_and_what_was_expected(dataflow: Program, tmp_path: Path) -> None:
+    folder = tmp_path / "example"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("output"))
+    (folder / "pipelines" / "delays" / "arrived.py").write_text(BY_DAY)
+    with (folder / "project.yml").open("a") as project:
+        project.write("\n    expectations: [{name: many, sql: count(*) > 100}, {notNull: [carrier]}]\n")
+    job = (folder / "job.yaml").read_text().replace("requireTests: true", "requireTests: false")
+    (folder / "job.yaml").write_text(job.replace("  runtime:", "  retry: {limit: 0}\n  runtime:"))
+    dataflow.run("local", "-f", str(folder / "job.yaml"), "--until-caught-up", code=ExitCode.UNFINISHED)
+
+    second, first = json.loads(dataflow.run("pipeline", "history", "delays", "-o", "json"))
+    assert [(step["name"], step["status"]) for step in second["steps"]] == [
+        ("read flights", "DONE"),
+        ("arrived", "FAILED"),
+        ("by_carrier", "SKIPPED"),
+        ("write delays", "SKIPPED"),
+    ]
+    assert second["steps"][1]["stdout"] == "the day is 2013-01-02\n"
+    assert "KeyError: 'not on this day'" in second["steps"][1]["error"]
+    assert (first["failure_class"], first["steps"][3]["status"]) == ("ExpectationFailed", "FAILED")
+
+    shown = dataflow.run("pipeline", "history", "--data-id", "2013-01-02")
+    assert "arrived printed:\n    the day is 2013-01-02\n" in shown
+    log = dataflow.run("logs", "delays", "2013-01-02", "--step", "arrived").splitlines()
+    assert log[:2] == ["step 2/4 arrived: begins", "    the day is 2013-01-02"]
+    assert log[2].startswith("step 2/4 arrived: FAILED after ")
+    five = dataflow.run("five", "delays", "2013-01-01")
+    assert "Is it validated? No: what is expected is not so.\n" in five
+    assert "    many: does not hold: it is false\n    not null: carrier: holds: none\n" in five
+    assert "many: does not hold" in dataflow.run("describe", "chunk", "delays", "2013-01-01")
+    assert not (folder / "output").exists() or not list((folder / "output" / "delays").glob("day=*"))
 
 
 class Driver:

@@ -12,10 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from psycopg.sql import SQL, Identifier
 
+from opendataflow.names import LABEL_ENGINE
 from tests.helm.chart import Helm, of_kind
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.processes import wait_until
@@ -201,7 +204,8 @@ def test_the_cleanup_ends_well_in_whatever_order_things_were_deleted_before(
     for kind in ("rolebindings", "roles"):
         api.delete(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{other_namespace}/{kind}/dataflow-cleanup")
     where = (f"--namespace={other_namespace}", f"--namespace={scene.namespace}")
-    code, told = said(cleaning(scene, kubeconfig, home, *where, dsn="postgresql://nobody@127.0.0.1:1/nothing"))
+    nobody = "postgresql://nobody@127.0.0.1:1/nothing"
+    code, told = said(cleaning(scene, kubeconfig, home, *where, "--wait=1s", dsn=nobody))
     assert code == 0, told
     assert "the operator could not be stopped" in told
     assert "does not answer" in told
@@ -212,3 +216,43 @@ def test_the_cleanup_ends_well_in_whatever_order_things_were_deleted_before(
     assert with_finalizer(api, scene.namespace) == []
     code, told = said(cleaning(scene, kubeconfig, home, f"--namespace={scene.namespace}", dsn=""))
     assert (code, "DATAFLOW_DSN is not set" in told) == (0, True), told
+
+
+def test_the_cleanup_asks_a_postgres_that_does_not_answer_again_before_it_frees_the_pods_of_every_database(
+    scene: Scene, helm_program: Path, home: str, tmp_path: Path
+) -> None:
+    api = scene.api
+    install(api, helm_program, home, {"namespaces": [scene.namespace]})
+    pods_of_two_namespaces(scene, scene.namespace)
+    api.patch(scene.pod_path("load-r99"), {"metadata": {"labels": {LABEL_ENGINE: "another"}}})
+    kubeconfig = account(api, home, "dataflow-cleanup", tmp_path)
+    with psycopg.connect(scene.operators.dsn, autocommit=True) as admin:
+        away = SQL("ALTER ROLE CURRENT_USER IN DATABASE {} ").format(Identifier(admin.info.dbname))
+        admin.execute(away + SQL("SET default_transaction_read_only = on"))
+        process = cleaning(scene, kubeconfig, home, f"--namespace={scene.namespace}", "--wait=10m")
+        told = process.stderr
+        assert told is not None
+        wait_until(lambda: "it is asked again, for 600 s" in told.readline(), "it waits", SECONDS)
+        admin.execute(away + SQL("RESET ALL"))
+    code, rest = said(process)
+    assert code == 0, rest
+    assert f"namespace {scene.namespace}: 1 run pod freed" in rest
+    assert with_finalizer(api, scene.namespace) == ["load-r99"]
+    api.patch(scene.pod_path("load-r99"), {"metadata": {"finalizers": None}})
+
+
+def test_a_cleanup_that_is_ended_before_its_end_starts_the_operator_again(
+    scene: Scene, helm_program: Path, home: str, tmp_path: Path
+) -> None:
+    api, path = scene.api, f"/apis/apps/v1/namespaces/{home}/deployments/dataflow"
+    install(api, helm_program, home, {"namespaces": [scene.namespace], "nodeSelector": {"nowhere": "yes"}})
+    api.patch(path, {"spec": {"replicas": 2}})
+    api.wait(path, lambda found: found.get("status", {}).get("replicas") == 2, "both pods are there")
+    scene.start().until_ready()  # it goes on to lead, and so the cleanup waits
+    process = cleaning(scene, account(api, home, "dataflow-cleanup", tmp_path), home, f"--namespace={scene.namespace}")
+    wait_until(lambda: replicas(api, home) == 0, "the operator is to stop", SECONDS)
+    process.terminate()
+    code, told = said(process)
+    assert (code, replicas(api, home)) == (1, 2), told
+    assert f"Deployment {home}/dataflow is started again" in told
+    assert "Traceback" not in told

@@ -352,6 +352,26 @@ async def test_a_pod_whose_create_was_not_answered_is_ours_at_the_second_try(pla
         await nothing_ends(launcher, 0.5)
 
 
+async def test_a_pod_whose_create_was_not_answered_is_found_before_its_run_is_given_up(
+    place: Place, proxy: Proxy
+) -> None:
+    """A quota that this pod has used up would refuse a second create, whose answer says nothing of the first."""
+    proxy.fail(Fault("POST", "/pods", drop="reply"))
+    async with place.launcher(proxy) as launcher:
+        with pytest.raises(CreateUncertain):
+            await launcher.start(place.order())
+        assert await launcher.arrives(place.run(1))
+        assert verdict(await end(launcher))[0] is OutcomeClass.SUCCESS
+
+
+async def test_a_run_of_which_nothing_was_sent_is_given_up_at_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(releases, "TOMBSTONE_SECONDS", 3600.0)
+    async with place.launcher() as launcher, asyncio.timeout(SECONDS):
+        assert not await launcher.arrives(place.run(1))
+
+
 async def test_a_pod_that_is_there_already_is_ours_by_its_labels_alone(place: Place, proxy: Proxy) -> None:
     proxy.fail(Fault("GET", "pods.*watch=true", times=10**6, delay=3600))
     async with place.launcher(proxy) as launcher:

@@ -136,3 +136,22 @@ def test_creates_that_arrive_when_another_leader_has_finished_the_runs_start_not
         assert len(scene.recorder.created) == 3
         assert len(scene.runs("load")) == 3
         scene.is_right()
+
+
+def test_a_create_that_arrives_when_its_job_is_deleted_and_another_leads_is_no_stray_pod(
+    proxy: Proxy, dsn: str, cluster: Api, namespace: str, tmp_path: Path
+) -> None:
+    """Nobody knows what to run any more, so that the new leader can't create the same pod itself."""
+    with new_scene(dsn, cluster, namespace, tmp_path) as scene:
+        late = proxy.fail(Fault("POST", "/pods", delay=10))  # less than what a leader waits for: TOMBSTONE_SECONDS
+        old = scene.start(KUBECONFIG=str(proxy.kubeconfig))
+        scene.flow("load", 1)
+        wait_until(lambda: late.met == 1, "a create is on its way", SECONDS)
+        old.operator.kill()
+        scene.api.kubectl(f"--namespace={namespace}", "delete", "dfj/load")
+        scene.operators.expire_lease()
+        scene.start()
+        scene.until_ended("load")
+        assert [run["state"] for run in scene.runs("load")] == ["SUCCEEDED"]
+        scene.is_released()
+        scene.is_right()

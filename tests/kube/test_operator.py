@@ -166,6 +166,29 @@ def test_all_that_failed_is_tried_again_after_the_spec_was_mended(kubectl: Kubec
 
 
 @pytest.mark.usefixtures("operator")
+def test_what_a_pod_tells_of_its_steps_and_expectations_is_kept_and_told(kubectl: Kubectl, database: Database) -> None:
+    told = {
+        "failure": "write out has failed: what is expected is not so: keys",
+        "steps": [["read raw", "DONE", 4, 0.5], 2, ["write out", "FAILED", None, 1.25, "what is expected is not so"]],
+        "expectations": {"keys": {"held": False, "found": "2 values more than once"}},
+    }
+    pods = {"exit-code": "1", "message": json.dumps(told)}
+    apply(kubectl, dataset("raw", 1), dataset("clean"), job("wash", ["raw"], ["clean"], pods=pods, retry={"limit": 0}))
+    reason = "jsonpath={.status.conditions[?(@.type=='Succeeded')].reason}=ExpectationFailed"
+    kubectl("wait", "dfj/wash", f"--for={reason}", "--timeout=240s")
+    steps = database.rows("SELECT ordinal, name, status, rows, seconds, error FROM opendataflow.step ORDER BY ordinal")
+    assert [tuple(step.values()) for step in steps] == [
+        (1, "read raw", "DONE", 4, 0.5, None),
+        (4, "write out", "FAILED", None, 1.25, "what is expected is not so"),
+    ]
+    (failure,) = kubectl.json("get", "dfj/wash")["status"]["lastFailures"]
+    assert (failure["reason"], failure["message"]) == ("ExpectationFailed", f"exit code 1: {told['failure']}")
+    wait_until(
+        lambda: kubectl.json("get", "events", "--field-selector=reason=ExpectationFailed")["items"], "an event says so"
+    )
+
+
+@pytest.mark.usefixtures("operator")
 def test_a_run_keeps_the_spec_that_it_was_started_with(kubectl: Kubectl) -> None:
     before = job("wash", ["raw"], ["clean"], {"run-seconds": "forever"}, parallelism=1, env={"WHICH": "old"})
     apply(kubectl, dataset("raw", 2), dataset("clean"), before)

@@ -4,7 +4,10 @@ Seen at others: an operator that lists all namespaces although it is to work in 
 stops all of them; a run that is started twice because its pod could not be seen for a while.
 """
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,6 +241,68 @@ def test_rights_that_are_taken_away_are_named_without_a_traceback_and_count_agai
     assert operator.healthy
     assert operator.probe("/readyz") == (200, "ok\n")
     assert "Traceback" not in operator.operator.said()
+
+
+def test_a_namespace_that_leaves_the_list_while_runs_live_there_loses_no_outcome(scene: Scene, land: Land) -> None:
+    first, second, _ = land.names
+    for name in (first, second):
+        land.allow(name)
+    before = start(scene, first, second)
+    land.flow(second, "two", 3, {"run-seconds": "forever"}, parallelism=3)
+    moved = job("moved", ["shared-in"], ["shared-out"], {"run-seconds": "forever"})
+    shared = [dataset("shared-in", 1, shareWith=[second]), dataset("shared-out", shareWith=[second])]
+    land.api.kubectl(f"--namespace={first}", "apply", "-f-", stdin=documents(*shared))
+    land.api.kubectl(f"--namespace={second}", "apply", "-f-", stdin=documents(moved))
+    pods = f"/api/v1/namespaces/{second}/pods"
+    wait_until(lambda: len(going(land, pods)) == 4, "their pods run", SECONDS)
+    land.api.kubectl(f"--namespace={second}", "delete", "dfj/moved")
+    wait_until(lambda: "is gone: nothing new of it starts" in before.operator.said(), "it is taken note of", SECONDS)
+    assert before.operator.stop() == 0
+    without = start(scene, first)
+    land.flow(first, "one", 3)
+    land.api.kubectl(f"--namespace={first}", "apply", "-f-", stdin=documents(moved))
+    scene.until_done("one", 3)
+    said = f"the operator does not work in namespace {second}, so two start nothing and the end of 4 runs there"
+    wait_until(lambda: said in without.probe("/readyz")[1], "it is told where a person looks", SECONDS)
+    assert without.probe("/readyz")[0] == 200
+    assert without.operator.said().count(said) == 1
+    assert [run["state"] for run in scene.runs("two") + scene.runs("moved")] == ["RUNNING"] * 4
+    assert scene.database.rows("SELECT deleted FROM opendataflow.job WHERE id = 'two'") == [{"deleted": False}]
+    for pod in going(land, pods):
+        land.end(pods, pod)
+    assert without.operator.stop() == 0
+    after = start(scene, first, second)
+    scene.until_done("two", 3)
+    scene.until_done("moved", 1)
+    assert [run["state"] for run in scene.runs("two") + scene.runs("moved")] == ["SUCCEEDED"] * 4
+    wait_until(lambda: after.probe("/readyz") == (200, "ok\n"), "nothing is left to say", SECONDS)
+
+
+def test_a_run_of_a_namespace_off_the_list_that_a_person_calls_lost_is_waited_for_no_more(
+    scene: Scene, land: Land
+) -> None:
+    first, second, _ = land.names
+    for name in (first, second):
+        land.allow(name)
+    before = start(scene, first, second)
+    land.flow(second, "two", 1, {"run-seconds": "forever"})
+    wait_until(lambda: scene.database.running("two") == 1, "it runs", SECONDS)
+    assert before.operator.stop() == 0
+    without = start(scene, first)
+    wait_until(lambda: live_runs(without) == "1.0", "it waits for the run", SECONDS)
+    [run] = scene.runs("two")
+    program = "from opendataflow.cli.main import main; main()"
+    environ = {**os.environ, "DATAFLOW_DSN": scene.operators.dsn}
+    subprocess.run([sys.executable, "-c", program, "lost", str(run["id"]), "--yes"], env=environ, check=True)
+    wait_until(lambda: live_runs(without) == "0.0", "it does not any more", SECONDS)
+    assert [run["state"] for run in scene.runs("two")] == ["LOST"]
+    assert scene.database.problems() == []
+    assert without.healthy
+
+
+def live_runs(operator: Running) -> str:
+    found = re.search(r"^opendataflow_live_runs (\S+)$", operator.probe("/metrics")[1], re.M)
+    return found[1] if found else ""
 
 
 def going(land: Land, pods: str) -> list[str]:

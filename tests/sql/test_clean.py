@@ -41,8 +41,8 @@ async def test_runs_that_came_before_the_last_one_of_a_work_go_with_their_steps(
     store: Store, db: Connection, lease: str
 ) -> None:
     failed = one(db, lease)
-    db.execute("INSERT INTO opendataflow.step (run, ordinal, name, status) VALUES (%s, 1, 's', 'x')", (failed["run"],))
-    end(db, failed, "RETRY")
+    end(db, failed, "RETRY", steps=[{"ordinal": 1, "name": "s", "status": "FAILED"}])
+    assert value(db, "SELECT count(*) FROM opendataflow.step") == 1
     db.execute("SELECT opendataflow.retry_due()")
     good = one(db, lease)
     end(db, good, "DONE")

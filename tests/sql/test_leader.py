@@ -137,3 +137,30 @@ async def test_what_a_deposed_operator_asks_for_is_refused_and_changes_nothing(s
     with pytest.raises(Deposed):
         await store.apply([dataset("b", "1") | {"options": {}}], [], "old", lambda *_: None)
     assert value(db, "SELECT string_agg(id, ' ') FROM opendataflow.dataset") == "a"
+
+
+def test_what_is_in_namespaces_that_the_leader_does_not_work_in_is_told(graph_of_three: Connection) -> None:
+    db, first, second = graph_of_three, new_lease(), new_lease()
+    query = "SELECT opendataflow.lead(%s::uuid, 'pod', 'uid', '', interval '1 hour', %s)"
+    told = "SELECT namespace, jobs, runs FROM opendataflow.out_of_sight()"
+    db.execute(query, (first, []))
+    (run,) = claim(db, first, "make")
+    assert db.execute(told).fetchall() == []  # it works everywhere
+    db.execute("UPDATE opendataflow.lease SET expires_at = now()")
+    db.execute(query, (second, ["other"]))
+    unseen = {"namespace": "team", "jobs": ["make"], "runs": [run["run"]]}
+    assert db.execute(told).fetchall() == [unseen]
+    assert value(db, "SELECT opendataflow.job_status('make') -> 'out_of_sight'") == [unseen]
+    assert value(db, "SELECT opendataflow.why('make', '1') -> 'out_of_sight'") == unseen | {"jobs": []}
+    assert value(db, "SELECT opendataflow.why('make', '2') -> 'out_of_sight'") is None
+    db.execute("SELECT opendataflow.delete_job('make', 'test')")
+    assert db.execute(told).fetchall() == [unseen | {"jobs": []}]
+    end(db, run, "DONE")
+    assert db.execute(told).fetchall() == []
+
+
+async def test_who_leads_without_any_work_changes_nothing_of_where_it_is_done(store: Store, db: Connection) -> None:
+    host = Host("pod", "uid")
+    await lead(store, new_lease(), host, 0, ["team"])
+    await lead(store, new_lease(), host, 60)
+    assert value(db, "SELECT namespaces FROM opendataflow.leader") == ["team"]

@@ -1,6 +1,7 @@
 """`opendataflow migrate`: what an init container says and does before an operator starts."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -138,3 +139,24 @@ def test_a_wait_that_is_no_duration_is_a_mistake_in_the_command(dsn: str) -> Non
     code, said = migrate(dsn, "--wait=long")
     assert code == 2
     assert 'a duration is hours, minutes and seconds like "90s"' in said
+
+
+def test_who_holds_a_lock_that_a_migration_needs_is_named_and_nobody_else_waits_behind_it_for_long(
+    dsn: str, db: Connection
+) -> None:
+    db.execute("UPDATE opendataflow.installed SET functions = 'older'")
+    with psycopg.connect(make_conninfo(dsn, application_name="a report")) as reader:
+        reader.execute("SELECT FROM opendataflow.work")  # and does not end its transaction
+        facts = r"application a report, user \w+, in a transaction since 20[^)]+"
+        held = rf"process {reader.info.backend_pid} \({facts}\) holds"
+        code, said = migrate(dsn, "--wait=1s")
+        assert code == 4
+        assert re.search(f"ERROR.* {held} what the change of the schema needs, and nothing was changed", said)
+        program = begin(dsn, LONG)
+        assert program.stderr is not None
+        assert re.search(rf"waiting, at most \d+ s more: {held}", program.stderr.readline())
+        db.execute("SET lock_timeout = '60s'")
+        db.execute("SELECT FROM opendataflow.work")
+    code, said = end(program)
+    assert code == 0
+    assert "functions, views and triggers replaced" in said

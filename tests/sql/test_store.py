@@ -667,7 +667,7 @@ async def test_the_status_of_a_job_names_what_runs_failed_and_is_waited_for(stor
     assert status is not None
     assert status["counts"] == {"DONE": 1, "FAILED": 1, "RUNNING": 1}
     assert [(row["run"], row["data_id"]) for row in status["running"]] == [(busy["10"]["run"], "10")]
-    assert status["failed"] == [{"reason": "exit code 7", "chunks": 1, "examples": ["2"]}]
+    assert status["failed"] == [{"reason": "exit code 7", "class": "Application", "chunks": 1, "examples": ["2"]}]
     assert (status["watermark"], status["gaps"], status["waiting"]) == ("1", 0, [])
     assert status["per_minute"] > 0
 
@@ -712,8 +712,8 @@ async def test_ten_thousand_works_are_one_status(store: Store, db: Connection) -
     assert status is not None
     assert status["counts"] == {"DONE": 9990, "FAILED": 9, "READY": 1}
     assert status["failed"] == [
-        {"reason": "exit code 2", "chunks": 5, "examples": ["4000", "6002", "6004"]},
-        {"reason": "exit code 1", "chunks": 4, "examples": ["6001", "6003", "6005"]},
+        {"reason": "exit code 2", "class": "Application", "chunks": 5, "examples": ["4000", "6002", "6004"]},
+        {"reason": "exit code 1", "class": "Application", "chunks": 4, "examples": ["6001", "6003", "6005"]},
     ]
     assert (status["watermark"], status["gaps"]) == ("3999", 10)
     assert status["gap_examples"] == ["4000", "6001", "6002", "6003", "6004"]

@@ -5,8 +5,8 @@ import pytest
 from opendataflow.core.completion import completion
 from opendataflow.core.retry import RetryPolicy
 from opendataflow.model.claim import ClaimedRun
-from opendataflow.model.run import Ended, Host
-from opendataflow.names import OutcomeClass, RunState, WorkState
+from opendataflow.model.run import Ended, Host, Report, StepTold
+from opendataflow.names import OutcomeClass, RunState, StepStatus, WorkState
 
 POLICY = RetryPolicy(limit=1, infrastructure_limit=1, initial=10, factor=2, maximum=60)
 LOST = Ended(7, lost="its machine was started again")
@@ -77,3 +77,36 @@ def test_what_is_committed_names_the_run_and_its_fence(ended: Ended) -> None:
 def test_the_log_is_handed_on() -> None:
     done = completion(claimed(), Ended(7, exit_code=0, log_tail="done\n", log_path="/runs/j-r7/output.log"), POLICY)
     assert (done.log_tail, done.log_path) == ("done\n", "/runs/j-r7/output.log")
+
+
+def steps(*statuses: StepStatus) -> tuple[StepTold, ...]:
+    return tuple(StepTold(number, f"s{number}", status) for number, status in enumerate(statuses, 1))
+
+
+UNMET = {"expectations": [{"name": "keys", "held": False, "severity": "fail", "found": "2 rows"}]}
+
+
+def test_an_expectation_that_does_not_hold_fails_a_run_that_ended_well() -> None:
+    done = completion(claimed(), Ended(7, exit_code=0, report=Report(UNMET)), POLICY)
+    assert (done.verdict, done.state, done.kind) == (WorkState.RETRY, RunState.FAILED, OutcomeClass.EXPECTATION)
+    assert done.message == "what is expected is not so: keys (2 rows)"
+    warned = {"expectations": [{**UNMET["expectations"][0], "severity": "warn"}]}
+    assert completion(claimed(), Ended(7, exit_code=0, report=Report(warned)), POLICY).verdict is WorkState.DONE
+
+
+def test_a_run_that_failed_for_an_expectation_has_a_class_of_its_own_and_burns_a_retry() -> None:
+    done = completion(claimed(attempts=1), Ended(7, exit_code=1, report=Report(UNMET)), POLICY)
+    assert (done.kind, done.verdict, done.message) == (OutcomeClass.EXPECTATION, WorkState.FAILED, "exit code 1")
+    lost = completion(claimed(), Ended(7, lost="its node is gone", report=Report(UNMET)), POLICY)
+    assert lost.kind is OutcomeClass.INFRASTRUCTURE
+
+
+def test_a_run_that_was_killed_says_in_which_step_and_none_of_them_runs_any_more() -> None:
+    report = Report({}, steps(StepStatus.DONE, StepStatus.RUNNING, StepStatus.WAITING), unfinished=True)
+    done = completion(claimed(), Ended(7, signal=9, report=report), POLICY)
+    assert done.message == "killed by SIGKILL (out of memory?), in step s2"
+    assert [(step.status, step.error) for step in done.steps] == [
+        (StepStatus.DONE, None),
+        (StepStatus.FAILED, done.message),
+        (StepStatus.SKIPPED, None),
+    ]

@@ -104,6 +104,7 @@ def test_a_job_keeps_its_limits() -> None:
         "backoff_maximum": 60.0,
         "run_deadline": 7200.0,
         "cancel_on_delete": False,
+        "pipeline": None,
         "inputs": ["a"],
         "outputs": ["b"],
         "env": {"MODE": "full"},

@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.explain import breaker_note, breaker_sentence, counted, duration, explain, meaning, shell_command
+from opendataflow.core.explain import (
+    breaker_note,
+    breaker_sentence,
+    counted,
+    duration,
+    explain,
+    meaning,
+    out_of_sight_sentence,
+    shell_command,
+)
 from opendataflow.names import ChunkStatus, WorkState
 
 RUN = {"run": 8, "attempt": 2, "state": "FAILED", "message": "exit code 1: oops", "seconds": 754.2, "host": "h1"}
@@ -32,6 +41,7 @@ def evidence(state: str, **changes: Any) -> dict[str, Any]:
         "before_it": 0,
         "engines": 1,
         "engine_lives": True,
+        "out_of_sight": None,
         "blockers": [],
         "last_run": None,
         **changes,
@@ -368,3 +378,21 @@ def test_the_opening_and_the_close_of_a_breaker_are_one_line_each() -> None:
         "load: a run has succeeded: the breaker is closed, after 12 min and 2 failed probes"
     )
     assert breaker_note("load", {"opened": False, "seconds": 3.0, "probes": 0}).endswith("closed, after 3 s")
+
+
+def test_a_run_in_a_namespace_that_nobody_watches_is_told_with_both_ways_out() -> None:
+    last = RUN | {"state": "RUNNING"}
+    unseen = {"namespace": "team", "jobs": [], "runs": [last["run"]]}
+    sentences = explain(evidence("RUNNING", out_of_sight=unseen, last_run=last))
+    assert sentences[1] == (
+        f"the operator does not work in namespace team, so the end of 1 run there ({last['run']}) is not seen: take "
+        f"team into its namespaces again; if nothing of a run is alive any more: dataflow lost {last['run']}"
+    )
+
+
+def test_of_many_jobs_that_stand_still_some_are_named() -> None:
+    said = out_of_sight_sentence({"namespace": "team", "jobs": list("abcdefg"), "runs": []})
+    assert said == (
+        "the operator does not work in namespace team, so a, b, c, d, e … start nothing: take team into its namespaces "
+        "again"
+    )

@@ -45,6 +45,7 @@ def evidence(*datasets: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "finished_at": TIME,
         "exit_code": 0,
         "message": "",
+        "metrics": None,
     }
     return {
         "job": "load",
@@ -133,3 +134,38 @@ def test_a_run_that_writes_right_now_is_named() -> None:
 )
 def test_a_place_is_told_as_far_as_it_is_known(declared: dict[str, Any], words: str) -> None:
     assert place(declared) == words
+
+
+def checked(name: str, held: bool, severity: str = "fail", found: str = "") -> dict[str, Any]:
+    return {"name": name, "held": held, "severity": severity, "found": found}
+
+
+def test_what_was_checked_and_holds_makes_it_validated() -> None:
+    found = evidence()
+    found["run"]["metrics"] = {"expectations": [checked("keys", True, found="none"), checked("paid", False, "warn")]}
+    assert answered(found)[3] == "yes, by 2 expectations, with 1 warning"
+    assert said(found, 3).splitlines() == [
+        "chunk 1 of rows is READY because run 3 succeeded; what it has checked is below",
+        "paid: does not hold (a warning)",
+        "keys: holds: none",
+    ]
+
+
+def test_an_expectation_that_kept_a_chunk_from_ready_is_the_reason_that_it_is_not_validated() -> None:
+    found = evidence(chunk("OUT", status="FAILED"), state="FAILED")
+    found["run"] |= {
+        "state": "FAILED",
+        "metrics": {"expectations": [checked("keys", False, found="2 values more than once"), checked("paid", True)]},
+    }
+    assert answered(found)[3] == "no: what is expected is not so"
+    assert said(found, 3).splitlines() == [
+        "run 3 has checked what it would write",
+        "keys: does not hold: 2 values more than once",
+        "paid: holds",
+    ]
+
+
+def test_what_an_earlier_run_has_checked_says_nothing_while_another_one_runs() -> None:
+    found = evidence(chunk("OUT", status="RUNNING"), state="RUNNING")
+    found["run"] |= {"state": "RUNNING", "metrics": {"expectations": [checked("keys", False)]}}
+    assert answered(found)[3] == "not yet"

@@ -75,6 +75,18 @@ def test_many_failures_between_two_looks_are_one_event() -> None:
     ]
 
 
+def test_an_expectation_that_does_not_hold_has_a_reason_of_its_own() -> None:
+    unmet = failure(4, "what is expected is not so: keys") | {"reason": "ExpectationFailed"}
+    after = facts(found=found({"READY": 9}, last_failures=[unmet, failure(3)]))
+    assert between(facts({"READY": 9}), after) == [
+        Happening(
+            "Warning",
+            "ExpectationFailed",
+            "d4, run 4: what is expected is not so: keys; 2 runs since the last look",
+        )
+    ]
+
+
 def test_what_keeps_pods_from_running_is_told() -> None:
     quota = facts({"READY": 1}, held_back=Backpressure("exceeded quota: small"))
     pull = facts({"RUNNING": 1}, pods={"ImagePull": (1, "image pull: no such image")})

@@ -124,6 +124,18 @@ WHY_NOTHING_RUNS = [
     ),
     (facts(found=found({"READY": 1}, parallelism=0)), "False", "NoParallelism", "dataflow scale load 1"),
     (facts(found=found({"FAILED": 2}, failed=FAILED)), "False", "ChunksFailed", "(7, 9): exit code 1; when the cause"),
+    (
+        facts(found=found({"FAILED": 2}, failed=[group | {"class": "ExpectationFailed"} for group in FAILED])),
+        "False",
+        "ExpectationFailed",
+        "(7, 9): exit code 1; when the cause",
+    ),
+    (
+        facts(found=found({"FAILED": 2}, failed=[*FAILED, FAILED[0] | {"class": "ExpectationFailed"}])),
+        "False",
+        "ChunksFailed",
+        "2 chunks failed",
+    ),
     (facts({"HELD": 1, "DONE": 3}), "False", "ChunksHeld", "1 chunk held by a person"),
     (facts({}), "False", "NoChunks", "no chunk"),
     (facts({"DONE": 2, "SKIPPED": 1}), "False", "Done", "2 chunks done, 1 skipped"),

@@ -78,6 +78,12 @@ ENDS: list[tuple[str, dict[str, Any], OutcomeClass, str]] = [
         "its report says that it was done before it was stopped",
     ),
     (
+        "a report from the middle, then stopped by a deletion",
+        pod(terminated(143, 62, message='{"rows": 12, "unfinished": true}'), metadata=deleted(60)),
+        INFRASTRUCTURE,
+        "its pod was deleted by somebody",
+    ),
+    (
         "a report, and exit code 0 after the deletion began",
         pod(terminated(0, 62, message=REPORT), metadata=deleted(60)),
         SUCCESS,

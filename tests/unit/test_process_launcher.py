@@ -59,6 +59,22 @@ async def test_a_run_reports_by_a_file_beside_its_context(launcher: ProcessLaunc
     assert silent.report.metrics == {}
 
 
+async def test_no_secret_is_in_what_a_run_reports(tmp_path: Path, order: Order) -> None:
+    hide = ProcessLauncher(tmp_path / "runs", redactor=lambda: lambda text: text.replace("s3cret", "***"))
+    told = {
+        "failure": "no user s3cret",
+        "expectations": {"s3cret": {"found": "s3cret"}},
+        "steps": [["write s3cret", "FAILED", 1, 1, "s3cret refused", "it is s3cret"]],
+    }
+    script = 'printf %s "$TOLD" > "$(dirname "$DATAFLOW_CONTEXT")/report.json"; exit 4'
+    env = {"DATAFLOW_CONTEXT": "{run_folder}/context.json", "TOLD": json.dumps(told)}
+    end = await run(hide, order("sh", "-c", script, files={"context.json": "{}"}, env=env))
+    await hide.close()
+    assert end.report.steps[0].error == "*** refused"
+    assert end.report.steps[0].stdout == "it is ***"
+    assert "s3cret" not in repr(end.report)
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -1,19 +1,26 @@
 """What a program may tell of its work, and what is only text."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opendataflow.core.report import LARGEST, read_report
+from opendataflow.core.report import LARGEST, LARGEST_FILE, LONGEST_NAME, LONGEST_TEXT, read_report
+from opendataflow.model.run import Report, StepTold
+from opendataflow.names import StepStatus
 
 
 def test_a_whole_report() -> None:
-    told = {"rows": 118, "rowsIn": 120, "bytes": 4711, "checksum": "sha256:ab", "expectations": {"not null": True}}
+    told = {"rows": 118, "rowsIn": 120, "bytes": 4711, "checksum": "sha256:ab", "expectations": {"keys": True}}
     report = read_report(json.dumps(told))
     assert report is not None
-    assert report.metrics == told
+    assert report.metrics == {
+        **told,
+        "expectations": [{"name": "keys", "held": True, "severity": "fail", "found": ""}],
+    }
+    assert report.says_done
 
 
 def test_one_known_field_is_enough_and_others_are_kept() -> None:
@@ -48,8 +55,8 @@ def test_a_commit_is_enough_and_a_failure_is_no_success() -> None:
         '{"rows": true}',
         '{"rows": 9223372036854775808}',
         '{"rows": 1, "checksum": 5}',
-        '{"rows": 1, "expectations": ["a"]}',
-        '{"rows": 1, "expectations": {"a": 1}}',
+        '{"rows": 1, "unfinished": 1}',
+        '{"rows": 1, "mine": 1e999}',
         '{"rows": 1, "mine": NaN}',
         '{"rows": 1} trailing',
         "{" * 4000,
@@ -58,6 +65,69 @@ def test_a_commit_is_enough_and_a_failure_is_no_success() -> None:
 )
 def test_anything_else_is_no_report(message: str | None) -> None:
     assert read_report(message) is None
+
+
+def read(**told: Any) -> Report:
+    report = read_report(json.dumps({"rows": 1, **told}), LARGEST_FILE)
+    assert report is not None
+    return report
+
+
+def test_steps_have_their_place_also_where_some_were_left_out() -> None:
+    told = [["read", "DONE", 4, 0.5], 3, ["write", "FAILED", None, 1, "a sentence", "printed"]]
+    assert read(steps=told).steps == (
+        StepTold(1, "read", StepStatus.DONE, 4, 0.5),
+        StepTold(5, "write", StepStatus.FAILED, None, 1, "a sentence", "printed"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "sentence"),
+    [
+        ("read", "steps is no list of at most 1000"),
+        ([["s", "DONE"]] * 1001, "steps is no list of at most 1000"),
+        ([["a", "DONE"], "b"], "step 2 is no list of name, status, rows, seconds, error and output"),
+        ([["a"]], "step 1 is no list of name, status, rows, seconds, error and output"),
+        ([0], "step 1 is no list of name, status, rows, seconds, error and output"),
+        ([["a", "GONE"]], "step 1 has a value that can't be: ['a', 'GONE']"),
+        ([["", "DONE"]], "step 1 has a value that can't be: ['', 'DONE']"),
+        ([["a", "DONE", -1]], "step 1 has a value that can't be: ['a', 'DONE', -1]"),
+        ([["a", "DONE", True]], "step 1 has a value that can't be: ['a', 'DONE', True]"),
+        ([["a", "DONE", 1, "1"]], "step 1 has a value that can't be: ['a', 'DONE', 1, '1']"),
+        ([["a", "DONE", 1, 1, 1]], "step 1 has a value that can't be: ['a', 'DONE', 1, 1, 1]"),
+    ],
+)
+def test_steps_that_can_not_be_are_ignored_with_a_sentence_and_the_rest_is_kept(steps: Any, sentence: str) -> None:
+    report = read(steps=steps)
+    assert (report.steps, report.metrics) == ((), {"rows": 1, "ignored": sentence})
+
+
+def test_names_and_texts_of_steps_are_cut_and_have_only_what_postgres_takes() -> None:
+    (step,) = read(steps=[["n\0" * 999, "FAILED", 1, 1, "e\ud800" * 30000, "o" * 30000 + "end"]]).steps
+    assert step.name == "n" * LONGEST_NAME
+    assert step.error == ("e?" * 30000)[:LONGEST_TEXT]
+    assert step.stdout == ("o" * 30000 + "end")[-LONGEST_TEXT:]
+
+
+def test_an_expectation_is_a_word_or_says_what_was_found() -> None:
+    report = read(expectations={"a": False, "b": {"found": "none"}, "c": {"held": False, "severity": "warn"}})
+    assert report.metrics["expectations"] == [
+        {"name": "a", "held": False, "severity": "fail", "found": ""},
+        {"name": "b", "held": True, "severity": "fail", "found": "none"},
+        {"name": "c", "held": False, "severity": "warn", "found": ""},
+    ]
+    assert [it["name"] for it in report.unmet] == ["a"]
+    assert not report.says_done
+
+
+@pytest.mark.parametrize("told", [["a"], {"a": 1}, {"a": {"held": 1}}, {"a": {"severity": "x"}}, {"a": {"mine": 1}}])
+def test_expectations_that_can_not_be_are_ignored_with_a_sentence(told: Any) -> None:
+    report = read(expectations=told)
+    assert (report.unmet, set(report.metrics)) == ([], {"rows", "ignored"})
+
+
+def test_a_report_from_the_middle_never_says_done() -> None:
+    assert not read(unfinished=True).says_done
 
 
 @given(st.text() | st.recursive(st.none() | st.integers(), lambda x: st.dictionaries(st.text(), x)).map(json.dumps))

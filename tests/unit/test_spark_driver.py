@@ -190,7 +190,15 @@ def test_a_program_outside_of_a_pod_says_so(pod: Pod) -> None:
     )
 
 
-@pytest.mark.parametrize(("before", "after"), [("", "it can't"), ('{"rows": 1}', '{"rows": 1}')])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "it can't"),
+        ('{"rows": 1}', '{"rows": 1}'),
+        ("words", "words"),
+        ('{"steps": [["read a", "RUNNING"]], "unfinished": true}', "it can't"),
+    ],
+)
 def test_a_report_of_the_program_is_kept(
     before: str, after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

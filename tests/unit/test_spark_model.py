@@ -1,13 +1,19 @@
 """What is refused of a Spark program before a pod starts: one sentence that names the field."""
 
+import re
+import zipfile
+from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pydantic import ValidationError
 
+from opendataflow.core.spark import driver_settings
 from opendataflow.model.faults import sentences
 from opendataflow.model.resources import DataFlowJob
 from opendataflow.model.rules import ON_A_CLUSTER
+from opendataflow.model.spark import _READ_BY_DRIVERS
 from opendataflow.names import API_VERSION
 
 PLACE = "spec.runtime.spark"
@@ -30,6 +36,8 @@ NO_SECRET = (
     "a password is never written in plain text; give it to the run as a variable from a Secret (podTemplate), or with "
     "the credentials of a data set"
 )
+
+ENV = "write the job's env, or podTemplate; executors have the same variables as the driver"
 
 EVERYWHERE: list[tuple[dict[str, Any], str]] = [
     ({}, ": exactly one of main, mainApplicationFile is wanted, found none"),
@@ -122,6 +130,13 @@ ON_CLUSTERS: list[tuple[dict[str, Any], str]] = [
             ("spark.kubernetes.container.image", "write image"),
             ("spark.kubernetes.executor.label.team", "write podTemplate.metadata.labels"),
             ("spark.kubernetes.authenticate.driver.serviceAccountName", "write serviceAccount"),
+            ("spark.executorEnv.dataid", ENV),
+            ("spark.kubernetes.driverEnv.dataid", ENV),
+            ("spark.kubernetes.executor.secretKeyRef.in_password", ENV),
+            (
+                "spark.kubernetes.driver.node.selector.disk",
+                "the run's pod is the driver; write podTemplate and the fields of driver",
+            ),
         ]
     ),
     (
@@ -154,11 +169,46 @@ def test_what_spark_would_fetch_is_no_program_on_one_machine() -> None:
     assert told(spark, ON_A_CLUSTER) == []
 
 
+def test_a_reference_to_a_secret_is_no_secret() -> None:
+    conf = {"spark.kubernetes.executor.secrets.my-token": "/etc/token"}
+    assert told({"main": "a.py", "sparkConf": conf}, ON_A_CLUSTER) == []
+
+
 @pytest.mark.parametrize(
-    "key", ["spark.kubernetes.executor.secretKeyRef.DB_PASSWORD", "spark.kubernetes.executor.secrets.my-token"]
+    "more",
+    [
+        {},
+        {"executor": {"instances": 2}, "imagePullPolicy": "Always"},
+        {"dynamicAllocation": {"max": 2}},
+        {"pyFiles": ["a.zip"], "deps": {"jars": ["a.jar"], "files": ["a.csv"], "packages": ["a:b:1"]}},
+    ],
+    ids=["alone", "executors", "allocation", "needs"],
 )
-def test_a_reference_to_a_secret_is_no_secret(key: str) -> None:
-    assert told({"main": "a.py", "sparkConf": {key: "name:key"}}, ON_A_CLUSTER) == []
+def test_whatever_is_written_as_a_setting_is_refused_or_counts(more: dict[str, Any]) -> None:
+    for key in settings({"main": "a.py", **more}):
+        written = {"main": "a.py", **more, "sparkConf": {key: "mine"}}
+        assert told(written, ON_A_CLUSTER) or settings(written)[key] == "mine", key
+
+
+def settings(spark: dict[str, Any]) -> dict[str, str]:
+    """What Spark is told in the driver's pod, but for what only the pod knows."""
+    read = DataFlowJob.model_validate(body(spark)).spec.runtime.spark
+    assert read is not None
+    return driver_settings(read, "load-r1", "load", "flow", "image")
+
+
+def test_every_setting_of_spark_about_the_pod_of_a_driver_is_refused_as_that_is_ours() -> None:
+    """As the installed Spark has them: a driver reads what is left in its own pod."""
+    [jar] = (Path(pyspark.__file__).parent / "jars").glob("spark-kubernetes_*.jar")
+    known: set[str] = set()
+    with zipfile.ZipFile(jar) as classes:
+        for name in classes.namelist():
+            if "/k8s/Config" in name:
+                found = re.findall(rb"spark\.kubernetes\.driver[.A-Z][A-Za-z.]+", classes.read(name))
+                known |= {key.decode() for key in found}
+    assert len(known) > 20
+    allowed = {key for key in known if not told({"main": "a.py", "sparkConf": {key: "x"}}, ON_A_CLUSTER)}
+    assert allowed == set(_READ_BY_DRIVERS)
 
 
 @pytest.mark.parametrize("context", [None, ON_A_CLUSTER], ids=["machine", "cluster"])

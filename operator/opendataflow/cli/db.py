@@ -30,7 +30,7 @@ def migrate_database() -> None:
 
     async def ask() -> list[str]:
         async with _database() as source, await connect(source()) as connection:
-            return await migrate(connection)
+            return await migrate(connection, note=lambda sentence: typer.echo(f"waiting: {sentence}", err=True))
 
     done = asyncio.run(ask())
     for line in done or ["the schema is up to date"]:

@@ -10,7 +10,8 @@ from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
 from opendataflow.cli.show import Output, console, document
 from opendataflow.cli.status import job_status, status_lines, work_status
-from opendataflow.core.explain import duration, explain, meaning, shell_command
+from opendataflow.core.expectations import told
+from opendataflow.core.explain import counted, duration, explain, meaning, shell_command
 from opendataflow.core.five import five_answers, place
 from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
@@ -184,6 +185,8 @@ def _chunk(found: Facts) -> Iterator[Line]:
     for name in ("rows", "bytes", "checksum"):
         if chunk[name] is not None:
             yield name.capitalize(), str(chunk[name])
+    for it in found["expectations"] or ():
+        yield "Expectation", told(it)
     yield "Readers", str(chunk["readers"])
     if producer:
         run = f", run {producer['run']}" if producer["run"] else ""
@@ -211,17 +214,29 @@ def _run(found: Facts) -> Iterator[Line]:
     if run["message"]:
         yield "Message", run["message"]
     yield "Host", run["host"]
-    yield "Log", f"{run['log_path'] or run['runs_home']}; see: {shell_command('logs', '--run', str(run['id']))}"
+    yield "Log", f"{run['log_path'] or run['runs_home']}; see: dataflow logs --run {run['id']}"
     where = {d["id"]: place(d) for d in found["datasets"] or ()}
     for dataset, fence in zip(run["reads"], run["read_fences"], strict=True):
         yield "Read", f"{dataset} version {fence}  {where.get(dataset, '')}"
     for dataset in run["writes"]:
         yield "Wrote", f"{dataset} version {run['fence']}  {where.get(dataset, '')}"
-    for step in found["steps"]:
-        yield "Step", f"{step['ordinal']} {step['name']}: {step['status']}"
-    for name, value in (run["metrics"] or {}).items():
-        yield "Metric", f"{name} {value}"
+    yield from _reported(found["steps"], run)
     yield from _events(found["events"])
+
+
+def _reported(steps: Sequence[Facts], run: Facts) -> Iterator[Line]:
+    for step in steps:
+        rows = "" if step["rows"] is None else f", {counted(step['rows'], 'row')}"
+        took = "" if step["seconds"] is None else f", {step['seconds']:.2f} s"
+        yield "Step", f"{step['ordinal']} {step['name']}: {step['status']}{rows}{took}"
+    if steps:
+        yield "", f"see: dataflow pipeline history --run {run['id']}"
+    metrics = run["metrics"] or {}
+    for it in metrics.get("expectations", ()):
+        yield "Expectation", told(it)
+    for name, value in metrics.items():
+        if name != "expectations":
+            yield "Metric", f"{name} {value}"
 
 
 def _runs(runs: Sequence[Facts]) -> Iterator[Line]:

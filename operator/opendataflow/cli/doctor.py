@@ -22,7 +22,7 @@ from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, Panel, app
 from opendataflow.cli.show import Output, console, document
-from opendataflow.core.explain import counted, duration, shell_command
+from opendataflow.core.explain import counted, duration, out_of_sight_sentence, shell_command
 from opendataflow.errors import DataflowError
 from opendataflow.launch.process.host import this_host
 from opendataflow.names import ExitCode
@@ -198,6 +198,9 @@ def _work(found: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(Level.OK, "no engine is running, and nothing could run")
     for run in found["orphans"]:
         yield _orphan(run)
+    for elsewhere in found["out_of_sight"]:
+        text, remedy = out_of_sight_sentence(elsewhere).split(": ", 1)
+        yield Finding(Level.WARNING, text, remedy)
     for chunk in found["held"]:
         why = f" ({chunk['reason']})" if chunk["reason"] else ""
         text = f"chunk {chunk['data_id']} of {chunk['dataset']} is held since {chunk['since'][:10]}{why}"

@@ -135,8 +135,9 @@ def run(
     _check_options(opened, data_id, stream, replace)
     with ExitStack() as stack:
         stack.enter_context(opened.imports())
-        with captured() as printed:
+        with captured() as loading:
             steps = load_steps(opened, found)
+        printed = loading.end()
         items = [None] if stream is None else _items(opened, stream, steps)
         spark = (
             None if opened.file.django else stack.enter_context(local_session(f"dataflow {slug}", drivers_of(found)))
@@ -146,9 +147,7 @@ def run(
         for number, item in enumerate(items):
             order = Order(opened, found, steps, data_id, item)
             made, result, checked = _run(order, spark, known, replace=replace and number == 0)
-            if printed.getvalue():  # what modules print when they are loaded
-                made[0].stdout = printed.getvalue() + made[0].stdout
-                printed.truncate(0)
+            made[0].stdout, printed = printed + made[0].stdout, ""  # what modules print when they are loaded
             done.append(
                 {"data_id": data_id, "item": item, "steps": [asdict(step) for step in made], **_told(result, checked)}
             )

@@ -1,7 +1,8 @@
 """How runs and tests of pipelines look on a terminal. It only shows."""
 
-from collections.abc import Sequence
-from types import TracebackType
+import time
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, TracebackType
 
 from rich.console import Console
 from rich.live import Live
@@ -22,9 +23,16 @@ class LiveSteps:
 
     def __init__(self, where: Console) -> None:
         self._live = Live(
-            console=where, transient=True, redirect_stdout=False, redirect_stderr=False, refresh_per_second=8
+            console=where,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            refresh_per_second=8,
+            get_renderable=self._now,
         )
         self._shown = where.is_terminal
+        self._steps: Sequence[Step] = ()
+        self._began: dict[int, float] = {}
 
     def __enter__(self) -> "LiveSteps":
         if self._shown:
@@ -37,18 +45,30 @@ class LiveSteps:
 
     def show(self, steps: Sequence[Step]) -> None:
         """Show how far it is."""
-        if self._shown:
-            self._live.update(_table(steps))
+        self._steps = steps
+        for index, step in enumerate(steps):
+            if step.status is StepStatus.RUNNING:
+                self._began.setdefault(index, time.monotonic())
+
+    def _now(self) -> Table:
+        """The table at this moment: also of a step that runs, the seconds are told."""
+        return _table(self._steps, {index: time.monotonic() - began for index, began in self._began.items()})
 
 
-def show_run(steps: Sequence[Step], result: Result | None) -> None:
-    """Print the steps of a run, what they have printed, and where the result is."""
+def show_steps(steps: Sequence[Step]) -> None:
+    """Print the steps of a run, and what they have printed."""
     out = console()
     out.print(_table(steps))
     for step in steps:
         _indented(out, f"{step.name} printed:", step.stdout.splitlines())
         if step.error is not None and "\n" in step.error:  # else the last line says it all
             _indented(out, f"{step.name} failed:", step.error.splitlines(), "red")
+
+
+def show_run(steps: Sequence[Step], result: Result | None) -> None:
+    """Print the steps of a run, what they have printed, and where the result is."""
+    out = console()
+    show_steps(steps)
     if result is not None:
         where = result.where
         out.print(f"{where} has the chunk already, so that nothing was added" if result.kept else f"wrote {where}")
@@ -87,15 +107,16 @@ def show_tests(results: Sequence[Tested]) -> None:
     console().print(f"{counted(len(results) - failed, 'test')} passed, {failed} failed, {took}")
 
 
-def _table(steps: Sequence[Step]) -> Table:
+def _table(steps: Sequence[Step], so_far: Mapping[int, float] = MappingProxyType({})) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("STEP", "STATUS"):
         table.add_column(name, no_wrap=True)
     for name in ("ROWS", "SECONDS"):
         table.add_column(name, justify="right", no_wrap=True)
-    for step in steps:
+    for index, step in enumerate(steps):
         rows = "-" if step.rows is None else str(step.rows)
-        table.add_row(step.name, _coloured(step.status), rows, "-" if step.seconds is None else f"{step.seconds:.2f}")
+        seconds = so_far.get(index) if step.seconds is None else step.seconds
+        table.add_row(step.name, _coloured(step.status), rows, "-" if seconds is None else f"{seconds:.2f}")
     return table
 
 

@@ -1,9 +1,6 @@
-"""`dataflow status`, `why` and `logs`: what is going on, on one screen."""
+"""`dataflow status` and `why`: what is going on, on one screen."""
 
-import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -23,13 +20,13 @@ from opendataflow.core.explain import (
     duration,
     explain,
     failed_sentence,
+    out_of_sight_sentence,
     shell_command,
     waiting_sentence,
 )
 from opendataflow.core.verbs import did_you_mean
-from opendataflow.errors import InvalidInput, UnknownThing
-from opendataflow.launch.process.folder import LOG
-from opendataflow.names import ChunkStatus, WorkState, run_name
+from opendataflow.errors import UnknownThing
+from opendataflow.names import ChunkStatus, WorkState
 from opendataflow.store.store import Store
 
 Status = dict[str, Any]
@@ -109,50 +106,6 @@ def why(
         typer.echo(sentence)
 
 
-@app.command("logs", rich_help_panel=Panel.SEE)
-def logs(
-    job: Annotated[str | None, typer.Argument(help="A job.", autocompletion=complete_job)] = None,
-    data_id: Annotated[
-        str | None, typer.Argument(help="A data id: the log of its last run.", autocompletion=complete_data_id)
-    ] = None,
-    run: Annotated[int | None, typer.Option("--run", help="A run, as `dataflow get runs` shows it.")] = None,
-) -> None:
-    """Print what a run has printed: all of it where its file is on this machine, else the end that is kept."""
-    if run is None and (job is None or data_id is None):
-        raise InvalidInput("logs needs a job and a data id, or --run RUN")
-
-    async def ask(store: Store) -> Status:
-        found = await store.run_log(job, data_id, run)
-        if found is None and run is not None:
-            raise UnknownThing(f"there is no run {run}: see `dataflow get runs`")
-        if found is None:
-            waiting = await work_status(store, str(job), str(data_id))
-            see = shell_command("why", waiting["job"], waiting["data_id"])
-            raise UnknownThing(f"{data_id} of job {job} has not run yet: see `{see}`")
-        return found
-
-    print_log(with_store(ask))
-
-
-def print_log(run: Status) -> None:
-    """Print the log of a run on stdout, and on stderr which run it is and what is missing."""
-    name = f"run {run['run']} of {run['job']} {run['data_id']}, attempt {run['attempt']}"
-    typer.echo(f"{name}: {run['state']}", err=True)
-    path = log_file(run)
-    try:
-        with path.open("rb") as file:
-            shutil.copyfileobj(file, sys.stdout.buffer)
-    except FileNotFoundError:
-        kept = "the end that is kept follows" if run["log_tail"] else "nothing else is kept"
-        typer.echo(f"its log file {path} is not on this machine; {kept}", err=True)
-        typer.echo(run["log_tail"] or "", nl=False)
-
-
-def log_file(run: Status) -> Path:
-    """Where the whole log of a run is, on the machine where it ran; also while it runs."""
-    return Path(run["log_path"] or f"{run['runs_home']}/{run_name(run['job'], run['run'])}/{LOG}")
-
-
 def print_status(to: Console, status: Status) -> None:
     """Print one job's status."""
     _print_head(to, status["job"], status["counts"], status["parallelism"], suspended=status["suspended"])
@@ -178,7 +131,8 @@ def status_lines(status: Status) -> list[str]:
     breaker = (
         [f"breaker    {breaker_sentence(status['breaker']).removeprefix('breaker ')}"] if status["breaker"] else []
     )
-    return [*breaker, *_pace(status), *_failed(status), *_waiting(status)]
+    unseen = [f"unseen     {out_of_sight_sentence(found)}" for found in status["out_of_sight"]]
+    return [*unseen, *breaker, *_pace(status), *_failed(status), *_waiting(status)]
 
 
 def _pace(status: Status) -> Iterator[str]:

@@ -4,18 +4,19 @@ their namespaces can go.
 Only the finalizer goes. What runs goes on, Postgres is not changed, and an operator that is installed again goes on
 with what is there. Nobody leads meanwhile: without --force it takes the leadership itself, which an operator would wait
 for. With --uninstall it is what the chart runs before everything is deleted: it stops the operator itself, and only an
-API server that does not answer keeps it from its end. An operator whose own namespace is deleted does the same there as
-its last deed.
+API server that does not answer, or a signal, keeps it from its end; then it starts the operator again. An operator
+whose own namespace is deleted does the same there as its last deed.
 """
 
 import asyncio
 import logging
+import signal
 import socket
 import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import product
@@ -71,25 +72,41 @@ async def clean_up(settings: Settings, namespaces: Sequence[str], *, force: bool
         raise Refused(f"not everything could be freed: {freed.refusals[0]}")
 
 
-async def uninstall(settings: Settings, namespaces: Sequence[str], deployment: str) -> None:
+async def uninstall(settings: Settings, namespaces: Sequence[str], deployment: str, wait: float) -> None:
     """The same before the operator of this Deployment (NAMESPACE/NAME) is deleted: stop it first, and wait for its end.
 
-    Where Postgres can't be asked it frees the pods of every database, and where another operator leads it frees none.
-    What could not be freed is told, and is no error: it would keep everything else from being deleted.
+    Where Postgres does not answer for `wait` seconds, or can't be asked, it frees the pods of every database, and where
+    another operator leads it frees none. What could not be freed is told, and is no error: it would keep everything
+    else from being deleted. Where it fails, or gets SIGTERM, the operator is started again: it is not deleted then.
     """
-    async with Api(find_access()) as api:
-        await _stop(api, deployment)
+    async with Api(find_access()) as api, _stopped(api, deployment):
         try:
-            async with _sole(settings, force=False, patience=PATIENCE_SECONDS) as right:
-                freed = await _free_all(api, namespaces, right)
+            freed = await _free_patiently(settings, api, namespaces, wait)
         except Refused:
             logger.warning("an operator leads this database all the same: its run pods are left to it")
             return
         except (InvalidInput, Unreachable, SchemaMismatch) as error:
-            logger.warning("%s; so the run pods of every database are freed", error.args[0].removesuffix(f"; {_FORCE}"))
+            said = error.args[0].removesuffix(f"; {_FORCE}")
+            logger.warning("%s; so the run pods of every database are freed", said)
             freed = await _free_all(api, namespaces, _Unasked())
     for refusal in freed.refusals:
         logger.warning("%s", refusal)
+
+
+async def _free_patiently(settings: Settings, api: Api, namespaces: Sequence[str], wait: float) -> "_Freed":
+    """Free what is of this database once no operator leads it; Unreachable after so many seconds."""
+    until, said = time.monotonic() + wait, False
+    while True:
+        try:
+            async with _sole(settings, force=False, patience=PATIENCE_SECONDS) as right:
+                return await _free_all(api, namespaces, right)
+        except Unreachable as error:
+            if time.monotonic() >= until:
+                raise
+            if not said:
+                logger.info("%s; it is asked again, for %.0f s", error.args[0].removesuffix(f"; {_FORCE}"), wait)
+            said = True
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def leave_with_namespace(api: Api, engine: str) -> None:
@@ -126,15 +143,35 @@ async def _is_going(api: Api, namespace: str) -> bool:
     return False
 
 
-async def _stop(api: Api, deployment: str) -> None:
-    """Scale a Deployment down to nothing; it may be gone."""
+@asynccontextmanager
+async def _stopped(api: Api, deployment: str) -> AsyncIterator[None]:
+    """Scale a Deployment down to nothing, and back where the block fails or this program is told to end."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    replicas = 0
+    try:
+        replicas = await _scale(api, deployment, 0)
+        yield
+    except (asyncio.CancelledError, Exception) as error:
+        if replicas:
+            with suppress(DataflowError):
+                await _scale(api, deployment, replicas)
+        if isinstance(error, asyncio.CancelledError):
+            raise Refused("it was ended before everything was freed, as by its time limit") from None
+        raise
+
+
+async def _scale(api: Api, deployment: str, replicas: int) -> int:
+    """Say how many pods a Deployment is to have; return how many it had. It may be gone."""
     namespace, _, name = deployment.partition("/")
     try:
-        await api.patch_merge(DEPLOYMENTS, namespace, f"{name}/scale", {"spec": {"replicas": 0}})
+        told = await api.patch_merge(DEPLOYMENTS, namespace, f"{name}/scale", {"spec": {"replicas": replicas}})
     except ClusterRefused as error:
-        logger.warning("the operator could not be stopped: %s", error)
-    else:
-        logger.info("Deployment %s is stopped", deployment)
+        logger.warning("the operator could not be %s: %s", "started again" if replicas else "stopped", error)
+        return 0
+    logger.info("Deployment %s is %s", deployment, "started again" if replicas else "stopped")
+    return int((told.get("status") or {}).get("replicas") or 0)
 
 
 async def _free_pod(api: Api, pod: Mapping[str, Any]) -> None:

@@ -69,6 +69,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAMESPACE/DEPLOYMENT",
         help="stop the operator of this Deployment first; where Postgres is gone, free the pods of every database",
     )
+    cleanup.add_argument(
+        "--wait",
+        type=_duration,
+        default="20s",
+        metavar="TIME",
+        help="with --uninstall: how long Postgres is waited for before it counts as gone (20s)",
+    )
     how.add_argument(
         "--force", action="store_true", help="free the pods of every database, and do not ask whether an operator leads"
     )
@@ -105,7 +112,7 @@ def _cleanup(given: argparse.Namespace) -> None:
     from opendataflow.control.cleanup import clean_up, uninstall
 
     if given.uninstall:
-        asyncio.run(uninstall(read_settings(), given.namespace, given.uninstall))
+        asyncio.run(uninstall(read_settings(), given.namespace, given.uninstall, given.wait))
     else:
         asyncio.run(clean_up(read_settings(), given.namespace, force=given.force))
 

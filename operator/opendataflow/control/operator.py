@@ -20,6 +20,7 @@ from opendataflow.control.intake import Intake
 from opendataflow.control.logs import Sparing
 from opendataflow.control.metrics import Figures
 from opendataflow.control.orders import Makers
+from opendataflow.control.outside import Outside
 from opendataflow.control.probes import Health, Probes
 from opendataflow.control.reconcile import Reconciler
 from opendataflow.control.requests import Requests
@@ -53,6 +54,9 @@ SWEEP_SECONDS = 20.0
 
 CLEAN_SECONDS = 60.0
 """How often finished actions are looked for that may go."""
+
+OUTSIDE_SECONDS = 20.0
+"""How often Postgres is asked what is in namespaces that this operator does not work in."""
 
 PULSE_SECONDS = 15.0
 """How often the API server is asked for a sign of life: several times before it counts as away (control/probes.py)."""
@@ -131,8 +135,8 @@ class OneOperator:
             engine_id,
             note=self._watchman.note,
             namespaces=options.namespaces,
-            place=lambda job: self._reconciler.namespace_of(job),
         )
+        self._outside = Outside(store, health)
         self._missed = asyncio.Event()
         self._rights = Rights(api, options.namespaces, self._launcher, self._missed.set, figures, health)
         self._definitions = Definitions(api, health)
@@ -155,7 +159,7 @@ class OneOperator:
         self._engine: Engine[PodOrder] = Engine(
             store,
             self._launcher,
-            Leadership(store, Host(options.name, engine_id), self._leads, self._asked_to_lead),
+            Leadership(store, Host(options.name, engine_id), self._leads, self._asked_to_lead, options.namespaces),
             self._makers.makers,
             self._watchman,
             parallelism=options.parallelism,
@@ -234,6 +238,7 @@ class OneOperator:
         await self._launcher.synced()
         await self._until_answered(self._list_first)
         await self._until_answered(self._take_over)
+        await self._until_answered(self._outside.look)
         self._begin(watch(self._intake.seen, find_access, self._rights, self._missed.set), "watch of resources")
         self._begin(self._reconciler.run(), "reconciler")
         self._begin(self._statuses.run(), "statuses")
@@ -242,6 +247,7 @@ class OneOperator:
         self._begin(self._every(SWEEP_SECONDS, self._sweep), "sweep")
         self._begin(self._measure(), "measures")
         self._begin(self._every(CLEAN_SECONDS, self._clean), "actions")
+        self._begin(self._every(OUTSIDE_SECONDS, self._outside.look), "other namespaces")
         self._begin(self._alerts.run(), "notifications")
         self._works = True
 

@@ -58,11 +58,6 @@ class Reconciler:
         self._gone[entry.key] = entry
         self._pending.put(entry.key)
 
-    def namespace_of(self, job: str) -> str | None:
-        """The namespace of the resource that has declared a job; None where it is not known, or gone."""
-        declared = self._known.get(("DataFlowJob", job))
-        return None if declared is None else declared.owner.split("/", 1)[0]
-
     async def begin(self, hides: Callable[[str], bool] = lambda _: False) -> None:
         """Learn what was taken over before; resources that went while no operator ran are gone now, except in
         namespaces that are hidden. Comes after the catalog has everything that can be seen, and before anything is

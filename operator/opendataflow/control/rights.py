@@ -65,8 +65,9 @@ class Rights:
         return [where for where in seen if where is not None] if seen else None
 
     def hides(self, namespace: str) -> bool:
-        """Whether the resources of a namespace may be there and not be seen."""
-        return (namespace in self._where and not self._sees(namespace)) or not self._sees(None)
+        """Whether the resources of a namespace may be there and not be seen. Outside of a list all are hidden."""
+        where = None if self._where == (None,) else namespace
+        return where not in self._where or not self._sees(where)
 
     async def look(self) -> None:
         """Find out what is missing where. ClusterUnreachable where there is no answer."""

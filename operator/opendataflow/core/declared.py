@@ -61,6 +61,7 @@ def job_row(job: DataFlowJob) -> Row:
         "backoff_maximum": policy.maximum,
         "run_deadline": spec.run_deadline_seconds,
         "cancel_on_delete": spec.on_delete == "Cancel",
+        "pipeline": spec.runtime.pipeline.pipeline if spec.runtime.pipeline else None,
         "inputs": list(spec.inputs),
         "outputs": list(spec.outputs),
         "env": dict(spec.env),

@@ -9,7 +9,7 @@ and `literal`, and what they wrote as SQL themselves.
 import hashlib
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -123,7 +123,8 @@ class Writer(Dialect):
 
     @abstractmethod
     def columns(self, table: str) -> Statement:
-        """Ask for the names of a table's columns, in their order; none where there is no such table."""
+        """Ask for the names of a table's columns in their order, and whether each is of whole numbers; none where there
+        is no such table."""
 
     @abstractmethod
     def begun(self, table: str, attempt: Attempt) -> Statement:
@@ -143,8 +144,13 @@ class Writer(Dialect):
         """Ask for the names of staging tables that earlier attempts have left."""
 
     @abstractmethod
-    def make_staging(self, staging: str, table: str, columns: Sequence[str]) -> Statement:
-        """Make an empty table with some columns of another one."""
+    def make_staging(self, staging: str, table: str, columns: Sequence[str], rounded: Collection[str]) -> Statement:
+        """Make an empty table with some columns of another one. `rounded`: columns of whole numbers that are given
+        others, which are rounded only when the rows are moved."""
+
+    def copy(self, table: str, columns: Sequence[str]) -> str | None:  # noqa: ARG002 # for those that can
+        """Return the statement that takes rows as CSV; None where there is none, and Spark's own writer writes."""
+        return None
 
     def drop(self, table: str) -> Sequence[Statement]:
         """Drop a staging table, without waiting long for who still holds it."""
@@ -154,13 +160,10 @@ class Writer(Dialect):
     def make_index(self, table: str, column: str) -> Statement:
         """Make the rows of a chunk quick to find."""
 
-    def is_not(self, condition: str) -> str:
-        """Return what is true where a condition is false or unknown."""
-        return f"CASE WHEN {condition} THEN 0 ELSE 1 END = 1"
-
-    def count(self, table: str, condition: str | None = None) -> Statement:
-        """Ask how many rows there are."""
-        return Statement(f"SELECT count(*) FROM {table}{f' WHERE {condition}' if condition else ''}")
+    def count(self, table: str, condition: str | None) -> Statement:
+        """Ask how many rows there are, and of how many a condition is false or unknown: in one pass."""
+        outside = f"sum(CASE WHEN {condition} THEN 0 ELSE 1 END)" if condition else "0"
+        return Statement(f"SELECT count(*), coalesce({outside}, 0) FROM {table}")
 
     def doubles(self, table: str, keys: Sequence[str], *, null: bool) -> Statement:
         """Ask how many keys belong to more than one row; `null`: also those with a NULL, which else do not count."""
@@ -219,8 +222,8 @@ class Postgres(Writer):
 
     def columns(self, table: str) -> Statement:
         return Statement(
-            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped "
-            "ORDER BY attnum",
+            "SELECT attname, atttypid IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype) FROM pg_attribute "
+            "WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             (table,),
         )
 
@@ -260,9 +263,15 @@ class Postgres(Writer):
     def drop(self, table: str) -> Sequence[Statement]:
         return (Statement("SET LOCAL lock_timeout = '5s'"), *super().drop(table))
 
-    def make_staging(self, staging: str, table: str, columns: Sequence[str]) -> Statement:
-        names = ", ".join(self.name(column) for column in columns)
-        return Statement(f"CREATE UNLOGGED TABLE {staging} AS SELECT {names} FROM {table} WITH NO DATA")
+    def make_staging(self, staging: str, table: str, columns: Sequence[str], rounded: Collection[str]) -> Statement:
+        names = (f"{self.name(it)}{'::numeric' if it in rounded else ''}" for it in columns)
+        return Statement(
+            f"CREATE UNLOGGED TABLE {staging} WITH (autovacuum_enabled = false) "
+            f"AS SELECT {', '.join(names)} FROM {table} WITH NO DATA"
+        )
+
+    def copy(self, table: str, columns: Sequence[str]) -> str:
+        return f"COPY {table} ({', '.join(self.name(column) for column in columns)}) FROM STDIN (FORMAT csv)"
 
 
 _WRITERS: dict[str, Writer] = {"postgresql": Postgres()}

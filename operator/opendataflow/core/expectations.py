@@ -48,6 +48,13 @@ class Checked:
         return not self.held and self.severity == "fail"
 
 
+def told(it: Mapping[str, Any]) -> str:
+    """Return a sentence of an expectation as a run has reported it."""
+    said = f"{it['name']}: {'holds' if it['held'] else 'does not hold'}"
+    warns = " (a warning)" if not it["held"] and it["severity"] == "warn" else ""
+    return f"{said}{warns}{': ' + it['found'] if it['found'] else ''}"
+
+
 def measures(it: Expectation) -> list[Measure]:
     """Return what has to be measured. Of unique nothing: no aggregate that passes by can tell it."""
     if it.not_null is not None:

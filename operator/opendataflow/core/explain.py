@@ -21,6 +21,9 @@ _MEANING = {
 _COUNTED = 10_000
 """How many ready chunks before one are counted."""
 
+_NAMED = 5
+"""How many jobs or runs are named."""
+
 _OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY)
 
 
@@ -34,6 +37,8 @@ def explain(why: Evidence) -> list[str]:
         sentences += [_blocker(why, blocker) for blocker in why["blockers"]]
     if state in _OPEN:
         sentences += _limits(why, state)
+    if why["out_of_sight"]:
+        sentences.append(out_of_sight_sentence(why["out_of_sight"]))
     last = why["last_run"]
     if last and state is WorkState.RUNNING and not why["engine_lives"]:
         sentences.append(
@@ -115,6 +120,21 @@ def suspended_sentence(job: str) -> str:
 def no_parallelism_sentence(job: str) -> str:
     """Why nothing of a job starts that may run nothing at a time."""
     return f"job {job} has parallelism 0, nothing new starts; to let it run: {shell_command('scale', job, '1')}"
+
+
+def out_of_sight_sentence(found: Evidence) -> str:
+    """What stands still in a namespace that the operator does not work in. `found`: a row of
+    opendataflow.out_of_sight()."""
+    namespace, jobs, runs = found["namespace"], found["jobs"], found["runs"]
+    waits = [f"{', '.join(jobs[:_NAMED])}{' …' if len(jobs) > _NAMED else ''} start nothing"] if jobs else []
+    if runs:
+        named = ", ".join(map(str, runs[:_NAMED])) + (" …" if len(runs) > _NAMED else "")
+        waits.append(f"the end of {counted(len(runs), 'run')} there ({named}) is not seen")
+    dead = f"; if nothing of a run is alive any more: {shell_command('lost', str(runs[0]))}" if runs else ""
+    return (
+        f"the operator does not work in namespace {namespace}, so {' and '.join(waits)}: take {namespace} into its "
+        f"namespaces again{dead}"
+    )
 
 
 def waiting_sentence(group: Evidence, sample: int, total: int) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from opendataflow.core.expectations import told
 from opendataflow.core.explain import counted, duration, meaning, shell_command
 from opendataflow.names import ChunkStatus, RunState, WorkState
 
@@ -196,21 +197,44 @@ def _validated(found: Evidence) -> Answer:
             for d in pending
         )
     ready = [d for d in _outputs(found) if d["status"] == ChunkStatus.READY]
+    checked = _checked(found)
     if not ready:
-        return "not yet", ("there is nothing to validate",)
+        unmet = [it for it in checked if not it["held"] and it["severity"] == "fail"]
+        why = [f"run {found['run']['id']} has checked what it would write", *_all_told(checked)] if checked else []
+        return (
+            ("no: what is expected is not so", tuple(why)) if unmet else ("not yet", ("there is nothing to validate",))
+        )
     people = [d for d in ready if d["said"] and d["said"]["event"] != "complete"]
-    sentences = [_said(found, d) for d in ready]
+    sentences = [_said(found, d, checked) for d in ready]
     if len(people) == len(ready):
         return "yes, by a person's word", tuple(sentences)
+    if checked:
+        warned = sum(not it["held"] for it in checked)
+        but = f", with {counted(warned, 'warning')}" if warned else ""
+        return f"yes, by {counted(len(checked), 'expectation')}{but}", (*sentences, *_all_told(checked))
     return "by the exit code of its run only", tuple(sentences)
 
 
-def _said(found: Evidence, dataset: Evidence) -> str:
+def _checked(found: Evidence) -> Sequence[Evidence]:
+    """What the last run has found out about the rows that it was to write, if it is over."""
+    run = found["run"]
+    if run is None or run["state"] == RunState.RUNNING:
+        return ()
+    return (run["metrics"] or {}).get("expectations") or ()
+
+
+def _all_told(checked: Sequence[Evidence]) -> list[str]:
+    """What does not hold comes first, warnings behind it."""
+    return [told(it) for it in sorted(checked, key=lambda it: (it["held"], it["severity"] == "warn"))]
+
+
+def _said(found: Evidence, dataset: Evidence, checked: Sequence[Evidence] = ()) -> str:
     said = dataset["said"]
     if said is None:
         return f"who made {_chunk(found, dataset)} READY is not known any more"
     if said["event"] == "complete":
-        return f"{_chunk(found, dataset)} is READY because run {said['run']} succeeded; nobody has looked at it"
+        and_so = "what it has checked is below" if checked else "nobody has looked at it"
+        return f"{_chunk(found, dataset)} is READY because run {said['run']} succeeded; {and_so}"
     reason = f": {said['reason']}" if said["reason"] else ""
     word = {"publish": "published", "accept": "accepted"}.get(said["event"], f"made READY by {said['event']}")
     return f"{_chunk(found, dataset)} was {word} by {said['actor']} at {_time(said['at'])}{reason}"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from opendataflow.core.conditions import condition, read_conditions
 from opendataflow.model.statuses import Condition, DataFlowJobStatus, Status
-from opendataflow.names import ConditionType, Reason
+from opendataflow.names import ConditionType, OutcomeClass, Reason
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,9 @@ def _failing(before: Mapping[str, Any], after: DataFlowJobStatus) -> Iterator[Ha
     if new:
         last = new[0]
         more = f"; {len(new)} runs since the last look" if len(new) > 1 else ""
-        yield Happening("Warning", Reason.RUNS_FAILING, f"{last.data_id}, run {last.run}: {last.message}{more}")
+        unmet = last.reason == OutcomeClass.EXPECTATION
+        reason = Reason.EXPECTATION_FAILED if unmet else Reason.RUNS_FAILING
+        yield Happening("Warning", reason, f"{last.data_id}, run {last.run}: {last.message}{more}")
 
 
 def _resubmitted(before: Mapping[str, Any], after: DataFlowJobStatus) -> Iterator[Happening]:

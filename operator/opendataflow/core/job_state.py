@@ -24,7 +24,7 @@ from opendataflow.core.explain import (
 )
 from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NoRights, NotCreatable, NotStarted
 from opendataflow.model.statuses import DataFlowJobStatus, Failure, Resubmitted, WorkCounts
-from opendataflow.names import ConditionType, JobState, Reason, WorkState
+from opendataflow.names import ConditionType, JobState, OutcomeClass, Reason, WorkState
 
 NAME_BYTES = 253
 FAILURE_BYTES = 400
@@ -203,7 +203,9 @@ def _standing(facts: JobFacts) -> Said:
         causes = "; ".join(failed_sentence(group, sample, failed) for group in groups[:3])
         examples = groups[0]["examples"] if groups else []
         mended = f"; when the cause is mended: {shell_command('resubmit', facts.job, *examples)}"
-        return Said(False, Reason.CHUNKS_FAILED, f"{counted(failed, 'chunk')} failed: {causes}{mended}")
+        unmet = groups and all(group.get("class") == OutcomeClass.EXPECTATION for group in groups)
+        reason = Reason.EXPECTATION_FAILED if unmet else Reason.CHUNKS_FAILED
+        return Said(False, reason, f"{counted(failed, 'chunk')} failed: {causes}{mended}")
     if (waiting := facts.works(WorkState.WAITING)) > 0:
         groups = facts.found["waiting"]
         causes = "; ".join(waiting_sentence(group, sample, waiting) for group in groups[:3])
@@ -333,6 +335,7 @@ def _failure(failure: Mapping[str, Any]) -> Failure:
     return Failure(
         data_id=fitting(failure["data_id"], NAME_BYTES),
         run=failure["run"],
+        reason=failure.get("reason") or "",
         message=fitting(failure["message"], FAILURE_BYTES),
         at=datetime.fromisoformat(failure["at"]).replace(microsecond=0),
     )

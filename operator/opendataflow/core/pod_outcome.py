@@ -124,7 +124,7 @@ def _of_end(pod: PodSeen, end: Ending, stopped: Outcome | None) -> Outcome:
     if end.exit_code == 0 and by_itself:
         return Outcome(OutcomeClass.SUCCESS, "exit code 0", 0)
     report = read_report(end.message)
-    if not by_itself and report is not None and report.failure is None:
+    if not by_itself and report is not None and report.says_done:
         return Outcome(OutcomeClass.SUCCESS, "its report says that it was done before it was stopped", end.exit_code)
     if stopped is not None and (stopped.kind is OutcomeClass.CANCELLED or not by_itself):
         return Outcome(stopped.kind, stopped.message, end.exit_code)

@@ -216,7 +216,9 @@ class Engine(Generic[OrderT]):
         A claim may be committed long after its connection broke, so this is done again and again.
         """
         known = set(self._runs)  # before the question: a run that ends meanwhile is not to be begun again
+        waiting = set(self._starts.adopting)
         running = [run for run, _ in await self._store.running_runs(self._tenure.lease, own=True)]
+        self._wait_no_more(waiting - {run.run for run in running})
         found = [run for run in running if run.run not in known and run.run not in self._runs]
         if found:
             await self._look_at_jobs({run.job for run in found})
@@ -224,6 +226,13 @@ class Engine(Generic[OrderT]):
             self._begin(run, self._jobs[run.job].declared, adopting=True)
         self._uncertain = False
         self._adopt_at = time.monotonic() + limits.TAKEOVER_SECONDS
+
+    def _wait_no_more(self, ended: Collection[int]) -> None:
+        """A person has ended runs that were to be adopted: the commit finds out what they are."""
+        for run in ended:
+            if (task := self._starts.adopting.pop(run, None)) is not None:
+                task.cancel()
+                self._outcomes.put_nowait(Ended(run, lost="ended by a person"))
 
     async def _finish_if_done(self) -> None:
         if self._leaving:

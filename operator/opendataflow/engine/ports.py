@@ -39,7 +39,11 @@ class Launcher(Protocol[O_contra]):
         """
 
     async def adopt(self, run: ClaimedRun) -> bool:
-        """Watch a run that an earlier process may have started; its end arrives at `ended`. False: it has not."""
+        """Watch a run that an earlier process may have started; its end arrives at `ended`. False: nothing is there."""
+
+    async def arrives(self, run: ClaimedRun) -> bool:
+        """Whether a run that is about to be given up is there after all: waits until all that was sent to start it,
+        also by an earlier process, must have arrived. True: it is watched now."""
 
     async def ended(self) -> Ended:
         """Wait for the next run to end. Each run that was started is returned once."""

@@ -42,6 +42,8 @@ class Starts(Generic[OrderT]):
         self._at_once = asyncio.Semaphore(limits.STARTS_AT_ONCE)
         self._cancelled: set[int] = set()
         self._killing = False
+        self.adopting: dict[int, asyncio.Task[None]] = {}
+        """Runs of which nobody knows yet whether they were started: that may take until a person decides."""
 
     def cancel(self, run: int) -> None:
         """End a run before it starts, where that is still possible."""
@@ -53,17 +55,31 @@ class Starts(Generic[OrderT]):
 
     async def start(self, run: ClaimedRun, declared: DeclaredJob, view: JobView, *, adopting: bool) -> None:
         """Start one run, or end it. `adopting`: an earlier process, or an answer that was lost, may have started it."""
-        view.starting += 1
         try:
-            if adopting and await self._launcher.adopt(run):
+            if adopting and await self._adopted(run):
                 return
-            order = self._order(run, declared)
-            end = order if isinstance(order, Ended) else await self._until_certain(run, order, view)
-            if end is not None:
+            end = await self._started(run, declared, view)
+            if end is not None and not await self._launcher.arrives(run):
                 self._ended(end)
         finally:
-            view.starting -= 1
             self._cancelled.discard(run.run)
+
+    async def _started(self, run: ClaimedRun, declared: DeclaredJob, view: JobView) -> Ended | None:
+        view.starting += 1
+        try:
+            order = self._order(run, declared)
+            return order if isinstance(order, Ended) else await self._until_certain(run, order, view)
+        finally:
+            view.starting -= 1
+
+    async def _adopted(self, run: ClaimedRun) -> bool:
+        task = asyncio.current_task()
+        assert task is not None
+        self.adopting[run.run] = task
+        try:
+            return await self._launcher.adopt(run)
+        finally:
+            self.adopting.pop(run.run, None)
 
     def _order(self, run: ClaimedRun, declared: DeclaredJob) -> OrderT | Ended:
         maker = self._makers.get(run.job)

@@ -7,7 +7,7 @@ go on without it: whoever leads next has them as its own. It starts nothing and 
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from opendataflow.engine import limits
 from opendataflow.engine.ports import LocalLauncher
@@ -72,16 +72,22 @@ class LocalTenure:
 class Leadership:
     """The right of the one operator that leads. `host`: which process this is, for people. `leads`: is told the epoch
     when this process begins to lead; `answered`: hears each time whether Postgres says that it leads, which is asked
-    every few seconds, by those that wait, too."""
+    every few seconds, by those that wait, too. `namespaces`: the only ones that it works in; none means all."""
 
     exclusive = True
     unproven: Mapping[int, str] = {}
 
     def __init__(
-        self, store: Store, host: Host, leads: Callable[[int], None], answered: Callable[[bool], None] = lambda _: None
+        self,
+        store: Store,
+        host: Host,
+        leads: Callable[[int], None],
+        answered: Callable[[bool], None] = lambda _: None,
+        namespaces: Collection[str] = (),
     ) -> None:
         self.lease = str(uuid.uuid4())
         self._store = store
+        self._namespaces = namespaces
         self._host = host
         self._leads = leads
         self._answered = answered
@@ -120,7 +126,7 @@ class Leadership:
 
     async def _lead(self) -> int | None:
         before = time.monotonic()
-        epoch = await lead(self._store, self.lease, self._host, limits.LEASE_SECONDS)
+        epoch = await lead(self._store, self.lease, self._host, limits.LEASE_SECONDS, self._namespaces)
         self._answered(epoch is not None)
         if epoch is not None:
             self._until = before + limits.LEASE_SECONDS

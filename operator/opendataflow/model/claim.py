@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opendataflow.model.run import Command, Host, RunOrder
+from opendataflow.model.run import Command, Host, RunOrder, StepTold
 from opendataflow.names import OutcomeClass, RunState, WorkState, run_name
 
 
@@ -72,6 +72,7 @@ class Completion:
     pod_uid: str | None = None
     node: str | None = None
     metrics: Mapping[str, Any] | None = None
+    steps: tuple[StepTold, ...] = ()
     ended_at: float | None = None
 
 
@@ -97,6 +98,18 @@ class Selection:
     last: str | None = None
     states: tuple[str, ...] = ()
     of_chunks: bool = False
+
+
+@dataclass(frozen=True)
+class PipelineRuns:
+    """Runs of pipelines: all, or those of one pipeline, that write one data set, of one data id, that have not
+    succeeded, or one run."""
+
+    pipeline: str | None = None
+    dataset: str | None = None
+    data_id: str | None = None
+    failed: bool = False
+    run: int | None = None
 
 
 @dataclass(frozen=True)

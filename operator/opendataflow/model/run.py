@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opendataflow.names import OutcomeClass
+from opendataflow.names import OutcomeClass, StepStatus
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,43 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class StepTold:
+    """One step of a run, as its report tells it. `ordinal`: from 1 on; some may have been left out of the report.
+    `error`: a sentence, and below it the traceback. `stdout`: the end of what it has printed."""
+
+    ordinal: int
+    name: str
+    status: StepStatus
+    rows: int | None = None
+    seconds: float | None = None
+    error: str | None = None
+    stdout: str | None = None
+
+
+@dataclass(frozen=True)
 class Report:
-    """What a run says of its work. `metrics`: by name; `rows`, `bytes` and `checksum` are of what it wrote."""
+    """What a run says of its work. `metrics`: by name; `rows`, `bytes` and `checksum` are of what it wrote,
+    `expectations` a list of {name, held, severity, found}. `unfinished`: it was told while the run was under way."""
 
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    steps: tuple[StepTold, ...] = ()
+    unfinished: bool = False
 
     @property
     def failure(self) -> str | None:
         """The sentence of a run that says itself that it has failed."""
         return self.metrics.get("failure")
+
+    @property
+    def unmet(self) -> list[Mapping[str, Any]]:
+        """The expectations that do not hold, and have to."""
+        told: list[Mapping[str, Any]] = self.metrics.get("expectations", [])
+        return [it for it in told if not it["held"] and it["severity"] == "fail"]
+
+    @property
+    def says_done(self) -> bool:
+        """Whether the run had done its work when it wrote this."""
+        return self.failure is None and not self.unfinished and not self.unmet
 
 
 @dataclass(frozen=True)

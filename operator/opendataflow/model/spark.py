@@ -53,14 +53,18 @@ _INSTEAD: Mapping[str, str] = {
     "spark.driver.memory": "write driver.memory",
     "spark.driver.memoryOverhead": "write driver.memoryOverhead",
     "spark.driver.memoryOverheadFactor": "write driver.memoryOverhead",
+    "spark.driver.minMemoryOverhead": "write driver.memoryOverhead",
     "spark.dynamicAllocation.enabled": "write dynamicAllocation",
     "spark.dynamicAllocation.initialExecutors": "write dynamicAllocation.initial",
     "spark.dynamicAllocation.maxExecutors": "write dynamicAllocation.max",
     "spark.dynamicAllocation.minExecutors": "write dynamicAllocation.min",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "nobody else keeps shuffled data",
     "spark.executor.cores": "write executor.cores",
     "spark.executor.instances": "write executor.instances",
     "spark.executor.memory": "write executor.memory",
     "spark.executor.memoryOverhead": "write executor.memoryOverhead",
+    "spark.executor.memoryOverheadFactor": "write executor.memoryOverhead",
+    "spark.executor.minMemoryOverhead": "write executor.memoryOverhead",
     "spark.files": "write deps.files",
     "spark.jars": "write deps.jars",
     "spark.jars.packages": "write deps.packages",
@@ -75,23 +79,43 @@ _INSTEAD: Mapping[str, str] = {
     "spark.kubernetes.executor.podNamePrefix": "it is the name of the run",
     "spark.kubernetes.executor.podTemplateContainerName": "write podTemplate",
     "spark.kubernetes.executor.podTemplateFile": "write podTemplate",
+    "spark.kubernetes.memoryOverheadFactor": "write driver.memoryOverhead and executor.memoryOverhead",
     "spark.kubernetes.namespace": "it is the namespace of the job",
     "spark.kubernetes.resource.type": "it is a PySpark program",
+    "spark.kubernetes.submitInDriver": "the run's pod is the driver",
     "spark.master": "write executor.instances",
     "spark.submit.deployMode": "the run's pod is the driver",
     "spark.submit.pyFiles": "write pyFiles",
 }
 """Settings that the framework writes on a cluster, and what a user writes instead."""
 
+_ENV = "write the job's env, or podTemplate; executors have the same variables as the driver"
 _INSTEAD_OF_ALL = {
+    "spark.executorEnv.": _ENV,
     "spark.kubernetes.authenticate.": "write serviceAccount",
+    "spark.kubernetes.driver.": "the run's pod is the driver; write podTemplate and the fields of driver",
+    "spark.kubernetes.driverEnv.": _ENV,
     "spark.kubernetes.executor.annotation.": "write podTemplate.metadata.annotations",
     "spark.kubernetes.executor.label.": "write podTemplate.metadata.labels",
+    "spark.kubernetes.executor.secretKeyRef.": _ENV,
 }
-"""The same of all settings that begin so."""
+"""The same of all settings that begin so. Variables of executors would stand behind those of the run, and count more."""
+
+_READ_BY_DRIVERS = (
+    "spark.kubernetes.driver.annotateExitException",
+    "spark.kubernetes.driver.connectionTimeout",
+    "spark.kubernetes.driver.ownPersistentVolumeClaim",
+    "spark.kubernetes.driver.requestTimeout",
+    "spark.kubernetes.driver.reusePersistentVolumeClaim",
+    "spark.kubernetes.driver.service.deleteOnTermination",
+    "spark.kubernetes.driver.waitToReusePersistentVolumeClaim",
+)
+"""Not meant by them: settings that a driver reads in its pod. The others are about how its pod is made."""
 
 
 def _instead(key: str) -> str | None:
+    if key in _READ_BY_DRIVERS:
+        return None
     return _INSTEAD.get(key) or next((word for begin, word in _INSTEAD_OF_ALL.items() if key.startswith(begin)), None)
 
 
@@ -103,8 +127,9 @@ _OWNED = Rule(
     "the framework sets some of these itself: the master, the names and addresses, what a pod is made of, and whatever "
     "has a field of its own; write the fields of runtime.spark and podTemplate instead",
     lambda settings: not _owned(settings),
-    f"!self.exists(key, key in [{', '.join(repr(key) for key in _INSTEAD)}]"
-    f" || {' || '.join(f'key.startsWith({begin!r})' for begin in _INSTEAD_OF_ALL)})",
+    f"!self.exists(key, !(key in [{', '.join(map(repr, _READ_BY_DRIVERS))}])"
+    f" && (key in [{', '.join(map(repr, _INSTEAD))}]"
+    f" || {' || '.join(f'key.startsWith({begin!r})' for begin in _INSTEAD_OF_ALL)}))",
     told=lambda settings: f"the framework sets {_owned(settings)[0]} itself: {_instead(_owned(settings)[0])}",
     at=lambda settings: _owned(settings)[0],
     place=Place.CLUSTER,

@@ -125,6 +125,7 @@ class Failure(Told):
 
     data_id: Name = Field(description="The chunk.")
     run: Number = Field(description="The run's number, as for `dataflow describe`.")
+    reason: Word = Field(default="", description="Its class in one word, such as ExpectationFailed or OOMKilled.")
     message: Message = Field(description="What it died of, in one line.")
     at: datetime = Field(description="When it ended.")
 

@@ -241,11 +241,19 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
 
 
 def _failed(sentence: str, code: int) -> int:
-    """Tell it; what the program itself has reported is kept."""
+    """Tell it; what the program itself has reported is kept, but not what it told while it was under way."""
     print(f"dataflow: {sentence}", file=sys.stderr, flush=True)
-    if TERMINATION_LOG.exists() and TERMINATION_LOG.stat().st_size == 0:
+    if TERMINATION_LOG.exists() and not _reported(TERMINATION_LOG.read_text("utf-8", "replace")):
         TERMINATION_LOG.write_text(sentence, "utf-8")
     return code
+
+
+def _reported(text: str) -> bool:
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return bool(text)
+    return not (isinstance(told, dict) and told.get("unfinished"))
 
 
 if __name__ == "__main__":

@@ -3,16 +3,21 @@
 from collections.abc import Collection
 
 from opendataflow.model.run import Host
+from opendataflow.store.connection import Row
 from opendataflow.store.store import Store
 
 
-async def lead(store: Store, lease: str, host: Host, ttl: float) -> int | None:
+async def lead(
+    store: Store, lease: str, host: Host, ttl: float, namespaces: Collection[str] | None = None
+) -> int | None:
     """Take or renew the leadership for `ttl` seconds; return its epoch, None while another operator has it.
 
-    All runs of the operator before belong to this lease then.
+    All runs of the operator before belong to this lease then. `namespaces`: the only ones that it works in, empty for
+    all; None for who leads without any work.
     """
-    query = "SELECT opendataflow.lead(%s::uuid, %s, %s, %s, make_interval(secs => %s)) AS epoch"
-    epoch = (await store.row(query, lease, host.name, host.boot, "", ttl))["epoch"]
+    query = "SELECT opendataflow.lead(%s::uuid, %s, %s, %s, make_interval(secs => %s), %s) AS epoch"
+    places = None if namespaces is None else list(namespaces)
+    epoch = (await store.row(query, lease, host.name, host.boot, "", ttl, places))["epoch"]
     return None if epoch is None else int(epoch)
 
 
@@ -25,3 +30,8 @@ async def ended_runs(store: Store, runs: Collection[int]) -> list[int]:
     """Those of some runs whose outcome is committed."""
     query = "SELECT r.id FROM opendataflow.runs(%s) r WHERE r.state <> 'RUNNING'"
     return [row["id"] for row in await store.rows(query, list(runs))]
+
+
+async def out_of_sight(store: Store) -> list[Row]:
+    """Namespaces that the operator does not work in, with the jobs and the runs that are there all the same."""
+    return await store.rows("SELECT * FROM opendataflow.out_of_sight()")

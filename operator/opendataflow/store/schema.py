@@ -5,17 +5,31 @@ So an older program can go on with newer tables, where their migrations say so: 
 never touches rows of users, and never runs by itself on a database that the user named.
 """
 
-from collections.abc import Sequence
+import asyncio
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from psycopg import AsyncConnection
-from psycopg.errors import InsufficientPrivilege, InvalidSchemaName, UndefinedTable
+from psycopg.errors import (
+    DeadlockDetected,
+    InsufficientPrivilege,
+    InvalidSchemaName,
+    LockNotAvailable,
+    UndefinedTable,
+)
 
 from opendataflow.errors import Refused, SchemaMismatch
 from opendataflow.store import sql_files
-from opendataflow.store.connection import Row, one_line, place, translated
+from opendataflow.store.blocking import watched
+from opendataflow.store.connection import Row, TryAgainError, one_line, place, translated
 
 OLDEST_SERVER = 150000
+LOCK_SECONDS = 3
+"""How long a migration waits for a lock: everybody who comes to that table meanwhile waits behind it."""
+PAUSE_SECONDS = 5.0
+"""How long it lets the others go on before it tries again."""
+PATIENCE_SECONDS = 60.0
 _REMEDY = "run `dataflow db migrate`, or in the operator's image `opendataflow migrate`"
 _MIGRATION_LOCK = (20133, 0)
 
@@ -108,14 +122,20 @@ def _too_new(state: SchemaState) -> SchemaMismatch:
     )
 
 
-async def migrate(connection: AsyncConnection[Row]) -> list[str]:
+async def migrate(
+    connection: AsyncConnection[Row],
+    patience: float = PATIENCE_SECONDS,
+    note: Callable[[str], object] = lambda _: None,
+) -> list[str]:
     """Bring the database to this program's schema, all in one transaction; return what was done, a line each.
 
-    Newer tables stay as they are where this program can work with them. SchemaMismatch where it can't.
+    Newer tables stay as they are where this program can work with them. SchemaMismatch where it can't. Where somebody
+    has a lock that it needs it tries again for `patience` seconds, each time telling `note` who it is; then
+    TryAgainError says so.
     """
     async with translated(place(connection.info.dsn)):
         try:
-            return await _migrate(connection)
+            return await _patiently(connection, patience, note)
         except InsufficientPrivilege as error:
             user, database = connection.info.user, connection.info.dbname
             raise Refused(
@@ -124,11 +144,27 @@ async def migrate(connection: AsyncConnection[Row]) -> list[str]:
             ) from error
 
 
+async def _patiently(connection: AsyncConnection[Row], patience: float, note: Callable[[str], object]) -> list[str]:
+    until = time.monotonic() + patience
+    while True:
+        async with watched(connection) as blockers:
+            try:
+                return await _migrate(connection)
+            except (LockNotAvailable, DeadlockDetected) as error:
+                sentence = f"{blockers()} holds what the change of the schema needs, and nothing was changed"
+                if time.monotonic() >= until:
+                    end = "wait for its end, or end it, and migrate again"
+                    raise TryAgainError(f"{sentence}: {end}") from error
+        note(sentence)
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
 async def _migrate(connection: AsyncConnection[Row]) -> list[str]:
     if connection.info.server_version < OLDEST_SERVER:
         version = connection.info.server_version // 10000
         raise Refused(f"the server is Postgres {version}; OpenDataFlow needs 15 or newer")
     async with connection.transaction():
+        await connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_SECONDS}s",))
         await connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", _MIGRATION_LOCK)
         state = await read_state(connection)
         if state.too_new:

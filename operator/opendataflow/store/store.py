@@ -6,7 +6,7 @@ here; a lost connection is not: the caller has to learn what became of its reque
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from datetime import UTC, datetime
 from typing import LiteralString, Self, TypeVar
 
@@ -23,6 +23,7 @@ from opendataflow.model.claim import (
     Completed,
     Completion,
     DeclaredJob,
+    PipelineRuns,
     Position,
     Progress,
     Selection,
@@ -307,6 +308,17 @@ class Store:
         """Runs, the newest first."""
         return await self.rows("SELECT * FROM opendataflow.list_runs(%s, %s, %s)", job, data_id, limit)
 
+    async def pipeline_runs(self, chosen: PipelineRuns, limit: int) -> list[Row]:
+        """Runs of pipelines with their steps, the newest first."""
+        query = "SELECT * FROM opendataflow.pipeline_runs(%s, %s, %s, %s, %s, %s)"
+        return await self.rows(query, *astuple(chosen), limit)
+
+    async def pipelines(self) -> list[str]:
+        """The pipelines that jobs run."""
+        return [
+            row["pipeline"] for row in await self.rows("SELECT pipelines AS pipeline FROM opendataflow.pipelines()")
+        ]
+
     async def run_log(self, job: str | None, data_id: str | None, run: int | None) -> Row | None:
         """The end of the log of a run, or of a work's last run."""
         rows = await self.rows("SELECT * FROM opendataflow.run_log(%s, %s, %s)", job, data_id, run)
@@ -456,7 +468,9 @@ def _claimed_run(row: Row) -> ClaimedRun:
 
 
 def _outcome_row(completion: Completion) -> Row:
+    steps = {"steps": [asdict(step) for step in completion.steps]} if completion.steps else {}
     return {
+        **steps,
         "run": completion.run,
         "fence": completion.fence,
         "verdict": completion.verdict,

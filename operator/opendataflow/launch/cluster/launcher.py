@@ -31,11 +31,11 @@ from opendataflow.errors import (
     DataflowError,
     NoRights,
 )
+from opendataflow.launch.cluster import releases
 from opendataflow.launch.cluster.answers import is_not_there
 from opendataflow.launch.cluster.api import APPLICATIONS, NODES, PODS, Api, Resource, selector
 from opendataflow.launch.cluster.applications import Applications, is_application
 from opendataflow.launch.cluster.creating import created
-from opendataflow.launch.cluster.releases import pod_releases
 from opendataflow.launch.cluster.seen import pod_seen
 from opendataflow.launch.cluster.watch import Change, Follower, Happening
 from opendataflow.model.application import ApplicationSeen
@@ -49,6 +49,8 @@ LOGS_AT_ONCE = 8
 LOG_SECONDS = 10.0
 """How long the log of a failed run is asked for: a node that is gone does not answer, and the outcome must not wait."""
 TICK_SECONDS = 5.0
+ARRIVAL_SECONDS = 0.5
+"""How often a pod is looked for that may be on its way."""
 LATE_SECONDS = 10.0
 """How long after its grace period a pod is looked at with suspicion, and its node is asked for."""
 _LEFT = Outcome(OutcomeClass.INFRASTRUCTURE, "stopped by the operator")
@@ -91,7 +93,6 @@ class ClusterLauncher:
     """Runs as pods of one engine. `engine`: the identity of its database, which its pods carry as a label.
 
     `note`: tells a person. `namespaces`: the only ones that are watched, each by a watch of its own; none means all.
-    `place`: the namespace of a job, None where it is not known.
     """
 
     def __init__(
@@ -101,14 +102,12 @@ class ClusterLauncher:
         *,
         note: Callable[[str], None],
         namespaces: Collection[str] = (),
-        place: Callable[[str], str | None] = lambda _: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._api = api
         self._engine = engine
         self._note = note
         self._clock = clock
-        self._place = place
         self._views: dict[str | None, _View] = {where: _View(where) for where in sorted(namespaces) or (None,)}
         self._ours = selector({names.LABEL_ENGINE: engine})
         self._pods: dict[int, PodSeen] = {}
@@ -117,7 +116,7 @@ class ClusterLauncher:
         """Runs of which a create may still be on its way, from this process or from an earlier one."""
         self._ends: asyncio.Queue[Ended | BaseException] = asyncio.Queue()
         self._logs = asyncio.Semaphore(LOGS_AT_ONCE)
-        self._releases = pod_releases(api, self._ours, note=note, clock=clock)
+        self._releases = releases.pod_releases(api, self._ours, note=note, clock=clock)
         self._applications = Applications(api, engine, self._look_at, self._spawn, note=note, clock=clock)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -176,18 +175,18 @@ class ClusterLauncher:
         view = self._view(order.namespace)
         if view is not None and view.closed is not None:
             raise NoRights(view.closed)
-        if is_application(order):
-            await self._applications.create(order)
-        elif order.run not in self._pods:
-            try:
+        try:
+            if is_application(order):
+                await self._applications.create(order)
+            elif order.run not in self._pods:
                 seen = await created(self._api, PODS, order, pod_seen, self._engine)
-            except CreateUncertain:
-                self._doubtful.add(order.run)
-                raise
-            # The watch may have been faster and know more.
-            self._pods.setdefault(order.run, seen)
-            if view is not None and view.listed is not None:  # a list that began before can't have it
-                view.listed.add(order.run)
+                # The watch may have been faster and know more.
+                self._pods.setdefault(order.run, seen)
+                if view is not None and view.listed is not None:  # a list that began before can't have it
+                    view.listed.add(order.run)
+        except CreateUncertain:
+            self._doubtful.add(order.run)
+            raise
         self._runs[order.run] = _Run(order.run, order.name, sure=order.run not in self._doubtful)
         self._doubtful.discard(order.run)
         self._look_at(order.run)
@@ -196,7 +195,8 @@ class ClusterLauncher:
         """Go on with what an earlier process has created for a run. False: there is nothing, as far as is known.
 
         False proves nothing: a create may be on its way. `start` is right then, under the same name. It comes when
-        everything was seen that may have the pod, however long rights are missing there.
+        everything was seen that may have the pod: however long rights are missing there, and never where this operator
+        does not work at all.
         """
         for view in self._may_have(run):
             if run.run in self._pods and self._pods[run.run].main == names.MAIN_CONTAINER:
@@ -210,6 +210,17 @@ class ClusterLauncher:
         self._runs[run.run] = _Run(run.run, run.name)
         self._look_at(run.run)
         return True
+
+    async def arrives(self, run: ClaimedRun) -> bool:
+        """Wait for a create that may still be on its way; whether it has come. Who gives up a run without asking this
+        would leave a pod behind that nobody knows."""
+        until = time.monotonic() + (releases.TOMBSTONE_SECONDS if run.run in self._doubtful else 0)
+        while run.run not in self._pods and self._applications.get(run.run) is None:
+            if time.monotonic() >= until:
+                self._doubtful.discard(run.run)
+                return False
+            await asyncio.sleep(ARRIVAL_SECONDS)
+        return await self.adopt(run)
 
     async def ended(self) -> Ended:
         """Wait for the next run to end. Each run that was started or adopted is returned once."""
@@ -275,10 +286,10 @@ class ClusterLauncher:
         return self._views.get(namespace) or self._views.get(None)
 
     def _may_have(self, run: ClaimedRun) -> list[_View]:
-        """Where the pod of a run can be: in the namespace of its job, or anywhere where that is not known."""
-        place = self._place(run.job)
-        view = None if place is None else self._view(place)
-        return list(self._views.values()) if view is None else [view]
+        """Where the pod of a run can be: where its job was at the claim, or anywhere where that is not known."""
+        if not run.runs_home:
+            return list(self._views.values())
+        return [self._view(run.runs_home) or _View(run.runs_home)]  # one that nobody fills
 
     async def _follow(self, view: _View) -> None:
         follower = Follower(self._api, PODS, pod_seen, note=self._note, namespace=view.namespace, selector=self._ours)

@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from opendataflow.core.report import LARGEST_FILE
 from opendataflow.names import REPORT_FILE
 
 LOG = "output.log"
 RECORD = "process"
 CONTEXT = "context.json"
 TAIL_BYTES = 64 * 1024
-_REPORT_BYTES = 64 * 1024
 
 KEPT = frozenset({LOG, RECORD, CONTEXT})
 """What stays when a run is over; other files may hold secrets (Spark's properties)."""
@@ -88,7 +88,7 @@ class RunFolder:
         """Return what the run has written to be its report; None where it has not."""
         try:
             with (self.path / REPORT_FILE).open("rb") as file:
-                return file.read(_REPORT_BYTES).decode("utf-8", "replace")
+                return file.read(LARGEST_FILE + 1).decode("utf-8", "replace")
         except OSError:
             return None
 

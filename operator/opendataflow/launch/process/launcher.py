@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opendataflow.core.report import read_report
+from opendataflow.core.report import LARGEST_FILE, read_report, redacted
 from opendataflow.errors import Refused
 from opendataflow.launch.process.child import Child, ExitStatus, Stop, spawn
 from opendataflow.launch.process.folder import RunFolder
@@ -123,13 +123,21 @@ class ProcessLauncher:
         """Whether it is watched already: what an earlier process has started is not watched here, but proven dead."""
         return run.name in self._names
 
+    async def arrives(self, run: ClaimedRun) -> bool:  # noqa: ARG002 # a protocol
+        """Nothing is on its way between two processes of one machine."""
+        return False
+
     async def ended(self) -> Ended:
         """Wait for the next run to end. Each run that was started is returned once."""
         end = await self._ends.get()
         if isinstance(end, BaseException):
             raise end
-        redact = None if self._foreground else self._redactor()  # there the log was written without secrets
-        return end if redact is None else replace(end, log_tail=await asyncio.to_thread(redact, end.log_tail))
+        redact = self._redactor()
+        return end if redact is None else await asyncio.to_thread(self._without_secrets, end, redact)
+
+    def _without_secrets(self, end: Ended, redact: Callable[[str], str]) -> Ended:
+        log = end.log_tail if self._foreground else redact(end.log_tail)  # there it was written without secrets
+        return replace(end, log_tail=log, report=redacted(end.report, redact))
 
     async def kill(self, run: int, *, cancelled: bool) -> None:
         """Ask for the run's end now; a run that has ended, or is not known here, is left as it is."""
@@ -257,5 +265,5 @@ def _report(
         lost=lost,
         log_tail=folder.read_tail(),
         log_path=str(folder.log),
-        report=read_report(folder.read_report()) or Report(),
+        report=read_report(folder.read_report(), LARGEST_FILE) or Report(),
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from opendataflow.core.attempts import Attempt, fence_of
 from opendataflow.core.dialects import Dialect, Driver, Statement, dialect_of
+from opendataflow.core.libpq import connection_words
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.database import Database
 from opendataflow.model.project import Pipeline
@@ -42,6 +43,13 @@ class Login:
         """Return Spark's options. `more`: those of the dialect, which the project's overrule."""
         known = {"url": self.url, "user": self.user, "password": self.password, "driver": self.driver}
         return {**more, **self.options, **{name: value for name, value in known.items() if value is not None}}
+
+    def for_libpq(self) -> dict[str, str] | None:
+        """Return the parameters of libpq; None where they can't say the same."""
+        known = {"user": self.user, "password": self.password}
+        return connection_words(
+            self.url, {**self.options, **{name: value for name, value in known.items() if value is not None}}
+        )
 
 
 def login(database: Database, place: str, environ: Mapping[str, str] = os.environ) -> Login:

@@ -20,6 +20,7 @@ from typing import Any
 from opendataflow.core.attempts import Result
 from opendataflow.core.expectations import Checked
 from opendataflow.core.pipeline_steps import Step
+from opendataflow.core.step_lines import StepLines
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed
 from opendataflow.model.project import Pipeline
 from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
@@ -135,11 +136,14 @@ def run(order: Mapping[str, Any], at: Found, environ: Mapping[str, str]) -> Done
             check_tests(project, pipeline, spark, at)
         chunk = Order(project, pipeline, load_steps(project, pipeline), data_id)
         frames = SparkFrames(chunk, spark, attempt_of(pipeline.destination.name, data_id, environ))
-        steps = run_steps(chunk, frames, lambda _: None)
-        for step in steps:
-            rows = "" if step.rows is None else f", {step.rows} rows"
-            took = "" if step.seconds is None else f", {step.seconds:.2f} s"
-            _say(f"{step.name}: {step.status}{rows}{took}", step.stdout)
+        lines, out = StepLines(_say), sys.stdout
+
+        def show(steps: Sequence[Step]) -> None:
+            lines.show(steps)
+            told = {"commit": at.commit, "unfinished": True}
+            write_report(told, steps, frames.checked, environ)  # all that is known of a run that is killed
+
+        steps = run_steps(chunk, frames, show, lambda line: print(f"    {line}", file=out, flush=True))
         for it in frames.checked:
             _say(f"{it.name}: {'holds' if it.held else f'does not hold ({it.severity})'}: {it.found}")
     return Done(steps, frames.result, frames.checked)
@@ -147,9 +151,8 @@ def run(order: Mapping[str, Any], at: Found, environ: Mapping[str, str]) -> Done
 
 def report_of(done: Done) -> dict[str, Any]:
     """Return what a run tells of its work. Nothing of rows where nothing was written."""
-    told: dict[str, Any] = {"expectations": {it.name: it.held for it in done.checked} or None}
     if done.result is None:
-        return told
+        return {}
     read = [step.rows for step in done.steps if step.name.startswith("read ")]
     known = [rows for rows in read if rows is not None]
     return {
@@ -157,36 +160,32 @@ def report_of(done: Done) -> dict[str, Any]:
         "rowsIn": sum(known) if len(known) == len(read) else None,
         "bytes": done.result.bytes,
         "checksum": done.result.checksum,
-        **told,
     }
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
     """Do it; return an exit code. Why it has failed is the last line of the log, and in the report."""
     commit: str | None = None
-    told: dict[str, Any] = {}
+    done = Done((), None, ())
     try:
         with found(_order(environ)) as at:
             commit = at.commit
             if commit is not None:
                 _say(f"commit {commit}")
             done = run(_order(environ), at, environ)
-        told = report_of(done)
         wrong = next((step for step in done.steps if step.status is StepStatus.FAILED), None)
         if wrong is None:
-            write_report({**told, "commit": commit}, environ)
+            write_report({**report_of(done), "commit": commit}, done.steps, done.checked, environ)
             return ExitCode.OK
-        error = wrong.error or ""
-        print(error.partition("\n")[2], file=sys.stderr)
-        sentence = f"{wrong.name} has failed: {error.partition(chr(10))[0]}"
+        sentence = f"{wrong.name} has failed: {(wrong.error or '').partition(chr(10))[0]}"
     except DataflowError as error:
-        first, _, rest = str(error).partition("\n")
+        sentence, _, rest = str(error).partition("\n")
         print(rest, file=sys.stderr)
-        sentence = first
     except Exception as error:
         traceback.print_exc()
         sentence = f"{type(error).__name__}: {error}".partition("\n")[0]
-    write_report({**told, "commit": commit, "failure": sentence}, environ)
+    told = {**report_of(done), "commit": commit, "failure": sentence}
+    write_report(told, done.steps, done.checked, environ)
     print(sentence, file=sys.stderr, flush=True)
     return ExitCode.FAILED
 

@@ -3,30 +3,30 @@
 What is in a report is said in core/report.py.
 """
 
-import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from opendataflow.core.report import LARGEST
+from opendataflow.core.expectations import Checked
+from opendataflow.core.pipeline_steps import Step
+from opendataflow.core.report import LARGEST, LARGEST_FILE
+from opendataflow.core.report_text import report_text
 from opendataflow.names import CONTEXT_FOLDER, REPORT_FILE
 
 TERMINATION_LOG = Path("/dev/termination-log")
 
 
-def write_report(report: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-    """Write it, without what is unknown and without the end of a sentence that is too long. It is no reason to fail."""
-    known = {name: value for name, value in report.items() if value is not None}
-    text = json.dumps(known, ensure_ascii=False)
-    if len(text.encode()) > LARGEST and known.pop("expectations", None):
-        text = json.dumps(known, ensure_ascii=False)
-    over = len(text.encode()) - LARGEST
-    if over > 0 and "failure" in known:
-        sentence = str(known["failure"]).encode()
-        known["failure"] = sentence[: max(len(sentence) // 2 - over, 200)].decode(errors="ignore")
-        text = json.dumps(known, ensure_ascii=False)
+def write_report(
+    told: Mapping[str, Any], steps: Sequence[Step], checked: Sequence[Checked], environ: Mapping[str, str]
+) -> None:
+    """Write it in place of what was told before. It is no reason to fail."""
     folder = Path(environ["DATAFLOW_CONTEXT"]).parent
-    in_pod = folder == Path(CONTEXT_FOLDER)
     with suppress(OSError):
-        (TERMINATION_LOG if in_pod else folder / REPORT_FILE).write_text(text, "utf-8")
+        if folder == Path(CONTEXT_FOLDER):  # in a pod, where it can't be renamed to
+            TERMINATION_LOG.write_text(report_text(told, steps, checked, LARGEST), "utf-8")
+            return
+        beside = folder / f".{REPORT_FILE}"
+        beside.write_text(report_text(told, steps, checked, LARGEST_FILE), "utf-8")
+        os.replace(beside, folder / REPORT_FILE)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
-from io import StringIO
+from io import TextIOBase
 from typing import Any, Protocol
 
 from opendataflow.core.pipeline_steps import Step, frames_given, steps_of
@@ -23,6 +23,7 @@ MOST_PRINTED = 64 * 1024
 
 Item = Mapping[str, Any]
 Show = Callable[[Sequence[Step]], None]
+Hear = Callable[[str], None]
 
 
 class Frames(Protocol):
@@ -82,10 +83,41 @@ class Order:
         return self.project.file.place("pipelines", number, "destination")
 
 
+class Printed(TextIOBase):
+    """Keeps the end of what is printed. `hear`: gets each line, as soon as it is whole."""
+
+    def __init__(self, hear: Hear | None = None) -> None:
+        self._hear = hear
+        self._kept = ""
+        self._line = ""
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Keep it."""
+        self._kept += text
+        if len(self._kept) > 2 * MOST_PRINTED:
+            self._kept = self._kept[-MOST_PRINTED:]
+        if self._hear is not None:
+            *lines, self._line = (self._line + text).split("\n")
+            for line in lines:
+                self._hear(line)
+        return len(text)
+
+    def end(self) -> str:
+        """Hand on a line that has no end; return what was kept."""
+        if self._hear is not None and self._line:
+            self._hear(self._line)
+            self._line = ""
+        return self._kept[-MOST_PRINTED:]
+
+
 @contextmanager
-def captured() -> Iterator[StringIO]:
-    """Keep what is printed meanwhile."""
-    kept = StringIO()
+def captured(hear: Hear | None = None) -> Iterator[Printed]:
+    """Keep what is printed meanwhile, and hand on its lines."""
+    kept = Printed(hear)
     with redirect_stdout(kept):
         yield kept
 
@@ -120,12 +152,13 @@ def check_item(steps: Sequence[Loaded]) -> None:
             raise StepFailed(f"{step.at}: run() takes no item; with --stream its last parameter is `stream`")
 
 
-def run_steps(order: Order, frames: Frames, show: Show) -> list[Step]:
-    """Run all steps; return what became of them. `show`: called with all when one begins, and when it has ended.
+def run_steps(order: Order, frames: Frames, show: Show, hear: Hear | None = None) -> list[Step]:
+    """Run all steps; return what became of them. `show`: called with all when one begins, when it has ended, and when
+    all is known. `hear`: gets each line that they print, at once.
 
     A failed step is no exception: its record has the sentence, and those behind it are SKIPPED.
     """
-    return _Run(order, frames, show).run()
+    return _Run(order, frames, show, hear).run()
 
 
 class _Failed(Exception):
@@ -133,7 +166,8 @@ class _Failed(Exception):
 
 
 class _Run:
-    def __init__(self, order: Order, frames: Frames, show: Show) -> None:
+    def __init__(self, order: Order, frames: Frames, show: Show, hear: Hear | None) -> None:
+        self._hear = hear
         self._order = order
         self._frames = frames
         self._show = show
@@ -143,6 +177,7 @@ class _Run:
         with suppress(_Failed):
             self._all()
         self._complete()
+        self._show(self._steps)
         return self._steps
 
     def _all(self) -> None:
@@ -165,7 +200,7 @@ class _Run:
         step.status = StepStatus.RUNNING
         self._show(self._steps)
         began = time.monotonic()
-        with captured() as printed:
+        with captured(self._hear) as printed:
             try:
                 yield
             except KeyboardInterrupt:
@@ -175,7 +210,7 @@ class _Run:
                 raise _Failed from error
             finally:
                 step.seconds = time.monotonic() - began
-                step.stdout = printed.getvalue()[-MOST_PRINTED:]
+                step.stdout = printed.end()
         step.status = StepStatus.DONE
         step.rows = self._frames.rows().get(index)
         self._show(self._steps)

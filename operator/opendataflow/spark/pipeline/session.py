@@ -27,7 +27,7 @@ _CONF = {
 }
 """Unless SPARK_CONF_DIR says otherwise. Nothing is open to the network; times mean the same on every machine."""
 
-_PACKAGES = "spark.jars.packages"
+_PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
 
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Where pyspark repeats every error on stderr, as JSON with the stack of its JVM."""
@@ -63,9 +63,8 @@ def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkS
             given = SparkConf()
             for key, value in {"spark.master": "local[*]", **_CONF}.items():
                 builder = builder if given.contains(key) else builder.config(key, value)
-            packages = _packages(drivers, given)
-            if packages:
-                builder = builder.config(_PACKAGES, ",".join(packages))
+            for key, value in _jars(drivers, given).items():
+                builder = builder.config(key, value)
             spark = builder.getOrCreate()
         except (PySparkException, OSError) as error:
             raise NotInstalled(f"Spark can't be started: {_reason(log, error)}") from error
@@ -75,14 +74,34 @@ def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkS
         spark.stop()
 
 
-def _packages(drivers: Sequence[Driver], given: "SparkConf") -> list[str]:
-    """Return what Maven is asked for, beside what the user's settings ask for; nothing where no driver is missing."""
+def _jars(drivers: Sequence[Driver], given: "SparkConf") -> dict[str, str]:
+    """Return the settings that bring drivers that are missing, beside what the user's settings bring: by their jars,
+    which Maven is not asked for once they are kept, as even finding nothing new takes seconds."""
+    named = " ".join(given.get(key, "") or "" for key in (_PACKAGES, _JARS, "spark.driver.extraClassPath"))
+    missing = [it for it in drivers if it.jar not in named and not any(_own_jars().glob(f"{it.jar}-*.jar"))]
+    kept = {it: _kept(it, given) for it in missing}
+    brought = {
+        _JARS: [str(jar) for jar in kept.values() if jar.is_file()],
+        _PACKAGES: [it.package for it, jar in kept.items() if not jar.is_file()],
+    }
+    return {
+        key: ",".join([*filter(None, (given.get(key, "") or "").split(",")), *more])
+        for key, more in brought.items()
+        if more
+    }
+
+
+def _own_jars() -> Path:
     from pyspark.find_spark_home import _find_spark_home
 
-    named = " ".join(given.get(key, "") or "" for key in (_PACKAGES, "spark.jars", "spark.driver.extraClassPath"))
-    jars = Path(_find_spark_home(), "jars")
-    missing = [it.package for it in drivers if it.jar not in named and not any(jars.glob(f"{it.jar}-*.jar"))]
-    return [*filter(None, (given.get(_PACKAGES, "") or "").split(",")), *missing] if missing else []
+    return Path(_find_spark_home(), "jars")
+
+
+def _kept(driver: Driver, given: "SparkConf") -> Path:
+    """Return where Spark keeps the jar that Maven has given."""
+    group, name, version = driver.package.split(":")
+    folder = given.get("spark.jars.ivy", "") or "~/.ivy2.5.2"
+    return Path(folder, "jars", f"{group}_{name}-{version}.jar").expanduser()
 
 
 def _reason(log: IO[str], error: Exception) -> str:

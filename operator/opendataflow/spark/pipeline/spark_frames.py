@@ -56,6 +56,7 @@ class SparkFrames:
         self._began = datetime.now()  # noqa: DTZ005 # as Spark's own log of its workers says it
         self._spoilt: set[int] = set()
         self._failed = False
+        self._passed = False
         self.result: Result | None = None
 
     @property
@@ -98,6 +99,7 @@ class SparkFrames:
 
         def passed(doubles: Doubles) -> Seen:
             self._settle()
+            self._passed = True
             found = watched.seen()
             if self._checks:
                 found = watched.measured() if found is None else found
@@ -125,7 +127,7 @@ class SparkFrames:
     def rows(self) -> Mapping[int, int]:
         """The rows of the steps whose frames have passed."""
         found: dict[int, int] = {}
-        if self._failed:
+        if self._failed and not self._passed:
             return found  # what has passed was not all
         for index, watched in self._watched.items():
             seen = None if index in self._spoilt else watched.seen()

@@ -64,7 +64,7 @@ class Table:
             kept = self._begin(connection, frame)
             if kept is not None:
                 return kept
-            self._options(frame, self._staging).mode("append").save()
+            self._stage(frame)
             rows = self._checked(connection, frame, passed)
             return self._take_over(connection, frame, rows)
         finally:
@@ -82,13 +82,25 @@ class Table:
         options = {**self._given.for_spark(self._sql.write_options), "dbtable": table}
         return frame.write.format("jdbc").options(**options)
 
+    def _stage(self, frame: "DataFrame") -> None:
+        from opendataflow.spark.pipeline.copying import can_copy, copy_rows
+
+        most = {name.lower(): value for name, value in self._given.options.items()}.get("numpartitions", "")
+        if most.isdecimal():  # not by Spark's writer, which leaves out what is measured then
+            frame = frame.coalesce(int(most))
+        copy, words = self._sql.copy(self._staging, frame.columns), self._given.for_libpq()
+        if copy is None or words is None or not can_copy(frame):
+            self._options(frame, self._staging).mode("append").save()
+        else:
+            copy_rows(frame, words, [it.sql for it in self._sql.session()], copy, self._place)
+
     def _begin(self, connection: Connection, frame: "DataFrame") -> Result | None:
         """Say that this attempt has begun, and make its staging table. Return a result where nothing is to be done."""
         attempt, sql = self._attempt, self._sql
         with connection.transaction():
             connection.ask(sql.alone(self._table))
             connection.run(sql.make_chunk_table(self._table))
-            columns = self._columns(connection, frame)
+            rounded = self._rounded(connection, frame)
             began = connection.run(sql.begun(self._table, attempt))
             fence, _, written, rows, checksum = self._remembered(connection)
             if not began:
@@ -99,7 +111,7 @@ class Table:
             with suppress(StepFailed):  # one that hangs still holds it
                 self._drop(connection, str(name))
         with connection.transaction():
-            connection.run(sql.make_staging(self._staging, self._table, columns))
+            connection.run(sql.make_staging(self._staging, self._table, frame.columns, rounded))
         return None
 
     def _remembered(self, connection: Connection) -> Sequence[Any]:
@@ -107,41 +119,47 @@ class Table:
         assert found is not None
         return found
 
-    def _columns(self, connection: Connection, frame: "DataFrame") -> list[str]:
-        """Return the columns that are written; the table is made where it is not there."""
-        there = [str(name) for (name,) in connection.rows(self._sql.columns(self._table))]
+    def _rounded(self, connection: Connection, frame: "DataFrame") -> list[str]:
+        """Return the columns whose numbers the table will round; it is made where it is not there."""
+        there = {str(name): bool(whole) for name, whole in connection.rows(self._sql.columns(self._table))}
         if not there:
             empty = self._spark.createDataFrame([], frame.schema)
             self._options(empty, self._table).mode("append").save()
             if self._to.data_id_column is not None:
                 connection.run(self._sql.make_index(self._table, self._to.data_id_column))
-            return frame.columns
+            return []
         missing = [column for column in frame.columns if column not in there]
         if missing:
             raise StepFailed(
                 f"{self._place}: the table {self._table} has no column {', '.join(missing)}; it has {', '.join(there)}"
             )
-        return frame.columns
+        fractions = ("float", "double", "decimal")
+        return [name for name, kind in frame.dtypes if there[name] and kind.startswith(fractions)]
 
     def _checked(self, connection: Connection, frame: "DataFrame", passed: "Callable[[Doubles], Seen]") -> Seen:
         """Return what is staged. Raises StepFailed where it is not what is to be written."""
-        rows = self._number(connection, self._sql.count(self._staging))
+        rows, outside = self._counted(connection)
         seen = passed(lambda columns: self._number(connection, self._sql.doubles(self._staging, columns, null=False)))
         if seen.rows not in (None, rows):
             raise StepFailed(
                 f"{self._place}: Spark has written {seen.rows} rows, and {rows} have arrived, as tasks were "
                 "repeated; do the chunk again"
             )
-        if self._to.partitioning is not None and self._condition is not None:
-            outside = self._number(connection, self._sql.count(self._staging, self._sql.is_not(self._condition)))
-            if outside:
-                raise StepFailed(
-                    f"{self._place}: {outside} of {rows} rows are not of the chunk {self._attempt.data_id}, as their "
-                    f"{self._to.partitioning.column} says"
-                )
+        if self._to.partitioning is not None and outside:
+            raise StepFailed(
+                f"{self._place}: {outside} of {rows} rows are not of the chunk {self._attempt.data_id}, as their "
+                f"{self._to.partitioning.column} says"
+            )
         if self._to.keys:
             self._check_keys(connection, frame)
         return Seen(rows, seen.checksum)
+
+    def _counted(self, connection: Connection) -> tuple[int, int]:
+        """Return how many rows are staged, and how many of them are not of the chunk."""
+        condition = self._condition if self._to.partitioning is not None else None
+        found = connection.ask(self._sql.count(self._staging, condition))
+        assert found is not None
+        return int(found[0]), int(found[1])
 
     def _check_keys(self, connection: Connection, frame: "DataFrame") -> None:
         keys = self._to.keys

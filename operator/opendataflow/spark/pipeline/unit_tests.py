@@ -52,7 +52,7 @@ def run_unit_test(project: OpenProject, pipeline: Pipeline, name: str, session: 
         except StepFailed as error:
             sentence, *details = str(error).splitlines()
     return Tested(
-        pipeline.slug, name, time.monotonic() - began, sentence, tuple(details), printed.getvalue()[-MOST_PRINTED:]
+        pipeline.slug, name, time.monotonic() - began, sentence, tuple(details), printed.end()[-MOST_PRINTED:]
     )
 
 

@@ -1,0 +1,1 @@
+"""How fast pipelines are beside scripts that are written by hand for the same work."""

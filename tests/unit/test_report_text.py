@@ -1,0 +1,93 @@
+"""What a pipeline's run tells of its work fits, whatever there is to tell, and can be read again."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opendataflow.core.expectations import Checked
+from opendataflow.core.pipeline_steps import Step
+from opendataflow.core.report import LARGEST, LARGEST_FILE, read_report
+from opendataflow.core.report_text import report_text
+from opendataflow.model.run import Report
+from opendataflow.names import StepStatus
+
+DONE, FAILED, SKIPPED = StepStatus.DONE, StepStatus.FAILED, StepStatus.SKIPPED
+
+
+def told(report: dict[str, object], steps: list[Step], checked: list[Checked], largest: int = LARGEST) -> Report:
+    text = report_text(report, steps, checked, largest)
+    assert len(text.encode()) <= largest
+    read = read_report(text, largest)
+    assert read is not None, text
+    return read
+
+
+def test_in_a_file_there_is_room_for_what_steps_have_printed() -> None:
+    steps = [Step("read", DONE, 3, 0.251, "x" * 900), Step("write", FAILED, None, 1, "", "no\nFile a.py, line 3")]
+    read, write = told({"failure": "no"}, steps, [], LARGEST_FILE).steps
+    assert (read.ordinal, read.rows, read.seconds, read.stdout) == (1, 3, 0.25, "x" * 900)
+    assert (write.error, write.rows) == ("no\nFile a.py, line 3", None)
+
+
+def test_what_is_cut_begins_with_a_whole_line() -> None:
+    steps = [Step("a", DONE, stdout="a secret that must be found whole\n" * 2000), Step("b", DONE, stdout="x" * 90_000)]
+    whole, endless = told({"rows": 1}, steps, [], LARGEST_FILE).steps
+    assert whole.stdout is not None
+    assert whole.stdout.startswith("a secret that must")
+    assert endless.stdout is not None
+    assert len(endless.stdout) > 9999
+
+
+def test_of_a_hundred_steps_the_failed_one_is_told_with_its_sentence_and_those_beside_it() -> None:
+    sentence = "pipelines/p/s.py, line 3: KeyError: 'day'"
+    steps = [Step(f"a step with a rather long name {n}", DONE, 10**9, 99.123, "printed\n" * 99) for n in range(60)]
+    steps += [Step("guilty", FAILED, None, 0.02, "printed", f"{sentence}\nFile …")]
+    steps += [Step(f"a step with a rather long name {n}", SKIPPED) for n in range(61, 100)]
+    report = told({"commit": "c" * 40, "failure": f"guilty has failed: {sentence}"}, steps, [])
+    known = {step.ordinal: step for step in report.steps}
+    assert (known[61].name, known[61].status, known[61].error) == ("guilty", FAILED, sentence)
+    assert (known[60].rows, known[60].seconds, known[62].status) == (10**9, 99.12, SKIPPED)
+    assert all(known[n].name == steps[n - 1].name for n in known)
+    assert 20 < len(known) < 100
+    assert report.failure == f"guilty has failed: {sentence}"
+
+
+def test_expectations_that_do_not_hold_are_told_before_those_that_do() -> None:
+    checked = [Checked(f"number {n} of many that hold", True, "fail", "none of all the rows") for n in range(200)]
+    report = told({"rows": 1}, [Step("write", DONE)], [*checked, Checked("keys", False, "fail", "2 rows")])
+    unmet = {"name": "keys", "held": False, "severity": "fail", "found": "2 rows"}
+    assert unmet in report.metrics["expectations"]
+    assert report.unmet == [unmet]
+
+
+def test_of_two_expectations_with_one_name_the_one_that_does_not_hold_is_told() -> None:
+    checked = [Checked("a", False, "fail", "2"), Checked("a", True, "fail", "0"), Checked("a", False, "warn", "1")]
+    assert [it["found"] for it in told({}, [Step("write", FAILED)], checked).unmet] == ["2"]
+
+
+def test_nothing_known_is_no_reason_to_fail() -> None:
+    assert report_text({"rows": None}, [], [], LARGEST) == "{}"
+
+
+NASTY = st.text(st.characters(exclude_characters="\0"), max_size=40) | st.sampled_from(
+    ["\x01" * 9000, '"' * 9000, "ü" * 9000, "\ud800" * 50]
+)
+STEPS = st.builds(
+    Step,
+    NASTY.filter(bool),
+    st.sampled_from(StepStatus),
+    st.none() | st.integers(0, 2**63 - 1),
+    st.floats(0, 1e9),
+    NASTY,
+)
+CHECKED = st.builds(Checked, NASTY, st.booleans(), st.sampled_from(["fail", "warn"]), NASTY)
+
+
+@pytest.mark.parametrize("largest", [LARGEST, LARGEST_FILE])
+@settings(max_examples=30)
+@given(st.lists(STEPS, min_size=1, max_size=120), st.lists(CHECKED, max_size=60), NASTY.filter(str.strip))
+def test_whatever_there_is_to_tell_it_fits_and_can_be_read(
+    largest: int, steps: list[Step], checked: list[Checked], failure: str
+) -> None:
+    read = told({"commit": "c" * 200, "rows": 2**63 - 1, "failure": failure}, steps, checked, largest)
+    assert "ignored" not in read.metrics
