@@ -124,7 +124,7 @@ def served(port: int, question: str) -> Any:
 def test_executors_come_and_go_with_the_work_as_the_driver_s_page_and_its_log_of_events_show(
     cluster: RealCluster, kubectl: Kubectl, database: Database, spark_image: str
 ) -> None:
-    soon = {f"spark.dynamicAllocation.{name}": "3s" for name in ("executorIdleTimeout", "shuffleTracking.timeout")}
+    soon = {f"spark.dynamicAllocation.{name}": "5s" for name in ("executorIdleTimeout", "shuffleTracking.timeout")}
     events = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "file:///events"}
     config, grows = spark_job(
         "grows",
@@ -147,16 +147,16 @@ def test_executors_come_and_go_with_the_work_as_the_driver_s_page_and_its_log_of
     driver = names.run_name("grows", runs(database)[0]["id"])
     cluster.wait_pod(kubectl.namespace, driver, "Running", 300)
 
-    def active(port: int) -> set[str]:
-        return {found["id"] for found in served(port, f"/{driver}/executors") or ()}
+    def active(port: int) -> int:
+        return len([found for found in served(port, f"/{driver}/executors") or () if found["id"] != "driver"])
 
     def inside(file: str) -> None:
         kubectl("exec", driver, "--container=main", "--", "touch", file)
 
     with cluster.forwarded(kubectl.namespace, driver, 4040) as page:
-        wait_until(lambda: active(page) == {"driver", "1", "2", "3"}, "there are as many as there may be", 300)
+        wait_until(lambda: active(page) == 3, "there are as many as there may be", 300)
         inside("/tmp/enough")
-        wait_until(lambda: len(active(page)) == 2, "there is the one that always is", 300)
+        wait_until(lambda: active(page) == 1, "there is the one that always is", 300)
     wait_until(lambda: len(executors(kubectl)) == 1, "the others' pods are gone", 60)
     inside("/tmp/end")
     wait_until(lambda: database.states("grows")["DONE"] == 1, "it is done", 300)
@@ -168,7 +168,7 @@ def test_executors_come_and_go_with_the_work_as_the_driver_s_page_and_its_log_of
     cluster.wait_pod(kubectl.namespace, "spark-history", "Running", 300)
     with cluster.forwarded(kubectl.namespace, "spark-history", 18080) as page:
         wait_until(lambda: bool(served(page, f"/{driver}")), "the History Server shows the run", 120)
-        assert {found["id"] for found in served(page, f"/{driver}/allexecutors")} == {"driver", "1", "2", "3"}
+        assert {"driver", "1", "2", "3"} <= {found["id"] for found in served(page, f"/{driver}/allexecutors")}
 
 
 # Programs that don't -----------------------------------------------------------------------------------------
