@@ -8,8 +8,8 @@ PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 # The tests on real nodes have their cluster to themselves: they run after all others, in one process.
 ON_NODES := tests/e2e/cluster
 
-.PHONY: install demo test check unit sql helm golden kube e2e cluster-up cluster-down bench bench-operator crds format \
-	lock lock-images images clean
+.PHONY: install demo test check unit sql helm golden kube e2e cluster-up cluster-down bench bench-operator bench-pipelines \
+	crds format lock lock-images images clean
 
 install: .venv/installed
 
@@ -56,6 +56,11 @@ bench: install
 bench-operator: install
 	$(BIN)/python -m tests.bench.operator
 
+# How fast pipelines are beside scripts that are written by hand for the same work. Takes an hour or more; see
+# `.venv/bin/python -m tests.bench.pipelines --help` for less.
+bench-pipelines: install
+	$(BIN)/python -m tests.bench.pipelines
+
 # Writes the custom resource definitions and the reference anew, out of the models and the chart's values.
 crds: install
 	$(BIN)/python crds/generate.py
@@ -94,4 +99,4 @@ lock-images: install
 	printf 'hatchling\nsetuptools\nwheel\n' | $(LOCK) --output-file requirements/build.txt -
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/flights/data
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/flights/data examples/daily-delays/data

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import hypothesis
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
@@ -24,6 +25,10 @@ DSN_VARIABLE = "DATAFLOW_TEST_DSN"
 OLDEST = 150000
 FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 """Settings for servers whose data nobody needs tomorrow."""
+
+# No test asserts seconds: what takes long here takes long because others work beside it.
+hypothesis.settings.register_profile("opendataflow", deadline=None)
+hypothesis.settings.load_profile("opendataflow")
 
 _numbers = itertools.count(1)
 

@@ -41,7 +41,7 @@ def made(case: Document) -> tuple[Document, Document]:
     columns = dict.fromkeys(DataSetFacts.__dataclass_fields__) | {"options": {}, "secret_ref": None}
     rows = [{**columns, **row, "itemtype": "IN"} for row in case["datasets"]]
     run = _claimed(job.id, **case["run"])
-    pod = dict(PodOrders(job, "", OPERATOR)(run, DeclaredJob({}, tuple(rows))).manifest)
+    pod = dict(PodOrders(job, "", OPERATOR)(run, DeclaredJob({"tests": None}, tuple(rows))).manifest)
     return pod, json.loads(pod["metadata"]["annotations"].pop(names.ANNOTATION_SPARK))
 
 

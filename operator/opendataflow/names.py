@@ -190,6 +190,7 @@ class AlertKind(StrEnum):
 
     FAILED = "failed"
     BREAKER = "breaker"
+    TESTS = "tests"
     TEST = "test"
 
 
@@ -203,6 +204,7 @@ class ConditionType(StrEnum):
     SUCCEEDED = "Succeeded"
     DATABASE_REACHABLE = "DatabaseReachable"
     BREAKER_OPEN = "BreakerOpen"
+    TESTS_PASSED = "TestsPassed"
 
 
 class Reason(StrEnum):
@@ -247,6 +249,9 @@ class Reason(StrEnum):
     ACTIVE = "Active"
     BREAKER_OPEN = "BreakerOpen"
     BREAKER_CLOSED = "BreakerClosed"
+    TESTS_PASS = "TestsPass"
+    TESTS_FAIL = "TestsFail"
+    NOT_TESTED = "NotTested"
     DATABASE_ANSWERS = "DatabaseAnswers"
     DATABASE_UNREACHABLE = "DatabaseUnreachable"
     # What has happened.

@@ -28,7 +28,7 @@ LANGUAGE sql AS $$
 $$;
 
 -- Claims up to p_limit works of a job, in order, from the position after (p_after_rank, p_after_key) on; never
--- more than the job's parallelism leaves free, and one at a time while its breaker is open. p_data_id: only this one.
+-- more than the job's parallelism leaves free, and one at a time while its breaker is open or its tests fail. p_data_id: only this one.
 -- Returns
 --   runs     [{run, data_id, fence, attempt, attempts, infrastructure_attempts, bounds: {data set: …}}]
 --   owner    what all of them have in common: {job, lease, host, boot, runs_home}
@@ -85,6 +85,7 @@ BEGIN
     IF FOUND THEN
         SELECT least(v_free, p.free), p.rank, p.key INTO v_free, v_rank, v_key FROM probe_place(v_breaker, p_data_id) p;
     END IF;
+    v_free := least(v_free, looks_allowed(p_job));
     -- From here on nothing is waited for. SKIP LOCKED still waits in one rare case (a row that was updated and is being
     -- updated again), which could end in a deadlock with a complete: then the claim is given up and can be repeated.
     PERFORM set_config('lock_timeout', '50ms', true);

@@ -72,6 +72,9 @@ BEGIN
               WHERE w.run = r.id AND w.again GROUP BY w.job ORDER BY w.job) AS n;
     END IF;
     PERFORM end_works(v_live, v_spared, p_outcomes);
+    IF EXISTS (SELECT FROM jsonb_array_elements(p_outcomes) AS o WHERE o.value -> 'metrics' ? 'tests') THEN
+        PERFORM remember_tests(v_live);
+    END IF;
     IF v_again OR v_undone THEN  -- where jobs were applied meanwhile, open work may have no id any more
         PERFORM drop_out_of_scope(array_agg(r.job), array_agg(r.data_id)) FROM runs(v_live) r;
     END IF;

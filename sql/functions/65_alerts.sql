@@ -13,7 +13,11 @@ CREATE VIEW opendataflow.failing AS
     UNION ALL
     SELECT b.job, 'breaker', b.opened_at, cardinality(b.failed)::bigint, NULL, b.message
     FROM opendataflow.breaker b JOIN opendataflow.job j ON j.id = b.job
-    WHERE b.opened_at IS NOT NULL AND NOT j.deleted;
+    WHERE b.opened_at IS NOT NULL AND NOT j.deleted
+    UNION ALL
+    SELECT t.job, 'tests', t.failing_since, 0, NULL, t.failure
+    FROM opendataflow.project_test t JOIN opendataflow.job j ON j.id = t.job
+    WHERE t.failed IS NOT NULL AND NOT j.deleted;
 
 -- What a target is to be told now, at most p_limit things, each given to one caller: who has not said alert_told() after
 -- p_ttl has crashed, and the next caller gets it again. p_pause: the least time between two messages about the same.

@@ -71,6 +71,7 @@ BEGIN
         infrastructure_attempts = 0, due_at = NULL, held_from = NULL, again = false, stale = false, forced = p_forced,
         reason = v_reason
     FROM unnest(p_ids) AS i, work_of(p_job, i) AS was WHERE w.ctid = was.at;
+    PERFORM test_again(p_job);
 END $$;
 
 -- Asks for works again. RUNNING goes on and is opened again at its end; HELD remembers it until its release.

@@ -75,6 +75,7 @@ BEGIN
     FOREACH v_job IN ARRAY v_rebuild LOOP
         v_woken := v_woken || rebuild(v_job, v_job = ANY (v_relinked));
     END LOOP;
+    PERFORM put_tests(p_jobs);
     v_woken := ARRAY(SELECT DISTINCT j FROM unnest(v_woken) AS j);
     -- Also jobs whose parallelism has grown have something to do now.
     PERFORM announce(ARRAY(SELECT j FROM unnest(v_woken) AS j UNION SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n));

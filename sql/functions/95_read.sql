@@ -13,30 +13,33 @@ $$;
 CREATE FUNCTION opendataflow.job_facts(p_jobs text[]) RETURNS TABLE (job jsonb, datasets jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT to_jsonb(j) || jsonb_build_object('env', (SELECT coalesce(jsonb_object_agg(e.name, e.value), '{}')
-                                                     FROM opendataflow.job_env e WHERE e.job = j.id)), coalesce(
+                                                     FROM opendataflow.job_env e WHERE e.job = j.id),
+                                            'tests', (SELECT to_jsonb(t) FROM opendataflow.project_test t WHERE t.job = j.id)), coalesce(
         (SELECT jsonb_agg(to_jsonb(d) || jsonb_build_object('itemtype', l.itemtype) ORDER BY l.itemtype, l.dataset)
          FROM opendataflow.job_dataset l JOIN opendataflow.dataset d ON d.id = l.dataset WHERE l.job = j.id), '[]')
     FROM opendataflow.job j WHERE j.id = ANY (p_jobs) ORDER BY j.id
 $$;
 
 -- How much of some jobs' work is in which state; `probed_in_vain`: its breaker is open, and more probes have failed than a
--- chunk has retries.
+-- chunk has retries; or the tests of its project fail, and no other commit may be used.
 CREATE FUNCTION opendataflow.progress(p_jobs text[])
 RETURNS TABLE (job text, counts jsonb, probed_in_vain boolean)
 LANGUAGE sql STABLE AS $$
     SELECT j, coalesce((SELECT jsonb_object_agg(c.state, c.works) FROM opendataflow.counts_of(j) c), '{}'),
            EXISTS (SELECT FROM opendataflow.breaker b JOIN opendataflow.job x ON x.id = b.job
                    WHERE b.job = j AND b.opened_at IS NOT NULL AND b.probes > x.retry_limit)
+           OR EXISTS (SELECT FROM opendataflow.project_test t WHERE t.job = j AND t.failed IS NOT NULL AND t.passed IS NULL)
     FROM unnest(p_jobs) AS j
 $$;
 
--- Those of some jobs that have READY work; with an open breaker, those that may be probed now.
+-- Those of some jobs that have READY work; with an open breaker or failing tests, those that may be tried now.
 CREATE FUNCTION opendataflow.hungry(p_jobs text[]) RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
     SELECT j FROM unnest(p_jobs) AS j
     WHERE EXISTS (SELECT FROM opendataflow.work w WHERE w.job = j AND w.state = 'READY')
       AND NOT EXISTS (SELECT FROM opendataflow.breaker b
                       WHERE b.job = j AND b.opened_at IS NOT NULL AND (opendataflow.probe_place(b, NULL)).free = 0)
+      AND opendataflow.looks_allowed(j) IS DISTINCT FROM 0
 $$;
 
 CREATE FUNCTION opendataflow.list_jobs() RETURNS TABLE (
@@ -157,7 +160,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'counts', (SELECT coalesce(jsonb_object_agg(c.state, c.works), '{}') FROM counted c),
         'next_due', (SELECT greatest(0, extract(epoch FROM min(w.due_at) - clock_timestamp()))
                      FROM work w WHERE w.job = p_job AND w.state = 'RETRY' HAVING count(*) > 0),
-        'breaker', open_breaker(j.id),
+        'breaker', open_breaker(j.id), 'tests', (SELECT to_jsonb(t) FROM project_test t WHERE t.job = p_job),
         'out_of_sight', (SELECT coalesce(jsonb_agg(jsonb_build_object('namespace', o.namespace, 'jobs', ARRAY[j.id], 'runs', o.own)), '[]')
                          FROM (SELECT o.*, ARRAY(SELECT r.id FROM runs(o.runs) r WHERE r.job = j.id ORDER BY r.id) AS own FROM out_of_sight() o) o
                          WHERE j.id = ANY (o.jobs) OR cardinality(o.own) > 0),
@@ -200,6 +203,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'retry_limit', j.retry_limit, 'due_at', w.due_at,
         'due_in_seconds', CASE WHEN w.due_at IS NOT NULL THEN greatest(0, round(extract(epoch FROM w.due_at - clock_timestamp()))) END,
         'suspended', j.suspended, 'deleted', j.deleted, 'parallelism', j.parallelism, 'breaker', open_breaker(j.id),
+        'tests', (SELECT to_jsonb(t) FROM project_test t WHERE t.job = w.job),
         'running', (SELECT count(*) FROM work x WHERE x.job = w.job AND x.state = 'RUNNING'),
         'before_it', (SELECT count(*) FROM (SELECT FROM work x WHERE x.job = w.job AND x.state = 'READY'
                                             AND (x.rank, x.sort_key) < (w.rank, w.sort_key) LIMIT 10000) x),

@@ -322,10 +322,30 @@ CREATE TABLE opendataflow.breaker (
 CREATE TABLE opendataflow.alert (
     target         text NOT NULL,
     job            text NOT NULL,
-    kind           text NOT NULL CHECK (kind IN ('failed', 'breaker')),
+    kind           text NOT NULL CHECK (kind IN ('failed', 'breaker', 'tests')),
     failing        boolean,
     told_at        timestamptz,
     claimed_until  timestamptz,
     PRIMARY KEY (target, job, kind),
     CONSTRAINT told_has_time CHECK ((failing IS NULL) = (told_at IS NULL))
+);
+
+-- What is known of the unit tests of a job's project, where the job wants them to pass first; no row for others. `subject`
+-- tells this project and pipeline from those that the job had before. `passed`: the newest commit whose tests have passed
+-- (for what is no repository, a digest), which may be used; `failed`: a newer one whose tests have failed, and `failure` how.
+-- Each with the run that says so. While there is a failed one and none that may be used, one run at a time looks whether the
+-- project has changed, after `next_look_at`; `looks` counts those in vain.
+CREATE TABLE opendataflow.project_test (
+    job           text PRIMARY KEY,
+    subject       text NOT NULL,
+    passed        text,
+    passed_by     bigint NOT NULL DEFAULT 0,
+    failed        text,
+    failed_by     bigint NOT NULL DEFAULT 0,
+    failure       text,
+    failing_since timestamptz,
+    looks         integer NOT NULL DEFAULT 0 CHECK (looks >= 0),
+    next_look_at  timestamptz,
+    CONSTRAINT failed_says_how CHECK ((failed IS NULL) = (failure IS NULL)
+                                      AND (failed IS NULL) = (failing_since IS NULL) AND (failed IS NULL) = (next_look_at IS NULL))
 );

@@ -148,8 +148,9 @@ def _done(progress: list[Progress]) -> int:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 # processes and files set no event
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(300):
+        while not condition():  # noqa: ASYNC110 # processes and files set no event
+            await asyncio.sleep(0.02)
 
 
 async def test_slots_are_refilled_one_by_one(dsn: str, tmp_path: Path) -> None:

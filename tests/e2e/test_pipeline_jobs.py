@@ -86,7 +86,7 @@ def runs(dataflow: Program) -> list[dict[str, Any]]:
 
 def known(report: dict[str, Any]) -> dict[str, Any]:
     """What the tests can know of a report beforehand."""
-    return {name: told for name, told in report.items() if name not in ("bytes", "checksum", "steps")}
+    return {name: told for name, told in report.items() if name not in ("bytes", "checksum", "steps", "tests")}
 
 
 def test_the_example_runs_its_pipeline_for_each_chunk(dataflow: Program, db: Connection, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_each_run_takes_the_commit_that_its_branch_is_at_then_and_tells_it(
 
 
 def test_a_commit_whose_tests_fail_is_not_used_and_the_next_one_is(
-    dataflow: Program, repository: Repository, tmp_path: Path
+    dataflow: Program, repository: Repository, tmp_path: Path, db: Connection
 ) -> None:
     broken = repository.edit("pipelines/delays/by_carrier.py", BROKEN, BROKEN.replace("-3.0", "4.0"))
     job = file(tmp_path / "jobs", str(repository.folder), "2013-01-01", requireTests=True)
@@ -126,15 +126,37 @@ def test_a_commit_whose_tests_fail_is_not_used_and_the_next_one_is(
     (failed,) = runs(dataflow)
     where = "pipelines/delays/by_carrier.py, line 19: what run() returns is not expected_output"
     sentence = f"the tests of pipeline delays fail at commit {broken[:12]}: {where}"
-    assert failed["message"] == f"exit code 1: {sentence}"
-    assert failed["metrics"] == {"commit": broken, "failure": sentence}
+    assert (failed["failure_class"], failed["message"]) == ("NotStarted", sentence)
+    assert value(db, "SELECT attempts FROM opendataflow.work") == 0  # it costs the chunk no retry
+    assert failed["metrics"]["tests"] | {"subject": ""} == {"subject": "", "commit": broken, "passed": False}
     assert sentence in dataflow.run("status", "delays")
+    assert sentence in dataflow.run("why", "delays", "2013-01-01")
     assert not (tmp_path / "jobs" / "output").exists()
     mended = repository.edit("pipelines/delays/by_carrier.py", BROKEN.replace("-3.0", "4.0"), BROKEN)
-    dataflow.run("resubmit", "delays", "2013-01-01")
     dataflow.run("local", "-f", job, "--until-caught-up")
     assert known(runs(dataflow)[1]["metrics"]) == {"rows": 2, "rowsIn": 4, "commit": mended}
-    assert [path.name for path in (dataflow.home / "projects").glob("*/.*.tested")] == [f".{mended}.delays.tested"]
+    assert value(db, "SELECT passed FROM opendataflow.project_test") == mended
+
+
+def test_each_commit_is_tested_once_and_where_it_fails_the_last_good_one_is_used(
+    dataflow: Program, repository: Repository, tmp_path: Path
+) -> None:
+    good = repository.git("rev-parse", "HEAD")
+    folder, url = tmp_path / "jobs", f"file://{repository.folder}"
+    job = file(folder, url, "2013-01-01", "2013-01-02", requireTests=True)
+    dataflow.run("local", "-f", job, "--until-caught-up")
+    broken = repository.edit("pipelines/delays/by_carrier.py", BROKEN, BROKEN.replace("-3.0", "4.0"))
+    file(folder, url, "2013-01-01", "2013-01-02", "2013-01-03", requireTests=True)
+    dataflow.run("local", "-f", job, "--until-caught-up")
+    tested = [(run["state"], run["metrics"]["commit"], "tests" in run["metrics"]) for run in runs(dataflow)]
+    assert tested == [
+        ("SUCCEEDED", good, True),
+        ("SUCCEEDED", good, False),
+        ("LOST", broken, True),  # given back
+        ("SUCCEEDED", good, False),
+    ]
+    status = dataflow.run("status", "delays")
+    assert f"runs go on at commit {good[:12]}, whose tests pass" in status
 
 
 def test_what_is_wrong_with_a_repository_is_a_sentence_of_the_run(
@@ -205,7 +227,13 @@ class Driver:
         settings = {"spark.master": "local[1]", "spark.driver.memory": "1g", "spark.log.level": "WARN"}
         spark = {"module": MODULE, "settings": settings, "executor": None, "patience": 60.0}
         (folder / SPARK_FILE).write_text(json.dumps(spark))
-        order = {"pipeline": "delays", "requireTests": True, "files": str(self.mounted), "output": str(folder)}
+        order = {
+            "pipeline": "delays",
+            "requireTests": True,
+            "tests": None,
+            "files": str(self.mounted),
+            "output": str(folder),
+        }
         (folder / PIPELINE_FILE).write_text(json.dumps(order))
 
     def run(self) -> tuple[int, dict[str, Any], str]:

@@ -209,12 +209,16 @@ def test_a_failed_run_leaves_the_chunk_as_it_was(spark: "SparkSession", project:
     [
         (b"id,t\n0\n", "Malformed CSV record: 0)"),
         (b"id,t\nx,y\n", 'For input string: "x")'),
-        (b"id,u\n0,x\n", "Expected: t but found: u "),
+        (
+            b"id,u\n0,x\n",
+            "sources/a.csv, line 1: its columns are id, u, and those of schema are id, t; write them alike",
+        ),
+        (b'id,t\n0,x\n1,"y\n2,z\n', "sources/a.csv, line 3: a cell begins with a quote that is never closed"),
         (b"id,t\n0,caf\xe9\n", "sources/a.csv, line 2: it is not UTF-8 text; save it as UTF-8"),
         (b"", "sources/a.csv: the file is empty; its first line names the columns"),
         (None, "project.yml, line 6: there is no sources/a.csv"),
     ],
-    ids=["short row", "wrong type", "other column", "not UTF-8", "empty", "missing"],
+    ids=["short row", "wrong type", "other column", "open quote", "not UTF-8", "empty", "missing"],
 )
 def test_a_source_that_does_not_fit_is_the_fault_of_the_read(
     project: Project, content: bytes | None, sentence: str
@@ -237,13 +241,24 @@ def test_a_source_that_does_not_fit_is_the_fault_of_the_read(
         ("out", "out", "nine", 'read a has failed: project.yml, line 6: the data id "nine" says no bounds'),
         ("destination: out", "destination: {name: out, partition: t}", "0-9",
          "write out has failed: project.yml, line 8: the result has a column t, which is the name of"),
+        ("[one, two]", "[one, two, twice]", "0-9",
+         "write out has failed: project.yml, line 8: the result has two columns id; rename one of them, or drop it"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_data_is_told_with_its_line(
     project: Project, old: str, new: str, data_id: str, sentence: str
 ) -> None:
     project.write("project.yml", YML.replace(old, new))
+    project.step("twice", "def run(df):\n    return df.selectExpr('*', 'n AS id')\n")
     assert f"error: {sentence}" in project.ask("run", "p", "--data-id", data_id).err
+
+
+def test_a_chunk_whose_types_differ_from_those_of_the_others_is_not_written(project: Project) -> None:
+    assert project.ask("run", "p", "--data-id", "0-9").code == ExitCode.OK
+    project.step("two", "def run(df):\n    return df.selectExpr('id', 'string(n) AS n', '1 AS new')\n")
+    answer = project.ask("run", "p", "--data-id", "10-19")
+    assert "project.yml, line 8: the column n is string, and int in the chunk 0-9; say its type in" in answer.err
+    assert project.ask("run", "p", "--data-id", "0-9").code == ExitCode.OK  # there is no other one
 
 
 def test_a_chunk_is_needed(project: Project) -> None:

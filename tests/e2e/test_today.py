@@ -132,5 +132,6 @@ def _days(folder: Path) -> list[str]:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 # a file sets no event
-        await asyncio.sleep(0.05)
+    async with asyncio.timeout(300):
+        while not condition():  # noqa: ASYNC110 # a file sets no event
+            await asyncio.sleep(0.05)

@@ -22,6 +22,16 @@ class Failed(Exception):
     """helm has ended with an error; the text is what it has said."""
 
 
+class _Strict(yaml.SafeLoader):
+    """Refuses a key that is there twice, which an API server may do, too."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=deep) for key, _ in node.value]
+        if twice := {key for key in keys if keys.count(key) > 1}:
+            raise yaml.YAMLError(f"{', '.join(twice)} is there twice{node.start_mark}")
+        return super().construct_mapping(node, deep=deep)
+
+
 @dataclass(frozen=True)
 class Helm:
     """helm, without a cluster or, by `kubeconfig`, on one."""
@@ -49,7 +59,7 @@ class Helm:
     ) -> list[Object]:
         """The same as objects."""
         text = self.rendered(*arguments, namespace=namespace, values=values)
-        return [found for found in yaml.safe_load_all(text) if found]
+        return [found for found in yaml.load_all(text, _Strict) if found]
 
 
 def golden(helm: Helm, values: Path) -> str:

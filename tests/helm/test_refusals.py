@@ -58,6 +58,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"podAnnotations": {"a": 1}}, "at '/podAnnotations/a': got number, want string"),
     ({"metrics": {"serviceMonitor": {"interval": "often"}}}, "at '/metrics/serviceMonitor/interval': 'often' does not"),
     ({"uninstall": {"timeoutSeconds": 1}}, "at '/uninstall/timeoutSeconds': minimum: got 1, want 10"),
+    (
+        {"podLabels": {"app.kubernetes.io/component": "x"}},
+        "podLabels has app.kubernetes.io/component, by which the operator's pods are found: take it away",
+    ),
     ({"fullnameOverride": "1st"}, "at '/fullnameOverride': '1st' does not match pattern"),
 ]
 

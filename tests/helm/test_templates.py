@@ -186,3 +186,16 @@ def test_every_object_has_the_labels_by_which_people_find_it(helm: Helm, values:
         labels = one["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == "dataflow", one["metadata"]
         assert labels["app.kubernetes.io/name"] == "opendataflow"
+
+
+def test_a_label_of_a_user_that_the_chart_has_too_is_there_once_and_is_the_user_s(helm: Helm) -> None:
+    """Each object is read by a reader that refuses a key that is there twice."""
+    labels = {"app.kubernetes.io/version": "mine", "team": "7"}
+    part = {"enabled": True, "labels": labels}
+    values = {"metrics": {"serviceMonitor": part, "rules": part, "dashboard": part}, "podLabels": labels}
+    objects = helm.objects("--set=crds.install=false", values=values)
+    found = [one["metadata"]["labels"] for one in of_kind(objects, "ServiceMonitor", "PrometheusRule", "ConfigMap")]
+    found += [one["spec"]["template"]["metadata"]["labels"] for one in of_kind(objects, "Deployment")]
+    assert len(found) == 4
+    for one in found:
+        assert one.items() >= {**labels, "app.kubernetes.io/name": "opendataflow"}.items()

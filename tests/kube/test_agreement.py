@@ -71,7 +71,6 @@ def generated(count: int) -> list[specs.Body]:
     @settings(
         max_examples=count,
         database=None,
-        deadline=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

@@ -73,6 +73,7 @@ def nothing_was_forbidden(operator: Running) -> None:
     assert {"200", "201"} <= codes
     assert not {"401", "403"} & codes
     assert "orbidden" not in operator.operator.said()
+    assert "Not enough permissions" not in operator.operator.said()  # as kopf says it
 
 
 def work_through_everything(scene: Scene, operator: Running) -> None:

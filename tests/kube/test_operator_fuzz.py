@@ -55,7 +55,6 @@ def test_whatever_is_applied_is_taken_over_or_refused_in_a_sentence(
     @settings(
         max_examples=EXAMPLES,
         database=None,
-        deadline=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

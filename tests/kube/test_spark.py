@@ -96,7 +96,7 @@ def order(here: Place, number: int, **told: Any) -> PodOrder:
         "secret_ref": None,
     }
     operator = Operator(here.namespace, "none/operator:1", "none/spark:1", ACCOUNT)
-    return PodOrders(sparks.job_of(case["job"]), "", operator)(here.run(number), DeclaredJob({}, (row,)))
+    return PodOrders(sparks.job_of(case["job"]), "", operator)(here.run(number), DeclaredJob({"tests": None}, (row,)))
 
 
 def add_executor(here: Place, driver: PodOrder, number: int = 1) -> str:

@@ -84,7 +84,7 @@ EMPTY = "; ".join(
         "SELECT opendataflow.begin_event('clear', 'test')",
         *(
             f"DELETE FROM opendataflow.{table}"
-            for table in ("step", "run", "lease", "work", "work_count", "chunk", "history", "breaker")
+            for table in ("step", "run", "lease", "work", "work_count", "chunk", "history", "breaker", "project_test")
         ),
         *(f"DELETE FROM opendataflow.{table}" for table in ("job_env", "job_input", "job_output", "job", "dataset")),
         "ALTER SEQUENCE opendataflow.run_id_seq RESTART",
@@ -473,7 +473,7 @@ def test_any_sequence_of_requests_leaves_the_store_as_the_rules_say(dsn: str, br
         )
         run_state_machine_as_test(
             partial(StoreMachine, people, engines, told, breaker_size),  # type: ignore[arg-type]  # any factory does
-            settings=settings(max_examples=examples, stateful_step_count=40, deadline=None, print_blob=True),
+            settings=settings(max_examples=examples, stateful_step_count=40, print_blob=True),
         )
 
 

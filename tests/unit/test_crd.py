@@ -204,13 +204,12 @@ def test_what_a_schema_can_not_say_is_an_error(model: type[Written], sentence: s
 
 
 @given(specs.valid)
-@settings(deadline=None)
 def test_good_resources_are_valid_on_a_cluster(body: specs.Body) -> None:
     kind_of(body["kind"]).model.model_validate(body, by_alias=True, by_name=False, context=ON_A_CLUSTER)
 
 
 @given(specs.resources)
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 def test_whatever_is_written_is_valid_or_an_error_of_validation(body: specs.Body) -> None:
     model = kind_of(body["kind"]).model
     for context in (None, ON_A_CLUSTER):

@@ -39,7 +39,7 @@ def test_the_keys_of_a_data_set_are_its_columns_and_its_chunks() -> None:
 
 
 def test_the_keys_of_a_job_are_its_columns_and_its_links() -> None:
-    assert set(job_row(job())) - {"inputs", "outputs", "env"} <= columns("job")
+    assert set(job_row(job())) - {"inputs", "outputs", "env", "tests"} <= columns("job")
 
 
 def test_a_data_set_keeps_what_is_written_of_its_place() -> None:
@@ -108,6 +108,7 @@ def test_a_job_keeps_its_limits() -> None:
         "inputs": ["a"],
         "outputs": ["b"],
         "env": {"MODE": "full"},
+        "tests": None,
     }
 
 

@@ -35,6 +35,7 @@ def evidence(state: str, **changes: Any) -> dict[str, Any]:
         "due_in_seconds": None,
         "suspended": False,
         "breaker": None,
+        "tests": None,
         "deleted": False,
         "parallelism": 2,
         "running": 0,

@@ -19,7 +19,7 @@ from opendataflow.core.pipeline_order import TOKEN_VARIABLE
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed, Unanswered
 from opendataflow.names import NO_ANSWER
 from opendataflow.spark.pipeline import fetching
-from opendataflow.spark.pipeline.fetching import Git, fetched, fetched_before
+from opendataflow.spark.pipeline.fetching import Git, fetched, fetched_before, fetched_usable
 
 # dulwich leaves the closing of what has failed to the collector of garbage: its own programs end then, as ours does.
 pytestmark = pytest.mark.filterwarnings(
@@ -77,6 +77,17 @@ def test_a_commit_that_is_here_is_asked_of_nobody(origin: Path, tmp_path: Path) 
     origin.rename(tmp_path / "gone")
     assert fetched(Git(str(origin), commit), tmp_path / "clones") == first
     assert text(first) == "first"
+
+
+def test_where_a_commit_fails_its_tests_the_last_one_that_passes_is_fetched_as_long_as_there_is_one(
+    origin: Path, tmp_path: Path
+) -> None:
+    head, passed = (git(origin, "rev-parse", ref) for ref in ("HEAD", "HEAD^"))
+    here = Git(str(origin), "main")
+    known = {"subject": "s", "failure": "f"}
+    assert fetched_usable(here, tmp_path, {**known, "failed": head, "passed": passed})[1] == passed
+    assert fetched_usable(here, tmp_path, {**known, "failed": "0" * 40, "passed": passed})[1] == head  # it has moved
+    assert fetched_usable(here, tmp_path, {**known, "failed": head, "passed": "0" * 40})[1] == head  # gone
 
 
 def test_only_the_files_are_kept_and_an_attempt_that_was_killed_is_no_hindrance(origin: Path, tmp_path: Path) -> None:
@@ -186,7 +197,7 @@ def test_the_init_container_fetches_for_the_driver(
 ) -> None:
     clones = tmp_path / "clones"
     clones.mkdir()
-    order = {"git": {"url": f"{server}/p.git", "ref": "main", "username": None}, "clones": str(clones)}
+    order = {"git": {"url": f"{server}/p.git", "ref": "main", "username": None}, "clones": str(clones), "tests": None}
     (tmp_path / "pipeline.json").write_text(json.dumps(order))
     argv = [str(tmp_path / "pipeline.json")]
     assert fetching.main(argv, {TOKEN_VARIABLE: f"{TOKEN}\n"}) == 0

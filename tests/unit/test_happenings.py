@@ -56,6 +56,23 @@ def test_the_breaker_opens_and_closes() -> None:
     assert reasons(opened, closed) == ["BreakerClosed"]
 
 
+def test_tests_that_fail_are_told_for_each_version_and_when_they_pass_again() -> None:
+    def tested(**known: str) -> JobFacts:
+        return facts(
+            found=found({"READY": 1}, tests={"passed": None, "failed": None, "failure": None, "looks": 0, **known})
+        )
+
+    new, passing = tested(), tested(passed="c1")
+    failing = tested(passed="c1", failed="c2", failure="the tests fail at c2")
+    assert reasons(new, passing) == []
+    assert between(passing, failing) == [
+        Happening("Warning", "TestsFail", "the tests fail at c2; runs go on at commit c1, whose tests pass")
+    ]
+    assert reasons(failing, failing) == []
+    assert reasons(failing, tested(passed="c1", failed="c3", failure="the tests fail at c3")) == ["TestsFail"]
+    assert reasons(failing, tested(passed="c4")) == ["TestsPass"]
+
+
 def test_a_job_is_suspended_and_resumed() -> None:
     active, suspended = facts({"READY": 1}), facts(found=found({"READY": 1}, suspended=True))
     assert reasons(active, suspended) == ["Suspended"]

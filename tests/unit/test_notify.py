@@ -52,7 +52,7 @@ def test_an_open_breaker_is_told_with_what_its_runs_ended_with() -> None:
     assert text(alert).startswith("job load: 5 chunks failed in a row, the last with: no answer. One probe at a time")
 
 
-@pytest.mark.parametrize("kind", [AlertKind.FAILED, AlertKind.BREAKER])
+@pytest.mark.parametrize("kind", [AlertKind.FAILED, AlertKind.BREAKER, AlertKind.TESTS])
 def test_what_is_well_again_is_told_with_its_job(kind: AlertKind) -> None:
     said = text(Alert("load", kind, False, SINCE))
     assert said.startswith("job load: ")

@@ -58,7 +58,7 @@ def test_a_password_arrives_untouched(password: str, tmp_path: Path) -> None:
     assert as_seen(tmp_path, sys.executable, "-c", PRINT) == password.encode()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(password=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40))
 def test_any_text_arrives_untouched(password: str, tmp_path: Path) -> None:
     (tmp_path / "env").unlink(missing_ok=True)

@@ -9,12 +9,13 @@ import pytest
 from opendataflow.core.attempts import Result
 from opendataflow.core.pipeline_order import local_order, pod_order
 from opendataflow.core.pipeline_steps import Step
+from opendataflow.core.project_tests import subject_of
 from opendataflow.core.report import read_report
 from opendataflow.errors import InvalidInput
 from opendataflow.model.pipeline_runtime import PipelineRuntime
 from opendataflow.model.project import parse_project
 from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
-from opendataflow.spark.pipeline import job, reporting
+from opendataflow.spark.pipeline import job, reporting, tested
 from opendataflow.spark.pipeline.opened import OpenProject
 
 PROJECT = """\
@@ -100,15 +101,56 @@ def runtime(**project: object) -> PipelineRuntime:
     ("written", "output", "path"), [(".", "/jobs", "/jobs"), ("../p", "/jobs/../p", "/jobs/../p"), ("/p", "/p", "/p")]
 )
 def test_on_one_machine_a_path_starts_in_the_folder_of_the_file(written: str, output: str, path: str) -> None:
-    order = json.loads(local_order(runtime(path=written), Path("/jobs"), Path("/clones")))
-    assert order == {"pipeline": "a", "requireTests": True, "path": path, "output": output}
+    order = json.loads(local_order(runtime(path=written), None, Path("/jobs"), Path("/clones")))
+    assert order == {"pipeline": "a", "requireTests": True, "tests": None, "path": path, "output": output}
 
 
 def test_an_order_has_a_repository_and_no_secret() -> None:
     git = {"url": "https://h/p", "ref": "main", "username": "me", "secretRef": {"name": "s", "key": "k"}}
-    order = json.loads(pod_order(runtime(git=git)))
+    order = json.loads(pod_order(runtime(git=git), None))
     assert order["git"] == {"url": "https://h/p", "ref": "main", "username": "me"}
     assert order["fetched"] is True
+
+
+@pytest.mark.parametrize(
+    ("about", "told"), [({}, True), ({"pipeline": "b"}, False), ({"project": {"path": "."}}, False)]
+)
+def test_an_order_tells_the_tests_of_this_project_only(about: dict[str, object], told: bool) -> None:
+    made = runtime(path="/p")
+    tests = {"subject": subject_of(made), "passed": "c1", "failed": None, "failure": None, "looks": 3}
+    order = json.loads(pod_order(made.model_validate({**made.model_dump(exclude_unset=True), **about}), tests))
+    assert (order["tests"] is not None) is told
+
+
+def test_what_is_no_repository_is_told_by_its_description_and_modules(tmp_path: Path) -> None:
+    (tmp_path / "project.yml").write_text("name: x")
+    (tmp_path / "a.py").write_text("a = 1")
+    before = tested.version_of(tmp_path, None)
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output" / "rows.csv").write_text("1")
+    assert tested.version_of(tmp_path, None) == before
+    (tmp_path / "a.py").write_text("a = 2")
+    assert tested.version_of(tmp_path, None) != before
+    assert tested.version_of(tmp_path, "c1") == "c1"
+
+
+@pytest.mark.parametrize(
+    ("found", "gone"), [("c2", None), ("c3", "c1"), ("files:b", "c1")], ids=["new", "known to fail", "no repository"]
+)
+def test_what_has_passed_is_told_to_be_gone_where_a_run_could_not_use_it(found: str, gone: str | None) -> None:
+    known = {"subject": "s", "passed": "c1", "failed": "c3", "failure": "f"}
+    told = tested.verdict_of(found, known, passed=False)
+    assert told is not None
+    assert told.get("gone") == gone
+    assert "gone" not in (tested.verdict_of(found, known, passed=True) or {})
+
+
+def test_a_version_that_is_known_to_fail_is_not_tested_again() -> None:
+    known = {"subject": "s", "passed": None, "failed": "c3", "failure": "it fails"}
+    with pytest.raises(tested.TestsFail, match="it fails"):
+        tested.check_known("c3", known)
+    assert not tested.check_known("c4", known)
+    assert not tested.check_known("c4", None)
 
 
 def test_a_report_has_the_rows_of_the_ends() -> None:

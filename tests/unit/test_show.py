@@ -92,6 +92,7 @@ def job_status(**changes: Any) -> dict[str, Any]:
         "parallelism": 2,
         "suspended": False,
         "breaker": None,
+        "tests": None,
         "out_of_sight": [],
         "deleted": False,
         "counts": {"READY": 4},

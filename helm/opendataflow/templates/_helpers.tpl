@@ -16,7 +16,7 @@
 {{/* What never changes in the life of a release; component is added by hand. */}}
 {{- define "opendataflow.selector" -}}
 app.kubernetes.io/name: opendataflow
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "opendataflow.labels" -}}
@@ -24,6 +24,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* The labels of an object, those of a user among them: each key once, and the user's count more. The last argument of
+the list is the user's map. */}}
+{{- define "opendataflow.labelsWith" -}}
+{{- toYaml (merge (deepCopy (index . 1)) (include "opendataflow.labels" (index . 0) | fromYaml)) -}}
 {{- end -}}
 
 {{- define "opendataflow.image" -}}

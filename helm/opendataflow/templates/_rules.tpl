@@ -1,14 +1,14 @@
-{{/* What the operator may do where its resources are. No verb on Secrets, here or anywhere. */}}
+{{/* What the operator may do where its resources are, as core/rights.py has it. No verb on Secrets, here or anywhere. */}}
 {{- define "opendataflow.operatorRules" -}}
 - apiGroups: [opendataflow.io]
   resources: [datasets, dataflowjobs, dataflowactions]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [opendataflow.io]
   resources: [dataflowactions]
-  verbs: [delete]
+  verbs: [get, delete]
 - apiGroups: [opendataflow.io]
   resources: [datasets/status, dataflowjobs/status, dataflowactions/status]
-  verbs: [get, patch]
+  verbs: [patch]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, patch, delete, deletecollection]

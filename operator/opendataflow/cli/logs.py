@@ -1,8 +1,8 @@
 """`dataflow logs`: what a run has printed, or prints right now, or one step of it."""
 
 import asyncio
+import shutil
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,25 +91,28 @@ def _print(run: Row, step: str | None) -> None:
     """Print the log of a run on stdout, and on stderr what is missing."""
     path = log_file(run)
     try:
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
-            _write(file, step)
+        with path.open("rb") as file:
+            if step is None:
+                shutil.copyfileobj(file, sys.stdout.buffer)
+            else:
+                _print_step(file.read().decode("utf-8", "replace"), step)
     except FileNotFoundError:
         kept = "the end that is kept follows" if run["log_tail"] else "nothing else is kept"
         whole = f"its log file {path} is not on this machine"
         if not run["runs_home"]:
             whole = f"its whole log, while its pod is there: kubectl logs {run_name(run['job'], run['run'])}"
         typer.echo(f"{whole}; {kept}", err=True)
-        _write((run["log_tail"] or "").splitlines(keepends=True), step)
+        tail = run["log_tail"] or ""
+        if step is None:
+            typer.echo(tail, nl=False)
+        else:
+            _print_step(tail, step)
 
 
-def _write(lines: Iterable[str], step: str | None) -> None:
-    if step is None:
-        for line in lines:
-            typer.echo(line, nl=False)
-        return
-    known = list(lines)
-    if step not in (steps := steps_in(known)):
+def _print_step(log: str, step: str) -> None:
+    lines = log.splitlines()
+    if step not in (steps := steps_in(lines)):
         there = f"; it has {', '.join(steps)}" if steps else ""
         raise UnknownThing(f"the log says nothing of a step {step}{did_you_mean(step, steps)}{there}")
-    for line in lines_of_step(known, step):
-        typer.echo(line, nl=False)
+    for line in lines_of_step(lines, step):
+        typer.echo(line)

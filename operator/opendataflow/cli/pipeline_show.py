@@ -22,6 +22,8 @@ class LiveSteps:
     """A table of the steps that changes while they run; on a terminal only."""
 
     def __init__(self, where: Console) -> None:
+        self._steps: Sequence[Step] = ()
+        self._began: dict[int, float] = {}
         self._live = Live(
             console=where,
             transient=True,
@@ -31,8 +33,6 @@ class LiveSteps:
             get_renderable=self._now,
         )
         self._shown = where.is_terminal
-        self._steps: Sequence[Step] = ()
-        self._began: dict[int, float] = {}
 
     def __enter__(self) -> "LiveSteps":
         if self._shown:

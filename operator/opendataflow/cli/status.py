@@ -24,6 +24,7 @@ from opendataflow.core.explain import (
     shell_command,
     waiting_sentence,
 )
+from opendataflow.core.project_tests import tests_sentence
 from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
 from opendataflow.names import ChunkStatus, WorkState
@@ -131,8 +132,10 @@ def status_lines(status: Status) -> list[str]:
     breaker = (
         [f"breaker    {breaker_sentence(status['breaker']).removeprefix('breaker ')}"] if status["breaker"] else []
     )
+    tests = status["tests"]
+    tested = [f"tests      {tests_sentence(tests)}"] if tests and tests["failed"] else []
     unseen = [f"unseen     {out_of_sight_sentence(found)}" for found in status["out_of_sight"]]
-    return [*unseen, *breaker, *_pace(status), *_failed(status), *_waiting(status)]
+    return [*unseen, *breaker, *tested, *_pace(status), *_failed(status), *_waiting(status)]
 
 
 def _pace(status: Status) -> Iterator[str]:

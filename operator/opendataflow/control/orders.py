@@ -52,7 +52,7 @@ class PodOrders:
             manifest = driver_pod(manifest, spark, program, account, patience)
         if pipeline is not None:
             manifest = driver_pod(manifest, pipeline, {"module": MODULE}, account, patience)
-            manifest = with_project(manifest, pipeline)
+            manifest = with_project(manifest, pipeline, declared.job["tests"])
         return PodOrder(run.run, run.name, self.job.metadata.namespace or "", manifest)
 
     @property

@@ -112,6 +112,7 @@ class _Kopf:
         """Done when it has failed, with the reason."""
         self._ending = asyncio.Event()
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(tell_briefly)
         self._thread = threading.Thread(target=self._main, name="kopf", daemon=True)
         self._thread.start()
 
@@ -174,6 +175,13 @@ class _Kopf:
         self._sessions = [*(one for one in self._sessions if not one.closed), session]
         expiration = datetime.now(UTC) + timedelta(minutes=LOGIN_MINUTES) if header else None
         return kopf.AiohttpSession(server=access.server, aiohttp_session=session, expiration=expiration)
+
+
+def tell_briefly(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """Say in a line what went wrong in a callback. kopf cuts a request short by one that fails each time, as no task is
+    at work there: that is no news, since the request ends with kopf."""
+    if "request_cancel_callback" not in context["message"]:
+        logger.warning("in the watch of resources: %s: %r", context["message"], context.get("exception"))
 
 
 def _when_listed(tell: Callable[[], object]) -> Callable[..., Awaitable[None]]:

@@ -25,6 +25,10 @@ def text(alert: Alert) -> str:
             )
         case AlertKind.BREAKER, False:
             return f"job {job}: well again, it goes on with all its runs"
+        case AlertKind.TESTS, True:
+            return f"job {job}: {_reason(alert)}. See: {shell_command('status', job)}"
+        case AlertKind.TESTS, False:
+            return f"job {job}: well again, the tests of its project pass"
         case _:
             return "a test of the notifications of OpenDataFlow: this target works"
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from opendataflow.core.environment import JobFacts
 from opendataflow.core.pipeline_order import MODULE, local_order
+from opendataflow.core.project_tests import Tests
 from opendataflow.core.spark import needed
 from opendataflow.core.surroundings import surroundings
 from opendataflow.errors import InvalidInput
@@ -33,9 +34,11 @@ def command(
     folder: Path,
     python: str,
     clones: Path,
+    tests: Tests = None,
 ) -> Command:
     """Return the command of a run of `job`. `folder`: of the job's file, where relative paths begin and runs start.
-    `python`: the interpreter for Spark programs. `clones`: where projects that are fetched are kept."""
+    `python`: the interpreter for Spark programs. `clones`: where projects that are fetched are kept. `tests`: what is
+    known of a project's."""
     env, files = surroundings(JobFacts.of(job), run, datasets)
     check_here(job)
     script, spark, pipeline = job.spec.runtime.script, job.spec.runtime.spark, job.spec.runtime.pipeline
@@ -44,7 +47,7 @@ def command(
         env = ({"SPARK_LOCAL_IP": _HERE} if _is_alone(on_spark) else {}) | _python_path(on_spark, folder) | env
         files[SPARK_DEFAULTS] = spark_defaults(on_spark, folder)
     if pipeline is not None:
-        files[PIPELINE_FILE] = local_order(pipeline, folder, clones)
+        files[PIPELINE_FILE] = local_order(pipeline, tests, folder, clones)
         return Command((python, "-P", "-m", MODULE), env, folder, files)
     if spark is not None:
         program = _local(spark.program, folder)

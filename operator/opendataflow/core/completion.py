@@ -83,4 +83,5 @@ def _run_state(outcome: Outcome, ended: Ended) -> RunState:
         return RunState.SUCCEEDED
     if outcome.kind is OutcomeClass.CANCELLED:
         return RunState.CANCELLED
-    return RunState.LOST if ended.lost is not None else RunState.FAILED
+    given_back = outcome.kind is OutcomeClass.NOT_STARTED  # it has failed at nothing
+    return RunState.LOST if ended.lost is not None or given_back else RunState.FAILED

@@ -19,7 +19,7 @@ from opendataflow.names import ConditionType
 Truth = Literal["True", "False", "Unknown"]
 
 MESSAGE_BYTES = 1000
-"""Of a condition's message, as it is stored: a status has seven of them and stays below 32 KiB."""
+"""Of a condition's message, as it is stored: a status has eight of them and stays below 32 KiB."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from opendataflow.core.environment import JobFacts, check_names
 from opendataflow.core.graph import JobLinks
+from opendataflow.core.project_tests import subject_of
 from opendataflow.core.retry import RetryPolicy
 from opendataflow.errors import InvalidInput
 from opendataflow.model.dataset import DataSetFacts
@@ -65,6 +66,7 @@ def job_row(job: DataFlowJob) -> Row:
         "inputs": list(spec.inputs),
         "outputs": list(spec.outputs),
         "env": dict(spec.env),
+        "tests": subject_of(spec.runtime.pipeline),
     }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from opendataflow.core.project_tests import stopped_by_tests, tests_sentence
 from opendataflow.names import TODAY, ChunkStatus, WorkState
 
 Evidence = Mapping[str, Any]
@@ -247,6 +248,8 @@ def _limits(why: Evidence, state: WorkState) -> Iterator[str]:
     if why["breaker"]:
         force = shell_command("force", job, why["data_id"])
         yield f"{breaker_sentence(why['breaker'])}; to try at once whether it is well again: {force}"
+    if stopped_by_tests(why["tests"]):
+        yield f"{tests_sentence(why['tests'])}; to look at once: {_resubmit(job, why)}"
     if state is not WorkState.READY:
         return
     if why["parallelism"] == 0:

@@ -41,7 +41,13 @@ def happenings(before: Mapping[str, Any], after: Status) -> list[Happening]:
     was = read_conditions(before)
     found = [*_accepted(before, after), *_stalled(was, after)]
     if isinstance(after, DataFlowJobStatus):
-        found += [*_turned(was, after), *_hindered(was, after), *_failing(before, after), *_resubmitted(before, after)]
+        found += [
+            *_turned(was, after),
+            *_tested(was, after),
+            *_hindered(was, after),
+            *_failing(before, after),
+            *_resubmitted(before, after),
+        ]
     return found
 
 
@@ -80,6 +86,16 @@ def _turned(was: list[Condition], after: Status) -> Iterator[Happening]:
         turned = new is not None and new.status == str(so) and (old is None or old.status != new.status)
         if turned and new is not None and (so or (old is not None and old.status == "True")):
             yield Happening(weight, reason, message or new.message)
+
+
+def _tested(was: list[Condition], after: Status) -> Iterator[Happening]:
+    """Another version of the project fails its tests, or one passes them after that."""
+    old, new = condition(was, ConditionType.TESTS_PASSED), condition(after.conditions, ConditionType.TESTS_PASSED)
+    failing = old is not None and old.status == "False"
+    if new is not None and new.status == "False" and not (failing and old is not None and old.message == new.message):
+        yield Happening("Warning", new.reason, new.message)
+    if new is not None and _is(new) and failing:
+        yield Happening("Normal", new.reason, new.message)
 
 
 def _hindered(was: list[Condition], after: Status) -> Iterator[Happening]:

@@ -22,6 +22,7 @@ from opendataflow.core.explain import (
     suspended_sentence,
     waiting_sentence,
 )
+from opendataflow.core.project_tests import stopped_by_tests, tests_sentence
 from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NoRights, NotCreatable, NotStarted
 from opendataflow.model.statuses import DataFlowJobStatus, Failure, Resubmitted, WorkCounts
 from opendataflow.names import ConditionType, JobState, OutcomeClass, Reason, WorkState
@@ -75,7 +76,7 @@ class JobFacts:
 
 def job_status(facts: JobFacts, now: datetime) -> DataFlowJobStatus:
     """Return the status; less than 32 KiB whatever the facts."""
-    said = {
+    said: dict[ConditionType, Said | None] = {
         ConditionType.READY: _ready(facts),
         ConditionType.PROGRESSING: _progressing(facts),
         ConditionType.STALLED: _stalled(facts),
@@ -84,6 +85,8 @@ def job_status(facts: JobFacts, now: datetime) -> DataFlowJobStatus:
         ConditionType.DATABASE_REACHABLE: database(facts.away, known=facts.found is not None),
         ConditionType.BREAKER_OPEN: _breaker(facts),
     }
+    if facts.found is None or facts.found["tests"] is not None:
+        said[ConditionType.TESTS_PASSED] = _tested(facts)
     told = conditions(said, facts.before, facts.observed, now)
     figures = _figures(facts)
     return DataFlowJobStatus(
@@ -181,6 +184,17 @@ def _breaker(facts: JobFacts) -> Said | None:
     return Said(False, Reason.BREAKER_CLOSED)
 
 
+def _tested(facts: JobFacts) -> Said | None:
+    """TestsPassed, of a job that wants the unit tests of its project to pass; None: it stays as it was."""
+    if facts.found is None:
+        return None
+    tests = facts.found["tests"]
+    message = tests_sentence(tests)
+    if tests["failed"] is not None:
+        return Said(False, Reason.TESTS_FAIL, message)
+    return Said(True, Reason.TESTS_PASS, message) if tests["passed"] else Said(None, Reason.NOT_TESTED, message)
+
+
 def _succeeded(facts: JobFacts) -> Said | None:
     if facts.found is None:
         return _unknown(facts)
@@ -253,6 +267,8 @@ def _hindrance(facts: JobFacts) -> tuple[str, str] | None:
         return (Reason.DRAINING if draining else Reason.SUSPENDED), suspended_sentence(facts.job)
     if facts.found["breaker"]:
         return Reason.BREAKER_OPEN, breaker_opened(facts.found["breaker"])
+    if stopped_by_tests(facts.found["tests"]):
+        return Reason.TESTS_FAIL, tests_sentence(facts.found["tests"])
     if facts.held_back is not None:
         return held_back_reason(facts.held_back), str(facts.held_back)
     if facts.pods:

@@ -8,6 +8,7 @@ The first line that applies counts, where the launcher has not judged it itself 
     cancelled by a person                               Cancelled
     lost: nobody can tell how it ended                  Infrastructure, with the reason
     stopped at its deadline (also with exit code 0)     DeadlineExceeded
+    its report says that its project's tests fail       NotStarted, with the sentence
     signal 9 that was not ours                          Application, "killed by SIGKILL (out of memory?)"
     another signal                                      Application, with the signal's name
     another exit code                                   Application, with the last line of its output
@@ -43,6 +44,8 @@ def _verdict(ended: Ended) -> tuple[OutcomeClass, str]:
         return OutcomeClass.INFRASTRUCTURE, f"lost: {ended.lost}"
     if ended.deadline_exceeded:
         return OutcomeClass.DEADLINE, "stopped at its deadline"
+    if ended.report.untested is not None:
+        return OutcomeClass.NOT_STARTED, ended.report.untested
     if ended.signal is not None:
         return OutcomeClass.APPLICATION, f"killed by {_signal_name(ended.signal)}"
     if ended.exit_code is not None:

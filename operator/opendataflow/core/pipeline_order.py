@@ -2,12 +2,13 @@
 
 It is a file beside the context, `pipeline.json`, and holds no secret:
 
-    {"pipeline": "delays", "requireTests": false, "output": "/home/me/jobs",
+    {"pipeline": "delays", "requireTests": false, "tests": null, "output": "/home/me/jobs",
      "git": {"url": "https://…", "ref": "main", "username": null}, "clones": "/var/lib/…/projects", "fetched": false}
 
 Instead of `git`, `clones` and `fetched`: `path`, a folder; or `files`, a folder with the project's files side by side.
 `fetched`: the folder of `clones` has been filled before, by the init container of a pod; the network is asked nothing
-any more. `output`: the folder that relative destinations are in; null: there is none that stays.
+any more. `output`: the folder that relative destinations are in; null: there is none that stays. `tests`: what is known
+of the project's unit tests where they have to pass, see core/project_tests.py; null where nobody remembers.
 """
 
 import json
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from opendataflow.core.project_tests import Tests, tests_known
 from opendataflow.model.jobfile import absolute_path
 from opendataflow.model.pipeline_runtime import PipelineRuntime
 from opendataflow.names import PROJECT_FOLDER
@@ -27,25 +29,25 @@ TOKEN_VARIABLE = "DATAFLOW_GIT_TOKEN"
 """Of that init container only: the token or password."""
 
 
-def local_order(pipeline: PipelineRuntime, folder: Path, clones: Path) -> str:
+def local_order(pipeline: PipelineRuntime, tests: Tests, folder: Path, clones: Path) -> str:
     """Return the order of a run on one machine. `folder`: of the job's file. `clones`: where fetched projects are."""
     place = pipeline.project
     output = None if pipeline.output is None else str(absolute_path(pipeline.output, folder))
     if place.path is not None:
         project = str(absolute_path(place.path, folder))
-        return _text(pipeline, {"path": project, "output": output or project})
+        return _text(pipeline, tests, {"path": project, "output": output or project})
     told = {**_git(pipeline), "clones": str(clones), "fetched": False, "output": output or str(folder)}
-    return _text(pipeline, told)
+    return _text(pipeline, tests, told)
 
 
-def pod_order(pipeline: PipelineRuntime) -> str:
+def pod_order(pipeline: PipelineRuntime, tests: Tests) -> str:
     """Return the order of a run in a pod."""
     place, output = pipeline.project, {"output": pipeline.output}
     if place.path is not None:
-        return _text(pipeline, {"path": place.path, **output})
+        return _text(pipeline, tests, {"path": place.path, **output})
     if place.config_map is not None:
-        return _text(pipeline, {"files": PROJECT_FOLDER, **output})
-    return _text(pipeline, {**_git(pipeline), "clones": PROJECT_FOLDER, "fetched": True, **output})
+        return _text(pipeline, tests, {"files": PROJECT_FOLDER, **output})
+    return _text(pipeline, tests, {**_git(pipeline), "clones": PROJECT_FOLDER, "fetched": True, **output})
 
 
 def _git(pipeline: PipelineRuntime) -> dict[str, Any]:
@@ -54,6 +56,7 @@ def _git(pipeline: PipelineRuntime) -> dict[str, Any]:
     return {"git": {"url": git.url, "ref": git.ref, "username": git.username}}
 
 
-def _text(pipeline: PipelineRuntime, project: Mapping[str, Any]) -> str:
-    told = {"pipeline": pipeline.pipeline, "requireTests": pipeline.require_tests, **project}
+def _text(pipeline: PipelineRuntime, tests: Tests, project: Mapping[str, Any]) -> str:
+    known = tests_known(pipeline, tests)
+    told = {"pipeline": pipeline.pipeline, "requireTests": pipeline.require_tests, "tests": known, **project}
     return json.dumps(told, ensure_ascii=False)

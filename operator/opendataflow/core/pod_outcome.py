@@ -11,6 +11,7 @@ Three questions, in this order.
     we stopped it: cancelled, or gave it up               Cancelled, or what it was given up for
     by itself: OOMKilled                                  OOMKilled, with the limit
     by itself: its state is not known (the node lost it)  Infrastructure
+    by itself: its report says that tests fail            NotStarted
     by itself: another exit code                          Application
     stopped at its deadline                               DeadlineExceeded
     evicted, disrupted, deleted by somebody               Infrastructure
@@ -163,6 +164,8 @@ def _own_failure(end: Ending, memory_limit: str | None) -> tuple[OutcomeClass, s
     if (end.message or "").startswith((names.NO_EXECUTOR, names.NO_ANSWER)):
         return OutcomeClass.INFRASTRUCTURE, one_line(end.message or "", None, None)
     report = read_report(end.message)
+    if report is not None and report.untested is not None:
+        return OutcomeClass.NOT_STARTED, report.untested
     told = last_line((end.message if report is None else report.failure) or "")
     return OutcomeClass.APPLICATION, _exit_code(end) + (f": {told}" if told else "")
 

@@ -3,6 +3,7 @@ context of a run on one machine. Pure.
 
     {"rows": 118, "rowsIn": 120, "bytes": 4711, "checksum": "sha256:…", "commit": "4f0c…", "failure": "a sentence",
      "expectations": {"keys": true, "paid": {"held": false, "severity": "warn", "found": "2 rows"}},
+     "tests": {"subject": "…", "commit": "4f0c…", "passed": true},
      "steps": [["read flights", "DONE", 120, 0.6], 3, ["write", "FAILED", null, 1.2, "a sentence", "what it printed"]],
      "unfinished": true}
 
@@ -10,7 +11,8 @@ Each of these may be left out, one has to be there; what a program adds is kept 
 With `failure` it is the report of a run that has failed, and with `unfinished` of one that is under way: they never say
 that the run was done. An expectation that is false, or of the severity `fail`, which is the default, fails the run. A
 step is its name, status, rows, seconds, error and the end of what it printed, without what is not known at the end; a
-number says how many steps were left out.
+number says how many steps were left out. `tests`: whether what was run passes its unit tests; where it does not,
+nothing was done. `gone` in it: the version that has passed before, where that can't be used any more.
 
 What is no report is plain text for people, never an error. Steps and expectations that can't be read are ignored, and
 `ignored` among the metrics says why: the rest of the report is good all the same.
@@ -179,12 +181,21 @@ def _is_truth(value: Any) -> bool:
     return isinstance(value, bool)
 
 
+def _are_tests(value: Any) -> bool:
+    if not isinstance(value, dict) or type(value.get("passed")) is not bool:
+        return False
+    return all(_is_checksum(value.get(name)) for name in ("subject", "commit")) and (
+        value.get("gone") is None or _is_checksum(value["gone"])
+    )
+
+
 _VALID = {
     "rows": _is_count,
     "rowsIn": _is_count,
     "bytes": _is_count,
     "checksum": _is_checksum,
     "commit": _is_checksum,
+    "tests": _are_tests,
     "failure": _is_sentence,
     "unfinished": _is_truth,
 }

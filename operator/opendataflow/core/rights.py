@@ -1,4 +1,7 @@
-"""Which rights the operator needs in a namespace, what follows where some are missing, and how that is said. Pure."""
+"""Which rights the programs need, what follows where the operator lacks some, and how that is said. Pure.
+
+The roles of the chart and of the reference are compared with these (tests/helm/test_rights.py).
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,16 +37,44 @@ class Right:
 
 _OURS = ("dataflowactions", "dataflowjobs", "datasets")
 
+_PODS = ("get", "list", "watch", "create", "patch", "delete", "deletecollection")
+_SPARK = "sparkoperator.k8s.io"
+
 RIGHTS: tuple[Right, ...] = (
     *(Right(verb, kind, GROUP, needed_for=For.SIGHT) for kind in _OURS for verb in ("list", "watch")),
     Right("get", "dataflowactions", GROUP, needed_for=For.SIGHT),
     *(Right("patch", kind, GROUP, "status", For.SIGHT) for kind in _OURS),
-    *(Right(verb, "pods") for verb in ("get", "list", "watch", "create", "patch", "delete", "deletecollection")),
+    *(Right(verb, "pods") for verb in _PODS),
     Right("get", "pods", sub="log", needed_for=For.COMFORT),
     Right("delete", "dataflowactions", GROUP, needed_for=For.COMFORT),
     *(Right(verb, "events", "events.k8s.io", needed_for=For.COMFORT) for verb in ("create", "patch")),
 )
-"""What the operator asks for in each namespace."""
+"""What the operator needs in each namespace, and asks for at its start and again and again."""
+
+APPLICATIONS: tuple[Right, ...] = tuple(Right(verb, "sparkapplications", _SPARK) for verb in _PODS)
+"""What it needs beside them for jobs that are SparkApplications: an option, so that nobody is told what is missing."""
+
+READ_NODES = (Right("get", "nodes", needed_for=For.COMFORT),)
+"""To know that a node is gone."""
+
+WHOLE_CLUSTER: tuple[Right, ...] = tuple(
+    Right(verb, "customresourcedefinitions", "apiextensions.k8s.io", needed_for=For.COMFORT)
+    for verb in ("list", "watch")
+)
+"""What kopf looks at beside them where all namespaces are watched."""
+
+DRIVER: tuple[Right, ...] = tuple(
+    Right(verb, "pods") for verb in ("get", "list", "watch", "create", "delete", "deletecollection")
+)
+"""What the driver of a Spark job needs for its executors, by an account of its own."""
+
+CLEANUP: tuple[Right, ...] = tuple(Right(verb, "pods") for verb in ("list", "patch"))
+CLEANUP_APPLICATIONS: tuple[Right, ...] = tuple(
+    Right(verb, "sparkapplications", _SPARK) for verb in ("get", "list", "patch")
+)
+"""To free what is left (control/cleanup.py)."""
+STOP = (Right("patch", "deployments", "apps", "scale"),)
+"""To stop the operator before that."""
 
 
 def missing_sentence(namespace: str | None, missing: Iterable[Right]) -> str:

@@ -40,7 +40,7 @@ class FileOrders:
         InvalidInput where the file does not fit to what is declared, Refused where a password can't be opened.
         """
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
-        made = command(self.job, run, datasets, self.folder, self.python, self.clones)
+        made = command(self.job, run, datasets, self.folder, self.python, self.clones, declared.job["tests"])
         made = replace(made, env={**made.env, **self._opened(declared)})
         return run.order(made, self.job.spec.run_deadline_seconds)
 

@@ -137,7 +137,7 @@ class DeclaredJob:
 @dataclass(frozen=True)
 class Progress:
     """How many works of a job are in which state; `probed_in_vain`: its breaker is open, and more probes have failed
-    than a chunk has retries."""
+    than a chunk has retries; or the tests of its project fail."""
 
     job: str
     counts: Mapping[WorkState, int]

@@ -83,6 +83,12 @@ class Report:
         return self.metrics.get("failure")
 
     @property
+    def untested(self) -> str | None:
+        """The sentence of a run that has done nothing, because the unit tests of its project fail."""
+        tests = self.metrics.get("tests")
+        return None if tests is None or tests["passed"] else self.failure or "the unit tests of its project fail"
+
+    @property
     def unmet(self) -> list[Mapping[str, Any]]:
         """The expectations that do not hold, and have to."""
         told: list[Mapping[str, Any]] = self.metrics.get("expectations", [])

@@ -99,7 +99,7 @@ _INSTEAD_OF_ALL = {
     "spark.kubernetes.executor.label.": "write podTemplate.metadata.labels",
     "spark.kubernetes.executor.secretKeyRef.": _ENV,
 }
-"""The same of all settings that begin so. Variables of executors would stand behind those of the run, and count more."""
+"""The same of all settings that begin so. Variables of executors would stand behind those of the run, and win."""
 
 _READ_BY_DRIVERS = (
     "spark.kubernetes.driver.annotateExitException",

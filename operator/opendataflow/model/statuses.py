@@ -49,7 +49,7 @@ class Condition(Told):
     """One thing that is so or not, as everywhere in Kubernetes."""
 
     type: Annotated[str, Field(max_length=64)] = Field(
-        description="Ready, Progressing, Stalled, Suspended, Succeeded, DatabaseReachable or BreakerOpen."
+        description="Ready, Progressing, Stalled, Suspended, Succeeded, DatabaseReachable, BreakerOpen or TestsPassed."
     )
     status: Literal["True", "False", "Unknown"] = Field(description="Whether it is so.")
     observed_generation: Number | None = Field(

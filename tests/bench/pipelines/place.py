@@ -123,7 +123,16 @@ class Place:
         command = [sys.executable, "-m", "tests.bench.pipelines.script", given]
         if not contender.name:
             dataflow = "from opendataflow.cli.main import main; main()"
-            command = [sys.executable, "-c", dataflow, "pipeline", "run", contender.direction, "--data-id", self.data_id]
+            command = [
+                sys.executable,
+                "-c",
+                dataflow,
+                "pipeline",
+                "run",
+                contender.direction,
+                "--data-id",
+                self.data_id,
+            ]
         began = time.perf_counter()
         self._run(command)
         seconds = time.perf_counter() - began
@@ -136,7 +145,7 @@ class Place:
         return f"1-{self.rows}"
 
     @contextmanager
-    def warm(self) -> "Iterator[subprocess.Popen[str]]":
+    def warm(self) -> Iterator[subprocess.Popen[str]]:
         """A process with a session, that does what it is told."""
         command = [sys.executable, "-m", "tests.bench.pipelines.warm", "serve", str(self.rows)]
         with (self.folder / "log").open("ab") as log:

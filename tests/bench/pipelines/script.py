@@ -87,12 +87,12 @@ def to_table_by_copy(spark: SparkSession, rows: int) -> None:
         import pyarrow.csv
 
         plain = pyarrow.csv.WriteOptions(include_header=False)
-        with psycopg.connect(dsn) as connection:
-            with connection.cursor().copy(f"COPY {TARGET} ({names}) FROM STDIN (FORMAT csv)") as copy:
-                for batch in batches:
-                    text = pyarrow.BufferOutputStream()
-                    pyarrow.csv.write_csv(batch, text, plain)
-                    copy.write(memoryview(text.getvalue()))
+        into = f"COPY {TARGET} ({names}) FROM STDIN (FORMAT csv)"
+        with psycopg.connect(dsn) as connection, connection.cursor().copy(into) as copy:
+            for batch in batches:
+                text = pyarrow.BufferOutputStream()
+                pyarrow.csv.write_csv(batch, text, plain)
+                copy.write(memoryview(text.getvalue()))
         yield pyarrow.RecordBatch.from_pydict({"done": [1]})
 
     frame.mapInArrow(copied, "done long").collect()
@@ -100,10 +100,14 @@ def to_table_by_copy(spark: SparkSession, rows: int) -> None:
 
 def copy_csv() -> None:
     """A file that is there already by COPY, without Spark: what Postgres can take from one connection."""
-    with psycopg.connect(os.environ["SHOP_DSN"]) as connection, Path(CSV).open("rb") as file:
-        with connection.cursor().copy(f"COPY {TARGET} FROM STDIN (FORMAT csv)") as copy:
-            while block := file.read(1 << 20):
-                copy.write(block)
+    into = f"COPY {TARGET} FROM STDIN (FORMAT csv)"
+    with (
+        Path(CSV).open("rb") as file,
+        psycopg.connect(os.environ["SHOP_DSN"]) as connection,
+        connection.cursor().copy(into) as copy,
+    ):
+        while block := file.read(1 << 20):
+            copy.write(block)
 
 
 def work(name: str, spark: SparkSession | None, rows: int) -> None:

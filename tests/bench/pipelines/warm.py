@@ -19,7 +19,9 @@ def main(verb: str, size: str) -> None:
     with local_session("bench", [Postgres.driver]) as spark:
         if verb == "fill":
             divided = {"partitionColumn": "id", "lowerBound": "1", "upperBound": str(rows), "numPartitions": "4"}
-            reader = spark.read.format("jdbc").options(**script.login(), **divided, dbtable=script.SOURCE, fetchsize="10000")
+            reader = spark.read.format("jdbc").options(
+                **script.login(), **divided, dbtable=script.SOURCE, fetchsize="10000"
+            )
             reader.load().write.mode("overwrite").parquet(f"sources/{script.SOURCE}.parquet")
             return
         for line in sys.stdin:

@@ -17,15 +17,19 @@ from tests.e2e.cluster import small_images
 from tests.e2e.cluster.building import CLIENTS, programs
 from tests.e2e.cluster.choice import REQUIRED, announce, choose
 from tests.e2e.cluster.diagnosis import diagnose
+from tests.e2e.cluster.installing import STRICT
 from tests.e2e.cluster.real_cluster import Image, RealCluster
 from tests.e2e.cluster.times import TIMES, Times, show
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.providers import Unavailable
-from tests.kube.conftest import Kubectl, fresh_namespace
+from tests.kube.conftest import Kubectl, apply_resources, fresh_namespace
+from tests.kube.jobs import Database
+from tests.kube.operators import Operators, new_operators
 from tests.left_out import left_out, tell_left_out
 
 _LEFT_OUT = "no cluster with real nodes"
 _HERE = Path(__file__).parent
+_CHART = _HERE.parents[2] / "helm" / "opendataflow"
 _shown: list[RealCluster] = []
 """The session's cluster, for reports of failures."""
 _TEST_SECONDS = 600
@@ -171,3 +175,37 @@ def spark_image(cluster: RealCluster) -> str:
     """The name of the image for Spark, which the nodes have."""
     with left_out_when_unavailable():
         return cluster.image("spark")
+
+
+# An operator beside the cluster ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def drivers(cluster: RealCluster, namespace: str, kubectl: Kubectl) -> None:
+    """A namespace in which Spark drivers may run: the strictest standard, and the chart's account and role."""
+    apply_resources(cluster.api)
+    cluster.api.patch(f"/api/v1/namespaces/{namespace}", STRICT)
+    made = cluster.helm(
+        namespace, "template", "x", str(_CHART), "--show-only=templates/spark.yaml", "--kube-version=1.34"
+    )
+    kubectl("apply", "--filename=-", stdin=made)
+
+
+@pytest.fixture
+def operators(dsn: str, cluster: RealCluster, namespace: str, tmp_path: Path) -> Iterator[Operators]:
+    """Operators over the test's own database and namespace."""
+    with new_operators(dsn, cluster.api.kubeconfig, namespace, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def database(dsn: str) -> Iterator[Database]:
+    made = Database(dsn)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def operator(drivers: None, operators: Operators, operator_image: str, spark_image: str) -> None:  # noqa: ARG001
+    """An operator that knows the images of this cluster."""
+    operators.start(DATAFLOW_IMAGE=operator_image, DATAFLOW_SPARK_IMAGE=spark_image)

@@ -7,7 +7,6 @@ the namespace enforces the strictest standard, and drivers have the service acco
 import json
 import re
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,11 @@ import pytest
 import yaml
 
 from opendataflow import names
-from tests.e2e.cluster.installing import STRICT
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.kube.cluster.processes import wait_until
-from tests.kube.conftest import Kubectl, apply_resources
+from tests.kube.conftest import Kubectl
 from tests.kube.jobs import Database, dataset, documents, job
-from tests.kube.operators import Operators, new_operators
 
 ROOT = Path(__file__).parents[3]
 SPARK_PAGE = ROOT / "docs" / "how-to" / "spark.md"
@@ -34,36 +31,6 @@ CONF = {
 }
 SMALL = {"driver": {"memory": "512m"}, "executor": {"instances": 2, "memory": "512m"}, "sparkConf": CONF}
 """A driver and two executors that fit onto any machine."""
-
-
-@pytest.fixture
-def drivers(cluster: RealCluster, namespace: str, kubectl: Kubectl) -> None:
-    """A namespace in which Spark drivers may run: the strictest standard, and the chart's account and role."""
-    apply_resources(cluster.api)
-    cluster.api.patch(f"/api/v1/namespaces/{namespace}", STRICT)
-    chart = str(ROOT / "helm" / "opendataflow")
-    made = cluster.helm(namespace, "template", "x", chart, "--show-only=templates/spark.yaml", "--kube-version=1.34")
-    kubectl("apply", "--filename=-", stdin=made)
-
-
-@pytest.fixture
-def operators(dsn: str, cluster: RealCluster, namespace: str, tmp_path: Path) -> Iterator[Operators]:
-    """Operators over the test's own database and namespace."""
-    with new_operators(dsn, cluster.api.kubeconfig, namespace, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def database(dsn: str) -> Iterator[Database]:
-    made = Database(dsn)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def operator(drivers: None, operators: Operators, operator_image: str, spark_image: str) -> None:  # noqa: ARG001
-    """An operator that knows the images of this cluster."""
-    operators.start(DATAFLOW_IMAGE=operator_image, DATAFLOW_SPARK_IMAGE=spark_image)
 
 
 def program(name: str, source: str) -> dict[str, Any]:
@@ -157,7 +124,7 @@ def served(port: int, question: str) -> Any:
 def test_executors_come_and_go_with_the_work_as_the_driver_s_page_and_its_log_of_events_show(
     cluster: RealCluster, kubectl: Kubectl, database: Database, spark_image: str
 ) -> None:
-    soon = {f"spark.dynamicAllocation.{name}": "3s" for name in ("executorIdleTimeout", "shuffleTracking.timeout")}
+    soon = {f"spark.dynamicAllocation.{name}": "5s" for name in ("executorIdleTimeout", "shuffleTracking.timeout")}
     events = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "file:///events"}
     config, grows = spark_job(
         "grows",
@@ -180,16 +147,16 @@ def test_executors_come_and_go_with_the_work_as_the_driver_s_page_and_its_log_of
     driver = names.run_name("grows", runs(database)[0]["id"])
     cluster.wait_pod(kubectl.namespace, driver, "Running", 300)
 
-    def active(port: int) -> set[str]:
-        return {found["id"] for found in served(port, f"/{driver}/executors") or ()}
+    def active(port: int) -> int:
+        return len([found for found in served(port, f"/{driver}/executors") or () if found["id"] != "driver"])
 
     def inside(file: str) -> None:
         kubectl("exec", driver, "--container=main", "--", "touch", file)
 
     with cluster.forwarded(kubectl.namespace, driver, 4040) as page:
-        wait_until(lambda: active(page) == {"driver", "1", "2", "3"}, "there are as many as there may be", 300)
+        wait_until(lambda: active(page) == 3, "there are as many as there may be", 300)
         inside("/tmp/enough")
-        wait_until(lambda: len(active(page)) == 2, "there is the one that always is", 300)
+        wait_until(lambda: active(page) == 1, "there is the one that always is", 300)
     wait_until(lambda: len(executors(kubectl)) == 1, "the others' pods are gone", 60)
     inside("/tmp/end")
     wait_until(lambda: database.states("grows")["DONE"] == 1, "it is done", 300)
@@ -201,7 +168,7 @@ def test_executors_come_and_go_with_the_work_as_the_driver_s_page_and_its_log_of
     cluster.wait_pod(kubectl.namespace, "spark-history", "Running", 300)
     with cluster.forwarded(kubectl.namespace, "spark-history", 18080) as page:
         wait_until(lambda: bool(served(page, f"/{driver}")), "the History Server shows the run", 120)
-        assert {found["id"] for found in served(page, f"/{driver}/allexecutors")} == {"driver", "1", "2", "3"}
+        assert {"driver", "1", "2", "3"} <= {found["id"] for found in served(page, f"/{driver}/allexecutors")}
 
 
 # Programs that don't -----------------------------------------------------------------------------------------

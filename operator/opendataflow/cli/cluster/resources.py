@@ -14,7 +14,12 @@ from opendataflow.names import WorkState
 Resource = Mapping[str, Any]
 Row = dict[str, Any]
 
-_TOLD = (("Stalled", "True", "stalled"), ("DatabaseReachable", "False", "database"), ("BreakerOpen", "True", "breaker"))
+_TOLD = (
+    ("Stalled", "True", "stalled"),
+    ("DatabaseReachable", "False", "database"),
+    ("BreakerOpen", "True", "breaker"),
+    ("TestsPassed", "False", "tests"),
+)
 
 
 def scale(job: str, parallelism: int, reason: str | None) -> Row:

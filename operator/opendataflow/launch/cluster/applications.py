@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opendataflow import names
-from opendataflow.core.rights import Right
+from opendataflow.core.rights import APPLICATIONS as RIGHTS
 from opendataflow.errors import ClusterRefused, ClusterUnreachable, NotCreatable
 from opendataflow.launch.cluster.api import APPLICATIONS, Api, selector
 from opendataflow.launch.cluster.creating import created
@@ -24,8 +24,8 @@ from opendataflow.model.application import ApplicationSeen
 from opendataflow.model.pod import PodOrder
 
 LOOK_AGAIN_SECONDS = 1.0
-_LIST = Right("list", "sparkapplications", "sparkoperator.k8s.io")
-"""Is asked for first: an operator without this option should not have to be refused."""
+_LOOK = [right for right in RIGHTS if right.verb in ("list", "watch")]
+"""Are asked for first: an operator without this option should not have to be refused."""
 CHANGED_AT_MOST = 5
 """How often somebody else may change an application between our look at it and our change."""
 _NO_KIND = (
@@ -143,7 +143,7 @@ class Applications:
 
     async def _any(self, namespace: str | None) -> bool | None:
         """Whether there are any of ours; None where the cluster has no such kind. Not allowed to look: none."""
-        if await missing_rights(self._api, namespace, [_LIST]):
+        if await missing_rights(self._api, namespace, _LOOK):
             return False
         try:
             async with aclosing(self._api.pages(APPLICATIONS, namespace, selector=self._ours, size=1)) as pages:

@@ -14,12 +14,13 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from opendataflow.core.pipeline_order import TOKEN_VARIABLE
+from opendataflow.core.project_tests import Tests
 from opendataflow.errors import DataflowError, InvalidInput, NotInstalled, StepFailed, Unanswered
 from opendataflow.names import NO_ANSWER
 from opendataflow.spark.pipeline.reporting import TERMINATION_LOG
@@ -61,6 +62,17 @@ def fetched(git: Git, clones: Path, token: str | None = None) -> tuple[Path, str
         if git.folder(clones, commit).is_dir():
             return git.folder(clones, commit), commit
         return _fetch(git, client, path, wanted, clones)
+
+
+def fetched_usable(git: Git, clones: Path, tests: Tests, token: str | None = None) -> tuple[Path, str]:
+    """Return the same; instead of a commit whose unit tests have failed, the last one whose tests pass, where that can
+    still be had. `tests`: of the order."""
+    folder, commit = fetched(git, clones, token)
+    if tests is None or commit != tests["failed"] or tests["passed"] is None:
+        return folder, commit
+    with suppress(InvalidInput, StepFailed):  # the branch may have been written anew, and what it was be gone
+        return fetched(replace(git, ref=tests["passed"]), clones, token)
+    return folder, commit
 
 
 def fetched_before(git: Git, clones: Path) -> tuple[Path, str]:
@@ -159,6 +171,11 @@ def _of_protocol(git: Git, error: Exception) -> DataflowError:
         return StepFailed(_REFUSED.format(git.url))
     if status and status[1].startswith("5"):
         return Unanswered(f"{NO_ANSWER}: {git.url}: HTTP {status[1]}")
+    if "CERTIFICATE_VERIFY_FAILED" in str(error.__cause__):
+        return StepFailed(
+            f"{git.url}: its certificate is of nobody that is trusted here; name a file with that of its authority in "
+            "SSL_CERT_FILE"
+        )
     cause = getattr(error.__cause__, "reason", None) or error.__cause__
     if cause is not None:
         return Unanswered(f"{NO_ANSWER}: {git.url}: {_first_line(cause).rpartition('>: ')[2]}")
@@ -182,7 +199,8 @@ def main(arguments: list[str], environ: Mapping[str, str] = os.environ) -> int:
         clones = Path(order["clones"])
         # A file that became a Secret often ends with a line break, and nobody sees it.
         token = environ.get(TOKEN_VARIABLE)
-        folder, commit = fetched(git_of(order), clones, None if token is None else token.strip())
+        token = None if token is None else token.strip()
+        folder, commit = fetched_usable(git_of(order), clones, order["tests"], token)
         (clones / _FETCHED).write_text(commit, "ascii")
         print(f"dataflow: {order['git']['url']} is at {commit}, in {folder}")
     except DataflowError as error:

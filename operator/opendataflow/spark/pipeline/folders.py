@@ -1,7 +1,9 @@
 """Writes the rows of a chunk into a folder of its own, with a file that says which attempt has written it."""
 
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 MARKER = "_opendataflow.json"
 """In the folder that is swapped. Spark does not read files that begin so."""
+
+
+_UNTYPED = ("csv", "json", "text")
 
 
 class _Kept(Exception):
@@ -52,6 +57,9 @@ class Folder:
                 "folders; write another destination.partition, or drop the column"
             )
         whole = self._to.mode == "replace"
+        columns = dict(frame.dtypes)
+        if not whole and self._to.format not in _UNTYPED:
+            self._check_types(columns)
         target = self._home if whole else self._home / self._chunk
         options = ({"header": "true"} if self._to.format == "csv" else {}) | self._to.options
         known: dict[str, Any] = {}
@@ -65,10 +73,32 @@ class Folder:
                 frame.write.format(self._to.format).options(**options).save(str(folder))
                 seen = passed(lambda columns: self._doubles(frame.sparkSession, folder, columns))
                 size = sum(file.stat().st_size for file in folder.rglob("*") if _is_data(file))
-                self._mark(staging, known.get("fence"), rows=seen.rows, checksum=seen.checksum, bytes=size)
+                self._mark(
+                    staging, known.get("fence"), rows=seen.rows, checksum=seen.checksum, bytes=size, columns=columns
+                )
         except _Kept:
             return Result(self._shown, known.get("rows"), known.get("checksum"), known.get("bytes"), kept=True)
         return Result(self._shown, seen.rows, seen.checksum, size)
+
+    def _check_types(self, columns: Mapping[str, str]) -> None:
+        """Raise StepFailed where another chunk has a column with another type: nobody could read the whole folder."""
+        other = self._neighbour()
+        for name, kind in (other.get("columns") or {}).items():
+            if columns.get(name, kind) != kind:
+                raise StepFailed(
+                    f"{self._place}: the column {name} is {columns[name]}, and {kind} in the chunk {other['dataId']}; "
+                    "say its type in the schema of the source, or cast it; to change all chunks, write to another path"
+                )
+
+    def _neighbour(self) -> dict[str, Any]:
+        """What one of the other chunks says of itself; nothing where there is none."""
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._home) as found:
+            for folder in found:
+                if folder.name[0] not in "._" and folder.name != self._chunk:
+                    with suppress(OSError, ValueError):
+                        told: dict[str, Any] = json.loads(Path(folder.path, MARKER).read_text("utf-8"))
+                        return told
+        return {}
 
     def _doubles(self, spark: "SparkSession", folder: Path, columns: Sequence[str]) -> int:
         from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses

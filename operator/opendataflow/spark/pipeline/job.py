@@ -12,7 +12,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,26 +22,24 @@ from opendataflow.core.chunk_parts import Chunk, check_parts
 from opendataflow.core.expectations import Checked
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.core.step_lines import StepLines
-from opendataflow.errors import DataflowError, InvalidInput, StepFailed
+from opendataflow.errors import DataflowError, InvalidInput
 from opendataflow.model.project import Pipeline
 from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
 from opendataflow.spark.pipeline.databases import attempt_of, drivers_of
-from opendataflow.spark.pipeline.fetching import fetched, fetched_before, git_of
+from opendataflow.spark.pipeline.fetching import fetched_before, fetched_usable, git_of
 from opendataflow.spark.pipeline.opened import OpenProject, open_project
-from opendataflow.spark.pipeline.reporting import write_report
+from opendataflow.spark.pipeline.reporting import say, write_report
 from opendataflow.spark.pipeline.running import Order, load_steps, run_steps
 from opendataflow.spark.pipeline.session import local_session
-from opendataflow.spark.pipeline.unit_tests import run_unit_test
+from opendataflow.spark.pipeline.tested import TestsFail, check_known, check_tests, version_of
 
 
 @dataclass(frozen=True)
 class Found:
-    """A project that is here. `commit`: None where it is not from git. `tested`: a file that is there once its tests
-    have passed; None where nobody remembers."""
+    """A project that is here. `commit`: None where it is not from git."""
 
     folder: Path
     commit: str | None = None
-    tested: Path | None = None
 
 
 @contextmanager
@@ -55,8 +53,7 @@ def found(order: Mapping[str, Any]) -> Iterator[Found]:
             yield Found(Path(folder))
     else:
         clones, git = Path(order["clones"]), git_of(order)
-        clone, commit = fetched_before(git, clones) if order["fetched"] else fetched(git, clones)
-        yield Found(clone, commit, clone.with_name(f".{commit}.{order['pipeline']}.tested"))
+        yield Found(*(fetched_before(git, clones) if order["fetched"] else fetched_usable(git, clones, order["tests"])))
 
 
 def lay_out(files: Path, folder: Path, slug: str) -> None:
@@ -93,33 +90,15 @@ def placed(project: OpenProject, slug: str, output: str | None) -> Pipeline:
     return pipeline.model_copy(update={"destination": destination})
 
 
-def check_tests(project: OpenProject, pipeline: Pipeline, spark: Any, at: Found) -> None:
-    """Run the pipeline's unit tests, unless they have passed before with this commit. StepFailed where one fails."""
-    if at.tested is not None and at.tested.exists():
-        return
-    failed: list[str] = []
-    for step in pipeline.transformations:
-        result = run_unit_test(project, pipeline, step.name, lambda: spark)
-        _say(f"test {step.name}: {'passed' if result.sentence is None else 'FAILED'}", result.stdout)
-        if result.sentence is not None:
-            failed.append(result.sentence)
-            _say("\n".join((f"  {result.sentence}", *(f"    {line}" for line in result.details))))
-    if failed:
-        of = "" if at.commit is None else f" at commit {at.commit[:12]}"
-        more = f"; {len(failed) - 1} more" if failed[1:] else ""
-        raise StepFailed(f"the tests of pipeline {pipeline.slug} fail{of}: {failed[0]}{more}")
-    if at.tested is not None:
-        with suppress(OSError):  # in a pod it is read-only, and gone with the pod
-            at.tested.touch()
-
-
 @dataclass(frozen=True)
 class Done:
-    """What became of the steps and expectations, and what was written: None where nothing was."""
+    """What became of the steps and expectations, and what was written: None where nothing was. `tests`: what was found
+    out about those of the project."""
 
     steps: Sequence[Step]
     result: Result | None
     checked: Sequence[Checked]
+    tests: Mapping[str, Any] | None = None
 
 
 def run(order: Mapping[str, Any], at: Found, environ: Mapping[str, str]) -> Done:
@@ -129,26 +108,28 @@ def run(order: Mapping[str, Any], at: Found, environ: Mapping[str, str]) -> Done
     os.chdir(at.folder)  # files are told as they are named in the project
     project = open_project(Path())
     pipeline = placed(project, order["pipeline"], order["output"])
-    data_id, bounds = environ["DATAFLOW_DATA_ID"], _bounds(environ)
+    data_id, bounds, verdict = environ["DATAFLOW_DATA_ID"], _bounds(environ), None
     check_parts(project.file, pipeline, Chunk(data_id, bounds))
+    version = version_of(Path(), at.commit) if order["requireTests"] else ""
+    to_test = order["requireTests"] and not check_known(version, order["tests"])
     with ExitStack() as stack:
         stack.enter_context(project.imports())
         spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", drivers_of(pipeline)))
-        if order["requireTests"]:
-            check_tests(project, pipeline, spark, at)
+        if to_test:
+            verdict = check_tests(project, pipeline, spark, version, order["tests"])
         chunk = Order(project, pipeline, load_steps(project, pipeline), data_id, bounds=bounds)
         frames = SparkFrames(chunk, spark, attempt_of(pipeline.destination.name, data_id, environ))
-        lines, out = StepLines(_say), sys.stdout
+        lines, out = StepLines(say), sys.stdout
 
         def show(steps: Sequence[Step]) -> None:
             lines.show(steps)
-            told = {"commit": at.commit, "unfinished": True}
+            told = {"commit": at.commit, "tests": verdict, "unfinished": True}
             write_report(told, steps, frames.checked, environ)  # all that is known of a run that is killed
 
         steps = run_steps(chunk, frames, show, lambda line: print(f"    {line}", file=out, flush=True))
         for it in frames.checked:
-            _say(f"{it.name}: {'holds' if it.held else f'does not hold ({it.severity})'}: {it.found}")
-    return Done(steps, frames.result, frames.checked)
+            say(f"{it.name}: {'holds' if it.held else f'does not hold ({it.severity})'}: {it.found}")
+    return Done(steps, frames.result, frames.checked, verdict)
 
 
 def report_of(done: Done) -> dict[str, Any]:
@@ -173,20 +154,22 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
         with found(_order(environ)) as at:
             commit = at.commit
             if commit is not None:
-                _say(f"commit {commit}")
+                say(f"commit {commit}")
             done = run(_order(environ), at, environ)
         wrong = next((step for step in done.steps if step.status is StepStatus.FAILED), None)
         if wrong is None:
-            write_report({**report_of(done), "commit": commit}, done.steps, done.checked, environ)
+            write_report({**report_of(done), "commit": commit, "tests": done.tests}, done.steps, done.checked, environ)
             return ExitCode.OK
         sentence = f"{wrong.name} has failed: {(wrong.error or '').partition(chr(10))[0]}"
+    except TestsFail as error:
+        done, sentence = Done((), None, (), error.verdict), str(error)
     except DataflowError as error:
         sentence, _, rest = str(error).partition("\n")
         print(rest, file=sys.stderr)
     except Exception as error:
         traceback.print_exc()
         sentence = f"{type(error).__name__}: {error}".partition("\n")[0]
-    told = {**report_of(done), "commit": commit, "failure": sentence}
+    told = {**report_of(done), "commit": commit, "tests": done.tests, "failure": sentence}
     write_report(told, done.steps, done.checked, environ)
     print(sentence, file=sys.stderr, flush=True)
     return ExitCode.FAILED
@@ -201,10 +184,6 @@ def _bounds(environ: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
     """What is remembered of the chunk, by data set of the job."""
     context = json.loads(Path(environ["DATAFLOW_CONTEXT"]).read_text("utf-8"))
     return {name: dataset["bounds"] for name, dataset in context["datasets"].items()}
-
-
-def _say(line: str, printed: str = "") -> None:
-    print("\n".join((line, *(f"    {text}" for text in printed.splitlines()))), flush=True)
 
 
 if __name__ == "__main__":

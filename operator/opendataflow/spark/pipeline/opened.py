@@ -41,6 +41,8 @@ class OpenProject:
 
     def is_ours(self, path: str) -> bool:
         """Whether a file is the project's own code."""
+        if not path.startswith(str(self.home)):  # nearly all are not, and paths take their time
+            return False
         inside = Path(path).is_relative_to(self.home)
         return inside and not {"site-packages", "dist-packages"}.intersection(Path(path).relative_to(self.home).parts)
 

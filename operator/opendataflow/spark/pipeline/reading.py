@@ -10,7 +10,7 @@ from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.project import DATA_ID, Source
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.reading_tables import read_table
-from opendataflow.spark.pipeline.sources import check_text, existing
+from opendataflow.spark.pipeline.sources import check_header, check_text, existing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,6 +22,8 @@ CSV = {"header": "true", "multiLine": "true", "escape": '"', "mode": "FAILFAST"}
 
 _CSV_WITH_SCHEMA = {"enforceSchema": "false", "columnPruning": "false"}
 """Else Spark notices neither other columns in the file nor rows that have too few of them."""
+
+_QUOTING = {"quote", "escape", "multiLine"}
 
 _JSON = {"mode": "FAILFAST"}
 
@@ -48,14 +50,18 @@ def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id:
         shown = str(project.folder / where)
         path = existing(project.home / where, shown, place)
         if source.format in _TEXT and not {"encoding", "charset"} & source.options.keys():
-            check_text(path, shown)
+            own_quotes = source.format != "csv" or _QUOTING & source.options.keys()
+            check_text(path, shown, None if own_quotes else '"')
         if source.format == "csv" and path.is_file() and path.stat().st_size == 0:
             raise StepFailed(f"{shown}: the file is empty; its first line names the columns")
         where = str(path)
     reader = spark.read.format(source.format).options(**_options(source))
     if source.columns is not None:
         reader = reader.schema(source.columns)
-    return reader.load(where)
+    frame = reader.load(where)
+    if source.format == "csv" and source.columns is not None and "://" not in source.where:
+        check_header(path, shown, frame.columns, source.options)
+    return frame
 
 
 def _options(source: Source) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""Where a run tells of its work: in its pod's termination message, on one machine in a file of its own folder.
+"""Where a run tells of its work: in its log, in its pod's termination message, on one machine in a file of its own
+folder.
 
 What is in a report is said in core/report.py.
 """
@@ -30,3 +31,8 @@ def write_report(
         beside = folder / f".{REPORT_FILE}"
         beside.write_text(report_text(told, steps, checked, LARGEST_FILE), "utf-8")
         os.replace(beside, folder / REPORT_FILE)
+
+
+def say(line: str, printed: str = "") -> None:
+    """Print a line of the run's log, and below it what something has printed."""
+    print("\n".join((line, *(f"    {text}" for text in printed.splitlines()))), flush=True)

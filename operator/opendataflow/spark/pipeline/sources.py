@@ -1,12 +1,18 @@
-"""Files that are read: whether they are there, and whether they are text in UTF-8. What the text says is not its
-subject."""
+"""Files that are read: whether they are there, whether they are text in UTF-8, and whether CSV is whole and has
+the columns that are expected. What else the text says is not its subject."""
 
 import codecs
+import csv
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from opendataflow.errors import StepFailed
 
 _BLOCK = 1 << 20
+_OWN_WAYS = {"header", "encoding", "charset", "quote", "escape", "comment"}
+"""Options of CSV with which a first line may be anything."""
+_ENDLESS = re.compile("unexpected end of data|field larger than")
 
 
 def existing(path: Path, shown: str, place: str) -> Path:
@@ -16,14 +22,34 @@ def existing(path: Path, shown: str, place: str) -> Path:
     return path
 
 
-def check_text(path: Path, shown: str) -> None:
-    """Raise StepFailed where a file, or one in a folder, is not text in UTF-8: readers would alter it in silence."""
+def check_text(path: Path, shown: str, quote: str | None = None) -> None:
+    """Raise StepFailed where a file, or one in a folder, is not text in UTF-8: readers would alter it in silence.
+    `quote`: of CSV; one that is never closed would make a cell of all that follows."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_data(file, path))
     for file in files:
-        line = _first_bad_line(file)
-        if line is not None:
-            inside = "" if file == path else f"/{file.relative_to(path)}"
-            raise StepFailed(f"{shown}{inside}, line {line}: it is not UTF-8 text; save it as UTF-8")
+        where = shown if file == path else f"{shown}/{file.relative_to(path)}"
+        bad_line, quotes = _looked_through(file, quote)
+        if bad_line is not None:
+            raise StepFailed(f"{where}, line {bad_line}: it is not UTF-8 text; save it as UTF-8")
+        if quotes % 2 and (line := _open_cell(file, str(quote))) is not None:
+            raise StepFailed(
+                f"{where}, line {line}: a cell begins with a quote that is never closed; is the file whole?"
+            )
+
+
+def check_header(path: Path, shown: str, columns: list[str], options: Mapping[str, str]) -> None:
+    """Raise StepFailed where the first line of a CSV file names other columns than these. Says nothing of folders, and
+    of files that are written in a way of their own."""
+    separator = options.get("sep", options.get("delimiter", ","))
+    if not path.is_file() or not _is_data(path, path.parent) or _OWN_WAYS & options.keys() or len(separator) != 1:
+        return
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        found = [name.strip() for name in next(csv.reader(file, delimiter=separator), [])]
+    if [name.lower() for name in found] != [name.lower() for name in columns]:
+        raise StepFailed(
+            f"{shown}, line 1: its columns are {', '.join(found)}, and those of schema are {', '.join(columns)}; write "
+            "them alike, in one order"
+        )
 
 
 def _is_data(file: Path, folder: Path) -> bool:
@@ -31,16 +57,30 @@ def _is_data(file: Path, folder: Path) -> bool:
     return file.is_file() and not hidden and file.suffix not in (".gz", ".bz2", ".zst", ".xz", ".lz4", ".snappy")
 
 
-def _first_bad_line(file: Path) -> int | None:
-    decoder, line = codecs.getincrementaldecoder("utf-8")(), 1
+def _looked_through(file: Path, quote: str | None) -> tuple[int | None, int]:
+    """The first line that is no UTF-8, and the number of quotes."""
+    decoder, line, quotes = codecs.getincrementaldecoder("utf-8")(), 1, 0
     with file.open("rb") as opened:
         while block := opened.read(_BLOCK):
+            quotes += block.count(quote.encode()) if quote else 0
             try:
                 line += decoder.decode(block).count("\n")
             except UnicodeDecodeError as error:
-                return line + error.object[: error.start].count(b"\n")
+                return line + error.object[: error.start].count(b"\n"), quotes
     try:
         decoder.decode(b"", final=True)
     except UnicodeDecodeError:
-        return line
+        return line, quotes
+    return None, quotes
+
+
+def _open_cell(file: Path, quote: str) -> int | None:
+    """The line in which a row begins that has a cell without an end; None where there is none."""
+    with file.open(encoding="utf-8", newline="") as opened:
+        rows, line = csv.reader(opened, quotechar=quote, strict=True), 1
+        try:
+            for _ in rows:
+                line = rows.line_num + 1
+        except csv.Error as error:
+            return line if _ENDLESS.search(str(error)) else None
     return None

@@ -53,6 +53,7 @@ class SparkFrames:
         )
         self._order = order
         self._chunk = Chunk(attempt.data_id, order.bounds)
+        self._last_step = len(order.sources) + len(order.steps) - 1 if order.steps else None
         self._spark = spark
         self._frames: dict[int, DataFrame] = {}
         self._watched: dict[int, Watched] = {}
@@ -90,15 +91,20 @@ class SparkFrames:
     def counted(self, frame: DataFrame, index: int) -> DataFrame:
         """Let the rows be counted as they pass."""
         self._frames[index] = frame
+        if index == self._last_step:
+            return frame  # its rows are those that are written, and counted there
         of_source = self._checks.wanted(frame, self._order.sources[index]) if index < len(self._order.sources) else []
         self._watched[index] = Watched(frame, [ROWS, *of_source])
         return self._watched[index].frame
 
     def write(self, frame: DataFrame) -> None:
         """Write what is there of the chunk anew, or as the destination's mode says."""
+        self._check_names(frame)
         columns = hashable(frame)
         halves = [Measure(half, columns) for half in HALVES] if columns else []
         watched = Watched(frame, [ROWS, *halves, *self._checks.wanted(frame)])
+        if self._last_step is not None:
+            self._watched[self._last_step] = watched
 
         def passed(doubles: Doubles) -> Seen:
             self._settle()
@@ -110,6 +116,14 @@ class SparkFrames:
             return Seen(None, None) if found is None else Seen(found[ROWS], checksum_of(found, columns))
 
         self.result = self._target.write(watched.frame, passed)
+
+    def _check_names(self, frame: DataFrame) -> None:
+        found: set[str] = set()
+        for name in frame.columns:
+            if name.lower() in found:
+                place = self._order.at(len(self._watched))
+                raise StepFailed(f"{place}: the result has two columns {name}; rename one of them, or drop it")
+            found.add(name.lower())
 
     def _settle(self) -> None:
         """Let Spark hand on what was measured: it does so a moment after the rows have passed."""
@@ -137,7 +151,7 @@ class SparkFrames:
             if seen is not None:
                 found[index] = int(seen[ROWS])
         if self.result is not None and self.result.rows is not None:
-            found[len(self._watched)] = self.result.rows
+            found[len(self._order.sources) + len(self._order.steps)] = self.result.rows
         return found
 
     def printed(self) -> Mapping[int, str]:

@@ -1,0 +1,59 @@
+-- The unit tests of the projects of jobs: runs tell which commits pass them, and what has failed is not used.
+
+-- How many works of a job may be claimed now as far as its tests say; null: any number. With nothing that may be used, one run
+-- at a time looks whether the project is mended, with the pauses of the job's backoff between.
+CREATE FUNCTION opendataflow.looks_allowed(p_job text) RETURNS integer
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN t.next_look_at > clock_timestamp()
+                     OR EXISTS (SELECT FROM opendataflow.work w WHERE w.job = t.job AND w.state = 'RUNNING') THEN 0 ELSE 1 END
+    FROM opendataflow.project_test t WHERE t.job = p_job AND t.failed IS NOT NULL AND t.passed IS NULL
+$$;
+
+-- What jobs that are applied want tested. Whatever a person has changed may have mended what failed.
+CREATE FUNCTION opendataflow.put_tests(p_jobs jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM project_test t USING jsonb_to_recordset(p_jobs) AS n(id text, tests text)
+    WHERE t.job = n.id AND t.subject IS DISTINCT FROM n.tests;
+    INSERT INTO project_test (job, subject)
+    SELECT n.id, n.tests FROM jsonb_to_recordset(p_jobs) AS n(id text, tests text) WHERE n.tests IS NOT NULL ORDER BY n.id
+    ON CONFLICT DO NOTHING;
+    PERFORM test_again(n.value ->> 'id') FROM jsonb_array_elements(p_jobs) AS n ORDER BY n.value ->> 'id';
+END $$;
+
+-- Forgets that tests of a job have failed, so that the next run tries them once more.
+CREATE FUNCTION opendataflow.test_again(p_job text) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE opendataflow.project_test t SET (failed, failure, failing_since, next_look_at, looks) = (NULL, NULL, NULL, NULL, 0)
+    WHERE t.job = p_job AND t.failed IS NOT NULL
+$$;
+
+-- Remembers what ended runs tell of their projects: metrics.tests is {subject, commit, passed, gone: the commit that has
+-- passed before, where it can't be used any more}. Of two runs the later one counts, also where it ends first.
+CREATE FUNCTION opendataflow.remember_tests(p_runs bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_end record;
+BEGIN
+    FOR v_end IN
+        SELECT r.id, r.job, r.message, t.*
+        FROM runs(p_runs) r
+        CROSS JOIN LATERAL jsonb_to_record(r.metrics -> 'tests') AS t(subject text, commit text, passed boolean, gone text)
+        WHERE r.metrics ? 'tests'
+        ORDER BY r.job, r.id
+    LOOP
+        IF v_end.passed THEN
+            UPDATE project_test t SET passed = v_end.commit, passed_by = v_end.id
+            WHERE t.job = v_end.job AND t.subject = v_end.subject AND t.passed_by < v_end.id;
+            PERFORM test_again(t.job) FROM project_test t WHERE t.job = v_end.job AND t.subject = v_end.subject AND t.failed_by < v_end.id;
+        ELSE
+            UPDATE project_test t
+            SET passed = nullif(t.passed, v_end.gone), failed = v_end.commit, failed_by = v_end.id, failure = v_end.message,
+                failing_since = coalesce(t.failing_since, clock_timestamp()),
+                (looks, next_look_at) = (SELECT t.looks + 1, clock_timestamp() + probe_pause(v_end.job, t.looks)
+                                         WHERE t.next_look_at IS NULL OR t.next_look_at < clock_timestamp()
+                                         UNION ALL SELECT t.looks, t.next_look_at WHERE t.next_look_at >= clock_timestamp())
+            WHERE t.job = v_end.job AND t.subject = v_end.subject AND greatest(t.failed_by, t.passed_by) < v_end.id;
+        END IF;
+    END LOOP;
+END $$;

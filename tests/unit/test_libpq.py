@@ -1,0 +1,32 @@
+"""A JDBC URL in the words of libpq, or not at all."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from opendataflow.core.libpq import connection_words
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "words"),
+    [
+        ("jdbc:postgresql://db/shop", {}, {"host": "db", "port": "5432", "dbname": "shop"}),
+        ("jdbc:postgresql://db:1/a%20b?sslmode=require", {}, {"port": "1", "dbname": "a b", "sslmode": "require"}),
+        ("jdbc:postgresql://a:1,[::1]/x", {}, {"host": "a,::1", "port": "1,5432"}),
+        ("jdbc:postgresql:x", {"user": "u", "ApplicationName": "n"}, {"host": "localhost", "application_name": "n"}),
+        ("jdbc:postgresql://db/x?user=a", {"user": "b"}, {"user": "b"}),
+        ("jdbc:postgresql://db/x?reWriteBatchedInserts=true", {"batchsize": "5"}, {"host": "db"}),
+    ],
+)
+def test_what_a_url_says_is_said_to_libpq(url: str, options: Mapping[str, str], words: Mapping[str, str]) -> None:
+    found = connection_words(url, options)
+    assert found is not None
+    assert words.items() <= found.items()
+    assert not {"batchsize", "reWriteBatchedInserts"} & found.keys()
+
+
+@pytest.mark.parametrize(
+    "url", ["jdbc:postgresql://db/x?sslfactory=mine", "jdbc:postgresql://db/x?currentSchema=s", "jdbc:mysql://db/x"]
+)
+def test_what_might_mean_something_else_to_libpq_is_not_said(url: str) -> None:
+    assert connection_words(url, {}) is None

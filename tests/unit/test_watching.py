@@ -1,0 +1,29 @@
+"""What is said of errors inside of kopf."""
+
+import asyncio
+
+import pytest
+
+from opendataflow.control.watching import tell_briefly
+
+
+def test_a_callback_that_fails_is_told_in_one_line_but_for_kopf_s_own_that_always_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def request_cancel_callback() -> None:
+        assert asyncio.current_task() is not None
+
+    def other() -> None:
+        raise ValueError("broken")
+
+    async def call() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(tell_briefly)
+        for callback in (request_cancel_callback, other):
+            loop.call_soon(callback)
+        await asyncio.sleep(0)
+
+    asyncio.run(call())
+    [record] = caplog.records
+    assert "ValueError('broken')" in record.getMessage()
+    assert record.exc_info is None
