@@ -242,7 +242,7 @@ def test_a_source_that_does_not_fit_is_the_fault_of_the_read(
         ("destination: out", "destination: {name: out, partition: t}", "0-9",
          "write out has failed: project.yml, line 8: the result has a column t, which is the name of"),
         ("[one, two]", "[one, two, twice]", "0-9",
-         "write out has failed: project.yml, line 8: the result has two columns id; rename one of them, or drop it"),
+         "write out has failed: pipelines/p/twice.py, line 1: the result has two columns id; rename one"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_data_is_told_with_its_line(

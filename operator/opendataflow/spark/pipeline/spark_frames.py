@@ -121,7 +121,7 @@ class SparkFrames:
         found: set[str] = set()
         for name in frame.columns:
             if name.lower() in found:
-                place = self._order.at(len(self._watched))
+                place = self._order.at(len(self._order.sources) + len(self._order.steps) - 1)
                 raise StepFailed(f"{place}: the result has two columns {name}; rename one of them, or drop it")
             found.add(name.lower())
 
