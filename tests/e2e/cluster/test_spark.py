@@ -99,7 +99,7 @@ from pyspark.sql import SparkSession
 
 
 def worked(number):
-    time.sleep(0.5)
+    time.sleep(1)
     return number % 4, 1
 
 
@@ -124,7 +124,7 @@ def served(port: int, question: str) -> Any:
 def test_executors_come_and_go_with_the_work_as_the_driver_s_page_and_its_log_of_events_show(
     cluster: RealCluster, kubectl: Kubectl, database: Database, spark_image: str
 ) -> None:
-    soon = {f"spark.dynamicAllocation.{name}": "5s" for name in ("executorIdleTimeout", "shuffleTracking.timeout")}
+    soon = {f"spark.dynamicAllocation.{name}": "15s" for name in ("executorIdleTimeout", "shuffleTracking.timeout")}
     events = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "file:///events"}
     config, grows = spark_job(
         "grows",
