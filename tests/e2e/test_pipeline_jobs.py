@@ -227,6 +227,7 @@ class Driver:
         settings = {"spark.master": "local[1]", "spark.driver.memory": "1g", "spark.log.level": "WARN"}
         spark = {"module": MODULE, "settings": settings, "executor": None, "patience": 60.0}
         (folder / SPARK_FILE).write_text(json.dumps(spark))
+        (folder / "context.json").write_text(json.dumps({"datasets": {}}))
         order = {
             "pipeline": "delays",
             "requireTests": True,
