@@ -1,4 +1,4 @@
--- Where they go to: an empty table, a note of what was migrated, and somebody who may write both.
+-- Where they go to: an empty table, and somebody who may write it.
 CREATE ROLE writer LOGIN PASSWORD 'new: one-way-street';
 GRANT CREATE ON SCHEMA public TO writer; -- each attempt has a table of its own
 SET ROLE writer;
@@ -9,4 +9,3 @@ CREATE TABLE orders (
     placed timestamptz NOT NULL,
     note text
 );
-CREATE TABLE migrated (first bigint PRIMARY KEY, fence bigint NOT NULL);

@@ -1,4 +1,4 @@
--- What is there already: 300,000 orders, and somebody who may read them.
+-- What is there already: orders, 300,000 unless `migration.rows` says otherwise, and somebody who may read them.
 CREATE TABLE orders (
     id bigint PRIMARY KEY,
     customer text NOT NULL,
@@ -9,6 +9,7 @@ CREATE TABLE orders (
 INSERT INTO orders
 SELECT id, 'customer ' || id % 1000, id % 9973 / 100.0, timestamptz '2013-01-01 00:00:00+00' + id * interval '97 seconds',
        CASE WHEN id % 7 = 0 THEN 'a "note", with ''quotes'', ünïcode' || E'\nand a second line' END
-FROM generate_series(1, 300000) id;
+FROM generate_series(1, coalesce(current_setting('migration.rows', true), '300000')::bigint) id;
 CREATE ROLE reader LOGIN PASSWORD 'old: $HOME is ''here''';
 GRANT SELECT ON orders TO reader;
+ANALYZE orders;

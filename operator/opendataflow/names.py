@@ -28,6 +28,7 @@ SECRET_VARIABLES = frozenset(
         "DATAFLOW_NOTIFY_SMTP_PASSWORD",
         "DATAFLOW_NOTIFY_WEBHOOK",
         "DATAFLOW_SOURCE_DSN",
+        "DATAFLOW_TARGET_DSN",
         "PASSKEY",
         "PASSKEY_NEW",
     }

@@ -179,6 +179,46 @@ def test_rows_outside_of_all_chunks_are_shown_and_not_written(
     assert inside.ask(dataflow, *plan, "--write", "--rest").err == "data set orders: 5 chunks, 5 new\n"
 
 
+def test_what_is_not_as_planned_is_told_by_chunk_with_exit_code_1(
+    dataflow: Program, declared: Connection, inside: Inside, location: dict[str, Any]
+) -> None:
+    target = {**dataset("new_orders"), **location, "schemaname": None, "tablename": "new_orders"}
+    apply(declared, [target], [])
+    declared.execute("CREATE TABLE public.new_orders AS SELECT * FROM shop.orders")
+    assert inside.ask(dataflow, "chunks", "plan", "orders", *BY_ID, "--write").code == ExitCode.OK
+    check = ("chunks", "check", "orders", "new_orders", "--sum", "id", "--checksum", "id", "--checksum", "word")
+    answer = inside.ask(dataflow, *check)
+    assert (answer.code, answer.err) == (ExitCode.OK, "")
+    assert answer.out == (
+        "orders has 2000 rows, each in one chunk; new_orders has 2000 rows, each in one chunk; all 3 chunks are the "
+        "same (rows, sum of id, checksum of id, word)\n"
+    )
+    declared.execute(
+        "DELETE FROM public.new_orders WHERE id = 7; UPDATE public.new_orders SET word = 'x' WHERE id = 1005"
+    )
+    declared.execute("INSERT INTO public.new_orders VALUES (NULL)")
+    declared.execute("DELETE FROM opendataflow.chunk WHERE dataset = 'orders' AND data_id = 'null'")
+    answer = inside.ask(dataflow, *check)
+    assert answer.code == ExitCode.FAILED
+    *found, summary = (" ".join(line.split()) for line in answer.out.splitlines())
+    assert found == [
+        "CHUNK STATUS FOUND",
+        "..1000 - rows 1000 and 999; sum of id 500500 and 500493; checksum of id, word",
+        "1001.. - checksum of id, word",
+        "no chunk - 1 row of new_orders: id is NULL",
+    ]
+    assert summary == (
+        "orders has 2000 rows, each in one chunk; new_orders has 2000 rows, 1 in no chunk; 2 of 2 chunks differ "
+        "(rows, sum of id, checksum of id, word)"
+    )
+    told = json.loads(inside.ask(dataflow, *check, "-o", "json").out)
+    assert [one["different"] is None for one in told["chunks"]] == [False, False]
+    assert told["datasets"]["new_orders"]["strays"] == [{"rows": 1, "what": "id is NULL", "chunks": []}]
+    answer = inside.ask(dataflow, "chunks", "check", "new_orders")
+    assert answer.code == ExitCode.USAGE
+    assert "new_orders has no chunks" in answer.err
+
+
 BY_ID = ("--by", "range", "id", "--chunks", "2")
 
 
@@ -220,7 +260,7 @@ BY_ID = ("--by", "range", "id", "--chunks", "2")
         (
             ("orders", *BY_ID, "--dsn", "postgresql://u:open-sesame@h/d"),
             ExitCode.USAGE,
-            "--dsn has a password, and every user",
+            "the address has a password, and every user",
         ),
         (
             ("orders", *BY_ID, "--dsn", "postgresql://u@127.0.0.1:1/d"),
@@ -249,7 +289,7 @@ def test_what_is_wrong_with_the_command_is_told(
             {"url": "jdbc:mysql://h/d"},
             PASSKEY,
             ExitCode.USAGE,
-            "data set orders: chunks can be planned in Postgres only",
+            "data set orders: only Postgres can be looked at",
         ),
     ],
 )

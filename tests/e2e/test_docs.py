@@ -43,7 +43,7 @@ def test_every_command_about_plans_of_chunks_does_what_is_shown(
 ) -> None:
     names = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD", "dbname": "PGDATABASE"}
     source = {names[name]: str(value) for name, value in conninfo_to_dict(dsn).items() if name in names}
-    environ = {**dataflow.environ, **source, "DATAFLOW_SOURCE_DSN": dsn}
+    environ = {**dataflow.environ, **source, "DATAFLOW_SOURCE_DSN": dsn, "DATAFLOW_TARGET_DSN": dsn}
     _do(ROOT / "docs" / "how-to" / "plan-chunks.md", tmp_path, environ, db)
 
 

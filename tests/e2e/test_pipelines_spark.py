@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from opendataflow.core.chunk_parts import Chunk
 from opendataflow.model.project import Source, parse_project
 from opendataflow.names import ExitCode, StepStatus
 from opendataflow.spark.pipeline.opened import OpenProject
@@ -111,7 +112,7 @@ def test_spark_is_asked_for_the_days_of_the_chunk_only(spark: "SparkSession", tm
         {"name": "days", "format": "parquet", "partitioning": {"column": "day", "type": "date"}}
     )
     opened = OpenProject(tmp_path, parse_project(YML, "project.yml"))
-    frame = read(spark, opened, source, "2013-01-31", "project.yml, line 6")
+    frame = read(spark, opened, source, Chunk("2013-01-31"), "project.yml, line 6")
     assert [str(row["day"]) for row in frame.collect()] == ["2013-01-31"]
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "GreaterThanOrEqual(day,2013-01-31), LessThan(day,2013-02-01)" in plan
@@ -241,7 +242,7 @@ def test_a_source_that_does_not_fit_is_the_fault_of_the_read(
         ("destination: out", "destination: {name: out, partition: t}", "0-9",
          "write out has failed: project.yml, line 8: the result has a column t, which is the name of"),
         ("[one, two]", "[one, two, twice]", "0-9",
-         "write out has failed: project.yml, line 8: the result has two columns id; rename one of them, or drop it"),
+         "write out has failed: pipelines/p/twice.py, line 1: the result has two columns id; rename one"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_data_is_told_with_its_line(

@@ -1,6 +1,7 @@
 """Tables as sources and destinations: a real Postgres, and a real Spark that is started once for this module."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,15 +10,21 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from opendataflow.core.attempts import Attempt
+from opendataflow.core.chunk_parts import Chunk, part_of_source
 from opendataflow.core.dialects import Postgres
-from opendataflow.model.project import Source
+from opendataflow.model.project import Source, parse_project
 from opendataflow.names import ExitCode
+from opendataflow.sources.planning import Request, plan
+from opendataflow.sources.postgres import PostgresSource, parts_of
+from opendataflow.spark.pipeline.opened import OpenProject
+from opendataflow.spark.pipeline.reading import read
 from opendataflow.spark.pipeline.reading_tables import read_table
 from tests.e2e.conftest import Answer, Inside
 from tests.e2e.projects import Project
+from tests.kube.cluster.processes import wait_until
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 POSTGRES = Postgres()
 
@@ -107,16 +114,21 @@ def source(**fields: object) -> Source:
     return Source.model_validate({"name": "orders", "database": database, **fields})
 
 
+def rows_of(spark: "SparkSession", it: Source, data_id: str, bounds: Mapping[str, Any] | None = None) -> "DataFrame":
+    """What a chunk is read as, in a job whose data set has its bounds."""
+    return read_table(spark, it, part_of_source(it, Chunk(data_id, {"orders": bounds})), data_id, "project.yml, line 6")
+
+
 @pytest.mark.parametrize(
     ("fields", "data_id", "ids", "asked"),
     [
         ({"table": "orders", "partitioning": {"column": "id", "type": "range"}}, "5-7", [5, 6, 7],
          """(SELECT * FROM orders WHERE "id" >= 5 AND "id" < 8) chunk"""),
         ({"table": "orders", "partitioning": {"column": "day", "type": "date"}}, "2013-01-02", [*range(10, 20)],
-         """WHERE "day" >= DATE '2013-01-02' AND "day" < DATE '2013-01-03'"""),
+         """WHERE "day" >= '2013-01-02' AND "day" < '2013-01-03'"""),
         ({"table": "orders", "partitioning": {"column": "id", "type": "list"}}, "7", [7], """WHERE "id" = '7'"""),
         ({"query": "SELECT id, day AS d FROM orders", "partitioning": {"column": "d", "type": "date"}}, "2012-01", [],
-         """(SELECT * FROM (SELECT id, day AS d FROM orders) given WHERE "d" >= DATE '2012-01-01' """),
+         """(SELECT * FROM (SELECT id, day AS d FROM orders) given WHERE "d" >= '2012-01-01' """),
         ({"table": "orders", "predicate": "customer = {data_id} AND id < 7"}, "c1", [1, 4],
          "WHERE customer = 'c1' AND id < 7"),
     ],
@@ -125,7 +137,7 @@ def source(**fields: object) -> Source:
 def test_the_database_is_asked_for_the_rows_of_the_chunk_only(
     spark: "SparkSession", shop: Shop, fields: dict[str, object], data_id: str, ids: list[int], asked: str
 ) -> None:
-    frame = read_table(spark, source(**fields), data_id, "project.yml, line 6")
+    frame = rows_of(spark, source(**fields), data_id)
     assert sorted(row["id"] for row in frame.collect()) == ids
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert asked in plan
@@ -134,12 +146,72 @@ def test_the_database_is_asked_for_the_rows_of_the_chunk_only(
 
 def test_the_buckets_of_a_table_are_all_rows_and_each_row_once(spark: "SparkSession", shop: Shop) -> None:  # noqa: ARG001
     it = source(table="orders", partitioning={"column": "id", "type": "hash"})
-    found = [row["id"] for bucket in range(3) for row in read_table(spark, it, f"{bucket}-of-3", "here").collect()]
+    found = [row["id"] for bucket in range(3) for row in rows_of(spark, it, f"{bucket}-of-3").collect()]
     assert sorted(found, key=lambda it: -1 if it is None else it) == [None, *range(100)]
 
 
+WORDS = ["it's", "a\\b", "Zoë", "zoe", "", None]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Request(None, "kinds", "id", "range", chunks=3, nulls="last"),
+        Request(None, "kinds", "price", "range", chunks=3),
+        Request(None, "kinds", "at", "date", step="day", zone="Europe/Berlin", rest=True),
+        Request(None, "kinds", "day", "date", step="month", nulls="first"),
+        Request(None, "kinds", "word", "list", rest=True),
+        Request(None, "kinds", "id", "hash", chunks=3),
+        Request(None, "kinds", "word", "hash", chunks=3, nulls="first"),
+    ],
+    ids=lambda it: f"{it.by} {it.column}",
+)
+def test_the_chunks_of_a_plan_are_the_same_rows_in_its_database_in_files_and_in_another_table(
+    spark: "SparkSession", shop: Shop, dsn: str, tmp_path: Path, asked: Request
+) -> None:
+    shop.sql(
+        "CREATE TABLE kinds AS SELECT nullif(id, 7) AS id, id * 1.25 AS price, date '2013-01-28' + id AS day, "
+        "timestamptz '2013-03-30 20:00+00' + id * interval '5 hours' AS at, "
+        "nullif((%s::text[])[1 + id %% 6], '-') AS word, id AS number FROM generate_series(-10, 19) id",
+        WORDS,
+    )
+    with PostgresSource.open(parts_of(dsn)) as opened:
+        chunks = plan(opened, asked).chunks
+    everything = rows_of(spark, source(table="kinds"), "all")
+    everything.repartition(1).write.parquet(str(tmp_path / "sources/orders.parquet"))
+    project = OpenProject(tmp_path, parse_project(YML, "project.yml"))
+    files = Source.model_validate({"name": "orders", "format": "parquet"})
+    found: list[int] = []
+    for chunk in chunks:
+        table = [row["number"] for row in rows_of(spark, source(table="kinds"), chunk.id, chunk.bounds).collect()]
+        known = Chunk(chunk.id, {"orders": chunk.bounds})
+        assert sorted(row["number"] for row in read(spark, project, files, known, "here").collect()) == sorted(table)
+        elsewhere = POSTGRES.condition(asked.column, chunk.bounds)
+        assert sorted(shop.sql(f"SELECT number FROM kinds WHERE {elsewhere}")) == sorted(table)
+        found += table
+    assert sorted(found) == list(range(-10, 20))
+
+
+def test_the_database_reads_only_the_rows_of_the_chunk_also_by_several_connections(
+    spark: "SparkSession", shop: Shop
+) -> None:
+    shop.sql("CREATE TABLE many AS SELECT id, id % 7 AS part FROM generate_series(1, 20000) id")
+    shop.sql("CREATE UNIQUE INDEX ON many (id)")
+    shop.sql("VACUUM ANALYZE many")
+    scans = "SELECT seq_scan FROM pg_stat_user_tables WHERE relid = 'many'::regclass"
+    scanned = shop.sql(scans)
+    bounds = {"column": "id", "from": 5001, "to": 5101, "predicate": '"id" >= 5001 AND "id" < 5101'}
+    it = source(table="many", connections=4, splitBy="id")
+    assert sorted(row["id"] for row in rows_of(spark, it, "any", bounds).collect()) == list(range(5001, 5101))
+
+    read = "SELECT idx_tup_read::int FROM pg_stat_user_indexes WHERE relid = 'many'::regclass"
+    wait_until(lambda: shop.sql(read) >= [100], "the database has told what it has read", 60)
+    assert shop.sql(read) < [200]  # Spark's first part also looks for NULLs in the chunk
+    assert shop.sql(scans) == scanned
+
+
 def test_what_spark_filters_itself_goes_to_the_database_too(spark: "SparkSession", shop: Shop) -> None:  # noqa: ARG001
-    frame = read_table(spark, source(table="orders", partitioning={"column": "id", "type": "range"}), "0-9", "here")
+    frame = rows_of(spark, source(table="orders", partitioning={"column": "id", "type": "range"}), "0-9")
     plan = frame.where("amount > 10")._jdf.queryExecution().executedPlan().toString()
     assert "GreaterThan(amount,10.00)" in plan
 
@@ -156,10 +228,31 @@ def test_several_connections_divide_a_chunk(
     spark: "SparkSession", shop: Shop, fields: dict[str, object], data_id: str
 ) -> None:
     it = source(table="orders", connections=4, **fields)
-    frame = read_table(spark, it, data_id, "here")
+    frame = rows_of(spark, it, data_id)
     assert frame.rdd.getNumPartitions() == 4
     assert sorted(row["id"] for row in frame.where("id IS NOT NULL").collect()) == list(range(100))
     assert shop.left_over() == []
+
+
+def test_a_list_of_chunks_says_by_hand_what_is_read_and_replaced(project: Project, shop: Shop) -> None:
+    to(project, partitioning={"column": "id", "type": "range"})
+    bounds = {
+        "column": "id",
+        "from": 3,
+        "to": 5,
+        "nulls": True,
+        "predicate": '("id" >= 3 AND "id" < 5 OR "id" IS NULL)',
+    }
+    project.write("chunks.jsonl", json.dumps({"id": "2_some", "bounds": bounds}))
+    shop.sql("CREATE TABLE result AS SELECT * FROM orders WHERE id IN (2, 3, 7)")
+    shop.sql("INSERT INTO result VALUES (NULL)")
+    for _ in range(2):
+        answer = project.ask("run", "p", "--data-id", "2_some", "--chunks", "chunks.jsonl")
+        assert answer.code == ExitCode.OK, answer.err
+    assert shop.sql("SELECT id FROM result ORDER BY id") == [2, 3, 4, 7, None]
+    answer = project.ask("run", "p", "--data-id", "2_sum", "--chunks", "chunks.jsonl")
+    assert answer.code == ExitCode.USAGE
+    assert answer.err == "error: chunks.jsonl: there is no chunk 2_sum (did you mean 2_some?)\n"
 
 
 def test_a_chunk_of_a_table_done_twice_equals_once(project: Project, shop: Shop) -> None:

@@ -2,9 +2,9 @@
 
 from opendataflow.core.chunk_additions import why_not
 from opendataflow.core.chunk_plan import Column, Draft, PlannedChunk
-from opendataflow.sources.postgres_words import PostgresWords
+from opendataflow.core.dialects import Postgres
 
-DRAFT = Draft(Column("c", "integer", nullable=True), PostgresWords())
+DRAFT = Draft(Column("c", "integer", nullable=True), Postgres())
 DAYS = ["2013-01-01", "2013-01-02", "2013-01-03", "2013-01-04"]
 
 

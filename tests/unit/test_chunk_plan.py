@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from opendataflow.core.chunk_bounds import bounds_of
-from opendataflow.core.chunk_plan import Column, Draft, Nulls, PlannedChunk, Value, covers_everything, problems
+from opendataflow.core.chunk_plan import Column, Draft, Nulls, PlannedChunk, covers_everything, problems
+from opendataflow.core.chunk_predicates import Value
+from opendataflow.core.dialects import Postgres
 from opendataflow.core.natural import natural_key
 from opendataflow.model.written import Id
-from opendataflow.sources.postgres_words import PostgresWords
 
-WORDS = PostgresWords()
+WORDS = Postgres()
 NULLS: tuple[Nulls, ...] = ("own", "first", "last")
 COLLATIONS: dict[str, Callable[[str], Any]] = {
     "by bytes": lambda text: text.encode(errors="surrogatepass"),

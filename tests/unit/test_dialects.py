@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from opendataflow.core.attempts import Attempt
-from opendataflow.core.chunk_bounds import Kind, bounds_of
+from opendataflow.core.chunk_bounds import Kind
+from opendataflow.core.chunk_parts import Chunk, part_of_source
 from opendataflow.core.dialects import Dialect, Postgres, dialect_of, writer_of
 from opendataflow.errors import InvalidInput
+from opendataflow.model.project import Source
 
 ATTEMPT = Attempt("out", "0-9", "abc", 3)
 
@@ -25,11 +27,15 @@ ATTEMPT = Attempt("out", "0-9", "abc", 3)
     ],
 )
 def test_the_rows_of_a_chunk_are_told_in_standard_sql(kind: Kind, data_id: str, condition: str) -> None:
-    assert Dialect().condition("c", kind, bounds_of(data_id, kind)) == condition
+    part = part_of_source(
+        Source.model_validate({"name": "s", "partitioning": {"column": "c", "type": kind}}), Chunk(data_id)
+    )
+    assert part is not None
+    assert Dialect().condition("c", part.bounds) == condition
 
 
 def test_a_name_stays_a_name() -> None:
-    assert Dialect().condition('c" OR "d', "list", {"value": "x"}) == """"c"" OR ""d" = 'x'"""
+    assert Dialect().condition('c" OR "d', {"value": "x"}) == """"c"" OR ""d" = 'x'"""
 
 
 def test_the_data_id_is_a_text_in_a_predicate() -> None:
@@ -38,7 +44,7 @@ def test_the_data_id_is_a_text_in_a_predicate() -> None:
 
 def test_a_database_without_a_known_hash_says_so() -> None:
     with pytest.raises(InvalidInput, match="no hash that is known here"):
-        dialect_of("jdbc:h2:mem:x").condition("c", "hash", {"bucket": 1, "buckets": 3})
+        dialect_of("jdbc:h2:mem:x").condition("c", {"bucket": 1, "buckets": 3})
 
 
 def test_other_databases_are_read_and_not_written() -> None:

@@ -14,7 +14,7 @@ from opendataflow.core.report import read_report
 from opendataflow.errors import InvalidInput
 from opendataflow.model.pipeline_runtime import PipelineRuntime
 from opendataflow.model.project import parse_project
-from opendataflow.names import StepStatus
+from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
 from opendataflow.spark.pipeline import job, reporting, tested
 from opendataflow.spark.pipeline.opened import OpenProject
 
@@ -44,6 +44,23 @@ def opened(destination: str = "d", text: str = PROJECT) -> OpenProject:
 )
 def test_relative_destinations_are_in_the_output(destination: str, output: str | None, where: str) -> None:
     assert job.placed(opened(destination), "a", output).destination.where == where
+
+
+def test_a_source_of_no_data_set_of_the_job_is_told_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "project.yml").write_text(
+        PROJECT.replace("[s]", "[{name: s, dataset: t}]").replace("{destination}", "d")
+    )
+    order = {"pipeline": "a", "requireTests": True, "path": str(tmp_path), "output": "/jobs"}
+    (tmp_path / PIPELINE_FILE).write_text(json.dumps(order))
+    (tmp_path / "context.json").write_text(json.dumps({"datasets": {"s": {"bounds": None}, "d": {"bounds": None}}}))
+    environ = {"DATAFLOW_CONTEXT": str(tmp_path / "context.json"), "DATAFLOW_DATA_ID": "x"}
+    assert job.main(environ) == ExitCode.FAILED
+    sentence = "project.yml, line 5: the job has no data set t; it has s, d: write another dataset"
+    assert capsys.readouterr().err.strip() == sentence
+    assert json.loads((tmp_path / "report.json").read_text()) == {"failure": sentence}
 
 
 def test_what_would_be_gone_with_the_pod_is_refused() -> None:

@@ -35,7 +35,7 @@ def load(
     reason: ReasonOption = None,
 ) -> None:
     """Declare the chunks of a list: ids, with bounds where it has some. All of them, or none where one is wrong."""
-    listed = parse_chunk_list(_read(file), "standard input" if file == "-" else file)
+    listed = parse_chunk_list(read_list(file), "standard input" if file == "-" else file)
     made = [(one.id, one.bounds) for one in listed]
     typer.echo(loaded(dataset, made, reason, publish=publish, dry_run=dry_run))
 
@@ -75,7 +75,8 @@ def _told(dataset: str, number: int, done: Row, *, dry_run: bool) -> str:
     return f"data set {dataset}: {counted(number, 'chunk')}, {done['new']} new{known}{ready}{changed}"
 
 
-def _read(file: str) -> str:
+def read_list(file: str) -> str:
+    """Return the text of a list of chunks. InvalidInput where it can't be read."""
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return content.decode()

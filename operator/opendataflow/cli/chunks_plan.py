@@ -110,11 +110,11 @@ def plan_chunks(  # noqa: PLR0913  # each is an option
         raise InvalidInput("--chunks and --rows say the same in two ways: give one of them")
     if publish and not write:
         raise InvalidInput("--publish is for the chunks that --write declares: give both")
-    found = with_store(lambda store: _dataset(store, dataset))
+    found = with_store(lambda store: found_dataset(store, dataset))
     method, column = _method(found, by)
     request = Request(
         schema=found["schemaname"],
-        table=_table_of(found),
+        table=table_of(found),
         column=column,
         by=method,
         chunks=number,
@@ -135,7 +135,8 @@ def plan_chunks(  # noqa: PLR0913  # each is an option
         _write(dataset, proposed, reason, publish=publish)
 
 
-async def _dataset(store: Store, dataset: str) -> Row:
+async def found_dataset(store: Store, dataset: str) -> Row:
+    """What is remembered of a data set. UnknownThing where there is none."""
     found = await dataset_row(store, dataset)
     if found is None:
         known = [row["dataset"] for row in await store.list_datasets()]
@@ -156,7 +157,8 @@ def _method(dataset: Row, by: tuple[str, str] | None) -> tuple[By, str]:
     return cast("By", by[0]), by[1]
 
 
-def _table_of(dataset: Row) -> str:
+def table_of(dataset: Row) -> str:
+    """The table of a data set. InvalidInput where it has none."""
     if not dataset["tablename"]:
         raise InvalidInput(f"data set {dataset['id']} has no table: write location.tablename")
     return str(dataset["tablename"])

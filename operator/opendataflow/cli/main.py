@@ -9,6 +9,7 @@ import typer
 from opendataflow.cli import (  # noqa: F401  # each registers commands
     apply,
     chunks,
+    chunks_check,
     chunks_plan,
     crypt,
     db,

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -11,13 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from opendataflow.cli.app import OutputOption, Panel, app
+from opendataflow.cli.chunks import read_list
 from opendataflow.cli.pipeline_init import write_project
 from opendataflow.cli.pipeline_show import LiveSteps, show_expectations, show_run, show_test, show_tests
 from opendataflow.cli.show import Output, console, document, rows
 from opendataflow.core.attempts import Result
+from opendataflow.core.chunk_list import parse_chunk_list
 from opendataflow.core.expectations import Checked
 from opendataflow.core.explain import counted
 from opendataflow.core.pipeline_steps import Step
+from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed
 from opendataflow.model.project import Destination, Pipeline, Source
 from opendataflow.names import ExitCode, StepStatus
@@ -119,6 +122,14 @@ def run(
     data_id: Annotated[
         str | None, typer.Option("--data-id", help="The chunk. Needed, but for projects in the Django tool's form.")
     ] = None,
+    chunks: Annotated[
+        Path | None,
+        typer.Option(
+            "--chunks",
+            metavar="FILE",
+            help="A list of chunks, as `chunks plan --file` writes it: the first source is read by its bounds.",
+        ),
+    ] = None,
     stream: Annotated[
         Path | None,
         typer.Option("--stream", metavar="FILE", help="A CSV file, also in sources/: run once for each of its rows."),
@@ -133,6 +144,7 @@ def run(
     opened = open_project(project)
     _, found = opened.file.pipeline(slug)
     _check_options(opened, data_id, stream, replace)
+    bounds = {} if chunks is None or data_id is None else _bounds(chunks, data_id, found.sources[0])
     with ExitStack() as stack:
         stack.enter_context(opened.imports())
         with captured() as loading:
@@ -145,7 +157,7 @@ def run(
         done: list[dict[str, Any]] = []
         known: dict[str, Any] = {}
         for number, item in enumerate(items):
-            order = Order(opened, found, steps, data_id, item)
+            order = Order(opened, found, steps, data_id, item, bounds)
             made, result, checked = _run(order, spark, known, replace=replace and number == 0)
             made[0].stdout, printed = printed + made[0].stdout, ""  # what modules print when they are loaded
             done.append(
@@ -225,6 +237,15 @@ def _check_options(opened: OpenProject, data_id: str | None, stream: Path | None
         raise InvalidInput("--stream is for projects in the Django tool's form; here an item is a chunk: use --data-id")
     if replace:
         raise InvalidInput("--replace is for projects in the Django tool's form; here write destination.mode")
+
+
+def _bounds(file: Path, data_id: str, source: Source) -> Mapping[str, Mapping[str, Any] | None]:
+    """What the list says of the chunk, as a job has it of a data set."""
+    listed = parse_chunk_list(read_list(str(file)), str(file))
+    found = next((one for one in listed if one.id == data_id), None)
+    if found is None:
+        raise InvalidInput(f"{file}: there is no chunk {data_id}{did_you_mean(data_id, [one.id for one in listed])}")
+    return {source.dataset or source.name: found.bounds}
 
 
 def _items(opened: OpenProject, stream: Path, steps: list[Loaded]) -> list[Item]:

@@ -11,36 +11,21 @@ import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from opendataflow.core.chunk_predicates import Kind, Value, Words, predicate_of
 from opendataflow.core.natural import natural_key
 from opendataflow.model.written import Id
 
 By = Literal["range", "date", "list", "hash"]
-Kind = Literal["integer", "number", "date", "time", "text", "other"]
 Nulls = Literal["own", "first", "last"]
-Value = int | str
-"""Whole numbers as such; everything else as the database writes it."""
 
 MOST_CHUNKS = 10_000
 MOST_VALUES = 1_000
 _LABEL = 40
 _ID: TypeAdapter[str] = TypeAdapter(Id)
-
-
-class Words(Protocol):
-    """How a database writes what a predicate consists of."""
-
-    def name(self, name: str) -> str:
-        """A name, quoted."""
-
-    def literal(self, value: Value) -> str:
-        """A value, quoted, without a type of its own: it takes that of the column it is compared with."""
-
-    def bucket(self, column: str, buckets: int) -> str:
-        """The number of the bucket, from 0, that a value belongs to; the same in every session and version."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +42,8 @@ class PlannedChunk:
     """A chunk as it is going to be declared.
 
     `bounds`: `column`, `predicate`, and of `from` (inside), `to` (outside), `value`, `bucket` and `buckets`, `nulls`
-    (true: NULLs belong to it), `rest` (true: all that no other chunk has) those that apply.
+    (true: NULLs belong to it), `rest` (true: all that no other chunk has; by list, all but `values`) those that apply;
+    `kind`: what texts in `from`, `to`, `value` and `values` are.
     """
 
     id: str
@@ -128,34 +114,10 @@ class Draft:
         return [self._chunk(data_id, bounds) for data_id, (_, bounds) in zip(ids, made, strict=True)]
 
     def _chunk(self, data_id: str, bounds: dict[str, Any]) -> PlannedChunk:
+        texts = any(isinstance(bounds.get(name), str) for name in ("from", "to", "value")) or "values" in bounds
+        bounds = {**bounds, **({"kind": self.column.kind} if texts and self.column.kind != "integer" else {})}
         predicate = predicate_of(bounds, self.words.name(self.column.name), self.words)
-        kept = {name: value for name, value in bounds.items() if name != "values"}
-        return PlannedChunk(data_id, {"column": self.column.name, **kept, "predicate": predicate})
-
-
-def predicate_of(bounds: Mapping[str, Any], column: str, words: Words) -> str:
-    """Return the condition for a column, or any expression, that is written as `column`."""
-    inside = " AND ".join(_conditions(bounds, column, words))
-    if not bounds.get("nulls"):
-        return inside
-    return f"({inside} OR {column} IS NULL)" if inside else f"{column} IS NULL"
-
-
-def _conditions(bounds: Mapping[str, Any], column: str, words: Words) -> Iterator[str]:
-    if bounds.get("rest"):
-        if "from" in bounds:
-            yield f"({column} < {words.literal(bounds['from'])} OR {column} >= {words.literal(bounds['to'])})"
-        else:
-            yield f"{column} NOT IN ({', '.join(words.literal(value) for value in bounds['values'])})"
-        return
-    if "from" in bounds:
-        yield f"{column} >= {words.literal(bounds['from'])}"
-    if "to" in bounds:
-        yield f"{column} < {words.literal(bounds['to'])}"
-    if "value" in bounds:
-        yield f"{column} = {words.literal(bounds['value'])}"
-    if "bucket" in bounds:
-        yield f"{words.bucket(column, bounds['buckets'])} = {bounds['bucket']}"
+        return PlannedChunk(data_id, {"column": self.column.name, **bounds, "predicate": predicate})
 
 
 def problems(chunks: Sequence[PlannedChunk], *, nullable: bool) -> list[str]:

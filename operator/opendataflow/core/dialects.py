@@ -9,16 +9,18 @@ and `literal`, and what they wrote as SQL themselves.
 import hashlib
 import re
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from opendataflow.core.attempts import Attempt, Seen
-from opendataflow.core.chunk_bounds import Kind
+from opendataflow.core.chunk_predicates import Kind as ColumnKind
+from opendataflow.core.chunk_predicates import Value, predicate_of
 from opendataflow.errors import InvalidInput
-from opendataflow.model.chunk_source import Bounds
 
-Value = str | int | None
+Parameter = Value | None
+_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
+
 CHUNK_TABLE = "opendataflow_chunk"
 """The table of a destination that remembers what was written into it."""
 
@@ -28,7 +30,7 @@ class Statement:
     """SQL with `?` for values."""
 
     sql: str
-    values: tuple[Value, ...] = ()
+    values: tuple[Parameter, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,29 +53,21 @@ class Dialect:
         """Return a name as SQL has it."""
         return '"' + text.replace('"', '""') + '"'
 
-    def literal(self, value: str | int) -> str:
-        """Return a value as SQL has it."""
-        return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+    def literal(self, value: Value, kind: ColumnKind | None = None) -> str:
+        """Return a value as SQL has it. `kind`: of the column that it is compared with, where that is known."""
+        if isinstance(value, int):
+            return str(value)
+        if kind == "number" and _NUMBER.fullmatch(value):
+            return value
+        quoted = "'" + value.replace("'", "''") + "'"
+        return {"date": "DATE ", "time": "TIMESTAMP "}.get(kind or "", "") + quoted
 
-    def condition(self, column: str, kind: Kind, bounds: Bounds) -> str:
+    def condition(self, column: str, bounds: Mapping[str, Any]) -> str:
         """Return what is true of the rows of a chunk. Raises InvalidInput where this database can't say it."""
-        it = self.name(column)
-        if "nulls" in bounds:
-            return f"{it} IS NULL"
-        if kind in ("date", "range"):
-            ends = [(sign, bounds[end]) for sign, end in ((">=", "from"), ("<", "to")) if end in bounds]
-            value = self.literal if kind == "range" else lambda day: self.day(str(day))
-            return " AND ".join(f"{it} {sign} {value(end)}" for sign, end in ends)
-        if kind == "hash":
-            return f"{self.bucket(column, int(bounds['buckets']))} = {int(bounds['bucket'])}"
-        return f"{it} = {self.literal(bounds['value'])}"
-
-    def day(self, day: str) -> str:
-        """Return the beginning of a day."""
-        return f"DATE {self.literal(day)}"
+        return predicate_of(bounds, self.name(column), self)
 
     def bucket(self, column: str, buckets: int) -> str:  # noqa: ARG002 # for those that can
-        """Return the bucket of a row, a number from 0; a NULL has one too."""
+        """Return the bucket of an expression, a number from 0: see Postgres. NULLs have none."""
         raise InvalidInput(
             "this database has no hash that is known here: take partitioning by range, date or list, or a predicate"
         )
@@ -202,10 +196,17 @@ class Postgres(Writer):
     read_options: ClassVar = {"fetchsize": "10000", "sessionInitStatement": "SET TIME ZONE 'UTC'"}
     write_options: ClassVar = {"batchsize": "10000", "reWriteBatchedInserts": "true", "stringtype": "unspecified"}
 
+    def literal(self, value: Value, kind: ColumnKind | None = None) -> str:  # noqa: ARG002 # the column says it
+        """Return a value without a type of its own: it takes that of the column. Backslashes are in the form that every
+        session reads alike."""
+        if isinstance(value, int):
+            return str(value)
+        quoted = "'" + value.replace("'", "''") + "'"
+        return "E" + quoted.replace("\\", "\\\\") if "\\" in value else quoted
+
     def bucket(self, column: str, buckets: int) -> str:
-        """By the hash that Postgres partitions tables with, of the column as text."""
-        hashed = f"""coalesce(hashtextextended({self.name(column)}::text COLLATE "C", 0), 0)"""
-        return f"mod(mod({hashed}, {buckets}) + {buckets}, {buckets})"
+        """60 bits of the MD5 of the text, modulo the buckets. Postgres' own hash functions may change with it."""
+        return f"mod(('x' || left(md5({column}::text), 15))::bit(60)::bigint, {buckets})"
 
     def session(self) -> Sequence[Statement]:
         return (Statement("SET TIME ZONE 'UTC'"), Statement("SET client_min_messages = warning"))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from opendataflow.core.chunk_plan import Value
+from opendataflow.core.chunk_predicates import Value
 
 _BUCKETS_A_CHUNK = 8
 """So many of the histogram's buckets have to fall into a chunk whose bounds can only be theirs."""

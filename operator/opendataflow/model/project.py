@@ -31,7 +31,7 @@ from opendataflow.model.documents import documents, line_of, node_at, source_tex
 from opendataflow.model.expectations import Expectation
 from opendataflow.model.faults import placed_sentences, shape
 from opendataflow.model.rules import Rule, matching
-from opendataflow.model.written import NonEmpty, Options, Url, Written
+from opendataflow.model.written import Id, NonEmpty, Options, Url, Written
 
 PROJECT_FILE = "project.yml"
 VERSION = 2
@@ -123,6 +123,11 @@ class Source(Named):
     )
 
     name: FileName = Field(description="What it is called.")
+    dataset: Id | None = Field(
+        default=None,
+        description="The data set of the job that it belongs to, whose bounds of the chunk say which rows are read. "
+        "The default is the one with the name of the source, where the job has it.",
+    )
     path: Url | None = Field(
         default=None,
         description="The file or folder, relative to the project; `{data_id}` stands for the chunk's data id. "
@@ -206,6 +211,12 @@ class Destination(Named):
     )
 
     name: FileName = Field(description="What it is called; no two pipelines write to one destination.")
+    dataset: Id | None = Field(
+        default=None,
+        description="The data set of the job whose bounds of the chunk say, with partitioning, which rows are "
+        "replaced. The default is the one with the name of the destination; where that has none, that of a source "
+        "which is divided by the same column.",
+    )
     path: Url | None = Field(
         default=None, description="The folder, relative to the project. The default is `output/NAME`."
     )

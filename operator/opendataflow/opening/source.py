@@ -1,7 +1,8 @@
 """Opens the database that a data set is in: by an address that was given, else by the data set's location.
 
-The password comes from the address in DATAFLOW_SOURCE_DSN, from the data set's ciphertext and the passkey, or from
-where libpq looks (PGPASSWORD, ~/.pgpass). It is never an argument, and no sentence shows it.
+The password comes from the address in a variable such as DATAFLOW_SOURCE_DSN, from `D_password` as runs have it, from
+the data set's ciphertext and the passkey, or from where libpq looks (PGPASSWORD, ~/.pgpass). It is never an argument,
+and no sentence shows it.
 """
 
 import re
@@ -9,20 +10,28 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from opendataflow.core.environment import password_variable
 from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused
 from opendataflow.opening.passkey import Passkey
 from opendataflow.sources.postgres import PostgresSource, parts_of
 from opendataflow.sources.source import Source
 
 VARIABLE = "DATAFLOW_SOURCE_DSN"
+TARGET_VARIABLE = "DATAFLOW_TARGET_DSN"
+"""Of the second one, where two data sets are compared."""
 
 
 @contextmanager
 def open_source(
-    dataset: Mapping[str, Any], argument: str | None, environ: Mapping[str, str], passkey: Passkey
+    dataset: Mapping[str, Any],
+    argument: str | None,
+    environ: Mapping[str, str],
+    passkey: Passkey,
+    variable: str = VARIABLE,
 ) -> Iterator[Source]:
-    """Connect. `dataset`: its row. `argument`: an address from the command line, without a password."""
-    parameters = _parameters(dataset, argument, environ, passkey)
+    """Connect. `dataset`: its row. `argument`: an address from the command line, without a password. `variable`: that
+    of the environment which may have another one."""
+    parameters = _parameters(dataset, argument, environ, passkey, variable)
     try:
         with PostgresSource.open(parameters) as source:
             yield source
@@ -30,24 +39,24 @@ def open_source(
         if not dataset["secret_ref"] or "password" in parameters:
             raise
         raise NoAccess(
-            f"{error}; the password of {dataset['id']} is in a Secret, which only run pods can read: set {VARIABLE} or "
-            "PGPASSWORD"
+            f"{error}; the password of {dataset['id']} is in a Secret, which only run pods can read: set {variable}, "
+            f"{password_variable(dataset['id'])} or PGPASSWORD"
         ) from error
 
 
 def _parameters(
-    dataset: Mapping[str, Any], argument: str | None, environ: Mapping[str, str], passkey: Passkey
+    dataset: Mapping[str, Any], argument: str | None, environ: Mapping[str, str], passkey: Passkey, variable: str
 ) -> dict[str, str]:
     if argument is not None:
         given = parts_of(argument)
         if "password" in given:
             raise InvalidInput(
-                f"--dsn has a password, and every user of the machine can read arguments: set {VARIABLE}, or leave the "
-                "password out and set PGPASSWORD"
+                f"the address has a password, and every user of the machine can read arguments: set {variable}, or "
+                "leave the password out and set PGPASSWORD"
             )
         return given
-    if environ.get(VARIABLE):
-        return parts_of(environ[VARIABLE])
+    if environ.get(variable):
+        return parts_of(environ[variable])
     return _of_location(dataset) | _password(dataset, environ, passkey)
 
 
@@ -57,7 +66,7 @@ def _of_location(dataset: Mapping[str, Any]) -> dict[str, str]:
     if dataset["url"]:
         url = dataset["url"].removeprefix("jdbc:")
         if not re.match(r"postgres(ql)?://", url):
-            raise InvalidInput(f"{where}: chunks can be planned in Postgres only, and its url is of something else")
+            raise InvalidInput(f"{where}: only Postgres can be looked at, and its url is of something else")
         found = parts_of(url)
     elif not dataset["hostname"] and not dataset["database"]:
         raise InvalidInput(
@@ -73,6 +82,9 @@ def _of_location(dataset: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _password(dataset: Mapping[str, Any], environ: Mapping[str, str], passkey: Passkey) -> dict[str, str]:
+    plain = environ.get(password_variable(dataset["id"]))
+    if plain:
+        return {"password": plain}
     if not dataset["encryptedpass"] or environ.get("PGPASSWORD"):
         return {}
     from opendataflow.crypto.sealed import open_sealed  # most have no ciphertext, and its import takes time

@@ -3,9 +3,11 @@
 It decides what is asked of the source, and asks as little as will do; it writes nowhere.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
+from operator import itemgetter
 from typing import Literal
 
 from opendataflow.core.chunk_plan import (
@@ -31,7 +33,7 @@ _SAMPLED_A_CHUNK = 20_000
 """Rows to sample, at least. Whole blocks are read, and neighbours are alike, so it takes many to have enough blocks."""
 
 _LONGEST = 100_000
-"""Characters of a predicate, at most: a run's context has to fit into the object of a pod."""
+"""Characters of the bounds of a chunk, at most: a run's context has to fit into the object of a pod."""
 
 _MOST_SAMPLED = 20_000_000
 """Rows to sample, at most: they are sorted."""
@@ -210,11 +212,11 @@ class _Planning:
         return self._source.count_rows(self._table) if self._share == 1 else self._table.rows
 
     def _measure(self, chunks: Sequence[PlannedChunk]) -> None:
-        longest = max(chunks, key=lambda chunk: len(chunk.predicate))
-        if len(longest.predicate) > _LONGEST:
+        longest, size = max(((chunk, len(json.dumps(dict(chunk.bounds)))) for chunk in chunks), key=itemgetter(1))
+        if size > _LONGEST:
             raise Refused(
-                f"the predicate of chunk {longest.id} has {len(longest.predicate)} characters and {_LONGEST} are "
-                "allowed: divide by another column, or by hash"
+                f"the bounds of chunk {longest.id} have {size} characters and {_LONGEST} are allowed: divide by "
+                "another column, or by hash"
             )
 
     def _prove(self, chunks: Sequence[PlannedChunk]) -> None:

@@ -9,12 +9,14 @@ from psycopg import IsolationLevel
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
-from opendataflow.core.chunk_plan import Column, Kind, PlannedChunk, Value, predicate_of
+from opendataflow.core.chunk_plan import Column, PlannedChunk
+from opendataflow.core.chunk_predicates import Kind, Value, predicate_of
+from opendataflow.core.dialects import Postgres
 from opendataflow.core.quantiles import Cuts, Entry, Statistics
+from opendataflow.core.reconciliation import Figures, Grid, Group
 from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused, UnknownThing, Unreachable
-from opendataflow.sources.postgres_words import PostgresWords
-from opendataflow.sources.source import Counted, Table
+from opendataflow.sources.source import Counted, Figured, Table
 
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("int2", "int4", "int8"), "integer"),
@@ -83,7 +85,7 @@ class PostgresSource:
     """See `sources.source.Source`."""
 
     def __init__(self, connection: psycopg.Connection[dict[str, Any]], where: str) -> None:
-        self.words = PostgresWords()
+        self.words = Postgres()
         self._connection = connection
         self._where = where
         self._table = ("", "")
@@ -209,6 +211,59 @@ class PostgresSource:
             "WHERE before IS NOT NULL"
         )
         return bool(self._rows(query)[0]["rises"])
+
+    def ranks(self, table: Table, values: Sequence[Value]) -> Sequence[int]:
+        """The places of the values in the order of the column, from 1; equal ones have the same."""
+        query = (
+            f"SELECT dense_rank() OVER (ORDER BY v{_collate(table)}) AS rank, n FROM "
+            f"unnest({self._array(table, values)}) WITH ORDINALITY AS e(v, n) ORDER BY n"
+        )
+        return [row["rank"] for row in self._rows(query)] if values else []
+
+    def groups(self, table: Table, grid: Grid, ranks: Sequence[int], figures: Figured) -> Sequence[Group]:
+        """Put all rows into groups which the chunks of the grid can't tell apart, in one pass over the table."""
+        it = f"t.{self.words.name(table.column.name)}"
+        ordered = dict(sorted((rank, edge) for rank, edge in zip(ranks, grid.edges, strict=True)))
+        edges = self._array(table, [*ordered.values()])
+        segment = f"width_bucket({it}{_collate(table)}, {edges})" if ordered else "NULL::int"
+        values = self._array(table, grid.values)
+        place = f"array_position({values}, {it}{_collate(table)})" if grid.values else "NULL::int"
+        numbers = ", ".join(self.words.bucket(it, buckets) for buckets in grid.buckets)
+        shown = f"{it}::text" if table.column.kind == "other" else it
+        query = (
+            f"SELECT {it} IS NULL AS is_null, {segment} AS segment, {place} AS place, ARRAY[{numbers}]::bigint[] AS "
+            f"numbers, count(*) AS counted, min({shown})::text AS low, max({shown})::text AS high, "
+            f"{self._figures(figures)} AS figures FROM {table.name} AS t GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+        )
+        return [
+            Group(
+                null=row["is_null"],
+                segment=row["segment"],
+                place=row["place"],
+                numbers=tuple(row["numbers"]),
+                rows=row["counted"],
+                figures=tuple(row["figures"]),
+                low=row["low"],
+                high=row["high"],
+            )
+            for row in self._rows(query)
+        ]
+
+    def groups_by_id(self, table: Table, figures: Figured) -> Mapping[str | None, tuple[int, Figures]]:
+        """Put all rows into groups by the column, as text, in one pass over the table."""
+        query = (
+            f"SELECT t.{self.words.name(table.column.name)}::text AS data_id, count(*) AS counted, "
+            f"{self._figures(figures)} AS figures FROM {table.name} AS t GROUP BY 1 ORDER BY 1"
+        )
+        return {row["data_id"]: (row["counted"], tuple(row["figures"])) for row in self._rows(query)}
+
+    def _figures(self, asked: Figured) -> str:
+        """Sums of numbers as such, which do not depend on an order, and of 60 bits of the MD5 of each row's text."""
+        found = [f"sum(t.{self.words.name(column)}::numeric)" for column in asked.sums]
+        if asked.checksum:
+            columns = ", ".join(f"t.{self.words.name(column)}" for column in asked.checksum)
+            found.append(f"sum(('x' || left(md5(ROW({columns})::text), 15))::bit(60)::bigint)")
+        return f"ARRAY[{', '.join(found)}]::numeric[]"
 
     def count(self, table: Table, chunks: Sequence[PlannedChunk], share: float) -> Counted:
         """Count the rows of each chunk in one pass: each row is looked up among the boundaries once, and then the

@@ -1,4 +1,4 @@
-"""What planning asks of a database: the seam for others than Postgres, which is the only one that there is.
+"""What planning and checking ask of a database: the seam for others than Postgres, which is the only one that there is.
 
 Another database needs a class with these methods, a way to it in `opening/source.py`, and the tests of
 `tests/sql/test_source_plans.py` with it. It compares values as its own predicates do; nobody else compares them.
@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from opendataflow.core.chunk_plan import Column, PlannedChunk, Value, Words
+from opendataflow.core.chunk_plan import Column, PlannedChunk
+from opendataflow.core.chunk_predicates import Value, Words
 from opendataflow.core.quantiles import Cuts, Statistics
+from opendataflow.core.reconciliation import Figures, Grid, Group
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,21 @@ class Counted:
     rows: Mapping[int, int]
     outside: int
     wrong: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Figured:
+    """What is computed beside the number of rows: sums of columns, and a checksum of some columns together, of which
+    only the texts count."""
+
+    sums: Sequence[str] = ()
+    checksum: Sequence[str] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """What each is called."""
+        checksum = [f"checksum of {', '.join(self.checksum)}"] if self.checksum else []
+        return [*(f"sum of {column}" for column in self.sums), *checksum]
 
 
 class Source(Protocol):
@@ -73,3 +90,12 @@ class Source(Protocol):
 
     def count(self, table: Table, chunks: Sequence[PlannedChunk], share: float) -> Counted:
         """Count the rows of each chunk in one pass."""
+
+    def ranks(self, table: Table, values: Sequence[Value]) -> Sequence[int]:
+        """The places of the values in the order of the column, from 1; equal ones have the same."""
+
+    def groups(self, table: Table, grid: Grid, ranks: Sequence[int], figures: Figured) -> Sequence[Group]:
+        """Put all rows into groups which the chunks of the grid can't tell apart, in one pass over the table."""
+
+    def groups_by_id(self, table: Table, figures: Figured) -> Mapping[str | None, tuple[int, Figures]]:
+        """Put all rows into groups by the column, as text, in one pass over the table."""

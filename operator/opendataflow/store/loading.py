@@ -53,3 +53,12 @@ async def dataset_row(store: Store, dataset: str) -> Row | None:
     """What is remembered of a data set, its ciphertext too; None where there is none."""
     found = await store.rows("SELECT * FROM opendataflow.dataset WHERE id = %s", dataset)
     return found[0] if found else None
+
+
+async def chunk_rows(store: Store, dataset: str) -> Sequence[Row]:
+    """The chunks of a data set in their order: data_id, bounds, status."""
+    query = (
+        "SELECT data_id, bounds, status FROM opendataflow.chunk WHERE dataset = %s "
+        "ORDER BY opendataflow.sort_key(data_id)"
+    )
+    return await store.rows(query, dataset)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from opendataflow.core.attempts import Result
+from opendataflow.core.chunk_parts import Chunk, check_parts
 from opendataflow.core.expectations import Checked
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.core.step_lines import StepLines
@@ -107,7 +108,8 @@ def run(order: Mapping[str, Any], at: Found, environ: Mapping[str, str]) -> Done
     os.chdir(at.folder)  # files are told as they are named in the project
     project = open_project(Path())
     pipeline = placed(project, order["pipeline"], order["output"])
-    data_id, verdict = environ["DATAFLOW_DATA_ID"], None
+    data_id, bounds, verdict = environ["DATAFLOW_DATA_ID"], _bounds(environ), None
+    check_parts(project.file, pipeline, Chunk(data_id, bounds))
     version = version_of(Path(), at.commit) if order["requireTests"] else ""
     to_test = order["requireTests"] and not check_known(version, order["tests"])
     with ExitStack() as stack:
@@ -115,7 +117,7 @@ def run(order: Mapping[str, Any], at: Found, environ: Mapping[str, str]) -> Done
         spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", drivers_of(pipeline)))
         if to_test:
             verdict = check_tests(project, pipeline, spark, version, order["tests"])
-        chunk = Order(project, pipeline, load_steps(project, pipeline), data_id)
+        chunk = Order(project, pipeline, load_steps(project, pipeline), data_id, bounds=bounds)
         frames = SparkFrames(chunk, spark, attempt_of(pipeline.destination.name, data_id, environ))
         lines, out = StepLines(say), sys.stdout
 
@@ -176,6 +178,12 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
 def _order(environ: Mapping[str, str]) -> dict[str, Any]:
     written: dict[str, Any] = json.loads((Path(environ["DATAFLOW_CONTEXT"]).parent / PIPELINE_FILE).read_text("utf-8"))
     return written
+
+
+def _bounds(environ: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
+    """What is remembered of the chunk, by data set of the job."""
+    context = json.loads(Path(environ["DATAFLOW_CONTEXT"]).read_text("utf-8"))
+    return {name: dataset["bounds"] for name, dataset in context["datasets"].items()}
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Reads a source with Spark, restricted to the chunk, so that Spark can leave the rest unread."""
 
-from datetime import date
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING, Any
 
-from opendataflow.core.chunk_bounds import bounds_of
+from opendataflow.core.chunk_parts import FILES, Chunk, Part, check_elsewhere, part_of_source
 from opendataflow.errors import InvalidInput, StepFailed
-from opendataflow.model.datasets import Partitioning
 from opendataflow.model.project import DATA_ID, Source
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.reading_tables import read_table
@@ -27,15 +28,18 @@ _QUOTING = {"quote", "escape", "multiLine"}
 _JSON = {"mode": "FAILFAST"}
 
 
-def read(spark: "SparkSession", project: OpenProject, source: Source, data_id: str, place: str) -> "DataFrame":
+def read(spark: "SparkSession", project: OpenProject, source: Source, chunk: Chunk, place: str) -> "DataFrame":
     """Return the rows of the chunk. `place`: of the source in the project's file.
 
     Raises StepFailed where the source is not there, is no text in UTF-8, or lacks the column.
     """
     try:
+        part = part_of_source(source, chunk)
         if source.database is not None:
-            return read_table(spark, source, data_id, place)
-        return _of_chunk(_files(spark, project, source, data_id, place), source, data_id, place)
+            return read_table(spark, source, part, chunk.data_id, place)
+        if part is not None:
+            check_elsewhere(part, chunk.data_id, FILES)
+        return _of_chunk(_files(spark, project, source, chunk.data_id, place), source, part, chunk.data_id, place)
     except InvalidInput as error:
         raise StepFailed(f"{place}: {error}") from None
 
@@ -66,33 +70,44 @@ def _options(source: Source) -> dict[str, str]:
     return (_JSON if source.format == "json" else {}) | source.options
 
 
-def _of_chunk(frame: "DataFrame", source: Source, data_id: str, place: str) -> "DataFrame":
+def _of_chunk(frame: "DataFrame", source: Source, part: Part | None, data_id: str, place: str) -> "DataFrame":
     if source.predicate is not None:
         text = data_id.replace("\\", "\\\\").replace("'", "\\'")
         return frame.where(source.predicate.replace(DATA_ID, f"'{text}'"))
-    if source.partitioning is None:
+    if part is None or part.column is None:
         return frame
-    column = source.partitioning.column
-    if column not in frame.columns:
+    if part.column not in frame.columns:
         raise StepFailed(
-            f"{place}: {source.name} has no column {column}; it has {', '.join(frame.columns)}; "
+            f"{place}: {source.name} has no column {part.column}; it has {', '.join(frame.columns)}; "
             "write another partitioning.column"
         )
-    return frame.where(_bounds(source.partitioning, data_id))
+    return frame.where(is_of(frame, part.column, part.bounds))
 
 
-def _bounds(partitioning: Partitioning, data_id: str) -> "Column":
+def is_of(frame: "DataFrame", column: str, bounds: Mapping[str, Any]) -> "Column":
+    """Return what is true of the rows of a chunk, as `core.chunk_predicates.predicate_of` says it in SQL."""
     from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-    bounds, column = bounds_of(data_id, partitioning.type), F.col(partitioning.column)
-    if "nulls" in bounds:
-        return column.isNull()
-    if partitioning.type == "date":
-        first, following = (date.fromisoformat(str(bounds[end])) for end in ("from", "to"))
-        return (column >= F.lit(first)) & (column < F.lit(following))
-    if partitioning.type == "range":
-        begins = column >= F.lit(bounds["from"]) if "from" in bounds else F.lit(True)
-        return begins & (column < F.lit(bounds["to"])) if "to" in bounds else begins
-    if partitioning.type == "hash":
-        return F.pmod(F.xxhash64(column), F.lit(bounds["buckets"])) == F.lit(bounds["bucket"])
-    return column == F.lit(bounds["value"])
+    it, kind = frame[f"`{column}`"], frame.schema[column].dataType
+    wanted = {"date": "date", "time": "timestamp"}.get(str(bounds.get("kind")), kind)
+
+    def literal(value: str | int) -> "Column":
+        return F.lit(value) if isinstance(value, int) else F.lit(value).cast(wanted)
+
+    parts: list[Column] = []
+    if bounds.get("rest"):
+        outside = (
+            (it < literal(bounds["from"])) | (it >= literal(bounds["to"]))
+            if "from" in bounds
+            else ~it.isin(*(literal(value) for value in bounds["values"]))
+        )
+        parts.append(outside)
+    else:
+        tests = {"from": it.__ge__, "to": it.__lt__, "value": it.__eq__}
+        parts += [test(literal(bounds[name])) for name, test in tests.items() if name in bounds]
+    if "bucket" in bounds:
+        digits = F.substring(F.md5(it.cast("string").cast("binary")), 1, 15)
+        bucket = F.pmod(F.conv(digits, 16, 10).cast("bigint"), F.lit(int(bounds["buckets"])))
+        parts.append(bucket == F.lit(int(bounds["bucket"])))
+    inside = reduce(and_, parts) if parts else F.lit(False)
+    return inside | it.isNull() if bounds.get("nulls") else inside

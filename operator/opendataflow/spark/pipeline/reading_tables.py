@@ -3,7 +3,7 @@ wanted."""
 
 from typing import TYPE_CHECKING
 
-from opendataflow.core.chunk_bounds import bounds_of
+from opendataflow.core.chunk_parts import Part
 from opendataflow.core.dialects import Dialect
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
@@ -13,38 +13,41 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def read_table(spark: "SparkSession", source: Source, data_id: str, place: str) -> "DataFrame":
-    """Return the rows of the chunk. Raises StepFailed where the database does not give them, InvalidInput where the
-    data id says no bounds."""
+def read_table(spark: "SparkSession", source: Source, part: Part | None, data_id: str, place: str) -> "DataFrame":
+    """Return the rows of the chunk: of the `part`, or those that the source's own predicate says. Raises StepFailed
+    where the database does not give them, InvalidInput where it can't say which they are."""
     assert source.database is not None
     given = login(source.database, place)
-    chosen = _chosen(given.dialect, source, data_id)
+    chosen = _chosen(given.dialect, source, part, data_id)
     options = {**given.for_spark(given.dialect.read_options), **source.options, "dbtable": chosen}
     if source.connections > 1:
-        options |= _division(spark, given, source, data_id, chosen, place)
+        options |= _division(spark, given, source, part, chosen, place)
     return _loaded(spark, options, source, place)
 
 
-def _chosen(dialect: Dialect, source: Source, data_id: str) -> str:
+def _chosen(dialect: Dialect, source: Source, part: Part | None, data_id: str) -> str:
     """Return the table or query, restricted to the chunk."""
     rows = source.table or f"({source.query})"
     if source.predicate is not None:
         return dialect.chosen(rows, dialect.with_data_id(source.predicate, data_id))
-    it = source.partitioning
-    condition = None if it is None else dialect.condition(it.column, it.type, bounds_of(data_id, it.type))
-    return rows if condition is None and source.table else dialect.chosen(rows, condition)
+    if part is None:
+        return rows if source.table else dialect.chosen(rows, None)
+    if part.predicate is not None:
+        return dialect.chosen(rows, part.predicate)
+    assert part.column is not None  # it has a predicate otherwise
+    return dialect.chosen(rows, dialect.condition(part.column, part.bounds))
 
 
 def _division(
-    spark: "SparkSession", given: Login, source: Source, data_id: str, chosen: str, place: str
+    spark: "SparkSession", given: Login, source: Source, part: Part | None, chosen: str, place: str
 ) -> dict[str, str]:
     """Return how Spark divides the chunk among its connections; nothing where there is nothing to divide."""
-    column, it = source.split_column, source.partitioning
+    column = source.split_column
     assert column is not None
-    bounds = bounds_of(data_id, "range") if it and it.type == "range" and it.column == column else {}
-    if "nulls" in bounds:
+    bounds = part.bounds if part is not None and part.column == column else {}
+    if bounds.keys() <= {"column", "nulls", "predicate"} and bounds.get("nulls"):
         return {}
-    if "from" in bounds and "to" in bounds:
+    if all(isinstance(bounds.get(end), int) for end in ("from", "to")):
         first, last = str(bounds["from"]), str(bounds["to"])
     else:
         name = given.dialect.name(column)

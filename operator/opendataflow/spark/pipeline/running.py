@@ -6,7 +6,7 @@ It knows no engine: `Frames` reads, counts and writes, and says which step an er
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import TextIOBase
 from typing import Any, Protocol
 
@@ -53,13 +53,15 @@ class Frames(Protocol):
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be run. `data_id`: of the chunk; None for all that is there, in the Django tool's form."""
+    """What is to be run. `data_id`: of the chunk; None for all that is there, in the Django tool's form. `bounds`: what
+    is remembered of the chunk, by data set."""
 
     project: OpenProject
     pipeline: Pipeline
     steps: Sequence[Loaded]
     data_id: str | None = None
     item: Item | None = None
+    bounds: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
 
     @property
     def sources(self) -> list[str]:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from pyspark.sql.types import DataType, NullType, StringType, TimestampNTZType, TimestampType
 
 from opendataflow.core.attempts import Attempt, Result, Seen
+from opendataflow.core.chunk_parts import Chunk
 from opendataflow.core.expectations import HALVES, ROWS, Checked, Measure, checksum_of
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
@@ -46,10 +47,12 @@ class SparkFrames:
         to = order.pipeline.destination
         self._checks = Checks(order.pipeline.expectations, order.expectations())
         self._target = (
-            Folder(order.project, to, attempt, place) if to.database is None else Table(spark, to, attempt, place)
+            Folder(order.project, to, attempt, place)
+            if to.database is None
+            else Table(spark, order.pipeline, Chunk(attempt.data_id, order.bounds), attempt, place)
         )
         self._order = order
-        self._data_id = attempt.data_id
+        self._chunk = Chunk(attempt.data_id, order.bounds)
         self._last_step = len(order.sources) + len(order.steps) - 1 if order.steps else None
         self._spark = spark
         self._frames: dict[int, DataFrame] = {}
@@ -67,7 +70,7 @@ class SparkFrames:
 
     def read(self, source: Source, place: str) -> DataFrame:
         """Read the rows of the chunk."""
-        return read(self._spark, self._order.project, source, self._data_id, place)
+        return read(self._spark, self._order.project, source, self._chunk, place)
 
     def call(self, step: Loaded, frames: Sequence[DataFrame], item: Item | None) -> DataFrame:
         """Call run() with frames of Spark, or with frames of pandas that hold all of their rows."""
@@ -118,7 +121,7 @@ class SparkFrames:
         found: set[str] = set()
         for name in frame.columns:
             if name.lower() in found:
-                place = self._order.at(len(self._watched))
+                place = self._order.at(len(self._order.sources) + len(self._order.steps) - 1)
                 raise StepFailed(f"{place}: the result has two columns {name}; rename one of them, or drop it")
             found.add(name.lower())
 

@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from opendataflow.core.attempts import Attempt, Result, Seen, check_newest
-from opendataflow.core.chunk_bounds import bounds_of
+from opendataflow.core.chunk_parts import Chunk, Part, part_of_destination
 from opendataflow.core.dialects import Statement, Writer, writer_of
 from opendataflow.errors import InvalidInput, StepFailed
-from opendataflow.model.project import Destination
+from opendataflow.model.project import Pipeline
 from opendataflow.spark.pipeline.databases import Connection, Login, login
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 class Table:
     """The table of a destination, for one chunk."""
 
-    def __init__(self, spark: "SparkSession", destination: Destination, attempt: Attempt, place: str) -> None:
+    def __init__(self, spark: "SparkSession", pipeline: Pipeline, chunk: Chunk, attempt: Attempt, place: str) -> None:
         """`place`: of the destination in the project's file. Raises StepFailed where it can't be written here."""
+        destination = pipeline.destination
         assert destination.database is not None
         assert destination.table is not None
         self._spark = spark
@@ -37,19 +38,18 @@ class Table:
         self._place = place
         try:
             self._sql: Writer = writer_of(self._given.url)
-            self._condition = self._condition_of(destination)
+            self._condition = self._condition_of(part_of_destination(pipeline, chunk))
         except InvalidInput as error:
             raise StepFailed(f"{place}: {error}") from None
         self._staging = self._sql.staging_table(self._table, attempt)
 
-    def _condition_of(self, to: Destination) -> str | None:
+    def _condition_of(self, part: Part | None) -> str | None:
         """What is true of the rows that are replaced; None: of all."""
-        data_id = self._attempt.data_id
-        if to.partitioning is not None:
-            kind = to.partitioning.type
-            return self._sql.condition(to.partitioning.column, kind, bounds_of(data_id, kind))
-        column = to.data_id_column
-        return None if column is None else self._sql.condition(column, "list", {"value": data_id})
+        if part is not None:
+            assert part.column is not None
+            return self._sql.condition(part.column, part.bounds)
+        column = self._to.data_id_column
+        return None if column is None else self._sql.condition(column, {"value": self._attempt.data_id})
 
     def write(self, frame: "DataFrame", passed: "Callable[[Doubles], Seen]") -> Result:
         """Write the rows of a frame. `passed`: says what is known of them when they have passed, and raises where they
