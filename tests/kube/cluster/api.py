@@ -66,10 +66,11 @@ class Api:
         self._proxy.kill()
         self._folder.cleanup()
 
-    def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float = 300) -> str:
+    def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float | None = None) -> str:
         """Run kubectl to its end; return what it printed.
 
-        Raises CalledProcessError, whose `stderr` is what was said; TimeoutExpired after `seconds`.
+        Raises CalledProcessError, whose `stderr` is what was said; TimeoutExpired after `seconds`. None: kubectl has
+        limits of its own, such as `--timeout`, and each test has one.
         """
         done = subprocess.run(
             [self._kubectl, f"--kubeconfig={self.kubeconfig}", *arguments],
