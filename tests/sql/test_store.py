@@ -480,6 +480,25 @@ async def test_listening_ends_with_an_error_when_the_connection_does(store: Stor
     assert await works_again(store)
 
 
+async def test_listening_ends_when_it_is_cancelled_at_whatever_moment(store: Store) -> None:
+    """Also at the one at which a busy pool has a connection again, where psycopg forgets the cancellation."""
+
+    async def listen() -> None:
+        async with store.listening() as jobs:
+            async for _ in jobs:
+                pass
+
+    for number in range(120):
+        others = [asyncio.create_task(store.rows("SELECT pg_sleep(0.01)")) for _ in range(5)]
+        task = asyncio.create_task(listen())
+        await asyncio.sleep(number % 40 / 2000)
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=60)
+        assert done, f"it goes on, cancelled at moment {number}"
+        assert task.cancelled()
+        await asyncio.gather(*others)
+
+
 # What people ask to see
 
 

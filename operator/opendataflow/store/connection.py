@@ -170,3 +170,11 @@ class OneConnection:
     async def close(self) -> None:
         """Give it back."""
         await self._connection.close()
+
+
+def heed_cancellation() -> None:
+    """Raise CancelledError where this task was cancelled and has not heard of it: psycopg's pool forgets that where a
+    connection comes at the same moment, and so does `asyncio.wait_for` of Python 3.11, which psycopg waits with."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -38,6 +38,7 @@ from opendataflow.store.connection import (
     Row,
     TryAgainError,
     connect,
+    heed_cancellation,
     place,
     translated,
 )
@@ -47,6 +48,10 @@ T = TypeVar("T")
 Links = Sequence[Row]
 GraphCheck = Callable[[Links, set[str]], None]
 """Gets the links of all jobs (job, inputs, outputs) and the ids of all data sets; raises what is wrong with them."""
+
+
+LISTEN_SECONDS = 1.0
+"""How long a cancellation that was swallowed can stay unheard while nothing else happens."""
 
 
 @dataclass(frozen=True)
@@ -377,7 +382,7 @@ class Store:
         async with translated(self.where), self._pool.connection() as connection:
             await connection.execute(f"LISTEN {READY_CHANNEL}")
             try:
-                yield (notification.payload async for notification in connection.notifies())
+                yield _payloads(connection)
             finally:
                 if not connection.closed:
                     await connection.close()
@@ -486,3 +491,10 @@ def _outcome_row(completion: Completion) -> Row:
         "node": completion.node,
         "metrics": completion.metrics,
     }
+
+
+async def _payloads(connection: AsyncConnection[Row]) -> AsyncIterator[str]:
+    while True:
+        async for notification in connection.notifies(timeout=LISTEN_SECONDS):
+            yield notification.payload
+        heed_cancellation()

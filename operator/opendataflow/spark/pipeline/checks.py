@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
@@ -35,7 +36,7 @@ class Watched:
             return None
         try:
             found = self.observation.get
-        except PySparkException:  # the action that it has passed in has failed
+        except (PySparkException, Py4JJavaError):  # the action has failed, or Spark has left this out of it
             return None
         return {measure: found[f"m{number}"] for number, measure in enumerate(self.wanted)} if found else None
 
