@@ -31,7 +31,12 @@ ONLY_SOMETIMES = {
     "control/operator.operate.identity": "before anything is held",
     "control/operator.OneOperator._sweep.ended_runs": "after a death between a commit and a release; it only asks",
     "control/events.Reporter._counted.patch_merge": "what happens again within minutes; nothing rests on events",
-    "launch/cluster/launcher.ClusterLauncher._created.get": "a create whose answer was lost: test_faults",
+    "launch/cluster/creating.created.get": "a create whose answer was lost: test_faults",
+    "launch/cluster/applications.free_application.get": "runs as SparkApplications: test_application_launcher",
+    "launch/cluster/applications.free_application.patch_merge": "runs as SparkApplications: test_application_launcher",
+    "launch/cluster/executors.Executors._answer.delete_collection": "drivers of Spark with executors: test_spark",
+    "control/startup.Database._tell.patch_merge": "where Postgres is away at the start: test_start; it only tells",
+    "control/startup.Database._tell_jobs.pages": "where Postgres is away at the start: test_start; it only asks",
 }
 """Points that this test does not come to, or where nothing is at stake, and why."""
 
@@ -110,6 +115,10 @@ class World:
 
 PARTS = 3
 """The points are shared out, so that several processes can go through them."""
+
+
+def test_points_that_are_passed_by_are_there() -> None:
+    assert ONLY_SOMETIMES.keys() <= {point.name for point in points()}
 
 
 @pytest.mark.timeout(6000)
