@@ -31,7 +31,7 @@ ONLY_SOMETIMES = {
     "control/operator.operate.identity": "before anything is held",
     "control/operator.OneOperator._sweep.ended_runs": "after a death between a commit and a release; it only asks",
     "control/events.Reporter._counted.patch_merge": "what happens again within minutes; nothing rests on events",
-    "launch/cluster/creating.created.get": "a create whose answer was lost: test_faults",
+    "launch/cluster/creating.created.get": "a create whose answer was lost: test_cluster_faults",
     "launch/cluster/applications.free_application.get": "runs as SparkApplications: test_application_launcher",
     "launch/cluster/applications.free_application.patch_merge": "runs as SparkApplications: test_application_launcher",
     "launch/cluster/executors.Executors._answer.delete_collection": "drivers of Spark with executors: test_spark",
