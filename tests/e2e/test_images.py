@@ -174,13 +174,14 @@ def test_a_local_spark_job_finds_the_driver_for_postgres(in_spark: Root) -> None
     assert done.stdout.split() == ["5", "org.postgresql.Driver"], done.stderr[-2000:]
 
 
-def test_functions_of_python_and_frames_of_pandas_work_in_a_local_spark_job(in_spark: Root) -> None:
+def test_functions_of_python_pandas_and_arrow_work_in_a_local_spark_job(in_spark: Root) -> None:
     program = (
         "import pydantic, yaml\n"
         "from pyspark.sql import SparkSession, functions as F\n"
         "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate()\n"
         "twice = F.udf(lambda number: number * 2, 'long')\n"
-        "print(spark.range(5).select(twice('id').alias('n')).toPandas().n.sum())\n"
+        "handed_on = spark.range(5).mapInArrow(lambda batches: batches, 'id long')\n"
+        "print(handed_on.select(twice('id').alias('n')).toPandas().n.sum())\n"
     )
     done = in_spark.run("/opt/opendataflow/entrypoint", "python", "-c", program, SPARK_LOCAL_IP="127.0.0.1")
     assert done.stdout.split() == ["20"], done.stderr[-2000:]
