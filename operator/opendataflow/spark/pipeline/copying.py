@@ -60,7 +60,8 @@ def _sender(
         import pyarrow
 
         try:
-            with psycopg.connect(**connection) as opened, opened.cursor() as cursor:  # type: ignore[arg-type]
+            # Its names are those of libpq, which the types of connect() list one by one.
+            with psycopg.connect(**connection) as opened, opened.cursor() as cursor:  # type: ignore[arg-type]  # see above
                 for statement in first:
                     cursor.execute(statement)
                 with cursor.copy(copy) as copying:

@@ -151,11 +151,12 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     commit: str | None = None
     done = Done((), None, ())
     try:
-        with found(_order(environ)) as at:
+        order = _order(environ)
+        with found(order) as at:
             commit = at.commit
             if commit is not None:
                 say(f"commit {commit}")
-            done = run(_order(environ), at, environ)
+            done = run(order, at, environ)
         wrong = next((step for step in done.steps if step.status is StepStatus.FAILED), None)
         if wrong is None:
             write_report({**report_of(done), "commit": commit, "tests": done.tests}, done.steps, done.checked, environ)

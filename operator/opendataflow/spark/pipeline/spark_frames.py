@@ -137,17 +137,20 @@ class SparkFrames:
         for index in range(len(self._order.sources)):
             watched = self._watched[index]
             if len(watched.wanted) > 1:
-                seen = None if index in self._spoilt else watched.seen()
+                seen = self._seen(index)
                 found |= watched.measured() if seen is None else seen
         return found
+
+    def _seen(self, index: int) -> dict[Measure, Any] | None:
+        return None if index in self._spoilt else self._watched[index].seen()
 
     def rows(self) -> Mapping[int, int]:
         """The rows of the steps whose frames have passed."""
         found: dict[int, int] = {}
         if self._failed and not self._passed:
             return found  # what has passed was not all
-        for index, watched in self._watched.items():
-            seen = None if index in self._spoilt else watched.seen()
+        for index in self._watched:
+            seen = self._seen(index)
             if seen is not None:
                 found[index] = int(seen[ROWS])
         if self.result is not None and self.result.rows is not None:
