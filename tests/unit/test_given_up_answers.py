@@ -1,4 +1,4 @@
-"""Connections to the Kubernetes API whose answers nobody waits for any more: they are cut, whatever the other side does."""
+"""Connections to the Kubernetes API whose answers nobody waits for: they are cut, whatever the other side does."""
 
 import asyncio
 import gc
