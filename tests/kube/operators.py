@@ -28,13 +28,14 @@ def _main(environ: Mapping[str, str], log: str, die: tuple[str, str, int] | None
         os.dup2(out.fileno(), 2)
     os.environ.update(environ)
     sys.argv = ["opendataflow", "operator"]
-    from opendataflow.control import operator
+    from opendataflow.control import operator, rights
     from opendataflow.control.main import main
     from opendataflow.launch.cluster import releases
 
     releases.TOMBSTONE_SECONDS = TOMBSTONE_SECONDS
     if often:
         operator.CLEAN_SECONDS = operator.SWEEP_SECONDS = 1.0
+        rights.LOOK_SECONDS = 5.0
     if die is not None:
         from tests.kube.points import die_at
 
@@ -82,7 +83,7 @@ class Operator:
 @dataclass
 class Operators:
     """Makes operators over one database and one namespace. What they log is in `folder`. `through`: another address
-    of the database, which they use. `often`: they look each second for what may go, so that a test lives to see it."""
+    of the database, which they use. `often`: they look in seconds, not minutes, for what may go and whether they have their rights."""
 
     dsn: str
     kubeconfig: Path
