@@ -84,9 +84,14 @@ def tell_of_spark(error: BaseException, project: OpenProject, at: str) -> Told:
 
 
 _POSITION = re.compile(r" Position: \d+")
-_NO_DRIVER = (
-    "the JDBC driver is not there: put its jar into Spark's folder `jars`, or name it in spark.jars.packages or "
-    "spark.jars of spark-defaults.conf in SPARK_CONF_DIR"
+_NOT_THERE = {
+    "ClassNotFound": "the JDBC driver",
+    "No suitable driver": "the JDBC driver",
+    "DATA_SOURCE_NOT_FOUND": "the connector of Spark for BigQuery",
+}
+_WHERE_TO = (
+    "is not there: put its jar into Spark's folder `jars`, or name it in spark.jars.packages or spark.jars of "
+    "spark-defaults.conf in SPARK_CONF_DIR"
 )
 
 
@@ -95,6 +100,7 @@ def database_says(error: PySparkException | Py4JJavaError) -> str:
     known = as_spark(error)
     assert known is not None
     texts = [plain(_CLASS.sub("", str(known))), *_causes(known)]
-    if any(mark in text for text in (str(known), *texts) for mark in ("ClassNotFound", "No suitable driver")):
-        return _NO_DRIVER
+    for mark, missing in _NOT_THERE.items():
+        if any(mark in text for text in (str(known), *texts)):
+            return f"{missing} {_WHERE_TO}"
     return _POSITION.sub("", " ".join(texts[:2][-1].split()))[: 2 * _LONGEST]

@@ -1,0 +1,165 @@
+"""The door to BigQuery: Google's connector of Spark reads and writes rows, and hands statements on to BigQuery.
+
+Everything goes through the connector, so that its options say for all of it where BigQuery is and who asks. A key comes
+from a variable of the environment, goes to the connector, and nowhere else: Spark hides the option wherever it shows
+options.
+"""
+
+import base64
+import json
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from opendataflow.core.chunk_parts import Part
+from opendataflow.core.dialects import BigQuery, Statement
+from opendataflow.errors import StepFailed
+from opendataflow.model.project import Destination, Source
+from opendataflow.spark.pipeline.databases import Login
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = "bigquery"
+_SECRET = frozenset({"credentials", "gcpaccesstoken", "proxypassword"})
+"""Options of the connector that no file should hold."""
+_CONFLICT = ("Transaction is aborted due to concurrent update", "Could not serialize access")
+"""What BigQuery says to one of two that change a table at the same time, or that remember their chunks."""
+_TRIES = 12
+_LONGEST_PAUSE = 60.0
+
+
+def options_of(given: Login, place: str) -> dict[str, str]:
+    """Return the connector's options. Raises StepFailed where there are such that mean nothing, or no key."""
+    secret = next((name for name in given.options if name.lower() in _SECRET), None)
+    if secret is not None:
+        raise StepFailed(
+            f"{place}: {secret} is no option for a file: write passwordVariable, the variable with the key"
+        )
+    if given.user is not None:
+        raise StepFailed(f"{place}: BigQuery has no user beside the key; leave user out")
+    payer = given.url.removeprefix("bigquery://").partition("/")[0]
+    return {"parentProject": payer, **given.options, **_credentials(given.password, place)}
+
+
+def _credentials(key: str | None, place: str) -> dict[str, str]:
+    if key is None:
+        return {}  # those of GOOGLE_APPLICATION_CREDENTIALS, or of the machine
+    try:
+        known = isinstance(json.loads(key), dict)
+    except ValueError:
+        known = False
+    if not known:
+        raise StepFailed(f"{place}: the variable of passwordVariable has no key of Google's, which is JSON")
+    return {"credentials": base64.b64encode(key.encode()).decode()}
+
+
+def read_table(
+    spark: "SparkSession", given: Login, source: Source, part: Part | None, data_id: str, place: str
+) -> "DataFrame":
+    """Return the rows of the chunk; BigQuery looks for them. Raises StepFailed where it does not give them,
+    InvalidInput where it can't say which they are."""
+    if source.columns is not None or source.connections > 1:
+        raise StepFailed(
+            f"{place}: BigQuery knows its types and divides a chunk itself; leave out schema and connections"
+        )
+    dialect = given.dialect
+    condition = None
+    if source.predicate is not None:
+        condition = dialect.with_data_id(source.predicate, data_id)
+    elif part is not None:
+        condition = part.predicate or dialect.condition(str(part.column), part.bounds)
+    options = {**dialect.read_options, **options_of(given, place), **source.options}
+    if source.query is not None:
+        options["query"] = f"SELECT * FROM ({source.query}) given{f' WHERE {condition}' if condition else ''}"
+    else:
+        assert source.table is not None
+        options["path"] = _path(dialect.table(given.url, source.table))
+        options |= {} if condition is None else {"filter": condition}
+    with _told(place):
+        return spark.read.format(FORMAT).options(**options).load()
+
+
+class BigQueryConnection:
+    """BigQuery, as tables are written. Each statement is a transaction of its own, and so is each `together`."""
+
+    def __init__(self, spark: "SparkSession", given: Login, writer: BigQuery, place: str) -> None:
+        self._spark = spark
+        self._options = options_of(given, place)
+        self._sql = writer
+        self._place = place
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Nothing: a session with a transaction that a killed program has left would keep others waiting for hours."""
+        yield
+
+    def together(self, first: Statement, *rest: Statement) -> bool:
+        """Run all in one transaction, or nothing where the first one changes nothing; return whether it did."""
+        return self._asked(self._sql.transaction(first, rest)) == [("1",)]
+
+    def run(self, *statements: Statement) -> int:
+        """Run statements; return how many rows the last one has changed."""
+        if not statements:
+            return 0
+        told = self._asked(";\n".join([*(it.sql for it in statements), "SELECT IFNULL(@@row_count, 0)"]))
+        return int(told[0][0] or 0)
+
+    def rows(self, statement: Statement) -> list[tuple[str | None, ...]]:
+        """Return the rows of a query: few ones, as texts."""
+        return self._asked(f"-- of a query\n{statement.sql}")  # the connector refuses a text that begins with SELECT
+
+    def make(self, frame: "DataFrame", table: str, to: Destination) -> None:
+        """Make the table of a destination, with the columns of a frame without rows."""
+        column = to.data_id_column or (to.partitioning and to.partitioning.column)
+        self._save(frame, table, {"clusteredFields": column} if column else {})
+
+    def stage(self, frame: "DataFrame", table: str) -> None:
+        """Write the rows of a frame into a staging table, which is made."""
+        self._save(frame, table, {})
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _save(self, frame: "DataFrame", table: str, more: dict[str, str]) -> None:
+        options = {**self._sql.write_options, **self._options, **more}
+        frame.write.format(FORMAT).options(**options).mode("append").save(_path(table))
+
+    def _asked(self, text: str) -> list[tuple[str | None, ...]]:
+        """Let BigQuery run SQL; return the rows of the last statement. What meets another one is done again."""
+        for attempt in range(1, _TRIES + 1):
+            try:
+                return self._answer(text)
+            except StepFailed as error:
+                if attempt == _TRIES or not any(mark in str(error) for mark in _CONFLICT):
+                    raise
+            time.sleep(random.uniform(0.5, 1) * min(2.0**attempt, _LONGEST_PAUSE))
+        raise AssertionError
+
+    def _answer(self, text: str) -> list[tuple[str | None, ...]]:
+        jvm: Any = self._spark._jvm
+        options = jvm.PythonUtils.toScalaMap(self._options)
+        with _told(self._place):
+            answer = self._spark._jsparkSession.executeCommand(FORMAT, text, options).collectAsList()
+        lines = [str(row.getString(0)) for row in answer]
+        return [tuple(None if cell == "NULL" else cell for cell in line.split("\t")) for line in lines]
+
+
+def _path(table: str) -> str:
+    """Return a table as the connector has it."""
+    return table.replace("`", "")
+
+
+@contextmanager
+def _told(place: str) -> Iterator[None]:
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    from opendataflow.spark.pipeline.blame import database_says
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise StepFailed(f"{place}: {database_says(error)}") from None
