@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from opendataflow.core.chunk_parts import Part
-from opendataflow.core.dialects import BigQuery, Statement
+from opendataflow.core.chunk_parts import Part, check_elsewhere
+from opendataflow.core.dialects import BigQuery, Dialect, Statement
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Destination, Source
 from opendataflow.spark.pipeline.databases import Login
@@ -38,8 +38,8 @@ def options_of(given: Login, place: str) -> dict[str, str]:
         raise StepFailed(
             f"{place}: {secret} is no option for a file: write passwordVariable, the variable with the key"
         )
-    if given.user is not None:
-        raise StepFailed(f"{place}: BigQuery has no user beside the key; leave user out")
+    if given.user is not None or given.driver != FORMAT:
+        raise StepFailed(f"{place}: BigQuery has no user beside the key, and no driver; leave them out")
     payer = given.url.removeprefix("bigquery://").partition("/")[0]
     return {"parentProject": payer, **given.options, **_credentials(given.password, place)}
 
@@ -61,16 +61,12 @@ def read_table(
 ) -> "DataFrame":
     """Return the rows of the chunk; BigQuery looks for them. Raises StepFailed where it does not give them,
     InvalidInput where it can't say which they are."""
-    if source.columns is not None or source.connections > 1:
+    if source.columns is not None or source.connections > 1 or source.split_by is not None:
         raise StepFailed(
-            f"{place}: BigQuery knows its types and divides a chunk itself; leave out schema and connections"
+            f"{place}: BigQuery knows its types and divides a chunk itself; leave out schema, connections and splitBy"
         )
     dialect = given.dialect
-    condition = None
-    if source.predicate is not None:
-        condition = dialect.with_data_id(source.predicate, data_id)
-    elif part is not None:
-        condition = part.predicate or dialect.condition(str(part.column), part.bounds)
+    condition = condition_of(dialect, source, part, data_id)
     options = {**dialect.read_options, **options_of(given, place), **source.options}
     if source.query is not None:
         options["query"] = f"SELECT * FROM ({source.query}) given{f' WHERE {condition}' if condition else ''}"
@@ -80,6 +76,17 @@ def read_table(
         options |= {} if condition is None else {"filter": condition}
     with _told(place):
         return spark.read.format(FORMAT).options(**options).load()
+
+
+def condition_of(dialect: Dialect, source: Source, part: Part | None, data_id: str) -> str | None:
+    """Return what is true of the rows of the chunk; None: of all. The predicate of a plan is of another database, and
+    would mean something else here: its bounds count. Raises InvalidInput where they can't be said here."""
+    if source.predicate is not None:
+        return dialect.with_data_id(source.predicate, data_id)
+    if part is None:
+        return None
+    check_elsewhere(part, data_id, "write a predicate for this table")
+    return dialect.condition(str(part.column), part.bounds)
 
 
 class BigQueryConnection:

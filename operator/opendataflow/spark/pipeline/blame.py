@@ -85,9 +85,9 @@ def tell_of_spark(error: BaseException, project: OpenProject, at: str) -> Told:
 
 _POSITION = re.compile(r" Position: \d+")
 _NOT_THERE = {
+    "DATA_SOURCE_NOT_FOUND": "the connector of Spark for BigQuery",
     "ClassNotFound": "the JDBC driver",
     "No suitable driver": "the JDBC driver",
-    "DATA_SOURCE_NOT_FOUND": "the connector of Spark for BigQuery",
 }
 _WHERE_TO = (
     "is not there: put its jar into Spark's folder `jars`, or name it in spark.jars.packages or spark.jars of "
