@@ -26,10 +26,11 @@ import scala.jdk.javaapi.CollectionConverters;
 /**
  * Stands in for Google's connector, behind the same interfaces of Spark. Its option bigQueryHttpEndpoint is a folder:
  * what it is asked goes to the file "asked", and a line "TEXT ROWS" of "answers", with a tab between, says what follows
- * where that contains a text: rows with | between, or with ! an error, once.
+ * where that contains a text: rows with | between, or with ! an error; the first time only where "once " is before it.
  */
 public class BigQuery
     implements DataSourceRegister, ExternalCommandRunner, CreatableRelationProvider, RelationProvider {
+  private static final String ONCE = "once ";
 
   @Override
   public String shortName() {
@@ -67,18 +68,25 @@ public class BigQuery
       for (String line : answers) {
         String[] parts = line.split("\t", 2);
         if (what.contains(parts[0])) {
-          if (!parts[1].startsWith("!")) {
-            return parts[1].isEmpty() ? new String[0] : parts[1].split("\\|");
+          if (parts[1].startsWith(ONCE)) {
+            answers.remove(line);
+            Files.write(folder.resolve("answers"), answers);
           }
-          answers.remove(line);
-          Files.write(folder.resolve("answers"), answers);
-          throw new IllegalStateException(parts[1].substring(1));
+          return rows(parts[1].replaceFirst("^" + ONCE, ""));
         }
       }
       return new String[0];
     } catch (IOException error) {
       throw new UncheckedIOException(error);
     }
+  }
+
+  private static String[] rows(String answer) {
+    if (answer.startsWith("!")) {
+      String byHttp = "404 Not Found GET https://bigquery.googleapis.com/bigquery/v2/projects/shop { \"code\": 404 }";
+      throw new IllegalStateException(answer.substring(1), new IOException(byHttp));
+    }
+    return answer.isEmpty() ? new String[0] : answer.split("\\|");
   }
 
   private static final class Rows extends BaseRelation implements TableScan {

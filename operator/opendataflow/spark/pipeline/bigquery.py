@@ -9,7 +9,7 @@ import base64
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +31,11 @@ _TRIES = 12
 _LONGEST_PAUSE = 60.0
 
 
-def options_of(given: Login, place: str) -> dict[str, str]:
-    """Return the connector's options. Raises StepFailed where there are such that mean nothing, or no key."""
-    secret = next((name for name in given.options if name.lower() in _SECRET), None)
+def options_of(given: Login, more: Mapping[str, str], place: str) -> dict[str, str]:
+    """Return the connector's options. `more`: those of a source. Raises StepFailed where there are such that mean
+    nothing or are secret, or no key."""
+    options = {**given.options, **more}
+    secret = next((name for name in options if name.lower() in _SECRET), None)
     if secret is not None:
         raise StepFailed(
             f"{place}: {secret} is no option for a file: write passwordVariable, the variable with the key"
@@ -41,7 +43,7 @@ def options_of(given: Login, place: str) -> dict[str, str]:
     if given.user is not None or given.driver != FORMAT:
         raise StepFailed(f"{place}: BigQuery has no user beside the key, and no driver; leave them out")
     payer = given.url.removeprefix("bigquery://").partition("/")[0]
-    return {"parentProject": payer, **given.options, **_credentials(given.password, place)}
+    return {"parentProject": payer, **options, **_credentials(given.password, place)}
 
 
 def _credentials(key: str | None, place: str) -> dict[str, str]:
@@ -67,7 +69,7 @@ def read_table(
         )
     dialect = given.dialect
     condition = condition_of(dialect, source, part, data_id)
-    options = {**dialect.read_options, **options_of(given, place), **source.options}
+    options = {**dialect.read_options, **options_of(given, source.options, place)}
     if source.query is not None:
         options["query"] = f"SELECT * FROM ({source.query}) given{f' WHERE {condition}' if condition else ''}"
     else:
@@ -94,7 +96,7 @@ class BigQueryConnection:
 
     def __init__(self, spark: "SparkSession", given: Login, writer: BigQuery, place: str) -> None:
         self._spark = spark
-        self._options = options_of(given, place)
+        self._options = options_of(given, {}, place)
         self._sql = writer
         self._place = place
 
@@ -121,7 +123,11 @@ class BigQueryConnection:
     def make(self, frame: "DataFrame", table: str, to: Destination) -> None:
         """Make the table of a destination, with the columns of a frame without rows."""
         column = to.data_id_column or (to.partitioning and to.partitioning.column)
-        self._save(frame, table, {"clusteredFields": column} if column else {})
+        try:
+            self._save(frame, table, {"clusteredFields": column} if column else {})
+        except Exception:
+            if not self.rows(self._sql.columns(table)):  # else another chunk has made it at the same time
+                raise
 
     def stage(self, frame: "DataFrame", table: str) -> None:
         """Write the rows of a frame into a staging table, which is made."""

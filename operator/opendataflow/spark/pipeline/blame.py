@@ -84,6 +84,8 @@ def tell_of_spark(error: BaseException, project: OpenProject, at: str) -> Told:
 
 
 _POSITION = re.compile(r" Position: \d+")
+_NOISE = re.compile(r"Unable to provision|\bgoogleapis\.com/")
+"""How Google's libraries tell the same once more: as a chain of their own, and as an answer by HTTP."""
 _NOT_THERE = {
     "DATA_SOURCE_NOT_FOUND": "the connector of Spark for BigQuery",
     "ClassNotFound": "the JDBC driver",
@@ -103,4 +105,5 @@ def database_says(error: PySparkException | Py4JJavaError) -> str:
     for mark, missing in _NOT_THERE.items():
         if any(mark in text for text in (str(known), *texts)):
             return f"{missing} {_WHERE_TO}"
+    texts = [text for text in texts if not _NOISE.search(text)] or texts
     return _POSITION.sub("", " ".join(texts[:2][-1].split()))[: 2 * _LONGEST]
