@@ -24,6 +24,9 @@ _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
 CHUNK_TABLE = "opendataflow_chunk"
 """The table of a destination that remembers what was written into it."""
 
+OVERTAKEN = "opendataflow: another attempt has begun"
+"""What a script says that has nothing to do."""
+
 
 @dataclass(frozen=True)
 class Statement:
@@ -282,7 +285,7 @@ class Postgres(Writer):
 
 
 class BigQuery(Writer):
-    """BigQuery. Statements have no `?`, as they reach it as one text; `transaction` makes one text of several.
+    """BigQuery. Statements have no `?`, as they reach it as texts; `transaction` makes one text of several.
 
     Nothing that makes or drops tables may be part of a transaction there, and one that meets another one on the same
     table is given up: whoever runs it does it again.
@@ -384,20 +387,15 @@ class BigQuery(Writer):
         return super().delete(table, condition or "TRUE")
 
     def transaction(self, first: Statement, rest: Sequence[Statement]) -> str:
-        """Return a script that runs all, or nothing where the first one changes nothing; it says whether it did. An
-        error anywhere undoes it as a whole."""
+        """Return a script that runs all, or raises `OVERTAKEN` where the first one changes nothing. An error anywhere
+        undoes it as a whole."""
         return "\n".join(
             [
                 "BEGIN TRANSACTION;",
                 f"{first.sql};",
-                "IF @@row_count > 0 THEN",
+                f"IF @@row_count = 0 THEN RAISE USING MESSAGE = {self.literal(OVERTAKEN)}; END IF;",
                 *(f"{it.sql};" for it in rest),
                 "COMMIT TRANSACTION;",
-                "SELECT 1;",
-                "ELSE",
-                "ROLLBACK TRANSACTION;",
-                "SELECT 0;",
-                "END IF;",
             ]
         )
 

@@ -42,7 +42,11 @@ public class BigQuery
     if (command.trim().startsWith("SELECT")) {
       throw new IllegalArgumentException("SELECT and WITH statements are not supported for EXECUTE IMMEDIATE.");
     }
-    return answer(command, options.asCaseSensitiveMap());
+    String[] rows = answer(command, options.asCaseSensitiveMap());
+    if (command.contains(";") && rows.length > 0) {
+      throw new NullPointerException("as Google's client does: scripts have no table of results");
+    }
+    return rows;
   }
 
   @Override

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from opendataflow.core.chunk_parts import Part, check_elsewhere
-from opendataflow.core.dialects import BigQuery, Dialect, Statement
+from opendataflow.core.dialects import OVERTAKEN, BigQuery, Dialect, Statement
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Destination, Source
 from opendataflow.spark.pipeline.databases import Login
@@ -107,14 +107,18 @@ class BigQueryConnection:
 
     def together(self, first: Statement, *rest: Statement) -> bool:
         """Run all in one transaction, or nothing where the first one changes nothing; return whether it did."""
-        return self._asked(self._sql.transaction(first, rest)) == [("1",)]
+        try:
+            self._asked(self._sql.transaction(first, rest))
+        except StepFailed as error:
+            if OVERTAKEN in str(error):
+                return False
+            raise
+        return True
 
-    def run(self, *statements: Statement) -> int:
-        """Run statements; return how many rows the last one has changed."""
-        if not statements:
-            return 0
-        told = self._asked(";\n".join([*(it.sql for it in statements), "SELECT IFNULL(@@row_count, 0)"]))
-        return int(told[0][0] or 0)
+    def run(self, *statements: Statement) -> None:
+        """Run statements, one by one."""
+        for statement in statements:
+            self._asked(statement.sql)
 
     def rows(self, statement: Statement) -> list[tuple[str | None, ...]]:
         """Return the rows of a query: few ones, as texts."""
@@ -141,7 +145,8 @@ class BigQueryConnection:
         frame.write.format(FORMAT).options(**options).mode("append").save(_path(table))
 
     def _asked(self, text: str) -> list[tuple[str | None, ...]]:
-        """Let BigQuery run SQL; return the rows of the last statement. What meets another one is done again."""
+        """Let BigQuery run SQL; return the rows of a query: Google's client finds none of a script. What meets another
+        one is done again."""
         for attempt in range(1, _TRIES + 1):
             try:
                 return self._answer(text)

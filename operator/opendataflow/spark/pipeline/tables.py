@@ -32,8 +32,8 @@ class Opened(Protocol):
     def together(self, first: Statement, *rest: Statement) -> bool:
         """Run all in one transaction, or nothing where the first one changes nothing; return whether it did."""
 
-    def run(self, *statements: Statement) -> int:
-        """Run statements; return how many rows the last one has changed."""
+    def run(self, *statements: Statement) -> object:
+        """Run statements."""
 
     def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
         """Return the rows of a query: few ones."""
@@ -116,9 +116,9 @@ class Table:
                 connection.rows(statement)
             connection.run(sql.make_chunk_table(self._table))
             rounded = self._rounded(connection, frame)
-            began = connection.run(sql.begun(self._table, attempt))
-            fence, _, written, rows, checksum = self._remembered(connection)
-            if not began:
+            connection.run(sql.begun(self._table, attempt))
+            fence, token, written, rows, checksum = self._remembered(connection)
+            if token != attempt.token:
                 check_newest(attempt, int(fence), self._place)
         if self._to.mode == "append" and written is not None:
             return Result(self._to.where, None if rows is None else int(rows), checksum, kept=True)
