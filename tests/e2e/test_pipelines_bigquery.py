@@ -177,6 +177,13 @@ def test_an_attempt_that_is_not_the_newest_writes_nothing(shop: Shop, answers: d
     assert sentence in answer.err
 
 
+def test_a_chunk_is_appended_only_once(shop: Shop) -> None:
+    shop.set_up("table: result", "table: result\n      mode: append", **{"SELECT fence": "7\tabc\t7\t3\tsum"})
+    answer = shop.run()
+    assert answer.code == ExitCode.OK, answer.err
+    assert not [text for text in shop.asked() if text.startswith(("Append", "BEGIN"))]
+
+
 def test_a_query_is_asked_for_the_rows_of_the_chunk_only(shop: Shop) -> None:
     shop.set_up("table: orders", "query: SELECT * FROM orders")
     assert shop.run().code == ExitCode.OK
