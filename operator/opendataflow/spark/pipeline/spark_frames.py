@@ -20,6 +20,7 @@ from pyspark.sql.types import DataType, NullType, StringType, TimestampNTZType, 
 from opendataflow.core.attempts import Attempt, Result, Seen
 from opendataflow.core.chunk_parts import Chunk
 from opendataflow.core.expectations import HALVES, ROWS, Checked, Measure, checksum_of
+from opendataflow.core.pipeline_steps import double_column
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
 from opendataflow.spark.pipeline.blame import as_spark, guilty_place, is_about_plan, sentence_of
@@ -118,12 +119,10 @@ class SparkFrames:
         self.result = self._target.write(watched.frame, passed)
 
     def _check_names(self, frame: DataFrame) -> None:
-        found: set[str] = set()
-        for name in frame.columns:
-            if name.lower() in found:
-                place = self._order.at(len(self._order.sources) + len(self._order.steps) - 1)
-                raise StepFailed(f"{place}: the result has two columns {name}; rename one of them, or drop it")
-            found.add(name.lower())
+        name = double_column(frame.columns)
+        if name is not None:
+            place = self._order.at(len(self._order.sources) + len(self._order.steps) - 1)
+            raise StepFailed(f"{place}: the result has two columns {name}; rename one of them, or drop it")
 
     def _settle(self) -> None:
         """Let Spark hand on what was measured: it does so a moment after the rows have passed."""
