@@ -6,13 +6,15 @@ one of an expression (Spark remembers who has called for it), and one whose caus
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Literal
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.errors.exceptions.base import QueryContextType
 from pyspark.errors.exceptions.captured import convert_exception
 
+from opendataflow.errors import StepFailed
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.told import Told, plain, tell
 
@@ -71,6 +73,32 @@ def _causes(error: PySparkException) -> Iterator[str]:
         if message:
             yield message[:_LONGEST]
         cause = getattr(cause, "_cause", None)
+
+
+_FULL = re.compile("No space left on device|Disk quota exceeded")
+
+
+def full_disk(error: BaseException) -> Literal["files", "scratch"] | None:
+    """Return what could not be written as a disk is full: files that are wanted, or what Spark can't keep in memory."""
+    known = as_spark(error)
+    _, *traces = _FULL.split(str(getattr(known, "_stackTrace", "")))
+    if not traces:
+        return None
+    frames = traces[-1].partition("Caused by: ")[0]
+    return "files" if "org.apache.hadoop.fs." in frames else "scratch"
+
+
+@contextmanager
+def disk_of(shown: str, place: str) -> Iterator[None]:
+    """Say in one sentence that the disk is full which Spark writes files to."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        if full_disk(error) != "files":
+            raise
+        raise StepFailed(
+            f"{place}: there is no space left on the disk of {shown}; free some, or write to another path"
+        ) from error
 
 
 def tell_of_spark(error: BaseException, project: OpenProject, at: str) -> Told:
