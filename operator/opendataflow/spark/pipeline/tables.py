@@ -61,6 +61,7 @@ class Table:
         connection = Connection(self._spark, self._given, self._place)
         try:
             connection.run(*self._sql.session())
+            self._check_schema(connection)
             kept = self._begin(connection, frame)
             if kept is not None:
                 return kept
@@ -71,6 +72,15 @@ class Table:
             with suppress(StepFailed):
                 self._drop(connection, self._staging)
             connection.close()
+
+    def _check_schema(self, connection: Connection) -> None:
+        found = connection.ask(self._sql.own_schema(self._table))
+        if found is not None:
+            name = self._table.rpartition(".")[2]
+            raise StepFailed(
+                f"{self._place}: the table {self._table} would be in the schema {found[0]}, which is OpenDataFlow's "
+                f"own; write another schema, such as public.{name}"
+            )
 
     def _with_data_id(self, frame: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
