@@ -377,9 +377,14 @@ def test_append_adds_a_chunk_once_and_replace_takes_the_place_of_all(project: Pr
         ("${SHOP_URL}", "jdbc:postgresql://127.0.0.1:1/x", "Connection to 127.0.0.1:1 refused."),
         ("${SHOP_URL}", "jdbc:h2:mem:x", "the JDBC driver is not there: put its jar into Spark's folder `jars`"),
         ("column: id", "column: nothing", "ERROR: column \"nothing\" does not exist"),
+        ("partitioning: {column: id, type: range}", 'predicate: "1 / (id - 3) > 0"',
+         "read orders has failed: project.yml, line 6: ERROR: division by zero\n"),
+        ("partitioning: {column: id, type: range}", 'predicate: "pg_terminate_backend(pg_backend_pid())"',
+         "read orders has failed: project.yml, line 6: FATAL: terminating connection due to administrator command\n"),
         ("table: result", "table: nowhere.result", "ERROR: schema \"nowhere\" does not exist"),
     ],
-    ids=["no table", "no password", "no user", "no server", "no driver", "no column", "no schema"],
+    ids=["no table", "no password", "no user", "no server", "no driver", "no column", "while it is read",
+         "gone while it is read", "no schema"],
 )  # fmt: skip
 def test_a_database_that_refuses_is_told_in_one_sentence(project: Project, old: str, new: str, sentence: str) -> None:
     project.write("project.yml", YML.replace(old, new, 1))

@@ -20,6 +20,11 @@ from opendataflow.spark.pipeline.told import Told, plain, tell
 
 _WORKER_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
 _CLASS = re.compile(r"^(?:[a-z]\w*\.)+[\w$]+: ")
+_LOST_TASK = re.compile(
+    r"Job aborted due to stage failure: .*?most recent failure: Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): "
+)
+_OF_DATABASE = "[JDBC_EXTERNAL_ENGINE"
+"""What Spark says with the whole query, and calls an error of syntax, whatever the database has said."""
 _LONGEST = 300
 _CALL_SITE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
@@ -49,7 +54,9 @@ def sentence_of(error: PySparkException, at: str) -> Told:
         lines = text.splitlines()
         raised = next((line for line in reversed(lines) if line and not line.startswith((" ", "\t"))), lines[0])
         return Told(f"{at}: {raised}", traceback="\n".join(lines[1:]))
-    said = text.partition("\n")[0]
+    if text.startswith(_OF_DATABASE):
+        return Told(f"{at}: {database_says(error)}")
+    said = _CLASS.sub("", _LOST_TASK.sub("", text.partition("\n")[0]))
     causes = list(_causes(error))
     below = [cause for cause in dict.fromkeys((*causes[:1], *causes[-1:])) if cause not in said]
     return Told(f"{at}: {said}" + (f" ({': '.join(below)})" if below else ""))
