@@ -207,8 +207,11 @@ def test_a_failed_run_leaves_the_chunk_as_it_was(spark: "SparkSession", project:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"id,t\n0\n", "Malformed CSV record: 0)"),
-        (b"id,t\nx,y\n", 'For input string: "x")'),
+        (b"id,t\n0\n", "Malformed CSV record: 0\n"),
+        (
+            b"id,t\nx,y\n",
+            "/sources/a.csv: [MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected",
+        ),
         (
             b"id,u\n0,x\n",
             "sources/a.csv, line 1: its columns are id, u, and those of schema are id, t; write them alike",

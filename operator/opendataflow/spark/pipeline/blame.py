@@ -23,6 +23,7 @@ _CLASS = re.compile(r"^(?:[a-z]\w*\.)+[\w$]+: ")
 _LOST_TASK = re.compile(
     r"Job aborted due to stage failure: .*?most recent failure: Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): "
 )
+_UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (?:file://)?(.+)\.")
 _OF_DATABASE = "[JDBC_EXTERNAL_ENGINE"
 """What Spark says with the whole query, and calls an error of syntax, whatever the database has said."""
 _LONGEST = 300
@@ -59,6 +60,9 @@ def sentence_of(error: PySparkException, at: str) -> Told:
     said = _CLASS.sub("", _LOST_TASK.sub("", text.partition("\n")[0]))
     causes = list(_causes(error))
     below = [cause for cause in dict.fromkeys((*causes[:1], *causes[-1:])) if cause not in said]
+    file = _UNREAD_FILE.fullmatch(said)
+    if file is not None and below:
+        return Told(f"{at}: {file[1]}: {': '.join(below)}")
     return Told(f"{at}: {said}" + (f" ({': '.join(below)})" if below else ""))
 
 
