@@ -118,14 +118,14 @@ def run(order: Mapping[str, Any], at: Found, environ: Mapping[str, str]) -> Done
 def _run(
     order: Mapping[str, Any], at: Found, environ: Mapping[str, str], project: OpenProject, pipeline: Pipeline
 ) -> Done:
-    from opendataflow.spark.pipeline.spark_frames import SparkFrames
-
     data_id, bounds, verdict = environ["DATAFLOW_DATA_ID"], _bounds(environ), None
     check_parts(project.file, pipeline, Chunk(data_id, bounds))
     version = version_of(Path(), at.commit) if order["requireTests"] else ""
     to_test = order["requireTests"] and not check_known(version, order["tests"])
     if not to_test:  # its tests say so, too, and then it costs the chunk nothing
         check_modules(project, pipeline.slug)
+    from opendataflow.spark.pipeline.spark_frames import SparkFrames
+
     with ExitStack() as stack:
         stack.enter_context(project.imports())
         spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", drivers_of(pipeline)))
