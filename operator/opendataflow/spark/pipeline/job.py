@@ -124,11 +124,11 @@ def _run(
     to_test = order["requireTests"] and not check_known(version, order["tests"])
     if not to_test:  # its tests say so, too, and then it costs the chunk nothing
         check_modules(project, pipeline.slug)
-    from opendataflow.spark.pipeline.spark_frames import SparkFrames
-
     with ExitStack() as stack:
         stack.enter_context(project.imports())
         spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", drivers_of(pipeline)))
+        from opendataflow.spark.pipeline.spark_frames import SparkFrames
+
         if to_test:
             verdict = check_tests(project, pipeline, spark, version, order["tests"])
         chunk = Order(project, pipeline, load_steps(project, pipeline), data_id, bounds=bounds)
