@@ -122,7 +122,8 @@ def test_a_commit_whose_tests_fail_is_not_used_and_the_next_one_is(
 ) -> None:
     broken = repository.edit("pipelines/delays/by_carrier.py", BROKEN, BROKEN.replace("-3.0", "4.0"))
     job = file(tmp_path / "jobs", str(repository.folder), "2013-01-01", requireTests=True)
-    dataflow.run("local", "-f", job, "--until-caught-up", code=ExitCode.UNFINISHED)
+    shown = dataflow.run("local", "-f", job, "--until-caught-up", code=ExitCode.UNFINISHED)
+    assert "GIVEN_BACK" in shown
     (failed,) = runs(dataflow)
     where = "pipelines/delays/by_carrier.py, line 19: what run() returns is not expected_output"
     sentence = f"the tests of pipeline delays fail at commit {broken[:12]}: {where}"
