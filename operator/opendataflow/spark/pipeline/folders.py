@@ -51,6 +51,8 @@ class Folder:
 
         Raises StepFailed where that can't be, Refused where a newer attempt has written it.
         """
+        from opendataflow.spark.pipeline.blame import disk_of
+
         if self._to.partition in frame.columns:
             raise StepFailed(
                 f"{self._place}: the result has a column {self._to.partition}, which is the name of the chunks' "
@@ -70,7 +72,8 @@ class Folder:
                 if known and self._to.mode == "append":
                     raise _Kept
                 folder = staging / self._chunk if whole else staging
-                frame.write.format(self._to.format).options(**options).save(str(folder))
+                with disk_of(self._shown, self._place):
+                    frame.write.format(self._to.format).options(**options).save(str(folder))
                 seen = passed(lambda columns: self._doubles(frame.sparkSession, folder, columns))
                 size = sum(file.stat().st_size for file in folder.rglob("*") if _is_data(file))
                 self._mark(

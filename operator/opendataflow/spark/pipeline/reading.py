@@ -10,7 +10,7 @@ from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.project import DATA_ID, Source
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.reading_tables import read_table
-from opendataflow.spark.pipeline.sources import check_header, check_text, existing
+from opendataflow.spark.pipeline.sources import check_header, check_names, check_text, existing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -54,6 +54,8 @@ def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id:
             check_text(path, shown, None if own_quotes else '"')
         if source.format == "csv" and path.is_file() and path.stat().st_size == 0:
             raise StepFailed(f"{shown}: the file is empty; its first line names the columns")
+        if source.format == "csv":
+            check_names(path, shown, source.options)
         where = str(path)
     reader = spark.read.format(source.format).options(**_options(source))
     if source.columns is not None:
