@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from opendataflow import names
+from opendataflow.core import application_outcome
 from opendataflow.core.environment import JobFacts
 from opendataflow.core.pods import Container, Operator, PodWishes
 from opendataflow.core.spark_application import spark_application
@@ -94,7 +95,10 @@ def kept(application: Object) -> bool:
     return names.FINALIZER in (application["metadata"].get("finalizers") or [])
 
 
-async def test_the_same_order_again_is_the_same_application_for_the_next_process_too(place: Place) -> None:
+async def test_the_same_order_again_is_the_same_application_for_the_next_process_too(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application_outcome, "SUBMISSION_SECONDS", 5.0)  # nobody waits here for a driver that is late
     order = place.order(run_seconds="forever")
     async with place.launcher() as first:
         await first.start(order)
