@@ -198,7 +198,7 @@ class Scene(Flows):
 
     def start(self, **environ: str) -> "Running":
         """Start an operator whose probes can be asked."""
-        port = free_port()
+        port = free_port("")  # an operator listens on all addresses
         return Running(self.operators.start(die=None, DATAFLOW_PORT=str(port), **environ), port)
 
     def tell(self, pod: str, **annotations: object) -> None:
