@@ -83,6 +83,13 @@ def tell_of_spark(error: BaseException, project: OpenProject, at: str) -> Told:
     return sentence_of(known, at if file is None else f"{project.shown(file)}, line {line}")
 
 
+def texts_of(error: PySparkException | Py4JJavaError) -> list[str]:
+    """Return what an error of Spark or of its JVM says: as it is, without its class, and each cause on one line."""
+    known = as_spark(error)
+    assert known is not None
+    return [str(known), plain(_CLASS.sub("", str(known))), *_causes(known)]
+
+
 _POSITION = re.compile(r" Position: \d+")
 _NO_DRIVER = (
     "the JDBC driver is not there: put its jar into Spark's folder `jars`, or name it in spark.jars.packages or "
@@ -92,9 +99,7 @@ _NO_DRIVER = (
 
 def database_says(error: PySparkException | Py4JJavaError) -> str:
     """Return in one sentence what a database or its driver says."""
-    known = as_spark(error)
-    assert known is not None
-    texts = [plain(_CLASS.sub("", str(known))), *_causes(known)]
-    if any(mark in text for text in (str(known), *texts) for mark in ("ClassNotFound", "No suitable driver")):
+    whole, *texts = texts_of(error)
+    if any(mark in text for text in (whole, *texts) for mark in ("ClassNotFound", "No suitable driver")):
         return _NO_DRIVER
     return _POSITION.sub("", " ".join(texts[:2][-1].split()))[: 2 * _LONGEST]

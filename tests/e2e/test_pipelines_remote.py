@@ -1,0 +1,228 @@
+"""Destinations and sources of Hadoop's file systems, by `file://`: real Spark, and the code of all such systems."""
+
+import itertools
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+import pyarrow.dataset
+import pytest
+
+from opendataflow.core.attempts import Attempt, Result, Seen
+from opendataflow.errors import Refused, StepFailed
+from opendataflow.model.project import Destination, Mode, parse_project
+from opendataflow.names import ExitCode
+from opendataflow.spark.pipeline.file_system import FileSystem
+from opendataflow.spark.pipeline.folders import Folders
+from opendataflow.spark.pipeline.opened import OpenProject
+from opendataflow.spark.pipeline.remote_places import RemoteFolder
+from tests.e2e.conftest import Inside
+from tests.e2e.projects import Project
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = 10
+STEPS = 8
+"""How many changes an attempt makes in the file system, besides those of Spark."""
+YML = """\
+version: 2
+name: tests
+pipelines:
+  - slug: p
+    sources: [{name: a, path: "file://HERE/in-{data_id}.csv", schema: "id INT"}]
+    transformations: [one]
+    destination: {name: out, path: "file://HERE/out"}
+"""
+
+
+class Killed(BaseException):
+    """The driver is gone."""
+
+
+class Lake:
+    """A destination, and attempts that write to it."""
+
+    def __init__(self, spark: "SparkSession", folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder / "lake"
+        self._project = OpenProject(folder, parse_project(YML, "project.yml"))
+
+    def write(
+        self,
+        version: int,
+        fence: int | None = None,
+        data_id: str = "1",
+        mode: Mode = "replace-chunk",
+        passed: Callable[[], object] = lambda: None,
+    ) -> Result:
+        """Write a chunk of which each row has the version. `passed`: called before it is committed."""
+        frame = self.spark.range(0, ROWS, numPartitions=2).selectExpr("id", f"{version} AS version")
+        to = Destination(name="out", path=self.folder.as_uri(), mode=mode)
+
+        def seen(_: object) -> Seen:
+            passed()
+            return Seen(ROWS, None)
+
+        return Folders(self._project, to, Attempt("out", data_id, token_hex(6), fence), "line 7").write(frame, seen)
+
+    def fail(self, fence: int, mode: Mode = "replace-chunk") -> None:
+        """Let an attempt begin, and fail before it writes anything."""
+        home = RemoteFolder(self.spark, self.folder.as_uri(), "line 7", {})
+        chunk = None if mode == "replace" else "data_id=1"
+        with suppress(StepFailed), home.staging(chunk, Attempt("out", "1", token_hex(6), fence)):
+            raise StepFailed("no")
+
+    def versions(self) -> set[tuple[str, int, int]]:
+        """What is there: chunk, version, and how many rows have it."""
+        rows = pyarrow.dataset.dataset(self.folder, partitioning="hive").to_table().to_pylist() if self.there() else []
+        found = [(str(row["data_id"]), row["version"]) for row in rows]
+        return {(*it, found.count(it)) for it in found}
+
+    def there(self) -> bool:
+        """Whether there is any file of rows."""
+        return any(not path.match("*.attempt-*/*/*") for path in self.folder.rglob("*.parquet"))
+
+    def is_whole(self, mode: Mode = "replace-chunk") -> bool:
+        """Whether the folder says so."""
+        where = self.folder if mode == "replace" else self.folder / "data_id=1"
+        return (where / "_opendataflow.json").exists()
+
+    def left(self) -> list[Path]:
+        """What attempts have left."""
+        return list(self.folder.parent.rglob("*.attempt-*"))
+
+
+@pytest.fixture
+def lake(spark: "SparkSession", tmp_path: Path) -> Lake:
+    return Lake(spark, tmp_path)
+
+
+@pytest.fixture
+def kill(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Let the driver die before its next changes but so many: nothing is done from then on, also no cleaning."""
+
+    def at(step: int) -> None:
+        left = itertools.count(step, -1)
+
+        def dying(name: str) -> None:
+            real = getattr(FileSystem, name)
+
+            def call(*given: object) -> object:
+                if next(left) <= 0:
+                    raise Killed
+                return real(*given)
+
+            monkeypatch.setattr(FileSystem, name, call)
+
+        for name in ("write", "write_once", "rename", "delete"):
+            dying(name)
+
+    return at
+
+
+@pytest.mark.parametrize("mode", ["replace-chunk", "replace"])
+def test_what_an_attempt_leaves_that_is_killed_at_any_step_is_mended_by_the_next(
+    lake: Lake, mode: Mode, kill: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.write(1, mode=mode, fence=1)
+    fences, survived = itertools.count(2), False
+    for step in itertools.count():
+        before, after = lake.versions(), {("1", step + 2, ROWS)}
+        kill(step)
+        with suppress(Killed):
+            lake.write(step + 2, mode=mode, fence=next(fences))
+            survived = True
+        monkeypatch.undo()
+        assert not lake.is_whole(mode) or lake.versions() in (before, after)
+        lake.fail(next(fences), mode)
+        assert lake.is_whole(mode)
+        assert lake.versions() in (before, after)
+        assert lake.left() == []
+        if survived:
+            break
+    assert lake.versions() == after
+    assert step == STEPS
+
+
+def test_a_copy_that_was_interrupted_is_finished(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.write(1, fence=1)
+    real = FileSystem.rename
+
+    def half(files: FileSystem, one: str, other: str) -> None:
+        file = next(name for name in files.sizes(one) if name.endswith(".parquet"))
+        files.make_folder(other)
+        real(files, f"{one}/{file}", f"{other}/{file}")
+        raise Killed
+
+    monkeypatch.setattr(FileSystem, "rename", half)
+    with pytest.raises(Killed):
+        lake.write(2, fence=2)
+    monkeypatch.undo()
+    assert not lake.is_whole()
+    assert lake.versions() == {("1", 2, ROWS // 2)}
+    lake.fail(3)
+    assert lake.is_whole()
+    assert lake.versions() == {("1", 2, ROWS)}
+
+
+def test_an_older_attempt_is_refused_before_it_works_and_before_it_commits(lake: Lake) -> None:
+    lake.write(4, fence=4)
+    with pytest.raises(Refused, match=r"knows a newer attempt of the chunk 1 \(fence 4\) than this one \(fence 3\)"):
+        lake.write(3, fence=3, passed=lambda: pytest.fail("it has worked"))
+
+    def meanwhile() -> None:
+        with pytest.raises(Refused, match=r"fence 5.*fence 4"):
+            lake.write(4, fence=4, passed=lambda: pytest.fail("it has worked"))
+
+    lake.write(5, fence=5, passed=meanwhile)
+    with pytest.raises(Refused, match=r"fence 7.*fence 6"):
+        lake.write(6, fence=6, passed=lambda: lake.write(7, fence=7))
+    assert lake.versions() == {("1", 7, ROWS)}
+    lake.write(8)  # a person always may, and the fence stays
+    with pytest.raises(StepFailed, match="another attempt of the chunk 1 has begun meanwhile: this one has written"):
+        lake.write(9, passed=lambda: lake.write(10))
+    marker = json.loads((lake.folder / "data_id=1" / "_opendataflow.json").read_text())
+    assert (marker["fence"], marker["rows"]) == (7, ROWS)
+    assert lake.versions() == {("1", 10, ROWS)}
+    assert lake.left() == []
+
+
+def test_a_chunk_is_appended_once_and_replace_takes_all_away(lake: Lake) -> None:
+    lake.write(1, data_id="a:b", mode="append")
+    lake.write(2, data_id="c", mode="append")
+    assert lake.write(3, data_id="a:b", mode="append").kept
+    assert lake.versions() == {("a:b", 1, ROWS), ("c", 2, ROWS)}
+    done = lake.write(4, data_id="d", mode="replace")
+    assert lake.versions() == {("d", 4, ROWS)}
+    assert (done.where, done.rows) == (f"{lake.folder.as_uri()}/data_id=d", ROWS)
+    assert done.bytes == sum(file.stat().st_size for file in lake.folder.rglob("*.parquet"))
+
+
+def test_a_pipeline_reads_and_writes_addresses(spark: "SparkSession", inside: Inside, tmp_path: Path) -> None:
+    project = Project(tmp_path, inside)
+    project.write("project.yml", YML.replace("HERE", str(tmp_path)))
+    project.write("in-1.csv", "id\n1\n2\n")
+    project.write("in-2.csv", "id\n3\n")
+    project.write("in-3.csv", "")
+    project.step("one", "def run(df):\n    return df\n")
+    for data_id in ("1", "2"):
+        answer = project.ask("run", "p", "--data-id", data_id)
+        assert answer.code == ExitCode.OK, answer.err
+    (tmp_path / "out" / ".data_id=1.attempt-0").mkdir()  # of one that works: nobody reads it
+    spark.range(5).write.parquet(str(tmp_path / "out" / ".data_id=1.attempt-0" / "rows"))
+    assert sorted(row["id"] for row in spark.read.parquet(str(tmp_path / "out")).collect()) == [1, 2, 3]
+    assert f"path: file://{tmp_path}/out" in project.ask("describe", "p", "-o", "yaml").out
+    assert "in-3.csv: the file is empty" in project.ask("run", "p", "--data-id", "3").err
+    missing = project.ask("run", "p", "--data-id", "4").err
+    assert missing == f"error: read a has failed: project.yml, line 5: there is no file://{tmp_path}/in-4.csv\n"
+    project.write("project.yml", YML.replace("HERE", str(tmp_path)).replace("file://", "s3a://"))
+    refused = project.ask("run", "p", "--data-id", "1").err
+    assert "read a has failed: project.yml, line 5: s3a://" in refused
+    assert "the jars for s3a:// are not there: write spark.jars.packages org.apache.hadoop:hadoop-aws:3." in refused
+    project.step("one", "def run(df):\n    return df.selectExpr('string(id) AS id')\n")
+    project.write("project.yml", YML.replace("HERE", str(tmp_path)))
+    assert "the column id is string, and int in the chunk 2" in project.ask("run", "p", "--data-id", "1").err
