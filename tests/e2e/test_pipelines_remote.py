@@ -1,14 +1,17 @@
-"""Destinations and sources of Hadoop's file systems, by `file://`: real Spark, and the code of all such systems."""
+"""Destinations and sources of Hadoop's file systems, by real Spark: `file://`, or the folder DATAFLOW_TEST_LAKE.
+
+The code is the same for all of them. An object store has jars and settings in the SPARK_CONF_DIR of who runs the tests.
+"""
 
 import itertools
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import pyarrow.dataset
 import pytest
 
 from opendataflow.core.attempts import Attempt, Result, Seen
@@ -46,10 +49,11 @@ class Killed(BaseException):
 class Lake:
     """A destination, and attempts that write to it."""
 
-    def __init__(self, spark: "SparkSession", folder: Path) -> None:
+    def __init__(self, spark: "SparkSession", home: str) -> None:
         self.spark = spark
-        self.folder = folder / "lake"
-        self._project = OpenProject(folder, parse_project(YML, "project.yml"))
+        self.home = home
+        self.files = FileSystem(spark, home, "line 7", {})
+        self._project = OpenProject(Path(), parse_project(YML, "project.yml"))
 
     def write(
         self,
@@ -61,7 +65,7 @@ class Lake:
     ) -> Result:
         """Write a chunk of which each row has the version. `passed`: called before it is committed."""
         frame = self.spark.range(0, ROWS, numPartitions=2).selectExpr("id", f"{version} AS version")
-        to = Destination(name="out", path=self.folder.as_uri(), mode=mode)
+        to = Destination(name="out", path=self.home, format="json", mode=mode)
 
         def seen(_: object) -> Seen:
             passed()
@@ -71,34 +75,44 @@ class Lake:
 
     def fail(self, fence: int, mode: Mode = "replace-chunk") -> None:
         """Let an attempt begin, and fail before it writes anything."""
-        home = RemoteFolder(self.spark, self.folder.as_uri(), "line 7", {})
+        home = RemoteFolder(self.spark, self.home, "line 7", {})
         chunk = None if mode == "replace" else "data_id=1"
         with suppress(StepFailed), home.staging(chunk, Attempt("out", "1", token_hex(6), fence)):
             raise StepFailed("no")
 
     def versions(self) -> set[tuple[str, int, int]]:
-        """What is there: chunk, version, and how many rows have it."""
-        rows = pyarrow.dataset.dataset(self.folder, partitioning="hive").to_table().to_pylist() if self.there() else []
-        found = [(str(row["data_id"]), row["version"]) for row in rows]
+        """What there is to be read: chunk, version, and how many rows have it."""
+        found = []
+        for name in self.files.sizes(self.home):
+            chunk, _, file = name.partition("/")
+            if not chunk.startswith(".") and file.endswith(".json") and not file.startswith("_"):
+                rows = (self.files.read(f"{self.home}/{name}") or "").splitlines()
+                found += [(chunk.partition("=")[2], json.loads(row)["version"]) for row in rows]
         return {(*it, found.count(it)) for it in found}
 
-    def there(self) -> bool:
-        """Whether there is any file of rows."""
-        return any(not path.match("*.attempt-*/*/*") for path in self.folder.rglob("*.parquet"))
+    def marker(self, mode: Mode = "replace-chunk") -> dict[str, Any] | None:
+        """What says that the folder is whole."""
+        inside = "" if mode == "replace" else "/data_id=1"
+        text = self.files.read(f"{self.home}{inside}/_opendataflow.json")
+        told: dict[str, Any] | None = None if text is None else json.loads(text)
+        return told
 
-    def is_whole(self, mode: Mode = "replace-chunk") -> bool:
-        """Whether the folder says so."""
-        where = self.folder if mode == "replace" else self.folder / "data_id=1"
-        return (where / "_opendataflow.json").exists()
-
-    def left(self) -> list[Path]:
+    def left(self) -> list[str]:
         """What attempts have left."""
-        return list(self.folder.parent.rglob("*.attempt-*"))
+        return [name for name in self.files.sizes(self.home.rpartition("/")[0]) if ".attempt-" in name]
+
+
+@pytest.fixture(scope="module")
+def spark_conf(spark_conf: Path) -> Path:
+    return Path(os.environ["SPARK_CONF_DIR"]) if "DATAFLOW_TEST_LAKE" in os.environ else spark_conf
 
 
 @pytest.fixture
-def lake(spark: "SparkSession", tmp_path: Path) -> Lake:
-    return Lake(spark, tmp_path)
+def lake(spark: "SparkSession", tmp_path: Path) -> Iterator[Lake]:
+    above = f"{os.environ.get('DATAFLOW_TEST_LAKE', tmp_path.as_uri())}/{token_hex(6)}"
+    made = Lake(spark, f"{above}/lake")
+    yield made
+    made.files.delete(above)
 
 
 @pytest.fixture
@@ -137,9 +151,9 @@ def test_what_an_attempt_leaves_that_is_killed_at_any_step_is_mended_by_the_next
             lake.write(step + 2, mode=mode, fence=next(fences))
             survived = True
         monkeypatch.undo()
-        assert not lake.is_whole(mode) or lake.versions() in (before, after)
+        assert lake.marker(mode) is None or lake.versions() in (before, after)
         lake.fail(next(fences), mode)
-        assert lake.is_whole(mode)
+        assert lake.marker(mode)
         assert lake.versions() in (before, after)
         assert lake.left() == []
         if survived:
@@ -153,7 +167,7 @@ def test_a_copy_that_was_interrupted_is_finished(lake: Lake, monkeypatch: pytest
     real = FileSystem.rename
 
     def half(files: FileSystem, one: str, other: str) -> None:
-        file = next(name for name in files.sizes(one) if name.endswith(".parquet"))
+        file = next(name for name in files.sizes(one) if name.endswith(".json"))
         files.make_folder(other)
         real(files, f"{one}/{file}", f"{other}/{file}")
         raise Killed
@@ -162,10 +176,10 @@ def test_a_copy_that_was_interrupted_is_finished(lake: Lake, monkeypatch: pytest
     with pytest.raises(Killed):
         lake.write(2, fence=2)
     monkeypatch.undo()
-    assert not lake.is_whole()
+    assert lake.marker() is None
     assert lake.versions() == {("1", 2, ROWS // 2)}
     lake.fail(3)
-    assert lake.is_whole()
+    assert lake.marker()
     assert lake.versions() == {("1", 2, ROWS)}
 
 
@@ -185,7 +199,8 @@ def test_an_older_attempt_is_refused_before_it_works_and_before_it_commits(lake:
     lake.write(8)  # a person always may, and the fence stays
     with pytest.raises(StepFailed, match="another attempt of the chunk 1 has begun meanwhile: this one has written"):
         lake.write(9, passed=lambda: lake.write(10))
-    marker = json.loads((lake.folder / "data_id=1" / "_opendataflow.json").read_text())
+    marker = lake.marker()
+    assert marker is not None
     assert (marker["fence"], marker["rows"]) == (7, ROWS)
     assert lake.versions() == {("1", 10, ROWS)}
     assert lake.left() == []
@@ -195,11 +210,11 @@ def test_a_chunk_is_appended_once_and_replace_takes_all_away(lake: Lake) -> None
     lake.write(1, data_id="a:b", mode="append")
     lake.write(2, data_id="c", mode="append")
     assert lake.write(3, data_id="a:b", mode="append").kept
-    assert lake.versions() == {("a:b", 1, ROWS), ("c", 2, ROWS)}
+    assert lake.versions() == {("a%3Ab", 1, ROWS), ("c", 2, ROWS)}
     done = lake.write(4, data_id="d", mode="replace")
     assert lake.versions() == {("d", 4, ROWS)}
-    assert (done.where, done.rows) == (f"{lake.folder.as_uri()}/data_id=d", ROWS)
-    assert done.bytes == sum(file.stat().st_size for file in lake.folder.rglob("*.parquet"))
+    assert (done.where, done.rows) == (f"{lake.home}/data_id=d", ROWS)
+    assert done.bytes == sum(size for name, size in lake.files.sizes(lake.home).items() if "/part-" in name)
 
 
 def test_a_pipeline_reads_and_writes_addresses(spark: "SparkSession", inside: Inside, tmp_path: Path) -> None:
@@ -219,10 +234,10 @@ def test_a_pipeline_reads_and_writes_addresses(spark: "SparkSession", inside: In
     assert "in-3.csv: the file is empty" in project.ask("run", "p", "--data-id", "3").err
     missing = project.ask("run", "p", "--data-id", "4").err
     assert missing == f"error: read a has failed: project.yml, line 5: there is no file://{tmp_path}/in-4.csv\n"
-    project.write("project.yml", YML.replace("HERE", str(tmp_path)).replace("file://", "s3a://"))
+    project.write("project.yml", YML.replace("HERE", str(tmp_path)).replace("file://", "abfss://"))
     refused = project.ask("run", "p", "--data-id", "1").err
-    assert "read a has failed: project.yml, line 5: s3a://" in refused
-    assert "the jars for s3a:// are not there: write spark.jars.packages org.apache.hadoop:hadoop-aws:3." in refused
+    assert "read a has failed: project.yml, line 5: abfss://" in refused
+    assert "the jars for abfss:// are not there: write spark.jars.packages org.apache.hadoop:hadoop-azure:3." in refused
     project.step("one", "def run(df):\n    return df.selectExpr('string(id) AS id')\n")
     project.write("project.yml", YML.replace("HERE", str(tmp_path)))
     assert "the column id is string, and int in the chunk 2" in project.ask("run", "p", "--data-id", "1").err
