@@ -13,7 +13,11 @@ NO_BUCKET = (
     "org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://b/x': getFileStatus on s3a://b/x: software.amazon.awssdk."
     "services.s3.model.NoSuchBucketException: The specified bucket does not exist (Service: S3, Status Code: 404)"
 )
-NOT_ALLOWED = "org.apache.hadoop.security.AccessControlException: Permission denied: user=etl, access=WRITE, inode=/x"
+NOT_ALLOWED = (
+    "org.apache.hadoop.ipc.RemoteException(org.apache.hadoop.security.AccessControlException): Permission denied: "
+    "user=etl, access=WRITE, inode=/x at org.apache.hadoop.hdfs.server.namenode.FSPermissionChecker.check("
+    "FSPermissionChecker.java:663) at org.apache.hadoop.ipc.Server"
+)
 
 
 S3_JARS = (

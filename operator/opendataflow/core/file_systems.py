@@ -29,7 +29,9 @@ _MEANT = {"s3": "s3a", "s3n": "s3a", "gcs": "gs", "adl": "abfss"}
 _NO_CLASS = re.compile(r"ClassNotFound|NoClassDefFound|No FileSystem for scheme")
 _NO_KEYS = re.compile(r"NoAuthWithAWS|No AWS Credentials|ComputeEngineCredentials|Unable to load credentials")
 _NO_BUCKET = re.compile(r"UnknownStoreException|NoSuchBucket|bucket does not exist", re.IGNORECASE)
-_CLASSES = re.compile(r"(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
+_CLASSES = re.compile(r"(?:[a-z]\w*\.)+[A-Z][\w$]*(?:\([\w.$]+\))?: ")
+_STACK = re.compile(r"\s+at (?:[a-z]\w*\.)+[A-Z].*", re.DOTALL)
+"""Of an exception in another program, as of HDFS."""
 
 
 def why_not(where: str, texts: Sequence[str], hadoop: str) -> str:
@@ -62,5 +64,5 @@ def _no_connector(scheme: str, connector: _Connector | None, hadoop: str) -> str
 
 def _shortest(texts: Sequence[str]) -> str:
     """The cause that lies deepest, without names of Java's classes."""
-    told = [" ".join(_CLASSES.sub("", text).split()) for text in texts if text.strip()]
+    told = [" ".join(_CLASSES.sub("", _STACK.sub("", text)).split()) for text in texts if text.strip()]
     return told[-1][:_LONGEST] if told else "it can't be used"
