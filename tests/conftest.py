@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,11 @@ FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 # No test asserts seconds: what takes long here takes long because others work beside it.
 hypothesis.settings.register_profile("opendataflow", deadline=None)
 hypothesis.settings.load_profile("opendataflow")
+
+# What runs the tests in the background may ignore these, as nohup does; all programs that tests start would inherit it.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 _numbers = itertools.count(1)
 
