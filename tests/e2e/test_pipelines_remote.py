@@ -99,7 +99,7 @@ class Lake:
 
     def left(self) -> list[str]:
         """What attempts have left."""
-        return [name for name in self.files.sizes(self.home.rpartition("/")[0]) if ".attempt-" in name]
+        return [name for name in self.files.sizes(self.home.rpartition("/")[0]) if ".attempts/" in name]
 
 
 @pytest.fixture(scope="module")
@@ -227,8 +227,7 @@ def test_a_pipeline_reads_and_writes_addresses(spark: "SparkSession", inside: In
     for data_id in ("1", "2"):
         answer = project.ask("run", "p", "--data-id", data_id)
         assert answer.code == ExitCode.OK, answer.err
-    (tmp_path / "out" / ".data_id=1.attempt-0").mkdir()  # of one that works: nobody reads it
-    spark.range(5).write.parquet(str(tmp_path / "out" / ".data_id=1.attempt-0" / "rows"))
+    spark.range(5).write.parquet(str(tmp_path / "out/.attempts/data_id=1/0/rows"))  # of one at work: nobody reads it
     assert sorted(row["id"] for row in spark.read.parquet(str(tmp_path / "out")).collect()) == [1, 2, 3]
     assert f"path: file://{tmp_path}/out" in project.ask("describe", "p", "-o", "yaml").out
     assert "in-3.csv: the file is empty" in project.ask("run", "p", "--data-id", "3").err

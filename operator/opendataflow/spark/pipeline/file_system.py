@@ -4,7 +4,7 @@ Paths are texts with a scheme. It knows nothing of chunks, and never looks into 
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +144,11 @@ class FileSystem:
                 self._fs.delete(self._path(path), True)
         except _Missing:
             return
+
+    def tidy(self, folder: str) -> None:
+        """Delete a folder that has nothing in it."""
+        with suppress(StepFailed), self._told():
+            self._fs.delete(self._path(folder), False)
 
     def _path(self, text: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(text)

@@ -2,10 +2,10 @@
 
 Nothing can be locked there, and object stores rename file by file. So an attempt has a folder of its own:
 
-    .CHUNK.attempt-TOKEN/begun.json    whose it is; it ends with the attempt
-                         rows/         what Spark writes
-                         commit.json   written once: by the attempt, with the files and the marker, and from then on its
-                                       rows are to be moved, whoever does it; or by a newer one, empty, and never
+    .attempts/CHUNK/TOKEN/begun.json    whose it is; it ends with the attempt
+                          rows/         what Spark writes
+                          commit.json   written once: by the attempt, with the files and the marker, and from then on
+                                        its rows are to be moved, whoever does it; or by a newer one, empty, and never
 
 Moving is: marker and old files away, rows in, marker last. So a folder with a marker is whole, and what a killed
 attempt has left is finished by the next one, or deleted where it has no commit.
@@ -26,6 +26,8 @@ from opendataflow.spark.pipeline.places import MARKER, Staging, is_data
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_ATTEMPTS = ".attempts"
+"""In the folder of the destination, or beside it where it is replaced as a whole. Spark reads nothing in it."""
 _BEGUN, _COMMIT, _ROWS = "begun.json", "commit.json", "rows"
 _MOST_LOOKED_AT = 20
 """How many chunks may be without a marker before nobody looks for one any more: each is a request."""
@@ -73,9 +75,9 @@ class _Attempt:
         self._target = target
         self._attempt = attempt
         self._place = place
-        self._parent, _, name = target.rpartition("/")
-        self._sign = f".{name}.attempt-"
-        self._own = f"{self._parent}/{self._sign}{attempt.token}"
+        above, _, name = target.rpartition("/")
+        self._all = f"{above}/{_ATTEMPTS}/{name}"
+        self._own = f"{self._all}/{attempt.token}"
         self._committed = False
         self._text = ""
         self.rows = f"{self._own}/{_ROWS}"
@@ -97,10 +99,9 @@ class _Attempt:
     def begin(self) -> None:
         """Say that this attempt has begun, then look for others: of two at one time at least one sees the other."""
         self._files.write(f"{self._own}/{_BEGUN}", json.dumps({"fence": self._attempt.fence}))
-        for name in list(self._files.names(self._parent)):
-            token = name.removeprefix(self._sign)
-            if token != self._attempt.token and token.isalnum() and name != token:
-                self._supersede(f"{self._parent}/{name}")
+        for token in list(self._files.names(self._all)):
+            if token != self._attempt.token:
+                self._supersede(f"{self._all}/{token}")
 
     def _supersede(self, other: str) -> None:
         """Finish what another attempt has committed; of one that has not, see to it that it never does."""
@@ -125,6 +126,7 @@ class _Attempt:
         if not self._move(self._own, commit):
             raise StepFailed(f"{self._place}: {self._target}: somebody has taken rows away while they were moved")
         self._remove(self._own)
+        self._files.tidy(self._all)
 
     def _move(self, folder: str, commit: Mapping[str, Any]) -> bool:
         """Move rows to the target, or the rest of them; False where some are nowhere."""
@@ -146,6 +148,7 @@ class _Attempt:
         if not self._committed:
             with suppress(StepFailed):
                 self._remove(self._own)
+                self._files.tidy(self._all)
 
     def _remove(self, folder: str) -> None:
         """Take away first what says that it has begun: an attempt that commits meanwhile sees that it is gone."""
