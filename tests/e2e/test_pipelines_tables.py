@@ -376,10 +376,12 @@ def test_append_adds_a_chunk_once_and_replace_takes_the_place_of_all(project: Pr
         ("${SHOP_USER}", "nobody", "authentication failed for user \"nobody\""),
         ("${SHOP_URL}", "jdbc:postgresql://127.0.0.1:1/x", "Connection to 127.0.0.1:1 refused."),
         ("${SHOP_URL}", "jdbc:h2:mem:x", "the JDBC driver is not there: put its jar into Spark's folder `jars`"),
+        ("{url: '${SHOP_URL}', user: '${SHOP_USER}', passwordVariable: SHOP_WORD}", "{url: 'bigquery://shop/sales'}",
+            "the connector of Spark for BigQuery is not there: put its jar into Spark's folder `jars`"),
         ("column: id", "column: nothing", "ERROR: column \"nothing\" does not exist"),
         ("table: result", "table: nowhere.result", "ERROR: schema \"nowhere\" does not exist"),
     ],
-    ids=["no table", "no password", "no user", "no server", "no driver", "no column", "no schema"],
+    ids=["no table", "no password", "no user", "no server", "no driver", "no connector", "no column", "no schema"],
 )  # fmt: skip
 def test_a_database_that_refuses_is_told_in_one_sentence(project: Project, old: str, new: str, sentence: str) -> None:
     project.write("project.yml", YML.replace(old, new, 1))

@@ -275,7 +275,9 @@ def _place(opened: OpenProject, it: Source | Destination) -> str:
 
 
 def _format(it: Source | Destination) -> str:
-    return it.format if it.database is None else "jdbc"
+    if it.database is None:
+        return it.format
+    return "bigquery" if it.database.url.startswith("bigquery:") else "jdbc"
 
 
 def _step(opened: OpenProject, found: Pipeline, name: str) -> dict[str, Any]:

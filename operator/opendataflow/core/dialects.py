@@ -1,9 +1,9 @@
 """What a database is told to read and to write the rows of a chunk: the seam between pipelines and SQL. Pure.
 
 `Dialect` is standard SQL, and enough to read from any database by ranges, dates and lists. Writing needs a `Writer`,
-as `Postgres` is: how a table takes the rows of a chunk, and how the destination remembers which attempt wrote them.
-Another database gets a class of its own here, and a line in `_WRITERS`. No text of users is put into SQL but by `name`
-and `literal`, and what they wrote as SQL themselves.
+as `Postgres` and `BigQuery` are: how a table takes the rows of a chunk, and how the destination remembers which attempt
+wrote them. Another database gets a class of its own here, and a line in `_WRITERS`. No text of users is put into SQL
+but by `name` and `literal`, and what they wrote as SQL themselves.
 """
 
 import hashlib
@@ -24,6 +24,9 @@ _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
 CHUNK_TABLE = "opendataflow_chunk"
 """The table of a destination that remembers what was written into it."""
 
+OVERTAKEN = "opendataflow: another attempt has begun"
+"""What a script says that has nothing to do."""
+
 
 @dataclass(frozen=True)
 class Statement:
@@ -35,7 +38,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Driver:
-    """A JDBC driver: its class, its jar's name, and where Maven has it."""
+    """A JDBC driver, or a connector of Spark: its class or format, its jar's name, and where Maven has it."""
 
     name: str
     jar: str
@@ -81,9 +84,13 @@ class Dialect:
         """Return a person's condition with the data id in the place of `{data_id}`."""
         return predicate.replace("{data_id}", self.literal(data_id))
 
+    def table(self, url: str, table: str) -> str:  # noqa: ARG002 # for those whose URL is a part of the name
+        """Return a table that a person has written, such as `sales.orders`, as statements have it."""
+        return table
+
 
 class Writer(Dialect):
-    """What writing needs beside standard SQL. Tables are given as people write them, such as `sales.orders`."""
+    """What writing needs beside standard SQL. Tables are given as `table` returns them."""
 
     write_options: ClassVar[dict[str, str]] = {}
     """Spark's options for writing into the staging table, unless the project says otherwise."""
@@ -103,13 +110,13 @@ class Writer(Dialect):
         digest = hashlib.sha256(f"{attempt.dataset}\0{attempt.data_id}".encode()).hexdigest()
         return f"opendataflow_staging_{digest[:16]}_"
 
-    @abstractmethod
     def session(self) -> Sequence[Statement]:
         """What a connection is told first."""
+        return ()
 
-    @abstractmethod
-    def alone(self, table: str) -> Statement:
+    def alone(self, table: str) -> Sequence[Statement]:  # noqa: ARG002 # for those that need it
         """Wait until nobody else makes tables for this one, until the transaction ends."""
+        return ()
 
     @abstractmethod
     def make_chunk_table(self, table: str) -> Statement:
@@ -126,21 +133,23 @@ class Writer(Dialect):
 
     @abstractmethod
     def remembered(self, table: str, attempt: Attempt) -> Statement:
-        """Ask for (fence, attempt, written_fence, rows, checksum), and keep others from changing them until the end of
-        the transaction."""
+        """Ask for (fence, attempt, written_fence, rows, checksum)."""
 
     @abstractmethod
     def written(self, table: str, attempt: Attempt, staged: Seen) -> Statement:
-        """Remember what the attempt has written."""
+        """Remember what the attempt has written, unless another one has begun meanwhile: then nothing changes. Until
+        the transaction ends nobody else can begin."""
 
     @abstractmethod
     def left_over(self, table: str, attempt: Attempt) -> Statement:
         """Ask for the names of staging tables that earlier attempts have left."""
 
     @abstractmethod
-    def make_staging(self, staging: str, table: str, columns: Sequence[str], rounded: Collection[str]) -> Statement:
-        """Make an empty table with some columns of another one. `rounded`: columns of whole numbers that are given
-        others, which are rounded only when the rows are moved."""
+    def make_staging(
+        self, staging: str, table: str, columns: Sequence[str], rounded: Collection[str]
+    ) -> Sequence[Statement]:
+        """Make an empty table with some columns of another one; nothing where Spark makes it. `rounded`: columns of
+        whole numbers that are given others, which are rounded only when the rows are moved."""
 
     def copy(self, table: str, columns: Sequence[str]) -> str | None:  # noqa: ARG002 # for those that can
         """Return the statement that takes rows as CSV; None where there is none, and Spark's own writer writes."""
@@ -150,9 +159,9 @@ class Writer(Dialect):
         """Drop a staging table, without waiting long for who still holds it."""
         return (Statement(f"DROP TABLE IF EXISTS {table}"),)
 
-    @abstractmethod
-    def make_index(self, table: str, column: str) -> Statement:
+    def make_index(self, table: str, column: str) -> Sequence[Statement]:  # noqa: ARG002 # for those that have it
         """Make the rows of a chunk quick to find."""
+        return ()
 
     def count(self, table: str, condition: str | None) -> Statement:
         """Ask how many rows there are, and of how many a condition is false or unknown: in one pass."""
@@ -181,10 +190,10 @@ class Writer(Dialect):
         """Add the rows of the staging table, or change those that have their keys."""
         same = " AND ".join(f"t.{self.name(key)} = s.{self.name(key)}" for key in keys)
         others = [self.name(column) for column in columns if column not in keys]
-        change = f"UPDATE SET {', '.join(f'{name} = s.{name}' for name in others)}" if others else "DO NOTHING"
+        change = f"WHEN MATCHED THEN UPDATE SET {', '.join(f'{it} = s.{it}' for it in others)} " if others else ""
         names = [self.name(column) for column in columns]
         return Statement(
-            f"MERGE INTO {table} t USING {staging} s ON {same} WHEN MATCHED THEN {change} "
+            f"MERGE INTO {table} t USING {staging} s ON {same} {change}"
             f"WHEN NOT MATCHED THEN INSERT ({', '.join(names)}) VALUES ({', '.join(f's.{name}' for name in names)})"
         )
 
@@ -211,8 +220,8 @@ class Postgres(Writer):
     def session(self) -> Sequence[Statement]:
         return (Statement("SET TIME ZONE 'UTC'"), Statement("SET client_min_messages = warning"))
 
-    def alone(self, table: str) -> Statement:
-        return Statement("SELECT pg_advisory_xact_lock(hashtextextended(?, 7))", (f"opendataflow {table}",))
+    def alone(self, table: str) -> Sequence[Statement]:
+        return (Statement("SELECT pg_advisory_xact_lock(hashtextextended(?, 7))", (f"opendataflow {table}",)),)
 
     def make_chunk_table(self, table: str) -> Statement:
         return Statement(
@@ -240,15 +249,15 @@ class Postgres(Writer):
     def remembered(self, table: str, attempt: Attempt) -> Statement:
         return Statement(
             f"SELECT fence, attempt, written_fence, rows, checksum FROM {self.chunk_table(table)} "
-            "WHERE dataset = ? AND data_id = ? FOR UPDATE",
+            "WHERE dataset = ? AND data_id = ?",
             (attempt.dataset, attempt.data_id),
         )
 
     def written(self, table: str, attempt: Attempt, staged: Seen) -> Statement:
         return Statement(
             f"UPDATE {self.chunk_table(table)} SET written_fence = fence, rows = ?, checksum = ?, "
-            "written_at = clock_timestamp() WHERE dataset = ? AND data_id = ?",
-            (staged.rows, staged.checksum, attempt.dataset, attempt.data_id),
+            "written_at = clock_timestamp() WHERE dataset = ? AND data_id = ? AND attempt = ?",
+            (staged.rows, staged.checksum, attempt.dataset, attempt.data_id, attempt.token),
         )
 
     def left_over(self, table: str, attempt: Attempt) -> Statement:
@@ -258,38 +267,157 @@ class Postgres(Writer):
             (self.staging_prefix(attempt), self.chunk_table(table)),
         )
 
-    def make_index(self, table: str, column: str) -> Statement:
-        return Statement(f"CREATE INDEX ON {table} ({self.name(column)})")
+    def make_index(self, table: str, column: str) -> Sequence[Statement]:
+        return (Statement(f"CREATE INDEX ON {table} ({self.name(column)})"),)
 
     def drop(self, table: str) -> Sequence[Statement]:
         return (Statement("SET LOCAL lock_timeout = '5s'"), *super().drop(table))
 
-    def make_staging(self, staging: str, table: str, columns: Sequence[str], rounded: Collection[str]) -> Statement:
+    def make_staging(
+        self, staging: str, table: str, columns: Sequence[str], rounded: Collection[str]
+    ) -> Sequence[Statement]:
         names = (f"{self.name(it)}{'::numeric' if it in rounded else ''}" for it in columns)
-        return Statement(
-            f"CREATE UNLOGGED TABLE {staging} WITH (autovacuum_enabled = false) "
-            f"AS SELECT {', '.join(names)} FROM {table} WITH NO DATA"
-        )
+        made = f"CREATE UNLOGGED TABLE {staging} WITH (autovacuum_enabled = false) AS SELECT {', '.join(names)}"
+        return (Statement(f"{made} FROM {table} WITH NO DATA"),)
 
     def copy(self, table: str, columns: Sequence[str]) -> str:
         return f"COPY {table} ({', '.join(self.name(column) for column in columns)}) FROM STDIN (FORMAT csv)"
 
 
-_WRITERS: dict[str, Writer] = {"postgresql": Postgres()}
+class BigQuery(Writer):
+    """BigQuery. Statements have no `?`, as they reach it as texts; `transaction` makes one text of several.
+
+    Nothing that makes or drops tables may be part of a transaction there, and one that meets another one on the same
+    table is given up: whoever runs it does it again.
+    """
+
+    driver = Driver("bigquery", "spark-4.1-bigquery", "com.google.cloud.spark:spark-4.1-bigquery:0.45.0")
+    read_options: ClassVar = {"viewsEnabled": "true"}
+    write_options: ClassVar = {"writeMethod": "direct"}
+
+    def name(self, text: str) -> str:
+        return "`" + text.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+    def literal(self, value: Value, kind: ColumnKind | None = None) -> str:
+        """Return a value; texts without a type of their own: they become days and times where the column has them."""
+        if isinstance(value, int) or kind == "number":
+            return super().literal(value, kind)
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+        return f"'{escaped}'"
+
+    def bucket(self, column: str, buckets: int) -> str:
+        """The same as that of Postgres."""
+        digits = f"SUBSTR(TO_HEX(MD5(CAST({column} AS STRING))), 1, 15)"
+        return f"MOD(CAST(CONCAT('0x', {digits}) AS INT64), {buckets})"
+
+    def table(self, url: str, table: str) -> str:
+        """Return a table with its project and data set: `bigquery://PROJECT/DATASET` has those that it lacks."""
+        given = re.fullmatch(r"bigquery://([^/?#\s]+)(?:/([^/?#\s]+))?/?", url)
+        if given is None:
+            raise InvalidInput("the url of BigQuery is bigquery://PROJECT/DATASET")
+        parts = [part.strip('"') for part in re.findall(r'"[^"]+"|[^."]+', table)]
+        known = [*(it for it in given.groups() if it is not None)][: 3 - len(parts)] + parts
+        if len(known) < 3:
+            raise InvalidInput(
+                f"the table {table} has no data set: write DATASET.{table}, or bigquery://PROJECT/DATASET"
+            )
+        return ".".join(self.name(part) for part in known)
+
+    def make_chunk_table(self, table: str) -> Statement:
+        return Statement(
+            f"CREATE TABLE IF NOT EXISTS {self.chunk_table(table)} (dataset STRING NOT NULL, data_id STRING NOT NULL, "
+            "fence INT64 NOT NULL, attempt STRING NOT NULL, begun_at TIMESTAMP NOT NULL, written_fence INT64, "
+            "`rows` INT64, checksum STRING, written_at TIMESTAMP)"
+        )
+
+    def columns(self, table: str) -> Statement:
+        """The staging table has the types of Spark, so nothing is said of whole numbers."""
+        schema, _, name = table.rpartition(".")
+        return Statement(
+            f"SELECT column_name, NULL FROM {schema}.INFORMATION_SCHEMA.COLUMNS "
+            f"WHERE table_name = {self.literal(name.strip('`'))} ORDER BY ordinal_position"
+        )
+
+    def begun(self, table: str, attempt: Attempt) -> Statement:
+        older = "" if attempt.fence is None else f" AND known.fence <= {attempt.fence}"
+        fence, token = attempt.fence or 0, self.literal(attempt.token)
+        return Statement(
+            f"MERGE INTO {self.chunk_table(table)} known USING (SELECT {self.literal(attempt.dataset)} AS dataset, "
+            f"{self.literal(attempt.data_id)} AS data_id) given "
+            "ON known.dataset = given.dataset AND known.data_id = given.data_id "
+            f"WHEN MATCHED{older} THEN UPDATE SET fence = GREATEST(known.fence, {fence}), attempt = {token}, "
+            "begun_at = CURRENT_TIMESTAMP() WHEN NOT MATCHED THEN INSERT (dataset, data_id, fence, attempt, begun_at) "
+            f"VALUES (given.dataset, given.data_id, {fence}, {token}, CURRENT_TIMESTAMP())"
+        )
+
+    def _chunk(self, attempt: Attempt) -> str:
+        return f"dataset = {self.literal(attempt.dataset)} AND data_id = {self.literal(attempt.data_id)}"
+
+    def remembered(self, table: str, attempt: Attempt) -> Statement:
+        return Statement(
+            f"SELECT fence, attempt, written_fence, `rows`, checksum FROM {self.chunk_table(table)} "
+            f"WHERE {self._chunk(attempt)}"
+        )
+
+    def written(self, table: str, attempt: Attempt, staged: Seen) -> Statement:
+        checksum = "NULL" if staged.checksum is None else self.literal(staged.checksum)
+        return Statement(
+            f"UPDATE {self.chunk_table(table)} SET written_fence = fence, `rows` = {staged.rows}, "
+            f"checksum = {checksum}, written_at = CURRENT_TIMESTAMP() "
+            f"WHERE {self._chunk(attempt)} AND attempt = {self.literal(attempt.token)}"
+        )
+
+    def left_over(self, table: str, attempt: Attempt) -> Statement:
+        schema = table.rpartition(".")[0]
+        return Statement(
+            f"SELECT CONCAT({self.literal(schema + '.')}, table_name) FROM {schema}.INFORMATION_SCHEMA.TABLES "
+            f"WHERE STARTS_WITH(table_name, {self.literal(self.staging_prefix(attempt))})"
+        )
+
+    def make_staging(
+        self,
+        staging: str,  # noqa: ARG002 # Spark makes it
+        table: str,  # noqa: ARG002 # see above
+        columns: Sequence[str],  # noqa: ARG002 # see above
+        rounded: Collection[str],  # noqa: ARG002 # see above
+    ) -> Sequence[Statement]:
+        return ()
+
+    def delete(self, table: str, condition: str | None) -> Statement:
+        return super().delete(table, condition or "TRUE")
+
+    def transaction(self, first: Statement, rest: Sequence[Statement]) -> str:
+        """Return a script that runs all, or raises `OVERTAKEN` where the first one changes nothing. An error anywhere
+        undoes it as a whole."""
+        return "\n".join(
+            [
+                "BEGIN TRANSACTION;",
+                f"{first.sql};",
+                f"IF @@row_count = 0 THEN RAISE USING MESSAGE = {self.literal(OVERTAKEN)}; END IF;",
+                *(f"{it.sql};" for it in rest),
+                "COMMIT TRANSACTION;",
+            ]
+        )
+
+
+_WRITERS: dict[str, Writer] = {"jdbc:postgresql:": Postgres(), "bigquery:": BigQuery()}
 
 
 def dialect_of(url: str) -> Dialect:
-    """Return how the database of a JDBC URL is spoken to. Raises InvalidInput where it is no JDBC URL."""
-    match = re.match(r"jdbc:([a-z0-9]+):", url)
+    """Return how the database of a URL is spoken to. Raises InvalidInput where it is none."""
+    match = re.match(r"jdbc:[a-z0-9]+:|bigquery:(?=//)", url)
     if match is None:
-        raise InvalidInput("the url of a database is a JDBC URL, such as jdbc:postgresql://host:5432/database")
-    return _WRITERS.get(match[1]) or Dialect()
+        raise InvalidInput(
+            "the url of a database is a JDBC URL, such as jdbc:postgresql://host:5432/database, or "
+            "bigquery://PROJECT/DATASET"
+        )
+    return _WRITERS.get(match[0]) or Dialect()
 
 
 def writer_of(url: str) -> Writer:
     """Return the same for writing. Raises InvalidInput where no writer is there for this database."""
     dialect = dialect_of(url)
     if not isinstance(dialect, Writer):
-        known = ", ".join(f"jdbc:{scheme}:" for scheme in _WRITERS)
+        known = ", ".join(_WRITERS)
         raise InvalidInput(f"{url.partition('//')[0]} can be read here, and not written; written are {known}")
     return dialect

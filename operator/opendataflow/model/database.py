@@ -25,16 +25,23 @@ Variable = Annotated[
 
 
 class Database(Written):
-    """A database, by JDBC. `${NAME}` in `url` and `user` stands for a variable of the environment."""
+    """A database, by JDBC, or BigQuery. `${NAME}` in `url` and `user` stands for a variable of the environment."""
 
-    url: Url = Field(description="The JDBC URL, without any password, such as `jdbc:postgresql://host:5432/shop`.")
-    user: NonEmpty | None = Field(default=None, description="The user to connect as.")
+    url: Url = Field(
+        description="The JDBC URL, without any password, such as `jdbc:postgresql://host:5432/shop`; of BigQuery "
+        "`bigquery://PROJECT/DATASET`."
+    )
+    user: NonEmpty | None = Field(default=None, description="The user to connect as; not for BigQuery.")
     password_variable: Variable | None = Field(
-        default=None, description="The variable of the environment that holds the password."
+        default=None,
+        description="The variable of the environment that holds the password; of BigQuery the key of a service "
+        "account, which is JSON.",
     )
     driver: NonEmpty | None = Field(
         default=None, description="The class of the JDBC driver. Not needed for Postgres, nor where the jar names it."
     )
     options: Options = Field(
-        default_factory=dict, description="Spark's options for JDBC, such as `fetchsize`, and those of the driver."
+        default_factory=dict,
+        description="Spark's options for JDBC, such as `fetchsize`, and those of the driver; for BigQuery those of its "
+        "connector.",
     )

@@ -91,15 +91,24 @@ def texts_of(error: PySparkException | Py4JJavaError) -> list[str]:
 
 
 _POSITION = re.compile(r" Position: \d+")
-_NO_DRIVER = (
-    "the JDBC driver is not there: put its jar into Spark's folder `jars`, or name it in spark.jars.packages or "
-    "spark.jars of spark-defaults.conf in SPARK_CONF_DIR"
+_NOISE = re.compile(r"Unable to provision|\bgoogleapis\.com/")
+"""How Google's libraries tell the same once more: as a chain of their own, and as an answer by HTTP."""
+_NOT_THERE = {
+    "DATA_SOURCE_NOT_FOUND": "the connector of Spark for BigQuery",
+    "ClassNotFound": "the JDBC driver",
+    "No suitable driver": "the JDBC driver",
+}
+_WHERE_TO = (
+    "is not there: put its jar into Spark's folder `jars`, or name it in spark.jars.packages or spark.jars of "
+    "spark-defaults.conf in SPARK_CONF_DIR"
 )
 
 
 def database_says(error: PySparkException | Py4JJavaError) -> str:
     """Return in one sentence what a database or its driver says."""
     whole, *texts = texts_of(error)
-    if any(mark in text for text in (whole, *texts) for mark in ("ClassNotFound", "No suitable driver")):
-        return _NO_DRIVER
+    for mark, missing in _NOT_THERE.items():
+        if any(mark in text for text in (whole, *texts)):
+            return f"{missing} {_WHERE_TO}"
+    texts = [text for text in texts if not _NOISE.search(text)] or texts
     return _POSITION.sub("", " ".join(texts[:2][-1].split()))[: 2 * _LONGEST]

@@ -6,20 +6,20 @@ Passwords come from variables of the environment, go to the JDBC driver, and now
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from opendataflow.core.attempts import Attempt, fence_of
-from opendataflow.core.dialects import Dialect, Driver, Statement, dialect_of
+from opendataflow.core.dialects import Dialect, Driver, Statement, Writer, dialect_of
 from opendataflow.core.libpq import connection_words
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.database import Database
-from opendataflow.model.project import Pipeline
+from opendataflow.model.project import Destination, Pipeline
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SPARK_ONLY = frozenset(
@@ -79,7 +79,7 @@ def login(database: Database, place: str, environ: Mapping[str, str] = os.enviro
 
 
 def drivers_of(pipeline: Pipeline, environ: Mapping[str, str] = os.environ) -> list[Driver]:
-    """Return the JDBC drivers that a pipeline needs, as far as they are known here."""
+    """Return the JDBC drivers and connectors that a pipeline needs, as far as they are known here."""
     given = [*(source.database for source in pipeline.sources), pipeline.destination.database]
     found: dict[Driver, None] = {}
     for database in (it for it in given if it is not None and it.driver is None):
@@ -98,11 +98,14 @@ def attempt_of(dataset: str, data_id: str, environ: Mapping[str, str]) -> Attemp
 class Connection:
     """One connection. Every error is a StepFailed with the place and what the database says."""
 
-    def __init__(self, spark: "SparkSession", given: Login, place: str) -> None:
+    def __init__(self, spark: "SparkSession", given: Login, writer: Writer, place: str) -> None:
         self._jvm: Any = spark._jvm
+        self._given = given
+        self._sql = writer
         self._place = place
         with self._told():
             self._raw = self._opened(given)
+        self.run(*writer.session())
 
     def _opened(self, given: Login) -> Any:
         java = self._jvm.java
@@ -142,6 +145,14 @@ class Connection:
                 self._raw.rollback()
                 self._raw.setAutoCommit(True)
 
+    def together(self, first: Statement, *rest: Statement) -> bool:
+        """Run all in one transaction, or nothing where the first one changes nothing; return whether it did."""
+        with self.transaction():
+            changed = self.run(first) > 0
+            if changed:
+                self.run(*rest)
+        return changed
+
     def run(self, *statements: Statement) -> int:
         """Run statements; return how many rows the last one has changed."""
         changed = 0
@@ -160,9 +171,28 @@ class Connection:
                 found.append(tuple(result.getObject(index) for index in width))
             return found
 
-    def ask(self, statement: Statement) -> Sequence[Any] | None:
-        """Return the first row, None where there is none. A select without rows runs its functions too."""
-        return next(iter(self.rows(statement)), None)
+    def make(self, frame: "DataFrame", table: str, to: Destination) -> None:
+        """Make the table of a destination, with the columns of a frame without rows."""
+        self._save(frame, table)
+        if to.data_id_column is not None:
+            self.run(*self._sql.make_index(table, to.data_id_column))
+
+    def stage(self, frame: "DataFrame", table: str) -> None:
+        """Add the rows of a frame to a staging table."""
+        from opendataflow.spark.pipeline.copying import can_copy, copy_rows
+
+        most = {name.lower(): value for name, value in self._given.options.items()}.get("numpartitions", "")
+        if most.isdecimal():  # not by Spark's writer, which leaves out what is measured then
+            frame = frame.coalesce(int(most))
+        copy, words = self._sql.copy(table, frame.columns), self._given.for_libpq()
+        if copy is None or words is None or not can_copy(frame):
+            self._save(frame, table)
+        else:
+            copy_rows(frame, words, [it.sql for it in self._sql.session()], copy, self._place)
+
+    def _save(self, frame: "DataFrame", table: str) -> None:
+        options = {**self._given.for_spark(self._sql.write_options), "dbtable": table}
+        frame.write.format("jdbc").options(**options).mode("append").save()
 
     def close(self) -> None:
         """Let it go; what is not committed is undone."""

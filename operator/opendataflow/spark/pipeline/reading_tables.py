@@ -4,9 +4,10 @@ wanted."""
 from typing import TYPE_CHECKING
 
 from opendataflow.core.chunk_parts import Part
-from opendataflow.core.dialects import Dialect
+from opendataflow.core.dialects import BigQuery, Dialect
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
+from opendataflow.spark.pipeline import bigquery
 from opendataflow.spark.pipeline.databases import Login, login
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ def read_table(spark: "SparkSession", source: Source, part: Part | None, data_id
     where the database does not give them, InvalidInput where it can't say which they are."""
     assert source.database is not None
     given = login(source.database, place)
+    if isinstance(given.dialect, BigQuery):
+        return bigquery.read_table(spark, given, source, part, data_id, place)
     chosen = _chosen(given.dialect, source, part, data_id)
     options = {**given.for_spark(given.dialect.read_options), **source.options, "dbtable": chosen}
     if source.connections > 1:

@@ -24,8 +24,10 @@ _CONF = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.redaction.options.regex": "(?i)url|credentials",
 }
-"""Unless SPARK_CONF_DIR says otherwise. Nothing is open to the network; times mean the same on every machine."""
+"""Unless SPARK_CONF_DIR says otherwise. Nothing is open to the network; times mean the same on every machine; a key is
+not shown in a plan."""
 
 _PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
 
@@ -40,8 +42,8 @@ WORKER_LOGGING = "spark.sql.pyspark.worker.logging.enabled"
 def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkSession"]:
     """Give a session: the one of this process, or a new one of this machine that is stopped at the end.
 
-    `drivers`: of JDBC, that it needs; those that are not there Spark gets from Maven, and keeps. Raises NotInstalled
-    where pyspark, Java or a driver are not there.
+    `drivers`: of JDBC, or connectors, that it needs; those that are not there Spark gets from Maven, and keeps. Raises
+    NotInstalled where pyspark, Java or a driver are not there.
     """
     try:
         from pyspark import SparkConf

@@ -5,21 +5,47 @@ attempt is still the newest, takes away what was there, moves the rows, and reme
 moment, it leaves the table as it was, or whole; the next attempt drops the staging table.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
 
 from opendataflow.core.attempts import Attempt, Result, Seen, check_newest
 from opendataflow.core.chunk_parts import Chunk, Part, part_of_destination
-from opendataflow.core.dialects import Statement, Writer, writer_of
+from opendataflow.core.dialects import BigQuery, Statement, Writer, writer_of
 from opendataflow.errors import InvalidInput, StepFailed
-from opendataflow.model.project import Pipeline
+from opendataflow.model.project import Destination, Pipeline
+from opendataflow.spark.pipeline.bigquery import BigQueryConnection
 from opendataflow.spark.pipeline.databases import Connection, Login, login
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from opendataflow.spark.pipeline.checks import Doubles
+
+
+class Opened(Protocol):
+    """A database that rows go to: statements, and frames of Spark. Every error is a StepFailed with the place."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All of the block or nothing, where the database can do so with any statements."""
+
+    def together(self, first: Statement, *rest: Statement) -> bool:
+        """Run all in one transaction, or nothing where the first one changes nothing; return whether it did."""
+
+    def run(self, *statements: Statement) -> object:
+        """Run statements."""
+
+    def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
+        """Return the rows of a query: few ones."""
+
+    def make(self, frame: "DataFrame", table: str, to: Destination) -> None:
+        """Make the table of a destination, with the columns of a frame without rows."""
+
+    def stage(self, frame: "DataFrame", table: str) -> None:
+        """Add the rows of a frame to a staging table."""
+
+    def close(self) -> None:
+        """Let it go; what is not committed is undone."""
 
 
 class Table:
@@ -33,11 +59,11 @@ class Table:
         self._spark = spark
         self._given: Login = login(destination.database, place)
         self._to = destination
-        self._table = destination.table
         self._attempt = attempt
         self._place = place
         try:
             self._sql: Writer = writer_of(self._given.url)
+            self._table = self._sql.table(self._given.url, destination.table)
             self._condition = self._condition_of(part_of_destination(pipeline, chunk))
         except InvalidInput as error:
             raise StepFailed(f"{place}: {error}") from None
@@ -58,13 +84,12 @@ class Table:
         Raises StepFailed where the table or the database does not take them, Refused where a newer attempt has begun.
         """
         frame = self._with_data_id(frame)
-        connection = Connection(self._spark, self._given, self._place)
+        connection = self._opened()
         try:
-            connection.run(*self._sql.session())
             kept = self._begin(connection, frame)
             if kept is not None:
                 return kept
-            self._stage(frame)
+            connection.stage(frame, self._staging)
             rows = self._checked(connection, frame, passed)
             return self._take_over(connection, frame, rows)
         finally:
@@ -72,61 +97,46 @@ class Table:
                 self._drop(connection, self._staging)
             connection.close()
 
+    def _opened(self) -> Opened:
+        if isinstance(self._sql, BigQuery):
+            return BigQueryConnection(self._spark, self._given, self._sql, self._place)
+        return Connection(self._spark, self._given, self._sql, self._place)
+
     def _with_data_id(self, frame: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
         column = self._to.data_id_column
         return frame if column is None else frame.withColumn(column, F.lit(self._attempt.data_id))
 
-    def _options(self, frame: "DataFrame", table: str) -> "DataFrameWriter":
-        options = {**self._given.for_spark(self._sql.write_options), "dbtable": table}
-        return frame.write.format("jdbc").options(**options)
-
-    def _stage(self, frame: "DataFrame") -> None:
-        from opendataflow.spark.pipeline.copying import can_copy, copy_rows
-
-        most = {name.lower(): value for name, value in self._given.options.items()}.get("numpartitions", "")
-        if most.isdecimal():  # not by Spark's writer, which leaves out what is measured then
-            frame = frame.coalesce(int(most))
-        copy, words = self._sql.copy(self._staging, frame.columns), self._given.for_libpq()
-        if copy is None or words is None or not can_copy(frame):
-            self._options(frame, self._staging).mode("append").save()
-        else:
-            copy_rows(frame, words, [it.sql for it in self._sql.session()], copy, self._place)
-
-    def _begin(self, connection: Connection, frame: "DataFrame") -> Result | None:
+    def _begin(self, connection: Opened, frame: "DataFrame") -> Result | None:
         """Say that this attempt has begun, and make its staging table. Return a result where nothing is to be done."""
         attempt, sql = self._attempt, self._sql
         with connection.transaction():
-            connection.ask(sql.alone(self._table))
+            for statement in sql.alone(self._table):
+                connection.rows(statement)
             connection.run(sql.make_chunk_table(self._table))
             rounded = self._rounded(connection, frame)
-            began = connection.run(sql.begun(self._table, attempt))
-            fence, _, written, rows, checksum = self._remembered(connection)
-            if not began:
-                check_newest(attempt, fence, self._place)
+            connection.run(sql.begun(self._table, attempt))
+            fence, token, written, rows, checksum = self._remembered(connection)
+            if token != attempt.token:
+                check_newest(attempt, int(fence), self._place)
         if self._to.mode == "append" and written is not None:
-            return Result(self._to.where, rows, checksum, kept=True)
+            return Result(self._to.where, None if rows is None else int(rows), checksum, kept=True)
         for (name,) in connection.rows(sql.left_over(self._table, attempt)):
             with suppress(StepFailed):  # one that hangs still holds it
                 self._drop(connection, str(name))
         with connection.transaction():
-            connection.run(sql.make_staging(self._staging, self._table, frame.columns, rounded))
+            connection.run(*sql.make_staging(self._staging, self._table, frame.columns, rounded))
         return None
 
-    def _remembered(self, connection: Connection) -> Sequence[Any]:
-        found = connection.ask(self._sql.remembered(self._table, self._attempt))
-        assert found is not None
-        return found
+    def _remembered(self, connection: Opened) -> tuple[Any, ...]:
+        return connection.rows(self._sql.remembered(self._table, self._attempt))[0]
 
-    def _rounded(self, connection: Connection, frame: "DataFrame") -> list[str]:
+    def _rounded(self, connection: Opened, frame: "DataFrame") -> list[str]:
         """Return the columns whose numbers the table will round; it is made where it is not there."""
         there = {str(name): bool(whole) for name, whole in connection.rows(self._sql.columns(self._table))}
         if not there:
-            empty = self._spark.createDataFrame([], frame.schema)
-            self._options(empty, self._table).mode("append").save()
-            if self._to.data_id_column is not None:
-                connection.run(self._sql.make_index(self._table, self._to.data_id_column))
+            connection.make(self._spark.createDataFrame([], frame.schema), self._table, self._to)
             return []
         missing = [column for column in frame.columns if column not in there]
         if missing:
@@ -136,7 +146,7 @@ class Table:
         fractions = ("float", "double", "decimal")
         return [name for name, kind in frame.dtypes if there[name] and kind.startswith(fractions)]
 
-    def _checked(self, connection: Connection, frame: "DataFrame", passed: "Callable[[Doubles], Seen]") -> Seen:
+    def _checked(self, connection: Opened, frame: "DataFrame", passed: "Callable[[Doubles], Seen]") -> Seen:
         """Return what is staged. Raises StepFailed where it is not what is to be written."""
         rows, outside = self._counted(connection)
         seen = passed(lambda columns: self._number(connection, self._sql.doubles(self._staging, columns, null=False)))
@@ -154,14 +164,13 @@ class Table:
             self._check_keys(connection, frame)
         return Seen(rows, seen.checksum)
 
-    def _counted(self, connection: Connection) -> tuple[int, int]:
+    def _counted(self, connection: Opened) -> tuple[int, int]:
         """Return how many rows are staged, and how many of them are not of the chunk."""
         condition = self._condition if self._to.partitioning is not None else None
-        found = connection.ask(self._sql.count(self._staging, condition))
-        assert found is not None
-        return int(found[0]), int(found[1])
+        rows, outside = connection.rows(self._sql.count(self._staging, condition))[0]
+        return int(rows), int(outside)
 
-    def _check_keys(self, connection: Connection, frame: "DataFrame") -> None:
+    def _check_keys(self, connection: Opened, frame: "DataFrame") -> None:
         keys = self._to.keys
         unknown = [key for key in keys if key not in frame.columns]
         if unknown:
@@ -173,31 +182,25 @@ class Table:
                 "be merged"
             )
 
-    def _take_over(self, connection: Connection, frame: "DataFrame", staged: Seen) -> Result:
-        attempt, sql = self._attempt, self._sql
-        with connection.transaction():
-            fence, token, *_ = self._remembered(connection)
-            if token != attempt.token:
-                check_newest(attempt, fence, self._place)
-                raise StepFailed(
-                    f"{self._place}: another attempt of the chunk {attempt.data_id} has begun meanwhile: this one has "
-                    "written nothing"
-                )
-            if self._to.mode == "merge":
-                connection.run(sql.merge(self._table, self._staging, frame.columns, self._to.keys))
-            else:
-                if self._to.mode != "append":
-                    connection.run(sql.delete(self._table, self._condition))
-                connection.run(sql.insert(self._table, self._staging, frame.columns))
-            connection.run(sql.written(self._table, attempt, staged), *sql.drop(self._staging))
+    def _take_over(self, connection: Opened, frame: "DataFrame", staged: Seen) -> Result:
+        attempt, sql, columns = self._attempt, self._sql, frame.columns
+        if self._to.mode == "merge":
+            moved = [sql.merge(self._table, self._staging, columns, self._to.keys)]
+        else:
+            gone = [] if self._to.mode == "append" else [sql.delete(self._table, self._condition)]
+            moved = [*gone, sql.insert(self._table, self._staging, columns)]
+        if not connection.together(sql.written(self._table, attempt, staged), *moved):
+            check_newest(attempt, int(self._remembered(connection)[0]), self._place)
+            raise StepFailed(
+                f"{self._place}: another attempt of the chunk {attempt.data_id} has begun meanwhile: this one has "
+                "written nothing"
+            )
         return Result(self._to.where, staged.rows, staged.checksum)
 
-    def _drop(self, connection: Connection, table: str) -> None:
+    def _drop(self, connection: Opened, table: str) -> None:
         with connection.transaction():
             connection.run(*self._sql.drop(table))
 
     @staticmethod
-    def _number(connection: Connection, statement: Statement) -> int:
-        found = connection.ask(statement)
-        assert found is not None
-        return int(found[0])
+    def _number(connection: Opened, statement: Statement) -> int:
+        return int(connection.rows(statement)[0][0])

@@ -1,0 +1,123 @@
+"""What BigQuery is told: its names, texts, conditions, and statements that a parser of its language takes."""
+
+from collections.abc import Mapping
+
+import pytest
+import sqlglot
+from sqlglot import exp
+
+from opendataflow.core.attempts import Attempt, Seen
+from opendataflow.core.chunk_bounds import Kind, bounds_of
+from opendataflow.core.chunk_parts import Chunk, part_of_source
+from opendataflow.core.dialects import BigQuery, Statement, dialect_of, writer_of
+from opendataflow.errors import InvalidInput
+from opendataflow.model.project import Source
+from opendataflow.spark.pipeline.bigquery import condition_of
+
+BIGQUERY = BigQuery()
+SHOP = "bigquery://my-shop/sales"
+TABLE = BIGQUERY.table(SHOP, "orders")
+ATTEMPT = Attempt("or'ders\\", "2013-01\n", "abc", 3)
+STAGING = BIGQUERY.staging_table(TABLE, ATTEMPT)
+COLUMNS = ["id", "select", "it`s"]
+DAY = BIGQUERY.condition("day", {"from": "2013-01-01", "to": "2013-01-02", "kind": "date", "nulls": True})
+
+
+@pytest.mark.parametrize(
+    ("url", "table", "name"),
+    [
+        (SHOP, "orders", "`my-shop`.`sales`.`orders`"),
+        (SHOP, "other.orders", "`my-shop`.`other`.`orders`"),
+        (SHOP, '"her-shop".other."orders of 2013"', "`her-shop`.`other`.`orders of 2013`"),
+        ("bigquery://my-shop", "other.orders", "`my-shop`.`other`.`orders`"),
+        ("bigquery://example.com:shop/sales/", "orders", "`example.com:shop`.`sales`.`orders`"),
+    ],
+)
+def test_the_url_has_what_the_name_of_a_table_lacks(url: str, table: str, name: str) -> None:
+    assert isinstance(writer_of(url), BigQuery)
+    assert BIGQUERY.table(url, table) == name
+
+
+@pytest.mark.parametrize("url", ["bigquery://my-shop", "bigquery://", "bigquery://my-shop/sales/orders"])
+def test_a_table_without_project_or_data_set_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput, match="bigquery://PROJECT/DATASET"):
+        BIGQUERY.table(url, "orders")
+
+
+def test_what_only_looks_like_bigquery_is_no_url() -> None:
+    with pytest.raises(InvalidInput, match=r"is a JDBC URL, such as .*, or bigquery://PROJECT/DATASET"):
+        dialect_of("bigquery:my-shop")
+
+
+@pytest.mark.parametrize(
+    ("kind", "data_id", "condition"),
+    [
+        ("date", "2013-02", "`c` >= '2013-02-01' AND `c` < '2013-03-01'"),
+        ("range", "-5-7", "`c` >= -5 AND `c` < 8"),
+        ("list", "it's \\", "`c` = 'it\\'s \\\\'"),
+        (
+            "hash",
+            "3-of-16",
+            "MOD(CAST(CONCAT('0x', SUBSTR(TO_HEX(MD5(CAST(`c` AS STRING))), 1, 15)) AS INT64), 16) = 3",
+        ),
+    ],
+)
+def test_the_rows_of_a_chunk_are_told_in_its_language(kind: Kind, data_id: str, condition: str) -> None:
+    assert BIGQUERY.condition("c", bounds_of(data_id, kind)) == condition
+
+
+def rows(known: Mapping[str, object]) -> str | None:
+    """The condition for a source whose chunk is planned."""
+    source = Source.model_validate({"name": "orders"})
+    return condition_of(BIGQUERY, source, part_of_source(source, Chunk("x", {"orders": known})), "x")
+
+
+def test_a_plan_of_another_database_is_taken_by_its_bounds() -> None:
+    assert rows({"column": "id", "from": 1, "to": 5, "kind": "integer", "predicate": '"id" >= 1 AND "id" < 5'}) == (
+        "`id` >= 1 AND `id` < 5"
+    )
+
+
+def test_a_range_of_texts_in_the_order_of_another_database_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="a range of texts in the order of its database"):
+        rows({"column": "name", "from": "a", "to": "b", "kind": "text", "predicate": """"name" >= 'a'"""})
+
+
+def test_texts_and_names_arrive_as_they_are() -> None:
+    text, name = 'it\'s "a"\\\n\r`?', "it`s \\"
+    (read,) = sqlglot.parse(f"SELECT {BIGQUERY.literal(text)} AS {BIGQUERY.name(name)}", dialect="bigquery")
+    assert read is not None
+    assert [it.this for it in read.find_all(exp.Literal)] == [text]
+    assert len(read.expressions) == 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        BIGQUERY.make_chunk_table(TABLE),
+        BIGQUERY.columns(TABLE),
+        BIGQUERY.begun(TABLE, ATTEMPT),
+        BIGQUERY.remembered(TABLE, ATTEMPT),
+        BIGQUERY.written(TABLE, ATTEMPT, Seen(3, "it")),
+        BIGQUERY.written(TABLE, ATTEMPT, Seen(3, None)),
+        BIGQUERY.left_over(TABLE, ATTEMPT),
+        BIGQUERY.count(STAGING, DAY),
+        BIGQUERY.doubles(STAGING, COLUMNS, null=True),
+        BIGQUERY.delete(TABLE, DAY),
+        BIGQUERY.delete(TABLE, None),
+        BIGQUERY.insert(TABLE, STAGING, COLUMNS),
+        BIGQUERY.merge(TABLE, STAGING, COLUMNS, ["id"]),
+        BIGQUERY.merge(TABLE, STAGING, COLUMNS, COLUMNS),
+        *BIGQUERY.drop(STAGING),
+    ],
+)
+def test_a_statement_is_one_in_its_language_and_has_its_values_in_it(statement: Statement) -> None:
+    parsed = sqlglot.parse(statement.sql, dialect="bigquery")
+    assert len(parsed) == 1
+    assert not isinstance(parsed[0], exp.Command)  # what the parser does not understand
+    assert statement.values == ()
+
+
+def test_an_attempt_with_an_older_fence_changes_nothing_and_a_person_always_does() -> None:
+    assert "WHEN MATCHED AND known.fence <= 3 THEN" in BIGQUERY.begun(TABLE, ATTEMPT).sql
+    assert "WHEN MATCHED THEN" in BIGQUERY.begun(TABLE, Attempt("out", "x", "abc")).sql
