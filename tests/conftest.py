@@ -108,7 +108,7 @@ def template_database(postgres_server: str) -> Iterator[str]:
 
 @contextmanager
 def fresh_database(server: str, template: str) -> Iterator[str]:
-    """The address of a database with the current schema; it is dropped afterwards."""
+    """The address of a copy of a database; it is dropped afterwards."""
     name = f"dataflow_test_{os.getpid()}_{next(_numbers)}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
@@ -122,6 +122,13 @@ def fresh_database(server: str, template: str) -> Iterator[str]:
 def dsn(postgres_server: str, template_database: str) -> Iterator[str]:
     """The address of a fresh database with the current schema."""
     with fresh_database(postgres_server, template_database) as fresh:
+        yield fresh
+
+
+@pytest.fixture
+def bare_dsn(postgres_server: str) -> Iterator[str]:
+    """The address of a fresh database with nothing in it, as that of users' own tables."""
+    with fresh_database(postgres_server, "template1") as fresh:
         yield fresh
 
 

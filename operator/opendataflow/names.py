@@ -150,6 +150,8 @@ class RunState(StrEnum):
     FAILED = "FAILED"
     LOST = "LOST"
     CANCELLED = "CANCELLED"
+    GIVEN_BACK = "GIVEN_BACK"
+    """As people are shown a LOST one of the class NotStarted: it has done nothing, and failed at nothing."""
 
 
 class StepStatus(StrEnum):

@@ -1,11 +1,11 @@
 -- What the operator tells in the statuses of resources. Nothing here changes anything.
 
--- The last runs of a job that failed or were lost, the newest first.
+-- The last runs of a job that failed or were lost, the newest first; those that were given back have failed at nothing.
 CREATE FUNCTION opendataflow.last_failures(p_job text, p_limit integer)
 RETURNS TABLE (data_id text, run bigint, reason text, message text, at timestamptz)
 LANGUAGE sql STABLE AS $$
     SELECT r.data_id, r.id, r.failure_class, coalesce(r.message, ''), r.finished_at FROM opendataflow.run r
-    WHERE r.job = p_job AND r.state IN ('FAILED', 'LOST')
+    WHERE r.job = p_job AND r.state IN ('FAILED', 'LOST') AND r.failure_class IS DISTINCT FROM 'NotStarted'
     ORDER BY r.finished_at DESC LIMIT p_limit
 $$;
 

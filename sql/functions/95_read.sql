@@ -1,5 +1,11 @@
 -- What people and engines ask to see. Nothing here changes anything.
 
+-- The state of a run as people are shown it: one that was given back has done nothing, and failed at nothing.
+CREATE FUNCTION opendataflow.shown_state(p_state text, p_class text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN p_state = 'LOST' AND p_class = 'NotStarted' THEN 'GIVEN_BACK' ELSE p_state END
+$$;
+
 -- The links of all jobs that are not deleted, for checking the graph: one row for each job.
 CREATE FUNCTION opendataflow.links() RETURNS TABLE (job text, inputs text[], outputs text[])
 LANGUAGE sql STABLE AS $$
@@ -96,7 +102,7 @@ CREATE FUNCTION opendataflow.list_runs(p_job text, p_data_id text, p_limit integ
     finished_at timestamptz, seconds double precision, failure_class text, exit_code integer, message text, log_path text,
     metrics jsonb)
 LANGUAGE sql STABLE AS $$
-    SELECT r.id, r.job, r.data_id, r.state, r.attempt, r.fence, r.host, r.claimed_at, r.finished_at,
+    SELECT r.id, r.job, r.data_id, opendataflow.shown_state(r.state, r.failure_class), r.attempt, r.fence, r.host, r.claimed_at, r.finished_at,
            round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1)::double precision,
            r.failure_class, r.exit_code, r.message, r.log_path, r.metrics
     FROM (SELECT * FROM opendataflow.runs_of(p_job, p_data_id)

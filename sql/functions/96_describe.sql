@@ -40,7 +40,8 @@ CREATE FUNCTION opendataflow.five(p_job text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
         'job', w.job, 'data_id', w.data_id, 'state', w.state, 'reason', w.reason, 'stale', w.stale,
-        'run', to_jsonb(r) - ARRAY['log_tail', 'reads', 'read_fences', 'writes', 'lease', 'boot', 'answers'],
+        'run', (to_jsonb(r) - ARRAY['log_tail', 'reads', 'read_fences', 'writes', 'lease', 'boot', 'answers'])
+               || jsonb_build_object('state', shown_state(r.state, r.failure_class)),
         'seconds', round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1),
         'datasets', (
             SELECT coalesce(jsonb_agg(jsonb_build_object(
@@ -123,7 +124,7 @@ $$;
 CREATE FUNCTION opendataflow.describe_run(p_run bigint) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
-        'run', to_jsonb(r) - 'log_tail',
+        'run', (to_jsonb(r) - 'log_tail') || jsonb_build_object('state', shown_state(r.state, r.failure_class)),
         'seconds', round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1),
         'work', (SELECT w.state FROM work w WHERE w.job = r.job AND w.data_id = r.data_id),
         'last', (SELECT w.run = r.id FROM work w WHERE w.job = r.job AND w.data_id = r.data_id),

@@ -8,7 +8,7 @@ RETURNS TABLE (
     run bigint, pipeline text, job text, data_id text, state text, attempt integer, claimed_at timestamptz,
     finished_at timestamptz, seconds double precision, failure_class text, message text, log_path text, metrics jsonb, steps jsonb)
 LANGUAGE sql STABLE AS $$
-    SELECT r.id, r.pipeline, r.job, r.data_id, r.state, r.attempt, r.claimed_at, r.finished_at,
+    SELECT r.id, r.pipeline, r.job, r.data_id, opendataflow.shown_state(r.state, r.failure_class), r.attempt, r.claimed_at, r.finished_at,
            round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1)::double precision,
            r.failure_class, r.message, r.log_path, r.metrics, opendataflow.steps_of(r.id)
     FROM (SELECT j.pipeline, n.* FROM opendataflow.job j

@@ -105,7 +105,10 @@ def test_every_chunk_is_done_once_whatever_is_killed(embedded: Program, job: Pat
 
 
 def test_the_next_start_finds_a_killed_runners_runs_and_goes_on(embedded: Program, job: Path) -> None:
-    job.write_text((JOB % 4).replace("sh, work.sh", "sh, -c, 'echo $$ >> pids; sleep 600'"))
+    told = '{"unfinished": true, "steps": [["read a", "DONE", 4, 0.5], ["one", "RUNNING"], ["write b", "WAITING"]]}'
+    (job.parent / "told.json").write_text(told)  # as a pipeline's run does
+    tell = 'cp told.json "$(dirname "$DATAFLOW_CONTEXT")/report.json"'
+    job.write_text((JOB % 4).replace("sh, work.sh", f"sh, -c, '{tell}; echo $$ >> pids; sleep 600'"))
     runner = embedded.start("local", "-f", str(job), "--parallelism", "4")
     while not (job.parent / "pids").exists() or len((job.parent / "pids").read_text().split()) < 4:
         assert runner.poll() is None
@@ -120,6 +123,14 @@ def test_the_next_start_finds_a_killed_runners_runs_and_goes_on(embedded: Progra
     assert not any(alive(pid) for pid in left)
     runs = json.loads(embedded.run("get", "runs", "square", "-o", "json"))
     assert sorted(run["state"] for run in runs) == ["LOST"] * 4 + ["SUCCEEDED"] * 4
+    lost = next(run for run in runs if run["state"] == "LOST")
+    assert lost["message"].endswith(f" left from run square-r{lost['run']}, in step one")
+    steps = json.loads(embedded.run("describe", "run", str(lost["run"]), "-o", "json"))["steps"]
+    assert [(step["name"], step["status"], step["rows"]) for step in steps] == [
+        ("read a", "DONE", 4),
+        ("one", "FAILED", None),
+        ("write b", "SKIPPED", None),
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

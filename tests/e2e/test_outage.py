@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.tenure import LocalTenure
 from opendataflow.model.claim import ClaimedRun, DeclaredJob
-from opendataflow.model.run import Command, Ended, Host, Proof, RunOrder
+from opendataflow.model.run import Command, Ended, Host, Proof, Report, RunOrder
 from opendataflow.names import ExitCode, WorkState
 from opendataflow.store.store import Store
 from tests.e2e.conftest import Program
@@ -82,6 +82,9 @@ class Database:
 
     async def prove_dead(self, name: str, host: Host) -> Proof:  # noqa: ARG002 # a protocol
         return Proof(False, "nobody asks")
+
+    async def left_behind(self, name: str) -> Report:  # noqa: ARG002 # a protocol
+        return Report()
 
     async def release(self, name: str) -> None:
         pass

@@ -122,11 +122,12 @@ def test_a_commit_whose_tests_fail_is_not_used_and_the_next_one_is(
 ) -> None:
     broken = repository.edit("pipelines/delays/by_carrier.py", BROKEN, BROKEN.replace("-3.0", "4.0"))
     job = file(tmp_path / "jobs", str(repository.folder), "2013-01-01", requireTests=True)
-    dataflow.run("local", "-f", job, "--until-caught-up", code=ExitCode.UNFINISHED)
+    shown = dataflow.run("local", "-f", job, "--until-caught-up", code=ExitCode.UNFINISHED)
+    assert "GIVEN_BACK" in shown
     (failed,) = runs(dataflow)
     where = "pipelines/delays/by_carrier.py, line 19: what run() returns is not expected_output"
     sentence = f"the tests of pipeline delays fail at commit {broken[:12]}: {where}"
-    assert (failed["failure_class"], failed["message"]) == ("NotStarted", sentence)
+    assert (failed["state"], failed["failure_class"], failed["message"]) == ("GIVEN_BACK", "NotStarted", sentence)
     assert value(db, "SELECT attempts FROM opendataflow.work") == 0  # it costs the chunk no retry
     assert failed["metrics"]["tests"] | {"subject": ""} == {"subject": "", "commit": broken, "passed": False}
     assert sentence in dataflow.run("status", "delays")
@@ -152,7 +153,7 @@ def test_each_commit_is_tested_once_and_where_it_fails_the_last_good_one_is_used
     assert tested == [
         ("SUCCEEDED", good, True),
         ("SUCCEEDED", good, False),
-        ("LOST", broken, True),  # given back
+        ("GIVEN_BACK", broken, True),
         ("SUCCEEDED", good, False),
     ]
     status = dataflow.run("status", "delays")

@@ -107,13 +107,13 @@ class Scene:
 
 
 @pytest.fixture
-def scene(dsn: str, tmp_path: Path) -> Scene:
+def scene(bare_dsn: str, tmp_path: Path) -> Scene:
     project = Project(tmp_path, None)
     project.write("project.yml", YML)
     project.step("one", ONE, pipeline="table")
     project.step("one", ONE, pipeline="folder")
     project.write("conf/spark-defaults.conf", SPARK_DEFAULTS)
-    return Scene(tmp_path, dsn)
+    return Scene(tmp_path, bare_dsn)
 
 
 def test_what_a_killed_driver_has_written_is_whole_and_the_next_one_removes_what_it_left(scene: Scene) -> None:

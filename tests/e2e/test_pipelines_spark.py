@@ -207,18 +207,22 @@ def test_a_failed_run_leaves_the_chunk_as_it_was(spark: "SparkSession", project:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"id,t\n0\n", "Malformed CSV record: 0)"),
-        (b"id,t\nx,y\n", 'For input string: "x")'),
+        (b"id,t\n0\n", "Malformed CSV record: 0\n"),
+        (
+            b"id,t\nx,y\n",
+            "/sources/a.csv: [MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected",
+        ),
         (
             b"id,u\n0,x\n",
             "sources/a.csv, line 1: its columns are id, u, and those of schema are id, t; write them alike",
         ),
+        (b"id,t,ID\n0,x,1\n", "sources/a.csv, line 1: there are two columns ID; rename one of them"),
         (b'id,t\n0,x\n1,"y\n2,z\n', "sources/a.csv, line 3: a cell begins with a quote that is never closed"),
         (b"id,t\n0,caf\xe9\n", "sources/a.csv, line 2: it is not UTF-8 text; save it as UTF-8"),
         (b"", "sources/a.csv: the file is empty; its first line names the columns"),
         (None, "project.yml, line 6: there is no sources/a.csv"),
     ],
-    ids=["short row", "wrong type", "other column", "open quote", "not UTF-8", "empty", "missing"],
+    ids=["short row", "wrong type", "other column", "two of one name", "open quote", "not UTF-8", "empty", "missing"],
 )
 def test_a_source_that_does_not_fit_is_the_fault_of_the_read(
     project: Project, content: bytes | None, sentence: str
@@ -313,6 +317,17 @@ def test_unit_tests_compare_rows_in_any_order_and_tell_cells(project: Project) -
     assert "passed  p/one" in answer.out
     assert "pipelines/p/two.py, line 4: what run() returns is not expected_output" in answer.out
     assert "    row 2: t: expected 'z', found 'y'" in answer.out
+
+
+def test_a_unit_test_fails_where_the_result_has_two_columns_of_one_name(project: Project) -> None:
+    example = 'expected_inputs = [[{"id": 2}]]\nexpected_output = [{"id": 2}]\n\n'
+    project.step("one", f"{example}def run(df):\n    return df.selectExpr('id', 'id AS ID')\n")
+    project.step(
+        "two", f"{example}import pandas as pd\n\ndef run(df: pd.DataFrame):\n    return pd.concat([df, df], axis=1)\n"
+    )
+    out = project.ask("test").out
+    assert "pipelines/p/one.py, line 4: the result has two columns ID; rename one of them, or drop it" in out
+    assert "pipelines/p/two.py, line 6: the result has two columns id; rename one of them, or drop it" in out
 
 
 def test_unit_tests_tell_errors_of_spark_with_the_line_of_the_step(project: Project) -> None:

@@ -59,8 +59,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop(dsn: str, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    made = Shop(dsn, monkeypatch)
+def shop(bare_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    made = Shop(bare_dsn, monkeypatch)
     made.sql(
         "CREATE TABLE orders AS SELECT id, date '2013-01-01' + (id / 10)::int AS day, 'c' || id % 3 AS customer, "
         "(id * 1.5)::numeric(10, 2) AS amount FROM generate_series(0::bigint, 99) id"
@@ -167,7 +167,7 @@ WORDS = ["it's", "a\\b", "Zoë", "zoe", "", None]
     ids=lambda it: f"{it.by} {it.column}",
 )
 def test_the_chunks_of_a_plan_are_the_same_rows_in_its_database_in_files_and_in_another_table(
-    spark: "SparkSession", shop: Shop, dsn: str, tmp_path: Path, asked: Request
+    spark: "SparkSession", shop: Shop, tmp_path: Path, asked: Request
 ) -> None:
     shop.sql(
         "CREATE TABLE kinds AS SELECT nullif(id, 7) AS id, id * 1.25 AS price, date '2013-01-28' + id AS day, "
@@ -175,7 +175,7 @@ def test_the_chunks_of_a_plan_are_the_same_rows_in_its_database_in_files_and_in_
         "nullif((%s::text[])[1 + id %% 6], '-') AS word, id AS number FROM generate_series(-10, 19) id",
         WORDS,
     )
-    with PostgresSource.open(parts_of(dsn)) as opened:
+    with PostgresSource.open(parts_of(shop.dsn)) as opened:
         chunks = plan(opened, asked).chunks
     everything = rows_of(spark, source(table="kinds"), "all")
     everything.repartition(1).write.parquet(str(tmp_path / "sources/orders.parquet"))
@@ -379,9 +379,14 @@ def test_append_adds_a_chunk_once_and_replace_takes_the_place_of_all(project: Pr
         ("{url: '${SHOP_URL}', user: '${SHOP_USER}', passwordVariable: SHOP_WORD}", "{url: 'bigquery://shop/sales'}",
             "the connector of Spark for BigQuery is not there: put its jar into Spark's folder `jars`"),
         ("column: id", "column: nothing", "ERROR: column \"nothing\" does not exist"),
+        ("partitioning: {column: id, type: range}", 'predicate: "1 / (id - 3) > 0"',
+         "read orders has failed: project.yml, line 6: ERROR: division by zero\n"),
+        ("partitioning: {column: id, type: range}", 'predicate: "pg_terminate_backend(pg_backend_pid())"',
+         "read orders has failed: project.yml, line 6: FATAL: terminating connection due to administrator command\n"),
         ("table: result", "table: nowhere.result", "ERROR: schema \"nowhere\" does not exist"),
     ],
-    ids=["no table", "no password", "no user", "no server", "no driver", "no connector", "no column", "no schema"],
+    ids=["no table", "no password", "no user", "no server", "no driver", "no connector", "no column",
+         "while it is read", "gone while it is read", "no schema"],
 )  # fmt: skip
 def test_a_database_that_refuses_is_told_in_one_sentence(project: Project, old: str, new: str, sentence: str) -> None:
     project.write("project.yml", YML.replace(old, new, 1))
@@ -389,6 +394,24 @@ def test_a_database_that_refuses_is_told_in_one_sentence(project: Project, old: 
     assert answer.code == ExitCode.FAILED
     assert sentence in answer.err
     assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("table: result", "table: dataflow.result"), ("${SHOP_URL}", "${SHOP_URL}?currentSchema=dataflow")]
+)
+def test_no_table_is_made_in_a_schema_of_this_program(
+    project: Project, dsn: str, monkeypatch: pytest.MonkeyPatch, old: str, new: str
+) -> None:
+    here = Shop(dsn, monkeypatch)
+    here.sql("CREATE TABLE public.orders AS SELECT 1 AS id")
+    read, write = YML.split("    destination:")
+    project.write("project.yml", f"{read}    destination:{write.replace(old, new)}")
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    assert answer.code == ExitCode.FAILED
+    assert (
+        "would be in the schema dataflow, which is OpenDataFlow's own; write another schema, such as public.result\n"
+    ) in answer.err
+    assert here.sql("SELECT count(*) FROM pg_class WHERE relname = 'opendataflow_chunk'") == [0]
 
 
 EVERY_TYPE = """

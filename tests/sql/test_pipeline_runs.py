@@ -108,3 +108,17 @@ def test_the_class_of_failures_is_told_for_statuses(db: Connection, lease: str) 
     report = value(db, "SELECT report FROM opendataflow.job_reports('{j}', 10)")
     assert [it["reason"] for it in report["last_failures"]] == ["ExpectationFailed"]
     assert [it["class"] for it in report["failed"]] == ["ExpectationFailed"]
+
+
+async def test_a_run_that_was_given_back_is_shown_as_that_everywhere_and_is_no_failure(
+    store: Store, db: Connection, lease: str
+) -> None:
+    run = one(db, lease)
+    end(db, run, "RETRY", **{"class": "NotStarted", "state": "LOST", "delay": 0})
+    assert [state for _, _, state in await ask(store)] == ["GIVEN_BACK"]
+    listed = await store.list_runs("j", None, 10)
+    described, five = await store.describe_run(run["run"]), await store.five("j", run["data_id"])
+    assert described is not None
+    assert five is not None
+    assert {it["state"] for it in (listed[0], described["run"], five["run"])} == {"GIVEN_BACK"}
+    assert value(db, "SELECT count(*) FROM opendataflow.last_failures('j', 10)") == 0

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from opendataflow.core.outcome import judge
-from opendataflow.model.run import Ended
+from opendataflow.model.run import Ended, Report
 from opendataflow.names import OutcomeClass
 
 
@@ -32,6 +32,12 @@ from opendataflow.names import OutcomeClass
             f"killed by signal {signal.SIGRTMIN + 2}",
         ),
         ({"exit_code": 3}, OutcomeClass.APPLICATION, "exit code 3"),
+        ({"exit_code": 3, "log_tail": "bye\n"}, OutcomeClass.APPLICATION, "exit code 3: bye"),
+        (
+            {"exit_code": 3, "log_tail": "bye\n", "report": Report({"failure": f"{'so ' * 100}do this"})},
+            OutcomeClass.APPLICATION,
+            f"exit code 3: {'so ' * 100}do this",
+        ),
         ({}, OutcomeClass.INFRASTRUCTURE, "lost: it ended with neither an exit code nor a signal"),
     ],
 )

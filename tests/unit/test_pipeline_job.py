@@ -2,6 +2,7 @@
 tests/e2e/test_pipeline_jobs.py."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,21 +49,46 @@ def test_relative_destinations_are_in_the_output(destination: str, output: str |
     assert job.placed(opened(destination), "a", output).destination.where == where
 
 
+def prepared(folder: Path, project: str, *, tested: bool) -> dict[str, str]:
+    """Write a project, and what the program is told of it; return the variables of its run."""
+    (folder / "project.yml").write_text(project.replace("{destination}", "d"))
+    order = {"pipeline": "a", "requireTests": tested, "path": str(folder), "output": "/jobs"}
+    (folder / PIPELINE_FILE).write_text(json.dumps(order))
+    (folder / "context.json").write_text(json.dumps({"datasets": {"s": {"bounds": None}, "d": {"bounds": None}}}))
+    return {"DATAFLOW_CONTEXT": str(folder / "context.json"), "DATAFLOW_DATA_ID": "x"}
+
+
 def test_a_source_of_no_data_set_of_the_job_is_told_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "project.yml").write_text(
-        PROJECT.replace("[s]", "[{name: s, dataset: t}]").replace("{destination}", "d")
-    )
-    order = {"pipeline": "a", "requireTests": True, "path": str(tmp_path), "output": "/jobs"}
-    (tmp_path / PIPELINE_FILE).write_text(json.dumps(order))
-    (tmp_path / "context.json").write_text(json.dumps({"datasets": {"s": {"bounds": None}, "d": {"bounds": None}}}))
-    environ = {"DATAFLOW_CONTEXT": str(tmp_path / "context.json"), "DATAFLOW_DATA_ID": "x"}
+    environ = prepared(tmp_path, PROJECT.replace("[s]", "[{name: s, dataset: t}]"), tested=True)
     assert job.main(environ) == ExitCode.FAILED
     sentence = "project.yml, line 5: the job has no data set t; it has s, d: write another dataset"
     assert capsys.readouterr().err.strip() == sentence
     assert json.loads((tmp_path / "report.json").read_text()) == {"failure": sentence}
+
+
+def test_a_step_that_is_no_python_is_told_before_spark_starts_and_none_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    for name, text in (("t", "def run(df):\n    return df\n"), ("u", "def run(df:\n")):
+        (tmp_path / "pipelines" / "a").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pipelines" / "a" / f"{name}.py").write_text(text)
+    environ = prepared(tmp_path, PROJECT.replace("[t]", "[t, u]"), tested=False)
+    assert job.main(environ) == ExitCode.FAILED
+    sentence = "pipelines/a/u.py, line 1: '(' was never closed: def run(df:"
+    assert capsys.readouterr().err.strip() == f"u has failed: {sentence}"
+    report = read_report((tmp_path / "report.json").read_text())
+    assert report is not None
+    assert [(step.name, step.status, step.error) for step in report.steps] == [
+        ("read s", StepStatus.SKIPPED, None),
+        ("t", StepStatus.SKIPPED, None),
+        ("u", StepStatus.FAILED, sentence),
+        ("write d", StepStatus.SKIPPED, None),
+    ]
 
 
 def test_what_would_be_gone_with_the_pod_is_refused() -> None:

@@ -79,3 +79,30 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     with staged_file(target) as path:
         path.write_text("whole")
     assert target.read_text() == "whole"
+
+
+def fill(path: Path) -> None:
+    path.symlink_to("/dev/full")
+    path.write_text("new")
+
+
+def fill_folder(target: Path) -> None:
+    with staged_folder(target) as staging:
+        staging.mkdir()
+        fill(staging / "part")
+
+
+def fill_file(target: Path) -> None:
+    with staged_file(target) as path:
+        fill(path)
+
+
+def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path) -> None:
+    write(tmp_path / "a", "old")
+    sentence = "there is no space left on its disk; free some, or write to another path"
+    with pytest.raises(StepFailed, match=f"/a: {sentence}"):
+        fill_folder(tmp_path / "a")
+    with pytest.raises(StepFailed, match=rf"/b\.csv: {sentence}"):
+        fill_file(tmp_path / "b.csv")
+    assert (tmp_path / "a" / "part").read_text() == "old"
+    assert left(tmp_path) == {"a", ".a.lock"}

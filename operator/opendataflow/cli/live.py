@@ -59,7 +59,7 @@ class Display:
         else:
             follows = f"; tried again in {duration(completion.delay)}" if result.work_state is WorkState.RETRY else ""
             detail = completion.message if follows else completion.reason or completion.message
-            self._line(run, completion.state, f"{detail}{follows}")
+            self._line(run, completion.shown, f"{detail}{follows}")
 
     def held_back(self, job: str, reason: NotStarted | None) -> None:
         """Runs can't be started for now, or can again."""

@@ -25,6 +25,8 @@ from opendataflow.engine.tenure import LocalTenure
 from opendataflow.errors import InvalidInput
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.claim import Progress
+from opendataflow.model.jobfile import absolute_path
+from opendataflow.model.resources import DataFlowJob
 from opendataflow.model.run import RunOrder
 from opendataflow.names import ExitCode, WorkState
 from opendataflow.notify.configured import Target, targets_of
@@ -61,10 +63,25 @@ def local(
         raise InvalidInput(f"{files[0]}: there is no DataFlowJob in it: nothing to run")
     for job in declared.jobs:
         check_here(job)
+        _check_project(job, declared.folders[job.id])
     settings = read_settings()
     targets = targets_of(settings.notifications)
     slots = parallelism or os.cpu_count() or 1
     return asyncio.run(_run(settings, targets, declared, Passkey(key_file), slots, until_caught_up))
+
+
+def _check_project(job: DataFlowJob, folder: Path) -> None:
+    """Say before anything runs what no chunk could be done with: of a project that is a folder of this machine."""
+    runtime = job.spec.runtime.pipeline
+    if runtime is None or runtime.project.path is None:
+        return
+    from opendataflow.spark.pipeline.job import placed
+    from opendataflow.spark.pipeline.loading import check_modules
+    from opendataflow.spark.pipeline.opened import open_project
+
+    project = open_project(absolute_path(runtime.project.path, folder))
+    placed(project, runtime.pipeline, str(folder))
+    check_modules(project, runtime.pipeline)
 
 
 async def _run(  # what the command line has

@@ -65,7 +65,7 @@ class Watchman:
         self._figures.run_ended(run.job, completion.kind, late)
         self._changed(run.job)
         level = logging.DEBUG if result.work_state == "DONE" else logging.INFO
-        logger.log(level, "%s: %s", completion.state, completion.message, extra=_about(run))
+        logger.log(level, "%s: %s", completion.shown, completion.message, extra=_about(run))
         if result.breaker is not None:
             logger.warning("%s", breaker_note(run.job, result.breaker), extra=about(job=run.job))
 

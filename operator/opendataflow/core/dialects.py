@@ -114,6 +114,11 @@ class Writer(Dialect):
         """What a connection is told first."""
         return ()
 
+    def own_schema(self, table: str) -> Sequence[Statement]:  # noqa: ARG002 # for those that can have it
+        """Ask for the schema that this table, and those beside it, would be made in, where it is one of this program's
+        own; no row where it is not."""
+        return ()
+
     def alone(self, table: str) -> Sequence[Statement]:  # noqa: ARG002 # for those that need it
         """Wait until nobody else makes tables for this one, until the transaction ends."""
         return ()
@@ -219,6 +224,16 @@ class Postgres(Writer):
 
     def session(self) -> Sequence[Statement]:
         return (Statement("SET TIME ZONE 'UTC'"), Statement("SET client_min_messages = warning"))
+
+    def own_schema(self, table: str) -> Sequence[Statement]:
+        schema, dot, _ = table.rpartition(".")
+        own = "('opendataflow', 'installed', 'r'), ('dataflow', 'datastatus', 'v')"
+        asked = (
+            "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+            f"WHERE (n.nspname, c.relname, c.relkind) IN ({own}) "
+            f"AND {'n.oid = to_regnamespace(?)' if dot else 'n.nspname = current_schema()'}"
+        )
+        return (Statement(asked, (schema,) if dot else ()),)
 
     def alone(self, table: str) -> Sequence[Statement]:
         return (Statement("SELECT pg_advisory_xact_lock(hashtextextended(?, 7))", (f"opendataflow {table}",)),)

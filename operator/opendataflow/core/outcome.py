@@ -11,7 +11,8 @@ The first line that applies counts, where the launcher has not judged it itself 
     its report says that its project's tests fail       NotStarted, with the sentence
     signal 9 that was not ours                          Application, "killed by SIGKILL (out of memory?)"
     another signal                                      Application, with the signal's name
-    another exit code                                   Application, with the last line of its output
+    another exit code                                   Application, with the failure that its report tells, else
+                                                        the last line of its output
     nothing at all                                      Infrastructure
 """
 
@@ -22,6 +23,7 @@ from opendataflow.model.run import Ended, Outcome
 from opendataflow.names import OutcomeClass
 
 _LONGEST_LINE = 200
+_LONGEST_SENTENCE = 600
 _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _JAVA_FRAME = re.compile(r"at \S+\(.*\)|\.\.\. \d+ (more|common frames omitted)")
 _MARKS = set("^~ ")
@@ -49,7 +51,7 @@ def _verdict(ended: Ended) -> tuple[OutcomeClass, str]:
     if ended.signal is not None:
         return OutcomeClass.APPLICATION, f"killed by {_signal_name(ended.signal)}"
     if ended.exit_code is not None:
-        line = last_line(ended.log_tail)
+        line = failure_line(ended.report.failure) if ended.report.failure else last_line(ended.log_tail)
         return OutcomeClass.APPLICATION, f"exit code {ended.exit_code}" + (f": {line}" if line else "")
     return OutcomeClass.INFRASTRUCTURE, "lost: it ended with neither an exit code nor a signal"
 
@@ -63,7 +65,13 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def last_line(log: str) -> str:
+def failure_line(sentence: str) -> str:
+    """Return the sentence that a run's report says why it has failed with. It is longer than a line of a log may be: it
+    was meant to be read, and says at its end what to do."""
+    return last_line(sentence, _LONGEST_SENTENCE)
+
+
+def last_line(log: str, longest: int = _LONGEST_LINE) -> str:
     """Return the last line that says something, without colours and control characters.
 
     Nothing is said by a frame of a Java stack, nor by the marks that some databases put below a statement, with it.
@@ -73,8 +81,8 @@ def last_line(log: str) -> str:
     for position, line in reversed(list(enumerate(lines))):
         marked = position + 1 < len(lines) and not set(lines[position + 1]) - _MARKS
         if set(line) - _MARKS and not marked:
-            return line[:_LONGEST_LINE]
-    return lines[-1][:_LONGEST_LINE] if lines else ""
+            return line[:longest]
+    return lines[-1][:longest] if lines else ""
 
 
 def _readable(line: str) -> str:

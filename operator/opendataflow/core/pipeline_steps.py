@@ -57,6 +57,13 @@ def steps_of(pipeline: Pipeline) -> list[Step]:
     return [Step(name) for name in names]
 
 
+def double_column(columns: Sequence[str], *, by_case: bool = False) -> str | None:
+    """Return the first name that two columns have; None where there is none. `by_case`: as pandas tells names apart,
+    where Spark takes `id` and `ID` for one."""
+    told = [name if by_case else name.lower() for name in columns]
+    return next((name for index, name in enumerate(columns) if told[index] in told[:index]), None)
+
+
 def frames_given(signature: Signature, sources: Sequence[str]) -> int:
     """Return how many frames a transformation is given: the first is what the one before it returned, or the first
     source; the others are the sources behind the first, as read.

@@ -32,7 +32,7 @@ from dataclasses import replace
 
 from opendataflow import names
 from opendataflow.core.explain import duration
-from opendataflow.core.outcome import last_line
+from opendataflow.core.outcome import failure_line, last_line
 from opendataflow.core.report import read_report
 from opendataflow.model.pod import Ending, PodSeen, Stop, Waiting
 from opendataflow.model.run import Outcome
@@ -166,7 +166,7 @@ def _own_failure(end: Ending, memory_limit: str | None) -> tuple[OutcomeClass, s
     report = read_report(end.message)
     if report is not None and report.untested is not None:
         return OutcomeClass.NOT_STARTED, report.untested
-    told = last_line((end.message if report is None else report.failure) or "")
+    told = last_line(end.message or "") if report is None else failure_line(report.failure or "")
     return OutcomeClass.APPLICATION, _exit_code(end) + (f": {told}" if told else "")
 
 

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeVar
 from opendataflow.errors import NotStarted
 from opendataflow.model.alert import Alert
 from opendataflow.model.claim import ClaimedRun, Completed, Completion, DeclaredJob
-from opendataflow.model.run import Ended, Host, Proof, RunOrder
+from opendataflow.model.run import Ended, Host, Proof, Report, RunOrder
 
 O_co = TypeVar("O_co", covariant=True)
 O_contra = TypeVar("O_contra", contravariant=True)
@@ -75,6 +75,9 @@ class LocalLauncher(Launcher[RunOrder], Protocol):
 
         Ends what is left of it. Says no where nothing can be known, such as a run of another host.
         """
+
+    async def left_behind(self, name: str) -> Report:
+        """Return what an earlier process's run `name` has told of its steps, and no text that may hold a secret."""
 
 
 class Tenure(Protocol):

@@ -9,7 +9,7 @@ from opendataflow.core.completion import completion
 from opendataflow.core.retry import RetryPolicy
 from opendataflow.engine.ports import LocalLauncher
 from opendataflow.model.claim import ClaimedRun, Completed, DeclaredJob
-from opendataflow.model.run import Ended, Proof
+from opendataflow.model.run import Ended, Proof, Report
 from opendataflow.store.store import Store
 
 
@@ -25,10 +25,13 @@ def policy_of(declared: DeclaredJob) -> RetryPolicy:
     )
 
 
-async def lose(store: Store, run: ClaimedRun, reason: str, actor: str) -> tuple[Completed, list[str]]:
-    """Commit a run as lost; return what it is now and the jobs that have READY work. Whoever calls it knows it dead."""
+async def lose(
+    store: Store, run: ClaimedRun, reason: str, actor: str, told: Report | None = None
+) -> tuple[Completed, list[str]]:
+    """Commit a run as lost; return what it is now and the jobs that have READY work. Whoever calls it knows it dead.
+    `told`: what it has said of itself."""
     declared = (await store.declared_jobs([run.job]))[run.job]
-    ended = Ended(run.run, lost=reason)
+    ended = Ended(run.run, lost=reason, report=told or Report())
     completed, woken = await store.complete([completion(run, ended, policy_of(declared))], actor)
     return completed[0], woken
 
@@ -70,6 +73,7 @@ class Takeover:
 
     async def _lose(self, run: ClaimedRun, reason: str) -> set[str]:
         self._note(f"{run.job} {run.data_id}: taken over from an engine that has ended: {reason}")
-        _, woken = await lose(self._store, run, f"its engine has ended; {reason}", self._actor)
+        told = await self._launcher.left_behind(run.name)
+        _, woken = await lose(self._store, run, f"its engine has ended; {reason}", self._actor, told)
         await self._launcher.release(run.name)
         return {*woken, run.job}

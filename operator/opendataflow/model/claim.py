@@ -75,6 +75,12 @@ class Completion:
     steps: tuple[StepTold, ...] = ()
     ended_at: float | None = None
 
+    @property
+    def shown(self) -> RunState:
+        """The state as people are shown it, as shown_state() in SQL."""
+        lost = self.state is RunState.LOST
+        return RunState.GIVEN_BACK if lost and self.kind is OutcomeClass.NOT_STARTED else self.state
+
 
 @dataclass(frozen=True)
 class Completed:

@@ -149,6 +149,13 @@ class ProcessLauncher:
         """Make certain that an earlier process's run does not run and never will; see `takeover`."""
         return await prove_dead(self._folder(name), host, self._host)
 
+    async def left_behind(self, name: str) -> Report:
+        """Return the steps that a run of an earlier process has told of. What they have printed and said is left out:
+        the secrets that it may hold are not known to this process."""
+        told = read_report(self._folder(name).read_report(), LARGEST_FILE) or Report()
+        steps = tuple(replace(step, error=None, stdout=None) for step in told.steps)
+        return Report(steps=steps, unfinished=told.unfinished)
+
     async def release(self, name: str) -> None:
         """Forget a run whose outcome is committed. Its log, its context and its record stay."""
         if any(child.order.name == name for child in self._children.values()):

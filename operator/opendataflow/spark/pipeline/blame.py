@@ -6,18 +6,26 @@ one of an expression (Spark remembers who has called for it), and one whose caus
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, Literal
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 from pyspark.errors.exceptions.base import QueryContextType
 from pyspark.errors.exceptions.captured import convert_exception
 
+from opendataflow.errors import StepFailed
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.told import Told, plain, tell
 
 _WORKER_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
 _CLASS = re.compile(r"^(?:[a-z]\w*\.)+[\w$]+: ")
+_LOST_TASK = re.compile(
+    r"Job aborted due to stage failure: .*?most recent failure: Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): "
+)
+_UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (?:file://)?(.+)\.")
+_OF_DATABASE = "[JDBC_EXTERNAL_ENGINE"
+"""What Spark says with the whole query, and calls an error of syntax, whatever the database has said."""
 _LONGEST = 300
 _CALL_SITE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
@@ -47,9 +55,14 @@ def sentence_of(error: PySparkException, at: str) -> Told:
         lines = text.splitlines()
         raised = next((line for line in reversed(lines) if line and not line.startswith((" ", "\t"))), lines[0])
         return Told(f"{at}: {raised}", traceback="\n".join(lines[1:]))
-    said = text.partition("\n")[0]
+    if text.startswith(_OF_DATABASE):
+        return Told(f"{at}: {database_says(error)}")
+    said = _CLASS.sub("", _LOST_TASK.sub("", text.partition("\n")[0]))
     causes = list(_causes(error))
     below = [cause for cause in dict.fromkeys((*causes[:1], *causes[-1:])) if cause not in said]
+    file = _UNREAD_FILE.fullmatch(said)
+    if file is not None and below:
+        return Told(f"{at}: {file[1]}: {': '.join(below)}")
     return Told(f"{at}: {said}" + (f" ({': '.join(below)})" if below else ""))
 
 
@@ -71,6 +84,32 @@ def _causes(error: PySparkException) -> Iterator[str]:
         if message:
             yield message[:_LONGEST]
         cause = getattr(cause, "_cause", None)
+
+
+_FULL = re.compile("No space left on device|Disk quota exceeded")
+
+
+def full_disk(error: BaseException) -> Literal["files", "scratch"] | None:
+    """Return what could not be written as a disk is full: files that are wanted, or what Spark can't keep in memory."""
+    known = as_spark(error)
+    _, *traces = _FULL.split(str(getattr(known, "_stackTrace", "")))
+    if not traces:
+        return None
+    frames = traces[-1].partition("Caused by: ")[0]
+    return "files" if "org.apache.hadoop.fs." in frames else "scratch"
+
+
+@contextmanager
+def disk_of(shown: str, place: str) -> Iterator[None]:
+    """Say in one sentence that the disk is full which Spark writes files to."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        if full_disk(error) != "files":
+            raise
+        raise StepFailed(
+            f"{place}: there is no space left on the disk of {shown}; free some, or write to another path"
+        ) from error
 
 
 def tell_of_spark(error: BaseException, project: OpenProject, at: str) -> Told:

@@ -46,6 +46,8 @@ class Folders:
 
         Raises StepFailed where that can't be, Refused where a newer attempt has written it.
         """
+        from opendataflow.spark.pipeline.blame import disk_of
+
         if self._to.partition in frame.columns:
             raise StepFailed(
                 f"{self._place}: the result has a column {self._to.partition}, which is the name of the chunks' "
@@ -61,7 +63,8 @@ class Folders:
             with home.staging(None if whole else self._chunk, self._attempt) as staging:
                 self._checked(home, staging.marker())
                 folder = f"{staging.rows}/{self._chunk}" if whole else staging.rows
-                frame.write.format(self._to.format).options(**options).save(folder)
+                with disk_of(self._shown(home), self._place):
+                    frame.write.format(self._to.format).options(**options).save(folder)
                 seen = passed(lambda columns: self._doubles(frame.sparkSession, folder, columns))
                 size = staging.size()
                 fence = self._checked(home, staging.marker())

@@ -27,9 +27,10 @@ from opendataflow.model.project import Pipeline
 from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
 from opendataflow.spark.pipeline.databases import attempt_of, drivers_of
 from opendataflow.spark.pipeline.fetching import fetched_before, fetched_usable, git_of
+from opendataflow.spark.pipeline.loading import NotLoaded, check_modules
 from opendataflow.spark.pipeline.opened import OpenProject, open_project
 from opendataflow.spark.pipeline.reporting import say, write_report
-from opendataflow.spark.pipeline.running import Order, load_steps, run_steps
+from opendataflow.spark.pipeline.running import Order, load_steps, run_steps, steps_not_run
 from opendataflow.spark.pipeline.session import local_session
 from opendataflow.spark.pipeline.tested import TestsFail, check_known, check_tests, version_of
 
@@ -104,18 +105,31 @@ class Done:
 
 def run(order: Mapping[str, Any], at: Found, environ: Mapping[str, str]) -> Done:
     """Run the pipeline for the chunk. A DataflowError where it could not begin."""
-    from opendataflow.spark.pipeline.spark_frames import SparkFrames
-
     os.chdir(at.folder)  # files are told as they are named in the project
     project = open_project(Path())
     pipeline = placed(project, order["pipeline"], order["output"])
+    try:
+        return _run(order, at, environ, project, pipeline)
+    except NotLoaded as error:
+        lines, steps = StepLines(say), steps_not_run(pipeline, error.faults)
+        lines.show(steps)
+        return Done(steps, None, ())
+
+
+def _run(
+    order: Mapping[str, Any], at: Found, environ: Mapping[str, str], project: OpenProject, pipeline: Pipeline
+) -> Done:
     data_id, bounds, verdict = environ["DATAFLOW_DATA_ID"], _bounds(environ), None
     check_parts(project.file, pipeline, Chunk(data_id, bounds))
     version = version_of(Path(), at.commit) if order["requireTests"] else ""
     to_test = order["requireTests"] and not check_known(version, order["tests"])
+    if not to_test:  # its tests say so, too, and then it costs the chunk nothing
+        check_modules(project, pipeline.slug)
     with ExitStack() as stack:
         stack.enter_context(project.imports())
         spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", drivers_of(pipeline)))
+        from opendataflow.spark.pipeline.spark_frames import SparkFrames
+
         if to_test:
             verdict = check_tests(project, pipeline, spark, version, order["tests"])
         chunk = Order(project, pipeline, load_steps(project, pipeline), data_id, bounds=bounds)

@@ -4,7 +4,7 @@ import importlib.util
 import inspect
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
@@ -30,6 +30,14 @@ class Loaded:
     module: ModuleType
 
 
+class NotLoaded(StepFailed):
+    """Transformations can't be run. `faults`: a sentence for each, by its name."""
+
+    def __init__(self, faults: Mapping[str, str]) -> None:
+        super().__init__("\n".join(faults.values()))
+        self.faults = faults
+
+
 def load(project: OpenProject, slug: str, name: str) -> Loaded:
     """Load a transformation of a pipeline. Call it inside `project.imports()`.
 
@@ -51,6 +59,30 @@ def load(project: OpenProject, slug: str, name: str) -> Loaded:
     _, pipeline = project.file.pipeline(slug)
     marked = next(it.engine for it in pipeline.transformations if it.name == name)
     return Loaded(name, str(path.absolute()), at, run, signature, marked or _engine(run), module)
+
+
+def check_modules(project: OpenProject, slug: str) -> None:
+    """Raise NotLoaded where the file of a transformation is not there, or is no Python. None is executed: this needs no
+    Spark."""
+    _, pipeline = project.file.pipeline(slug)
+    found = {it.name: _fault(project, slug, it.name) for it in pipeline.transformations}
+    faults = {name: fault for name, fault in found.items() if fault is not None}
+    if faults:
+        raise NotLoaded(faults)
+
+
+def _fault(project: OpenProject, slug: str, name: str) -> str | None:
+    missing = project.missing_module(slug, name)
+    if missing is not None:
+        return missing
+    path = project.module(slug, name)
+    try:
+        compile(path.read_bytes(), path.absolute(), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return tell(error, project, f"{path}, line 1").sentence
+    except OSError as error:
+        return f"{path}: can't be read: {error.strerror}"
+    return None
 
 
 def _executed(project: OpenProject, slug: str, name: str) -> ModuleType:

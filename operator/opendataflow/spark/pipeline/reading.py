@@ -11,7 +11,7 @@ from opendataflow.model.project import DATA_ID, Source
 from opendataflow.spark.pipeline.file_system import FileSystem, Found
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.reading_tables import read_table
-from opendataflow.spark.pipeline.sources import check_header, check_text, existing
+from opendataflow.spark.pipeline.sources import check_header, check_names, check_text, existing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -56,6 +56,8 @@ def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id:
             own_quotes = source.format != "csv" or _QUOTING & source.options.keys()
             check_text(path, shown, None if own_quotes else '"')
         _check_there([Found(path.stat().st_size, path.is_file())], source, shown, place)
+        if source.format == "csv":
+            check_names(path, shown, source.options)
         where = str(path)
     reader = spark.read.format(source.format).options(**_options(source))
     if source.columns is not None:

@@ -14,7 +14,7 @@ from opendataflow.core.pipeline_steps import Step, frames_given, steps_of
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.project import Pipeline, Source
 from opendataflow.names import StepStatus
-from opendataflow.spark.pipeline.loading import Loaded, load
+from opendataflow.spark.pipeline.loading import Loaded, NotLoaded, load
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.told import Told
 
@@ -127,10 +127,10 @@ def captured(hear: Hear | None = None) -> Iterator[Printed]:
 def load_steps(project: OpenProject, pipeline: Pipeline) -> list[Loaded]:
     """Load all transformations of a pipeline, and look whether there are frames for them.
 
-    Raises StepFailed with a sentence for each that can't be run.
+    Raises NotLoaded where there are some that can't be run.
     """
     loaded: list[Loaded] = []
-    faults: list[str] = []
+    faults: dict[str, str] = {}
     names = [source.name for source in pipeline.sources]
     for transformation in pipeline.transformations:
         try:
@@ -141,10 +141,19 @@ def load_steps(project: OpenProject, pipeline: Pipeline) -> list[Loaded]:
                 raise StepFailed(f"{step.at}: {error}") from None
             loaded.append(step)
         except StepFailed as error:
-            faults.append(str(error))
+            faults[transformation.name] = str(error)
     if faults:
-        raise StepFailed("\n".join(faults))
+        raise NotLoaded(faults)
     return loaded
+
+
+def steps_not_run(pipeline: Pipeline, faults: Mapping[str, str]) -> list[Step]:
+    """Return the steps of a pipeline of which some can't be run, so that none was."""
+    steps = steps_of(pipeline)
+    for step in steps:
+        step.error = faults.get(step.name)
+        step.status = StepStatus.SKIPPED if step.error is None else StepStatus.FAILED
+    return steps
 
 
 def check_item(steps: Sequence[Loaded]) -> None:

@@ -4,7 +4,9 @@ Spark puts work off until the write, so that the rows of all steps are counted w
 there is, and what fails in it is traced back to its step (`blame`).
 """
 
+import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -20,9 +22,10 @@ from pyspark.sql.types import DataType, NullType, StringType, TimestampNTZType, 
 from opendataflow.core.attempts import Attempt, Result, Seen
 from opendataflow.core.chunk_parts import Chunk
 from opendataflow.core.expectations import HALVES, ROWS, Checked, Measure, checksum_of
+from opendataflow.core.pipeline_steps import double_column
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
-from opendataflow.spark.pipeline.blame import as_spark, guilty_place, is_about_plan, sentence_of
+from opendataflow.spark.pipeline.blame import as_spark, full_disk, guilty_place, is_about_plan, sentence_of
 from opendataflow.spark.pipeline.checks import Checks, Doubles, Watched, hashable, is_complete
 from opendataflow.spark.pipeline.folders import Folders
 from opendataflow.spark.pipeline.loading import Loaded
@@ -118,12 +121,10 @@ class SparkFrames:
         self.result = self._target.write(watched.frame, passed)
 
     def _check_names(self, frame: DataFrame) -> None:
-        found: set[str] = set()
-        for name in frame.columns:
-            if name.lower() in found:
-                place = self._order.at(len(self._order.sources) + len(self._order.steps) - 1)
-                raise StepFailed(f"{place}: the result has two columns {name}; rename one of them, or drop it")
-            found.add(name.lower())
+        name = double_column(frame.columns)
+        if name is not None:
+            place = self._order.at(len(self._order.sources) + len(self._order.steps) - 1)
+            raise StepFailed(f"{place}: the result has two columns {name}; rename one of them, or drop it")
 
     def _settle(self) -> None:
         """Let Spark hand on what was measured: it does so a moment after the rows have passed."""
@@ -208,7 +209,15 @@ class SparkFrames:
                 if Path(file) == Path(step.file):
                     return number, sentence_of(known, f"{project.shown(file)}, line {line}")
         guilty = self._probed(known, index)
-        return guilty, sentence_of(known, self._order.at(guilty))
+        at = self._order.at(guilty)
+        return guilty, self._scratch_is_full(at) if full_disk(known) == "scratch" else sentence_of(known, at)
+
+    def _scratch_is_full(self, at: str) -> Told:
+        where = os.environ.get("SPARK_LOCAL_DIRS") or self._spark.conf.get("spark.local.dir", tempfile.gettempdir())
+        return Told(
+            f"{at}: there is no space left for what Spark can't keep in memory, in {where}: free some, or let "
+            "spark.local.dir name another one"
+        )
 
     def _probed(self, error: PySparkException, index: int) -> int:
         for number, frame in self._frames.items():

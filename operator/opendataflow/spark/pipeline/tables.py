@@ -86,6 +86,7 @@ class Table:
         frame = self._with_data_id(frame)
         connection = self._opened()
         try:
+            self._check_schema(connection)
             kept = self._begin(connection, frame)
             if kept is not None:
                 return kept
@@ -101,6 +102,14 @@ class Table:
         if isinstance(self._sql, BigQuery):
             return BigQueryConnection(self._spark, self._given, self._sql, self._place)
         return Connection(self._spark, self._given, self._sql, self._place)
+
+    def _check_schema(self, connection: Opened) -> None:
+        for schema, *_ in (row for asked in self._sql.own_schema(self._table) for row in connection.rows(asked)):
+            name = self._table.rpartition(".")[2]
+            raise StepFailed(
+                f"{self._place}: the table {self._table} would be in the schema {schema}, which is OpenDataFlow's "
+                f"own; write another schema, such as public.{name}"
+            )
 
     def _with_data_id(self, frame: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses

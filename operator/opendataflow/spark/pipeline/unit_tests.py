@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opendataflow.core.explain import counted
+from opendataflow.core.pipeline_steps import double_column
 from opendataflow.core.row_difference import Row, difference, in_words
 from opendataflow.errors import DataflowError, StepFailed
 from opendataflow.model.project import Pipeline
@@ -109,7 +110,9 @@ class _Pandas:
         given = [self._frame(frame) for frame in copy.deepcopy(frames)]
         for item in _items(self._step):
             given[0] = self._kit.call(self._step, [frame.copy() for frame in given], item)
-        return self._kit.rows_of(given[0]), list(given[0].columns)
+        columns = list(given[0].columns)
+        _check_columns(self._step, columns)
+        return self._kit.rows_of(given[0]), columns
 
     def rows(self, expected: Any) -> list[Row]:
         """The expected rows, with values of Python."""
@@ -146,6 +149,7 @@ class _Spark:
         ]
         for item in _items(self._step):
             given[0] = spark_frames.call(self._step, given, item)
+        _check_columns(self._step, given[0].columns)
         return spark_examples.rows_of(given[0]), given[0].columns
 
     def rows(self, expected: Any) -> list[Row]:
@@ -162,6 +166,13 @@ class _Spark:
         from opendataflow.spark.pipeline.blame import tell_of_spark
 
         return str(tell_of_spark(error, project, self._step.at))
+
+
+def _check_columns(step: Loaded, columns: Sequence[str]) -> None:
+    """Rows as dicts would have one of two columns of one name."""
+    double = double_column(columns, by_case=step.engine == "pandas")
+    if double is not None:
+        raise StepFailed(f"{step.at}: the result has two columns {double}; rename one of them, or drop it")
 
 
 def _check_rows(step: Loaded, rows: Any, is_frame: bool) -> None:

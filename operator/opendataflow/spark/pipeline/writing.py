@@ -4,6 +4,7 @@ Names that begin with a dot are invisible to Spark. It works within one file sys
 """
 
 import ctypes
+import errno
 import fcntl
 import os
 import shutil
@@ -37,7 +38,13 @@ def staged_folder(target: Path) -> Iterator[Path]:
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
-        raise StepFailed(f"{error.filename or target}: can't be written: {error.strerror}") from error
+        raise _refused(error, target) from error
+
+
+def _refused(error: OSError, target: Path) -> StepFailed:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StepFailed(f"{target}: there is no space left on its disk; free some, or write to another path")
+    return StepFailed(f"{error.filename or target}: can't be written: {error.strerror}")
 
 
 def _swap(staging: Path, target: Path, old: Path) -> None:
@@ -70,4 +77,4 @@ def staged_file(target: Path) -> Iterator[Path]:
         finally:
             staging.unlink(missing_ok=True)
     except OSError as error:
-        raise StepFailed(f"{error.filename or target}: can't be written: {error.strerror}") from error
+        raise _refused(error, target) from error

@@ -1,0 +1,147 @@
+"""Bad input of a pipeline that runs as a job: each chunk ends with its step and a sentence, and the others go on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from opendataflow.names import ExitCode
+from tests.e2e.conftest import Program
+from tests.e2e.projects import Project
+from tests.sql.conftest import Connection
+from tests.sql.graph import value
+
+DATABASE = "{url: '${SHOP_URL}', user: '${SHOP_USER}', passwordVariable: SHOP_WORD}"
+YML = f"""\
+version: 2
+name: tests
+pipelines:
+  - slug: p
+    sources:
+      - {{name: a, path: "sources/{{data_id}}.csv", schema: "id INT, n INT"}}
+      - {{name: b, path: "sources/{{data_id}}.json", format: json}}
+      - {{name: c, database: {DATABASE}, query: SELECT 1 AS k, predicate: "public.may_read({{data_id}})"}}
+    transformations: [one]
+    destination: out
+"""
+ONE = """
+def run(a, b, c):
+    return a.join(b, "id", "left").crossJoin(c)
+"""
+MAY_READ = """
+CREATE FUNCTION public.may_read(id text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+    IF id LIKE '%refused' THEN RAISE insufficient_privilege USING MESSAGE = 'this is not for you'; END IF;
+    RETURN true;
+END $$
+"""
+
+GOOD = b"id,n\n1,1\n"
+CHUNKS = {
+    "1_column": b"id\n1\n",
+    "2_type": b"id,n\n1,many\n",
+    "3_nulls": b"id,n\n,\n,\n",
+    "4_latin1": b"id,n\n1,caf\xe9\n",
+    "5_missing": None,
+    "6_empty": b"id,n\n",
+    "7_refused": GOOD,
+    "8_drift": GOOD,
+}
+"""The files of source a. Never five in a row fail, which would open the breaker."""
+
+EXPECTED = {
+    "1_column": (
+        "read a",
+        "sources/1_column.csv, line 1: its columns are id, and those of schema are id, n; write them",
+    ),
+    "2_type": ("read a", "project.yml, line 6: /"),
+    "4_latin1": ("read a", "sources/4_latin1.csv, line 2: it is not UTF-8 text; save it as UTF-8"),
+    "5_missing": ("read a", "project.yml, line 6: there is no sources/5_missing.csv"),
+    "7_refused": ("read c", "project.yml, line 8: ERROR: this is not for you"),
+    "8_drift": ("write out", "project.yml, line 10: the column m is string, and bigint in the chunk "),
+}
+"""The step that fails, and how its sentence begins."""
+
+
+def job_file(folder: Path, *chunks: str) -> str:
+    """Write the file of a job for some chunks; return its name."""
+    pipeline = {"project": {"path": "."}, "pipeline": "p", "driver": {"cores": 1, "memory": "1g"}}
+    conf = {"spark.sql.shuffle.partitions": "1", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    spec = {
+        "inputs": ["a"],
+        "outputs": ["out"],
+        "retry": {"limit": 0},
+        "runtime": {"pipeline": {**pipeline, "sparkConf": conf}},
+    }
+    documents: list[dict[str, Any]] = [
+        {"kind": "DataSet", "metadata": {"name": "a"}, "spec": {"chunkSource": {"list": list(chunks)}}},
+        {"kind": "DataSet", "metadata": {"name": "out"}},
+        {"kind": "DataFlowJob", "metadata": {"name": "j"}, "spec": spec},
+    ]
+    text = "\n---\n".join(json.dumps({"apiVersion": "opendataflow.io/v1alpha1", **it}) for it in documents)
+    (folder / "job.yaml").write_text(text)
+    return str(folder / "job.yaml")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = Project(tmp_path / "project", None)
+    made.write("project.yml", YML)
+    made.step("one", ONE)
+    return made
+
+
+def test_each_chunk_with_bad_input_fails_with_its_step_and_a_sentence_and_the_others_are_ready(
+    dataflow: Program, db: Connection, dsn: str, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for chunk, text in CHUNKS.items():
+        if text is not None:
+            project.write(f"sources/{chunk}.csv", text)
+        project.write(f"sources/{chunk}.json", '{"id": 1, "m": %s}\n' % ('"x"' if chunk == "8_drift" else "1"))
+    to = conninfo_to_dict(dsn)
+    monkeypatch.setenv("SHOP_URL", f"jdbc:postgresql://{to['host']}:{to['port']}/{to['dbname']}")
+    monkeypatch.setenv("SHOP_USER", str(to["user"]))
+    monkeypatch.setenv("SHOP_WORD", str(to["password"]))
+    db.execute(MAY_READ)
+    job = job_file(project.folder, *CHUNKS)
+    dataflow.run("local", "-f", job, "--until-caught-up", "--parallelism", "2", code=ExitCode.UNFINISHED)
+
+    chunks = {it["data_id"]: it["status"] for it in json.loads(dataflow.run("get", "chunks", "out", "-o", "json"))}
+    assert chunks == {chunk: "FAILED" if chunk in EXPECTED else "READY" for chunk in CHUNKS}
+    found = {run["data_id"]: run for run in json.loads(dataflow.run("pipeline", "history", "p", "-o", "json"))}
+    for chunk, (step, sentence) in EXPECTED.items():
+        failed = [it for it in found[chunk]["steps"] if it["status"] == "FAILED"]
+        assert [it["name"] for it in failed] == [step], failed
+        assert failed[0]["error"].startswith(sentence)
+        assert found[chunk]["message"].startswith(f"exit code 1: {step} has failed: {sentence[:60]}")
+    assert found["2_type"]["message"].endswith('For input string: "many"')
+    assert {chunk: found[chunk]["metrics"]["rows"] for chunk in CHUNKS if chunk not in EXPECTED} == {
+        "3_nulls": 2,
+        "6_empty": 0,
+    }
+    assert "4_latin1.csv, line 2: it is not UTF-8" in dataflow.run("describe", "chunk", "out", "4_latin1")
+
+
+@pytest.mark.parametrize(
+    ("yml", "one", "sentence"),
+    [
+        (YML, "def run(df:\n", "project/pipelines/p/one.py, line 1: '(' was never closed: def run(df:"),
+        (YML.replace("[one]", "[one, two]"), ONE, "project.yml, line 9: there is no file "),
+        (YML.replace("[one]", "[one, one]"), ONE, "there are two steps with the name one"),
+        ("name: p\npipelines: [{slug: p, sources: [a], transformations: [one], destination: o}]", ONE,
+         "a job runs pipelines chunk by chunk, and the Django tool's form has no chunks; write version: 2"),
+    ],
+    ids=["a syntax error", "a file that is missing", "two of one name", "the Django tool's form"],
+)  # fmt: skip
+def test_a_project_that_can_not_be_run_is_refused_before_any_chunk_is(
+    dataflow: Program, db: Connection, project: Project, yml: str, one: str, sentence: str
+) -> None:
+    project.write("project.yml", yml)
+    project.step("one", one)
+    answer = dataflow.ask("local", "-f", job_file(project.folder, "1"), "--until-caught-up")
+    assert answer.code in (ExitCode.USAGE, ExitCode.FAILED)
+    assert sentence in answer.err
+    assert answer.err.startswith("error: ")
+    assert answer.err.count("\n") == 1
+    assert value(db, "SELECT count(*) FROM opendataflow.run") == 0
