@@ -2,8 +2,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Tests wait more than they compute: one process more than there are processors. WORKERS=0 runs them in one.
-WORKERS ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
+# Tests wait more than they compute: twice as many processes as there are processors. WORKERS=0 runs them in one.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? 2 * n : 8)))
 PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 # The tests on real nodes have their cluster to themselves: they run after all others, in one process.
 ON_NODES := tests/e2e/cluster

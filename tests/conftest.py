@@ -9,8 +9,8 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 import hypothesis
@@ -21,6 +21,7 @@ from psycopg.conninfo import make_conninfo
 from opendataflow.store.connection import connect
 from opendataflow.store.embedded import EmbeddedPostgres, installed_version
 from opendataflow.store.schema import migrate
+from tests.kube.jobs import Database
 
 DSN_VARIABLE = "DATAFLOW_TEST_DSN"
 OLDEST = 150000
@@ -137,3 +138,22 @@ def lasting_dsn(postgres_server: str, template_database: str) -> Iterator[str]:
     """The same, for a module's tests together: each of them leaves it as it was."""
     with fresh_database(postgres_server, template_database) as fresh:
         yield fresh
+
+
+@pytest.fixture
+def database(dsn: str) -> Iterator[Database]:
+    """Questions to the test's own database."""
+    with closing(Database(dsn)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Print a line of the progress of a cluster at once, although tests' output is kept back."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+
+    def to_terminal(line: str) -> None:
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
+            print(f"\ncluster: {line}", flush=True)
+
+    return to_terminal

@@ -34,7 +34,7 @@ LANGUAGE sql STABLE AS $$
     SELECT j, coalesce((SELECT jsonb_object_agg(c.state, c.works) FROM opendataflow.counts_of(j) c), '{}'),
            EXISTS (SELECT FROM opendataflow.breaker b JOIN opendataflow.job x ON x.id = b.job
                    WHERE b.job = j AND b.opened_at IS NOT NULL AND b.probes > x.retry_limit)
-           OR EXISTS (SELECT FROM opendataflow.project_test t WHERE t.job = j AND t.failed IS NOT NULL AND t.passed IS NULL)
+           OR opendataflow.looks_allowed(j) IS NOT NULL
     FROM unnest(p_jobs) AS j
 $$;
 

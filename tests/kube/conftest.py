@@ -6,7 +6,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from tests.kube.cluster.nodes import NODES, add_nodes
 from tests.kube.cluster.providers import REQUIRED, announce, given, programs
 from tests.kube.cluster.providers import kubectl as kubectl_of_user
 from tests.kube.cluster.supervisor import fake_nodes_command, shared
-from tests.kube.jobs import Database
 from tests.kube.operators import Operators, new_operators
 from tests.kube.scene import Scene, new_scene
 from tests.left_out import left_out, tell_left_out
@@ -63,18 +62,6 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
         "THE TESTS ON A CLUSTER WERE LEFT OUT",
         "They need Go, or a cluster named by KUBECONFIG, or KUBEBUILDER_ASSETS: see docs/tests.md.",
     )
-
-
-@pytest.fixture(scope="session")
-def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
-    """Print a line of progress at once, although tests' output is kept back."""
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-
-    def to_terminal(line: str) -> None:
-        with capture.global_and_fixture_disabled() if capture else nullcontext():
-            print(f"\ncluster: {line}", flush=True)
-
-    return to_terminal
 
 
 @contextmanager
@@ -240,11 +227,3 @@ def scene(dsn: str, cluster: Api, namespace: str, tmp_path: Path) -> Iterator[Sc
     """An own database and namespace, in which operators are started and disturbed."""
     with new_scene(dsn, cluster, namespace, tmp_path) as made:
         yield made
-
-
-@pytest.fixture
-def database(dsn: str) -> Iterator[Database]:
-    """Questions to the test's own database."""
-    opened = Database(dsn)
-    yield opened
-    opened.close()

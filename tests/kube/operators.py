@@ -22,21 +22,23 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["opendataflow.control.main", "opendataflow.control.operator", "tests.kube.points"])
 
 
-def _main(environ: Mapping[str, str], log: str, die: tuple[str, str, int] | None) -> None:
+def _main(environ: Mapping[str, str], log: str, die: tuple[str, str, int] | None, often: bool) -> None:
     with open(log, "a") as out:
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)
     os.environ.update(environ)
     sys.argv = ["opendataflow", "operator"]
+    from opendataflow.control import operator, rights
     from opendataflow.control.main import main
     from opendataflow.launch.cluster import releases
 
     releases.TOMBSTONE_SECONDS = TOMBSTONE_SECONDS
+    if often:
+        operator.CLEAN_SECONDS = operator.SWEEP_SECONDS = 1.0
+        rights.LOOK_SECONDS = 5.0
     if die is not None:
-        from opendataflow.control import operator
         from tests.kube.points import die_at
 
-        operator.CLEAN_SECONDS = operator.SWEEP_SECONDS = 1.0  # or nobody would live to see them
         die_at(*die)
     main()
 
@@ -81,7 +83,7 @@ class Operator:
 @dataclass
 class Operators:
     """Makes operators over one database and one namespace. What they log is in `folder`. `through`: another address
-    of the database, which they use."""
+    of the database, which they use. `often`: they look in seconds, not minutes, for what may go, and at their rights."""
 
     dsn: str
     kubeconfig: Path
@@ -89,6 +91,7 @@ class Operators:
     folder: Path
     made: list[Operator] = field(default_factory=list)
     through: str | None = None
+    often: bool = False
 
     def start(self, *, die: tuple[str, str, int] | None = None, **environ: str) -> Operator:
         """Start one. `die`: (point, before or after, how often it may be reached), see `points`."""
@@ -101,7 +104,7 @@ class Operators:
             "POD_NAME": f"operator-{len(self.made)}",
             **environ,
         }
-        process = _FORKS.Process(target=_main, args=(settings, str(log), die), daemon=True)
+        process = _FORKS.Process(target=_main, args=(settings, str(log), die, self.often), daemon=True)
         process.start()
         operator = Operator(process, log)
         self.made.append(operator)

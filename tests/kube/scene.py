@@ -140,6 +140,12 @@ class Flows:
 
         wait_until(done, f"{number} works of {job} are done", seconds)
 
+    def done_at_once(self, job: str, number: int) -> None:
+        """Wait until so much work of a job is done, and see that each took one run and burnt nothing."""
+        self.until_done(job, number)
+        assert len(self.runs(job)) == number
+        assert self.burnt(job) == [(0, 0)] * number
+
     def until_failed(self, job: str, number: int = 1, seconds: float = SECONDS) -> None:
         """Wait until so much work of a job has failed for good."""
         wait_until(lambda: self.database.states(job)["FAILED"] == number, f"{number} works of {job} failed", seconds)

@@ -126,14 +126,10 @@ class Telling:
 
 @asynccontextmanager
 async def door(cluster: kube.Api) -> AsyncIterator[CountingApi]:
-    """The door to the shared cluster. Its TLS connections need a moment to close."""
-    api = CountingApi(from_kubeconfig([cluster.kubeconfig]))
-    api.writes, api.taken = [], lambda _name, _shown: None
-    try:
+    """The door to the shared cluster."""
+    async with CountingApi(from_kubeconfig([cluster.kubeconfig])) as api:
+        api.writes, api.taken = [], lambda _name, _shown: None
         yield api
-    finally:
-        await api.close()
-        await asyncio.sleep(0.25)
 
 
 @asynccontextmanager

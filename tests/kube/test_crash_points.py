@@ -56,6 +56,7 @@ class World:
     round: int = 0
 
     def begin(self) -> None:
+        self.operators.often = True
         self.kubectl("apply", "-f-", stdin=documents(*self.resources(), *self.extra("b")))
         first = self.operators.start()
         wait_until(lambda: len(self.database.rows("SELECT FROM opendataflow.job")) == 4, "all is taken over", SECONDS)

@@ -46,6 +46,11 @@ class Guarded:
         assert row is not None
         return row["passed"], row["failed"]
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether an engine that ends with its work waits for this job."""
+        return not value(self.db, "SELECT probed_in_vain FROM opendataflow.progress(ARRAY['j'])")
+
     def pass_pause(self) -> None:
         self.db.execute("UPDATE opendataflow.project_test SET next_look_at = clock_timestamp()")
 
@@ -92,9 +97,9 @@ def test_what_has_passed_goes_on_being_used_unless_it_is_gone(tested: Guarded) -
     (run,) = tested.claim()
     tested.fail(run, "c2")
     runs = tested.claim(8)
-    assert (tested.told, len(runs)) == (("c1", "c2"), 7)
+    assert (tested.told, len(runs), tested.goes_on) == (("c1", "c2"), 7, True)
     tested.fail(runs[0], "c2", gone="c1")
-    assert tested.told == (None, "c2")
+    assert (tested.told, tested.goes_on) == ((None, "c2"), False)
 
 
 def test_the_later_run_counts_whichever_ends_first(tested: Guarded) -> None:

@@ -116,6 +116,14 @@ RANGES = [
 ]
 
 
+def test_a_value_beyond_the_boundaries_of_its_chunk_is_found(address: dict[str, str]) -> None:
+    bounds = {"from": "2013-01-28", "to": "2013-02-01", "kind": "date"}
+    with PostgresSource.open(address) as source:
+        table = source.look("shop", "skewed", "day")
+        days = [(day, bounds) for day in ("2013-01-28", "2013-01-31", "2013-02-01", "0044-03-15 BC")]
+        assert source.unfulfilled(table, days) == [2, 3]
+
+
 @pytest.mark.parametrize("nulls", ["own", "first", "last"])
 @pytest.mark.parametrize("column", RANGES)
 def test_ranges_have_every_row_once(tables: Connection, address: dict[str, str], column: str, nulls: Any) -> None:

@@ -10,6 +10,7 @@ from math import ceil
 from operator import itemgetter
 from typing import Literal
 
+from opendataflow.core.chunk_parts import Part
 from opendataflow.core.chunk_plan import (
     MOST_CHUNKS,
     MOST_VALUES,
@@ -22,8 +23,9 @@ from opendataflow.core.chunk_plan import (
 )
 from opendataflow.core.explain import counted as counted_text
 from opendataflow.core.quantiles import Cuts, Statistics, cuts_of, fine_enough
+from opendataflow.core.reconciliation import Chunks, Group, grid_of, spread
 from opendataflow.errors import DataflowError, InvalidInput, Refused
-from opendataflow.sources.source import Source, Table
+from opendataflow.sources.source import Figured, Source, Table
 
 _SMALL = 1_000_000
 """Tables with so few rows are read as a whole."""
@@ -234,16 +236,33 @@ class _Planning:
         if self._known is not None and self._cuts is not None and not self._asked.count:
             return self._estimated(chunks, self._cuts.shares, self._known.nulls), 0, "statistics"
         share = 1.0 if self._asked.count or self._asked.exact else self._share
-        found = self._source.count(self._table, chunks, share)
-        if found.wrong:
+        parts = {chunk.id: Part(self._table.column.name, chunk.bounds) for chunk in chunks}
+        grid = grid_of(parts)
+        of = Chunks(parts, grid, self._source.ranks(self._table, grid.edges))
+        groups = self._source.groups(self._table, grid, of.ranks, Figured(), share)
+        self._prove_ends(of, groups)
+        found = spread(of, groups, self._table.column.name)
+        outside = sum(stray.rows for stray in found.strays)
+        scale = 1.0 if share == 1 or not found.total.rows else self._table.rows / found.total.rows
+        rows = {name: round(tally.rows * scale) for name, tally in found.chunks.items()}
+        return rows, round(outside * scale), "exact" if share == 1 else "sample"
+
+    def _prove_ends(self, of: Chunks, groups: Sequence[Group]) -> None:
+        """The lowest and the highest value that were found between two boundaries have to fulfil the predicate of their
+        chunk, as all values between them do then."""
+        ends = [
+            (name, end, of.parts[name].bounds)
+            for group in groups
+            for name in of.of(group)
+            for end in (group.low, group.high)
+            if end is not None and of.parts[name].bounds.keys() & {"from", "to"}
+        ]
+        wrong = self._source.unfulfilled(self._table, [(end, bounds) for _, end, bounds in ends])
+        if wrong:
             raise DataflowError(
-                f"no plan for {self._table.name}: the predicate of {chunks[found.wrong[0]].id} does not hold for all "
-                "rows between its bounds"
+                f"no plan for {self._table.name}: the predicate of {ends[wrong[0]][0]} does not hold for all rows "
+                "between its bounds"
             )
-        read = sum(found.rows.values()) + found.outside
-        scale = 1.0 if share == 1 or not read else self._table.rows / read
-        rows = {chunk.id: round(found.rows.get(n, 0) * scale) for n, chunk in enumerate(chunks)}
-        return rows, round(found.outside * scale), "exact" if share == 1 else "sample"
 
     def _estimated(self, chunks: Sequence[PlannedChunk], shares: Sequence[float], nulls: float) -> dict[str, int]:
         values = round(self._table.rows * (1 - nulls))

@@ -9,14 +9,14 @@ from psycopg import IsolationLevel
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
-from opendataflow.core.chunk_plan import Column, PlannedChunk
+from opendataflow.core.chunk_plan import Column
 from opendataflow.core.chunk_predicates import Kind, Value, predicate_of
 from opendataflow.core.dialects import Postgres
 from opendataflow.core.quantiles import Cuts, Entry, Statistics
 from opendataflow.core.reconciliation import Figures, Grid, Group
 from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused, UnknownThing, Unreachable
-from opendataflow.sources.source import Counted, Figured, Table
+from opendataflow.sources.source import Figured, Table
 
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("int2", "int4", "int8"), "integer"),
@@ -220,8 +220,10 @@ class PostgresSource:
         )
         return [row["rank"] for row in self._rows(query)] if values else []
 
-    def groups(self, table: Table, grid: Grid, ranks: Sequence[int], figures: Figured) -> Sequence[Group]:
-        """Put all rows into groups which the chunks of the grid can't tell apart, in one pass over the table."""
+    def groups(
+        self, table: Table, grid: Grid, ranks: Sequence[int], figures: Figured, share: float = 1
+    ) -> Sequence[Group]:
+        """Put the rows that are read into groups which the chunks of the grid can't tell apart, in one pass."""
         it = f"t.{self.words.name(table.column.name)}"
         ordered = dict(sorted((rank, edge) for rank, edge in zip(ranks, grid.edges, strict=True)))
         edges = self._array(table, [*ordered.values()])
@@ -233,7 +235,8 @@ class PostgresSource:
         query = (
             f"SELECT {it} IS NULL AS is_null, {segment} AS segment, {place} AS place, ARRAY[{numbers}]::bigint[] AS "
             f"numbers, count(*) AS counted, min({shown})::text AS low, max({shown})::text AS high, "
-            f"{self._figures(figures)} AS figures FROM {table.name} AS t GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
+            f"{self._figures(figures)} AS figures FROM {table.name} AS t{_sample(share)} "
+            "GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4"
         )
         return [
             Group(
@@ -265,61 +268,12 @@ class PostgresSource:
             found.append(f"sum(('x' || left(md5(ROW({columns})::text), 15))::bit(60)::bigint)")
         return f"ARRAY[{', '.join(found)}]::numeric[]"
 
-    def count(self, table: Table, chunks: Sequence[PlannedChunk], share: float) -> Counted:
-        """Count the rows of each chunk in one pass: each row is looked up among the boundaries once, and then the
-        lowest and the highest value of each chunk have to fulfil its predicate, as all values between them do."""
-        column = self.words.name(table.column.name)
-        bucket, number_of, by_ends = self._buckets(table, chunks)
-        ends = "min(v) AS low, max(v) AS high" if by_ends else "NULL AS low, NULL AS high"
-        checks = "true"
-        if by_ends:
-            cases = (
-                (
-                    key,
-                    *(
-                        predicate_of(chunks[number].bounds, f"{end}{_collate(table)}", self.words)
-                        for end in ("low", "high")
-                    ),
-                )
-                for key, number in number_of.items()
-                if key is not None
-            )
-            checks = f"CASE bucket {' '.join(f'WHEN {key} THEN {low} AND {high}' for key, low, high in cases)} END"
-        query = (
-            f"SELECT bucket, is_null, counted, CASE WHEN is_null THEN true ELSE {checks} END AS holds FROM "
-            f"(SELECT {bucket} AS bucket, v IS NULL AS is_null, count(*) AS counted, {ends} "
-            f"FROM (SELECT {column} AS v FROM {table.name}{_sample(share)}) t GROUP BY 1, 2) g"
-        )
-        nulls = next((n for n, chunk in enumerate(chunks) if chunk.bounds.get("nulls")), None)
-        rest = next((n for n, chunk in enumerate(chunks) if chunk.is_rest), None)
-        rows: dict[int, int] = {}
-        outside, wrong = 0, []
-        for row in self._rows(query):
-            number = nulls if row["is_null"] else number_of.get(row["bucket"], rest)
-            if number is None:
-                outside += row["counted"]
-                continue
-            rows[number] = rows.get(number, 0) + row["counted"]
-            if row["holds"] is False:
-                wrong.append(number)
-        return Counted(rows, outside, wrong)
-
-    def _buckets(self, table: Table, chunks: Sequence[PlannedChunk]) -> tuple[str, dict[int | None, int], bool]:
-        """The expression that finds the chunk of a value `v`; the chunk of each of its results; whether a chunk is all
-        that is between two values."""
-        parts = [(n, chunk.bounds) for n, chunk in enumerate(chunks) if not (chunk.is_rest or chunk.is_null)]
-        first = parts[0][1]
-        if "bucket" in first:
-            return self.words.bucket("v", first["buckets"]), {bounds["bucket"]: n for n, bounds in parts}, False
-        if "value" in first:
-            values = self._array(table, [bounds["value"] for _, bounds in parts])
-            found = f"array_position({values}, v{_collate(table)})"
-            return found, {place: n for place, (n, _) in enumerate(parts, 1)}, False
-        begins = [bounds["from"] for _, bounds in parts if "from" in bounds]
-        ends = [parts[-1][1]["to"]] if "to" in parts[-1][1] else []
-        shift = 1 if "from" in first else 0
-        found = f"width_bucket(v{_collate(table)}, {self._array(table, [*begins, *ends])})"
-        return found, {place: n for place, (n, _) in enumerate(parts, shift)}, True
+    def unfulfilled(self, table: Table, values: Sequence[tuple[str, Mapping[str, Any]]]) -> Sequence[int]:
+        """The places, from 0, of those values, as texts, that do not fulfil the predicate of the bounds beside them."""
+        told = ((f"{self.words.literal(value)}::{table.type}{_collate(table)}", bounds) for value, bounds in values)
+        rows = ", ".join(f"({n}, {predicate_of(bounds, it, self.words)})" for n, (it, bounds) in enumerate(told))
+        query = f"SELECT n FROM (VALUES {rows}) AS told(n, holds) WHERE holds IS NOT true ORDER BY n"
+        return [row["n"] for row in self._rows(query)] if values else []
 
     def _array(self, table: Table, values: Sequence[Value]) -> str:
         return f"ARRAY[{', '.join(self.words.literal(value) for value in values)}]::{table.type}[]"

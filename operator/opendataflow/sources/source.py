@@ -6,9 +6,9 @@ Another database needs a class with these methods, a way to it in `opening/sourc
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from opendataflow.core.chunk_plan import Column, PlannedChunk
+from opendataflow.core.chunk_plan import Column
 from opendataflow.core.chunk_predicates import Value, Words
 from opendataflow.core.quantiles import Cuts, Statistics
 from opendataflow.core.reconciliation import Figures, Grid, Group
@@ -30,16 +30,6 @@ class Table:
     samples: bool
     hashes: bool
     collation: str | None = None
-
-
-@dataclass(frozen=True)
-class Counted:
-    """Rows by the number of their chunk; those of no chunk; and the numbers of chunks whose predicate does not hold for
-    all of the rows that were counted for them."""
-
-    rows: Mapping[int, int]
-    outside: int
-    wrong: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -88,14 +78,16 @@ class Source(Protocol):
     def rises(self, table: Table, values: Sequence[Value]) -> bool:
         """Whether each of the values is greater than the one before."""
 
-    def count(self, table: Table, chunks: Sequence[PlannedChunk], share: float) -> Counted:
-        """Count the rows of each chunk in one pass."""
+    def unfulfilled(self, table: Table, values: Sequence[tuple[str, Mapping[str, Any]]]) -> Sequence[int]:
+        """The places, from 0, of those values, as texts, that do not fulfil the predicate of the bounds beside them."""
 
     def ranks(self, table: Table, values: Sequence[Value]) -> Sequence[int]:
         """The places of the values in the order of the column, from 1; equal ones have the same."""
 
-    def groups(self, table: Table, grid: Grid, ranks: Sequence[int], figures: Figured) -> Sequence[Group]:
-        """Put all rows into groups which the chunks of the grid can't tell apart, in one pass over the table."""
+    def groups(
+        self, table: Table, grid: Grid, ranks: Sequence[int], figures: Figured, share: float = 1
+    ) -> Sequence[Group]:
+        """Put the rows that are read into groups which the chunks of the grid can't tell apart, in one pass."""
 
     def groups_by_id(self, table: Table, figures: Figured) -> Mapping[str | None, tuple[int, Figures]]:
         """Put all rows into groups by the column, as text, in one pass over the table."""

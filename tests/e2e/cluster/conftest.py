@@ -5,7 +5,7 @@ These tests have the cluster to themselves and run one after another: a node may
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,6 @@ from tests.e2e.cluster.times import TIMES, Times, show
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.providers import Unavailable
 from tests.kube.conftest import Kubectl, apply_resources, fresh_namespace
-from tests.kube.jobs import Database
 from tests.kube.operators import Operators, new_operators
 from tests.left_out import left_out, tell_left_out
 
@@ -80,18 +79,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def times(pytestconfig: pytest.Config) -> Times:
     """Where a test notes how long a user waits for something; the end of the run shows it."""
     return pytestconfig.stash.setdefault(TIMES, Times())
-
-
-@pytest.fixture(scope="session")
-def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
-    """Print a line of progress at once, although tests' output is kept back."""
-    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
-
-    def to_terminal(line: str) -> None:
-        with capture.global_and_fixture_disabled() if capture else nullcontext():
-            print(f"\ncluster: {line}", flush=True)
-
-    return to_terminal
 
 
 @contextmanager
@@ -196,13 +183,6 @@ def operators(dsn: str, cluster: RealCluster, namespace: str, tmp_path: Path) ->
     """Operators over the test's own database and namespace."""
     with new_operators(dsn, cluster.api.kubeconfig, namespace, tmp_path) as made:
         yield made
-
-
-@pytest.fixture
-def database(dsn: str) -> Iterator[Database]:
-    made = Database(dsn)
-    yield made
-    made.close()
 
 
 @pytest.fixture

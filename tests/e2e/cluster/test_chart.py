@@ -2,7 +2,7 @@
 
 from opendataflow.names import LABEL_RUN
 from tests.e2e.cluster.conftest import left_out_when_unavailable
-from tests.e2e.cluster.installing import RELEASE, STRICT, install, run_pods, uninstall
+from tests.e2e.cluster.installing import RELEASE, STRICT, WAITS_FOR_A_FILE, install, run_pods, uninstall
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.kube.cluster.processes import wait_until
@@ -28,7 +28,7 @@ def test_a_first_try_runs_a_job_outlives_an_upgrade_and_leaves_nothing_that_hang
     washing = kubectl("get", "pods", f"--selector={LABEL_RUN}", f"--output=jsonpath={STARTED}").split()
     times.between("helm install -> first chunk running", begun.isoformat(), min(washing))
 
-    long = {"script": {"image": busybox, "command": ["sleep", "3600"]}}
+    long = {"script": {"image": busybox, "command": ["sh", "-c", WAITS_FOR_A_FILE]}}
     kubectl("apply", "-f-", stdin=documents(dataset("dry"), job("iron", ["clean"], ["dry"], runtime=long)))
     kubectl("wait", "dfj/iron", "--for=jsonpath={.status.counts.running}=3", "--timeout=180s")
     running, _ = run_pods(cluster, namespace)

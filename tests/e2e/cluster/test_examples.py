@@ -166,14 +166,14 @@ def note_events(kustomization: Path) -> None:
 def scale_down_and_up(installed: Installed, reader: Reader) -> tuple[str, str]:
     """From 3 to 1 while three run, to 3 again when another one runs; return from when on, and until when, it was 1."""
     installed.kubectl("wait", "dfj/delays", "--for=jsonpath={.status.counts.running}=3", "--timeout=300s")
-    wait_until(lambda: len(executors(installed)) == 6, "three drivers have two executors each", 300)
+    wait_until(lambda: len(executors(installed)) == 6, "three drivers have two executors each", 300, every=1)
     reader.does("kubectl get dfj")
     reader.does("kubectl scale")
     generation = installed.kubectl("get", "dfj/delays", "--output=jsonpath={.metadata.generation}")
     observed = f"--for=jsonpath={{.status.observedGeneration}}={generation}"
     installed.kubectl("wait", "dfj/delays", observed, "--timeout=300s")
     down = installed.now()
-    wait_until(lambda: installed.runs("delays")[-1]["claimed_at"] > down, "another one runs", 900)
+    wait_until(lambda: installed.runs("delays")[-1]["claimed_at"] > down, "another one runs", 900, every=2)
     up = installed.now()
     reader.does("kubectl scale")
     return down, up

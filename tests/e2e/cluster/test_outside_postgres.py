@@ -208,6 +208,8 @@ def test_rights_that_a_namespace_lacks_are_named_while_the_other_goes_on_and_cou
         role = other.json("get", "role", RELEASE)
         role["rules"] = [rule for rule in role["rules"] if "pods" not in rule["resources"]]
         other("replace", "-f-", stdin=json.dumps(role))
+        outside.restart()  # it would look once a minute
+        outside.until_ready()
         no_pods = f"create, delete, deletecollection, get, list, patch, watch pods in namespace {other.namespace}"
         wait_until(lambda: words(no_pods) <= words(outside.readyz()), "/readyz names what is missing", SECONDS)
         outside.short_job(other, "later")

@@ -303,11 +303,7 @@ class Api:
                         continue
                     if response.status >= 300:
                         raise await _failed(method, what, response)
-                    try:
-                        yield response
-                    except BaseException:
-                        _abort(response)
-                        raise
+                    yield response
                     return
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 self._told(method, 0)
@@ -317,16 +313,30 @@ class Api:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=CONNECTIONS, socket_factory=_socket),
+                response_class=_Answer,
                 headers={"User-Agent": "opendataflow", "Accept-Encoding": "identity"},
             )
         return self._session
 
 
-def _abort(response: aiohttp.ClientResponse) -> None:
-    """Cut the connection of an answer that nobody will read to its end, rather than say goodbye in TLS."""
-    connection = response.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
+class _Answer(aiohttp.ClientResponse):
+    """Cuts its connection where nobody waits for it any more, or reads it to its end. To say goodbye in TLS would take
+    an answer from the other side, which may not come before the loop ends, or not for half a minute."""
+
+    def close(self) -> None:
+        """It was given up before it had begun."""
+        self._cut()
+        super().close()
+
+    def release(self) -> Any:
+        """What it was asked for is over; one that was read has no connection any more."""
+        self._cut()
+        return super().release()
+
+    def _cut(self) -> None:
+        connection = self.connection
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
