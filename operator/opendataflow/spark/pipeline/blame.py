@@ -96,7 +96,8 @@ def full_disk(error: BaseException) -> Literal["files", "scratch"] | None:
     if not traces:
         return None
     frames = traces[-1].partition("Caused by: ")[0]
-    return "files" if "org.apache.hadoop.fs." in frames else "scratch"
+    kept = "org.apache.hadoop.fs.s3a." in frames  # on a disk of Spark's, until it is sent
+    return "files" if "org.apache.hadoop.fs." in frames and not kept else "scratch"
 
 
 @contextmanager
