@@ -83,7 +83,7 @@ class Operator:
 @dataclass
 class Operators:
     """Makes operators over one database and one namespace. What they log is in `folder`. `through`: another address
-    of the database, which they use. `often`: they look each few seconds for what may go and at their rights."""
+    of the database, which they use. `often`: they look within seconds for what may go, and at their rights."""
 
     dsn: str
     kubeconfig: Path

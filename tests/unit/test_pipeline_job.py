@@ -15,6 +15,7 @@ from opendataflow.core.report import read_report
 from opendataflow.errors import InvalidInput
 from opendataflow.model.pipeline_runtime import PipelineRuntime
 from opendataflow.model.project import parse_project
+from opendataflow.model.rules import ON_A_CLUSTER
 from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
 from opendataflow.spark.pipeline import job, reporting, tested
 from opendataflow.spark.pipeline.opened import OpenProject
@@ -41,6 +42,7 @@ def opened(destination: str = "d", text: str = PROJECT) -> OpenProject:
         ("{name: d, path: results/d}", "/data/", "/data/results/d"),
         ("{name: d, path: /mine}", None, "/mine"),
         ("{name: d, path: 's3a://b/c'}", "/jobs", "s3a://b/c"),
+        ("d", "s3a://b/c/", "s3a://b/c/output/d"),
     ],
 )
 def test_relative_destinations_are_in_the_output(destination: str, output: str | None, where: str) -> None:
@@ -94,7 +96,7 @@ def test_what_would_be_gone_with_the_pod_is_refused() -> None:
         job.placed(opened(), "a", None)
     assert str(said.value) == (
         "project.yml, line 7: output/d would be gone with the pod; write runtime.pipeline.output, such as the path of "
-        "a volume of podTemplate"
+        "a volume of podTemplate or s3a://bucket/data"
     )
 
 
@@ -129,6 +131,13 @@ def runtime(**project: object) -> PipelineRuntime:
 def test_on_one_machine_a_path_starts_in_the_folder_of_the_file(written: str, output: str, path: str) -> None:
     order = json.loads(local_order(runtime(path=written), None, Path("/jobs"), Path("/clones")))
     assert order == {"pipeline": "a", "requireTests": True, "tests": None, "path": path, "output": output}
+
+
+def test_the_output_of_a_job_may_be_an_address() -> None:
+    written = {"project": {"path": "/p"}, "pipeline": "a", "output": "s3a://b/c"}
+    pipeline = PipelineRuntime.model_validate(written, context=ON_A_CLUSTER)
+    for order in (pod_order(pipeline, None), local_order(pipeline, None, Path("/jobs"), Path("/clones"))):
+        assert json.loads(order)["output"] == "s3a://b/c"
 
 
 def test_an_order_has_a_repository_and_no_secret() -> None:

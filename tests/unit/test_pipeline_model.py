@@ -13,6 +13,9 @@ from opendataflow.names import API_VERSION
 SECRET = {"name": "git", "key": "token"}
 BY_HTTPS = "on a cluster projects are fetched by https; write the https url, and secretRef where it needs a token"
 IN_URL = "a user or password in the url would be shown to everybody; take it out, and write secretRef and username"
+OUTPUT = (
+    "in a pod it is an absolute path, such as that of a volume of podTemplate, or an address such as s3a://bucket/data"
+)
 REF = "a ref is a branch, a tag or a whole commit; it has no blanks and does not begin with -"
 
 
@@ -42,7 +45,6 @@ EVERYWHERE: list[tuple[dict[str, Any], str]] = [
     (git("https://hunter2@h/p"), f".project.git.url: {IN_URL}"),
     (git(ref="--upload-pack=x"), f'.project.git.ref: {REF}, found "--upload-pack=x"'),
     (git(ref=""), '.project.git.ref: text of 1 or more characters is wanted, found ""'),
-    ({**git(), "output": "s3a://b/c"}, ".output: it is a folder of the machine or the pod, not a url"),
     (git(username="me"), ".project.git.username: a username says nothing without a password or token; write secretRef"),
     (
         git("http://h/p", secretRef=SECRET),
@@ -57,7 +59,7 @@ ON_CLUSTERS: list[tuple[dict[str, Any], str]] = [
     ({"project": {"path": "p"}, "pipeline": "p"}, ".project.path: in an image the path of a project is absolute"),
     (
         {"project": {"path": "/p"}, "pipeline": "p", "output": "data"},
-        '.output: in a pod it is an absolute path, such as that of a volume of podTemplate, found "data"',
+        f'.output: {OUTPUT}, found "data"',
     ),
 ]
 

@@ -271,7 +271,7 @@ def _described(opened: OpenProject, found: Pipeline) -> dict[str, Any]:
 
 
 def _place(opened: OpenProject, it: Source | Destination) -> str:
-    return str(opened.folder / it.where) if it.database is None else f"{it.where} in {it.database.url}"
+    return opened.named(it.where) if it.database is None else f"{it.where} in {it.database.url}"
 
 
 def _format(it: Source | Destination) -> str:

@@ -7,8 +7,9 @@ It is a file beside the context, `pipeline.json`, and holds no secret:
 
 Instead of `git`, `clones` and `fetched`: `path`, a folder; or `files`, a folder with the project's files side by side.
 `fetched`: the folder of `clones` has been filled before, by the init container of a pod; the network is asked nothing
-any more. `output`: the folder that relative destinations are in; null: there is none that stays. `tests`: what is known
-of the project's unit tests where they have to pass, see core/project_tests.py; null where nobody remembers.
+any more. `output`: the folder or address that relative destinations are in; null: there is none that stays. `tests`:
+what is known of the project's unit tests where they have to pass, see core/project_tests.py; null where nobody
+remembers.
 """
 
 import json
@@ -32,7 +33,9 @@ TOKEN_VARIABLE = "DATAFLOW_GIT_TOKEN"
 def local_order(pipeline: PipelineRuntime, tests: Tests, folder: Path, clones: Path) -> str:
     """Return the order of a run on one machine. `folder`: of the job's file. `clones`: where fetched projects are."""
     place = pipeline.project
-    output = None if pipeline.output is None else str(absolute_path(pipeline.output, folder))
+    output = pipeline.output
+    if output is not None and "://" not in output:
+        output = str(absolute_path(output, folder))
     if place.path is not None:
         project = str(absolute_path(place.path, folder))
         return _text(pipeline, tests, {"path": project, "output": output or project})

@@ -127,20 +127,20 @@ class PipelineRuntime(OnSpark):
         Annotated[
             NonEmpty,
             StringConstraints(max_length=4096),
-            without("://", "it is a folder of the machine or the pod, not a url"),
             Rule(
-                "in a pod it is an absolute path, such as that of a volume of podTemplate",
-                lambda text: text.startswith("/"),
-                "self.startsWith('/')",
+                "in a pod it is an absolute path, such as that of a volume of podTemplate, or an address such as "
+                "s3a://bucket/data",
+                lambda text: text.startswith("/") or "://" in text,
+                "self.startsWith('/') || self.contains('://')",
                 place=Place.CLUSTER,
             ),
         ]
         | None
     ) = Field(
         default=None,
-        description="The folder that relative destinations of the project are in. The default on one machine: for a "
-        "path the project itself, for git the folder of the file. On a cluster there is none: what a pod writes into "
-        "itself is gone with it.",
+        description="The folder, or its address such as s3a://bucket/data, that relative destinations of the project "
+        "are in. The default on one machine: for a path the project itself, for git the folder of the file. On a "
+        "cluster there is none: what a pod writes into itself is gone with it.",
     )
     require_tests: Flag = Field(
         default=False,

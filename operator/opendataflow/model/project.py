@@ -130,8 +130,8 @@ class Source(Named):
     )
     path: Url | None = Field(
         default=None,
-        description="The file or folder, relative to the project; `{data_id}` stands for the chunk's data id. "
-        "The default is `sources/NAME.FORMAT`.",
+        description="The file or folder, relative to the project, or its address such as `s3a://bucket/folder`; "
+        "`{data_id}` stands for the chunk's data id. The default is `sources/NAME.FORMAT`.",
     )
     format: NonEmpty = Field(
         default="csv", description="The format: csv, json, parquet, or another one that Spark reads."
@@ -218,7 +218,9 @@ class Destination(Named):
         "which is divided by the same column.",
     )
     path: Url | None = Field(
-        default=None, description="The folder, relative to the project. The default is `output/NAME`."
+        default=None,
+        description="The folder, relative to the project, or its address such as `s3a://bucket/folder`. The default is "
+        "`output/NAME`.",
     )
     format: NonEmpty = Field(
         default="parquet", description="The format: parquet, csv, json, or another one that Spark writes."

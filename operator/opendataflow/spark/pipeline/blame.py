@@ -96,7 +96,8 @@ def full_disk(error: BaseException) -> Literal["files", "scratch"] | None:
     if not traces:
         return None
     frames = traces[-1].partition("Caused by: ")[0]
-    return "files" if "org.apache.hadoop.fs." in frames else "scratch"
+    kept = "org.apache.hadoop.fs.s3a." in frames  # on a disk of Spark's, until it is sent
+    return "files" if "org.apache.hadoop.fs." in frames and not kept else "scratch"
 
 
 @contextmanager
@@ -122,6 +123,13 @@ def tell_of_spark(error: BaseException, project: OpenProject, at: str) -> Told:
     return sentence_of(known, at if file is None else f"{project.shown(file)}, line {line}")
 
 
+def texts_of(error: PySparkException | Py4JJavaError) -> list[str]:
+    """Return what an error of Spark or of its JVM says: as it is, without its class, and each cause on one line."""
+    known = as_spark(error)
+    assert known is not None
+    return [str(known), plain(_CLASS.sub("", str(known))), *_causes(known)]
+
+
 _POSITION = re.compile(r" Position: \d+")
 _NOISE = re.compile(r"Unable to provision|\bgoogleapis\.com/")
 """How Google's libraries tell the same once more: as a chain of their own, and as an answer by HTTP."""
@@ -138,11 +146,9 @@ _WHERE_TO = (
 
 def database_says(error: PySparkException | Py4JJavaError) -> str:
     """Return in one sentence what a database or its driver says."""
-    known = as_spark(error)
-    assert known is not None
-    texts = [plain(_CLASS.sub("", str(known))), *_causes(known)]
+    whole, *texts = texts_of(error)
     for mark, missing in _NOT_THERE.items():
-        if any(mark in text for text in (str(known), *texts)):
+        if any(mark in text for text in (whole, *texts)):
             return f"{missing} {_WHERE_TO}"
     texts = [text for text in texts if not _NOISE.search(text)] or texts
     return _POSITION.sub("", " ".join(texts[:2][-1].split()))[: 2 * _LONGEST]

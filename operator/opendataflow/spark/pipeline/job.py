@@ -85,9 +85,10 @@ def placed(project: OpenProject, slug: str, output: str | None) -> Pipeline:
     if output is None:
         raise InvalidInput(
             f"{project.file.place('pipelines', index, 'destination')}: {where} would be gone with the pod; write "
-            "runtime.pipeline.output, such as the path of a volume of podTemplate"
+            "runtime.pipeline.output, such as the path of a volume of podTemplate or s3a://bucket/data"
         )
-    destination = pipeline.destination.model_copy(update={"path": str(Path(output, where))})
+    path = f"{output.rstrip('/')}/{where}" if "://" in output else str(Path(output, where))
+    destination = pipeline.destination.model_copy(update={"path": path})
     return pipeline.model_copy(update={"destination": destination})
 
 

@@ -39,6 +39,10 @@ class OpenProject:
         path = Path(path)
         return str(self.folder / path.relative_to(self.home)) if path.is_relative_to(self.home) else str(path)
 
+    def named(self, where: str) -> str:
+        """What the project's file names, as the user would name it: a path in the project, or an address."""
+        return where if "://" in where else str(self.folder / where)
+
     def is_ours(self, path: str) -> bool:
         """Whether a file is the project's own code."""
         if not path.startswith(str(self.home)):  # nearly all are not, and paths take their time

@@ -1,6 +1,6 @@
 """Reads a source with Spark, restricted to the chunk, so that Spark can leave the rest unread."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from opendataflow.core.chunk_parts import FILES, Chunk, Part, check_elsewhere, part_of_source
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.project import DATA_ID, Source
+from opendataflow.spark.pipeline.file_system import FileSystem, Found
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.reading_tables import read_table
 from opendataflow.spark.pipeline.sources import check_header, check_names, check_text, existing
@@ -46,14 +47,15 @@ def read(spark: "SparkSession", project: OpenProject, source: Source, chunk: Chu
 
 def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id: str, place: str) -> "DataFrame":
     where = source.where.replace(DATA_ID, data_id)
-    if "://" not in where:
-        shown = str(project.folder / where)
+    shown = project.named(where)
+    if "://" in where:
+        _check_there(FileSystem(spark, where, place, source.options).found(where), source, shown, place)
+    else:
         path = existing(project.home / where, shown, place)
         if source.format in _TEXT and not {"encoding", "charset"} & source.options.keys():
             own_quotes = source.format != "csv" or _QUOTING & source.options.keys()
             check_text(path, shown, None if own_quotes else '"')
-        if source.format == "csv" and path.is_file() and path.stat().st_size == 0:
-            raise StepFailed(f"{shown}: the file is empty; its first line names the columns")
+        _check_there([Found(path.stat().st_size, path.is_file())], source, shown, place)
         if source.format == "csv":
             check_names(path, shown, source.options)
         where = str(path)
@@ -64,6 +66,13 @@ def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id:
     if source.format == "csv" and source.columns is not None and "://" not in source.where:
         check_header(path, shown, frame.columns, source.options)
     return frame
+
+
+def _check_there(found: Sequence[Found], source: Source, shown: str, place: str) -> None:
+    if not found:
+        raise StepFailed(f"{place}: there is no {shown}")
+    if source.format == "csv" and all(it.is_file and it.size == 0 for it in found):
+        raise StepFailed(f"{shown}: the file is empty; its first line names the columns")
 
 
 def _options(source: Source) -> dict[str, str]:

@@ -27,7 +27,7 @@ from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
 from opendataflow.spark.pipeline.blame import as_spark, full_disk, guilty_place, is_about_plan, sentence_of
 from opendataflow.spark.pipeline.checks import Checks, Doubles, Watched, hashable, is_complete
-from opendataflow.spark.pipeline.folders import Folder
+from opendataflow.spark.pipeline.folders import Folders
 from opendataflow.spark.pipeline.loading import Loaded
 from opendataflow.spark.pipeline.reading import read
 from opendataflow.spark.pipeline.running import MOST_PRINTED, Item, Order
@@ -50,7 +50,7 @@ class SparkFrames:
         to = order.pipeline.destination
         self._checks = Checks(order.pipeline.expectations, order.expectations())
         self._target = (
-            Folder(order.project, to, attempt, place)
+            Folders(order.project, to, attempt, place)
             if to.database is None
             else Table(spark, order.pipeline, Chunk(attempt.data_id, order.bounds), attempt, place)
         )
