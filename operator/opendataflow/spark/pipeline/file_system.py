@@ -121,12 +121,6 @@ class FileSystem:
         finally:
             opened.close()
 
-    def make_folder(self, folder: str) -> None:
-        """Make a folder with those above it, if it is not there."""
-        with self._told():
-            if not self._fs.mkdirs(self._path(folder)):
-                raise StepFailed(f"{self._place}: {folder}: can't be made")
-
     def rename(self, one: str, other: str) -> None:
         """Let a file or folder, if it is there, have another name, which nothing has. Object stores copy what is in
         it, file by file."""
