@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 
+from tests.kube.cluster.processes import wait_until
 from tests.sql import graph
 from tests.sql.conftest import Connection, open_connection
 
@@ -22,8 +23,17 @@ FROM pg_stat_user_tables t WHERE schemaname = 'opendataflow'
 """
 
 
+def settle(db: Connection) -> None:
+    """Wait until no transaction of the server is older, not even one of another test in a database of its own: as long
+    as there is one, whoever meets what is dead has to look at it again."""
+    newest = graph.value(db, "SELECT pg_current_xact_id()::text::bigint")
+    oldest = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+    wait_until(lambda: graph.value(db, oldest) > newest, "all older transactions have ended")
+
+
 def rows_read(db: Connection) -> dict[str, int]:
     """How many rows and index entries of each table were read so far."""
+    settle(db)
     db.execute("SELECT pg_stat_force_next_flush()")
     return {row["relname"]: int(row["rows"]) for row in db.execute(ROWS_READ)}
 
@@ -188,6 +198,7 @@ def blind(dsn: str) -> Iterator[Connection]:
             filling.execute(f"ALTER TABLE opendataflow.{table} SET (autovacuum_enabled = false)")
         with filling.transaction():
             fill(filling, ids, lambda: other.execute("ANALYZE"))
+        settle(filling)
         # What was READY is dead in the index: the first who comes along pays for it.
         filling.execute("SELECT count(*) FROM opendataflow.work WHERE job = 'j' AND state = 'READY' AND rank = 2")
     with open_connection(dsn) as db:
