@@ -113,8 +113,9 @@ def test_a_pod_that_somebody_strips_and_deletes_is_missed(scene: Scene) -> None:
 
 
 def test_a_pod_that_succeeded_before_it_was_deleted_has_succeeded(scene: Scene) -> None:
-    scene.flow("raced", 3, {"run-seconds": "1"}, parallelism=3)
-    for name in scene.running("raced", 1):
+    scene.flow("raced", 3, FOREVER, parallelism=3)
+    for name in scene.running("raced", 3):
+        scene.tell(name, run_seconds=0)
         scene.api.wait(scene.pod_path(name), lambda pod: pod["status"]["phase"] == "Succeeded", "it succeeded")
         scene.api.delete(scene.pod_path(name))
     scene.until_done("raced", 3)

@@ -248,8 +248,9 @@ def test_an_application_deleted_by_somebody_is_tried_again_when_its_driver_is_de
 
 
 def test_an_application_that_is_deleted_when_its_driver_has_succeeded_has_succeeded(steady: Scene) -> None:
-    flow(steady, "raced", 1, {"run_seconds": "1"})
+    flow(steady, "raced", 1, FOREVER)
     (first,) = steady.running("raced")
+    steady.tell(first, run_seconds=0)
     steady.api.wait(steady.pod_path(first), lambda pod: pod["status"]["phase"] == "Succeeded", "it succeeded")
     delete_application(steady, "raced")
     steady.until_done("raced", 1)

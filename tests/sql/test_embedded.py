@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,6 +19,9 @@ import pytest
 
 from opendataflow.errors import EmbeddedPostgresError
 from opendataflow.store.embedded import EmbeddedPostgres, installed_binaries
+from opendataflow.store.embedded import server as server_processes
+from opendataflow.store.embedded.home import Home
+from opendataflow.store.embedded.user import ServerUser
 
 OPTIONS = {"fsync": "off"}
 USER = """
@@ -319,6 +322,25 @@ def test_ensure_brings_a_killed_server_back_with_what_was_committed(home: Path, 
     eventually(lambda: not answers(dsn))
 
     assert ask(server.ensure(), "SELECT value FROM kept") == 41
+
+
+def test_a_server_that_is_killed_while_it_starts_is_started_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = server_processes._launch
+    killed: list[int] = []
+
+    def launched(home: Home, user: ServerUser, binaries: Path, settings: Mapping[str, str]) -> int:
+        said_before = launch(home, user, binaries, settings)
+        if not killed:
+            eventually((home.data / "postmaster.pid").exists)
+            eventually(lambda: (home.data / "postmaster.pid").read_text() != "")
+            killed.append(postmaster(home.path))
+            kill(killed[0])
+        return said_before
+
+    monkeypatch.setattr(server_processes, "_launch", launched)
+    with EmbeddedPostgres(home, OPTIONS) as dsn:
+        assert answers(dsn)
+    assert len(killed) == 1
 
 
 def test_threads_that_find_the_server_dead_bring_back_one(home: Path, server: EmbeddedPostgres) -> None:

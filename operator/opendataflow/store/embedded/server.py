@@ -16,7 +16,7 @@ from opendataflow.store.embedded.client import HOST, Answer, probe
 from opendataflow.store.embedded.files import first_number, private
 from opendataflow.store.embedded.home import Home
 from opendataflow.store.embedded.locks import nothing_runs, to_hand_on
-from opendataflow.store.embedded.log import complaint, read_from, rotate
+from opendataflow.store.embedded.log import complaint, fault, read_from, rotate
 from opendataflow.store.embedded.user import ServerUser
 
 SILENCE = 60.0
@@ -60,17 +60,17 @@ def settle(home: Home) -> bool:
 
 def start(home: Home, user: ServerUser, binaries: Path, settings: Mapping[str, str]) -> None:
     """Start the server on a whole cluster and return when it answers; nothing of this home runs now."""
-    _clear_pid_of_a_stranger(home, user)
     for _ in range(3):
+        _clear_pid_of_a_stranger(home, user)
         port = _choose_port(home)
         said_before = _launch(home, user, binaries, {**settings, "port": str(port)})
         if settle(home):
             return
-        if _is_free(port):  # else somebody took it between our look and the server's bind
+        said = read_from(home.log, said_before)
+        if fault(said) and _is_free(port):  # else it was killed, or somebody took its port before it could
             break
     raise EmbeddedPostgresError(
-        f"The embedded Postgres in {home.path} can't start: {complaint(read_from(home.log, said_before))} "
-        f"(see {home.log})."
+        f"The embedded Postgres in {home.path} can't start: {complaint(said)} (see {home.log})."
     )
 
 
