@@ -25,7 +25,7 @@ def epoch(scene: Scene) -> int:
 
 def test_an_old_leader_that_wakes_late_ends_and_has_disturbed_nothing(scene: Scene) -> None:
     old = scene.start()
-    scene.flow("load", 12, {"run-seconds": "4"}, parallelism=4)
+    scene.flow("load", 12, {"run-seconds": "8"}, parallelism=4)
     scene.running("load", 4)
     old.operator.send(signal.SIGSTOP)
     (lease,) = scene.database.rows("SELECT expires_at FROM opendataflow.lease WHERE kind = 'operator'")
@@ -81,7 +81,7 @@ def leads(said: str) -> bool:
 
 def test_a_leader_that_is_stopped_hands_over_at_once_and_its_runs_go_on(scene: Scene) -> None:
     first = scene.start()
-    scene.flow("load", 6, {"run-seconds": "2"}, parallelism=3)
+    scene.flow("load", 6, {"run-seconds": "6"}, parallelism=3)
     scene.running("load", 3)
     assert first.operator.stop() == 0
     assert scene.database.rows("SELECT FROM opendataflow.lease WHERE kind = 'operator'") == [], "it is given back"
