@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from opendataflow.core.explain import counted
-from opendataflow.errors import InvalidInput
+from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.project import Pipeline
 from opendataflow.names import StepStatus
 
@@ -62,6 +62,13 @@ def double_column(columns: Sequence[str], *, by_case: bool = False) -> str | Non
     where Spark takes `id` and `ID` for one."""
     told = [name if by_case else name.lower() for name in columns]
     return next((name for index, name in enumerate(columns) if told[index] in told[:index]), None)
+
+
+def check_columns(columns: Sequence[str], at: str, *, by_case: bool = False) -> None:
+    """Raise StepFailed where two columns of a result have one name. `at`: the step's file and line."""
+    double = double_column(columns, by_case=by_case)
+    if double is not None:
+        raise StepFailed(f"{at}: the result has two columns {double}; rename one of them, or drop it")
 
 
 def frames_given(signature: Signature, sources: Sequence[str]) -> int:

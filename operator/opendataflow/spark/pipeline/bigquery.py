@@ -76,7 +76,9 @@ def read_table(
         assert source.table is not None
         options["path"] = _path(dialect.table(given.url, source.table))
         options |= {} if condition is None else {"filter": condition}
-    with _told(place):
+    from opendataflow.spark.pipeline.blame import told_by_database
+
+    with told_by_database(place):
         return spark.read.format(FORMAT).options(**options).load()
 
 
@@ -157,9 +159,11 @@ class BigQueryConnection:
         raise AssertionError
 
     def _answer(self, text: str) -> list[tuple[str | None, ...]]:
+        from opendataflow.spark.pipeline.blame import told_by_database
+
         jvm: Any = self._spark._jvm
         options = jvm.PythonUtils.toScalaMap(self._options)
-        with _told(self._place):
+        with told_by_database(self._place):
             answer = self._spark._jsparkSession.executeCommand(FORMAT, text, options).collectAsList()
         lines = [str(row.getString(0)) for row in answer]
         return [tuple(None if cell == "NULL" else cell for cell in line.split("\t")) for line in lines]
@@ -168,16 +172,3 @@ class BigQueryConnection:
 def _path(table: str) -> str:
     """Return a table as the connector has it."""
     return table.replace("`", "")
-
-
-@contextmanager
-def _told(place: str) -> Iterator[None]:
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    from opendataflow.spark.pipeline.blame import database_says
-
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        raise StepFailed(f"{place}: {database_says(error)}") from None

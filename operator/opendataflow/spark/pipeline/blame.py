@@ -152,3 +152,12 @@ def database_says(error: PySparkException | Py4JJavaError) -> str:
             return f"{missing} {_WHERE_TO}"
     texts = [text for text in texts if not _NOISE.search(text)] or texts
     return _POSITION.sub("", " ".join(texts[:2][-1].split()))[: 2 * _LONGEST]
+
+
+@contextmanager
+def told_by_database(place: str) -> Iterator[None]:
+    """Say in one sentence what a database refuses. `place`: in the project's file."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise StepFailed(f"{place}: {database_says(error)}") from None

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -214,13 +214,7 @@ class Connection:
         finally:
             prepared.close()
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        from py4j.protocol import Py4JJavaError
+    def _told(self) -> AbstractContextManager[None]:
+        from opendataflow.spark.pipeline.blame import told_by_database
 
-        from opendataflow.spark.pipeline.blame import database_says
-
-        try:
-            yield
-        except Py4JJavaError as error:
-            raise StepFailed(f"{self._place}: {database_says(error)}") from None
+        return told_by_database(self._place)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from opendataflow.core.chunk_parts import Part
 from opendataflow.core.dialects import BigQuery, Dialect
-from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
 from opendataflow.spark.pipeline import bigquery
 from opendataflow.spark.pipeline.databases import Login, login
@@ -69,14 +68,9 @@ def _division(
 
 
 def _loaded(spark: "SparkSession", options: dict[str, str], source: Source, place: str) -> "DataFrame":
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    from opendataflow.spark.pipeline.blame import database_says
+    from opendataflow.spark.pipeline.blame import told_by_database
 
     if source.columns is not None:
         options = {**options, "customSchema": source.columns}
-    try:
+    with told_by_database(place):
         return spark.read.format("jdbc").options(**options).load()
-    except (PySparkException, Py4JJavaError) as error:
-        raise StepFailed(f"{place}: {database_says(error)}") from None

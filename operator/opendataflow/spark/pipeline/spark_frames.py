@@ -22,7 +22,7 @@ from pyspark.sql.types import DataType, NullType, StringType, TimestampNTZType, 
 from opendataflow.core.attempts import Attempt, Result, Seen
 from opendataflow.core.chunk_parts import Chunk
 from opendataflow.core.expectations import HALVES, ROWS, Checked, Measure, checksum_of
-from opendataflow.core.pipeline_steps import double_column
+from opendataflow.core.pipeline_steps import check_columns
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
 from opendataflow.spark.pipeline.blame import as_spark, full_disk, guilty_place, is_about_plan, sentence_of
@@ -102,7 +102,7 @@ class SparkFrames:
 
     def write(self, frame: DataFrame) -> None:
         """Write what is there of the chunk anew, or as the destination's mode says."""
-        self._check_names(frame)
+        check_columns(frame.columns, self._order.at(len(self._order.sources) + len(self._order.steps) - 1))
         columns = hashable(frame)
         halves = [Measure(half, columns) for half in HALVES] if columns else []
         watched = Watched(frame, [ROWS, *halves, *self._checks.wanted(frame)])
@@ -119,12 +119,6 @@ class SparkFrames:
             return Seen(None, None) if found is None else Seen(found[ROWS], checksum_of(found, columns))
 
         self.result = self._target.write(watched.frame, passed)
-
-    def _check_names(self, frame: DataFrame) -> None:
-        name = double_column(frame.columns)
-        if name is not None:
-            place = self._order.at(len(self._order.sources) + len(self._order.steps) - 1)
-            raise StepFailed(f"{place}: the result has two columns {name}; rename one of them, or drop it")
 
     def _settle(self) -> None:
         """Let Spark hand on what was measured: it does so a moment after the rows have passed."""

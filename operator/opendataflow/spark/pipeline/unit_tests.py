@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opendataflow.core.explain import counted
-from opendataflow.core.pipeline_steps import double_column
+from opendataflow.core.pipeline_steps import check_columns
 from opendataflow.core.row_difference import Row, difference, in_words
 from opendataflow.errors import DataflowError, StepFailed
 from opendataflow.model.project import Pipeline
@@ -111,7 +111,7 @@ class _Pandas:
         for item in _items(self._step):
             given[0] = self._kit.call(self._step, [frame.copy() for frame in given], item)
         columns = list(given[0].columns)
-        _check_columns(self._step, columns)
+        check_columns(columns, self._step.at, by_case=True)  # rows as dicts would have one of two
         return self._kit.rows_of(given[0]), columns
 
     def rows(self, expected: Any) -> list[Row]:
@@ -149,7 +149,7 @@ class _Spark:
         ]
         for item in _items(self._step):
             given[0] = spark_frames.call(self._step, given, item)
-        _check_columns(self._step, given[0].columns)
+        check_columns(given[0].columns, self._step.at)
         return spark_examples.rows_of(given[0]), given[0].columns
 
     def rows(self, expected: Any) -> list[Row]:
@@ -166,13 +166,6 @@ class _Spark:
         from opendataflow.spark.pipeline.blame import tell_of_spark
 
         return str(tell_of_spark(error, project, self._step.at))
-
-
-def _check_columns(step: Loaded, columns: Sequence[str]) -> None:
-    """Rows as dicts would have one of two columns of one name."""
-    double = double_column(columns, by_case=step.engine == "pandas")
-    if double is not None:
-        raise StepFailed(f"{step.at}: the result has two columns {double}; rename one of them, or drop it")
 
 
 def _check_rows(step: Loaded, rows: Any, is_frame: bool) -> None:
