@@ -100,6 +100,7 @@ def test_runs_append_a_file_each_and_replace_takes_the_place_of_all(example: Pro
 def test_a_stream_is_one_run_for_each_item_as_a_dict(example: Project) -> None:
     answer = example.ask("run", "new_entry", "--stream", "incoming.csv")
     assert answer.code == ExitCode.OK, answer.err
+    assert "item 2 of 2: email=turing@example.com, first_name=Alan" in answer.out
     assert [rows[-1]["first_name"] for rows in written(example)] == ["Grace", "Alan"]
     assert [len(rows) for rows in written(example)] == [4, 4]
 
@@ -109,6 +110,13 @@ def test_a_stream_is_refused_where_a_transformation_takes_no_item(example: Proje
     assert answer.code == ExitCode.FAILED
     assert "full_name.py, line 14: run() takes no item; with --stream its last parameter is `stream`" in answer.err
     assert not (example.folder / "output").exists()
+
+
+def test_a_stream_that_is_no_file_or_has_no_rows_is_told(example: Project) -> None:
+    assert example.ask("run", "new_entry", "--stream", ".").err == "error: .: can't be read: Is a directory\n"
+    example.write("sources/none.csv", "email,first_name\n")
+    answer = example.ask("run", "new_entry", "--stream", "none.csv")
+    assert (answer.code, answer.err) == (ExitCode.OK, "sources/none.csv has no rows, so nothing was run\n")
 
 
 def test_clean_empties_the_output(example: Project) -> None:
@@ -161,6 +169,7 @@ def test_a_step_that_fails_is_told_with_its_line_and_what_it_printed_and_nothing
     assert answer.err == "error: one has failed: pipelines/p/one.py, line 6: KeyError: 'z'\n"
     assert "    before" in answer.out
     assert "return helped(df)" in answer.out
+    assert '      File "pipelines/p/one.py", line 3, in run' in answer.out
     assert "site-packages" not in answer.out
     assert not (project.folder / "output").exists()
     assert steps(project)["two"]["status"] == StepStatus.SKIPPED
@@ -177,6 +186,8 @@ def test_a_step_that_fails_is_told_with_its_line_and_what_it_printed_and_nothing
         ("def run():\n    return 1\n", "line 1: run() takes no frame; its first parameter is the frame that it "),
         ("def run(df, *, limit):\n    return df\n", "line 1: run() wants limit, and is given frames only"),
         ("exit(3)\n", "line 1: SystemExit: 3"),
+        ("def run(df, stream=None, b=None):\n    return df\n", "line 1: b stands behind stream, which is the last "),
+        ("def run(df, stream):\n    return df\n", "line 1: run() wants an item; give it one by --stream, or write "),
     ],
 )  # fmt: skip
 def test_a_transformation_that_can_not_be_run_is_one_sentence_before_anything_is_read(
@@ -243,6 +254,13 @@ def test_a_listed_transformation_without_a_file_is_told_with_the_one_that_is_mea
         (GOOD.replace("return df", "pass"), "line 4: run() returns nothing; a DataFrame of pandas is wanted"),
         (GOOD.replace("return df", "return df.z"), "line 5: AttributeError: 'DataFrame' object has no attribute 'z'"),
         (GOOD.replace("return df", "retur df"), "line 5: invalid syntax: retur df"),
+        (GOOD.replace("return df", 'raise ValueError("that\\n    is all")'), "line 5: ValueError: that\n"),
+        (GOOD.replace("run(df)", "run(df, stream)"), "line 4: stream is missing in it; write it beside run()"),
+        (
+            "import numpy\n"
+            + GOOD.replace('expected_output = [{"k": "x"}]', 'expected_output = [{"k": numpy.zeros(2)}]'),
+            "line 6: what run() returns is not expected_output\n    missing: row 1: k=[0.0, 0.0]\n",
+        ),
     ],
 )
 def test_whatever_is_wrong_with_one_test_is_a_sentence_and_the_others_are_run(

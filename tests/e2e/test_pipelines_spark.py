@@ -207,11 +207,8 @@ def test_a_failed_run_leaves_the_chunk_as_it_was(spark: "SparkSession", project:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"id,t\n0\n", "Malformed CSV record: 0\n"),
-        (
-            b"id,t\nx,y\n",
-            "/sources/a.csv: [MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected",
-        ),
+        (b"id,t\n0\n", "sources/a.csv, line 2: a row has more or fewer cells than there are columns: 0\n"),
+        (b'id,t\n1,"a\nb"\nx,y\n', 'sources/a.csv, line 4: "x" does not fit the type of the column id\n'),
         (
             b"id,u\n0,x\n",
             "sources/a.csv, line 1: its columns are id, u, and those of schema are id, t; write them alike",
@@ -242,6 +239,7 @@ def test_a_source_that_does_not_fit_is_the_fault_of_the_read(
     ("old", "new", "data_id", "sentence"),
     [
         ("column: id", "column: day", "0-9", "read a has failed: project.yml, line 6: a has no column day; it has"),
+        ("id INT, t", "id INTEGERS, t", "0-9", "read a has failed: project.yml, line 6: the schema is not Spark's DDL"),
         ("out", "out", "nine", 'read a has failed: project.yml, line 6: the data id "nine" says no bounds'),
         ("destination: out", "destination: {name: out, partition: t}", "0-9",
          "write out has failed: project.yml, line 8: the result has a column t, which is the name of"),

@@ -82,6 +82,13 @@ def test_a_mistake_is_one_sentence_with_its_line(old: str, new: str, sentence: s
     assert any(line.startswith(f"project.yml, {sentence}") for line in told), told
 
 
+def test_mistakes_are_told_in_the_order_of_their_lines() -> None:
+    told = refusal(
+        OURS.replace("version: 2", "version: 3").replace("- arrived", "- .py").replace("partition:", "part:")
+    )
+    assert [line.split(":")[0] for line in told] == [f"project.yml, line {line}" for line in (1, 8, 10)]
+
+
 def test_two_pipelines_of_one_slug_are_refused() -> None:
     again = OURS[OURS.index("  - slug") :]
     (told,) = refusal(OURS + again)

@@ -96,6 +96,12 @@ def test_no_row_of_a_frame_with_the_columns_is_a_missing_row() -> None:
     assert in_words(difference([A], [], ordered=True, found_columns=["k", "n"])) == ["missing: row 1: k='a', n=1"]
 
 
+def test_very_many_rows_that_differ_are_not_all_compared_with_each_other() -> None:
+    expected, found = ([{"k": "a", "n": number} for number in range(first, first + 10_000)] for first in (0, -10_000))
+    lines = in_words(difference(expected, found, ordered=False))
+    assert lines[0] == "row 1: n: expected 0, found -10000"
+
+
 def test_only_the_first_of_many_differences_are_told() -> None:
     lines = told([{"n": number} for number in range(100)], [])
     assert lines == ["column n is missing"]

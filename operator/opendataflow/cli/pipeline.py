@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,10 +13,19 @@ import typer
 from opendataflow.cli.app import OutputOption, Panel, app
 from opendataflow.cli.chunks import read_list
 from opendataflow.cli.pipeline_init import write_project
-from opendataflow.cli.pipeline_show import LiveSteps, show_expectations, show_run, show_test, show_tests
+from opendataflow.cli.pipeline_show import (
+    LiveSteps,
+    show_expectations,
+    show_item,
+    show_run,
+    show_test,
+    show_tests,
+    waiting,
+)
 from opendataflow.cli.show import Output, console, document, rows
 from opendataflow.core.attempts import Result
 from opendataflow.core.chunk_list import parse_chunk_list
+from opendataflow.core.dialects import Driver
 from opendataflow.core.expectations import Checked
 from opendataflow.core.explain import counted
 from opendataflow.core.pipeline_steps import Step
@@ -25,7 +34,7 @@ from opendataflow.errors import DataflowError, InvalidInput, StepFailed
 from opendataflow.model.project import Destination, Pipeline, Source
 from opendataflow.names import ExitCode, StepStatus
 from opendataflow.spark.pipeline.databases import attempt_of, drivers_of
-from opendataflow.spark.pipeline.loading import Loaded, load
+from opendataflow.spark.pipeline.loading import load
 from opendataflow.spark.pipeline.opened import OpenProject, open_project
 from opendataflow.spark.pipeline.running import Item, Order, captured, check_item, load_steps, run_steps
 from opendataflow.spark.pipeline.session import local_session
@@ -150,10 +159,9 @@ def run(
         with captured() as loading:
             steps = load_steps(opened, found)
         printed = loading.end()
-        items = [None] if stream is None else _items(opened, stream, steps)
-        spark = (
-            None if opened.file.django else stack.enter_context(local_session(f"dataflow {slug}", drivers_of(found)))
-        )
+        check_item(steps, given=stream is not None)
+        items = [None] if stream is None else _items(opened, stream)
+        spark = None if opened.file.django else stack.enter_context(_session(f"dataflow {slug}", drivers_of(found)))
         done: list[dict[str, Any]] = []
         known: dict[str, Any] = {}
         for number, item in enumerate(items):
@@ -164,6 +172,8 @@ def run(
                 {"data_id": data_id, "item": item, "steps": [asdict(step) for step in made], **_told(result, checked)}
             )
             if output is Output.TABLE:
+                if item is not None:
+                    show_item(number, len(items), item)
                 show_run(made, result)
                 show_expectations(checked)
             if result is None:
@@ -198,12 +208,20 @@ def _tested(opened: OpenProject, chosen: tuple[Pipeline, ...]) -> Iterator[Teste
 
         def session() -> Any:
             if not started:
-                started.append(stack.enter_context(local_session("dataflow pipeline test")))
+                started.append(stack.enter_context(_session("dataflow pipeline test")))
             return started[0]
 
         for found in chosen:
             for transformation in found.transformations:
                 yield run_unit_test(opened, found, transformation.name, session)
+
+
+@contextmanager
+def _session(name: str, drivers: Sequence[Driver] = ()) -> Iterator[Any]:
+    with ExitStack() as stack:
+        with waiting("starting Spark"):
+            spark = stack.enter_context(local_session(name, drivers))
+        yield spark
 
 
 def _run(
@@ -248,12 +266,14 @@ def _bounds(file: Path, data_id: str, source: Source) -> Mapping[str, Mapping[st
     return {source.dataset or source.name: found.bounds}
 
 
-def _items(opened: OpenProject, stream: Path, steps: list[Loaded]) -> list[Item]:
+def _items(opened: OpenProject, stream: Path) -> list[Item]:
     from opendataflow.spark.pipeline.pandas_frames import items_of
 
-    check_item(steps)
     path = stream if stream.exists() else opened.folder / "sources" / stream
-    return items_of(existing(path, str(path), "--stream"), str(path))
+    items = items_of(existing(path, str(path), "--stream"), str(path))
+    if not items:
+        typer.echo(f"{path} has no rows, so nothing was run", err=True)
+    return items
 
 
 def _described(opened: OpenProject, found: Pipeline) -> dict[str, Any]:

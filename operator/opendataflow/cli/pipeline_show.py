@@ -1,8 +1,13 @@
 """How runs and tests of pipelines look on a terminal. It only shows."""
 
+import os
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from textwrap import shorten
 from types import MappingProxyType, TracebackType
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -12,10 +17,23 @@ from rich.text import Text
 from opendataflow.cli.show import coloured, console
 from opendataflow.core.attempts import Result
 from opendataflow.core.expectations import Checked
-from opendataflow.core.explain import counted, duration
+from opendataflow.core.explain import counted
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.names import StepStatus
 from opendataflow.spark.pipeline.unit_tests import Tested
+
+_LONGEST_ITEM = 60
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Say on a terminal what is waited for, as long as it is."""
+    if not console(stderr=True).is_terminal:
+        yield
+        return
+    # A file of its own: while Spark starts, what goes to this program's is kept from the terminal.
+    with os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as terminal, Console(file=terminal).status(what):
+        yield
 
 
 class LiveSteps:
@@ -65,6 +83,12 @@ def show_steps(steps: Sequence[Step]) -> None:
             _indented(out, f"{step.name} failed:", step.error.splitlines(), "red")
 
 
+def show_item(number: int, many: int, item: Mapping[str, Any]) -> None:
+    """Print which item of a stream the next table is of."""
+    cells = ", ".join(f"{name}={value}" for name, value in item.items() if value is not None)
+    console().print(Text(f"item {number + 1} of {many}: {shorten(cells, _LONGEST_ITEM, placeholder=' ...')}", "bold"))
+
+
 def show_run(steps: Sequence[Step], result: Result | None) -> None:
     """Print the steps of a run, what they have printed, and where the result is."""
     out = console()
@@ -91,7 +115,7 @@ def show_test(result: Tested) -> None:
     """Print the result of one test."""
     out = console()
     word = Text("passed", "green") if result.sentence is None else Text("FAILED", "red")
-    line = Text.assemble(word, f"  {result.pipeline}/{result.transformation}  {duration(result.seconds)}")
+    line = Text.assemble(word, f"  {result.pipeline}/{result.transformation}  {result.seconds:.2f} s")
     out.print(line)
     if result.sentence is not None:
         out.print(Text(f"  {result.sentence}"))
@@ -103,8 +127,8 @@ def show_test(result: Tested) -> None:
 def show_tests(results: Sequence[Tested]) -> None:
     """Print how many have passed."""
     failed = sum(result.sentence is not None for result in results)
-    took = duration(sum(result.seconds for result in results))
-    console().print(f"{counted(len(results) - failed, 'test')} passed, {failed} failed, {took}")
+    took = sum(result.seconds for result in results)
+    console().print(f"{counted(len(results) - failed, 'test')} passed, {failed} failed, {took:.2f} s")
 
 
 def _table(steps: Sequence[Step], so_far: Mapping[int, float] = MappingProxyType({})) -> Table:

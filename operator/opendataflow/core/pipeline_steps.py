@@ -16,11 +16,12 @@ from opendataflow.names import StepStatus
 @dataclass(frozen=True)
 class Signature:
     """What a transformation takes. `needed`: frames that it can't do without. `most`: frames that it has parameters
-    for; None where it takes as many as there are. `stream`: it takes an item."""
+    for; None where it takes as many as there are. `stream`: it takes an item. `item`: it can't do without."""
 
     needed: int
     most: int | None
     stream: bool = False
+    item: bool = False
 
 
 @dataclass

@@ -99,6 +99,8 @@ def same_value(expected: Any, found: Any) -> bool:
 
 
 _MOST_LINES = 20
+_MOST_PAIRED = 200
+"""Rows of each side that are compared with each other: more than are ever shown, and few enough to take no time."""
 _LONGEST_CELL = 60
 
 
@@ -199,7 +201,9 @@ def _pairs(
 ) -> list[tuple[int, int]]:
     """Return which rows are meant to be the same: those that share most cells, at least half of them."""
     shared = [
-        (sum(a == b for a, b in zip(left[i], right[j], strict=True)), i, j) for i in alone_left for j in alone_right
+        (sum(a == b for a, b in zip(left[i], right[j], strict=True)), i, j)
+        for i in alone_left[:_MOST_PAIRED]
+        for j in alone_right[:_MOST_PAIRED]
     ]
     pairs: list[tuple[int, int]] = []
     taken: set[tuple[int, int]] = set()

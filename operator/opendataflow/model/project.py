@@ -413,7 +413,8 @@ def parse_project(text: str, source: str) -> ProjectFile:
         read = model.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
         found = placed_sentences(model, error, lambda path, value: source_text(root, path, value))
-        faults = [f"{_place(source, root, path)}: {sentence}" for path, sentence in found]
+        lines = sorted(((line_of(node_at(root, path)), sentence) for path, sentence in found), key=lambda it: it[0])
+        faults = [f"{source}, line {line}: {sentence}" for line, sentence in lines]
         if django and any(_is_of_the_new_form(value)):
             faults.append(
                 f"{source}: without `version: {VERSION}` it is read in the form of the Django tool; write it at the top"

@@ -15,6 +15,7 @@ from pyspark.errors.exceptions.base import QueryContextType
 from pyspark.errors.exceptions.captured import convert_exception
 
 from opendataflow.errors import StepFailed
+from opendataflow.spark.pipeline.misfits import misfit
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.told import Told, plain, tell
 
@@ -61,6 +62,9 @@ def sentence_of(error: PySparkException, at: str) -> Told:
     causes = list(_causes(error))
     below = [cause for cause in dict.fromkeys((*causes[:1], *causes[-1:])) if cause not in said]
     file = _UNREAD_FILE.fullmatch(said)
+    row = misfit(file[1], causes) if file is not None else None
+    if row is not None:
+        return Told(row)
     if file is not None and below:
         return Told(f"{at}: {file[1]}: {': '.join(below)}")
     return Told(f"{at}: {said}" + (f" ({': '.join(below)})" if below else ""))

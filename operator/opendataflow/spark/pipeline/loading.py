@@ -97,7 +97,9 @@ def _executed(project: OpenProject, slug: str, name: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a module may even call exit()
-        raise StepFailed(str(tell(error, project, f"{project.module(slug, name)}, line 1"))) from error
+        raise StepFailed(
+            project.in_words(str(tell(error, project, f"{project.module(slug, name)}, line 1")))
+        ) from error
     if sys.modules.get("pyspark") is not None:
         _sent_whole(project)
     return module
@@ -118,10 +120,12 @@ def _line(run: Callable[..., Any]) -> int:
 
 
 def _signature(run: Callable[..., Any]) -> Signature:
-    needed, most, any_number, stream = 0, 0, False, False
+    needed, most, any_number, stream, item = 0, 0, False, False, False
     for name, parameter in inspect.signature(run).parameters.items():
+        if stream and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.VAR_POSITIONAL):
+            raise InvalidInput(f"{name} stands behind stream, which is the last parameter of run()")
         if name == "stream":
-            stream = True
+            stream, item = True, parameter.default is parameter.empty
         elif parameter.kind is parameter.VAR_POSITIONAL:
             any_number = True
         elif parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
@@ -129,7 +133,7 @@ def _signature(run: Callable[..., Any]) -> Signature:
         elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             most += 1
             needed += parameter.default is parameter.empty
-    return Signature(needed, None if any_number else most, stream)
+    return Signature(needed, None if any_number else most, stream, item)
 
 
 def _engine(run: Callable[..., Any]) -> Engine:

@@ -39,6 +39,10 @@ class OpenProject:
         path = Path(path)
         return str(self.folder / path.relative_to(self.home)) if path.is_relative_to(self.home) else str(path)
 
+    def in_words(self, text: str) -> str:
+        """A text, such as a traceback, with the paths of this project as the user would name them."""
+        return text.replace(f"{self.home}/", "" if self.folder == Path() else f"{self.folder}/")
+
     def named(self, where: str) -> str:
         """What the project's file names, as the user would name it: a path in the project, or an address."""
         return where if "://" in where else str(self.folder / where)

@@ -93,6 +93,8 @@ def read_csv(path: Path, shown: str) -> Any:
     """Read a CSV file, whose quoted cells may hold newlines. Raises StepFailed."""
     try:
         return pandas.read_csv(path)
+    except OSError as error:
+        raise StepFailed(f"{shown}: can't be read: {error.strerror}") from None
     except pandas.errors.EmptyDataError:
         raise StepFailed(f"{shown}: the file is empty; its first line names the columns") from None
     except pandas.errors.ParserError as error:
@@ -125,14 +127,14 @@ def frame_of(rows: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a single value as one of Python; what is missing is None."""
+    """Return a single value as one of Python, an array as a list; what is missing is None."""
     if value is pandas.NA or value is pandas.NaT:
         return None
-    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+    return value.tolist() if type(value).__module__ == "numpy" and hasattr(value, "tolist") else value
 
 
 def rows_of(frame: Any) -> list[Row]:
     """Return the rows of a frame as values of Python; what is missing is None."""
-    plain = frame.astype(object)
-    found: list[Row] = plain.where(plain.notna(), None).to_dict("records")
-    return found
+    cells = frame.astype(object)
+    found = cells.where(cells.notna(), None).to_dict("records")
+    return [{name: plain(value) for name, value in row.items()} for row in found]

@@ -1,6 +1,7 @@
 """Reads a source with Spark, restricted to the chunk, so that Spark can leave the rest unread."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
@@ -60,12 +61,27 @@ def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id:
             check_names(path, shown, source.options)
         where = str(path)
     reader = spark.read.format(source.format).options(**_options(source))
-    if source.columns is not None:
-        reader = reader.schema(source.columns)
-    frame = reader.load(where)
+    with _told(f"{place}: the schema is not Spark's DDL, such as day DATE, flights INT"):
+        reader = reader.schema(source.columns) if source.columns is not None else reader
+    with _told(f"{place}: {shown}"):
+        frame = reader.load(where)
     if source.format == "csv" and source.columns is not None and "://" not in source.where:
         check_header(path, shown, frame.columns, source.options)
     return frame
+
+
+@contextmanager
+def _told(at: str) -> Iterator[None]:
+    """Say what Spark refuses, and of what."""
+    from opendataflow.spark.pipeline.blame import as_spark, sentence_of
+
+    try:
+        yield
+    except Exception as error:
+        known = as_spark(error)
+        if known is None:
+            raise
+        raise StepFailed(sentence_of(known, at).sentence) from error
 
 
 def _check_there(found: Sequence[Found], source: Source, shown: str, place: str) -> None:
@@ -84,7 +100,8 @@ def _options(source: Source) -> dict[str, str]:
 def _of_chunk(frame: "DataFrame", source: Source, part: Part | None, data_id: str, place: str) -> "DataFrame":
     if source.predicate is not None:
         text = data_id.replace("\\", "\\\\").replace("'", "\\'")
-        return frame.where(source.predicate.replace(DATA_ID, f"'{text}'"))
+        with _told(f"{place}: the predicate can't be asked for"):
+            return frame.where(source.predicate.replace(DATA_ID, f"'{text}'"))
     if part is None or part.column is None:
         return frame
     if part.column not in frame.columns:

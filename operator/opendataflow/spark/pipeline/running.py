@@ -156,11 +156,13 @@ def steps_not_run(pipeline: Pipeline, faults: Mapping[str, str]) -> list[Step]:
     return steps
 
 
-def check_item(steps: Sequence[Loaded]) -> None:
-    """Raise StepFailed where a transformation takes no item."""
+def check_item(steps: Sequence[Loaded], *, given: bool) -> None:
+    """Raise StepFailed where a transformation takes no item and is given one, or the other way round."""
     for step in steps:
-        if not step.signature.stream:
+        if given and not step.signature.stream:
             raise StepFailed(f"{step.at}: run() takes no item; with --stream its last parameter is `stream`")
+        if step.signature.item and not given:
+            raise StepFailed(f"{step.at}: run() wants an item; give it one by --stream, or write stream=None")
 
 
 def run_steps(order: Order, frames: Frames, show: Show, hear: Hear | None = None) -> list[Step]:
@@ -231,7 +233,7 @@ class _Run:
         for step in self._steps[guilty:]:
             step.status = StepStatus.SKIPPED
         self._steps[guilty].status = StepStatus.FAILED
-        self._steps[guilty].error = str(told)
+        self._steps[guilty].error = self._order.project.in_words(str(told))
 
     def _complete(self) -> None:
         """Add what is known only at the end."""

@@ -2,8 +2,10 @@
 
 import logging
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -67,7 +69,8 @@ def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkS
                 builder = builder if given.contains(key) else builder.config(key, value)
             for key, value in _jars(drivers, given).items():
                 builder = builder.config(key, value)
-            spark = builder.getOrCreate()
+            with _interrupt_kept():
+                spark = builder.getOrCreate()
         except (PySparkException, OSError) as error:
             raise NotInstalled(f"Spark can't be started: {_reason(log, error)}") from error
     try:
@@ -91,6 +94,22 @@ def _jars(drivers: Sequence[Driver], given: "SparkConf") -> dict[str, str]:
         for key, more in brought.items()
         if more
     }
+
+
+@contextmanager
+def _interrupt_kept() -> Iterator[None]:
+    """Let Ctrl-C be what it was: pyspark's own way asks the JVM in the middle of another question, and tells of both in
+    tracebacks."""
+    logging.getLogger().addFilter(_is_no_interrupt)
+    kept = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, kept)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Whether it is not what py4j says when it is interrupted, with a traceback of its own."""
+    return not str(record.msg).startswith("KeyboardInterrupt while sending command")
 
 
 def _own_jars() -> Path:

@@ -14,6 +14,10 @@ _BESIDE = re.compile(
     r"| Parse Mode: FAILFAST\. To process malformed records as null result, try setting .*? as 'PERMISSIVE'\."
 )
 
+_LONGEST_LINE = 500
+_LONGEST = 16 * 1024
+"""How many characters of what an exception says are told: in a sentence, and below its traceback."""
+
 _EXTRAS = {"pandas": "pandas", "numpy": "pandas", "pyarrow": "pandas", "pyspark": "spark"}
 
 
@@ -42,19 +46,23 @@ def tell(error: BaseException, project: OpenProject, at: str) -> Told:
         return Told(str(missing_extra(error)))
     frames = traceback.extract_tb(error.__traceback__)
     ours = [index for index, frame in enumerate(frames) if project.is_ours(frame.filename)]
-    what = said(error)
+    what, whole = said(error), f"{type(error).__name__}: {plain(str(error))}"[:_LONGEST]
     if not ours:
         return Told(f"{at}: {what}")
     last = frames[ours[-1]]
     lines = traceback.format_list(frames[ours[0] : ours[-1] + 1])
     return Told(
-        f"{project.shown(last.filename)}, line {last.lineno}: {what}", last.filename, last.lineno, "".join(lines) + what
+        f"{project.shown(last.filename)}, line {last.lineno}: {what}",
+        last.filename,
+        last.lineno,
+        "".join(lines) + whole,
     )
 
 
 def said(error: BaseException) -> str:
-    """Return "KeyError: 'day'"; a message of many lines as its first."""
+    """Return "KeyError: 'day'"; of a long message the beginning, and of many lines the first."""
     message = plain(str(error)).partition("\n")[0]
+    message = message if len(message) <= _LONGEST_LINE else f"{message[:_LONGEST_LINE]}..."
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 

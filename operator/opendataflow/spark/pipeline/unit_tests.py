@@ -61,24 +61,23 @@ def _judged(project: OpenProject, step: Loaded, session: Session) -> tuple[str |
     expected, inputs = _example(step, "expected_output"), _example(step, "expected_inputs")
     kit = _Pandas(step) if step.engine == "pandas" else _Spark(step, session())
     frames = _frames(inputs)
+    if step.signature.item:
+        _example(step, "stream")
     most = step.signature.most
     if len(frames) < step.signature.needed or (most is not None and len(frames) > most):
         taken = counted(step.signature.needed if most != 0 else 0, "frame")
         raise StepFailed(f"{step.at}: run() takes {taken} and expected_inputs has {len(frames)}")
     try:
         found, columns = kit.run(frames)
+        wanted = kit.rows(_frames(expected)[0] if _frames(expected) else [])
+        unlike = difference(wanted, found, ordered=kit.ordered, found_columns=columns)
     except DataflowError:
         raise
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a transformation may even call exit()
-        raise StepFailed(kit.told(error, project)) from error
-    found_difference = difference(
-        kit.rows(_frames(expected)[0] if _frames(expected) else []), found, ordered=kit.ordered, found_columns=columns
-    )
-    if not found_difference:
-        return None, []
-    return f"{step.at}: what run() returns is not expected_output", in_words(found_difference)
+        raise StepFailed(project.in_words(kit.told(error, project))) from error
+    return (f"{step.at}: what run() returns is not expected_output", in_words(unlike)) if unlike else (None, [])
 
 
 def _example(step: Loaded, name: str) -> Any:
