@@ -4,7 +4,6 @@ values: `python docs/generate.py`. A test compares them.
 It never writes anything but these pages, and says nothing that the models and the values do not say.
 """
 
-import json
 import typing
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 import chart_values
 from opendataflow.model.crd import KINDS, Kind
-from opendataflow.model.project import DjangoProject, Project, project_schema
+from opendataflow.model.project import DjangoProject, Project, schema_text
 from opendataflow.model.resources import DataFlowAction, DataFlowJob, DataSet
 from opendataflow.model.spark import OnSpark
 from opendataflow.names import CATEGORY
@@ -75,8 +74,9 @@ A folder with this file is a project of pipelines: see [Pipelines](../how-to/pip
 tells the form below from [that of the Django tool](#in-the-form-of-the-django-tool). A field that is not listed here is
 refused, by name.
 
-Editors check and complete the file with [project.schema.json](project.schema.json), which knows both forms. For the
-YAML language server, write where it is into the first line: `# yaml-language-server: $schema=project.schema.json`.
+Editors check and complete the file with [project.schema.json](project.schema.json), which knows both forms;
+`dataflow pipeline schema` prints it. For the YAML language server, write where it is into the first line:
+`# yaml-language-server: $schema=project.schema.json`. A project of `dataflow pipeline init` has both.
 """
 
 DJANGO_PROJECT = """## In the form of the Django tool
@@ -96,7 +96,7 @@ def pages() -> dict[str, str]:
         "custom-resources.md": "\n".join(custom),
         "chart.md": chart_values.page(),
         "project.md": "\n".join(project) + "\n",
-        "project.schema.json": json.dumps(project_schema(), indent=2) + "\n",
+        "project.schema.json": schema_text(),
     }
 
 
@@ -163,7 +163,8 @@ def _type(annotation: Any) -> str:
     if origin is typing.Annotated:
         return _type(arguments[0])
     if origin in (typing.Union, UnionType):
-        return _type(next(a for a in arguments if a is not NoneType))
+        kinds = list(dict.fromkeys(_type(a) for a in arguments if a is not NoneType))
+        return " or ".join(kind for kind in kinds if kind != "whole number" or "number" not in kinds)
     if origin is typing.Literal:
         return " or ".join(f"`{value}`" for value in arguments)
     if origin is tuple:

@@ -1,5 +1,6 @@
 """Projects in the form of the Django tool: listed, tested and run unchanged, with pandas and without Spark."""
 
+import contextlib
 import csv
 import json
 import shutil
@@ -9,17 +10,22 @@ from typing import Any
 
 import pytest
 
+from opendataflow.model.jobfile import parse_job_file
 from opendataflow.names import ExitCode, StepStatus
+from opendataflow.spark.pipeline.opened import open_project
+from opendataflow.spark.pipeline.unit_tests import run_unit_test
 from tests.e2e.conftest import Inside
 from tests.e2e.projects import Project
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "django-project"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
 def example(inside: Inside, tmp_path: Path) -> Project:
     """A copy of the example."""
-    shutil.copytree(EXAMPLE, tmp_path / "example", ignore=shutil.ignore_patterns("output", "__pycache__"))
+    shutil.copytree(
+        EXAMPLES / "django-project", tmp_path / "example", ignore=shutil.ignore_patterns("output", "__pycache__")
+    )
     return Project(tmp_path / "example", inside)
 
 
@@ -52,6 +58,9 @@ expected_output = [{"k": "x"}]
 def run(df):
     return df
 """
+
+
+OURS = "version: 2\nname: n\npipelines: [{slug: p, sources: [a], transformations: [one], destination: o}]\n"
 
 
 def written(project: Project) -> list[list[dict[str, str]]]:
@@ -388,7 +397,32 @@ def test_a_mistake_in_the_project_is_told_with_its_line(project: Project) -> Non
     assert "project.yml, line 4: pipelines[0].source: no such field; did you mean sources?" in answer.err
 
 
+def test_spark_is_there_when_a_module_is_loaded_that_is_tested(project: Project) -> None:
+    project.write("project.yml", OURS)
+    project.step("one", "from pathlib import Path\nassert Path('spark').exists()\n")
+    opened = open_project(project.folder)
+    with opened.imports(), contextlib.chdir(project.folder):
+        tested = run_unit_test(opened, opened.pipelines[0], "one", lambda: Path("spark").touch())  # type: ignore[arg-type,return-value]
+    assert tested.sentence is not None
+    assert tested.sentence.endswith("one.py, line 1: there is no function run() in it")
+
+
 def test_init_overwrites_nothing(project: Project) -> None:
     answer = project.ask("init", ".")
     assert answer.code == ExitCode.FAILED
     assert answer.err == "error: project.yml is there already: nothing was written; take another folder\n"
+
+
+def test_init_writes_the_example_with_its_job_and_schema_and_leaves_what_a_new_repository_has(
+    inside: Inside, tmp_path: Path
+) -> None:
+    project = Project(tmp_path, inside)
+    project.write("README.md", "mine")
+    answer = project.ask("init", ".")
+    assert answer.code == ExitCode.OK, answer.err
+    assert "there already, and left as it is: README.md" in answer.out
+    assert (tmp_path / "README.md").read_text() == "mine"
+    for file in ("pipelines/delays/arrived.py", "pipelines/delays/by_carrier.py", "sources/flights.csv"):
+        assert (tmp_path / file).read_text() == (EXAMPLES / "pipeline" / file).read_text()
+    parse_job_file((tmp_path / "job.yaml").read_text(), "job.yaml")
+    assert project.ask("schema").out == (tmp_path / "project.schema.json").read_text()

@@ -371,6 +371,10 @@ def test_the_first_project_runs_in_a_process_of_its_own_without_a_word_of_spark(
     monkeypatch.setenv("SPARK_CONF_DIR", str(spark_conf))
     program = Program(tmp_path / "home")
     program.ask("pipeline", "init", str(tmp_path / "first"))
+    with (tmp_path / "first/pipelines/delays/arrived.py").open("a") as module:
+        module.write(
+            "\nfrom pyspark.sql.functions import udf\n\nasks_spark_when_it_is_loaded = udf(lambda x: x, 'int')\n"
+        )
     answer = program.ask("pipeline", "run", "delays", "--data-id", "2013-01-01", cwd=tmp_path / "first")
     assert answer.code == ExitCode.OK, answer.err
     assert answer.err == ""
@@ -423,3 +427,41 @@ def test_a_predicate_says_which_rows_of_a_file_are_of_the_chunk(spark: "SparkSes
     project.write("project.yml", YML.replace("partitioning: {column: id, type: range}", 'predicate: "t = {data_id}"'))
     project.ask("run", "p", "--data-id", 'c"d')
     assert [row["t"] for row in result(spark, project)] == ['c"d']
+
+
+def test_an_interrupt_while_spark_works_ends_the_run_without_a_word_and_writes_nothing(
+    project: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    project.step(
+        "two",
+        f"""
+        import os, signal, threading, time
+        from pathlib import Path
+        from pyspark.sql.functions import udf
+
+        HERE = Path({str(project.folder)!r})
+
+        @udf("int")
+        def waits(n):
+            (HERE / "begun").touch()
+            while not (HERE / "go on").exists():
+                time.sleep(0.05)
+            return n
+
+        def interrupt():
+            while not (HERE / "begun").exists():
+                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        def run(df):
+            threading.Thread(target=interrupt).start()
+            return df.withColumn("n", waits("n"))
+        """,
+    )
+    try:
+        answer = project.ask("run", "p", "--data-id", "0-9")
+    finally:
+        (project.folder / "go on").touch()
+    assert (answer.code, answer.out, answer.err) == (ExitCode.INTERRUPTED, "", "")
+    assert caplog.text == ""  # which by itself is on stderr
+    assert not list((project.folder / "output/out").glob("[!.]*"))

@@ -31,10 +31,10 @@ from opendataflow.core.explain import counted
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed
-from opendataflow.model.project import Destination, Pipeline, Source
+from opendataflow.model.project import Destination, Pipeline, Source, schema_text
 from opendataflow.names import ExitCode, StepStatus
 from opendataflow.spark.pipeline.databases import attempt_of, drivers_of
-from opendataflow.spark.pipeline.loading import load
+from opendataflow.spark.pipeline.loading import check_modules, load
 from opendataflow.spark.pipeline.opened import OpenProject, open_project
 from opendataflow.spark.pipeline.running import Item, Order, captured, check_item, load_steps, run_steps
 from opendataflow.spark.pipeline.session import local_session
@@ -71,6 +71,12 @@ def init(folder: Annotated[Path, typer.Argument(help="The folder; made where it 
         typer.echo(line)
 
 
+@pipeline.command("schema")
+def schema() -> None:
+    """Print the JSON schema of project.yml, by which editors check and complete it."""
+    typer.echo(schema_text(), nl=False)
+
+
 @pipeline.command("list")
 def list_pipelines(project: ProjectOption = None, output: OutputOption = Output.TABLE) -> None:
     """Show the pipelines of a project."""
@@ -100,10 +106,14 @@ def describe(slug: SlugArgument, project: ProjectOption = None, output: OutputOp
     form = "the Django tool's form" if opened.file.django else "version 2"
     typer.echo(f"pipeline {slug} of {opened.file.project.name} ({form})")
     for source in told["sources"]:
-        typer.echo(f"  read   {source['name']}: {source['path']}{'' if source['there'] else ' (not there)'}")
+        chunk = "" if source["chunk"] is None else f", the rows of the chunk by {source['chunk']}"
+        typer.echo(f"  read   {source['name']}: {source['path']}{'' if source['there'] else ' (not there)'}{chunk}")
     for step in told["transformations"]:
         typer.echo(f"  step   {step['name']}: {step['fault'] or step['says']}")
-    typer.echo(f"  write  {told['destination']['name']}: {told['destination']['path']}")
+    for expectation in told["expectations"]:
+        typer.echo(f"  expect {expectation['name']}{'' if expectation['severity'] == 'fail' else ', else a warning'}")
+    to = told["destination"]
+    typer.echo(f"  write  {to['name']}: {to['path']}, {to['format']}" + (f", {to['mode']}" if to["mode"] else ""))
     _note(opened, [slug])
 
 
@@ -156,12 +166,14 @@ def run(
     bounds = {} if chunks is None or data_id is None else _bounds(chunks, data_id, found.sources[0])
     with ExitStack() as stack:
         stack.enter_context(opened.imports())
+        check_modules(opened, slug)
+        # Before modules are loaded, which may ask Spark, as @udf("int") does.
+        spark = None if opened.file.django else stack.enter_context(_session(f"dataflow {slug}", drivers_of(found)))
         with captured() as loading:
             steps = load_steps(opened, found)
         printed = loading.end()
         check_item(steps, given=stream is not None)
         items = [None] if stream is None else _items(opened, stream)
-        spark = None if opened.file.django else stack.enter_context(_session(f"dataflow {slug}", drivers_of(found)))
         done: list[dict[str, Any]] = []
         known: dict[str, Any] = {}
         for number, item in enumerate(items):
@@ -277,17 +289,24 @@ def _items(opened: OpenProject, stream: Path) -> list[Item]:
 
 
 def _described(opened: OpenProject, found: Pipeline) -> dict[str, Any]:
-    with opened.imports(), captured():
-        steps = [_step(opened, found, step.name) for step in found.transformations]
+    with opened.imports(), captured(), ExitStack() as stack:
+        steps = [_step(opened, found, step.name, stack) for step in found.transformations]
     sources = []
     for source in found.sources:
         path = _place(opened, source)
         there = source.database is not None or "://" in path or "{" in path or Path(path).exists()
-        sources.append({"name": source.name, "path": path, "format": _format(source), "there": there})
+        by = source.partitioning.column if source.partitioning is not None else source.predicate
+        sources.append({"name": source.name, "path": path, "format": _format(source), "there": there, "chunk": by})
     to = found.destination
     where = str(opened.folder / "output") if opened.file.django else _place(opened, to)
-    destination = {"name": to.name, "path": where, "format": _format(to)}
-    return {"pipeline": found.slug, "sources": sources, "transformations": steps, "destination": destination}
+    mode = None if opened.file.django else to.mode
+    return {
+        "pipeline": found.slug,
+        "sources": sources,
+        "transformations": steps,
+        "expectations": [{"name": it.title, "severity": it.severity} for it in found.expectations],
+        "destination": {"name": to.name, "path": where, "format": _format(to), "mode": mode},
+    }
 
 
 def _place(opened: OpenProject, it: Source | Destination) -> str:
@@ -300,9 +319,16 @@ def _format(it: Source | Destination) -> str:
     return "bigquery" if it.database.url.startswith("bigquery:") else "jdbc"
 
 
-def _step(opened: OpenProject, found: Pipeline, name: str) -> dict[str, Any]:
+def _step(opened: OpenProject, found: Pipeline, name: str, stack: ExitStack) -> dict[str, Any]:
+    """What is to be said of a transformation. `stack`: gets Spark, where its module can't be loaded without."""
     try:
-        step = load(opened, found.slug, name)
+        try:
+            step = load(opened, found.slug, name)
+        except StepFailed as error:
+            if "SESSION_OR_CONTEXT_NOT_EXISTS" not in str(error):
+                raise
+            stack.enter_context(_session("dataflow pipeline describe"))
+            step = load(opened, found.slug, name)
     except StepFailed as error:
         return {"name": name, "fault": str(error).partition("\n")[0], "says": None}
     taken = step.signature

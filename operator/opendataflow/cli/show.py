@@ -33,6 +33,10 @@ _COLOURS: dict[str, str] = {
 }
 
 
+_SENTENCES = ("message", "reason", "sources", "transformations")
+"""Columns that take more than one line where a terminal is narrow."""
+
+
 class Output(StrEnum):
     """The forms of an answer."""
 
@@ -72,7 +76,7 @@ def rows(found: Sequence[Row], output: Output, columns: Sequence[str], empty: st
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.upper().replace("_", " "), overflow="fold", no_wrap=column not in ("message", "reason"))
+        table.add_column(column.upper().replace("_", " "), overflow="fold", no_wrap=column not in _SENTENCES)
     for row in found:
         table.add_row(*(_cell(row[column]) for column in columns))
     console().print(table)

@@ -5,6 +5,7 @@ nothing else, and becomes the same models here. Each mistake is one sentence wit
 whether sources and transformations are there is found out by who uses them.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -453,6 +454,11 @@ def project_schema() -> dict[str, Any]:
         "else": {"$ref": "#/$defs/DjangoProject"},
         "$defs": plain,
     }
+
+
+def schema_text() -> str:
+    """Return it as the text of a file."""
+    return json.dumps(project_schema(), indent=2) + "\n"
 
 
 def _without_kubernetes(schema: Any) -> Any:

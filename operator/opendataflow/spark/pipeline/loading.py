@@ -65,13 +65,14 @@ def check_modules(project: OpenProject, slug: str) -> None:
     """Raise NotLoaded where the file of a transformation is not there, or is no Python. None is executed: this needs no
     Spark."""
     _, pipeline = project.file.pipeline(slug)
-    found = {it.name: _fault(project, slug, it.name) for it in pipeline.transformations}
+    found = {it.name: fault_of(project, slug, it.name) for it in pipeline.transformations}
     faults = {name: fault for name, fault in found.items() if fault is not None}
     if faults:
         raise NotLoaded(faults)
 
 
-def _fault(project: OpenProject, slug: str, name: str) -> str | None:
+def fault_of(project: OpenProject, slug: str, name: str) -> str | None:
+    """Return the sentence about a transformation whose file is not there, or is no Python; None where it is."""
     missing = project.missing_module(slug, name)
     if missing is not None:
         return missing

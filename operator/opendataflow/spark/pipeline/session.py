@@ -101,6 +101,7 @@ def _interrupt_kept() -> Iterator[None]:
     """Let Ctrl-C be what it was: pyspark's own way asks the JVM in the middle of another question, and tells of both in
     tracebacks."""
     logging.getLogger().addFilter(_is_no_interrupt)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what matters of it is raised
     kept = signal.getsignal(signal.SIGINT)
     yield
     if threading.current_thread() is threading.main_thread():
