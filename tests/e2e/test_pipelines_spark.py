@@ -294,6 +294,21 @@ def test_a_pandas_transformation_of_an_empty_chunk_keeps_the_types(spark: "Spark
     assert chunks[0].dtypes == chunks[1].dtypes
 
 
+@pytest.mark.parametrize(
+    ("made", "sentence"),
+    [
+        ("df.groupby('t').sum()", "the result has t as its index, which Spark lacks; add .reset_index()"),
+        ("df.assign(n=2**70)", "the column n of the result has no type of Spark: OverflowError: Python int too large"),
+        ("df.assign(n=['x', 1, 2, 3])", "the column n of the result has no type of Spark: ArrowTypeError: "),
+    ],
+)
+def test_what_pandas_has_and_spark_would_lose_is_refused(project: Project, made: str, sentence: str) -> None:
+    project.step("one", f"import pandas as pd\n\ndef run(df: pd.DataFrame):\n    return {made}\n")
+    told = project.ask("run", "p", "--data-id", "0-9").err
+    assert told.startswith(f"error: one has failed: pipelines/p/one.py, line 3: {sentence}"), told
+    assert told.count("\n") == 1
+
+
 def test_a_source_that_two_steps_take_is_counted_once(project: Project) -> None:
     second = "      - {name: b, schema: 'id INT, m INT'}\n"
     project.write("project.yml", YML.replace("    transformations", f"{second}    transformations"))

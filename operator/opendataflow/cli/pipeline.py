@@ -179,7 +179,8 @@ def run(
         for number, item in enumerate(items):
             order = Order(opened, found, steps, data_id, item, bounds)
             made, result, checked = _run(order, spark, known, replace=replace and number == 0)
-            made[0].stdout, printed = printed + made[0].stdout, ""  # what modules print when they are loaded
+            first = made[len(found.sources)]
+            first.stdout, printed = printed + first.stdout, ""  # what modules print when they are loaded
             done.append(
                 {"data_id": data_id, "item": item, "steps": [asdict(step) for step in made], **_told(result, checked)}
             )
@@ -201,7 +202,7 @@ def clean(project: ProjectOption = None) -> None:
     folder = open_project(project).folder / "output"
     removed = 0
     try:
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        for path in sorted(folder.iterdir()) if folder.exists() else ():
             removed += 1
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)

@@ -25,11 +25,13 @@ _CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.redaction.options.regex": "(?i)url|credentials",
 }
 """Unless SPARK_CONF_DIR says otherwise. Nothing is open to the network; times mean the same on every machine; a key is
-not shown in a plan."""
+not shown in a plan. What Arrow can't convert from pandas is an error: Spark by itself makes NULL of a number that is
+too large, and text of numbers beside text."""
 
 _PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
 

@@ -17,7 +17,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
-from pyspark.sql.types import DataType, NullType, StringType, TimestampNTZType, TimestampType
 
 from opendataflow.core.attempts import Attempt, Result, Seen
 from opendataflow.core.chunk_parts import Chunk
@@ -79,9 +78,10 @@ class SparkFrames:
         """Call run() with frames of Spark, or with frames of pandas that hold all of their rows."""
         if step.engine == "pandas":
             from opendataflow.spark.pipeline import pandas_frames
+            from opendataflow.spark.pipeline.from_pandas import of_pandas
 
             made = pandas_frames.call(step, [frame.toPandas() for frame in frames], item)
-            return _of_pandas(self._spark, made, frames)
+            return of_pandas(self._spark, made, frames, step.at)
         before = self._completed()
         result = call(step, frames, item)
         # What a step computes itself, as show() does, may have been a part: it says nothing of the rows.
@@ -231,22 +231,3 @@ def call(step: Loaded, frames: Sequence[DataFrame], item: Item | None) -> DataFr
     if isinstance(result, DataFrame):
         return result
     raise StepFailed(f"{step.at}: run() {returned(result)}; a DataFrame of Spark is wanted")
-
-
-def _of_pandas(spark: SparkSession, made: Any, given: Sequence[DataFrame]) -> DataFrame:
-    """Return a frame of pandas as one of Spark, with a type for columns without any value, which pandas knows none of:
-    that of the column of this name in the frames before, else text. So an empty chunk has the columns of the others."""
-    if len(made) > 0:
-        frame = spark.createDataFrame(made)
-    else:
-        import pyarrow
-
-        frame = spark.createDataFrame(pyarrow.Table.from_pandas(made, preserve_index=False))
-    known = {field.name: field.dataType for before in reversed(given) for field in before.schema}
-    typed: dict[str, DataType] = {}
-    for field in frame.schema:
-        if isinstance(field.dataType, NullType):
-            typed[field.name] = known.get(field.name, StringType())
-        elif isinstance(field.dataType, TimestampNTZType):
-            typed[field.name] = TimestampType()  # as where there are rows
-    return frame.withColumns({name: F.col(f"`{name}`").cast(kind) for name, kind in typed.items()})
