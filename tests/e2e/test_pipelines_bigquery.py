@@ -16,7 +16,7 @@ import pytest
 from opendataflow.names import ExitCode
 from opendataflow.spark.pipeline.session import _own_jars
 from tests.e2e.conftest import Answer, Inside
-from tests.e2e.projects import Project
+from tests.e2e.projects import Project, copying
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,22 +46,7 @@ class Shop(Project):
     """A project that copies a table of BigQuery into another one, and what the connector was asked."""
 
     database = "{url: 'bigquery://shop/sales', passwordVariable: SHOP_KEY, options: {bigQueryHttpEndpoint: FOLDER}}"
-    yml = f"""\
-version: 2
-name: tests
-pipelines:
-  - slug: p
-    sources:
-      - name: orders
-        database: {database}
-        table: orders
-        partitioning: {{column: day, type: date}}
-    transformations: [one]
-    destination:
-      name: out
-      database: {database}
-      table: result
-"""
+    yml = copying("day", "date", database)
 
     def set_up(self, old: str = "", new: str = "", **answers: str) -> None:
         """Write the project, and what the connector answers to what contains some text."""
