@@ -216,6 +216,12 @@ def test_what_is_not_as_planned_is_told_by_chunk_with_exit_code_1(
     told = json.loads(inside.ask(dataflow, *check, "-o", "json").out)
     assert [one["different"] is None for one in told["chunks"]] == [False, False]
     assert told["datasets"]["new_orders"]["strays"] == [{"rows": 1, "what": "id is NULL", "chunks": []}]
+    for column, sentence in (
+        ("wrd", "has no column wrd (did you mean word?)"),
+        ("word", "has the type text, which has"),
+    ):
+        answer = inside.ask(dataflow, *check, "--sum", column)
+        assert (answer.code, sentence in answer.err) == (ExitCode.USAGE, True), answer.err
     answer = inside.ask(dataflow, "chunks", "check", "new_orders")
     assert answer.code == ExitCode.USAGE
     assert "new_orders has no chunks" in answer.err

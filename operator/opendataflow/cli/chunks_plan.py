@@ -31,6 +31,7 @@ from opendataflow.store.loading import dataset_row
 from opendataflow.store.store import Store
 
 _BAR = 20
+_ANY_WIDTH = 100_000
 _HOW = {"exact": "counted", "sample": "estimated from a sample", "statistics": "estimated from statistics"}
 _FOR: dict[str, tuple[By, ...]] = {
     "--chunks": ("range", "hash"),
@@ -211,25 +212,33 @@ def _show(dataset: str, proposed: Plan, output: Output) -> None:
     if output is not Output.TABLE:
         document(_plain(dataset, proposed), output)
         return
-    shown = [name for name in ("from", "to") if any(name in chunk.bounds for chunk in proposed.chunks)]
-    most = max(proposed.rows.values())
+    to = console()
+    table = _table(proposed, [name for name in ("from", "to") if any(name in it.bounds for it in proposed.chunks)])
+    if to.measure(table, options=to.options.update(max_width=_ANY_WIDTH)).maximum > to.width:
+        table = _table(proposed, None)  # the predicates say the rest
+    to.print(table)
+    to.print(_summary(proposed), soft_wrap=True)
+    sys.stdout.flush()
+
+
+def _table(proposed: Plan, ends: Sequence[str] | None) -> Table:
+    """All chunks; with these ends of theirs and a bar, or only what has to be seen."""
+    shown, most = ends or (), max(proposed.rows.values())
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("chunk", *shown):
         table.add_column(name.upper(), overflow="fold")
     for name in ("ROWS", "SHARE"):
         table.add_column(name, justify="right")
-    table.add_column("")
+    if ends is not None:
+        table.add_column("")
     table.add_column("PREDICATE", overflow="fold")
     for chunk in proposed.chunks:
         rows = proposed.rows[chunk.id]
-        ends = [str(chunk.bounds.get(name, "-")) for name in shown]
-        bar = "#" * round(_BAR * rows / most) if most else ""
-        cells = [chunk.id, *ends, str(rows), f"{rows / proposed.all_rows:.1%}", bar, chunk.predicate]
+        cells = [chunk.id, *(str(chunk.bounds.get(name, "-")) for name in shown)]
+        bar = [] if ends is None else ["#" * round(_BAR * rows / most) if most else ""]
+        cells += [str(rows), f"{rows / proposed.all_rows:.1%}", *bar, chunk.predicate]
         table.add_row(*(Text(cell) for cell in cells))
-    to = console()
-    to.print(table)
-    to.print(_summary(proposed), soft_wrap=True)
-    sys.stdout.flush()
+    return table
 
 
 def _summary(proposed: Plan) -> str:

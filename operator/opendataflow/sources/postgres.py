@@ -47,6 +47,13 @@ WHERE c.oid = to_regclass(CASE WHEN %(schema)s::text IS NULL THEN format('%%I', 
   AND c.relkind IN ('r', 'p', 'm', 'v', 'f')
 """
 
+_COLUMNS = """
+SELECT a.attname, t.typcategory::text AS category, format_type(a.atttypid, a.atttypmod) AS type
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass(format('%%I.%%I', %s::text, %s::text)) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
+
 _STATISTICS = """
 WITH s AS (SELECT most_common_vals::text::{type}[] AS common, most_common_freqs AS frequencies,
                   histogram_bounds::text::{type}[] AS bounds
@@ -128,11 +135,7 @@ class PostgresSource:
         self._is_view = row["relkind"] == "v"
         name = ".".join(self.words.name(part) for part in self._table)
         if row["typname"] is None:
-            query = "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
-            known = self._rows(f"{query} ORDER BY attnum", (row["oid"],))
-            raise UnknownThing(
-                f"{name} has no column {column}{did_you_mean(column, [found['attname'] for found in known])}"
-            )
+            raise self._no_column(column)
         kind = _KINDS.get(row["typname"], "text" if row["typcategory"] == "S" else "other")
         [[plan]] = [list(found.values()) for found in self._rows(f"EXPLAIN (FORMAT JSON) SELECT FROM {name}")]
         return Table(
@@ -144,6 +147,14 @@ class PostgresSource:
             hashes=row["typname"] in _HASHED,
             collation=row["collation"],
         )
+
+    def _columns(self) -> dict[str, tuple[str, str]]:
+        """The categories and names of the types of all columns."""
+        return {row["attname"]: (row["category"], row["type"]) for row in self._rows(_COLUMNS, self._table)}
+
+    def _no_column(self, column: str) -> UnknownThing:
+        name = ".".join(self.words.name(part) for part in self._table)
+        return UnknownThing(f"{name} has no column {column}{did_you_mean(column, [*self._columns()])}")
 
     def statistics(self, table: Table) -> Statistics | str:
         """What is known of the column without reading the table; a sentence where nothing, or it is too old."""
@@ -272,6 +283,14 @@ class PostgresSource:
 
     def _figures(self, asked: Figured) -> str:
         """Sums of numbers as such, which do not depend on an order, and of 60 bits of the MD5 of each row's text."""
+        known = self._columns() if asked.sums or asked.checksum else {}
+        for column in (*asked.sums, *asked.checksum):
+            if column not in known:
+                raise self._no_column(column)
+            if column in asked.sums and known[column][0] != "N":
+                raise InvalidInput(
+                    f"{column} has the type {known[column][1]}, which has no sum: give --checksum instead"
+                )
         found = [f"sum(t.{self.words.name(column)}::numeric)" for column in asked.sums]
         if asked.checksum:
             columns = ", ".join(f"t.{self.words.name(column)}" for column in asked.checksum)
