@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from opendataflow.core.expectations import NULLS, RESULT, Checked, Measure, judge, measures, unfit
+from opendataflow.core.expectations import BY_TYPE, NULLS, RESULT, Checked, Measure, judge, measures, unfit
 from opendataflow.errors import StepFailed
 from opendataflow.model.expectations import Expectation
 from opendataflow.spark.pipeline.told import plain
@@ -30,7 +30,7 @@ class Watched:
         self.frame = frame.observe(self.observation, *self._columns())
 
     def _columns(self) -> list[Column]:
-        types = dict(self._given.dtypes)
+        types = _types(self._given, self.wanted)
         return [_column(measure, types).alias(f"m{number}") for number, measure in enumerate(self.wanted)]
 
     def seen(self) -> dict[Measure, Any] | None:
@@ -73,7 +73,7 @@ class Checks:
 
     def wanted(self, frame: DataFrame, name: str = RESULT) -> list[Measure]:
         """Return what is to be measured of a frame. Raises StepFailed where it lacks a column, or can't be asked."""
-        found, types = [], dict(frame.dtypes)
+        found: list[Measure] = []
         for it, place in self._all:
             asked = [measure for measure in measures(it) if measure.frame == name]
             columns = [*(column for measure in asked for column in measure.columns)]
@@ -84,6 +84,7 @@ class Checks:
                 raise StepFailed(
                     f"{place}: {it.title}: {rows} has no column {', '.join(missing)}; it has {', '.join(frame.columns)}"
                 )
+            types = _types(frame, asked)
             wrong = next(filter(None, (unfit(measure, types) for measure in asked)), None)
             if wrong is not None:
                 raise StepFailed(f"{place}: {it.title}: {wrong}")
@@ -108,6 +109,11 @@ class Checks:
             raise StepFailed(f"what is expected is not so, and nothing was written: {'; '.join(failed)}")
 
 
+def _types(frame: DataFrame, asked: Sequence[Measure]) -> dict[str, str]:
+    """Return the types of all columns; Spark is asked only where one of the measures depends on them."""
+    return dict(frame.dtypes) if any(measure.kind in BY_TYPE for measure in asked) else {}
+
+
 def column_of(name: str) -> Column:
     """Return the column that has this name, whatever it consists of."""
     return F.col(f"`{name.replace('`', '``')}`")
@@ -123,7 +129,7 @@ def _column(measure: Measure, types: Mapping[str, str]) -> Column:
     if measure.kind == "sql":
         return F.expr(measure.given[0])
     (column,) = columns
-    kind = types[measure.columns[0]]
+    kind = types.get(measure.columns[0], "")
     # A number as the column has it: 0.1 of 32 bits is not that of 64.
     given = [F.lit(value).cast("float") if kind == "float" else F.lit(value) for value in measure.given]
     if measure.kind == "outside":
