@@ -19,6 +19,7 @@ from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.reading import read
 from opendataflow.spark.pipeline.reading_tables import read_table
 from tests.e2e.conftest import Answer, Inside
+from tests.e2e.postgres_values import VALUES
 from tests.e2e.projects import DATABASE, Project, copying, shop_variables
 from tests.kube.cluster.processes import wait_until
 
@@ -99,6 +100,22 @@ def source(**fields: object) -> Source:
 def rows_of(spark: "SparkSession", it: Source, data_id: str, bounds: Mapping[str, Any] | None = None) -> "DataFrame":
     """What a chunk is read as, in a job whose data set has its bounds."""
     return read_table(spark, it, part_of_source(it, Chunk(data_id, {"orders": bounds})), data_id, "project.yml, line 6")
+
+
+def test_values_are_the_same_as_where_they_come_as_texts(spark: "SparkSession", shop: Shop) -> None:
+    kinds = {f"c{number}": kind for number, kind in enumerate(VALUES)}
+    shop.sql(f"CREATE TABLE every (id int, {', '.join(f'{name} {kind}' for name, kind in kinds.items())})")
+    for (name, kind), values in zip(kinds.items(), VALUES.values(), strict=True):
+        rows = ", ".join(f"({number}, {value}::{kind})" for number, value in enumerate(values))
+        shop.sql(f"INSERT INTO every (id, {name}) VALUES {rows}")
+
+    def read(**options: str) -> list[tuple[str, ...]]:
+        given = {"table": "every", "partitioning": {"column": "id", "type": "range"}, "options": options}
+        frame = rows_of(spark, source(**given), "0-9")
+        assert frame.count() == sum(map(len, VALUES.values()))
+        return sorted(tuple(row) for row in frame.selectExpr(*(f"to_json(struct({name}))" for name in kinds)).collect())
+
+    assert read() == read(prepareThreshold="5", binaryTransfer="false")
 
 
 @pytest.mark.parametrize(
