@@ -5,15 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from opendataflow.names import ExitCode
 from tests.e2e.conftest import Program
-from tests.e2e.projects import Project
+from tests.e2e.projects import DATABASE, Project, shop_variables
 from tests.sql.conftest import Connection
 from tests.sql.graph import value
 
-DATABASE = "{url: '${SHOP_URL}', user: '${SHOP_USER}', passwordVariable: SHOP_WORD}"
 YML = f"""\
 version: 2
 name: tests
@@ -55,7 +53,7 @@ EXPECTED = {
         "read a",
         "sources/1_column.csv, line 1: its columns are id, and those of schema are id, n; write them",
     ),
-    "2_type": ("read a", "project.yml, line 6: /"),
+    "2_type": ("read a", 'sources/2_type.csv, line 2: "many" does not fit the type of the column n'),
     "4_latin1": ("read a", "sources/4_latin1.csv, line 2: it is not UTF-8 text; save it as UTF-8"),
     "5_missing": ("read a", "project.yml, line 6: there is no sources/5_missing.csv"),
     "7_refused": ("read c", "project.yml, line 8: ERROR: this is not for you"),
@@ -99,10 +97,8 @@ def test_each_chunk_with_bad_input_fails_with_its_step_and_a_sentence_and_the_ot
         if text is not None:
             project.write(f"sources/{chunk}.csv", text)
         project.write(f"sources/{chunk}.json", '{"id": 1, "m": %s}\n' % ('"x"' if chunk == "8_drift" else "1"))
-    to = conninfo_to_dict(dsn)
-    monkeypatch.setenv("SHOP_URL", f"jdbc:postgresql://{to['host']}:{to['port']}/{to['dbname']}")
-    monkeypatch.setenv("SHOP_USER", str(to["user"]))
-    monkeypatch.setenv("SHOP_WORD", str(to["password"]))
+    for variable, given in shop_variables(dsn).items():
+        monkeypatch.setenv(variable, given)
     db.execute(MAY_READ)
     job = job_file(project.folder, *CHUNKS)
     dataflow.run("local", "-f", job, "--until-caught-up", "--parallelism", "2", code=ExitCode.UNFINISHED)
@@ -115,7 +111,7 @@ def test_each_chunk_with_bad_input_fails_with_its_step_and_a_sentence_and_the_ot
         assert [it["name"] for it in failed] == [step], failed
         assert failed[0]["error"].startswith(sentence)
         assert found[chunk]["message"].startswith(f"exit code 1: {step} has failed: {sentence[:60]}")
-    assert found["2_type"]["message"].endswith('For input string: "many"')
+    assert found["1_column"]["message"].endswith("write them alike, in one order")
     assert {chunk: found[chunk]["metrics"]["rows"] for chunk in CHUNKS if chunk not in EXPECTED} == {
         "3_nulls": 2,
         "6_empty": 0,
