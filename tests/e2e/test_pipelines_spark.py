@@ -111,6 +111,25 @@ def test_a_filter_of_a_step_reaches_the_source_where_steps_are_not_measured(
     assert ("EqualTo(t,z)" in steps(answer)["two"]["stdout"]) is reaches
 
 
+def test_an_item_is_a_chunk_and_done_twice_equals_once(spark: "SparkSession", project: Project) -> None:
+    project.write("project.yml", YML.replace(", partitioning: {column: id, type: range}", ""))
+    project.step("one", "def run(df, stream):\n    return df.where(df.id == int(stream['id']))\n")
+    project.step("two", "def run(df, stream=None):\n    return df.selectExpr('id', 't', 'id * 2 AS n')\n")
+    project.write("sources/items.csv", "id,data_id\n2,\n12,twelve\n")
+    for _ in range(2):
+        assert project.ask("run", "p", "--stream", "items.csv").code == ExitCode.OK
+    found = result(spark, project)
+    assert [(row["id"], row["n"]) for row in found] == [(2, 4), (12, 24)]
+    assert found[0]["data_id"].startswith("item-")
+    assert found[1]["data_id"] == "twelve"
+
+
+def test_an_item_and_a_data_id_together_are_refused(project: Project) -> None:
+    answer = project.ask("run", "p", "--stream", "items.csv", "--data-id", "0-9")
+    assert answer.code == ExitCode.USAGE
+    assert answer.err == "error: an item is a chunk of its own: write --stream or --data-id, and not both\n"
+
+
 def test_the_buckets_of_a_hash_are_all_rows_and_each_row_once(spark: "SparkSession", project: Project) -> None:
     project.write("project.yml", YML.replace("type: range", "type: hash"))
     project.step("two", "def run(df):\n    return df\n")

@@ -29,6 +29,7 @@ from opendataflow.core.chunk_list import parse_chunk_list
 from opendataflow.core.dialects import Driver
 from opendataflow.core.expectations import Checked
 from opendataflow.core.explain import counted
+from opendataflow.core.items import check_apart, data_id_of
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import DataflowError, InvalidInput, NotInstalled, StepFailed
@@ -141,7 +142,8 @@ def run_tests(slug: MaybeSlug = None, project: ProjectOption = None, output: Out
 def run(
     slug: SlugArgument,
     data_id: Annotated[
-        str | None, typer.Option("--data-id", help="The chunk. Needed, but for projects in the Django tool's form.")
+        str | None,
+        typer.Option("--data-id", help="The chunk. Needed, but with --stream, or in the Django tool's form."),
     ] = None,
     chunks: Annotated[
         Path | None,
@@ -153,7 +155,7 @@ def run(
     ] = None,
     stream: Annotated[
         Path | None,
-        typer.Option("--stream", metavar="FILE", help="A CSV file, also in sources/: run once for each of its rows."),
+        typer.Option("--stream", metavar="FILE", help="A CSV file of items, also in sources/: run once for each."),
     ] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Django tool's form: remove the results of earlier runs.")
@@ -179,12 +181,13 @@ def run(
         done: list[dict[str, Any]] = []
         known: dict[str, Any] = {}
         for number, item in enumerate(items):
-            order = Order(opened, found, steps, data_id, item, bounds)
+            chunk = data_id if opened.file.django or item is None else data_id_of(item)
+            order = Order(opened, found, steps, chunk, item, bounds)
             made, result, checked = _run(order, spark, known, replace=replace and number == 0)
             first = made[len(found.sources)]
             first.stdout, printed = printed + first.stdout, ""  # what modules print when they are loaded
             done.append(
-                {"data_id": data_id, "item": item, "steps": [asdict(step) for step in made], **_told(result, checked)}
+                {"data_id": chunk, "item": item, "steps": [asdict(step) for step in made], **_told(result, checked)}
             )
             if output is Output.TABLE:
                 if item is not None:
@@ -281,10 +284,12 @@ def _told(result: Result | None, checked: Sequence[Checked]) -> dict[str, Any]:
 def _check_options(opened: OpenProject, data_id: str | None, stream: Path | None, replace: bool) -> None:
     if opened.file.django:
         return
-    if data_id is None or not data_id:
+    if stream is not None and data_id is not None:
+        raise InvalidInput(
+            "an item is a chunk of its own: write --stream or --data-id; a column data_id names the chunks"
+        )
+    if stream is None and not data_id:
         raise InvalidInput("which chunk? write its data id, such as --data-id 2013-01-01")
-    if stream is not None:
-        raise InvalidInput("--stream is for projects in the Django tool's form; here an item is a chunk: use --data-id")
     if replace:
         raise InvalidInput("--replace is for projects in the Django tool's form; here write destination.mode")
 
@@ -303,6 +308,8 @@ def _items(opened: OpenProject, stream: Path) -> list[Item]:
 
     path = stream if stream.exists() else opened.folder / "sources" / stream
     items = items_of(existing(path, str(path), "--stream"), str(path))
+    if not opened.file.django:
+        check_apart(items)
     if not items:
         typer.echo(f"{path} has no rows, so nothing was run", err=True)
     return items
