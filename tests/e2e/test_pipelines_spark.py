@@ -308,6 +308,15 @@ def test_a_chunk_whose_types_differ_from_those_of_the_others_is_not_written(proj
     assert project.ask("run", "p", "--data-id", "0-9").code == ExitCode.OK  # there is no other one
 
 
+def test_a_chunk_of_csv_whose_columns_are_not_those_of_the_others_is_not_written(project: Project) -> None:
+    project.write("project.yml", YML.replace("destination: out", "destination: {name: out, format: csv}"))
+    assert project.ask("run", "p", "--data-id", "0-9").code == ExitCode.OK
+    project.step("two", "def run(df):\n    return df.select('n', 'id', 't')\n")
+    answer = project.ask("run", "p", "--data-id", "10-19")
+    assert "project.yml, line 8: the columns are n, id, t, and id, t, n in the chunk 0-9; who reads CSV" in answer.err
+    assert project.ask("run", "p", "--data-id", "0-9").code == ExitCode.OK  # there is no other one
+
+
 def test_a_chunk_is_needed(project: Project) -> None:
     answer = project.ask("run", "p")
     assert answer.code == ExitCode.USAGE
