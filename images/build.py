@@ -143,7 +143,7 @@ def build(image: str, order: Order, builder: str) -> str:
         "VERSION": order.version,
         "REVISION": order.revision,
         "SOURCE": order.source,
-        **({"EXTRAS": order.extras} if image == "spark" else {}),
+        **({"EXTRAS": order.extras, "SOURCE_DATE_EPOCH": str(order.epoch)} if image == "spark" else {}),
     }
     command = [builder, "build", "--tag", name, *order.options]
     if builder != "docker":

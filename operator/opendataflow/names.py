@@ -91,6 +91,9 @@ NO_ANSWER = "the git server does not answer"
 NO_EXECUTOR = "no executor has come up"
 """How a Spark driver's termination message begins where it was ended for want of executors."""
 
+SPARK_ARCHIVE = "DATAFLOW_SPARK_ARCHIVE"
+"""The variable that names the archive of Spark's classes, as it is in images."""
+
 MAIN_CONTAINER = "main"
 DRIVER_CONTAINER = "spark-kubernetes-driver"
 EXECUTOR_CONTAINER = "spark-kubernetes-executor"

@@ -3,8 +3,8 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,16 +46,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Program:
-    """Starts `dataflow` with one home and one database (None: the embedded one)."""
+    """Starts `dataflow` with one home and one database (None: the embedded one). `more`: other variables."""
 
     home: Path
     dsn: str | None = None
+    more: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def environ(self) -> dict[str, str]:
         """The environment of its processes."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("DATAFLOW_")}
-        return {**kept, "DATAFLOW_HOME": str(self.home), **({"DATAFLOW_DSN": self.dsn} if self.dsn else {})}
+        dsn = {"DATAFLOW_DSN": self.dsn} if self.dsn else {}
+        return {**kept, "DATAFLOW_HOME": str(self.home), **dsn, **self.more}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command; its output goes to pipes."""

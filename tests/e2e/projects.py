@@ -3,7 +3,47 @@
 import textwrap
 from pathlib import Path
 
+from psycopg.conninfo import conninfo_to_dict
+
 from tests.e2e.conftest import Answer, Inside, Program
+
+DATABASE = "{url: '${SHOP_URL}', user: '${SHOP_USER}', passwordVariable: SHOP_WORD}"
+"""A database as a project's file names it, with the variables of `shop_variables`."""
+
+
+def login_of(dsn: str) -> tuple[str, str, str]:
+    """Return the URL for JDBC, the user and the password of an address."""
+    known = conninfo_to_dict(dsn)
+    return (
+        f"jdbc:postgresql://{known['host']}:{known['port']}/{known['dbname']}",
+        str(known["user"]),
+        str(known["password"]),
+    )
+
+
+def shop_variables(dsn: str) -> dict[str, str]:
+    """Return the variables of the environment that `DATABASE` needs."""
+    return dict(zip(("SHOP_URL", "SHOP_USER", "SHOP_WORD"), login_of(dsn), strict=True))
+
+
+def copying(column: str, kind: str, database: str = DATABASE) -> str:
+    """Return the file of a project that copies the table `orders` into `result`, by chunks of a column."""
+    return f"""\
+version: 2
+name: tests
+pipelines:
+  - slug: p
+    sources:
+      - name: orders
+        database: {database}
+        table: orders
+        partitioning: {{column: {column}, type: {kind}}}
+    transformations: [one]
+    destination:
+      name: out
+      database: {database}
+      table: result
+"""
 
 
 class Project:

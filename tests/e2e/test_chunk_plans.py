@@ -164,7 +164,7 @@ def test_a_new_day_is_added(dataflow: Program, declared: Connection, inside: Ins
 
 
 def test_rows_outside_of_all_chunks_are_shown_and_not_written(
-    dataflow: Program, declared: Connection, inside: Inside
+    dataflow: Program, declared: Connection, inside: Inside, tmp_path: Path
 ) -> None:
     declared.execute("INSERT INTO shop.orders (day) VALUES ('infinity')")
     plan = ("chunks", "plan", "orders", "--by", "date", "day", "--step", "month")
@@ -175,6 +175,8 @@ def test_rows_outside_of_all_chunks_are_shown_and_not_written(
         'error: 1 row of "shop"."orders" would be in no chunk: give --rest, which makes one for them; '
         "nothing was changed\n"
     )
+    answer = inside.ask(dataflow, *plan, "--file", str(tmp_path / "list"))
+    assert (answer.code, (tmp_path / "list").exists()) == (ExitCode.FAILED, False)
     assert chunks(declared) == {}
     assert inside.ask(dataflow, *plan, "--write", "--rest").err == "data set orders: 5 chunks, 5 new\n"
 
@@ -214,6 +216,12 @@ def test_what_is_not_as_planned_is_told_by_chunk_with_exit_code_1(
     told = json.loads(inside.ask(dataflow, *check, "-o", "json").out)
     assert [one["different"] is None for one in told["chunks"]] == [False, False]
     assert told["datasets"]["new_orders"]["strays"] == [{"rows": 1, "what": "id is NULL", "chunks": []}]
+    for column, sentence in (
+        ("wrd", "has no column wrd (did you mean word?)"),
+        ("word", "has the type text, which has"),
+    ):
+        answer = inside.ask(dataflow, *check, "--sum", column)
+        assert (answer.code, sentence in answer.err) == (ExitCode.USAGE, True), answer.err
     answer = inside.ask(dataflow, "chunks", "check", "new_orders")
     assert answer.code == ExitCode.USAGE
     assert "new_orders has no chunks" in answer.err
@@ -240,6 +248,12 @@ BY_ID = ("--by", "range", "id", "--chunks", "2")
             ("orders", *BY_ID, "--rows", "5"),
             ExitCode.USAGE,
             "--chunks and --rows say the same in two ways: give one of them",
+        ),
+        (("orders", *BY_ID, "--step", "month"), ExitCode.USAGE, "--step means nothing by range: it is for date"),
+        (
+            ("orders", "--by", "list", "word", "--chunks", "2"),
+            ExitCode.USAGE,
+            "--chunks means nothing by list: it is for range and hash",
         ),
         (
             ("orders", *BY_ID, "--publish"),

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from tests.e2e.conftest import Program
+from tests.e2e.projects import login_of
 from tests.sql.conftest import Connection
 
 if TYPE_CHECKING:
@@ -52,12 +52,9 @@ def test_both_tables_are_what_pandas_computes(dataflow: Program, db: Connection,
     folder = tmp_path / "example"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("data"))
     subprocess.run([sys.executable, str(folder / "make_data.py")], check=True, stdout=subprocess.DEVNULL)
-    to = conninfo_to_dict(dsn)
-    url = f"jdbc:postgresql://{to['host']}:{to['port']}/{to['dbname']}"
-    warehouse = {"WAREHOUSE_URL": url, "WAREHOUSE_USER": to["user"], "WAREHOUSE_PASSWORD": to["password"]}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in warehouse.items():
-            patch.setenv(name, str(value))
+        for name, value in zip(("URL", "USER", "PASSWORD"), login_of(dsn), strict=True):
+            patch.setenv(f"WAREHOUSE_{name}", value)
         dataflow.run("local", "-f", str(folder / "job.yaml"), "--until-caught-up")
     expected = by_pandas(folder / "data")
     assert len(expected) > 40

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -187,8 +188,31 @@ def test_functions_of_python_pandas_and_arrow_work_in_a_local_spark_job(in_spark
     assert done.stdout.split() == ["20"], done.stderr[-2000:]
 
 
-def test_an_executor_asks_the_driver_that_spark_names(in_spark: Root) -> None:
-    done = in_spark.run(
+@pytest.mark.parametrize("who", ["driver", "executor"])
+def test_java_starts_from_the_archive_of_spark_s_classes(in_spark: Root, who: str) -> None:
+    """Spark's own class is one that it does not read from a jar."""
+    told = "-Xlog:class+load=info:stdout"
+    loaded = "org.apache.spark.SparkConf source: shared objects file (top)"
+    if who == "driver":
+        program = (
+            "import os\n"
+            "from pathlib import Path\n"
+            "from opendataflow.spark import class_archive\n"
+            "os.environ.update(class_archive.variables(os.environ, Path('/opt/spark')))\n"
+            f"os.environ['SPARK_SUBMIT_OPTS'] += ' {told}'\n"
+            "os.execv('/opt/spark/bin/spark-submit', ['spark-submit', '--driver-class-path',\n"
+            "    os.environ['PYSPARK_SUBMIT_ARGS'].split()[1], '--version'])\n"
+        )
+        done = in_spark.run("/opt/opendataflow/entrypoint", "python", "-c", program, SPARK_LOCAL_IP="127.0.0.1")
+        loaded = "org.apache.spark.deploy.SparkSubmit source: shared objects file (top)"
+    else:
+        done = executor(in_spark, SPARK_JAVA_OPT_1=told)
+    assert loaded in done.stdout, done.stdout[-500:] + done.stderr[-2000:]
+
+
+def executor(in_spark: Root, **environ: str) -> "subprocess.CompletedProcess[str]":
+    """Start one whose driver is not there."""
+    return in_spark.run(
         "/opt/opendataflow/entrypoint",
         "executor",
         SPARK_EXECUTOR_MEMORY="256m",
@@ -200,7 +224,12 @@ def test_an_executor_asks_the_driver_that_spark_names(in_spark: Root) -> None:
         SPARK_RESOURCE_PROFILE_ID="0",
         SPARK_EXECUTOR_POD_NAME="executor-1",
         SPARK_JAVA_OPT_0="-Dspark.rpc.numRetries=1",
+        **environ,
     )
+
+
+def test_an_executor_asks_the_driver_that_spark_names(in_spark: Root) -> None:
+    done = executor(in_spark)
     assert done.returncode != 0
     assert "127.0.0.1:1" in done.stderr
 

@@ -5,15 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from opendataflow.names import ExitCode
 from tests.e2e.conftest import Program
-from tests.e2e.projects import Project
+from tests.e2e.projects import DATABASE, Project, shop_variables
 from tests.sql.conftest import Connection
 from tests.sql.graph import value
 
-DATABASE = "{url: '${SHOP_URL}', user: '${SHOP_USER}', passwordVariable: SHOP_WORD}"
 YML = f"""\
 version: 2
 name: tests
@@ -99,10 +97,8 @@ def test_each_chunk_with_bad_input_fails_with_its_step_and_a_sentence_and_the_ot
         if text is not None:
             project.write(f"sources/{chunk}.csv", text)
         project.write(f"sources/{chunk}.json", '{"id": 1, "m": %s}\n' % ('"x"' if chunk == "8_drift" else "1"))
-    to = conninfo_to_dict(dsn)
-    monkeypatch.setenv("SHOP_URL", f"jdbc:postgresql://{to['host']}:{to['port']}/{to['dbname']}")
-    monkeypatch.setenv("SHOP_USER", str(to["user"]))
-    monkeypatch.setenv("SHOP_WORD", str(to["password"]))
+    for variable, given in shop_variables(dsn).items():
+        monkeypatch.setenv(variable, given)
     db.execute(MAY_READ)
     job = job_file(project.folder, *CHUNKS)
     dataflow.run("local", "-f", job, "--until-caught-up", "--parallelism", "2", code=ExitCode.UNFINISHED)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from opendataflow.names import ExitCode
-from opendataflow.spark.pipeline.session import _own_jars
+from opendataflow.spark.pipeline.session import spark_home
 from tests.e2e.conftest import Answer, Inside
-from tests.e2e.projects import Project
+from tests.e2e.projects import Project, copying
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ def connector(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -
     """What stands in for the connector is in Spark, until the last test of this module."""
     folder = tmp_path_factory.mktemp("connector")
     source = Path(__file__).parent / "bigquery/BigQuery.java"
-    subprocess.run(["javac", "-cp", f"{_own_jars()}/*", "-d", folder, source], check=True)
+    subprocess.run(["javac", "-cp", f"{spark_home()}/jars/*", "-d", folder, source], check=True)
     with zipfile.ZipFile(folder / "connector.jar", "w") as jar:
         jar.writestr("META-INF/services/org.apache.spark.sql.sources.DataSourceRegister", "BigQuery")
         for made in folder.glob("*.class"):
@@ -46,22 +46,7 @@ class Shop(Project):
     """A project that copies a table of BigQuery into another one, and what the connector was asked."""
 
     database = "{url: 'bigquery://shop/sales', passwordVariable: SHOP_KEY, options: {bigQueryHttpEndpoint: FOLDER}}"
-    yml = f"""\
-version: 2
-name: tests
-pipelines:
-  - slug: p
-    sources:
-      - name: orders
-        database: {database}
-        table: orders
-        partitioning: {{column: day, type: date}}
-    transformations: [one]
-    destination:
-      name: out
-      database: {database}
-      table: result
-"""
+    yml = copying("day", "date", database)
 
     def set_up(self, old: str = "", new: str = "", **answers: str) -> None:
         """Write the project, and what the connector answers to what contains some text."""

@@ -94,11 +94,42 @@ def test_what_is_not_as_expected_is_not_written(project: Project, format: str) -
     assert sorted((project.folder / "output/out/data_id=0-9").iterdir()) == before
 
 
-def test_an_empty_chunk_is_measured_too(project: Project) -> None:
+@pytest.mark.parametrize("format", ["parquet", "json", "csv, options: {header: 'false'}"])
+def test_an_empty_chunk_is_measured_too(project: Project, format: str) -> None:  # noqa: A002
     project.write("sources/a.csv", "id,t,day\n")
-    answer = expect(project, "{same: {source: a, sums: [id]}}", "{notNull: [t]}", "{sql: count(*) > 0, severity: warn}")
+    same, some = "{same: {source: a, sums: [id]}}", "{sql: count(*) > 0, severity: warn}"
+    answer = expect(project, same, "{notNull: [t]}", some, "{unique: [id, t]}", format=format)
     assert answer.code == ExitCode.OK, answer.err
-    assert list(told(answer).values()) == [True, True, False]
+    assert list(told(answer).values()) == [True, True, False, True]
+
+
+def test_numbers_are_compared_as_their_columns_have_them_and_a_null_has_its_column(project: Project) -> None:
+    project.step(
+        "one",
+        """
+        def run(df):
+            return df.selectExpr(
+                "id", "n", "nullif(t, 'x') AS t", "t AS day", "double('NaN') AS nan", "float(0.1) AS short",
+                "CAST(9.5 AS DECIMAL(38, 10)) AS exact", "t AS `a ``name```"
+            )
+        """,
+    )
+    project.write("sources/a.csv", f"id,t,day,n\n1,x,,{2**63 - 1}\n2,x,,{2**63 - 1}\n")
+    yml = YML.replace("day DATE", "day STRING, n LONG").replace("FORMAT", "parquet")
+    expectations = [
+        "{range: {column: nan, min: 0}, severity: warn}",
+        "{range: {column: short, min: 0.1, max: 0.1}}",
+        "{values: {column: short, in: [0.1, 7]}}",
+        "{range: {column: exact, min: 9.5, max: 9.5}}",
+        "{name: swapped, same: {source: a, checksum: [t, day]}, severity: warn}",
+        "{unique: [nan], severity: warn}",
+        "{unique: ['a `name`'], severity: warn}",
+        "{name: large, same: {source: a, sums: [n]}}",
+    ]
+    project.write("project.yml", yml + "".join(f"      - {it}\n" for it in expectations))
+    answer = project.ask("run", "p", "--data-id", "0-9", "-o", "json")
+    assert answer.code == ExitCode.OK, answer.err
+    assert list(told(answer).values()) == [False, True, True, True, False, False, False, True]
 
 
 def test_a_source_that_a_step_has_looked_at_is_measured_again(project: Project) -> None:
@@ -113,6 +144,10 @@ def test_a_source_that_a_step_has_looked_at_is_measured_again(project: Project) 
         ("{notNull: [z]}", "project.yml, line 10: not null: z: the result has no column z; it has id, t, day"),
         ("{same: {source: a, sums: [z]}}", "line 10: same as a: a has no column z; it has id, t, day"),
         ("{sql: sum(z) > 1}", "project.yml, line 10: sum(z) > 1: [UNRESOLVED_COLUMN"),
+        ("{sql: count(distinct id) > 1}", "project.yml, line 10: count(distinct id) > 1: [INVALID_OBSERVED_METRICS"),
+        ("{values: {column: t, in: [7]}}", "line 10: values of t: t has texts, and 7 is a number: write '7', or cast"),
+        ("{fresh: {column: id, within: 1h}}", "line 10: id within 1h: id has the type int, which is no day or time"),
+        ("{same: {source: a, sums: [day]}}", "line 10: same as a: day has the type date, which has no sum: cast it"),
         ("{same: {source: b}}", "the pipeline has no source b; same.source names one of its own"),
         ("{notNull: [id], unique: [id]}", "exactly one of notNull, unique, range"),
     ],

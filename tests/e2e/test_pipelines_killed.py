@@ -12,13 +12,11 @@ from pathlib import Path
 import psycopg
 import pyarrow.parquet
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from tests.e2e.conftest import SPARK_DEFAULTS
-from tests.e2e.projects import Project
+from tests.e2e.projects import DATABASE, Project, shop_variables
 
 ROWS = 20_000
-DATABASE = "{url: '${SHOP_URL}', user: '${SHOP_USER}', passwordVariable: SHOP_WORD}"
 YML = f"""\
 version: 2
 name: tests
@@ -66,15 +64,12 @@ class Scene:
     """A project, and drivers of it in processes of their own."""
 
     def __init__(self, folder: Path, dsn: str) -> None:
-        known = conninfo_to_dict(dsn)
         self.dsn = dsn
         self.folder = folder
         self._environ = {
             **{name: value for name, value in os.environ.items() if not name.startswith("DATAFLOW_")},
             "SPARK_CONF_DIR": str(folder / "conf"),
-            "SHOP_URL": f"jdbc:postgresql://{known['host']}:{known['port']}/{known['dbname']}",
-            "SHOP_USER": str(known["user"]),
-            "SHOP_WORD": str(known["password"]),
+            **shop_variables(dsn),
         }
 
     def start(self, times: int) -> subprocess.Popen[bytes]:

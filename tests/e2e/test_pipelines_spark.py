@@ -8,10 +8,10 @@ import pytest
 
 from opendataflow.core.chunk_parts import Chunk
 from opendataflow.model.project import Source, parse_project
-from opendataflow.names import ExitCode, StepStatus
+from opendataflow.names import SPARK_ARCHIVE, ExitCode, StepStatus
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.reading import read
-from tests.e2e.conftest import Answer, Inside, Program
+from tests.e2e.conftest import SPARK_DEFAULTS, Answer, Inside, Program
 from tests.e2e.projects import Project
 
 if TYPE_CHECKING:
@@ -84,6 +84,31 @@ def test_rows_of_which_a_step_has_looked_at_a_part_are_not_known(project: Projec
     project.step("two", "def run(df):\n    df.limit(1).collect()\n    return df\n")
     answer = project.ask("run", "p", "--data-id", "0-9", "-o", "json")
     assert [step["rows"] for step in steps(answer).values()] == [None, None, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("measure", "rows", "has_checksum"),
+    [("steps", [4, 4, 2, 2], True), ("result", [None, None, 2, 2], True), ("rows", [None, None, 2, 2], False)],
+)
+def test_what_is_measured_is_for_the_pipeline_to_say(
+    project: Project, measure: str, rows: list[int | None], has_checksum: bool
+) -> None:
+    project.write("project.yml", f"{YML}    measure: {measure}\n")
+    answer = project.ask("run", "p", "--data-id", "0-9", "-o", "json")
+    assert answer.code == ExitCode.OK, answer.err
+    assert [step["rows"] for step in steps(answer).values()] == rows
+    (run,) = json.loads(answer.out)
+    assert (run["checksum"] is not None) is has_checksum
+
+
+@pytest.mark.parametrize(("measure", "reaches"), [("steps", False), ("result", True), ("rows", True)])
+def test_a_filter_of_a_step_reaches_the_source_where_steps_are_not_measured(
+    project: Project, measure: str, reaches: bool
+) -> None:
+    project.write("project.yml", f"{YML}    measure: {measure}\n")
+    project.step("two", "def run(df):\n    df = df.where(\"t = 'z'\")\n    df.explain()\n    return df\n")
+    answer = project.ask("run", "p", "--data-id", "0-99", "-o", "json")
+    assert ("EqualTo(t,z)" in steps(answer)["two"]["stdout"]) is reaches
 
 
 def test_the_buckets_of_a_hash_are_all_rows_and_each_row_once(spark: "SparkSession", project: Project) -> None:
@@ -477,3 +502,26 @@ def test_a_predicate_says_which_rows_of_a_file_are_of_the_chunk(spark: "SparkSes
     project.write("project.yml", YML.replace("partitioning: {column: id, type: range}", 'predicate: "t = {data_id}"'))
     project.ask("run", "p", "--data-id", 'c"d')
     assert [row["t"] for row in result(spark, project)] == ['c"d']
+
+
+def test_once_it_is_prepared_spark_starts_from_an_archive_of_its_classes(project: Project, tmp_path: Path) -> None:
+    """In a process of its own. Jars that the user's own settings bring before those of Spark stay before them."""
+    log, settings = tmp_path / "classes", tmp_path / "conf" / "spark-defaults.conf"
+    project.write(
+        "conf/spark-defaults.conf", f"{SPARK_DEFAULTS}spark.driver.extraJavaOptions -Xlog:class+load:file={log}\n"
+    )
+    program = Program(
+        tmp_path / ".home", more={"SPARK_CONF_DIR": str(settings.parent), SPARK_ARCHIVE: str(tmp_path / "a.jsa")}
+    )
+    said = program.ask("pipeline", "prepare")
+    assert said.code == ExitCode.OK, said.err
+    assert said.out.startswith(f"Spark starts quicker now: {tmp_path / 'a.jsa'} (")
+
+    def archived() -> int:
+        done = program.ask("pipeline", "run", "p", "--data-id", "0-9", cwd=tmp_path)
+        assert done.code == ExitCode.OK, done.err
+        return sum("shared objects file (top)" in line for line in log.read_text().splitlines())
+
+    assert archived() > 5000
+    settings.write_text(f"{settings.read_text()}spark.driver.extraClassPath /mine.jar\n")
+    assert archived() == 0

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from opendataflow.core.attempts import Attempt
 from opendataflow.core.chunk_parts import Chunk, part_of_source
@@ -20,7 +19,8 @@ from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.reading import read
 from opendataflow.spark.pipeline.reading_tables import read_table
 from tests.e2e.conftest import Answer, Inside
-from tests.e2e.projects import Project
+from tests.e2e.postgres_values import VALUES
+from tests.e2e.projects import DATABASE, Project, copying, shop_variables
 from tests.kube.cluster.processes import wait_until
 
 if TYPE_CHECKING:
@@ -33,13 +33,12 @@ class Shop:
     """A database for sources and destinations, and what is in it."""
 
     def __init__(self, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        known = conninfo_to_dict(dsn)
         self.dsn = dsn
         self._set = monkeypatch.setenv
-        self._set("SHOP_URL", f"jdbc:postgresql://{known['host']}:{known['port']}/{known['dbname']}")
-        self._set("SHOP_USER", str(known["user"]))
-        self.word = str(known["password"])
-        self._set("SHOP_WORD", self.word)
+        variables = shop_variables(dsn)
+        self.word = variables["SHOP_WORD"]
+        for name, value in variables.items():
+            self._set(name, value)
 
     def sql(self, text: str, *values: object) -> list[Any]:
         """Run SQL; return its rows, those of one column as that."""
@@ -69,23 +68,7 @@ def shop(bare_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return made
 
 
-DATABASE = "{url: '${SHOP_URL}', user: '${SHOP_USER}', passwordVariable: SHOP_WORD}"
-YML = f"""\
-version: 2
-name: tests
-pipelines:
-  - slug: p
-    sources:
-      - name: orders
-        database: {DATABASE}
-        table: orders
-        partitioning: {{column: id, type: range}}
-    transformations: [one]
-    destination:
-      name: out
-      database: {DATABASE}
-      table: result
-"""
+YML = copying("id", "range")
 
 
 @pytest.fixture
@@ -117,6 +100,22 @@ def source(**fields: object) -> Source:
 def rows_of(spark: "SparkSession", it: Source, data_id: str, bounds: Mapping[str, Any] | None = None) -> "DataFrame":
     """What a chunk is read as, in a job whose data set has its bounds."""
     return read_table(spark, it, part_of_source(it, Chunk(data_id, {"orders": bounds})), data_id, "project.yml, line 6")
+
+
+def test_values_are_the_same_as_where_they_come_as_texts(spark: "SparkSession", shop: Shop) -> None:
+    kinds = {f"c{number}": kind for number, kind in enumerate(VALUES)}
+    shop.sql(f"CREATE TABLE every (id int, {', '.join(f'{name} {kind}' for name, kind in kinds.items())})")
+    for (name, kind), values in zip(kinds.items(), VALUES.values(), strict=True):
+        rows = ", ".join(f"({number}, {value}::{kind})" for number, value in enumerate(values))
+        shop.sql(f"INSERT INTO every (id, {name}) VALUES {rows}")
+
+    def read(**options: str) -> list[tuple[str, ...]]:
+        given = {"table": "every", "partitioning": {"column": "id", "type": "range"}, "options": options}
+        frame = rows_of(spark, source(**given), "0-9")
+        assert frame.count() == sum(map(len, VALUES.values()))
+        return sorted(tuple(row) for row in frame.selectExpr(*(f"to_json(struct({name}))" for name in kinds)).collect())
+
+    assert read() == read(prepareThreshold="5", binaryTransfer="false")
 
 
 @pytest.mark.parametrize(

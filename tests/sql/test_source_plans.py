@@ -113,6 +113,7 @@ RANGES = [
     "at",
     "day",
     "local",
+    "uid",
 ]
 
 
@@ -319,9 +320,9 @@ def test_where_values_are_few_there_are_fewer_chunks_and_a_note(address: dict[st
         ),
         (skewed("id", "range"), InvalidInput, r"by range it has to be said how many chunks \(--chunks\) or rows"),
         (
-            skewed("uid", "range", chunks=2),
+            skewed("yes", "range", chunks=2),
             InvalidInput,
-            "uid has the type .* can't be divided by range: use list or hash",
+            "yes has the type .* can't be divided by range: divide it by list or hash",
         ),
         (skewed("id", "date"), InvalidInput, "id has the type .*, which is no time"),
         (skewed("day", "date", step="hour"), InvalidInput, "day has days without hours"),
@@ -435,6 +436,29 @@ def test_statistics_that_are_missing_or_old_are_told_and_a_sample_is_read(
     tables.execute("SELECT pg_stat_force_next_flush()")
     found = proposed(address, replace(asked, table="fresh"))
     assert 'the statistics of "shop"."fresh" are old: ANALYZE' in found.notes[0]
+
+
+def test_statistics_of_a_table_with_partitions_are_old_when_these_have_grown(
+    tables: Connection, address: dict[str, str]
+) -> None:
+    tables.execute(
+        """CREATE TABLE shop.growing (id int) PARTITION BY RANGE (id);
+           CREATE TABLE shop.growing_1 PARTITION OF shop.growing DEFAULT WITH (autovacuum_enabled = false);
+           INSERT INTO shop.growing SELECT i FROM generate_series(1, 5000) i"""
+    )
+    tables.execute("SELECT pg_stat_force_next_flush()")
+    tables.execute("ANALYZE shop.growing")
+    asked = Request("shop", "growing", "id", "range", chunks=4)
+    assert proposed(address, asked).notes == []
+    tables.execute("INSERT INTO shop.growing SELECT i FROM generate_series(5001, 50000) i")
+    found = proposed(address, asked)
+    assert 'the statistics of "shop"."growing" are old: ANALYZE' in found.notes[0]
+    assert max(found.rows.values()) == 12_500
+
+
+def test_a_view_is_not_told_to_be_analyzed(address: dict[str, str]) -> None:
+    found = proposed(address, Request("shop", "seen", "id", "range", chunks=4))
+    assert found.notes == ['"shop"."seen" is a view, which has no statistics; all rows were read']
 
 
 @given(

@@ -1,6 +1,8 @@
 """What the measures of a chunk say of its expectations."""
 
 from datetime import UTC, datetime
+from decimal import Decimal
+from math import nan
 from typing import Any
 
 import pytest
@@ -35,6 +37,14 @@ def micros(moment: datetime) -> int:
         ({"same": {"source": "s"}}, [3, 3], True, "rows"),
         ({"same": {"source": "s", "sums": ["a"]}}, [3, 4, 7, None], False,
          "different: rows 3, of s 4; sum of a 7, of s 0"),
+        ({"same": {"source": "s", "rows": False, "sums": ["a"]}}, [91175175012087.3, 91175175012087.48], True, None),
+        ({"same": {"source": "s", "rows": False, "sums": ["a"]}}, [Decimal("100.3"), 100.3], True, None),
+        ({"same": {"source": "s", "rows": False, "sums": ["a"]}}, [nan, nan], True, None),
+        ({"same": {"source": "s", "rows": False, "sums": ["a"]}}, [nan, 1.0], False, None),
+        ({"same": {"source": "s", "rows": False, "sums": ["a"]}}, [1.00000001, 1.0], False, None),
+        ({"fresh": {"column": "t", "within": "1h"}}, [2**63 - 1], True, "the newest is after all days of the calendar"),
+        ({"fresh": {"column": "t", "within": "1h"}}, [-(2**63)], False,
+         "the newest is before all days of the calendar"),
         ({"same": {"source": "s", "rows": False, "checksum": ["a"]}}, [1, 1, 2, 3], False, "different: checksum"),
     ],
 )  # fmt: skip

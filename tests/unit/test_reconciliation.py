@@ -1,5 +1,6 @@
 """Groups of rows find their chunks: exactly one, none or several. What a database says is played here by `group`."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -98,6 +99,19 @@ def test_the_sum_of_no_value_is_none_different_from_0() -> None:
     theirs = Spread(Tally(), {"a": Tally(3, (0, 5)), "b": Tally(), "c": Tally(1, (5, 2))})
     found = {it.chunk: it.what for it in differences(ours, theirs, ["sum of n", "checksum of t"])}
     assert found == {"b": "rows 2 and 0; checksum of t", "c": "sum of n 4 and 5; checksum of t"}
+
+
+def test_all_digits_of_sums_count_and_infinities_are_added() -> None:
+    long, more = Decimal("12345678901234567890123456789.0123456789"), Decimal("1E-10")
+    ours, theirs = Tally(), Tally()
+    for tally, value in ((ours, long), (theirs, Decimal(f"{long}1"))):
+        tally.add(1, (value, Decimal("Infinity")))
+        tally.add(1, (more, Decimal("-Infinity")))
+    found = [
+        it.what for it in differences(Spread(ours, {"a": ours}), Spread(theirs, {"a": theirs}), ["sum", "of both"])
+    ]
+    assert found == [f"sum {ours.figures[0]} and {theirs.figures[0]}"]
+    assert str(ours.figures[0]) == "12345678901234567890123456789.0123456790"
 
 
 def test_chunks_by_two_columns_prove_nothing() -> None:

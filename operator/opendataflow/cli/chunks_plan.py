@@ -31,7 +31,17 @@ from opendataflow.store.loading import dataset_row
 from opendataflow.store.store import Store
 
 _BAR = 20
+_ANY_WIDTH = 100_000
 _HOW = {"exact": "counted", "sample": "estimated from a sample", "statistics": "estimated from statistics"}
+_FOR: dict[str, tuple[By, ...]] = {
+    "--chunks": ("range", "hash"),
+    "--rows": ("range", "hash"),
+    "--step": ("date",),
+    "--time-zone": ("date",),
+    "--rest": ("date", "list"),
+    "--exact": ("range",),
+}
+"""Which options say something by which methods only."""
 
 
 class Step(StrEnum):
@@ -70,7 +80,7 @@ def plan_chunks(  # noqa: PLR0913  # each is an option
     rows: Annotated[
         int | None, typer.Option("--rows", min=1, help="By range or hash: about so many rows in each.")
     ] = None,
-    step: Annotated[Step, typer.Option("--step", help="By date: what a chunk has.")] = Step.DAY,
+    step: Annotated[Step | None, typer.Option("--step", help="By date: what a chunk has. Default: day.")] = None,
     zone: Annotated[
         str | None, typer.Option("--time-zone", help="By date: where days begin, such as Europe/Berlin; default: UTC.")
     ] = None,
@@ -112,6 +122,8 @@ def plan_chunks(  # noqa: PLR0913  # each is an option
         raise InvalidInput("--publish is for the chunks that --write declares: give both")
     found = with_store(lambda store: found_dataset(store, dataset))
     method, column = _method(found, by)
+    given = {"--chunks": number, "--rows": rows, "--step": step, "--time-zone": zone, "--rest": rest, "--exact": exact}
+    _check_options(method, [name for name, value in given.items() if value])
     request = Request(
         schema=found["schemaname"],
         table=table_of(found),
@@ -119,7 +131,7 @@ def plan_chunks(  # noqa: PLR0913  # each is an option
         by=method,
         chunks=number,
         rows=rows,
-        step=step.value,
+        step=(step or Step.DAY).value,
         zone=zone,
         nulls=nulls.value,
         rest=rest,
@@ -129,6 +141,8 @@ def plan_chunks(  # noqa: PLR0913  # each is an option
     with open_source(found, dsn, os.environ, Passkey(key_file)) as source:
         proposed = plan(source, request)
     _show(dataset, proposed, output)
+    if file is not None or write:
+        _check_all_there(proposed)
     if file is not None:
         _save(file, proposed.chunks)
     if write:
@@ -157,6 +171,12 @@ def _method(dataset: Row, by: tuple[str, str] | None) -> tuple[By, str]:
     return cast("By", by[0]), by[1]
 
 
+def _check_options(method: By, given: Sequence[str]) -> None:
+    wrong = next((name for name in given if method not in _FOR[name]), None)
+    if wrong is not None:
+        raise InvalidInput(f"{wrong} means nothing by {method}: it is for {' and '.join(_FOR[wrong])}")
+
+
 def table_of(dataset: Row) -> str:
     """The table of a data set. InvalidInput where it has none."""
     if not dataset["tablename"]:
@@ -164,12 +184,15 @@ def table_of(dataset: Row) -> str:
     return str(dataset["tablename"])
 
 
-def _write(dataset: str, proposed: Plan, reason: str | None, *, publish: bool) -> None:
+def _check_all_there(proposed: Plan) -> None:
     if proposed.outside:
         raise Refused(
             f"{counted(proposed.outside, 'row')} of {proposed.table} would be in no chunk: give --rest, which makes "
             "one for them; nothing was changed"
         )
+
+
+def _write(dataset: str, proposed: Plan, reason: str | None, *, publish: bool) -> None:
     made = [(chunk.id, chunk.bounds) for chunk in proposed.chunks]
     told = loaded(dataset, made, reason, publish=publish, why_not=partial(why_not, dataset, proposed.chunks))
     typer.echo(told, err=True)
@@ -189,25 +212,33 @@ def _show(dataset: str, proposed: Plan, output: Output) -> None:
     if output is not Output.TABLE:
         document(_plain(dataset, proposed), output)
         return
-    shown = [name for name in ("from", "to") if any(name in chunk.bounds for chunk in proposed.chunks)]
-    most = max(proposed.rows.values())
+    to = console()
+    table = _table(proposed, [name for name in ("from", "to") if any(name in it.bounds for it in proposed.chunks)])
+    if to.measure(table, options=to.options.update(max_width=_ANY_WIDTH)).maximum > to.width:
+        table = _table(proposed, None)  # the predicates say the rest
+    to.print(table)
+    to.print(_summary(proposed), soft_wrap=True)
+    sys.stdout.flush()
+
+
+def _table(proposed: Plan, ends: Sequence[str] | None) -> Table:
+    """All chunks; with these ends of theirs and a bar, or only what has to be seen."""
+    shown, most = ends or (), max(proposed.rows.values())
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("chunk", *shown):
         table.add_column(name.upper(), overflow="fold")
     for name in ("ROWS", "SHARE"):
         table.add_column(name, justify="right")
-    table.add_column("")
+    if ends is not None:
+        table.add_column("")
     table.add_column("PREDICATE", overflow="fold")
     for chunk in proposed.chunks:
         rows = proposed.rows[chunk.id]
-        ends = [str(chunk.bounds.get(name, "-")) for name in shown]
-        bar = "#" * round(_BAR * rows / most) if most else ""
-        cells = [chunk.id, *ends, str(rows), f"{rows / proposed.all_rows:.1%}", bar, chunk.predicate]
+        cells = [chunk.id, *(str(chunk.bounds.get(name, "-")) for name in shown)]
+        bar = [] if ends is None else ["#" * round(_BAR * rows / most) if most else ""]
+        cells += [str(rows), f"{rows / proposed.all_rows:.1%}", *bar, chunk.predicate]
         table.add_row(*(Text(cell) for cell in cells))
-    to = console()
-    to.print(table)
-    to.print(_summary(proposed), soft_wrap=True)
-    sys.stdout.flush()
+    return table
 
 
 def _summary(proposed: Plan) -> str:

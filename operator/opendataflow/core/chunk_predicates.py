@@ -6,8 +6,8 @@ Plans, reads by JDBC and writes by JDBC all ask here, so that one chunk has the 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Protocol
 
-Kind = Literal["integer", "number", "date", "time", "text", "other"]
-"""What a column has, as far as comparing goes."""
+Kind = Literal["integer", "number", "date", "time", "text", "uuid", "other"]
+"""What a column has, as far as comparing goes. UUIDs are in the order of their texts everywhere."""
 Value = int | str
 """Whole numbers as such; everything else as the database writes it."""
 

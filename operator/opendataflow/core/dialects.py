@@ -207,7 +207,12 @@ class Postgres(Writer):
     """PostgreSQL 15 or newer, for MERGE."""
 
     driver = Driver("org.postgresql.Driver", "postgresql", "org.postgresql:postgresql:42.7.14")
-    read_options: ClassVar = {"fetchsize": "10000", "sessionInitStatement": "SET TIME ZONE 'UTC'"}
+    read_options: ClassVar = {
+        "fetchsize": "10000",
+        "prepareThreshold": "-1",  # numbers and times come as they are, and not as texts that have to be read
+        "binaryTransferDisable": "POINT,BOX",  # which Spark takes for texts, in other letters then
+        "sessionInitStatement": "SET TIME ZONE 'UTC'",
+    }
     write_options: ClassVar = {"batchsize": "10000", "reWriteBatchedInserts": "true", "stringtype": "unspecified"}
 
     def literal(self, value: Value, kind: ColumnKind | None = None) -> str:  # noqa: ARG002 # the column says it

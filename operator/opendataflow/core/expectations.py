@@ -5,8 +5,9 @@ knowing an engine; `judge` compares what was found.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import isclose, isnan
 from typing import Any, Literal
 
 from opendataflow.core.explain import counted
@@ -21,7 +22,8 @@ RESULT = ""
 @dataclass(frozen=True)
 class Measure:
     """One aggregate. `frame`: of which rows. `columns`, `given`: what it is about. Most are counts; `newest` is in
-    microseconds since the epoch; `high` and `low` are the sums of the halves of the rows' hashes."""
+    microseconds since the epoch; `high` and `low` are the sums of the halves of the rows' hashes, and with `NULLS`
+    these tell which of the columns are NULL."""
 
     kind: Kind
     columns: tuple[str, ...] = ()
@@ -31,6 +33,12 @@ class Measure:
 
 ROWS = Measure("rows")
 HALVES: tuple[Kind, Kind] = ("high", "low")
+NULLS = ("nulls",)
+BY_TYPE: tuple[Kind, ...] = ("outside", "other", "newest", "sum")
+"""What is measured in another way, or not at all, of some types of columns."""
+_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
+_AS_EQUAL = 1e-9
+"""Sums of floating numbers differ by less, relatively, where only the order of the rows is another one."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +82,25 @@ def _compared(it: Expectation) -> list[tuple[str, tuple[Measure, Measure]]]:
     """Return what of the result is compared with what of a source."""
     if it.same is None:
         return []
-    asked: list[tuple[str, Kind, tuple[str, ...]]] = [("rows", "rows", ())] if it.same.rows else []
-    asked += [(f"sum of {column}", "sum", (column,)) for column in it.same.sums]
+    asked = [("rows", ROWS)] if it.same.rows else []
+    asked += [(f"sum of {column}", Measure("sum", (column,))) for column in it.same.sums]
     if it.same.checksum:
-        asked += [("checksum", half, it.same.checksum) for half in HALVES]
-    return [(what, (Measure(kind, of), Measure(kind, of, frame=it.same.source))) for what, kind, of in asked]
+        asked += [("checksum", Measure(half, it.same.checksum, NULLS)) for half in HALVES]
+    return [(what, (measure, replace(measure, frame=it.same.source))) for what, measure in asked]
+
+
+def unfit(measure: Measure, types: Mapping[str, str]) -> str | None:
+    """Return why a measure can't be of these columns, of which Spark names the types; None where it can."""
+    for column in measure.columns if measure.kind in BY_TYPE else ():
+        kind = types[column]
+        number = next((value for value in measure.given if isinstance(value, int | float)), None)
+        if measure.kind in ("outside", "other") and kind == "string" and number is not None:
+            return f"{column} has texts, and {number} is a number: write '{number}', or cast the column"
+        if measure.kind == "newest" and not kind.startswith(("date", "timestamp")):
+            return f"{column} has the type {kind}, which is no day or time: cast it"
+        if measure.kind == "sum" and kind.partition("(")[0] not in _NUMBERS:
+            return f"{column} has the type {kind}, which has no sum: cast it"
+    return None
 
 
 def checksum_of(found: Mapping[Measure, Any], columns: tuple[str, ...]) -> str | None:
@@ -102,9 +124,7 @@ def _judged(it: Expectation, found: Mapping[Measure, Any], doubles: int | None, 
         return _same(it, found)
     values = [found[measure] for measure in measures(it)]
     if it.fresh is not None:
-        newest = None if values[0] is None else datetime.fromtimestamp(values[0] / 1e6, UTC)
-        within = timedelta(seconds=duration_seconds(it.fresh.within))
-        return newest is not None and now - newest <= within, f"the newest is {newest or 'missing'}"
+        return _fresh(values[0], duration_seconds(it.fresh.within), now)
     if it.sql is not None:
         return values[0] is True, f"it is {_word(values[0])}"
     if it.not_null is not None:
@@ -115,16 +135,33 @@ def _judged(it: Expectation, found: Mapping[Measure, Any], doubles: int | None, 
     return not values[0], counted(values[0] or 0, "row") + " with others"
 
 
+def _fresh(newest: int | None, within: float, now: datetime) -> tuple[bool, str]:
+    if newest is None:
+        return False, "the newest is missing"
+    try:
+        shown = str(datetime.fromtimestamp(newest / 1e6, UTC))
+    except (ValueError, OverflowError):  # such as the infinity of a database
+        shown = f"{'after' if newest > 0 else 'before'} all days of the calendar"
+    return now.timestamp() - newest / 1e6 <= within, f"the newest is {shown}"
+
+
 def _same(it: Expectation, found: Mapping[Measure, Any]) -> tuple[bool, str]:
     assert it.same is not None
     different: dict[str, str] = {}
     for what, (result, source) in _compared(it):
-        if (found[result] or 0) != (found[source] or 0):
-            numbers = "" if what == "checksum" else f" {found[result] or 0}, of {it.same.source} {found[source] or 0}"
+        one, other = found[result] or 0, found[source] or 0
+        if not _equal(one, other):
+            numbers = "" if what == "checksum" else f" {one}, of {it.same.source} {other}"
             different[what] = f"{what}{numbers}"
     if different:
         return False, f"different: {'; '.join(different.values())}"
     return True, ", ".join(dict.fromkeys(what for what, _ in _compared(it)))
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if not isinstance(one, float) and not isinstance(other, float):
+        return bool(one == other)
+    return isclose(one, other, rel_tol=_AS_EQUAL) or (isnan(one) and isnan(other))
 
 
 def _word(value: Any) -> str:

@@ -8,6 +8,7 @@ finds its chunks: one, as it should be, none or several. As in plans, boundaries
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Context
 from typing import Any
 
 from opendataflow.core.chunk_parts import Part
@@ -16,6 +17,9 @@ from opendataflow.errors import InvalidInput
 
 Figures = tuple[Any, ...]
 """Sums and checksums, in the order in which they were asked for; None is the sum of no value."""
+
+_EXACT = Context(prec=150_000, traps=[])
+"""Adds all digits that a database may have; of two infinities it makes NaN, as databases do."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Tally:
         """Count some more."""
         self.rows += rows
         before = self.figures or (0,) * len(figures)
-        self.figures = tuple((a or 0) + (b or 0) for a, b in zip(before, figures, strict=True))
+        self.figures = tuple(_EXACT.add(a or 0, b or 0) for a, b in zip(before, figures, strict=True))
 
 
 @dataclass(frozen=True)
@@ -182,7 +186,7 @@ def differences(source: Spread, target: Spread, names: Sequence[str]) -> Iterato
 def _different(ours: Tally, theirs: Tally, names: Sequence[str]) -> list[str]:
     what = [] if ours.rows == theirs.rows else [f"rows {ours.rows} and {theirs.rows}"]
     for name, one, other in zip(names, _padded(ours, names), _padded(theirs, names), strict=True):
-        if (one or 0) != (other or 0):
+        if (one or 0) != (other or 0) and not (one != one and other != other):  # NaN is the same as NaN
             what.append(name if name.startswith("checksum") else f"{name} {one or 0} and {other or 0}")
     return what
 

@@ -298,6 +298,12 @@ class Pipeline(Written):
     expectations: Annotated[tuple[Expectation, ...], Field(max_length=_MOST)] = Field(
         default=(), description="What must be true of the rows that a run writes."
     )
+    measure: Literal["steps", "result", "rows"] = Field(
+        default="steps",
+        description="What is measured while rows pass: `steps` the rows of each step, and rows and checksum of the "
+        "result; `result` the latter only, so that Spark can hand on filters of steps to the sources; `rows` only the "
+        "rows of the result.",
+    )
 
 
 _SLUGS = _distinct(lambda it: it.slug, "there is another pipeline with the slug {}; give one of them another one")

@@ -158,7 +158,7 @@ class _Planning:
         values = self._source.values(table, MOST_VALUES + 1)
         if len(values) > MOST_VALUES:
             raise Refused(
-                f"{table.column.name} has more than {MOST_VALUES} different values: divide it by range or hash instead"
+                f"{table.column.name} has more than {MOST_VALUES} different values: {_instead(table, 'list')}"
             )
         if not values:
             raise self._nothing()
@@ -288,12 +288,22 @@ def _check(table: Table, asked: Request) -> None:
             f"by {asked.by} it has to be said how many chunks (--chunks) or rows in each (--rows) are wanted"
         )
     if asked.by == "date" and kind not in ("date", "time"):
-        raise InvalidInput(f"{name} has the type {table.type}, which is no time: divide it by range, list or hash")
+        raise InvalidInput(f"{name} has the type {table.type}, which is no time: {_instead(table, 'date')}")
     if asked.by == "range" and kind == "other":
-        raise InvalidInput(f"{name} has the type {table.type}, which can't be divided by range: use list or hash")
+        raise InvalidInput(
+            f"{name} has the type {table.type}, which can't be divided by range: {_instead(table, 'range')}"
+        )
     if asked.by == "hash" and not table.hashes:
         raise InvalidInput(
-            f"{name} has the type {table.type}, whose text depends on settings: divide it by range, date or list"
+            f"{name} has the type {table.type}, whose text depends on settings: {_instead(table, 'hash')}"
         )
     if asked.by == "date" and kind == "date" and asked.step == "hour":
         raise InvalidInput(f"{name} has days without hours: take --step day, month or year")
+
+
+def _instead(table: Table, but: By) -> str:
+    """What can be done with a column of this type."""
+    kind = table.column.kind
+    fit = {"range": kind != "other", "date": kind in ("date", "time"), "list": True, "hash": table.hashes}
+    *others, last = [method for method, fits in fit.items() if fits and method != but] or [""]
+    return f"divide it by {', '.join(others)}{' or ' if others else ''}{last}" if last else "take another column"

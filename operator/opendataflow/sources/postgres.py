@@ -23,6 +23,7 @@ _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("numeric", "float4", "float8"), "number"),
     **dict.fromkeys(("timestamp", "timestamptz"), "time"),
     "date": "date",
+    "uuid": "uuid",
 }
 _HASHED = ("int2", "int4", "int8", "numeric", "text", "varchar", "bpchar", "uuid", "bool")
 """Types whose texts depend on no setting of a session."""
@@ -46,6 +47,13 @@ WHERE c.oid = to_regclass(CASE WHEN %(schema)s::text IS NULL THEN format('%%I', 
   AND c.relkind IN ('r', 'p', 'm', 'v', 'f')
 """
 
+_COLUMNS = """
+SELECT a.attname, t.typcategory::text AS category, format_type(a.atttypid, a.atttypmod) AS type
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass(format('%%I.%%I', %s::text, %s::text)) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
+
 _STATISTICS = """
 WITH s AS (SELECT most_common_vals::text::{type}[] AS common, most_common_freqs AS frequencies,
                   histogram_bounds::text::{type}[] AS bounds
@@ -58,9 +66,9 @@ ORDER BY e.value{collate}
 """
 
 _FRESH = """
-SELECT s.null_frac, greatest(t.last_analyze, t.last_autoanalyze) IS NOT NULL AS analyzed,
-       t.n_mod_since_analyze AS changed
+SELECT s.null_frac, c.relkind = 'p' AS parted, c.reltuples, t.n_mod_since_analyze AS changed
 FROM pg_stats s JOIN pg_stat_all_tables t ON t.schemaname = s.schemaname AND t.relname = s.tablename
+JOIN pg_class c ON c.oid = t.relid
 WHERE s.schemaname = %(schema)s AND s.tablename = %(table)s AND s.attname = %(column)s
 ORDER BY s.inherited DESC LIMIT 1
 """
@@ -89,6 +97,7 @@ class PostgresSource:
         self._connection = connection
         self._where = where
         self._table = ("", "")
+        self._is_view = False
 
     @classmethod
     @contextmanager
@@ -102,7 +111,10 @@ class PostgresSource:
             connection.isolation_level = IsolationLevel.REPEATABLE_READ
             connection.read_only = True
             source = cls(connection, where)
-            source._rows("SELECT set_config('DateStyle', 'ISO', true), set_config('TimeZone', 'UTC', true)")
+            source._rows(
+                "SELECT set_config('DateStyle', 'ISO', true), set_config('TimeZone', 'UTC', true), "
+                "set_config('extra_float_digits', '1', true)"
+            )
             yield source
 
     def look(self, schema: str | None, table: str, column: str) -> Table:
@@ -120,13 +132,10 @@ class PostgresSource:
             )
         [row] = rows
         self._table = (row["nspname"], row["relname"])
+        self._is_view = row["relkind"] == "v"
         name = ".".join(self.words.name(part) for part in self._table)
         if row["typname"] is None:
-            query = "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
-            known = self._rows(f"{query} ORDER BY attnum", (row["oid"],))
-            raise UnknownThing(
-                f"{name} has no column {column}{did_you_mean(column, [found['attname'] for found in known])}"
-            )
+            raise self._no_column(column)
         kind = _KINDS.get(row["typname"], "text" if row["typcategory"] == "S" else "other")
         [[plan]] = [list(found.values()) for found in self._rows(f"EXPLAIN (FORMAT JSON) SELECT FROM {name}")]
         return Table(
@@ -139,19 +148,31 @@ class PostgresSource:
             collation=row["collation"],
         )
 
+    def _columns(self) -> dict[str, tuple[str, str]]:
+        """The categories and names of the types of all columns."""
+        return {row["attname"]: (row["category"], row["type"]) for row in self._rows(_COLUMNS, self._table)}
+
+    def _no_column(self, column: str) -> UnknownThing:
+        name = ".".join(self.words.name(part) for part in self._table)
+        return UnknownThing(f"{name} has no column {column}{did_you_mean(column, [*self._columns()])}")
+
     def statistics(self, table: Table) -> Statistics | str:
         """What is known of the column without reading the table; a sentence where nothing, or it is too old."""
         named = {"schema": self._table[0], "table": self._table[1], "column": table.column.name}
         fresh = self._rows(_FRESH, named)
+        if not fresh and self._is_view:
+            return f"{table.name} is a view, which has no statistics"
         if not fresh:
             return f"{table.name} has no statistics of {table.column.name}: ANALYZE {table.name} makes them"
-        if fresh[0]["changed"] > _STALE * table.rows:
+        [found] = fresh
+        grown = abs(table.rows - found["reltuples"]) if found["parted"] else 0  # changes are counted in its parts
+        if max(found["changed"], grown) > _STALE * table.rows:
             return f"the statistics of {table.name} are old: ANALYZE {table.name} renews them"
         query = _STATISTICS.format(type=table.type, text=_text(table), collate=_collate(table))
         entries = [Entry(row["value"], row["frequency"]) for row in self._rows(query, named)]
         if not entries:
             return f"{table.name} has no statistics of the values of {table.column.name}"
-        return Statistics(entries, float(fresh[0]["null_frac"]))
+        return Statistics(entries, float(found["null_frac"]))
 
     def count_rows(self, table: Table) -> int:
         """How many rows there are."""
@@ -231,7 +252,7 @@ class PostgresSource:
         values = self._array(table, grid.values)
         place = f"array_position({values}, {it}{_collate(table)})" if grid.values else "NULL::int"
         numbers = ", ".join(self.words.bucket(it, buckets) for buckets in grid.buckets)
-        shown = f"{it}::text" if table.column.kind == "other" else it
+        shown = f"{it}::text" if table.column.kind in ("uuid", "other") else it
         query = (
             f"SELECT {it} IS NULL AS is_null, {segment} AS segment, {place} AS place, ARRAY[{numbers}]::bigint[] AS "
             f"numbers, count(*) AS counted, min({shown})::text AS low, max({shown})::text AS high, "
@@ -262,6 +283,14 @@ class PostgresSource:
 
     def _figures(self, asked: Figured) -> str:
         """Sums of numbers as such, which do not depend on an order, and of 60 bits of the MD5 of each row's text."""
+        known = self._columns() if asked.sums or asked.checksum else {}
+        for column in (*asked.sums, *asked.checksum):
+            if column not in known:
+                raise self._no_column(column)
+            if column in asked.sums and known[column][0] != "N":
+                raise InvalidInput(
+                    f"{column} has the type {known[column][1]}, which has no sum: give --checksum instead"
+                )
         found = [f"sum(t.{self.words.name(column)}::numeric)" for column in asked.sums]
         if asked.checksum:
             columns = ", ".join(f"t.{self.words.name(column)}" for column in asked.checksum)

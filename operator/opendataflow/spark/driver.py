@@ -27,6 +27,7 @@ from types import FrameType
 from typing import Any
 
 from opendataflow import names
+from opendataflow.spark import class_archive
 from opendataflow.spark.executors import trouble
 from opendataflow.spark.properties import properties_text
 
@@ -38,6 +39,8 @@ GRACE_SECONDS = 20.0
 CAN_NOT_START = 126
 TOO_MANY_FAILURES = 11
 """Spark's exit code where executors have failed again and again."""
+
+_CLASS_PATH = "spark.driver.extraClassPath"
 
 _GAVE_UP = "executors have failed too often, so that Spark gave up; the log says how each of them ended"
 
@@ -128,10 +131,17 @@ def command(order: Order, environ: Mapping[str, str], folder: Path) -> list[str]
     submit = spark_submit(environ)
     main = program(order.main) if order.module is None else _starter(order.module, folder)
     file, template = folder / "spark.properties", folder / "executor.json"
-    file.write_text(properties_text(settings(order, environ, template)), "utf-8")
+    archive = _archive(order, environ, submit)
+    quick = {} if archive is None else {_CLASS_PATH: archive.class_path}
+    file.write_text(properties_text({**settings(order, environ, template), **quick}), "utf-8")
     if order.executor is not None:
         template.write_text(json.dumps(order.executor), "utf-8")
     return [submit, "--properties-file", str(file), main, *order.arguments]
+
+
+def _archive(order: Order, environ: Mapping[str, str], submit: str) -> class_archive.Archive | None:
+    """Return the archive of classes that the JVM may start from; None where the job brings classes before Spark's."""
+    return None if _CLASS_PATH in order.settings else class_archive.found(environ, Path(submit).parents[1])
 
 
 def _starter(module: str, folder: Path) -> str:
@@ -205,7 +215,9 @@ class Watch:
 def run(order: Order, environ: Mapping[str, str], folder: Path) -> int:
     """Run it to its end; return its exit code. Raises Unfit."""
     argv = command(order, environ, folder)
-    child = subprocess.Popen(argv, env={"PYSPARK_PYTHON": sys.executable, **environ})
+    archive = _archive(order, environ, argv[0])
+    quick = {} if archive is None else class_archive.submit_variables(environ, archive)
+    child = subprocess.Popen(argv, env={"PYSPARK_PYTHON": sys.executable, **environ, **quick})
 
     def hand_on(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 # a handler gets both
         child.send_signal(number)

@@ -5,16 +5,18 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import psycopg
 import pyarrow.parquet
-from psycopg.conninfo import conninfo_to_dict
 
+from opendataflow.names import SPARK_ARCHIVE
 from tests.bench.pipelines import script
+from tests.e2e.projects import DATABASE, shop_variables
 
 TABLE = """
 CREATE TABLE {source} AS SELECT i AS id, date '2020-01-01' + (i % 365)::int AS day, 'customer ' || i % 9973 AS customer,
@@ -25,7 +27,7 @@ CREATE TABLE {source} AS SELECT i AS id, date '2020-01-01' + (i % 365)::int AS d
 CREATE INDEX ON {source} (id);
 CREATE TABLE {target} AS SELECT *, (quantity * price)::numeric(21, 2) AS total FROM {source} WITH NO DATA;
 """
-DATABASE = "{url: '${SHOP_URL}', user: '${SHOP_USER}', passwordVariable: SHOP_WORD}"
+DATAFLOW = [sys.executable, "-c", "from opendataflow.cli.main import main; main()"]
 PROJECT = f"""\
 version: 2
 name: bench
@@ -61,18 +63,23 @@ def run(orders: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class Contender:
-    """Who does a direction. `name`: that of the script's, empty for the pipeline."""
+    """Who does a direction. `name`: that of the script's, empty for the pipeline. `prepared`: Spark starts from the
+    archive of its classes, which is of interest only where it starts."""
 
     title: str
     direction: str
     name: str = ""
+    prepared: bool = False
 
 
 PIPELINES = {"to-parquet": "table to Parquet", "to-table": "Parquet to table"}
 CONTENDERS = (
     Contender("pipeline", "to-parquet"),
+    Contender("pipeline, after `dataflow pipeline prepare`", "to-parquet", prepared=True),
     Contender("script", "to-parquet", "to_parquet"),
+    Contender("script that reads in binary, as pipelines do", "to-parquet", "to_parquet_in_binary"),
     Contender("pipeline", "to-table"),
+    Contender("pipeline, after `dataflow pipeline prepare`", "to-table", prepared=True),
     Contender("script: Spark's writer, batches as one statement", "to-table", "to_table"),
     Contender("Spark's writer as it is by default", "to-table", "plain"),
     Contender("COPY of the same frame, no staging", "to-table", "copy"),
@@ -84,7 +91,6 @@ class Place:
     """A project, whose source has so many rows."""
 
     def __init__(self, folder: Path, dsn: str, rows: int) -> None:
-        known = conninfo_to_dict(dsn)
         self.folder, self.rows = folder, rows
         self._dsn = dsn
         for slug in PIPELINES:
@@ -97,9 +103,8 @@ class Place:
         self.environ = {
             **{name: value for name, value in os.environ.items() if not name.startswith("DATAFLOW_")},
             "SPARK_CONF_DIR": str(folder / "conf"),
-            "SHOP_URL": f"jdbc:postgresql://{known['host']}:{known['port']}/{known['dbname']}",
-            "SHOP_USER": str(known["user"]),
-            "SHOP_WORD": str(known["password"]),
+            SPARK_ARCHIVE: str(folder / "spark.jsa"),
+            **shop_variables(dsn),
             "SHOP_DSN": dsn,
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
@@ -110,6 +115,7 @@ class Place:
             connection.execute(TABLE.format(source=script.SOURCE, target=script.TARGET, rows=self.rows))
             connection.execute("VACUUM ANALYZE")
         self._run([sys.executable, "-m", "tests.bench.pipelines.warm", "fill", str(self.rows)])
+        self._run([*DATAFLOW, "pipeline", "prepare"])
         with psycopg.connect(self._dsn) as connection, (self.folder / script.CSV).open("wb") as file:
             rows = f"SELECT *, quantity * price FROM {script.SOURCE} WHERE quantity > 0"
             with connection.cursor().copy(f"COPY ({rows}) TO STDOUT (FORMAT csv)") as copy:
@@ -122,19 +128,10 @@ class Place:
         given = json.dumps({"name": contender.name, "rows": self.rows})
         command = [sys.executable, "-m", "tests.bench.pipelines.script", given]
         if not contender.name:
-            dataflow = "from opendataflow.cli.main import main; main()"
-            command = [
-                sys.executable,
-                "-c",
-                dataflow,
-                "pipeline",
-                "run",
-                contender.direction,
-                "--data-id",
-                self.data_id,
-            ]
+            command = [*DATAFLOW, "pipeline", "run", contender.direction, "--data-id", self.data_id]
+        archive = {} if contender.prepared else {SPARK_ARCHIVE: "/nowhere"}
         began = time.perf_counter()
-        self._run(command)
+        self._run(command, archive)
         seconds = time.perf_counter() - began
         check(self._dsn, self.folder, contender, self.rows)
         return seconds
@@ -160,9 +157,10 @@ class Place:
                 assert process.stdin is not None
                 process.stdin.close()
 
-    def _run(self, command: list[str]) -> None:
+    def _run(self, command: list[str], more: Mapping[str, str] = MappingProxyType({})) -> None:
+        environ = {**self.environ, **more}
         with (self.folder / "log").open("ab") as log:
-            code = subprocess.run(command, cwd=self.folder, env=self.environ, stdout=log, stderr=log, check=False)
+            code = subprocess.run(command, cwd=self.folder, env=environ, stdout=log, stderr=log, check=False)
         if code.returncode:
             raise SystemExit(f"{command}: {(self.folder / 'log').read_text()[-3000:]}")
 

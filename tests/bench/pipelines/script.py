@@ -50,11 +50,11 @@ def login() -> dict[str, str]:
     return {**{name: os.environ[variable] for name, variable in known.items()}, "driver": "org.postgresql.Driver"}
 
 
-def to_parquet(spark: SparkSession, rows: int, folder: str) -> None:
+def to_parquet(spark: SparkSession, rows: int, folder: str, **more: str) -> None:
     """The chunk of a table to Parquet, by two connections."""
     divided = {"partitionColumn": "id", "lowerBound": "1", "upperBound": str(rows), "numPartitions": "2"}
     table = f"(SELECT * FROM {SOURCE} WHERE id >= 1 AND id < {rows + 1}) chunk"
-    options = {**login(), **divided, "fetchsize": "10000", "dbtable": table}
+    options = {**login(), **divided, "fetchsize": "10000", "dbtable": table, **more}
     orders = spark.read.format("jdbc").options(**options).load()
     transformed(orders).write.mode("overwrite").parquet(folder)
 
@@ -116,6 +116,8 @@ def work(name: str, spark: SparkSession | None, rows: int) -> None:
         copy_csv()
     elif name == "to_parquet":
         to_parquet(spark, rows, "output/by_script")
+    elif name == "to_parquet_in_binary":
+        to_parquet(spark, rows, "output/by_script", prepareThreshold="-1")
     else:
         {"to_table": to_table, "plain": to_table_plainly, "copy": to_table_by_copy}[name](spark, rows)
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -9,7 +11,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from opendataflow.core.expectations import RESULT, Checked, Measure, judge, measures
+from opendataflow.core.expectations import BY_TYPE, NULLS, RESULT, Checked, Measure, judge, measures, unfit
 from opendataflow.errors import StepFailed
 from opendataflow.model.expectations import Expectation
 from opendataflow.spark.pipeline.told import plain
@@ -28,7 +30,8 @@ class Watched:
         self.frame = frame.observe(self.observation, *self._columns())
 
     def _columns(self) -> list[Column]:
-        return [_column(measure).alias(f"m{number}") for number, measure in enumerate(self.wanted)]
+        types = _types(self._given, self.wanted)
+        return [_column(measure, types).alias(f"m{number}") for number, measure in enumerate(self.wanted)]
 
     def seen(self) -> dict[Measure, Any] | None:
         """What was measured; None where no rows have passed yet, or Spark has left them out."""
@@ -70,7 +73,7 @@ class Checks:
 
     def wanted(self, frame: DataFrame, name: str = RESULT) -> list[Measure]:
         """Return what is to be measured of a frame. Raises StepFailed where it lacks a column, or can't be asked."""
-        found = []
+        found: list[Measure] = []
         for it, place in self._all:
             asked = [measure for measure in measures(it) if measure.frame == name]
             columns = [*(column for measure in asked for column in measure.columns)]
@@ -81,9 +84,13 @@ class Checks:
                 raise StepFailed(
                     f"{place}: {it.title}: {rows} has no column {', '.join(missing)}; it has {', '.join(frame.columns)}"
                 )
+            types = _types(frame, asked)
+            wrong = next(filter(None, (unfit(measure, types) for measure in asked)), None)
+            if wrong is not None:
+                raise StepFailed(f"{place}: {it.title}: {wrong}")
             try:
                 if asked:
-                    frame.agg(*(_column(measure) for measure in asked))
+                    frame.observe("asked", *(_column(measure, types).alias("it") for measure in asked))
             except AnalysisException as error:
                 raise StepFailed(f"{place}: {it.title}: {plain(str(error)).partition(chr(10))[0]}") from None
             found += asked
@@ -102,22 +109,36 @@ class Checks:
             raise StepFailed(f"what is expected is not so, and nothing was written: {'; '.join(failed)}")
 
 
-def _column(measure: Measure) -> Column:
-    columns = [F.col(f"`{name.replace('`', '``')}`") for name in measure.columns]
+def _types(frame: DataFrame, asked: Sequence[Measure]) -> dict[str, str]:
+    """Return the types of all columns; Spark is asked only where one of the measures depends on them."""
+    return dict(frame.dtypes) if any(measure.kind in BY_TYPE for measure in asked) else {}
+
+
+def column_of(name: str) -> Column:
+    """Return the column that has this name, whatever it consists of."""
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def _column(measure: Measure, types: Mapping[str, str]) -> Column:
+    columns = [column_of(name) for name in measure.columns]
     if measure.kind in ("high", "low"):
-        row = F.xxhash64(*columns)
+        row = F.xxhash64(*columns, *(column.isNull() for column in columns if measure.given == NULLS))
         return F.sum(F.shiftright(row, 32) if measure.kind == "high" else row.bitwiseAND(F.lit(0xFFFFFFFF)))
     if measure.kind == "rows":
         return F.count(F.lit(1))
     if measure.kind == "sql":
         return F.expr(measure.given[0])
     (column,) = columns
+    kind = types.get(measure.columns[0], "")
+    # A number as the column has it: 0.1 of 32 bits is not that of 64.
+    given = [F.lit(value).cast("float") if kind == "float" else F.lit(value) for value in measure.given]
     if measure.kind == "outside":
-        lowest, highest = measure.given
-        low = F.lit(False) if lowest is None else column < F.lit(lowest)
-        return F.count_if(low if highest is None else low | (column > F.lit(highest)))
+        tests = [column.__lt__, column.__gt__]
+        outside = [test(end) for test, end, it in zip(tests, given, measure.given, strict=True) if it is not None]
+        nan = [F.isnan(column)] if kind in ("float", "double") else []
+        return F.count_if(reduce(or_, [*outside, *nan]))
     if measure.kind == "newest":
         return F.unix_micros(F.max(column).cast("timestamp"))
     if measure.kind == "sum":
-        return F.sum(column)
-    return F.count_if(column.isNull() if measure.kind == "null" else ~column.isin(*measure.given))
+        return F.sum(column.cast("decimal(20,0)") if kind == "bigint" else column)
+    return F.count_if(column.isNull() if measure.kind == "null" else ~column.isin(*given))

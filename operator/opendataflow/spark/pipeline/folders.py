@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from opendataflow.core.attempts import Attempt, Result, Seen, check_newest
@@ -11,7 +13,6 @@ from opendataflow.errors import StepFailed
 from opendataflow.model.project import Destination
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.places import MARKER, Folder, Place
-from opendataflow.spark.pipeline.reading import CSV
 from opendataflow.spark.pipeline.remote_places import RemoteFolder
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from opendataflow.spark.pipeline.checks import Doubles
 
 _UNTYPED = ("csv", "json", "text")
+_CSV = {"header": "true"}
+_READ_AGAIN = {**_CSV, "multiLine": "true", "mode": "FAILFAST"}
 
 
 class _Kept(Exception):
@@ -58,14 +61,13 @@ class Folders:
         columns = dict(frame.dtypes)
         if not whole:
             self._check_columns(home, columns)
-        options = ({"header": "true"} if self._to.format == "csv" else {}) | self._to.options
         try:
             with home.staging(None if whole else self._chunk, self._attempt) as staging:
                 self._checked(home, staging.marker())
                 folder = f"{staging.rows}/{self._chunk}" if whole else staging.rows
                 with disk_of(self._shown(home), self._place):
-                    frame.write.format(self._to.format).options(**options).save(folder)
-                seen = passed(lambda columns: self._doubles(frame.sparkSession, folder, columns))
+                    frame.write.format(self._to.format).options(**self._options(_CSV)).save(folder)
+                seen = passed(lambda columns: self._doubles(frame, folder, columns))
                 size = staging.size()
                 fence = self._checked(home, staging.marker())
                 told = {"rows": seen.rows, "checksum": seen.checksum, "bytes": size, "columns": columns}
@@ -111,14 +113,20 @@ class Folders:
                 return told
         return {}
 
-    def _doubles(self, spark: "SparkSession", folder: str, columns: Sequence[str]) -> int:
-        from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
+    def _doubles(self, frame: "DataFrame", folder: str, columns: Sequence[str]) -> int:
+        """Read what was written of a frame, as it was written."""
+        from opendataflow.spark.pipeline.checks import column_of
 
-        reader = spark.read.format(self._to.format)
-        options = {**(CSV if self._to.format == "csv" else {}), **self._to.options}
-        names = [F.col(f"`{name}`") for name in columns]
-        rows = reader.options(**options).load(folder).dropna(subset=list(columns))
+        reader = frame.sparkSession.read.format(self._to.format)
+        if self._to.format in _UNTYPED:
+            reader = reader.schema(frame.schema)
+        names = [column_of(name) for name in columns]
+        rows = reader.options(**self._options(_READ_AGAIN)).load(folder)
+        rows = rows.where(reduce(and_, (name.isNotNull() for name in names)))
         return rows.groupBy(*names).count().where("count > 1").count()
+
+    def _options(self, usual: Mapping[str, str]) -> dict[str, str]:
+        return {**(usual if self._to.format == "csv" else {}), **self._to.options}
 
     def _checked(self, home: Place, marker: str | None) -> int | None:
         """Return the fence that is known. Raises Refused where that is a newer one, _Kept where nothing is to be done.

@@ -4,13 +4,15 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from opendataflow.core.dialects import Driver
 from opendataflow.errors import NotInstalled
+from opendataflow.spark import class_archive
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -30,6 +32,8 @@ _CONF = {
 not shown in a plan."""
 
 _PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
+
+_NO_SPARK = "Spark is not installed: pip install 'opendataflow[spark]'"
 
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Where pyspark repeats every error on stderr, as JSON with the stack of its JVM."""
@@ -56,7 +60,7 @@ def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkS
         from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
-        raise NotInstalled("Spark is not installed: pip install 'opendataflow[spark]'") from None
+        raise NotInstalled(_NO_SPARK) from None
     for logger in _LOGGERS:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     running = SparkSession.getActiveSession()
@@ -65,7 +69,8 @@ def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkS
         return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else its workers run whatever `python3` is
     builder = SparkSession.builder.appName(name).config(map=_WORKERS)
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log, _output_to(log):
+    quick = class_archive.variables(os.environ, spark_home())
+    with _environment(quick), tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log, _output_to(log):
         try:
             given = SparkConf()
             for key, value in {"spark.master": "local[*]", **_CONF}.items():
@@ -78,14 +83,24 @@ def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkS
     try:
         yield spark
     finally:
-        spark.stop()
+        _stop(spark)
+
+
+def _stop(spark: "SparkSession") -> None:
+    """Stop it, without the second that its server of accumulators may take to notice: nobody waits for that."""
+    context = spark.sparkContext
+    server = context._accumulatorServer
+    context._accumulatorServer = None  # type: ignore[assignment]  # so does its own stop() afterwards
+    threading.Thread(target=server.shutdown, daemon=True).start()
+    spark.stop()
 
 
 def _jars(drivers: Sequence[Driver], given: "SparkConf") -> dict[str, str]:
     """Return the settings that bring drivers that are missing, beside what the user's settings bring: by their jars,
     which Maven is not asked for once they are kept, as even finding nothing new takes seconds."""
     named = " ".join(given.get(key, "") or "" for key in (_PACKAGES, _JARS, "spark.driver.extraClassPath"))
-    missing = [it for it in drivers if it.jar not in named and not any(_own_jars().glob(f"{it.jar}-*.jar"))]
+    own = spark_home() / "jars"
+    missing = [it for it in drivers if it.jar not in named and not any(own.glob(f"{it.jar}-*.jar"))]
     kept = {it: _kept(it, given) for it in missing}
     brought = {
         _JARS: [str(jar) for jar in kept.values() if jar.is_file()],
@@ -98,10 +113,13 @@ def _jars(drivers: Sequence[Driver], given: "SparkConf") -> dict[str, str]:
     }
 
 
-def _own_jars() -> Path:
-    from pyspark.find_spark_home import _find_spark_home
-
-    return Path(_find_spark_home(), "jars")
+def spark_home() -> Path:
+    """Return the folder of the Spark that sessions are of. Raises NotInstalled where there is none."""
+    try:
+        from pyspark.find_spark_home import _find_spark_home
+    except ModuleNotFoundError:
+        raise NotInstalled(_NO_SPARK) from None
+    return Path(_find_spark_home())
 
 
 def _kept(driver: Driver, given: "SparkConf") -> Path:
@@ -124,6 +142,21 @@ def _reason(log: IO[str], error: Exception) -> str:
             "spark.jars of spark-defaults.conf in SPARK_CONF_DIR"
         )
     return next((line for line in lines if "error" in line.lower() or "exception" in line.lower()), lines[-1])
+
+
+@contextmanager
+def _environment(more: Mapping[str, str]) -> Iterator[None]:
+    """Let programs that are started meanwhile have more variables."""
+    kept = {name: os.environ.get(name) for name in more}
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

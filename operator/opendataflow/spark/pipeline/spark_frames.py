@@ -89,18 +89,20 @@ class SparkFrames:
         return {index for index, watched in self._watched.items() if is_complete(watched.observation)}
 
     def counted(self, frame: DataFrame, index: int) -> DataFrame:
-        """Let the rows be counted as they pass."""
+        """Let the rows be counted as they pass. A filter does not get past what counts."""
         self._frames[index] = frame
         if index == self._last_step:
             return frame  # its rows are those that are written, and counted there
         of_source = self._checks.wanted(frame, self._order.sources[index]) if index < len(self._order.sources) else []
+        if not of_source and self._order.pipeline.measure != "steps":
+            return frame
         self._watched[index] = Watched(frame, [ROWS, *of_source])
         return self._watched[index].frame
 
     def write(self, frame: DataFrame) -> None:
         """Write what is there of the chunk anew, or as the destination's mode says."""
         check_columns(frame.columns, self._order.at(len(self._order.sources) + len(self._order.steps) - 1))
-        columns = hashable(frame)
+        columns = () if self._order.pipeline.measure == "rows" else hashable(frame)
         halves = [Measure(half, columns) for half in HALVES] if columns else []
         watched = Watched(frame, [ROWS, *halves, *self._checks.wanted(frame)])
         if self._last_step is not None:
@@ -126,9 +128,8 @@ class SparkFrames:
     def _of_sources(self) -> dict[Measure, Any]:
         """What expectations have to know of sources, in a pass of its own where it is not known."""
         found: dict[Measure, Any] = {}
-        for index in range(len(self._order.sources)):
-            watched = self._watched[index]
-            if len(watched.wanted) > 1:
+        for index, watched in self._watched.items():
+            if index < len(self._order.sources) and len(watched.wanted) > 1:
                 seen = self._seen(index)
                 found |= watched.measured() if seen is None else seen
         return found
