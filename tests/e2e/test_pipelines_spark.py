@@ -206,6 +206,11 @@ def run(df):
     [
         (BAD_UDF, TWO, "one.py, line 5: ZeroDivisionError: integer division or modulo by zero"),
         (
+            BAD_UDF.replace("return 10 // (x - 2)", 'raise ValueError("first line\\nsecond line")'),
+            TWO,
+            "one.py, line 5: ValueError: first line\n",
+        ),
+        (
             BAD_UDF,
             "def run(df):\n    df.collect()\n    return df\n",
             "one.py, line 5: ZeroDivisionError: integer division",
@@ -216,7 +221,16 @@ def run(df):
         ("def run(df):\n    return df.select('z')\n", TWO, "one.py, line 2: AnalysisException: [UNRESOLVED_COLUMN"),
         ("def run(df):\n    df.show()\n", TWO, "one.py, line 1: run() returns nothing; a DataFrame of Spark is wanted"),
     ],
-    ids=["function", "function, seen by an action", "expression", "SQL", "SQL of the second", "plan", "nothing"],
+    ids=[
+        "function",
+        "lines",
+        "function, seen by an action",
+        "expression",
+        "SQL",
+        "SQL of the second",
+        "plan",
+        "nothing",
+    ],
 )
 def test_an_error_is_of_the_step_that_made_it_though_spark_is_lazy(
     project: Project, one: str, two: str, sentence: str
@@ -231,13 +245,42 @@ def test_an_error_is_of_the_step_that_made_it_though_spark_is_lazy(
     assert not (project.folder / "output/out/data_id=0-9").exists()
 
 
-def test_what_functions_print_on_workers_is_shown_with_their_step(project: Project) -> None:
-    project.step("one", BAD_UDF.replace("x - 2", "x + 2"))
-    project.step("two", "def run(df):\n    return df\n")
-    answer = project.ask("run", "p", "--data-id", "0-1", "-o", "json")
+PRINTS = """
+from pyspark.sql import functions as F
+from shared import twice
+
+STEP = __name__.rpartition(".")[2]
+
+def seen(x):
+    print(STEP, "sees", twice(x))
+    return x
+
+def run(df):
+    made = [F.udf(seen, "int")("id"), F.udf(lambda x: print(STEP) or x, "int")("id"), F.udf(twice, "int")("id")]
+    return df.withColumns({f"{STEP}{number}": it for number, it in enumerate(made)})
+"""
+
+
+def test_what_functions_print_on_workers_is_shown_with_their_step_whatever_is_done_with_the_rows(
+    project: Project,
+) -> None:
+    project.write("shared.py", 'def twice(x):\n    print("twice", x)\n    return 2 * x\n')
+    project.step("one", PRINTS)
+    collects = "    return df.sparkSession.createDataFrame(df.collect(), df.schema)\n"
+    project.step("two", PRINTS + "\nrun_one = run\n\ndef run(df):\n    df = run_one(df)\n" + collects)
+    answer = project.ask("run", "p", "--data-id", "3-3", "-o", "json")
     assert answer.code == ExitCode.OK, answer.err
-    assert sorted(steps(answer)["one"]["stdout"].splitlines()) == ["tenth of 0", "tenth of 1"]
-    assert steps(answer)["two"]["stdout"] == ""
+    printed = {name: sorted(step["stdout"].splitlines()) for name, step in steps(answer).items()}
+    assert printed["one"] == ["one", "one sees 6", "twice 3", "twice 3"]
+    assert printed["two"] == ["twice 3", "twice 3", "two", "two sees 6"]
+
+
+def test_a_function_may_print_as_much_as_it_likes(project: Project) -> None:
+    project.step("one", BAD_UDF.replace('print(f"tenth of {x}")', "[print(line) for line in range(20_000)]"))
+    project.step("two", "def run(df):\n    return df\n")
+    answer = project.ask("run", "p", "--data-id", "3-3", "-o", "json")
+    assert answer.code == ExitCode.OK, answer.err
+    assert steps(answer)["one"]["stdout"].splitlines()[-2:] == ["19998", "19999"]
 
 
 def test_a_failed_run_leaves_the_chunk_as_it_was(spark: "SparkSession", project: Project) -> None:
@@ -304,6 +347,15 @@ def test_a_chunk_whose_types_differ_from_those_of_the_others_is_not_written(proj
     project.step("two", "def run(df):\n    return df.selectExpr('id', 'string(n) AS n', '1 AS new')\n")
     answer = project.ask("run", "p", "--data-id", "10-19")
     assert "project.yml, line 8: the column n is string, and int in the chunk 0-9; say its type in" in answer.err
+    assert project.ask("run", "p", "--data-id", "0-9").code == ExitCode.OK  # there is no other one
+
+
+def test_a_chunk_of_csv_whose_columns_are_not_those_of_the_others_is_not_written(project: Project) -> None:
+    project.write("project.yml", YML.replace("destination: out", "destination: {name: out, format: csv}"))
+    assert project.ask("run", "p", "--data-id", "0-9").code == ExitCode.OK
+    project.step("two", "def run(df):\n    return df.select('n', 'id', 't')\n")
+    answer = project.ask("run", "p", "--data-id", "10-19")
+    assert "project.yml, line 8: the columns are n, id, t, and id, t, n in the chunk 0-9; who reads CSV" in answer.err
     assert project.ask("run", "p", "--data-id", "0-9").code == ExitCode.OK  # there is no other one
 
 

@@ -90,6 +90,26 @@ def test_where_a_commit_fails_its_tests_the_last_one_that_passes_is_fetched_as_l
     assert fetched_usable(here, tmp_path, {**known, "failed": head, "passed": "0" * 40})[1] == head  # gone
 
 
+def test_a_file_that_would_be_elsewhere_is_not_written(origin: Path, tmp_path: Path) -> None:
+    blob = git(origin, "rev-parse", "HEAD:pipelines/a.py")
+    listed = subprocess.run(
+        ["git", "-C", str(origin), "mktree"],
+        input=f"100644 blob {blob}\t.GIT\n",
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    commit = git(origin, "commit-tree", "-m", "evil", listed.stdout.strip())
+    with pytest.raises(InvalidInput, match=r"has a file that can't be written here: invalid path '\.GIT'"):
+        fetched(Git(str(origin), commit), tmp_path / "clones")
+
+
+def test_clones_that_can_not_be_kept_are_told(origin: Path, tmp_path: Path) -> None:
+    (tmp_path / "clones").write_text("")
+    with pytest.raises(StepFailed, match=r"can't be fetched: .*clones/[0-9a-f]+: Not a directory"):
+        fetched(Git(str(origin), "main"), tmp_path / "clones")
+
+
 def test_only_the_files_are_kept_and_an_attempt_that_was_killed_is_no_hindrance(origin: Path, tmp_path: Path) -> None:
     commit = git(origin, "rev-parse", "HEAD")
     draft = Git(str(origin), "main").folder(tmp_path / "clones", commit).with_name(f".{commit}")
@@ -104,8 +124,9 @@ def test_only_the_files_are_kept_and_an_attempt_that_was_killed_is_no_hindrance(
     ("url", "ref", "kind", "sentence"),
     [
         ("{origin}", "nope", InvalidInput, "{origin} has no branch or tag nope; look at ref"),
-        ("{origin}", "0" * 40, InvalidInput, f"{{origin}} has no commit {'0' * 40}; look at ref"),
+        ("{origin}", "0" * 40, InvalidInput, f"{{origin}} has no commit {'0' * 40}, or does not give it; look at ref"),
         ("{origin}/none", "main", InvalidInput, "{origin}/none is no git repository, or needs a token to be seen"),
+        ("htps://example.org/p.git", "main", InvalidInput, "htps://example.org/p.git is no address of a git server"),
         ("http://127.0.0.1:1/p.git", "main", Unanswered, f"{NO_ANSWER}: http://127.0.0.1:1/p.git: "),
         ("ssh://127.0.0.1:1/p.git", "main", Unanswered, f"{NO_ANSWER}: ssh://127.0.0.1:1/p.git: "),
     ],
@@ -137,6 +158,14 @@ def guarded(app: Wsgi, user: str) -> Wsgi:
         if environ["PATH_INFO"].startswith("/broken"):
             start("503 Service Unavailable", [])
             return [b""]
+        if environ["PATH_INFO"].startswith("/login"):
+            start("200 OK", [("Content-Type", "text/html")])
+            return [b"<html>"]
+        if environ["PATH_INFO"].startswith("/lacking"):
+            environ["PATH_INFO"] = environ["PATH_INFO"].removeprefix("/lacking")
+            if environ["REQUEST_METHOD"] == "POST":
+                start("200 OK", [("Content-Type", "application/x-git-upload-pack-result")])
+                return [b""]
         if environ.get("HTTP_AUTHORIZATION") != expected:
             start("401 Unauthorized", [("WWW-Authenticate", "Basic")])
             return [b""]
@@ -176,17 +205,34 @@ def test_a_username_goes_with_the_token_where_the_server_wants_one(server: str, 
         fetched(Git(f"{server}/p.git", "main"), tmp_path / "clones", TOKEN)
 
 
-@pytest.mark.parametrize("token", [None, "wrong-one"])
-def test_a_wrong_token_is_told_without_it(server: str, tmp_path: Path, token: str | None) -> None:
+@pytest.mark.parametrize(
+    ("token", "sentence"),
+    [
+        (None, "{server}/p.git refuses access"),
+        ("wrong-one", "{server}/p.git refuses access"),
+        ("wrong-one\u20ac", "the token for {server}/p.git has letters that no token has; look at the Secret"),
+    ],
+)
+def test_a_wrong_token_is_told_without_it(server: str, tmp_path: Path, token: str | None, sentence: str) -> None:
     with pytest.raises(StepFailed) as said:
         fetched(Git(f"{server}/p.git", "main"), tmp_path / "clones", token)
-    assert str(said.value).startswith(f"{server}/p.git refuses access")
+    assert str(said.value).startswith(sentence.format(server=server))
     assert "wrong-one" not in str(said.value)
 
 
 def test_a_server_that_is_broken_is_one_that_does_not_answer(server: str, tmp_path: Path) -> None:
     with pytest.raises(Unanswered, match=f"{NO_ANSWER}: {server}/broken/p.git: HTTP 503"):
         fetched(Git(f"{server}/broken/p.git", "main"), tmp_path / "clones", TOKEN)
+
+
+def test_a_page_for_people_is_no_repository(server: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=f"{server}/login/p.git is no address of a git server: "):
+        fetched(Git(f"{server}/login/p.git", "main"), tmp_path / "clones", TOKEN)
+
+
+def test_a_commit_that_the_server_lacks_is_not_a_server_that_does_not_answer(server: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=f"has no commit {'0' * 39}1, or does not give it"):
+        fetched(Git(f"{server}/lacking/p.git", f"{'0' * 39}1"), tmp_path / "clones", TOKEN)
 
 
 # The program of the init container -----------------------------------------------------------------------

@@ -90,6 +90,6 @@ def test_a_config_map_is_refused_on_one_machine_only() -> None:
     )
 
 
-@pytest.mark.parametrize("ref", ["main", "release/1.0", "v1.0", "0" * 40, "refs/heads/a@b", "fix#12"])
+@pytest.mark.parametrize("ref", ["main", "release/1.0", "v1.0", "0" * 40, "refs/heads/a@b", "fix(#12)", "größe"])
 def test_refs_as_git_has_them_are_taken(ref: str) -> None:
     assert told(git(ref=ref), ON_A_CLUSTER) == []

@@ -33,7 +33,7 @@ GitRef = Annotated[
     str,
     StringConstraints(strict=True, min_length=1, max_length=250),
     matching(
-        r"[A-Za-z0-9_./@+#][A-Za-z0-9_./@+#=,-]*",
+        r"[^\x00-\x20\x7f~^:?*\[\\-][^\x00-\x20\x7f~^:?*\[\\]*",  # as git has it
         "a ref is a branch, a tag or a whole commit; it has no blanks and does not begin with -",
     ),
 ]

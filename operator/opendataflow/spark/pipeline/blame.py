@@ -18,6 +18,7 @@ from opendataflow.errors import StepFailed
 from opendataflow.spark.pipeline.misfits import misfit
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.told import Told, plain, tell
+from opendataflow.spark.pipeline.worker_output import without_steps
 
 _WORKER_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
 _CLASS = re.compile(r"^(?:[a-z]\w*\.)+[\w$]+: ")
@@ -53,8 +54,9 @@ def sentence_of(error: PySparkException, at: str) -> Told:
     """Return what a person is told. `at`: file and line."""
     text = plain(_CLASS.sub("", str(error)))
     if isinstance(error, PythonException):
-        lines = text.splitlines()
-        raised = next((line for line in reversed(lines) if line and not line.startswith((" ", "\t"))), lines[0])
+        lines = without_steps(text).splitlines()
+        last = max((index for index, line in enumerate(lines) if _WORKER_FRAME.match(line)), default=0)
+        raised = next((line for line in lines[last + 1 :] if line and not line.startswith((" ", "\t"))), lines[0])
         return Told(f"{at}: {raised}", traceback="\n".join(lines[1:]))
     if text.startswith(_OF_DATABASE):
         return Told(f"{at}: {database_says(error)}")

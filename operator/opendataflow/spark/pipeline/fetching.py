@@ -82,10 +82,14 @@ def fetched_before(git: Git, clones: Path) -> tuple[Path, str]:
 
 
 def _client(git: Git, token: str | None) -> tuple[Any, str]:
-    from dulwich.client import get_transport_and_path
+    from dulwich.client import get_transport_and_path, get_transport_and_path_from_url
 
     username = None if token is None else git.username or _ANYBODY
-    client, path = get_transport_and_path(git.url, username=username, password=token)
+    if token is not None and not token.isascii():
+        raise StepFailed(f"the token for {git.url} has letters that no token has; look at the Secret of secretRef")
+    # The other one tries ssh where something of a URL is wrong.
+    opened = get_transport_and_path_from_url if "://" in git.url else get_transport_and_path
+    client, path = opened(git.url, username=username, password=token)
     return client, os.fsdecode(path)
 
 
@@ -108,6 +112,7 @@ def _wanted(git: Git, client: Any, path: str) -> tuple[str, str]:
 
 def _fetch(git: Git, client: Any, path: str, wanted: str, clones: Path) -> tuple[Path, str]:
     from dulwich.client import LocalGitClient
+    from dulwich.errors import HangupException
     from dulwich.index import build_index_from_tree
     from dulwich.objects import Commit, Tag
     from dulwich.repo import Repo
@@ -124,7 +129,13 @@ def _fetch(git: Git, client: Any, path: str, wanted: str, clones: Path) -> tuple
         try:
             depth = None if isinstance(client, LocalGitClient) else 1
             with Repo.init(draft) as repo:
-                client.fetch(os.fsencode(path), repo, determine_wants=lambda *_, **__: [wanted.encode()], depth=depth)
+                try:
+                    client.fetch(
+                        os.fsencode(path), repo, determine_wants=lambda *_, **__: [wanted.encode()], depth=depth
+                    )
+                except HangupException:
+                    client.get_refs(os.fsencode(path))  # a server that answers this one does not give the commit
+                    raise KeyError(wanted) from None
                 found = repo[wanted.encode()]
                 while isinstance(found, Tag):
                     found = repo[found.object[1]]
@@ -146,6 +157,7 @@ def _sentences(git: Git) -> Iterator[None]:
     try:
         from dulwich.client import HTTPProxyUnauthorized, HTTPUnauthorized
         from dulwich.errors import GitProtocolError, HangupException, NotGitRepository
+        from dulwich.index import InvalidPathError
     except ModuleNotFoundError:
         raise NotInstalled("to fetch a project, dulwich is needed: pip install 'opendataflow[spark]'") from None
     try:
@@ -160,8 +172,19 @@ def _sentences(git: Git) -> Iterator[None]:
         raise Unanswered(f"{NO_ANSWER}: {git.url}: {_first_line(error)}") from None
     except GitProtocolError as error:
         raise _of_protocol(git, error) from None
-    except KeyError:
-        raise InvalidInput(f"{git.url} has no commit {git.ref}; look at ref") from None
+    except (KeyError, InvalidPathError, ValueError, OSError) as error:
+        raise _of_what_is_there(git, error) from None
+
+
+def _of_what_is_there(git: Git, error: Exception) -> DataflowError:
+    """The sentence about what the server gives, or what can't be kept here."""
+    if isinstance(error, KeyError):
+        return InvalidInput(f"{git.url} has no commit {git.ref}, or does not give it; look at ref")
+    if isinstance(error, ValueError):
+        return InvalidInput(f"{git.url} is no address of a git server: {_first_line(error)}; look at url")
+    if isinstance(error, OSError):
+        return StepFailed(f"{git.url} can't be fetched: {error.filename or ''}: {error.strerror}")
+    return InvalidInput(f"{git.url}: {git.ref} has a file that can't be written here: {error}")
 
 
 def _of_protocol(git: Git, error: Exception) -> DataflowError:
@@ -169,7 +192,7 @@ def _of_protocol(git: Git, error: Exception) -> DataflowError:
     status = re.search(r"unexpected http resp (\d+)", str(error))
     if status and status[1] == "403":
         return StepFailed(_REFUSED.format(git.url))
-    if status and status[1].startswith("5"):
+    if status and (status[1].startswith("5") or status[1] == "429"):
         return Unanswered(f"{NO_ANSWER}: {git.url}: HTTP {status[1]}")
     if "CERTIFICATE_VERIFY_FAILED" in str(error.__cause__):
         return StepFailed(

@@ -59,8 +59,8 @@ class Folders:
         home = self._home(frame.sparkSession)
         whole = self._to.mode == "replace"
         columns = dict(frame.dtypes)
-        if not whole and self._to.format not in _UNTYPED:
-            self._check_types(home, columns)
+        if not whole:
+            self._check_columns(home, columns)
         try:
             with home.staging(None if whole else self._chunk, self._attempt) as staging:
                 self._checked(home, staging.marker())
@@ -87,10 +87,18 @@ class Folders:
     def _shown(self, home: Place) -> str:
         return home.path(self._chunk)
 
-    def _check_types(self, home: Place, columns: Mapping[str, str]) -> None:
-        """Raise StepFailed where another chunk has a column with another type: nobody could read the whole folder."""
+    def _check_columns(self, home: Place, columns: Mapping[str, str]) -> None:
+        """Raise StepFailed where another chunk has a column with another type, or in CSV at another place: nobody could
+        read the whole folder."""
         other = self._neighbour(home)
-        for name, kind in (other.get("columns") or {}).items():
+        known: Mapping[str, str] = other.get("columns") or {}
+        if self._to.format == "csv" and known and list(known) != list(columns):
+            raise StepFailed(
+                f"{self._place}: the columns are {', '.join(columns)}, and {', '.join(known)} in the chunk "
+                f"{other['dataId']}; who reads CSV goes by their place: select the same ones in one order; to change "
+                "all chunks, write to another path"
+            )
+        for name, kind in () if self._to.format in _UNTYPED else known.items():
             if columns.get(name, kind) != kind:
                 raise StepFailed(
                     f"{self._place}: the column {name} is {columns[name]}, and {kind} in the chunk {other['dataId']}; "

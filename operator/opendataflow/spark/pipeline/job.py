@@ -126,12 +126,13 @@ def _run(
     if not to_test:  # its tests say so, too, and then it costs the chunk nothing
         check_modules(project, pipeline.slug)
     with ExitStack() as stack:
-        stack.enter_context(project.imports())
         spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", drivers_of(pipeline)))
         from opendataflow.spark.pipeline.spark_frames import SparkFrames
 
         if to_test:
-            verdict = check_tests(project, pipeline, spark, version, order["tests"])
+            with project.imports():  # the run gets modules of its own
+                verdict = check_tests(project, pipeline, spark, version, order["tests"])
+        stack.enter_context(project.imports())
         chunk = Order(project, pipeline, load_steps(project, pipeline), data_id, bounds=bounds)
         frames = SparkFrames(chunk, spark, attempt_of(pipeline.destination.name, data_id, environ))
         lines, out = StepLines(say), sys.stdout

@@ -107,11 +107,15 @@ def _executed(project: OpenProject, slug: str, name: str) -> ModuleType:
 
 
 def _sent_whole(project: OpenProject) -> None:
-    """Let functions of the project reach Python workers with their code: workers can't import the project."""
+    """Let functions of the project reach Python workers with their code, as workers can't import the project, and print
+    whole lines there."""
     from pyspark import cloudpickle
+
+    from opendataflow.spark.pipeline.worker_output import whole_print
 
     for module in list(sys.modules.values()):
         if project.is_ours(getattr(module, "__file__", None) or "/"):
+            vars(module).setdefault("print", whole_print())
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # has no types
 
 

@@ -44,6 +44,11 @@ _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 WORKER_LOGGING = "spark.sql.pyspark.worker.logging.enabled"
 """Keep what functions print inside Python workers, so that it can be shown with the step that made them."""
 
+_WORKERS: dict[str, bool | float | int | str | None] = {
+    WORKER_LOGGING: "true",
+    "spark.python.daemon.module": "opendataflow.spark.daemon",
+}
+
 
 @contextmanager
 def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkSession"]:
@@ -66,7 +71,7 @@ def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkS
         yield running
         return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else its workers run whatever `python3` is
-    builder = SparkSession.builder.appName(name).config(WORKER_LOGGING, "true")
+    builder = SparkSession.builder.appName(name).config(map=_WORKERS)
     quick = class_archive.variables(os.environ, spark_home())
     with _environment(quick), tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log, _output_to(log):
         try:

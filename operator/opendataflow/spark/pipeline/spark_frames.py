@@ -5,11 +5,9 @@ there is, and what fails in it is traced back to its step (`blame`).
 """
 
 import os
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +27,13 @@ from opendataflow.spark.pipeline.checks import Checks, Doubles, Watched, hashabl
 from opendataflow.spark.pipeline.folders import Folders
 from opendataflow.spark.pipeline.loading import Loaded
 from opendataflow.spark.pipeline.reading import read
-from opendataflow.spark.pipeline.running import MOST_PRINTED, Item, Order
-from opendataflow.spark.pipeline.session import WORKER_LOGGING
+from opendataflow.spark.pipeline.running import Item, Order
 from opendataflow.spark.pipeline.tables import Table
 from opendataflow.spark.pipeline.told import Told, returned, tell
+from opendataflow.spark.pipeline.worker_output import WorkerOutput
 
 _PATIENCE = 60_000
 """Milliseconds that Spark may take to hand on what was measured."""
-
-_PYTHON_IN_PLAN = re.compile("Python|InPandas|InArrow")
 
 
 class SparkFrames:
@@ -59,7 +55,7 @@ class SparkFrames:
         self._spark = spark
         self._frames: dict[int, DataFrame] = {}
         self._watched: dict[int, Watched] = {}
-        self._began = datetime.now()  # noqa: DTZ005 # as Spark's own log of its workers says it
+        self._workers = WorkerOutput(spark)
         self._spoilt: set[int] = set()
         self._failed = False
         self._passed = False
@@ -83,7 +79,8 @@ class SparkFrames:
             made = pandas_frames.call(step, [frame.toPandas() for frame in frames], item)
             return of_pandas(self._spark, made, frames, step.at)
         before = self._completed()
-        result = call(step, frames, item)
+        with self._workers.of(step.name):
+            result = call(step, frames, item)
         # What a step computes itself, as show() does, may have been a part: it says nothing of the rows.
         self._spoilt |= self._completed() - before
         return result
@@ -155,41 +152,8 @@ class SparkFrames:
 
     def printed(self) -> Mapping[int, str]:
         """What the functions of the transformations have printed inside Python workers."""
-        if not self._in_workers():
-            return {}
-        try:
-            logged = self._spark.tvf.python_worker_logs()
-            lines = (
-                logged.where((F.col("ts") >= F.lit(self._began)) & F.col("logger").isin("stdout", "stderr"))
-                .orderBy("ts")
-                .select("msg", F.col("context")["func_name"].alias("function"))
-                .take(MOST_PRINTED // 64)
-            )
-        except PySparkException:
-            return {}  # it is no reason to fail
-        found: dict[int, str] = {}
-        for line in lines:
-            index = self._step_of(line["function"])
-            found[index] = f"{found.get(index, '')}{line['msg']}\n"
-        return found
-
-    def _in_workers(self) -> bool:
-        if not self._frames or self._spark.conf.get(WORKER_LOGGING, "false") != "true":
-            return False
-        last = self._frames[max(self._frames)]
-        try:
-            plan = last._jdf.queryExecution().optimizedPlan().toString()
-        except PySparkException:
-            return True
-        return _PYTHON_IN_PLAN.search(plan) is not None
-
-    def _step_of(self, function: str | None) -> int:
-        """The step that defines a function of this name; the last transformation where none does."""
-        first = len(self._order.sources)
-        for number, step in enumerate(self._order.steps):
-            if function is not None and re.search(rf"\b{re.escape(function)}\b", Path(step.file).read_text("utf-8")):
-                return first + number
-        return first + len(self._order.steps) - 1
+        found, first = self._workers.by_step(), len(self._order.sources)
+        return {first + number: found[step.name] for number, step in enumerate(self._order.steps) if step.name in found}
 
     def blame(self, error: BaseException, index: int) -> tuple[int, Told]:
         """The step whose code the error names; else the first one whose rows alone fail in the same way."""
