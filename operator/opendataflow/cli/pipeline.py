@@ -285,9 +285,7 @@ def _check_options(opened: OpenProject, data_id: str | None, stream: Path | None
     if opened.file.django:
         return
     if stream is not None and data_id is not None:
-        raise InvalidInput(
-            "an item is a chunk of its own: write --stream or --data-id; a column data_id names the chunks"
-        )
+        raise InvalidInput("an item is a chunk of its own: write --stream or --data-id, and not both")
     if stream is None and not data_id:
         raise InvalidInput("which chunk? write its data id, such as --data-id 2013-01-01")
     if replace:

@@ -14,7 +14,6 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
 from opendataflow.core.attempts import Attempt, Result, Seen
 from opendataflow.core.chunk_parts import Chunk
