@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -102,9 +103,12 @@ def _stop(spark: "SparkSession") -> None:
 def _jars(drivers: Sequence[Driver], given: "SparkConf") -> dict[str, str]:
     """Return the settings that bring drivers that are missing, beside what the user's settings bring: by their jars,
     which Maven is not asked for once they are kept, as even finding nothing new takes seconds."""
-    named = " ".join(given.get(key, "") or "" for key in (_PACKAGES, _JARS, "spark.driver.extraClassPath"))
+    texts = (given.get(key, "") or "" for key in (_PACKAGES, _JARS, "spark.driver.extraClassPath"))
+    named = [Path(word).name for text in texts for word in re.split("[,:]", text)]
     own = spark_home() / "jars"
-    missing = [it for it in drivers if it.jar not in named and not any(own.glob(f"{it.jar}-*.jar"))]
+    missing = [
+        it for it in drivers if not any(it.jar in name for name in named) and not any(own.glob(f"{it.jar}-*.jar"))
+    ]
     kept = {it: _kept(it, given) for it in missing}
     brought = {
         _JARS: [str(jar) for jar in kept.values() if jar.is_file()],
