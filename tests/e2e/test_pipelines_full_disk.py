@@ -96,7 +96,7 @@ def test_a_full_disk_is_told_with_its_path_and_leaves_what_was_there(told: list[
     assert scratch["error"].startswith(
         "error: spread has failed: pipelines/q/spread.py, line 1: there is no space left "
     )
-    assert scratch["error"].endswith("/scratch: free some, or let spark.local.dir name another one\n")
+    assert scratch["error"].endswith(" scratch: free some, or let spark.local.dir name another one\n")
     assert scratch["steps"] == [
         ["read a", "DONE"],
         ["one", "DONE"],

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pyarrow import parquet
 
 import prepare
@@ -25,6 +26,7 @@ from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl, fresh_namespace
+from tests.kube.jobs import documents
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -179,6 +181,60 @@ def scale_down_and_up(installed: Installed, reader: Reader) -> tuple[str, str]:
     return down, up
 
 
+CHATTY = """
+from pyspark.sql import functions as F
+
+
+@F.udf("string")
+def looked_at(number, note):
+    if number == 7:
+        print("looked at", number)
+    return note
+
+
+def run(df):
+    return df.withColumn("note", looked_at("id", "note"))
+"""
+
+
+def copied_by_executors(installed: Installed, folder: Path) -> None:
+    """The same pipeline with an executor, into a table of its own: the rows are there, and what a step prints on the
+    executor is told with the step."""
+    old, new, job = yaml.safe_load_all((folder / "cluster.yaml").read_text("utf-8"))
+    for resource, named in ((old, "first_orders"), (new, "copied_orders")):
+        resource["metadata"]["name"], resource["spec"]["id"] = named.replace("_", "-"), named
+    old["spec"]["chunkSource"]["range"]["to"] = 50001
+    job["metadata"]["name"] = "by-executors"
+    job["spec"] |= {"inputs": ["first_orders"], "outputs": ["copied_orders"]}
+    job["spec"]["runtime"]["pipeline"] |= {
+        "project": {"configMap": "by-executors"},
+        "executor": {"instances": 1, "cores": 1, "memory": "512m"},
+    }
+    project = (folder / "project.yml").read_text("utf-8")
+    for theirs, ours in (("old_orders", "first_orders"), ("new_orders", "copied_orders")):
+        project = project.replace(theirs, ours)
+    project = "copied".join(project.rsplit("orders", 1))  # the table of the destination
+    config = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "by-executors"},
+        "data": {"project.yml": project, "empty_notes.py": CHATTY},
+    }
+    installed.kubectl("apply", "--filename=-", stdin=documents(config, old, new, job))
+    installed.kubectl("wait", "--for=condition=Succeeded", "--timeout=15m", "dfj/by-executors")
+    (run,) = installed.runs("by-executors")
+    assert (run["state"], run["metrics"]["rows"]) == ("SUCCEEDED", 50000)
+    (printed,) = installed.rows(
+        f"SELECT stdout FROM opendataflow.step WHERE run = {run['id']} AND name = 'empty_notes'"
+    )
+    assert printed["stdout"] == "looked at 7\n"
+    assert (
+        installed.kubectl("exec", "new-db", "--", "psql", "-U", "shop", "-Atc", "SELECT count(*) FROM copied")
+        == "50000\n"
+    )
+    installed.kubectl("delete", "--filename=-", stdin=documents(job, new, old, config))
+
+
 def overlaps(run: dict[str, Any], moment: str) -> bool:
     """Whether a run was alive at a moment."""
     return bool(run["claimed_at"] <= moment and (run["finished_at"] is None or moment < run["finished_at"]))
@@ -264,4 +320,5 @@ def test_a_table_moves_to_another_postgres_by_chunks_which_can_be_done_again(
     tables = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1"
     found = installed.kubectl("exec", "new-db", "--", "psql", "-U", "shop", "-Atc", tables).split()
     assert found == ["opendataflow_chunk", "orders"], "a staging table is left"
+    copied_by_executors(installed, EXAMPLES / "migration")
     reader.does("kubectl delete -k .")

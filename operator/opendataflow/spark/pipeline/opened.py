@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -41,7 +42,8 @@ class OpenProject:
 
     def in_words(self, text: str) -> str:
         """A text, such as a traceback, with the paths of this project as the user would name them."""
-        return text.replace(f"{self.home}/", "" if self.folder == Path() else f"{self.folder}/")
+        named = "" if self.folder == Path() else f"{self.folder}/"
+        return re.sub(rf"(?<![\w/]){re.escape(str(self.home))}/", lambda _: named, text)  # none inside of an address
 
     def named(self, where: str) -> str:
         """What the project's file names, as the user would name it: a path in the project, or an address."""
