@@ -60,7 +60,7 @@ async def watch(seen: Seen, find_access: Callable[[], Access], sight: Sight, mis
 
     When kopf has failed it is begun anew, and when other namespaces may be watched. `missed` is called each
     time that it has listed something: of what was deleted before that it tells nothing, at its start no less than after
-    a failure.
+    a failure. Also each time that it has looked which kinds there are: it is silent about one that is gone.
     """
     here = asyncio.get_running_loop()
 
@@ -188,8 +188,10 @@ def _when_listed(tell: Callable[[], object]) -> Callable[..., Awaitable[None]]:
     """Make what aiohttp calls at the end of each request."""
 
     async def ended(_session: object, _context: object, request: aiohttp.TraceRequestEndParams) -> None:
-        listed = request.method == "GET" and request.url.name in PLURALS.values() and "watch" not in request.url.query
-        if listed and request.response.status == 200:
+        if request.method != "GET" or request.response.status != 200:
+            return
+        listed = request.url.name in PLURALS.values() and "watch" not in request.url.query
+        if listed or request.url.name == "apis":
             tell()
 
     return ended
