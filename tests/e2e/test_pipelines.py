@@ -401,8 +401,12 @@ def test_spark_is_there_when_a_module_is_loaded_that_is_tested(project: Project)
     project.write("project.yml", OURS)
     project.step("one", "from pathlib import Path\nassert Path('spark').exists()\n")
     opened = open_project(project.folder)
+
+    def session() -> Any:
+        Path("spark").touch()
+
     with opened.imports(), contextlib.chdir(project.folder):
-        tested = run_unit_test(opened, opened.pipelines[0], "one", lambda: Path("spark").touch())  # type: ignore[arg-type,return-value]
+        tested = run_unit_test(opened, opened.pipelines[0], "one", session)
     assert tested.sentence is not None
     assert tested.sentence.endswith("one.py, line 1: there is no function run() in it")
 
