@@ -17,7 +17,7 @@ from pathlib import Path
 
 from opendataflow.names import SPARK_ARCHIVE
 
-_QUIET = "-Xlog:disable -Xlog:all=error:stderr"
+_QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 """Java says on standard output that an archive is of other jars or another Java."""
 
 _CLASS_PATH = ("--driver-class-path", "spark.driver.extraClassPath")
@@ -44,9 +44,9 @@ class Archive:
     class_path: str
 
     @property
-    def options(self) -> str:
-        """Java's options, for a shell."""
-        return f"{shlex.quote(f'-XX:SharedArchiveFile={self.file}')} {_QUIET}"
+    def options(self) -> tuple[str, ...]:
+        """Java's options."""
+        return (f"-XX:SharedArchiveFile={self.file}", *_QUIET)
 
 
 def place(environ: Mapping[str, str]) -> Path:
@@ -80,7 +80,7 @@ def variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
 
 def submit_variables(environ: Mapping[str, str], archive: Archive) -> dict[str, str]:
     """Return the variables that give `spark-submit` Java's options, beside those that are there."""
-    return {"SPARK_SUBMIT_OPTS": f"{environ.get('SPARK_SUBMIT_OPTS', '')} {archive.options}".strip()}
+    return {"SPARK_SUBMIT_OPTS": f"{environ.get('SPARK_SUBMIT_OPTS', '')} {shlex.join(archive.options)}".strip()}
 
 
 def make(environ: Mapping[str, str], home: Path, python: str) -> Archive:
@@ -109,7 +109,7 @@ def _rehearse(java: str, draft: Path, class_path: str, environ: Mapping[str, str
     launcher = [java, "-cp", class_path, "org.apache.spark.launcher.Main", _SUBMIT, str(_REHEARSAL), str(draft.parent)]
     command = [word for word in _run(launcher, own).split("\0") if word.strip()]  # as Spark's own scripts would run it
     command[command.index("-cp") + 1] = class_path
-    _run([java, f"-XX:ArchiveClassesAtExit={draft}", *_QUIET.split(), *command[1:]], own)
+    _run([java, f"-XX:ArchiveClassesAtExit={draft}", *_QUIET, *command[1:]], own)
     if not draft.is_file():
         raise NotMade("Spark's classes can't be archived: this Java does not do so")
 
