@@ -56,7 +56,7 @@ bench: install
 bench-operator: install
 	$(BIN)/python -m tests.bench.operator
 
-# How fast pipelines are beside scripts that are written by hand for the same work. Takes an hour or more; see
+# How fast pipelines are beside scripts that are written by hand for the same work. Takes half an hour or more; see
 # `.venv/bin/python -m tests.bench.pipelines --help` for less.
 bench-pipelines: install
 	$(BIN)/python -m tests.bench.pipelines

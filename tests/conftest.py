@@ -18,6 +18,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from opendataflow.names import SPARK_ARCHIVE
+from opendataflow.spark import class_archive
 from opendataflow.store.connection import connect
 from opendataflow.store.embedded import EmbeddedPostgres, installed_version
 from opendataflow.store.schema import migrate
@@ -36,6 +38,9 @@ hypothesis.settings.load_profile("opendataflow")
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
+
+# Spark starts from the archive of who runs the tests, where there is one; said so, no test leaves it behind.
+os.environ.setdefault(SPARK_ARCHIVE, str(class_archive.place(os.environ)))
 
 _numbers = itertools.count(1)
 

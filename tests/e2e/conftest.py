@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from opendataflow.cli.main import run
 from opendataflow.core.dialects import Postgres
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
+from opendataflow.names import SPARK_ARCHIVE
 from opendataflow.spark.pipeline.session import local_session
 from tests.sql.conftest import Connection, open_connection
 
@@ -56,6 +57,7 @@ class Program:
     def environ(self) -> dict[str, str]:
         """The environment of its processes."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("DATAFLOW_")}
+        kept[SPARK_ARCHIVE] = os.environ[SPARK_ARCHIVE]
         dsn = {"DATAFLOW_DSN": self.dsn} if self.dsn else {}
         return {**kept, "DATAFLOW_HOME": str(self.home), **dsn, **self.more}
 

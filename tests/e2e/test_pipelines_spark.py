@@ -1,6 +1,7 @@
 """Projects in our own form: tested and run for a chunk by a real Spark, started once for all tests of this module."""
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -599,3 +600,25 @@ def test_once_it_is_prepared_spark_starts_from_an_archive_of_its_classes(project
     assert archived() > 5000
     settings.write_text(f"{settings.read_text()}spark.driver.extraClassPath /mine.jar\n")
     assert archived() == 0
+
+
+def test_a_run_without_an_archive_leaves_one_for_the_next_run(project: Project, tmp_path: Path) -> None:
+    """In processes of their own. A command that starts no Spark leaves nothing."""
+    log, cache = tmp_path / "classes", tmp_path / "cache"
+    project.write(
+        "conf/spark-defaults.conf", f"{SPARK_DEFAULTS}spark.driver.extraJavaOptions -Xlog:class+load:file={log}\n"
+    )
+    more = {"SPARK_CONF_DIR": str(tmp_path / "conf"), "XDG_CACHE_HOME": str(cache), SPARK_ARCHIVE: ""}
+    program = Program(tmp_path / ".home", more=more)
+
+    def archived() -> int:
+        done = program.ask("pipeline", "run", "p", "--data-id", "0-9", cwd=tmp_path)
+        assert (done.code, done.err) == (ExitCode.OK, "")
+        return sum("shared objects file (top)" in line for line in log.read_text().splitlines())
+
+    assert program.ask("pipeline", "list", cwd=tmp_path).code == ExitCode.OK
+    assert not cache.exists()
+    assert archived() == 0
+    while not (cache / "opendataflow" / "spark.json").exists():  # pytest's own patience ends it
+        time.sleep(0.2)
+    assert archived() > 5000

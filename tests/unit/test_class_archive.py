@@ -1,27 +1,62 @@
-"""The archive of Spark's classes: where it is, for which Spark it is used, and how Java is told."""
+"""The archive of Spark's classes: where it is, for which Spark and Java it is, who makes it, and how Java is told."""
 
+import fcntl
+import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from opendataflow.spark import class_archive, driver
+from opendataflow.spark import archiving, class_archive, driver
 from opendataflow.spark.class_archive import Archive
+
+LEFT_BEHIND = f"""\
+#!{sys.executable}
+import json, os, sys
+with open("FILE", "w") as file:
+    json.dump([sys.argv[1:], dict(os.environ), os.getsid(0) == os.getpid()], file)
+"""
 
 
 class Place:
-    """A folder with a Spark, and with an archive that is of it."""
+    """A folder with a Spark, a Java that fails, and an archive that is of them."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "spark"
-        self.file = folder / "cache" / "spark.jsa"
+        self.file = folder / "cache" / "opendataflow" / "spark.jsa"
+        self.calls = folder / "calls"
         self.class_path = f"{self.home}/jars/a.jar:{self.home}/jars/b.jar"
-        self.file.parent.mkdir()
-        self.file.write_bytes(b"classes")
-        self.file.with_suffix(".jars").write_text(self.class_path)
-        self.environ = {"DATAFLOW_SPARK_ARCHIVE": str(self.file)}
+        for jar in self.class_path.split(":"):
+            Path(jar).parent.mkdir(parents=True, exist_ok=True)
+            Path(jar).write_text("classes")
+        self.java("17", folder)
+        self.file.parent.mkdir(parents=True)
+        self.environ = {"JAVA_HOME": str(folder / "java"), "XDG_CACHE_HOME": str(folder / "cache")}
+
+    def java(self, version: str, folder: Path) -> None:
+        java = folder / "java" / "bin" / "java"
+        java.parent.mkdir(parents=True, exist_ok=True)
+        java.write_text(f"#!/bin/sh\necho call >>{self.calls}\necho 'java.lang.Error: no room' >&2\nexit 3\n")
+        java.chmod(0o755)
+        (folder / "java" / "release").write_text(f'JAVA_VERSION="{version}"\n')
+
+    def kept(self) -> "Place":
+        draft = self.home / "draft"
+        draft.write_bytes(b"classes")
+        class_archive.keep(self.environ, self.home, draft)
+        return self
 
     def variables(self, **environ: str) -> dict[str, str]:
         return class_archive.variables({**self.environ, **environ}, self.home)
+
+    def is_wanted(self, **environ: str) -> bool:
+        return class_archive.is_wanted({**self.environ, **environ}, self.home)
+
+    def make_unless_there(self) -> int:
+        """Return how often Java was called by now."""
+        archiving.make_unless_there(self.environ, self.home, "python")
+        return len(self.calls.read_text().splitlines()) if self.calls.exists() else 0
 
 
 @pytest.fixture
@@ -42,21 +77,29 @@ def test_it_is_where_the_variable_says_or_in_the_cache(environ: dict[str, str], 
 
 
 def test_its_jars_come_first_and_java_is_told_its_file(place: Place) -> None:
-    told = place.variables(SPARK_SUBMIT_OPTS="-Dmine=1")
+    told = place.kept().variables(SPARK_SUBMIT_OPTS="-Dmine=1")
     assert told["PYSPARK_SUBMIT_ARGS"] == f"--driver-class-path {place.class_path} pyspark-shell"
     assert told["SPARK_SUBMIT_OPTS"].startswith(f"-Dmine=1 -XX:SharedArchiveFile={place.file} ")
 
 
 def test_without_one_nothing_changes(place: Place) -> None:
-    place.file.unlink()
+    assert place.variables() == {}
+    place.kept().file.unlink()
     assert place.variables() == {}
 
 
-def test_one_of_another_spark_is_not_used(place: Place, tmp_path: Path) -> None:
-    assert class_archive.variables(place.environ, tmp_path / "another") == {}
+def test_one_of_another_spark_or_another_java_is_not_used(place: Place, tmp_path: Path) -> None:
+    assert class_archive.variables(place.kept().environ, tmp_path / "another") == {}
+    jar = place.home / "jars" / "a.jar"
+    os.utime(jar, (1, 1))  # as if it was installed again
+    assert place.variables() == {}
+    assert place.kept().variables() != {}
+    place.java("21", tmp_path)
+    assert place.variables() == {}
 
 
 def test_jars_that_a_user_puts_before_those_of_spark_stay_there(place: Place, tmp_path: Path) -> None:
+    place.kept()
     assert place.variables(PYSPARK_SUBMIT_ARGS="--driver-class-path /mine.jar pyspark-shell") == {}
     (tmp_path / "spark-defaults.conf").write_text("spark.driver.extraClassPath /mine.jar\n")
     assert place.variables(SPARK_CONF_DIR=str(tmp_path)) == {}
@@ -65,22 +108,63 @@ def test_jars_that_a_user_puts_before_those_of_spark_stay_there(place: Place, tm
 def test_a_driver_in_a_pod_starts_from_it_unless_its_job_brings_classes_of_its_own(place: Place) -> None:
     order = driver.Order("main.py", (), {"spark.app.name": "x"}, None, 60.0)
     own = driver.Order("main.py", (), {"spark.driver.extraClassPath": "/mine.jar"}, None, 60.0)
-    submit = str(place.home / "bin" / "spark-submit")
+    submit = str(place.kept().home / "bin" / "spark-submit")
     assert driver._archive(order, place.environ, submit) == Archive(place.file, place.class_path)
     assert driver._archive(own, place.environ, submit) is None
 
 
 def test_without_java_it_says_so_and_leaves_nothing(place: Place, tmp_path: Path) -> None:
-    with pytest.raises(class_archive.NotMade, match="Java 17 or newer"):
-        class_archive.make({"JAVA_HOME": str(tmp_path), **place.environ}, place.home, "python")
-    assert [file.name for file in place.file.parent.iterdir()] == ["spark.jars", "spark.jsa"]
+    with pytest.raises(archiving.NotMade, match="Java 17 or newer"):
+        archiving.make({**place.environ, "JAVA_HOME": str(tmp_path)}, place.home, "python")
+    assert [*place.file.parent.iterdir()] == []
 
 
-def test_what_java_says_is_told_where_it_fails(place: Place, tmp_path: Path) -> None:
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text("#!/bin/sh\necho 'java.lang.Error: no room' >&2\nexit 3\n")
-    java.chmod(0o755)
-    with pytest.raises(class_archive.NotMade, match=r"can't be archived: java\.lang\.Error: no room"):
-        class_archive.make({"JAVA_HOME": str(tmp_path), **place.environ}, place.home, "python")
+def test_what_java_says_is_told_where_it_fails_and_what_was_there_stays(place: Place) -> None:
+    place.kept()
+    with pytest.raises(archiving.NotMade, match=r"can't be archived: java\.lang\.Error: no room"):
+        archiving.make(place.environ, place.home, "python")
     assert place.file.read_bytes() == b"classes"
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        pytest.param({}, True, id="nothing is said of it"),
+        pytest.param({"DATAFLOW_SPARK_ARCHIVE": "off"}, False, id="its place is named"),
+        pytest.param({"PYSPARK_GATEWAY_PORT": "1"}, False, id="spark-submit has started the JVM"),
+        pytest.param({"PYSPARK_SUBMIT_ARGS": "--driver-class-path /m.jar pyspark-shell"}, False, id="of no use"),
+    ],
+)
+def test_it_is_made_unasked_where_it_is_of_use_and_nobody_has_said_where(
+    place: Place, given: dict[str, str], wanted: bool
+) -> None:
+    assert place.is_wanted(**given) == wanted
+    assert not place.kept().is_wanted(**given)
+
+
+def test_where_it_can_t_be_made_nobody_tries_again_until_there_is_another_java(place: Place, tmp_path: Path) -> None:
+    assert place.is_wanted()
+    assert (place.make_unless_there(), place.make_unless_there()) == (1, 1)
+    assert not place.is_wanted()
+    place.java("21", tmp_path)
+    assert place.make_unless_there() == 2
+
+
+def test_while_one_makes_it_others_do_not(place: Place) -> None:
+    with place.file.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert place.make_unless_there() == 0
+    assert place.make_unless_there() == 1
+
+
+def test_who_is_left_behind_to_make_it_is_no_part_of_a_run_and_knows_no_secrets(place: Place, tmp_path: Path) -> None:
+    told, program = tmp_path / "told", tmp_path / "python"
+    os.mkfifo(told)
+    program.write_text(LEFT_BEHIND.replace("FILE", str(told)))
+    program.chmod(0o755)
+    run = {"SHOP_PASSWORD": "hush", "DATAFLOW_CONTEXT": "/runs/1/context.json", "SPARK_CONF_DIR": "/mine"}
+    archiving.leave_behind({**place.environ, **run}, place.home, str(program))
+    arguments, environ, leads_a_session = json.loads(told.read_text())
+    assert arguments == ["-P", "-m", "opendataflow.spark.archiving", "unless-there"]
+    assert {**environ, "LC_CTYPE": ""} == {**place.environ, "SPARK_HOME": str(place.home), "LC_CTYPE": ""}
+    assert leads_a_session

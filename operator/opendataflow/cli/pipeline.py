@@ -35,7 +35,7 @@ from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import DataflowError, InvalidInput, NotInstalled, StepFailed
 from opendataflow.model.project import Destination, Pipeline, Source, schema_text
 from opendataflow.names import ExitCode, StepStatus
-from opendataflow.spark import class_archive
+from opendataflow.spark import archiving, class_archive
 from opendataflow.spark.pipeline.databases import attempt_of, drivers_of
 from opendataflow.spark.pipeline.loading import check_modules, load
 from opendataflow.spark.pipeline.opened import OpenProject, open_project
@@ -198,20 +198,18 @@ def run(
                 break
     if output is not Output.TABLE:
         document(done, output)
-    if spark is not None and sys.stderr.isatty() and class_archive.found(os.environ, spark_home()) is None:
-        typer.echo("note: `dataflow pipeline prepare`, once, lets Spark start quicker on this machine", err=True)
     _fail_where_a_step_has(done)
 
 
 @pipeline.command("prepare")
 def prepare() -> None:
-    """Let Spark start quicker on this machine: archive its classes, once. Takes half a minute, and 190 MB in the cache.
+    """Let Spark start quicker on this machine: archive its classes. Takes half a minute, and 190 MB in the cache.
 
-    Do it again after another Spark or Java was installed.
+    Runs and tests do it by themselves when they end, in the background; this does it at once, and says why it can't.
     """
     try:
-        made = class_archive.make(os.environ, spark_home(), sys.executable)
-    except class_archive.NotMade as error:
+        made = archiving.make(os.environ, spark_home(), sys.executable)
+    except archiving.NotMade as error:
         raise NotInstalled(str(error)) from None
     except OSError as error:
         raise InvalidInput(f"{error.filename}: can't be written: {error.strerror}") from error
@@ -257,6 +255,8 @@ def _session(name: str, drivers: Sequence[Driver] = ()) -> Iterator[Any]:
         with waiting("starting Spark"):
             spark = stack.enter_context(local_session(name, drivers))
         yield spark
+        if sys.stderr.isatty() and class_archive.is_wanted(os.environ, spark_home()):
+            typer.echo("note: Spark will start quicker: its classes are being archived, in the background", err=True)
 
 
 def _run(

@@ -19,7 +19,7 @@ LACKS = """\
 The script has no fence (an older attempt may write over a newer one), can't be repeated (a chunk done twice is there
 twice, a killed one is there in part), and knows neither rows nor checksum nor the step that has failed. All start from
 an empty destination. Cold is a whole command in a process of its own, warm is in a session that has done it before.
-The goal is for pipelines in images, which are prepared, and for warm ones."""
+The first run on a machine leaves an archive of Spark's classes for all later ones; images have it from the start."""
 
 Times = dict[Contender, list[float]]
 
@@ -73,7 +73,7 @@ def _measured(place: Place, dsn: str, given: argparse.Namespace) -> list[str]:
                 check(dsn, place.folder, contender, place.rows)
                 return float(json.loads(answer))
 
-            started = [it for it in CONTENDERS if not it.prepared]
+            started = [it for it in CONTENDERS if not it.first]
             _repeated(1, warm, started)  # whoever comes first would pay for what a session does once
             found += _table(f"{place.rows:,} rows, warm", _repeated(given.repeat, warm, started))
     return found

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 from opendataflow.core.dialects import Driver
 from opendataflow.errors import NotInstalled
-from opendataflow.spark import class_archive
+from opendataflow.spark import archiving, class_archive
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -89,6 +89,7 @@ def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkS
         yield spark
     finally:
         _stop(spark)
+        archiving.leave_behind(os.environ, spark_home(), sys.executable)
 
 
 def _stop(spark: "SparkSession") -> None:
