@@ -138,6 +138,16 @@ def test_a_source_that_a_step_has_looked_at_is_measured_again(project: Project) 
     assert answer.code == ExitCode.OK, answer.err
 
 
+def test_a_source_of_which_a_limit_takes_a_part_is_measured_as_a_whole(project: Project) -> None:
+    project.step("one", "def run(df):\n    return df.limit(2)\n")
+    answer = expect(project, "{same: {source: a, sums: [id]}}")
+    assert answer.code == ExitCode.FAILED
+    assert "same as a: different: rows 2, of a 4; sum of id 1, of a 6" in answer.err
+    answer = expect(project, "{same: {source: a}, severity: warn}")
+    (run,) = json.loads(answer.out)
+    assert [step["rows"] for step in run["steps"]] == [None, 2, 2]
+
+
 @pytest.mark.parametrize(
     ("expectation", "sentence"),
     [
@@ -159,6 +169,15 @@ def test_an_expectation_that_can_not_be_is_told_with_its_line(
     assert answer.code != ExitCode.OK
     assert sentence in answer.err
     assert answer.err.count("\n") == 1
+
+
+def test_an_expectation_that_fails_itself_is_told_with_its_line_and_not_with_that_of_the_destination(
+    project: Project,
+) -> None:
+    answer = expect(project, "{notNull: [id]}", "{sql: sum(cast(t AS int)) > 0, severity: warn}")
+    assert answer.code == ExitCode.FAILED
+    assert "project.yml, line 11: sum(cast(t AS int)) > 0: [CAST_INVALID_INPUT] The value 'y'" in answer.err
+    assert not list((project.folder / "output" / "out").glob("[!.]*"))
 
 
 def test_a_run_shows_what_became_of_them(project: Project) -> None:

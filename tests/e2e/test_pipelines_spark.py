@@ -406,6 +406,19 @@ def test_what_pandas_has_and_spark_would_lose_is_refused(project: Project, made:
     assert told.count("\n") == 1
 
 
+@pytest.mark.parametrize("number", [2**53 - 1, 2**53 + 1, -(2**60)])
+def test_what_spark_has_and_pandas_would_round_is_refused(spark: "SparkSession", project: Project, number: int) -> None:
+    project.step("one", f"def run(df):\n    return df.selectExpr('id', 'CASE WHEN id = 1 THEN {number}L END AS n')\n")
+    project.step("two", "import pandas as pd\n\ndef run(df: pd.DataFrame):\n    return df\n")
+    told = project.ask("run", "p", "--data-id", "0-9")
+    if abs(number) < 2**53:
+        assert told.code == ExitCode.OK, told.err
+        assert [row["n"] for row in result(spark, project) if row["n"] is not None] == [number]
+    else:
+        sentence = "n has NULLs and numbers of more than 15 digits, which pandas would round: cast it to a string or"
+        assert told.err.startswith(f"error: two has failed: pipelines/p/two.py, line 3: {sentence}"), told.err
+
+
 def test_a_source_that_two_steps_take_is_counted_once(project: Project) -> None:
     second = "      - {name: b, schema: 'id INT, m INT'}\n"
     project.write("project.yml", YML.replace("    transformations", f"{second}    transformations"))

@@ -28,6 +28,7 @@ from typing import Any
 
 from opendataflow import names
 from opendataflow.spark import class_archive
+from opendataflow.spark.class_archive import Archive
 from opendataflow.spark.executors import trouble
 from opendataflow.spark.properties import properties_text
 
@@ -126,12 +127,10 @@ def _in_url(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def command(order: Order, environ: Mapping[str, str], folder: Path) -> list[str]:
+def command(order: Order, environ: Mapping[str, str], folder: Path, submit: str, archive: Archive | None) -> list[str]:
     """Write the files into the folder, and return the command that reads them. Raises Unfit."""
-    submit = spark_submit(environ)
     main = program(order.main) if order.module is None else _starter(order.module, folder)
     file, template = folder / "spark.properties", folder / "executor.json"
-    archive = _archive(order, environ, submit)
     quick = {} if archive is None else {_CLASS_PATH: archive.class_path}
     file.write_text(properties_text({**settings(order, environ, template), **quick}), "utf-8")
     if order.executor is not None:
@@ -139,7 +138,7 @@ def command(order: Order, environ: Mapping[str, str], folder: Path) -> list[str]
     return [submit, "--properties-file", str(file), main, *order.arguments]
 
 
-def _archive(order: Order, environ: Mapping[str, str], submit: str) -> class_archive.Archive | None:
+def _archive(order: Order, environ: Mapping[str, str], submit: str) -> Archive | None:
     """Return the archive of classes that the JVM may start from; None where the job brings classes before Spark's."""
     return None if _CLASS_PATH in order.settings else class_archive.found(environ, Path(submit).parents[1])
 
@@ -214,8 +213,9 @@ class Watch:
 
 def run(order: Order, environ: Mapping[str, str], folder: Path) -> int:
     """Run it to its end; return its exit code. Raises Unfit."""
-    argv = command(order, environ, folder)
-    archive = _archive(order, environ, argv[0])
+    submit = spark_submit(environ)
+    archive = _archive(order, environ, submit)
+    argv = command(order, environ, folder, submit, archive)
     quick = {} if archive is None else class_archive.submit_variables(environ, archive)
     child = subprocess.Popen(argv, env={"PYSPARK_PYTHON": sys.executable, **environ, **quick})
 

@@ -1,5 +1,6 @@
 """Measures the rows of frames while they pass, and looks before anything is committed whether expectations hold."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
@@ -55,6 +56,14 @@ def is_complete(observation: Observation) -> bool:
     return observation._jo is not None and bool(observation._jo.future().isCompleted())
 
 
+_LIMIT = re.compile(r"^[ :+-]*(GlobalLimit|LocalLimit|Offset|Tail) ", re.MULTILINE)
+
+
+def stops_early(frame: DataFrame) -> bool:
+    """Whether Spark may leave out rows of the frames that this one is made of, as a limit needs no more of them."""
+    return bool(_LIMIT.search(frame._jdf.queryExecution().analyzed().toString()))
+
+
 def hashable(frame: DataFrame) -> tuple[str, ...]:
     """Return the columns that the checksum of a frame is of; none where Spark has no hash of one of them."""
     unknown = any(word in kind for _, kind in frame.dtypes for word in ("map<", "variant", "void"))
@@ -95,6 +104,18 @@ class Checks:
                 raise StepFailed(f"{place}: {it.title}: {plain(str(error)).partition(chr(10))[0]}") from None
             found += asked
         return found
+
+    def guilty(self, frame: DataFrame, is_it: Callable[[BaseException], bool]) -> str | None:
+        """Return the place and title of the first expectation that fails itself with the rows of the result."""
+        for it, place in self._all:
+            asked = [measure for measure in measures(it) if measure.frame == RESULT]
+            try:
+                if asked:
+                    frame.agg(*(_column(measure, _types(frame, asked)) for measure in asked)).collect()
+            except (PySparkException, Py4JJavaError) as error:
+                if is_it(error):
+                    return f"{place}: {it.title}"
+        return None
 
     def check(self, found: Mapping[Measure, Any], doubles: Doubles) -> None:
         """Judge. Raises StepFailed where one does not hold that has to."""

@@ -6,8 +6,9 @@ there is, and what fails in it is traced back to its step (`blame`).
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from opendataflow.core.pipeline_steps import check_columns
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
 from opendataflow.spark.pipeline.blame import as_spark, full_disk, guilty_place, is_about_plan, sentence_of
-from opendataflow.spark.pipeline.checks import Checks, Doubles, Watched, hashable, is_complete
+from opendataflow.spark.pipeline.checks import Checks, Doubles, Watched, hashable, is_complete, stops_early
 from opendataflow.spark.pipeline.folders import Folders
 from opendataflow.spark.pipeline.loading import Loaded
 from opendataflow.spark.pipeline.reading import read
@@ -73,15 +74,17 @@ class SparkFrames:
         """Call run() with frames of Spark, or with frames of pandas that hold all of their rows."""
         if step.engine == "pandas":
             from opendataflow.spark.pipeline import pandas_frames
-            from opendataflow.spark.pipeline.from_pandas import of_pandas
+            from opendataflow.spark.pipeline.to_and_from_pandas import of_pandas, to_pandas
 
-            made = pandas_frames.call(step, [frame.toPandas() for frame in frames], item)
+            made = pandas_frames.call(step, [to_pandas(frame, step.at) for frame in frames], item)
             return of_pandas(self._spark, made, frames, step.at)
         before = self._completed()
         with self._workers.of(step.name):
             result = call(step, frames, item)
         # What a step computes itself, as show() does, may have been a part: it says nothing of the rows.
         self._spoilt |= self._completed() - before
+        if stops_early(result):
+            self._spoilt |= self._watched.keys()
         return result
 
     def _completed(self) -> set[int]:
@@ -166,9 +169,15 @@ class SparkFrames:
             for number, step in enumerate(self._order.steps, first):
                 if Path(file) == Path(step.file):
                     return number, sentence_of(known, f"{project.shown(file)}, line {line}")
-        guilty = self._probed(known, index)
-        at = self._order.at(guilty)
+        is_it = partial(_is_alike, known)
+        guilty = next((number for number, frame in self._frames.items() if _fails(frame, is_it)), index)
+        at = self._measured_at(guilty, is_it) or self._order.at(guilty)
         return guilty, self._scratch_is_full(at) if full_disk(known) == "scratch" else sentence_of(known, at)
+
+    def _measured_at(self, guilty: int, is_it: Callable[[BaseException], bool]) -> str | None:
+        """Return the expectation that fails while the rows are written; None where it is none."""
+        writing = guilty == len(self._order.sources) + len(self._order.steps)
+        return self._checks.guilty(self._frames[max(self._frames)], is_it) if writing and self._frames else None
 
     def _scratch_is_full(self, at: str) -> Told:
         where = os.environ.get("SPARK_LOCAL_DIRS") or self._spark.conf.get("spark.local.dir", tempfile.gettempdir())
@@ -177,15 +186,19 @@ class SparkFrames:
             "spark.local.dir name another one"
         )
 
-    def _probed(self, error: PySparkException, index: int) -> int:
-        for number, frame in self._frames.items():
-            try:
-                frame.write.format("noop").mode("overwrite").save()
-            except (PySparkException, Py4JJavaError) as found:
-                same = as_spark(found)
-                if same is not None and same.getCondition() == error.getCondition():
-                    return number
-        return index
+
+def _fails(frame: DataFrame, is_it: Callable[[BaseException], bool]) -> bool:
+    """Whether the rows of a frame alone fail in this way."""
+    try:
+        frame.write.format("noop").mode("overwrite").save()
+    except (PySparkException, Py4JJavaError) as error:
+        return is_it(error)
+    return False
+
+
+def _is_alike(known: PySparkException, found: BaseException) -> bool:
+    same = as_spark(found)
+    return same is not None and same.getCondition() == known.getCondition()
 
 
 def call(step: Loaded, frames: Sequence[DataFrame], item: Item | None) -> DataFrame:

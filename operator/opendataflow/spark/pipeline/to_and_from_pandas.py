@@ -1,4 +1,7 @@
-"""Frames that pandas transformations return, as frames of Spark. What Spark can't have is refused with its column."""
+"""Frames of Spark as those of pandas, for pandas transformations, and what these return as frames of Spark.
+
+What one of the two can't have as the other has it is refused with its column.
+"""
 
 import warnings
 from collections.abc import Sequence
@@ -7,13 +10,30 @@ from typing import Any
 import pyarrow
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
-from pyspark.sql.types import DataType, NullType, StringType, TimestampNTZType, TimestampType
+from pyspark.sql.types import DataType, LongType, NullType, StringType, TimestampNTZType, TimestampType
 
 from opendataflow.core.pipeline_steps import check_columns
 from opendataflow.errors import StepFailed
 from opendataflow.spark.pipeline.told import said
 
 _UNFIT = (pyarrow.ArrowException, OverflowError, TypeError, ValueError)
+
+_EXACT = 2**53
+"""From here on floating numbers leave whole ones out."""
+
+
+def to_pandas(frame: DataFrame, at: str) -> Any:
+    """Return all rows as a frame of pandas. StepFailed where whole numbers would be others: beside NULLs, pandas has
+    floating ones."""
+    made: Any = frame.toPandas()
+    for number, field in enumerate(frame.schema):
+        column = made.iloc[:, number]
+        if isinstance(field.dataType, LongType) and column.dtype.kind == "f" and (column.abs() >= _EXACT).any():
+            raise StepFailed(
+                f"{at}: {field.name} has NULLs and numbers of more than 15 digits, which pandas would round: cast it "
+                "to a string or decimal, or fill the NULLs, in a transformation of Spark before"
+            )
+    return made
 
 
 def of_pandas(spark: SparkSession, made: Any, given: Sequence[DataFrame], at: str) -> DataFrame:
