@@ -1,7 +1,6 @@
 """Projects in our own form: tested and run for a chunk by a real Spark, started once for all tests of this module."""
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.reading import read
 from tests.e2e.conftest import SPARK_DEFAULTS, Answer, Inside, Program
 from tests.e2e.projects import Project
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -632,6 +632,5 @@ def test_a_run_without_an_archive_leaves_one_for_the_next_run(project: Project, 
     assert program.ask("pipeline", "list", cwd=tmp_path).code == ExitCode.OK
     assert not cache.exists()
     assert archived() == 0
-    while not (cache / "opendataflow" / "spark.json").exists():  # pytest's own patience ends it
-        time.sleep(0.2)
+    wait_until((cache / "opendataflow" / "spark.json").exists, "the archive is made", 600)
     assert archived() > 5000

@@ -21,7 +21,7 @@ from opendataflow.spark.pipeline.reading_tables import read_table
 from tests.e2e.conftest import Answer, Inside
 from tests.e2e.postgres_values import VALUES
 from tests.e2e.projects import DATABASE, Project, copying, shop_variables
-from tests.kube.cluster.processes import wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from opendataflow.store.connection import connect
 from opendataflow.store.embedded import EmbeddedPostgres
 from opendataflow.store.schema import migrate
-from tests.kube.cluster.processes import wait_until
+from tests.waiting import wait_until
 
 
 class Server:

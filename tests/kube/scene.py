@@ -15,10 +15,10 @@ from opendataflow.names import API_VERSION, LABEL_JOB, LABEL_RUN
 from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.control_plane import free_port
 from tests.kube.cluster.pods import said, state
-from tests.kube.cluster.processes import wait_until
 from tests.kube.jobs import Database, dataset, documents, job
 from tests.kube.operators import Operator, Operators, new_operators
 from tests.kube.recorder import Recorder, with_finalizer
+from tests.waiting import wait_until
 
 SECONDS = 240
 """How long anything may take on a machine that is busy with something else."""

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.kube.cluster.api import Api
-from tests.kube.cluster.processes import wait_until
 from tests.kube.cluster.proxy import Fault, Proxy, refusal, watch_error
 from tests.kube.conftest import OwnCluster
 from tests.kube.postgres import Server, in_a_thread
 from tests.kube.scene import SECONDS, Scene, new_scene
+from tests.waiting import wait_until
 
 # An API server that is away -----------------------------------------------------------------------------------
 

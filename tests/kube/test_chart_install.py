@@ -12,8 +12,8 @@ import yaml
 
 from tests.helm.chart import CHART, SETS, Failed, Helm, Object, of_kind
 from tests.kube.cluster.api import Api
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import OwnCluster, apply_resources, fresh_namespace, new_namespace
+from tests.waiting import wait_until
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 NOTHING_RUNS = ("--set=replicas=0", "--set=nodeSelector.nowhere=yes")

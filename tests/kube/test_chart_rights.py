@@ -21,11 +21,11 @@ from psycopg.sql import SQL, Identifier
 from opendataflow.names import LABEL_DONE, LABEL_ENGINE
 from tests.helm.chart import Helm, of_kind
 from tests.kube.cluster.api import Api
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import OwnCluster, fresh_namespace, new_namespace
 from tests.kube.jobs import dataset, documents, job
 from tests.kube.recorder import with_finalizer
 from tests.kube.scene import SECONDS, Running, Scene, new_scene
+from tests.waiting import wait_until
 
 OPENDATAFLOW = [sys.executable, "-c", "from opendataflow.control.main import main; main()"]
 

@@ -7,10 +7,10 @@ import sys
 from opendataflow.names import FINALIZER
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.pods import phase, pod
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import new_namespace
 from tests.kube.recorder import with_finalizer
 from tests.kube.scene import SECONDS, Scene
+from tests.waiting import wait_until
 
 OPENDATAFLOW = [sys.executable, "-c", "from opendataflow.control.main import main; main()"]
 

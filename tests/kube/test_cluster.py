@@ -8,8 +8,8 @@ from opendataflow.names import FINALIZER
 from tests.kube.cluster.api import Api, Object, Refused
 from tests.kube.cluster.logs import OF_ALL, set_log
 from tests.kube.cluster.pods import has_ended, phase, pod, said, state
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
+from tests.waiting import wait_until
 
 
 @pytest.fixture

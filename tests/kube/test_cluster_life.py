@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.kube.cluster.processes import wait_until
 from tests.kube.cluster.supervisor import runs
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 USER = """

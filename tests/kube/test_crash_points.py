@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import pytest
 
 from tests.kube.cluster.api import Api, Object
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import Database, action, dataset, documents, job
 from tests.kube.operators import Operator, Operators
 from tests.kube.points import points
 from tests.kube.recorder import Recorder, with_finalizer
+from tests.waiting import wait_until
 
 ONLY_SOMETIMES = {
     "launch/cluster/launcher.ClusterLauncher._node_gone.get": "a node that is gone: test_nodes",

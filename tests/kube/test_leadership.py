@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 from tests.kube.cluster.api import Api
-from tests.kube.cluster.processes import wait_until
 from tests.kube.cluster.proxy import Fault, Proxy
 from tests.kube.postgres import in_a_thread
 from tests.kube.scene import SECONDS, Scene, new_scene
+from tests.waiting import wait_until
 
 
 def epoch(scene: Scene) -> int:

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from tests.kube.cluster.api import Api
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import fresh_namespace, new_namespace
 from tests.kube.jobs import dataset, documents, job
 from tests.kube.recorder import with_finalizer
 from tests.kube.scene import SECONDS, Running, Scene
+from tests.waiting import wait_until
 
 
 @pytest.fixture

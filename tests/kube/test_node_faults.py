@@ -13,9 +13,9 @@ import pytest
 
 from tests.kube.cluster.api import Object
 from tests.kube.cluster.nodes import add_nodes, remove_node, start_heartbeat, stop_heartbeat, wait_until_unreachable
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import OwnCluster
 from tests.kube.scene import SECONDS, Scene, new_scene
+from tests.waiting import wait_until
 
 AT_ONCE = {"backoff": {"initial": "0s", "max": "0s"}}
 SOON = [

@@ -12,11 +12,11 @@ import pytest
 
 from tests.kube.cluster.annotations import PREFIX
 from tests.kube.cluster.api import Api, Object
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl, fresh_namespace
 from tests.kube.jobs import Database, action, dataset, documents, job
 from tests.kube.operators import Operator, Operators
 from tests.kube.recorder import Recorder, with_finalizer
+from tests.waiting import wait_until
 
 
 @pytest.fixture

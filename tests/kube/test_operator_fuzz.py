@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from opendataflow.names import API_VERSION
 from tests import specs
 from tests.kube.cluster.api import Api, Refused
-from tests.kube.cluster.processes import wait_until
 from tests.kube.operators import Operator, Operators
+from tests.waiting import wait_until
 
 PLURALS = {"DataSet": "datasets", "DataFlowJob": "dataflowjobs", "DataFlowAction": "dataflowactions"}
 EXAMPLES = int(os.environ.get("DATAFLOW_TEST_OPERATOR_SPECS", "600"))

@@ -15,9 +15,9 @@ import pytest
 from opendataflow.names import FINALIZER
 from tests.conftest import fresh_database
 from tests.kube.cluster.api import Api
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import FAILED, fresh_namespace
 from tests.kube.scene import SECONDS, Running, Scene, new_scene
+from tests.waiting import wait_until
 
 
 @dataclass

@@ -14,10 +14,10 @@ import psycopg
 import pytest
 
 from tests.kube.cluster.api import Api
-from tests.kube.cluster.processes import wait_until
 from tests.kube.postgres import PostgresProxy, Server, postgres_proxy
 from tests.kube.recorder import with_finalizer
 from tests.kube.scene import SECONDS, Scene, new_scene
+from tests.waiting import wait_until
 
 _numbers = itertools.count(1)
 

@@ -18,10 +18,10 @@ import yaml
 
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.pods import said, state
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import leave, new_namespace
 from tests.kube.jobs import dataset, documents, job
 from tests.kube.scene import SECONDS, Running, Scene, new_scene
+from tests.waiting import wait_until
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "reference" / "operator.md"
 

@@ -18,12 +18,12 @@ from opendataflow.control.cleanup import _KINDS
 from opendataflow.names import ANNOTATION_CONTEXT, FINALIZER, LABEL_APPLICATION, LABEL_DONE, LABEL_RUN
 from tests.kube.cluster.api import Api, Object, Refused
 from tests.kube.cluster.pods import said
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import OwnCluster, fresh_namespace, new_namespace
 from tests.kube.jobs import action, dataset, job
 from tests.kube.scene import SECONDS, Running, Scene, new_scene
 from tests.kube.spark_operator.controller import applications, install, operating
 from tests.kube.test_cleanup import cleanup
+from tests.waiting import wait_until
 
 AT_ONCE = {"backoff": {"initial": "0s", "max": "0s"}}
 ONCE = {"limit": 0, "infrastructureLimit": 0, **AT_ONCE}

@@ -22,11 +22,11 @@ from opendataflow.names import ExitCode
 from opendataflow.store import sql_files
 from opendataflow.store.connection import connect
 from opendataflow.store.schema import migrate
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import OwnCluster, apply_resources, new_namespace
 from tests.kube.recorder import with_finalizer
 from tests.kube.scene import SECONDS, Running, Scene, new_scene
 from tests.sql.newer import ADDITION, newer_program
+from tests.waiting import wait_until
 
 MIGRATE = [sys.executable, "-c", "from opendataflow.control.main import main; main()", "migrate"]
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from opendataflow.store.embedded import EmbeddedPostgres, installed_binaries
 from opendataflow.store.embedded import server as server_processes
 from opendataflow.store.embedded.home import Home
 from opendataflow.store.embedded.user import ServerUser
+from tests.waiting import wait_until
 
 OPTIONS = {"fsync": "off"}
 USER = """
@@ -120,10 +120,7 @@ def answers(dsn: str) -> bool:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < give_up, "it did not happen within five minutes"
-        time.sleep(0.005)
+    wait_until(condition, "what was waited for", 300, every=0.005)
 
 
 def postmaster(home: Path) -> int:

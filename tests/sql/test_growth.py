@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.kube.cluster.processes import wait_until
 from tests.sql import graph
 from tests.sql.conftest import Connection, open_connection
+from tests.waiting import wait_until
 
 BATCH = 10
 

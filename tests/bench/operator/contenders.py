@@ -9,7 +9,7 @@ from tests.bench.operator.loads import Load, Measured
 from tests.bench.operator.place import LONGEST, Place, behaviour, container
 from tests.bench.operator.processes import costs
 from tests.bench.operator.watching import Watching
-from tests.kube.cluster.processes import wait_until
+from tests.waiting import wait_until
 
 
 def indexed_job(place: Place, namespace: str, name: str, load: Load) -> Measured:

@@ -26,7 +26,8 @@ from tests.bench.operator.loads import Load, Measured
 from tests.bench.operator.place import LONGEST, Place, behaviour, container
 from tests.bench.operator.processes import costs, cpu_seconds, memory_mib
 from tests.bench.operator.watching import Watching
-from tests.kube.cluster.processes import Program, wait_until
+from tests.kube.cluster.processes import Program
+from tests.waiting import wait_until
 
 SETTLE_SECONDS = 10.0
 """How long pods live before memory is measured."""

@@ -20,8 +20,8 @@ from tests.kube.cluster.annotations import PREFIX
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.control_plane import ControlPlane
 from tests.kube.cluster.nodes import add_nodes
-from tests.kube.cluster.processes import wait_until
 from tests.kube.cluster.providers import programs
+from tests.waiting import wait_until
 
 CRDS = Path(__file__).parents[3] / "crds"
 ROOT = Path(__file__).parents[3]

@@ -22,9 +22,10 @@ from tests.kube.cluster.api import Api
 from tests.kube.cluster.certificates import Authority
 from tests.kube.cluster.control_plane import ControlPlane
 from tests.kube.cluster.nodes import is_ready
-from tests.kube.cluster.processes import Program, wait_until
+from tests.kube.cluster.processes import Program
 from tests.kube.cluster.providers import Unavailable
 from tests.kube.cluster.supervisor import end, keep, runs, shared
+from tests.waiting import wait_until
 
 FOLDER = Path("/var/lib/opendataflow-e2e")
 """There is one such cluster on a machine; so its place does not depend on who starts it."""

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from opendataflow.names import FINALIZER, LABEL_RUN
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.helm.chart import CHART
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import dataset, documents, job
+from tests.waiting import wait_until
 
 RELEASE = "dataflow"
 _SMALL = "--set=database.builtIn.persistence.size=100Mi"

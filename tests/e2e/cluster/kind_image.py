@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.e2e.cluster.building import CONTROL_PLANE, PINS, installed, programs
 from tests.e2e.cluster.commands import run, succeeds
 from tests.kube.cluster.building import VERSION
-from tests.kube.cluster.processes import wait_until
+from tests.waiting import wait_until
 
 _FILES = Path(__file__).parent / "kind_node"
 _PROGRAMS = (*CONTROL_PLANE, "kubectl", "kubelet", "kubeadm", "kube-proxy", "coredns", "pause", "crictl", "kind")

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.e2e.cluster.commands import run
-from tests.kube.cluster.processes import wait_until
+from tests.waiting import wait_until
 
 BRIDGE = "odf-e2e0"
 NETWORK = "opendataflow-e2e"

@@ -14,8 +14,9 @@ from tests.e2e.cluster.provider import Nodes, Provider
 from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.control_plane import free_port
 from tests.kube.cluster.nodes import NODES, is_ready
-from tests.kube.cluster.processes import Program, wait_until
+from tests.kube.cluster.processes import Program
 from tests.kube.cluster.providers import Unavailable
+from tests.waiting import wait_until
 
 IMAGES_VARIABLE = "DATAFLOW_E2E_IMAGES"
 """Of a person's own cluster: `busybox=NAME operator=NAME …`, as its nodes can pull them; see docs/tests.md."""

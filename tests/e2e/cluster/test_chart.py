@@ -5,9 +5,9 @@ from tests.e2e.cluster.conftest import left_out_when_unavailable
 from tests.e2e.cluster.installing import RELEASE, STRICT, WAITS_FOR_A_FILE, install, run_pods, uninstall
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import dataset, documents, job
+from tests.waiting import wait_until
 
 STARTED = "{.items[*].status.containerStatuses[0].state.terminated.startedAt}"
 

@@ -8,8 +8,8 @@ from tests.e2e.cluster.conftest import left_out_when_unavailable
 from tests.e2e.cluster.installing import STRICT
 from tests.e2e.cluster.real_cluster import RealCluster, restricted_pod
 from tests.kube.cluster.api import Object, Refused
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
+from tests.waiting import wait_until
 
 _API = "https://kubernetes.default.svc"
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"

@@ -24,9 +24,9 @@ from tests.e2e.cluster.installing import RELEASE, STRICT, image_values, install,
 from tests.e2e.cluster.readme import Reader
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl, fresh_namespace
 from tests.kube.jobs import documents
+from tests.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -30,10 +30,10 @@ from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.helm.chart import CHART
 from tests.kube.cluster.api import Object
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl, apply_resources, leave, new_namespace
 from tests.kube.jobs import dataset, documents, job
 from tests.sql.newer import NEXT, NEXT_APPLIED
+from tests.waiting import wait_until
 
 SECONDS = 300
 SECRET = "ours"

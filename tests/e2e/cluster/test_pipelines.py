@@ -17,9 +17,9 @@ from cryptography.x509.oid import NameOID
 
 from opendataflow.names import run_name
 from tests.e2e.cluster.real_cluster import RealCluster, restricted_pod
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import Database, dataset, documents, job
+from tests.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline"
 SERVER = Path(__file__).parent / "git_server.py"

@@ -16,9 +16,9 @@ import yaml
 from opendataflow import names
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import Database, dataset, documents, job
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 SPARK_PAGE = ROOT / "docs" / "how-to" / "spark.md"

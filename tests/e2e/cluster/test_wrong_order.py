@@ -12,8 +12,8 @@ from tests.e2e.cluster.conftest import left_out_when_unavailable
 from tests.e2e.cluster.installing import KEEP_DEFINITIONS, RELEASE, install, long_job, run_pods, running, uninstall
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl, apply_resources
+from tests.waiting import wait_until
 
 CRDS = Path(__file__).parents[3] / "crds"
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tests.kube.cluster.processes import Program, wait_until
+from tests.kube.cluster.processes import Program
+from tests.waiting import wait_until
 
 Object = dict[str, Any]
 

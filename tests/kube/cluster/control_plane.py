@@ -20,8 +20,9 @@ from tests.kube.cluster.annotations import FAKE_NODE
 from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.certificates import Authority, write_kubeconfig
 from tests.kube.cluster.logs import OF_ALL, RESOURCE, write_log
-from tests.kube.cluster.processes import Program, wait_until
+from tests.kube.cluster.processes import Program
 from tests.kube.cluster.stages import stages
+from tests.waiting import wait_until
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok", "kubectl")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tests.kube.cluster.annotations import FAKE_NODE, PREFIX
 from tests.kube.cluster.api import Api, Object, Refused
-from tests.kube.cluster.processes import wait_until
+from tests.waiting import wait_until
 
 NODES = "/api/v1/nodes"
 UNREACHABLE = "node.kubernetes.io/unreachable"

@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -90,12 +89,3 @@ class Program:
     def said(self, lines: int = 20) -> str:
         """The end of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-
-
-def wait_until(true: Callable[[], bool], what: str, seconds: float = 240, every: float = 0.1) -> None:
-    """Look again and again; raise TimeoutError that names `what` when it has not become true in time."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds:.0f} s: {what}")
-        time.sleep(every)

@@ -26,7 +26,7 @@ from typing import IO
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.control_plane import PROGRAMS, ControlPlane
 from tests.kube.cluster.nodes import add_nodes
-from tests.kube.cluster.processes import wait_until
+from tests.waiting import wait_until
 
 NODES = tuple(f"node-{number}" for number in range(10))
 _LOOK_SECONDS = 0.5

@@ -15,11 +15,11 @@ from psycopg.conninfo import make_conninfo
 from tests.e2e.cluster.installing import RELEASE, STRICT, install, uninstall
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.kube.cluster.api import Api, Object
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import fresh_namespace
 from tests.kube.jobs import Database
 from tests.kube.recorder import Recorder
 from tests.kube.scene import Flows
+from tests.waiting import wait_until
 
 SECONDS = 300
 """How long anything may take on a machine that is busy with something else."""

@@ -8,10 +8,10 @@ from tests.e2e.cluster.faults.installation import SECONDS
 from tests.e2e.cluster.test_spark import spark_job
 from tests.kube.cluster.api import Object
 from tests.kube.cluster.pods import state
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import dataset
 from tests.kube.scene import Flows
+from tests.waiting import wait_until
 
 FIRST_STAYS = """
 import os

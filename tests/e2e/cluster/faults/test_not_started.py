@@ -8,10 +8,10 @@ import pytest
 from opendataflow.names import ANNOTATION_START_DEADLINE
 from tests.e2e.cluster.faults.flows import NO_RETRY, is_right, script
 from tests.e2e.cluster.faults.installation import SECONDS, Installation
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import dataset, job
 from tests.kube.scene import Flows
+from tests.waiting import wait_until
 
 Told = dict[str, set[tuple[str, str]]]
 

@@ -34,9 +34,9 @@ from tests.e2e.cluster.where_it_is import (
     value_of,
     watched_processes,
 )
-from tests.kube.cluster.processes import wait_until
 from tests.kube.jobs import dataset, job
 from tests.kube.scene import Flows
+from tests.waiting import wait_until
 
 POSTGRES = f"{RELEASE}-postgres-0"
 USERS = ("reader", "writer", "chatty", "hushed")

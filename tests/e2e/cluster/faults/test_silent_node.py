@@ -4,9 +4,9 @@ from tests.e2e.cluster.conftest import left_out_when_unavailable
 from tests.e2e.cluster.faults.flows import AT_ONCE, FIRST_WAITS, is_right, script
 from tests.e2e.cluster.faults.installation import SECONDS, Installation
 from tests.e2e.cluster.installing import WAITS_FOR_A_FILE, let_end
-from tests.kube.cluster.processes import wait_until
 from tests.kube.conftest import Kubectl
 from tests.kube.scene import Flows
+from tests.waiting import wait_until
 
 
 def evict(here: Flows, pod: str) -> None:
