@@ -1,11 +1,11 @@
 """Measures the rows of frames while they pass, and looks before anything is committed whether expectations hold."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from operator import or_
 from typing import Any
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
@@ -27,19 +27,25 @@ class Watched:
     def __init__(self, frame: DataFrame, wanted: Sequence[Measure]) -> None:
         self.wanted = list(dict.fromkeys(wanted))
         self._given = frame
-        self.observation = Observation()
-        self.frame = frame.observe(self.observation, *self._columns())
+        self.name = uuid4().hex
+        self._observation = Observation(self.name)
+        self.frame = frame.observe(self._observation, *self._columns())
 
     def _columns(self) -> list[Column]:
         types = _types(self._given, self.wanted)
         return [_column(measure, types).alias(f"m{number}") for number, measure in enumerate(self.wanted)]
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether something that Spark has done was measured. Asking for it before would wait, perhaps for ever."""
+        return self._observation._jo is not None and bool(self._observation._jo.future().isCompleted())
+
     def seen(self) -> dict[Measure, Any] | None:
-        """What was measured; None where no rows have passed yet, or Spark has left them out."""
-        if not is_complete(self.observation):
+        """What was measured the first time; None where no rows have passed yet, or Spark has left them out."""
+        if not self.is_complete:
             return None
         try:
-            found = self.observation.get
+            found = self._observation.get
         except (PySparkException, Py4JJavaError):  # the action has failed, or Spark has left this out of it
             return None
         return {measure: found[f"m{number}"] for number, measure in enumerate(self.wanted)} if found else None
@@ -49,19 +55,6 @@ class Watched:
         row = self._given.agg(*self._columns()).first()
         assert row is not None
         return dict(zip(self.wanted, row, strict=True))
-
-
-def is_complete(observation: Observation) -> bool:
-    """Whether an action has passed it. Asking for its rows before would wait, perhaps for ever."""
-    return observation._jo is not None and bool(observation._jo.future().isCompleted())
-
-
-_LIMIT = re.compile(r"^[ :+-]*(GlobalLimit|LocalLimit|Offset|Tail) ", re.MULTILINE)
-
-
-def stops_early(frame: DataFrame) -> bool:
-    """Whether Spark may leave out rows of the frames that this one is made of, as a limit needs no more of them."""
-    return bool(_LIMIT.search(frame._jdf.queryExecution().analyzed().toString()))
 
 
 def hashable(frame: DataFrame) -> tuple[str, ...]:
