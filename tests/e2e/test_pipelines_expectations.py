@@ -1,5 +1,6 @@
 """Expectations of pipelines: measured by a real Spark in the pass that writes, and judged before anything is there."""
 
+import csv
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,6 +152,46 @@ def test_numbers_are_compared_as_their_columns_have_them_and_a_null_has_its_colu
     answer = project.ask("run", "p", "--data-id", "0-9", "-o", "json")
     assert answer.code == ExitCode.OK, answer.err
     assert list(told(answer).values()) == [False, True, True, True, False, False, False, True]
+
+
+def test_a_null_inside_of_a_value_has_its_place_and_a_number_may_be_larger_than_those_of_java(project: Project) -> None:
+    project.write("sources/a.csv", '{"id": 1, "t": [1, null], "day": 18446744073709551615}')
+    project.step("one", "def run(df):\n    return df.selectExpr('id', 'reverse(t) AS t', 'day')\n")
+    kinds = 'format: json, schema: "id INT, t ARRAY<INT>, day DECIMAL(20, 0)"'
+    expectations = [
+        "{name: moved, same: {source: a, checksum: [t]}, severity: warn}",
+        "{range: {column: day, max: 18446744073709551615}}",
+        "{range: {column: day, max: 18446744073709551614}, severity: warn}",
+    ]
+    yml = YML.replace('schema: "id INT, t STRING, day DATE"', kinds + ", path: sources/a.csv").replace("FORMAT", "json")
+    project.write("project.yml", yml + "".join(f"      - {it}\n" for it in expectations))
+    answer = project.ask("run", "p", "--data-id", "0-9", "-o", "json")
+    assert answer.code == ExitCode.OK, answer.err
+    assert list(told(answer).values()) == [False, True, False]
+
+
+def test_what_can_not_be_compared_does_not_hold_where_spark_makes_no_error_of_it(
+    project: Project, spark: "SparkSession"
+) -> None:
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        late, other = (
+            "{range: {column: day, min: 1.1.2013}, severity: warn}",
+            "{values: {column: id, in: [one]}, severity: warn}",
+        )
+        answer = expect(project, late, other)
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert list(told(answer).values()) == [False, False]
+
+
+def test_texts_in_csv_are_those_that_were_measured(project: Project) -> None:
+    project.write("sources/a.csv", 'id,t,day\n1,a,\n2,a ,\n3," a",\n4,"a ""b""\n\\""c",\n')
+    answer = expect(project, "{unique: [t]}", "{same: {source: a, checksum: [t]}}", format="csv")
+    assert answer.code == ExitCode.OK, answer.err
+    (part,) = (project.folder / "output/out/data_id=0-9").glob("part-*")
+    with part.open(newline="") as opened:
+        assert [row["t"] for row in csv.DictReader(opened)] == ["a", "a ", " a", 'a "b"\n\\"c']
 
 
 def test_a_source_that_a_step_has_looked_at_is_measured_again(project: Project) -> None:

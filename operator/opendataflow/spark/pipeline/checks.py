@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -19,6 +20,11 @@ from opendataflow.spark.pipeline.told import plain
 
 Doubles = Callable[[Sequence[str]], int]
 """Returns how many values of some columns together are there more than once in what is about to be committed."""
+
+
+_NESTED = ("array", "struct")
+_LONG = 63
+"""Bits of Java's whole numbers."""
 
 
 class Watched:
@@ -136,7 +142,10 @@ def column_of(name: str) -> Column:
 def _column(measure: Measure, types: Mapping[str, str]) -> Column:
     columns = [column_of(name) for name in measure.columns]
     if measure.kind in ("high", "low"):
-        row = F.xxhash64(*columns, *(column.isNull() for column in columns if measure.given == NULLS))
+        row = F.xxhash64(*columns)
+        if measure.given == NULLS:  # which xxhash64 passes by, also inside of others
+            nested = [it for it, name in zip(columns, measure.columns, strict=True) if types[name].startswith(_NESTED)]
+            row = F.xxhash64(*columns, *(it.isNull() for it in columns), *(_as_json(it) for it in nested))
         return F.sum(F.shiftright(row, 32) if measure.kind == "high" else row.bitwiseAND(F.lit(0xFFFFFFFF)))
     if measure.kind == "rows":
         return F.count(F.lit(1))
@@ -144,15 +153,30 @@ def _column(measure: Measure, types: Mapping[str, str]) -> Column:
         return F.expr(measure.given[0])
     (column,) = columns
     kind = types.get(measure.columns[0], "")
-    # A number as the column has it: 0.1 of 32 bits is not that of 64.
-    given = [F.lit(value).cast("float") if kind == "float" else F.lit(value) for value in measure.given]
+    given = [_literal(value, kind) for value in measure.given]
     if measure.kind == "outside":
         tests = [column.__lt__, column.__gt__]
         outside = [test(end) for test, end, it in zip(tests, given, measure.given, strict=True) if it is not None]
         nan = [F.isnan(column)] if kind in ("float", "double") else []
-        return F.count_if(reduce(or_, [*outside, *nan]))
+        return _count_unless(~reduce(or_, [*outside, *nan]), column)
     if measure.kind == "newest":
         return F.unix_micros(F.max(column).cast("timestamp"))
     if measure.kind == "sum":
         return F.sum(column.cast("decimal(20,0)") if kind == "bigint" else column)
-    return F.count_if(column.isNull() if measure.kind == "null" else ~column.isin(*given))
+    return F.count_if(column.isNull()) if measure.kind == "null" else _count_unless(column.isin(*given), column)
+
+
+def _as_json(column: Column) -> Column:
+    return F.to_json(F.struct(column), {"ignoreNullFields": "false"})
+
+
+def _literal(value: Any, kind: str) -> Column:
+    """Return a value as one of a column: 0.1 of 32 bits is not that of 64, and Java's whole numbers have an end."""
+    if kind == "float":
+        return F.lit(value).cast("float")
+    return F.lit(Decimal(value) if isinstance(value, int) and value.bit_length() > _LONG else value)
+
+
+def _count_unless(right: Column, column: Column) -> Column:
+    """Count what is not right, but NULLs. What can't be compared, which is no error with ANSI turned off, is not."""
+    return F.count_if(F.coalesce(~right, column.isNotNull()))

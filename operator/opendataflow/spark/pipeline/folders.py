@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from opendataflow.spark.pipeline.checks import Doubles
 
 _UNTYPED = ("csv", "json", "text")
-_CSV = {"header": "true"}
+_CSV = {"header": "true", "escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+"""As sources are read. Spark by itself strips texts, and writes a quote in them as no standard says."""
 _READ_AGAIN = {**_CSV, "multiLine": "true", "mode": "FAILFAST"}
 
 

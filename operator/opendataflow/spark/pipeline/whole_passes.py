@@ -41,39 +41,51 @@ def passed_whole(spark: "SparkSession", names: Collection[str], last: str | None
     for number in reversed(range(done.size())):
         graph: str = store.planGraph(done.apply(number).executionId()).makeDotFile(jvm.PythonUtils.toScalaMap({}))
         if any(name in graph for name in (*names, *filter(None, [last]))):
-            return _whole(graph, names, last)
+            whole = _Plan(graph, last).whole()
+            return whole.intersection(names)
     return set()
 
 
-def _whole(graph: str, names: Collection[str], last: str | None) -> set[str]:
-    nodes: dict[str, tuple[str, str]] = {number: (label, text) for number, label, text in _NODE.findall(graph)}
-    above: dict[str, list[str]] = defaultdict(list)
-    for lower, upper in _EDGE.findall(graph):
-        above[lower].append(upper)
-    adaptive = any(label == _ADAPTIVE for label, _ in nodes.values())
+class _Plan:
+    """A plan that has run, as Spark draws it: rows go along its edges from the lower nodes to the upper ones."""
 
-    def asks_for_all(upper: str, lower: str) -> bool:
-        label, text = nodes[upper]
-        if label == _FIRST_ROWS:
-            return nodes[lower][0] == _SORTED
-        return adaptive if label == _JOIN else _ASKS_FOR_ALL.match(text) is not None
+    def __init__(self, graph: str, last: str | None) -> None:
+        self._nodes: dict[str, tuple[str, str]] = {
+            number: (label, text) for number, label, text in _NODE.findall(graph)
+        }
+        self._above: dict[str, list[str]] = defaultdict(list)
+        for lower, upper in _EDGE.findall(graph):
+            self._above[lower].append(upper)
+        self._adaptive = any(label == _ADAPTIVE for label, _ in self._nodes.values())
+        self._last = last
 
-    def is_whole(number: str) -> bool:
+    def whole(self) -> set[str]:
+        """The observations that were whole wherever the plan has them."""
+        found: dict[str, bool] = {}
+        for number in self._nodes:
+            name = self._name(number)
+            if name is not None:
+                found[name] = found.get(name, True) and self._is_whole(number)
+        return {name for name, whole in found.items() if whole}
+
+    def _name(self, number: str) -> str | None:
+        label, text = self._nodes[number]
+        return text.split(" ", 2)[1].rstrip(",") if label == "CollectMetrics" else None
+
+    def _is_whole(self, number: str) -> bool:
         todo = [number]
         while todo:
             lower = todo.pop()
-            for upper in above[lower]:
-                text = nodes[upper][1]
-                if _STAGE.match(text) or (last is not None and text.startswith(f"CollectMetrics {last},")):
+            for upper in self._above[lower]:
+                if _STAGE.match(self._nodes[upper][1]) or (self._last and self._name(upper) == self._last):
                     continue
-                if not asks_for_all(upper, lower):
+                if not self._asks_for_all(upper, lower):
                     return False
                 todo.append(upper)
         return True
 
-    found: dict[str, bool] = {}
-    for number, (label, text) in nodes.items():
-        if label == "CollectMetrics":
-            name = text.split(" ", 2)[1].rstrip(",")
-            found[name] = found.get(name, True) and is_whole(number)
-    return {name for name in names if found.get(name, False)}
+    def _asks_for_all(self, upper: str, lower: str) -> bool:
+        label, text = self._nodes[upper]
+        if label == _FIRST_ROWS:
+            return self._nodes[lower][0] == _SORTED
+        return self._adaptive if label == _JOIN else _ASKS_FOR_ALL.match(text) is not None
