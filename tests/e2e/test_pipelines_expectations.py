@@ -185,13 +185,16 @@ def test_what_can_not_be_compared_does_not_hold_where_spark_makes_no_error_of_it
     assert list(told(answer).values()) == [False, False]
 
 
-def test_texts_in_csv_are_those_that_were_measured(project: Project) -> None:
+def test_values_in_csv_are_those_that_were_measured(project: Project) -> None:
     project.write("sources/a.csv", 'id,t,day\n1,a,\n2,a ,\n3," a",\n4,"a ""b""\n\\""c",\n')
-    answer = expect(project, "{unique: [t]}", "{same: {source: a, checksum: [t]}}", format="csv")
+    project.step("one", "def run(df):\n    return df.selectExpr('t', 'timestamp_micros(id) AS at')\n")
+    answer = expect(project, "{unique: [t]}", "{unique: [at]}", "{same: {source: a, checksum: [t]}}", format="csv")
     assert answer.code == ExitCode.OK, answer.err
     (part,) = (project.folder / "output/out/data_id=0-9").glob("part-*")
     with part.open(newline="") as opened:
-        assert [row["t"] for row in csv.DictReader(opened)] == ["a", "a ", " a", 'a "b"\n\\"c']
+        rows = list(csv.DictReader(opened))
+    assert [row["t"] for row in rows] == ["a", "a ", " a", 'a "b"\n\\"c']
+    assert rows[0]["at"] == "1970-01-01T00:00:00.000001Z"
 
 
 def test_a_source_that_a_step_has_looked_at_is_measured_again(project: Project) -> None:
