@@ -7,8 +7,10 @@ it, and what is not known here to ask for each row once is taken for something t
 
 import re
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 _NEWEST = 10
 """How many of the things that Spark has done last are looked through: a connector may do some after the write."""
 
-_NODE = re.compile(r'^\s*(\d+) \[id="\S+" label="([^"]*)" tooltip="((?:[^"\\]|\\.)*)"', re.MULTILINE)
+_NODE = re.compile(r'^\s*(\d+) \[id="\S+" label="((?:[^"\\]|\\.)*)" tooltip="((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _EDGE = re.compile(r"^\s*(\d+)->(\d+);", re.MULTILINE)
 
 _STAGE = re.compile("(Broadcast)?Exchange ")
@@ -35,34 +37,39 @@ _FIRST_ROWS, _SORTED = "WindowGroupLimit", "Sort"
 def passed_whole(spark: "SparkSession", names: Collection[str], last: str | None = None) -> set[str]:
     """Return those of some observations that were whole in the newest thing that Spark has done with one of them.
     `last`: the one whose rows were all asked for, whatever has asked."""
+    try:
+        for graph in _newest_graphs(spark):
+            if any(name in graph for name in (*names, *filter(None, [last]))):
+                return _Plan(graph, last).whole().intersection(names)
+    except Py4JError:  # it is made for Spark's own pages, and may be another one in another version
+        pass
+    return set()
+
+
+def _newest_graphs(spark: "SparkSession") -> Iterator[str]:
     jvm: Any = spark._jvm
     store: Any = spark._jsparkSession.sharedState().statusStore()
     done = store.executionsList(max(0, store.executionsCount() - _NEWEST), _NEWEST)
     for number in reversed(range(done.size())):
-        graph: str = store.planGraph(done.apply(number).executionId()).makeDotFile(jvm.PythonUtils.toScalaMap({}))
-        if any(name in graph for name in (*names, *filter(None, [last]))):
-            whole = _Plan(graph, last).whole()
-            return whole.intersection(names)
-    return set()
+        yield store.planGraph(done.apply(number).executionId()).makeDotFile(jvm.PythonUtils.toScalaMap({}))
 
 
 class _Plan:
     """A plan that has run, as Spark draws it: rows go along its edges from the lower nodes to the upper ones."""
 
     def __init__(self, graph: str, last: str | None) -> None:
-        self._nodes: dict[str, tuple[str, str]] = {
-            number: (label, text) for number, label, text in _NODE.findall(graph)
-        }
+        nodes: dict[str, tuple[str, str]] = {number: (label, text) for number, label, text in _NODE.findall(graph)}
         self._above: dict[str, list[str]] = defaultdict(list)
         for lower, upper in _EDGE.findall(graph):
             self._above[lower].append(upper)
-        self._adaptive = any(label == _ADAPTIVE for label, _ in self._nodes.values())
+        self._nodes = defaultdict(lambda: ("", ""), nodes)
+        self._adaptive = any(label == _ADAPTIVE for label, _ in nodes.values())
         self._last = last
 
     def whole(self) -> set[str]:
         """The observations that were whole wherever the plan has them."""
         found: dict[str, bool] = {}
-        for number in self._nodes:
+        for number in [*self._nodes]:
             name = self._name(number)
             if name is not None:
                 found[name] = found.get(name, True) and self._is_whole(number)
