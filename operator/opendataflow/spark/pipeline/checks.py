@@ -22,6 +22,8 @@ Doubles = Callable[[Sequence[str]], int]
 """Returns how many values of some columns together are there more than once in what is about to be committed."""
 
 
+_NO_HASH = ("map<", "variant", "void", "geometry", "geography")
+"""In the names of types that Spark has no hash of."""
 _NESTED = ("array", "struct")
 _LONG = 63
 """Bits of Java's whole numbers."""
@@ -65,7 +67,7 @@ class Watched:
 
 def hashable(frame: DataFrame) -> tuple[str, ...]:
     """Return the columns that the checksum of a frame is of; none where Spark has no hash of one of them."""
-    unknown = any(word in kind for _, kind in frame.dtypes for word in ("map<", "variant", "void"))
+    unknown = any(word in kind for _, kind in frame.dtypes for word in _NO_HASH)
     return () if unknown else tuple(frame.columns)
 
 
