@@ -34,7 +34,7 @@ class Measure:
 ROWS = Measure("rows")
 HALVES: tuple[Kind, Kind] = ("high", "low")
 NULLS = ("nulls",)
-BY_TYPE: tuple[Kind, ...] = ("outside", "other", "newest", "sum")
+BY_TYPE: tuple[Kind, ...] = ("outside", "other", "newest", "sum", *HALVES)
 """What is measured in another way, or not at all, of some types of columns."""
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 _AS_EQUAL = 1e-9

@@ -1,11 +1,12 @@
 """Measures the rows of frames while they pass, and looks before anything is committed whether expectations hold."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import reduce
 from operator import or_
 from typing import Any
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
@@ -21,25 +22,38 @@ Doubles = Callable[[Sequence[str]], int]
 """Returns how many values of some columns together are there more than once in what is about to be committed."""
 
 
+_NO_HASH = ("map<", "variant", "void", "geometry", "geography")
+"""In the names of types that Spark has no hash of."""
+_NESTED = ("array", "struct")
+_LONG = 63
+"""Bits of Java's whole numbers."""
+
+
 class Watched:
     """A frame whose rows are measured as they pass."""
 
     def __init__(self, frame: DataFrame, wanted: Sequence[Measure]) -> None:
         self.wanted = list(dict.fromkeys(wanted))
         self._given = frame
-        self.observation = Observation()
-        self.frame = frame.observe(self.observation, *self._columns())
+        self.name = uuid4().hex
+        self._observation = Observation(self.name)
+        self.frame = frame.observe(self._observation, *self._columns())
 
     def _columns(self) -> list[Column]:
         types = _types(self._given, self.wanted)
         return [_column(measure, types).alias(f"m{number}") for number, measure in enumerate(self.wanted)]
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether something that Spark has done was measured. Asking for it before would wait, perhaps for ever."""
+        return self._observation._jo is not None and bool(self._observation._jo.future().isCompleted())
+
     def seen(self) -> dict[Measure, Any] | None:
-        """What was measured; None where no rows have passed yet, or Spark has left them out."""
-        if not is_complete(self.observation):
+        """What was measured the first time; None where no rows have passed yet, or Spark has left them out."""
+        if not self.is_complete:
             return None
         try:
-            found = self.observation.get
+            found = self._observation.get
         except (PySparkException, Py4JJavaError):  # the action has failed, or Spark has left this out of it
             return None
         return {measure: found[f"m{number}"] for number, measure in enumerate(self.wanted)} if found else None
@@ -51,22 +65,9 @@ class Watched:
         return dict(zip(self.wanted, row, strict=True))
 
 
-def is_complete(observation: Observation) -> bool:
-    """Whether an action has passed it. Asking for its rows before would wait, perhaps for ever."""
-    return observation._jo is not None and bool(observation._jo.future().isCompleted())
-
-
-_LIMIT = re.compile(r"^[ :+-]*(GlobalLimit|LocalLimit|Offset|Tail) ", re.MULTILINE)
-
-
-def stops_early(frame: DataFrame) -> bool:
-    """Whether Spark may leave out rows of the frames that this one is made of, as a limit needs no more of them."""
-    return bool(_LIMIT.search(frame._jdf.queryExecution().analyzed().toString()))
-
-
 def hashable(frame: DataFrame) -> tuple[str, ...]:
     """Return the columns that the checksum of a frame is of; none where Spark has no hash of one of them."""
-    unknown = any(word in kind for _, kind in frame.dtypes for word in ("map<", "variant", "void"))
+    unknown = any(word in kind for _, kind in frame.dtypes for word in _NO_HASH)
     return () if unknown else tuple(frame.columns)
 
 
@@ -143,7 +144,10 @@ def column_of(name: str) -> Column:
 def _column(measure: Measure, types: Mapping[str, str]) -> Column:
     columns = [column_of(name) for name in measure.columns]
     if measure.kind in ("high", "low"):
-        row = F.xxhash64(*columns, *(column.isNull() for column in columns if measure.given == NULLS))
+        row = F.xxhash64(*columns)
+        if measure.given == NULLS:  # which xxhash64 passes by, also inside of others
+            nested = [it for it, name in zip(columns, measure.columns, strict=True) if types[name].startswith(_NESTED)]
+            row = F.xxhash64(*columns, *(it.isNull() for it in columns), *(_as_json(it) for it in nested))
         return F.sum(F.shiftright(row, 32) if measure.kind == "high" else row.bitwiseAND(F.lit(0xFFFFFFFF)))
     if measure.kind == "rows":
         return F.count(F.lit(1))
@@ -151,15 +155,30 @@ def _column(measure: Measure, types: Mapping[str, str]) -> Column:
         return F.expr(measure.given[0])
     (column,) = columns
     kind = types.get(measure.columns[0], "")
-    # A number as the column has it: 0.1 of 32 bits is not that of 64.
-    given = [F.lit(value).cast("float") if kind == "float" else F.lit(value) for value in measure.given]
+    given = [_literal(value, kind) for value in measure.given]
     if measure.kind == "outside":
         tests = [column.__lt__, column.__gt__]
         outside = [test(end) for test, end, it in zip(tests, given, measure.given, strict=True) if it is not None]
         nan = [F.isnan(column)] if kind in ("float", "double") else []
-        return F.count_if(reduce(or_, [*outside, *nan]))
+        return _count_unless(~reduce(or_, [*outside, *nan]), column)
     if measure.kind == "newest":
         return F.unix_micros(F.max(column).cast("timestamp"))
     if measure.kind == "sum":
         return F.sum(column.cast("decimal(20,0)") if kind == "bigint" else column)
-    return F.count_if(column.isNull() if measure.kind == "null" else ~column.isin(*given))
+    return F.count_if(column.isNull()) if measure.kind == "null" else _count_unless(column.isin(*given), column)
+
+
+def _as_json(column: Column) -> Column:
+    return F.to_json(F.struct(column), {"ignoreNullFields": "false"})
+
+
+def _literal(value: Any, kind: str) -> Column:
+    """Return a value as one of a column: 0.1 of 32 bits is not that of 64, and Java's whole numbers have an end."""
+    if kind == "float":
+        return F.lit(value).cast("float")
+    return F.lit(Decimal(value) if isinstance(value, int) and value.bit_length() > _LONG else value)
+
+
+def _count_unless(right: Column, column: Column) -> Column:
+    """Count what is not right, but NULLs. What can't be compared, which is no error with ANSI turned off, is not."""
+    return F.count_if(F.coalesce(~right, column.isNotNull()))

@@ -21,8 +21,15 @@ if TYPE_CHECKING:
     from opendataflow.spark.pipeline.checks import Doubles
 
 _UNTYPED = ("csv", "json", "text")
-_CSV = {"header": "true"}
-_READ_AGAIN = {**_CSV, "multiLine": "true", "mode": "FAILFAST"}
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
+"""Spark by itself leaves microseconds out."""
+_CSV = {"header": "true", "escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+"""As sources are read. Spark by itself strips texts, and writes a quote in them as no standard says."""
+_WRITTEN = {"csv": _CSV | _TIMES, "json": _TIMES}
+_READ_AGAIN = {"csv": _CSV | _TIMES | {"multiLine": "true", "mode": "FAILFAST"}, "json": _TIMES}
 
 
 class _Kept(Exception):
@@ -66,7 +73,7 @@ class Folders:
                 self._checked(home, staging.marker())
                 folder = f"{staging.rows}/{self._chunk}" if whole else staging.rows
                 with disk_of(self._shown(home), self._place):
-                    frame.write.format(self._to.format).options(**self._options(_CSV)).save(folder)
+                    frame.write.format(self._to.format).options(**self._options(_WRITTEN)).save(folder)
                 seen = passed(lambda columns: self._doubles(frame, folder, columns))
                 size = staging.size()
                 fence = self._checked(home, staging.marker())
@@ -125,8 +132,8 @@ class Folders:
         rows = rows.where(reduce(and_, (name.isNotNull() for name in names)))
         return rows.groupBy(*names).count().where("count > 1").count()
 
-    def _options(self, usual: Mapping[str, str]) -> dict[str, str]:
-        return {**(usual if self._to.format == "csv" else {}), **self._to.options}
+    def _options(self, usual: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+        return {**usual.get(self._to.format, {}), **self._to.options}
 
     def _checked(self, home: Place, marker: str | None) -> int | None:
         """Return the fence that is known. Raises Refused where that is a newer one, _Kept where nothing is to be done.

@@ -23,13 +23,14 @@ from opendataflow.core.pipeline_steps import check_columns
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
 from opendataflow.spark.pipeline.blame import as_spark, full_disk, guilty_place, is_about_plan, sentence_of
-from opendataflow.spark.pipeline.checks import Checks, Doubles, Watched, hashable, is_complete, stops_early
+from opendataflow.spark.pipeline.checks import Checks, Doubles, Watched, hashable
 from opendataflow.spark.pipeline.folders import Folders
 from opendataflow.spark.pipeline.loading import Loaded
 from opendataflow.spark.pipeline.reading import read
 from opendataflow.spark.pipeline.running import Item, Order
 from opendataflow.spark.pipeline.tables import Table
 from opendataflow.spark.pipeline.told import Told, returned, tell
+from opendataflow.spark.pipeline.whole_passes import passed_whole
 from opendataflow.spark.pipeline.worker_output import WorkerOutput
 
 _PATIENCE = 60_000
@@ -56,9 +57,7 @@ class SparkFrames:
         self._frames: dict[int, DataFrame] = {}
         self._watched: dict[int, Watched] = {}
         self._workers = WorkerOutput(spark)
-        self._spoilt: set[int] = set()
-        self._failed = False
-        self._passed = False
+        self._found: dict[int, dict[Measure, Any]] = {}
         self.result: Result | None = None
 
     @property
@@ -76,19 +75,27 @@ class SparkFrames:
             from opendataflow.spark.pipeline import pandas_frames
             from opendataflow.spark.pipeline.to_and_from_pandas import of_pandas, to_pandas
 
-            made = pandas_frames.call(step, [to_pandas(frame, step.at) for frame in frames], item)
-            return of_pandas(self._spark, made, frames, step.at)
-        before = self._completed()
+            whole = []
+            for frame in frames:
+                unmeasured = self._unmeasured()
+                whole.append(to_pandas(frame, step.at))
+                self._settle()
+                self._learn(unmeasured)
+            return of_pandas(self._spark, pandas_frames.call(step, whole, item), frames, step.at)
         with self._workers.of(step.name):
-            result = call(step, frames, item)
-        # What a step computes itself, as show() does, may have been a part: it says nothing of the rows.
-        self._spoilt |= self._completed() - before
-        if stops_early(result):
-            self._spoilt |= self._watched.keys()
-        return result
+            return call(step, frames, item)
 
-    def _completed(self) -> set[int]:
-        return {index for index, watched in self._watched.items() if is_complete(watched.observation)}
+    def _unmeasured(self) -> dict[str, int]:
+        """Of which frames nothing was measured. What a step has computed itself, as show() does, may be a part."""
+        self._settle()
+        return {watched.name: index for index, watched in self._watched.items() if not watched.is_complete}
+
+    def _learn(self, unmeasured: Mapping[str, int], last: str | None = None) -> None:
+        """Keep what was measured of those that have passed as a whole."""
+        for name in passed_whole(self._spark, unmeasured, last) if unmeasured else ():
+            seen = self._watched[unmeasured[name]].seen()
+            if seen is not None:
+                self._found[unmeasured[name]] = seen
 
     def counted(self, frame: DataFrame, index: int) -> DataFrame:
         """Let the rows be counted as they pass. A filter does not get past what counts."""
@@ -107,13 +114,14 @@ class SparkFrames:
         columns = () if self._order.pipeline.measure == "rows" else hashable(frame)
         halves = [Measure(half, columns) for half in HALVES] if columns else []
         watched = Watched(frame, [ROWS, *halves, *self._checks.wanted(frame)])
-        if self._last_step is not None:
-            self._watched[self._last_step] = watched
+        unmeasured = self._unmeasured()
 
         def passed(doubles: Doubles) -> Seen:
             self._settle()
-            self._passed = True
+            self._learn(unmeasured, watched.name)
             found = watched.seen()
+            if found is not None and self._last_step is not None:
+                self._found[self._last_step] = found
             if self._checks:
                 found = watched.measured() if found is None else found
                 self._checks.check({**self._of_sources(), **found}, doubles)
@@ -132,22 +140,12 @@ class SparkFrames:
         found: dict[Measure, Any] = {}
         for index, watched in self._watched.items():
             if index < len(self._order.sources) and len(watched.wanted) > 1:
-                seen = self._seen(index)
-                found |= watched.measured() if seen is None else seen
+                found |= self._found.get(index) or watched.measured()
         return found
 
-    def _seen(self, index: int) -> dict[Measure, Any] | None:
-        return None if index in self._spoilt else self._watched[index].seen()
-
     def rows(self) -> Mapping[int, int]:
-        """The rows of the steps whose frames have passed."""
-        found: dict[int, int] = {}
-        if self._failed and not self._passed:
-            return found  # what has passed was not all
-        for index in self._watched:
-            seen = self._seen(index)
-            if seen is not None:
-                found[index] = int(seen[ROWS])
+        """The rows of the steps whose frames have passed as a whole."""
+        found = {index: int(seen[ROWS]) for index, seen in self._found.items()}
         if self.result is not None and self.result.rows is not None:
             found[len(self._order.sources) + len(self._order.steps)] = self.result.rows
         return found
@@ -159,7 +157,6 @@ class SparkFrames:
 
     def blame(self, error: BaseException, index: int) -> tuple[int, Told]:
         """The step whose code the error names; else the first one whose rows alone fail in the same way."""
-        self._failed = True
         project = self._order.project
         known = as_spark(error)
         if known is None or is_about_plan(known):
