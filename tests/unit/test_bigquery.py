@@ -105,7 +105,7 @@ def test_texts_and_names_arrive_as_they_are() -> None:
         BIGQUERY.doubles(STAGING, COLUMNS, null=True),
         BIGQUERY.delete(TABLE, DAY),
         BIGQUERY.delete(TABLE, None),
-        BIGQUERY.insert(TABLE, STAGING, COLUMNS),
+        BIGQUERY.insert(TABLE, STAGING, COLUMNS, 2),
         BIGQUERY.merge(TABLE, STAGING, COLUMNS, ["id"]),
         BIGQUERY.merge(TABLE, STAGING, COLUMNS, COLUMNS),
         *BIGQUERY.drop(STAGING),

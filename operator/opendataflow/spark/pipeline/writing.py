@@ -21,8 +21,8 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 def staged_folder(target: Path) -> Iterator[Path]:
     """Give a folder that isn't there yet; at the end of the block it takes the place of `target`.
 
-    If the block fails, `target` stays as it was. What a killed one has left is removed or put back. A link stays one: the
-    folder that it names is the one that changes.
+    If the block fails, `target` stays as it was. What a killed one has left is removed or put back. A link stays one:
+    the folder that it names is the one that changes.
     """
     target = Path(os.path.realpath(target))
     staging, old, lock = (target.with_name(f".{target.name}.{kind}") for kind in ("staging", "old", "lock"))
