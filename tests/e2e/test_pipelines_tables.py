@@ -430,9 +430,11 @@ def test_append_adds_a_chunk_once_and_replace_takes_the_place_of_all(project: Pr
 def test_a_chunk_is_appended_to_a_table_that_is_made_anew(project: Project, shop: Shop) -> None:
     to(project, mode="append")
     done(project, "0-4")
+    done(project, "5-6")
     shop.sql("DROP TABLE result")
     done(project, "0-4")
-    assert shop.sql("SELECT id FROM result ORDER BY id") == list(range(5))
+    done(project, "5-6")
+    assert shop.sql("SELECT id FROM result ORDER BY id") == list(range(7))
 
 
 @pytest.mark.parametrize(

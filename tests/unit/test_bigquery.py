@@ -100,6 +100,7 @@ def test_texts_and_names_arrive_as_they_are() -> None:
         BIGQUERY.remembered(TABLE, ATTEMPT),
         BIGQUERY.written(TABLE, ATTEMPT, Seen(3, "it")),
         BIGQUERY.written(TABLE, ATTEMPT, Seen(3, None)),
+        BIGQUERY.forget(TABLE, "it's"),
         BIGQUERY.left_over(TABLE, ATTEMPT),
         BIGQUERY.count(STAGING, DAY),
         BIGQUERY.doubles(STAGING, COLUMNS, null=True),

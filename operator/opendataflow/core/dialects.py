@@ -150,6 +150,13 @@ class Writer(Dialect):
         """Remember what the attempt has written, unless another one has begun meanwhile: then nothing changes. Until
         the transaction ends nobody else can begin."""
 
+    def forget(self, table: str, dataset: str) -> Statement:
+        """Remember of no chunk that it is written, as the table is made anew. Who may write stays known."""
+        return Statement(
+            f"UPDATE {self.chunk_table(table)} SET written_fence = NULL, {self.name('rows')} = NULL, checksum = NULL, "
+            f"written_at = NULL WHERE dataset = {self.literal(dataset)}"
+        )
+
     @abstractmethod
     def left_over(self, table: str, attempt: Attempt) -> Statement:
         """Ask for the names of staging tables that earlier attempts have left."""

@@ -140,25 +140,26 @@ class Table:
         fence, token, written, rows, checksum = self._remembered(connection)
         if token != attempt.token:
             check_newest(attempt, int(fence), self._place)
-        if self._to.mode == "append" and written is not None and rounded is not None:
+        if self._to.mode == "append" and written is not None:
             return Result(self._to.where, None if rows is None else int(rows), checksum, kept=True)
         for (name,) in connection.rows(sql.left_over(self._table, attempt)):
             with suppress(StepFailed):  # one that hangs still holds it
                 self._drop(connection, str(name))
         with connection.transaction():
-            connection.run(*sql.make_staging(self._staging, self._table, frame.columns, rounded or ()))
+            connection.run(*sql.make_staging(self._staging, self._table, frame.columns, rounded))
         return None
 
     def _remembered(self, connection: Opened) -> tuple[Any, ...]:
         found = connection.rows(self._sql.remembered(self._table, self._attempt))
         return found[0] if found else (0, None, None, None, None)  # somebody has taken it away
 
-    def _rounded(self, connection: Opened, frame: "DataFrame") -> list[str] | None:
-        """Return the columns whose numbers the table will round; None where it was not there, and is made."""
+    def _rounded(self, connection: Opened, frame: "DataFrame") -> list[str]:
+        """Return the columns whose numbers the table will round; it is made where it is not there."""
         there = {str(name): bool(whole) for name, whole in connection.rows(self._sql.columns(self._table))}
         if not there:
+            connection.run(self._sql.forget(self._table, self._attempt.dataset))
             connection.make(self._spark.createDataFrame([], frame.schema), self._table, self._to)
-            return None
+            return []
         missing = [column for column in frame.columns if column not in there]
         if missing:
             raise StepFailed(
