@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -15,6 +14,7 @@ import pytest
 
 from tests.e2e.conftest import SPARK_DEFAULTS
 from tests.e2e.projects import DATABASE, Project, shop_variables
+from tests.waiting import wait_until
 
 ROWS = 20_000
 YML = f"""\
@@ -52,14 +52,6 @@ with local_session("tests", [Postgres.driver]):
 """
 
 
-def wait_until(what: Callable[[], object]) -> None:
-    for _ in range(3000):
-        if what():
-            return
-        time.sleep(0.1)
-    pytest.fail("what was waited for has not come")
-
-
 class Scene:
     """A project, and drivers of it in processes of their own."""
 
@@ -93,7 +85,7 @@ class Scene:
     def check_whole(self) -> None:
         """All rows of one run, and no others."""
         others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        wait_until(lambda: self.one(others) == 0)
+        wait_until(lambda: self.one(others) == 0, "nobody else is connected")
         with psycopg.connect(self.dsn) as connection:
             assert connection.execute("SELECT count(*), count(DISTINCT version) FROM result").fetchone() == (ROWS, 1)
             assert connection.execute("SELECT rows FROM opendataflow_chunk").fetchall() == [(ROWS,)]
@@ -127,7 +119,7 @@ def test_what_a_killed_driver_has_written_is_whole_and_the_next_one_removes_what
                 and scene.one("SELECT max(written_at) FROM opendataflow_chunk") != before
             )
 
-        wait_until(works)
+        wait_until(works, "the driver has written")
         time.sleep(moments.uniform(0, 3))
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()

@@ -1,12 +1,15 @@
 """Tables as sources and destinations: a real Postgres, and a real Spark that is started once for this module."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from opendataflow.core.attempts import Attempt
 from opendataflow.core.chunk_parts import Chunk, part_of_source
@@ -15,6 +18,8 @@ from opendataflow.model.project import Source, parse_project
 from opendataflow.names import ExitCode
 from opendataflow.sources.planning import Request, plan
 from opendataflow.sources.postgres import PostgresSource, parts_of
+from opendataflow.spark.pipeline.copying import copy_rows
+from opendataflow.spark.pipeline.databases import Connection
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.reading import read
 from opendataflow.spark.pipeline.reading_tables import read_table
@@ -294,26 +299,81 @@ def test_a_late_older_attempt_is_refused(project: Project, shop: Shop) -> None:
     assert shop.sql("SELECT count(*) FROM result") == [10]
 
 
-def test_an_attempt_that_another_one_has_overtaken_writes_nothing(project: Project, shop: Shop) -> None:
-    done(project, "0-9")
-    project.step(
-        "one",
-        f"""
-        import psycopg
+def test_an_attempt_that_another_one_has_overtaken_writes_nothing(
+    project: Project, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Connection.stage
 
-        def run(df):
-            def overtaken(rows):
-                with psycopg.connect({shop.dsn!r}) as connection:
-                    connection.execute("UPDATE opendataflow_chunk SET attempt = 'another', fence = 9")
-                return rows
+    def overtaken(connection: Connection, frame: "DataFrame", table: str) -> None:
+        stage(connection, frame, table)
+        monkeypatch.setattr(Connection, "stage", stage)
+        done(project, "0-9")  # and takes the staging table of the other one away
+        shop.sql("DELETE FROM result WHERE id = 3")
 
-            return df.where("id < 3").mapInPandas(overtaken, df.schema)
-        """,
-    )
+    monkeypatch.setattr(Connection, "stage", overtaken)
     answer = project.ask("run", "p", "--data-id", "0-9")
-    assert "another attempt of the chunk 0-9 has begun meanwhile: this one has written nothing" in answer.err
+    assert answer.err == (
+        "error: write out has failed: project.yml, line 12: another attempt of the chunk 0-9 has begun meanwhile: this "
+        "one has written nothing\n"
+    )
+    assert shop.sql("SELECT count(*) FROM result") == [9]
+    assert shop.left_over() == []
+
+
+def test_a_connection_that_is_lost_while_the_rows_are_staged_is_opened_again(
+    project: Project, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(frame: "DataFrame", *given: Any) -> None:
+        copy_rows(frame, *given)
+        shop.sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND application_name LIKE '%JDBC%'"
+        )
+
+    monkeypatch.setattr("opendataflow.spark.pipeline.copying.copy_rows", lost)
+    done(project, "0-9")
     assert shop.sql("SELECT count(*) FROM result") == [10]
     assert shop.left_over() == []
+
+
+def at_once(shop: Shop, first: Sequence[str], then: Callable[[], object]) -> None:
+    """Do something while a transaction is open, which ends when the other one waits for it."""
+    waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = %s)"
+    name = conninfo_to_dict(shop.dsn)["dbname"]
+    with psycopg.connect(shop.dsn) as connection, ThreadPoolExecutor(1) as others:
+        for statement in first:
+            connection.execute(statement)
+        over = Event()
+
+        def end() -> None:
+            wait_until(lambda: over.is_set() or bool(shop.sql(waiting, name)), "the other one waits")
+            connection.commit()
+
+        ended = others.submit(end)
+        try:
+            then()
+        finally:
+            over.set()
+        ended.result()
+
+
+def test_two_pipelines_that_begin_at_once_in_an_empty_schema_both_write(project: Project, shop: Shop) -> None:
+    begins = [*POSTGRES.alone(), POSTGRES.make_chunk_table("another")]
+    at_once(shop, [it.sql for it in begins], lambda: done(project, "0-9"))
+    assert shop.sql("SELECT count(*) FROM result") == [10]
+
+
+@pytest.mark.parametrize(("mode", "ids"), [("merge", [0, 1, 2, 3, 4]), ("replace", [2, 3, 4])])
+def test_two_chunks_that_merge_or_replace_at_once_do_so_one_by_one(
+    project: Project, shop: Shop, mode: str, ids: list[int]
+) -> None:
+    shop.sql("CREATE TABLE result (id bigint, day date, customer text, amount numeric(10, 2))")
+    shop.sql("CREATE TABLE other AS SELECT id FROM generate_series(0, 2) id")
+    to(project, mode=mode, **({"keys": ["id"]} if mode == "merge" else {}))
+    lock = [it.sql for it in POSTGRES.one_by_one("result")]
+    moved = POSTGRES.merge("result", "other", ["id"], ["id"]) if mode == "merge" else None
+    at_once(shop, [*lock, moved.sql if moved else "INSERT INTO result (id) TABLE other"], lambda: done(project, "2-4"))
+    assert shop.sql("SELECT id FROM result ORDER BY id") == ids
 
 
 def staging_of(data_id: str) -> str:
@@ -367,6 +427,16 @@ def test_append_adds_a_chunk_once_and_replace_takes_the_place_of_all(project: Pr
     assert shop.sql("SELECT id FROM result ORDER BY id") == [8, 9]
 
 
+def test_a_chunk_is_appended_to_a_table_that_is_made_anew(project: Project, shop: Shop) -> None:
+    to(project, mode="append")
+    done(project, "0-4")
+    done(project, "5-6")
+    shop.sql("DROP TABLE result")
+    done(project, "0-4")
+    done(project, "5-6")
+    assert shop.sql("SELECT id FROM result ORDER BY id") == list(range(7))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
@@ -383,9 +453,12 @@ def test_append_adds_a_chunk_once_and_replace_takes_the_place_of_all(project: Pr
         ("partitioning: {column: id, type: range}", 'predicate: "pg_terminate_backend(pg_backend_pid())"',
          "read orders has failed: project.yml, line 6: FATAL: terminating connection due to administrator command\n"),
         ("table: result", "table: nowhere.result", "ERROR: schema \"nowhere\" does not exist"),
+        ("SHOP_WORD}\n      table: result",
+         "SHOP_WORD, options: {options: '-c role=pg_read_all_data'}}\n      table: result",
+         "line 12: the user pg_read_all_data may make no tables in the schema public, where rows are staged "),
     ],
     ids=["no table", "no password", "no user", "no server", "no driver", "no connector", "no column",
-         "while it is read", "gone while it is read", "no schema"],
+         "while it is read", "gone while it is read", "no schema", "no right"],
 )  # fmt: skip
 def test_a_database_that_refuses_is_told_in_one_sentence(project: Project, old: str, new: str, sentence: str) -> None:
     project.write("project.yml", YML.replace(old, new, 1))
@@ -432,7 +505,7 @@ INSERT INTO result VALUES
 INSERT INTO result (id) VALUES (4);
 CREATE TABLE given AS SELECT * FROM result;
 TRUNCATE result;
-ALTER TABLE result ADD rounded int, ADD ides date, ADD late timestamptz;
+ALTER TABLE result ADD rounded int, ADD ides date, ADD late timestamptz, ADD nothing inet;
 """
 
 BY_SPARK = DATABASE.replace("SHOP_WORD", "SHOP_WORD, options: {numPartitions: '1'}")
@@ -445,12 +518,13 @@ def test_every_value_arrives_as_it_is(project: Project, shop: Shop, database: st
     read, write = YML.replace("table: orders", "table: given").split("    destination:")
     to_result = f"{write.replace(DATABASE, database)}      partitioning: {{column: id, type: range}}\n"
     project.write("project.yml", f"{read}    destination:{to_result}")
+    nothing = "NULL" if database == DATABASE else "CAST(NULL AS string)"
     project.step(
         "one",
-        """
+        f"""
         def run(df):
             return df.selectExpr("*", "id + 0.5D AS rounded", "date'-0043-03-15' AS ides",
-                                 "timestamp'+12345-01-01 00:00:00.5Z' AS late")
+                                 "timestamp'+12345-01-01 00:00:00.5Z' AS late", "{nothing} AS nothing")
         """,
     )
     done(project, "1-4")
@@ -488,6 +562,32 @@ def test_a_table_that_does_not_take_the_rows_stays_as_it_was(
     assert sentence in answer.err
     assert shop.sql("SELECT count(*) FROM result") == [0]
     assert shop.left_over() == []
+
+
+@pytest.mark.parametrize(
+    ("made", "sentence"),
+    [
+        (r"concat(customer, '\\0')", "Postgres does not take: remove it (column customer)\n"),
+        ("struct(customer)", "the column customer is struct<customer:string>, which tables do not have: cast it, or "),
+    ],
+    ids=["NUL", "struct"],
+)
+def test_what_no_table_takes_is_told_with_its_column(project: Project, made: str, sentence: str) -> None:
+    project.step("one", f'def run(df):\n    return df.selectExpr("id", "{made} AS customer")\n')
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    assert answer.code == ExitCode.FAILED
+    assert sentence in answer.err
+
+
+def test_rows_that_a_trigger_leaves_out_are_told(project: Project, shop: Shop) -> None:
+    shop.sql("CREATE TABLE result (id bigint, day date, customer text, amount numeric(10, 2), data_id text)")
+    shop.sql("CREATE FUNCTION no_row() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    shop.sql(
+        "CREATE TRIGGER leaves_out BEFORE INSERT ON result FOR EACH ROW WHEN (NEW.id = 3) EXECUTE FUNCTION no_row()"
+    )
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    assert "line 12: of 10 rows 9 were added, as a trigger or rule of the table left out others" in answer.err
+    assert shop.sql("SELECT count(*) FROM result") == [0]
 
 
 def test_what_is_not_as_expected_does_not_reach_the_table(project: Project, shop: Shop) -> None:

@@ -64,6 +64,30 @@ def test_what_a_killed_one_has_moved_away_is_put_back(tmp_path: Path) -> None:
     assert left(tmp_path) == {"a", ".a.lock"}
 
 
+def test_a_swap_that_fails_halfway_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_staging(_one: Path, _other: Path) -> bool:
+        (tmp_path / ".a.staging" / "part").unlink()
+        (tmp_path / ".a.staging").rmdir()
+        return False
+
+    write(tmp_path / "a", "old")
+    monkeypatch.setattr(writing, "_exchanged", without_staging)
+    with pytest.raises(StepFailed, match="can't be written: No such file or directory"):
+        write(tmp_path / "a", "new")
+    assert (tmp_path / "a" / "part").read_text() == "old"
+    assert left(tmp_path) == {"a", ".a.lock"}
+
+
+def test_a_folder_that_a_link_names_is_written_where_it_is(tmp_path: Path) -> None:
+    write(tmp_path / "disk" / "b", "old")
+    (tmp_path / "a").symlink_to("disk/b")
+    write(tmp_path / "a", "new")
+    write(tmp_path / "a", "newer")
+    assert (tmp_path / "disk" / "b" / "part").read_text() == "newer"
+    assert left(tmp_path) == {"a", "disk"}
+    assert left(tmp_path / "disk") == {"b", ".b.lock"}
+
+
 def test_a_folder_that_can_not_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StepFailed, match="file: can't be written: File exists"), staged_folder(tmp_path / "file" / "a"):

@@ -30,10 +30,11 @@ OVERTAKEN = "opendataflow: another attempt has begun"
 
 @dataclass(frozen=True)
 class Statement:
-    """SQL with `?` for values."""
+    """SQL with `?` for values. `rows`: how many it has to change, where that is known."""
 
     sql: str
     values: tuple[Parameter, ...] = ()
+    rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -114,13 +115,17 @@ class Writer(Dialect):
         """What a connection is told first."""
         return ()
 
-    def own_schema(self, table: str) -> Sequence[Statement]:  # noqa: ARG002 # for those that can have it
-        """Ask for the schema that this table, and those beside it, would be made in, where it is one of this program's
-        own; no row where it is not."""
+    def schema(self, table: str) -> Sequence[Statement]:  # noqa: ARG002 # for those that know all of it
+        """Ask for the schema that this table, and those beside it, would be made in: its name, whether it is one of
+        this program's own, and the user where that one may make no tables in it."""
         return ()
 
-    def alone(self, table: str) -> Sequence[Statement]:  # noqa: ARG002 # for those that need it
-        """Wait until nobody else makes tables for this one, until the transaction ends."""
+    def alone(self) -> Sequence[Statement]:
+        """Wait until nobody else makes tables, until the transaction ends."""
+        return ()
+
+    def one_by_one(self, table: str) -> Sequence[Statement]:  # noqa: ARG002 # for those that need it
+        """Wait until nobody else merges rows into a table or replaces all of them, until the transaction ends."""
         return ()
 
     @abstractmethod
@@ -144,6 +149,13 @@ class Writer(Dialect):
     def written(self, table: str, attempt: Attempt, staged: Seen) -> Statement:
         """Remember what the attempt has written, unless another one has begun meanwhile: then nothing changes. Until
         the transaction ends nobody else can begin."""
+
+    def forget(self, table: str, dataset: str) -> Statement:
+        """Remember of no chunk that it is written, as the table is made anew. Who may write stays known."""
+        return Statement(
+            f"UPDATE {self.chunk_table(table)} SET written_fence = NULL, {self.name('rows')} = NULL, checksum = NULL, "
+            f"written_at = NULL WHERE dataset = {self.literal(dataset)}"
+        )
 
     @abstractmethod
     def left_over(self, table: str, attempt: Attempt) -> Statement:
@@ -186,10 +198,10 @@ class Writer(Dialect):
         """Delete rows; all where there is no condition."""
         return Statement(f"DELETE FROM {table}{f' WHERE {condition}' if condition else ''}")
 
-    def insert(self, table: str, staging: str, columns: Sequence[str]) -> Statement:
+    def insert(self, table: str, staging: str, columns: Sequence[str], rows: int) -> Statement:
         """Add the rows of the staging table."""
         names = ", ".join(self.name(column) for column in columns)
-        return Statement(f"INSERT INTO {table} ({names}) SELECT {names} FROM {staging}")
+        return Statement(f"INSERT INTO {table} ({names}) SELECT {names} FROM {staging}", rows=rows)
 
     def merge(self, table: str, staging: str, columns: Sequence[str], keys: Sequence[str]) -> Statement:
         """Add the rows of the staging table, or change those that have their keys."""
@@ -230,18 +242,24 @@ class Postgres(Writer):
     def session(self) -> Sequence[Statement]:
         return (Statement("SET TIME ZONE 'UTC'"), Statement("SET client_min_messages = warning"))
 
-    def own_schema(self, table: str) -> Sequence[Statement]:
+    def schema(self, table: str) -> Sequence[Statement]:
         schema, dot, _ = table.rpartition(".")
         own = "('opendataflow', 'installed', 'r'), ('dataflow', 'datastatus', 'v')"
         asked = (
-            "SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
-            f"WHERE (n.nspname, c.relname, c.relkind) IN ({own}) "
-            f"AND {'n.oid = to_regnamespace(?)' if dot else 'n.nspname = current_schema()'}"
+            "SELECT nspname, EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid "
+            f"AND (n.nspname, c.relname, c.relkind) IN ({own})), "
+            "CASE WHEN NOT has_schema_privilege(n.oid, 'CREATE') THEN current_user END FROM pg_namespace n "
+            f"WHERE {'n.oid = to_regnamespace(?)' if dot else 'nspname = current_schema()'}"
         )
         return (Statement(asked, (schema,) if dot else ()),)
 
-    def alone(self, table: str) -> Sequence[Statement]:
-        return (Statement("SELECT pg_advisory_xact_lock(hashtextextended(?, 7))", (f"opendataflow {table}",)),)
+    def alone(self) -> Sequence[Statement]:
+        """In the whole database: tables of one schema have one table that remembers."""
+        return (Statement("SELECT pg_advisory_xact_lock(hashtextextended('opendataflow', 7))"),)
+
+    def one_by_one(self, table: str) -> Sequence[Statement]:
+        """Else two would add the same key, or keep the rows of both. Who reads, or writes otherwise, does not wait."""
+        return (Statement(f"LOCK TABLE {table} IN SHARE UPDATE EXCLUSIVE MODE"),)
 
     def make_chunk_table(self, table: str) -> Statement:
         return Statement(

@@ -18,6 +18,7 @@ from pyspark.sql.types import (
     CharType,
     DataType,
     DateType,
+    NullType,
     NumericType,
     StringType,
     TimestampNTZType,
@@ -28,9 +29,10 @@ from pyspark.sql.types import (
 from opendataflow.errors import StepFailed
 
 if TYPE_CHECKING:
+    import psycopg
     import pyarrow
 
-_PLAIN = (NumericType, BooleanType, DateType, TimestampType, TimestampNTZType, BinaryType)
+_PLAIN = (NullType, NumericType, BooleanType, DateType, TimestampType, TimestampNTZType, BinaryType)
 _TEXT = (StringType, CharType, VarcharType)
 
 
@@ -43,22 +45,23 @@ def copy_rows(frame: DataFrame, connection: Mapping[str, str], first: Sequence[s
     """Write the rows. `connection`: parameters of libpq. `first`: statements that a connection begins with. `copy`:
     the statement that takes CSV. Raises StepFailed where the database does not take them."""
     lines = frame.select(F.concat(*_separated(frame), F.lit("\n")).alias("line"))
-    sent = lines.mapInArrow(_sender(dict(connection), [*first], copy), "refused string")
+    sent = lines.mapInArrow(_sender(dict(connection), [*first], copy, frame.columns), "refused string")
     refused = next((row["refused"] for row in sent.collect()), None)
     if refused is not None:
         raise StepFailed(f"{place}: {refused}")
 
 
 def _sender(
-    connection: Mapping[str, str], first: Sequence[str], copy: str
+    connection: Mapping[str, str], first: Sequence[str], copy: str, columns: Sequence[str]
 ) -> "Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]":
-    def send(batches: "Iterator[pyarrow.RecordBatch]") -> "Iterator[pyarrow.RecordBatch]":
-        # It runs on workers, which have this function and none of its module.
-        import re
+    # It runs on workers, which have this function, and what it is given here, and none of its module.
+    nul_in, says = _nul_finder(columns), _teller()
 
+    def send(batches: "Iterator[pyarrow.RecordBatch]") -> "Iterator[pyarrow.RecordBatch]":
         import psycopg
         import pyarrow
 
+        refused = None
         try:
             # Its names are those of libpq, which the types of connect() list one by one.
             with psycopg.connect(**connection) as opened, opened.cursor() as cursor:  # type: ignore[arg-type]  # see above
@@ -70,16 +73,47 @@ def _sender(
                         if len(column):
                             _, offsets, text = column.buffers()
                             ends = memoryview(offsets).cast("q" if pyarrow.types.is_large_string(column.type) else "i")
-                            copying.write(memoryview(text)[ends[column.offset] : ends[column.offset + len(column)]])
+                            lines = memoryview(text)[ends[column.offset] : ends[column.offset + len(column)]]
+                            refused = nul_in(lines)
+                            if refused is not None:
+                                break
+                            copying.write(lines)
         except psycopg.Error as error:
-            said, severity = error.diag.message_primary, error.diag.severity
-            of = re.search(r", column (.*?)(:|$)", error.diag.context or "")
-            says = f"{severity}: {said}" if said else " ".join(str(error).split())
-            yield pyarrow.RecordBatch.from_pydict({"refused": [f"{says} (column {of[1]})" if of else says]})
+            refused = says(error)
+        if refused is not None:
+            yield pyarrow.RecordBatch.from_pydict({"refused": [refused]})
             for _ in batches:  # Spark waits until it is rid of them
                 pass
 
     return send
+
+
+def _nul_finder(columns: Sequence[str]) -> Callable[[memoryview], str | None]:
+    def nul_in(lines: memoryview) -> str | None:
+        """Name the column with a character that Postgres refuses, as it names none itself."""
+        import csv
+        import re
+
+        if re.search(b"\0", lines) is None:
+            return None
+        csv.field_size_limit(len(lines))
+        rows = csv.reader(bytes(lines).decode("utf-8", "replace").splitlines(keepends=True))
+        found = next(name for row in rows for name, cell in zip(columns, row, strict=True) if "\0" in cell)
+        return f"a text has the character NUL, which Postgres does not take: remove it (column {found})"
+
+    return nul_in
+
+
+def _teller() -> "Callable[[psycopg.Error], str]":
+    def says(error: "psycopg.Error") -> str:
+        import re
+
+        said, severity = error.diag.message_primary, error.diag.severity
+        of = re.search(r", column (.*?)(:|$)", error.diag.context or "")
+        text = f"{severity}: {said}" if said else " ".join(str(error).split())
+        return f"{text} (column {of[1]})" if of else text
+
+    return says
 
 
 def _separated(frame: DataFrame) -> Iterator[Column]:

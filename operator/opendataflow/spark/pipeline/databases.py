@@ -26,6 +26,10 @@ _SPARK_ONLY = frozenset(
     {"batchsize", "fetchsize", "isolationlevel", "querytimeout", "sessioninitstatement", "truncate"}
 )
 """Options of Spark that a JDBC driver may take for its own."""
+_NO_COLUMN = re.compile(r"\bvoid\b|struct<|map<|interval|variant")
+"""Types of Spark that its JDBC has no words for."""
+_PATIENCE = 10
+"""Seconds that a database may take to say that it is still there."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +107,15 @@ class Connection:
         self._given = given
         self._sql = writer
         self._place = place
-        with self._told():
-            self._raw = self._opened(given)
-        self.run(*writer.session())
+        self._open()
 
-    def _opened(self, given: Login) -> Any:
-        java = self._jvm.java
+    def _open(self) -> None:
+        with self._told():
+            self._raw = self._opened()
+        self.run(*self._sql.session())
+
+    def _opened(self) -> Any:
+        given, java = self._given, self._jvm.java
         properties = java.util.Properties()
         known = {"user": given.user, "password": given.password}
         for name, value in {**given.options, **known}.items():
@@ -159,6 +166,11 @@ class Connection:
         for statement in statements:
             with self._told(), self._prepared(statement) as prepared:
                 changed = int(prepared.executeLargeUpdate())
+            if statement.rows not in (None, changed):
+                raise StepFailed(
+                    f"{self._place}: of {statement.rows} rows {changed} were added, as a trigger or rule of the table "
+                    "left out others; nothing was written: leave them out in a transformation"
+                )
         return changed
 
     def rows(self, statement: Statement) -> list[tuple[Any, ...]]:
@@ -189,8 +201,21 @@ class Connection:
             self._save(frame, table)
         else:
             copy_rows(frame, words, [it.sql for it in self._sql.session()], copy, self._place)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Connect again where somebody has closed the connection, as nothing went over it while the rows did."""
+        if not self._raw.isValid(_PATIENCE):
+            self.close()
+            self._open()
 
     def _save(self, frame: "DataFrame", table: str) -> None:
+        for name, kind in frame.dtypes:
+            if _NO_COLUMN.search(kind):
+                raise StepFailed(
+                    f"{self._place}: the column {name} is {kind}, which tables do not have: cast it, or make it a text "
+                    "by to_json()"
+                )
         options = {**self._given.for_spark(self._sql.write_options), "dbtable": table}
         frame.write.format("jdbc").options(**options).mode("append").save()
 

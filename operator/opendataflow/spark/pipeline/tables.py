@@ -5,9 +5,9 @@ attempt is still the newest, takes away what was there, moves the rows, and reme
 moment, it leaves the table as it was, or whole; the next attempt drops the staging table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from opendataflow.core.attempts import Attempt, Result, Seen, check_newest
 from opendataflow.core.chunk_parts import Chunk, Part, part_of_destination
@@ -90,8 +90,13 @@ class Table:
             kept = self._begin(connection, frame)
             if kept is not None:
                 return kept
-            connection.stage(frame, self._staging)
-            rows = self._checked(connection, frame, passed)
+            try:
+                connection.stage(frame, self._staging)
+                rows = self._checked(connection, frame, passed)
+            except StepFailed:
+                if self._is_overtaken(connection):  # then it has lost its staging table, too
+                    self._refuse(connection)
+                raise
             return self._take_over(connection, frame, rows)
         finally:
             with suppress(StepFailed):
@@ -104,12 +109,18 @@ class Table:
         return Connection(self._spark, self._given, self._sql, self._place)
 
     def _check_schema(self, connection: Opened) -> None:
-        for schema, *_ in (row for asked in self._sql.own_schema(self._table) for row in connection.rows(asked)):
-            name = self._table.rpartition(".")[2]
-            raise StepFailed(
-                f"{self._place}: the table {self._table} would be in the schema {schema}, which is OpenDataFlow's "
-                f"own; write another schema, such as public.{name}"
-            )
+        for schema, own, stranger in (it for asked in self._sql.schema(self._table) for it in connection.rows(asked)):
+            if own:
+                name = self._table.rpartition(".")[2]
+                raise StepFailed(
+                    f"{self._place}: the table {self._table} would be in the schema {schema}, which is OpenDataFlow's "
+                    f"own; write another schema, such as public.{name}"
+                )
+            if stranger is not None:
+                raise StepFailed(
+                    f"{self._place}: the user {stranger} may make no tables in the schema {schema}, where rows are "
+                    f'staged and attempts remembered: GRANT CREATE ON SCHEMA "{schema}" TO "{stranger}"'
+                )
 
     def _with_data_id(self, frame: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
@@ -121,14 +132,14 @@ class Table:
         """Say that this attempt has begun, and make its staging table. Return a result where nothing is to be done."""
         attempt, sql = self._attempt, self._sql
         with connection.transaction():
-            for statement in sql.alone(self._table):
+            for statement in sql.alone():
                 connection.rows(statement)
             connection.run(sql.make_chunk_table(self._table))
             rounded = self._rounded(connection, frame)
-            connection.run(sql.begun(self._table, attempt))
-            fence, token, written, rows, checksum = self._remembered(connection)
-            if token != attempt.token:
-                check_newest(attempt, int(fence), self._place)
+        connection.run(sql.begun(self._table, attempt))
+        fence, token, written, rows, checksum = self._remembered(connection)
+        if token != attempt.token:
+            check_newest(attempt, int(fence), self._place)
         if self._to.mode == "append" and written is not None:
             return Result(self._to.where, None if rows is None else int(rows), checksum, kept=True)
         for (name,) in connection.rows(sql.left_over(self._table, attempt)):
@@ -139,12 +150,14 @@ class Table:
         return None
 
     def _remembered(self, connection: Opened) -> tuple[Any, ...]:
-        return connection.rows(self._sql.remembered(self._table, self._attempt))[0]
+        found = connection.rows(self._sql.remembered(self._table, self._attempt))
+        return found[0] if found else (0, None, None, None, None)  # somebody has taken it away
 
     def _rounded(self, connection: Opened, frame: "DataFrame") -> list[str]:
         """Return the columns whose numbers the table will round; it is made where it is not there."""
         there = {str(name): bool(whole) for name, whole in connection.rows(self._sql.columns(self._table))}
         if not there:
+            connection.run(self._sql.forget(self._table, self._attempt.dataset))
             connection.make(self._spark.createDataFrame([], frame.schema), self._table, self._to)
             return []
         missing = [column for column in frame.columns if column not in there]
@@ -192,19 +205,32 @@ class Table:
             )
 
     def _take_over(self, connection: Opened, frame: "DataFrame", staged: Seen) -> Result:
-        attempt, sql, columns = self._attempt, self._sql, frame.columns
-        if self._to.mode == "merge":
-            moved = [sql.merge(self._table, self._staging, columns, self._to.keys)]
-        else:
-            gone = [] if self._to.mode == "append" else [sql.delete(self._table, self._condition)]
-            moved = [*gone, sql.insert(self._table, self._staging, columns)]
-        if not connection.together(sql.written(self._table, attempt, staged), *moved):
-            check_newest(attempt, int(self._remembered(connection)[0]), self._place)
-            raise StepFailed(
-                f"{self._place}: another attempt of the chunk {attempt.data_id} has begun meanwhile: this one has "
-                "written nothing"
-            )
+        moved = self._moved(frame.columns, staged)
+        if not connection.together(self._sql.written(self._table, self._attempt, staged), *moved):
+            self._refuse(connection)
         return Result(self._to.where, staged.rows, staged.checksum)
+
+    def _moved(self, columns: Sequence[str], staged: Seen) -> list[Statement]:
+        mode, sql, table = self._to.mode, self._sql, self._table
+        first = sql.one_by_one(table) if mode in ("merge", "replace") else ()
+        if mode == "merge":
+            return [*first, sql.merge(table, self._staging, columns, self._to.keys)]
+        gone = [] if mode == "append" else [sql.delete(table, self._condition)]
+        assert staged.rows is not None
+        return [*first, *gone, sql.insert(table, self._staging, columns, staged.rows)]
+
+    def _is_overtaken(self, connection: Opened) -> bool:
+        """Whether another attempt has begun, as far as the database says so."""
+        with suppress(StepFailed):
+            return bool(self._remembered(connection)[1] != self._attempt.token)
+        return False
+
+    def _refuse(self, connection: Opened) -> NoReturn:
+        check_newest(self._attempt, int(self._remembered(connection)[0]), self._place)
+        raise StepFailed(
+            f"{self._place}: another attempt of the chunk {self._attempt.data_id} has begun meanwhile: this one has "
+            "written nothing"
+        )
 
     def _drop(self, connection: Opened, table: str) -> None:
         with connection.transaction():

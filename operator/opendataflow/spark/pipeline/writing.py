@@ -21,8 +21,10 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 def staged_folder(target: Path) -> Iterator[Path]:
     """Give a folder that isn't there yet; at the end of the block it takes the place of `target`.
 
-    If the block fails, `target` stays as it was. What a killed one has left is removed or put back.
+    If the block fails, `target` stays as it was. What a killed one has left is removed or put back. A link stays one:
+    the folder that it names is the one that changes.
     """
+    target = Path(os.path.realpath(target))
     staging, old, lock = (target.with_name(f".{target.name}.{kind}") for kind in ("staging", "old", "lock"))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +54,11 @@ def _swap(staging: Path, target: Path, old: Path) -> None:
         staging.rename(target)
     elif not _exchanged(staging, target):
         target.rename(old)
-        staging.rename(target)
+        try:
+            staging.rename(target)
+        except OSError:
+            old.rename(target)
+            raise
         shutil.rmtree(old, ignore_errors=True)
 
 
