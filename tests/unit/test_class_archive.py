@@ -25,15 +25,22 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "spark"
-        self.file = folder / "cache" / "opendataflow" / "spark.jsa"
         self.calls = folder / "calls"
         self.class_path = f"{self.home}/jars/a.jar:{self.home}/jars/b.jar"
         for jar in self.class_path.split(":"):
             Path(jar).parent.mkdir(parents=True, exist_ok=True)
             Path(jar).write_text("classes")
         self.java("17", folder)
-        self.file.parent.mkdir(parents=True)
         self.environ = {"JAVA_HOME": str(folder / "java"), "XDG_CACHE_HOME": str(folder / "cache")}
+        self.file.parent.mkdir(parents=True)
+
+    @property
+    def file(self) -> Path:
+        return class_archive.place(self.environ, self.home)
+
+    @property
+    def lock(self) -> Path:
+        return self.file.with_name("spark.lock")
 
     def java(self, version: str, folder: Path, does: str = ":") -> None:
         java = folder / "java" / "bin" / "java"
@@ -66,22 +73,36 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.mark.parametrize(
-    ("environ", "kept"),
+    ("environ", "folder"),
     [
-        ({"DATAFLOW_SPARK_ARCHIVE": "/x/y.jsa", "HOME": "/h"}, "/x/y.jsa"),
-        ({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "/c/opendataflow/spark.jsa"),
-        ({"HOME": "/h"}, "/h/.cache/opendataflow/spark.jsa"),
-        ({"XDG_CACHE_HOME": "cache", "HOME": "/h"}, "/h/.cache/opendataflow/spark.jsa"),
+        ({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "/c"),
+        ({"HOME": "/h"}, "/h/.cache"),
+        ({"XDG_CACHE_HOME": "cache", "HOME": "/h"}, "/h/.cache"),
     ],
 )
-def test_it_is_where_the_variable_says_or_in_the_cache(environ: dict[str, str], kept: str) -> None:
-    assert class_archive.place(environ) == Path(kept)
+def test_it_is_where_the_variable_says_or_in_the_cache(place: Place, environ: dict[str, str], folder: str) -> None:
+    assert class_archive.place(environ, place.home).parent == Path(folder, "opendataflow")
+    assert class_archive.place({"DATAFLOW_SPARK_ARCHIVE": "/x/y.jsa", **environ}, place.home) == Path("/x/y.jsa")
 
 
-def test_whose_home_nobody_knows_has_it_where_a_container_has_its_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whose_home_nobody_knows_has_it_where_a_container_has_its_home(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("os.getuid", lambda: 2**31 - 5)
-    assert class_archive.place({}) == Path("/.cache/opendataflow/spark.jsa")
+    assert class_archive.place({}, place.home).parent == Path("/.cache/opendataflow")
+
+
+def test_each_spark_has_its_own_and_the_oldest_of_many_goes(place: Place, tmp_path: Path) -> None:
+    kept = []
+    for version in range(17, 22):
+        place.java(str(version), tmp_path)
+        kept.append(place.kept().file)
+        os.utime(kept[-1], (version, version))
+    there = [*place.file.parent.glob("*.jsa")]
+    assert sorted(there) == sorted(kept[-3:])
+    place.java("20", tmp_path)
+    assert place.variables() != {}
 
 
 def test_its_jars_come_first_and_java_is_told_its_file(place: Place) -> None:
@@ -124,7 +145,7 @@ def test_a_driver_in_a_pod_starts_from_it_unless_its_job_brings_classes_of_its_o
 def test_without_java_it_says_so_and_leaves_nothing(place: Place, tmp_path: Path) -> None:
     with pytest.raises(archiving.NotMade, match="Java 17 or newer"):
         archiving.make({**place.environ, "JAVA_HOME": str(tmp_path)}, place.home, "python")
-    assert [*place.file.parent.iterdir()] == [place.file.with_suffix(".lock")]
+    assert [*place.file.parent.iterdir()] == [place.lock]
 
 
 def test_what_java_says_is_told_where_it_fails_and_what_was_there_stays(place: Place) -> None:
@@ -184,12 +205,12 @@ def test_who_is_left_behind_holds_nothing_of_its_caller(place: Place, tmp_path: 
         subprocess.run(command, env=environ, cwd=gone, pass_fds=[held.fileno()], check=True)
     told = (tmp_path / "told").read_text()
     assert told.startswith("/\n")
-    assert str(place.file.with_suffix(".lock")) in told
+    assert str(place.lock) in told
     assert "/held" not in told
 
 
 def test_while_one_makes_it_others_do_not(place: Place) -> None:
-    with place.file.with_suffix(".lock").open("w") as lock:
+    with place.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert place.make_unless_there() == 0
     assert place.make_unless_there() == 1

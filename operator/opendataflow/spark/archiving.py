@@ -28,7 +28,7 @@ _ALONE = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost", "S
 """An image is built where names are not known; and Spark's launcher asks which Scala it is of, but never uses that."""
 _LEAST = 19
 """How nice the process is that is left behind."""
-_DRAFTS = ".spark-"
+_DRAFTS, _LOCK = ".spark-", "spark.lock"
 _UNLESS_THERE = "unless-there"
 
 
@@ -41,15 +41,15 @@ def make(environ: Mapping[str, str], home: Path, python: str) -> Archive:
 
     Who makes one at the same time is waited for. Raises NotMade where Java or Spark can't do that, and OSError.
     """
-    with _alone(environ, fcntl.LOCK_EX):
+    with _alone(environ, home, fcntl.LOCK_EX):
         return _make(environ, home, python)
 
 
 def _make(environ: Mapping[str, str], home: Path, python: str) -> Archive:
     java = class_archive.java_of(environ)
     if java is None:
-        raise NotMade("Spark needs Java 17 or newer, which is not there")
-    where = class_archive.place(environ).parent
+        raise NotMade(f"Spark needs {class_archive.no_java(environ)}")
+    where = class_archive.place(environ, home).parent
     with tempfile.TemporaryDirectory(dir=where, prefix=_DRAFTS) as folder:
         draft = Path(folder, "draft")
         own = {**environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": python}
@@ -69,7 +69,7 @@ def leave_behind(environ: Mapping[str, str], home: Path, python: str) -> None:
 
 def make_unless_there(environ: Mapping[str, str], home: Path, python: str) -> None:
     """Make it where it is wanted and nobody else is about to; remember it where it can't be made."""
-    with suppress(BlockingIOError), _alone(environ, fcntl.LOCK_EX | fcntl.LOCK_NB):
+    with suppress(BlockingIOError), _alone(environ, home, fcntl.LOCK_EX | fcntl.LOCK_NB):
         if class_archive.is_wanted(environ, home):
             try:
                 _make(environ, home, python)
@@ -78,13 +78,13 @@ def make_unless_there(environ: Mapping[str, str], home: Path, python: str) -> No
 
 
 @contextmanager
-def _alone(environ: Mapping[str, str], lock: int) -> Iterator[None]:
+def _alone(environ: Mapping[str, str], home: Path, lock: int) -> Iterator[None]:
     """Be the only one who makes it, and clear away what one that was killed has left."""
-    file = class_archive.place(environ)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.with_suffix(".lock").open("w") as held:
+    where = class_archive.place(environ, home).parent
+    where.mkdir(parents=True, exist_ok=True)
+    with (where / _LOCK).open("w") as held:
         fcntl.flock(held, lock)
-        for left in file.parent.glob(f"{_DRAFTS}*"):
+        for left in where.glob(f"{_DRAFTS}*"):
             shutil.rmtree(left, ignore_errors=True)
         yield
 
@@ -106,9 +106,9 @@ def _run(command: Sequence[str], environ: Mapping[str, str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotMade(f"Spark's classes can't be archived: {error}") from error
     if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines()]
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         causes = [line for line in lines if line.startswith("Caused by:")][-1:]
-        said = [*causes, *(line for line in lines if "Exception" in line or "Error" in line)]
+        said = [*causes, *(line for line in lines if "Exception" in line or "Error" in line), *lines[-1:]]
         raise NotMade(f"Spark's classes can't be archived: {said[0] if said else f'exit code {done.returncode}'}")
     return done.stdout
 

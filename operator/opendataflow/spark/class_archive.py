@@ -31,6 +31,9 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"
 """Says that somebody else has started the JVM."""
 
 
+_KEPT, _MOST = "spark-", 3
+"""Each virtual environment has a Spark of its own; but nobody wants the archives of all that ever were."""
+
 _DAY = 24 * 3600
 
 
@@ -47,16 +50,18 @@ class Archive:
         return (f"-XX:SharedArchiveFile={self.file}", *QUIET)
 
 
-def place(environ: Mapping[str, str]) -> Path:
-    """Return where the archive is kept: DATAFLOW_SPARK_ARCHIVE, or a file in the user's cache."""
+def place(environ: Mapping[str, str], home: Path) -> Path:
+    """Return where the archive is kept: DATAFLOW_SPARK_ARCHIVE, or in the user's cache one for this Spark and Java."""
+    if environ.get(SPARK_ARCHIVE):
+        return Path(environ[SPARK_ARCHIVE])
     named = Path(environ.get("XDG_CACHE_HOME", ""))  # one that is not absolute does not count, says its specification
     cache = named if named.is_absolute() else _home_of(environ) / ".cache"
-    return Path(environ.get(SPARK_ARCHIVE) or cache / "opendataflow" / "spark.jsa")
+    return cache / "opendataflow" / f"{_KEPT}{_identity(environ, home)[:12]}.jsa"
 
 
 def found(environ: Mapping[str, str], home: Path) -> Archive | None:
     """Return the archive for the Spark in `home`; None where there is none, or one of another Spark or Java."""
-    file = place(environ)
+    file = place(environ, home)
     known = _read(_label(file))
     if not known or known["of"] != _identity(environ, home) or not file.is_file():
         return None
@@ -88,22 +93,27 @@ def is_wanted(environ: Mapping[str, str], home: Path) -> bool:
     """
     if environ.get(SPARK_ARCHIVE) or environ.get(_GATEWAY) or not _is_for(environ, home):
         return False
-    return _may_be_kept(environ) and found(environ, home) is None and not _has_failed(environ, home)
+    return _may_be_kept(environ, home) and found(environ, home) is None and not _has_failed(environ, home)
 
 
 def keep(environ: Mapping[str, str], home: Path, draft: Path) -> Archive:
     """Put an archive that was made for the Spark in `home` where it is kept."""
-    archive = Archive(place(environ), class_path(home))
+    archive = Archive(place(environ, home), class_path(home))
     _label(archive.file).unlink(missing_ok=True)
     draft.chmod(0o644)
     draft.replace(archive.file)
     _write(_label(archive.file), {"of": _identity(environ, home), "classPath": archive.class_path})
+    if not environ.get(SPARK_ARCHIVE):
+        made = sorted(archive.file.parent.glob(f"{_KEPT}*.jsa"), key=lambda it: it.stat().st_mtime)
+        for oldest in made[:-_MOST]:
+            oldest.unlink()
+            _label(oldest).unlink(missing_ok=True)
     return archive
 
 
 def give_up(environ: Mapping[str, str], home: Path, why: str) -> None:
     """Remember that it can't be made."""
-    _write(_failed(place(environ)), {"of": _identity(environ, home), "why": why})
+    _write(_failed(place(environ, home)), {"of": _identity(environ, home), "why": why})
 
 
 def class_path(home: Path) -> str:
@@ -116,6 +126,12 @@ def java_of(environ: Mapping[str, str]) -> Path | None:
     named = environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{named}/bin" if named else environ.get("PATH"))
     return Path(java) if java else None
+
+
+def no_java(environ: Mapping[str, str]) -> str:
+    """Say what is missing where there is no Java."""
+    named = environ.get("JAVA_HOME")
+    return "Java 17 or newer, which is not " + (f"in {named}, which JAVA_HOME names" if named else "there")
 
 
 def _home_of(environ: Mapping[str, str]) -> Path:
@@ -137,14 +153,14 @@ def _failed(file: Path) -> Path:
     return file.with_suffix(".failed")
 
 
-def _may_be_kept(environ: Mapping[str, str]) -> bool:
+def _may_be_kept(environ: Mapping[str, str], home: Path) -> bool:
     """Whether its folder may be written, or made."""
-    there = next(it for it in place(environ).parents if os.access(it, os.F_OK))
+    there = next(it for it in place(environ, home).parents if os.access(it, os.F_OK))
     return os.access(there, os.W_OK | os.X_OK)
 
 
 def _has_failed(environ: Mapping[str, str], home: Path) -> bool:
-    failed = _failed(place(environ))
+    failed = _failed(place(environ, home))
     known = _read(failed)
     return bool(known) and known["of"] == _identity(environ, home) and time.time() - failed.stat().st_mtime < _DAY
 
