@@ -184,10 +184,11 @@ def test_where_it_can_t_be_made_nobody_tries_again_that_day_unless_with_another_
     assert place.make_unless_there() == 3
 
 
-def test_what_one_that_was_killed_has_left_goes_with_the_next_one(place: Place) -> None:
+def test_what_one_that_was_killed_has_left_goes_with_the_next_one(place: Place, tmp_path: Path) -> None:
     left = place.file.parent / ".spark-killed" / "draft"
     left.parent.mkdir()
     left.write_bytes(b"half of the classes")
+    place.java("17", tmp_path, f"mkdir {left.parent}")  # as a Java does that goes on
     place.make_unless_there()
     assert not left.parent.exists()
 

@@ -84,9 +84,16 @@ def _alone(environ: Mapping[str, str], home: Path, lock: int) -> Iterator[None]:
     where.mkdir(parents=True, exist_ok=True)
     with (where / _LOCK).open("w") as held:
         fcntl.flock(held, lock)
-        for left in where.glob(f"{_DRAFTS}*"):
-            shutil.rmtree(left, ignore_errors=True)
-        yield
+        _clear(where)
+        try:
+            yield
+        finally:
+            _clear(where)  # once more: the Java of who was killed may have gone on for a while
+
+
+def _clear(where: Path) -> None:
+    for left in where.glob(f"{_DRAFTS}*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _rehearse(java: str, draft: Path, class_path: str, environ: Mapping[str, str]) -> None:
