@@ -11,6 +11,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 
 import hypothesis
@@ -40,7 +41,9 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
         signal.signal(number, handler)
 
 # Spark starts from the archive of who runs the tests, where there is one; said so, no test leaves it behind.
-os.environ.setdefault(SPARK_ARCHIVE, str(class_archive.place(os.environ)))
+_spark = find_spec("pyspark")
+_archive = class_archive.place(os.environ, Path(_spark.origin).parent) if _spark and _spark.origin else "off"
+os.environ.setdefault(SPARK_ARCHIVE, str(_archive))
 
 _numbers = itertools.count(1)
 

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,20 +25,27 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "spark"
-        self.file = folder / "cache" / "opendataflow" / "spark.jsa"
         self.calls = folder / "calls"
         self.class_path = f"{self.home}/jars/a.jar:{self.home}/jars/b.jar"
         for jar in self.class_path.split(":"):
             Path(jar).parent.mkdir(parents=True, exist_ok=True)
             Path(jar).write_text("classes")
         self.java("17", folder)
-        self.file.parent.mkdir(parents=True)
         self.environ = {"JAVA_HOME": str(folder / "java"), "XDG_CACHE_HOME": str(folder / "cache")}
+        self.file.parent.mkdir(parents=True)
 
-    def java(self, version: str, folder: Path) -> None:
+    @property
+    def file(self) -> Path:
+        return class_archive.place(self.environ, self.home)
+
+    @property
+    def lock(self) -> Path:
+        return self.file.with_name("spark.lock")
+
+    def java(self, version: str, folder: Path, does: str = ":") -> None:
         java = folder / "java" / "bin" / "java"
         java.parent.mkdir(parents=True, exist_ok=True)
-        java.write_text(f"#!/bin/sh\necho call >>{self.calls}\necho 'java.lang.Error: no room' >&2\nexit 3\n")
+        java.write_text(f"#!/bin/sh\necho call >>{self.calls}\n{does}\necho 'java.lang.Error: no room' >&2\nexit 3\n")
         java.chmod(0o755)
         (folder / "java" / "release").write_text(f'JAVA_VERSION="{version}"\n')
 
@@ -65,15 +73,36 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.mark.parametrize(
-    ("environ", "kept"),
+    ("environ", "folder"),
     [
-        ({"DATAFLOW_SPARK_ARCHIVE": "/x/y.jsa", "HOME": "/h"}, "/x/y.jsa"),
-        ({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "/c/opendataflow/spark.jsa"),
-        ({"HOME": "/h"}, "/h/.cache/opendataflow/spark.jsa"),
+        ({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "/c"),
+        ({"HOME": "/h"}, "/h/.cache"),
+        ({"XDG_CACHE_HOME": "cache", "HOME": "/h"}, "/h/.cache"),
     ],
 )
-def test_it_is_where_the_variable_says_or_in_the_cache(environ: dict[str, str], kept: str) -> None:
-    assert class_archive.place(environ) == Path(kept)
+def test_it_is_where_the_variable_says_or_in_the_cache(place: Place, environ: dict[str, str], folder: str) -> None:
+    assert class_archive.place(environ, place.home).parent == Path(folder, "opendataflow")
+    assert class_archive.place({"DATAFLOW_SPARK_ARCHIVE": "/x/y.jsa", **environ}, place.home) == Path("/x/y.jsa")
+
+
+def test_whose_home_nobody_knows_has_it_where_a_container_has_its_home(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 5)
+    assert class_archive.place({}, place.home).parent == Path("/.cache/opendataflow")
+
+
+def test_each_spark_has_its_own_and_the_oldest_of_many_goes(place: Place, tmp_path: Path) -> None:
+    kept = []
+    for version in range(17, 22):
+        place.java(str(version), tmp_path)
+        kept.append(place.kept().file)
+        os.utime(kept[-1], (version, version))
+    there = [*place.file.parent.glob("*.jsa")]
+    assert sorted(there) == sorted(kept[-3:])
+    place.java("20", tmp_path)
+    assert place.variables() != {}
 
 
 def test_its_jars_come_first_and_java_is_told_its_file(place: Place) -> None:
@@ -116,7 +145,7 @@ def test_a_driver_in_a_pod_starts_from_it_unless_its_job_brings_classes_of_its_o
 def test_without_java_it_says_so_and_leaves_nothing(place: Place, tmp_path: Path) -> None:
     with pytest.raises(archiving.NotMade, match="Java 17 or newer"):
         archiving.make({**place.environ, "JAVA_HOME": str(tmp_path)}, place.home, "python")
-    assert [*place.file.parent.iterdir()] == []
+    assert [*place.file.parent.iterdir()] == [place.lock]
 
 
 def test_what_java_says_is_told_where_it_fails_and_what_was_there_stays(place: Place) -> None:
@@ -131,6 +160,7 @@ def test_what_java_says_is_told_where_it_fails_and_what_was_there_stays(place: P
     [
         pytest.param({}, True, id="nothing is said of it"),
         pytest.param({"DATAFLOW_SPARK_ARCHIVE": "off"}, False, id="its place is named"),
+        pytest.param({"XDG_CACHE_HOME": "/dev/null"}, False, id="it can't be kept"),
         pytest.param({"PYSPARK_GATEWAY_PORT": "1"}, False, id="spark-submit has started the JVM"),
         pytest.param({"PYSPARK_SUBMIT_ARGS": "--driver-class-path /m.jar pyspark-shell"}, False, id="of no use"),
     ],
@@ -142,16 +172,46 @@ def test_it_is_made_unasked_where_it_is_of_use_and_nobody_has_said_where(
     assert not place.kept().is_wanted(**given)
 
 
-def test_where_it_can_t_be_made_nobody_tries_again_until_there_is_another_java(place: Place, tmp_path: Path) -> None:
+def test_where_it_can_t_be_made_nobody_tries_again_that_day_unless_with_another_java(
+    place: Place, tmp_path: Path
+) -> None:
     assert place.is_wanted()
     assert (place.make_unless_there(), place.make_unless_there()) == (1, 1)
     assert not place.is_wanted()
     place.java("21", tmp_path)
     assert place.make_unless_there() == 2
+    os.utime(place.file.with_suffix(".failed"), (1, 1))
+    assert place.make_unless_there() == 3
+
+
+def test_what_one_that_was_killed_has_left_goes_with_the_next_one(place: Place, tmp_path: Path) -> None:
+    left = place.file.parent / ".spark-killed" / "draft"
+    left.parent.mkdir()
+    left.write_bytes(b"half of the classes")
+    place.java("17", tmp_path, f"mkdir {left.parent}")  # as a Java does that goes on
+    place.make_unless_there()
+    assert not left.parent.exists()
+
+
+def test_who_is_left_behind_holds_nothing_of_its_caller(place: Place, tmp_path: Path) -> None:
+    place.java(
+        "17", tmp_path, f"readlink /proc/$PPID/cwd >{tmp_path}/told; readlink /proc/$PPID/fd/* >>{tmp_path}/told"
+    )
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    with (tmp_path / "held").open("w") as held:
+        command = [sys.executable, "-P", "-m", "opendataflow.spark.archiving", "unless-there"]
+        environ = {**os.environ, **place.environ, "SPARK_HOME": str(place.home)}
+        del environ["DATAFLOW_SPARK_ARCHIVE"]
+        subprocess.run(command, env=environ, cwd=gone, pass_fds=[held.fileno()], check=True)
+    told = (tmp_path / "told").read_text()
+    assert told.startswith("/\n")
+    assert str(place.lock) in told
+    assert "/held" not in told
 
 
 def test_while_one_makes_it_others_do_not(place: Place) -> None:
-    with place.file.with_suffix(".lock").open("w") as lock:
+    with place.lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert place.make_unless_there() == 0
     assert place.make_unless_there() == 1

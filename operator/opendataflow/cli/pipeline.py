@@ -212,7 +212,8 @@ def prepare() -> None:
     except archiving.NotMade as error:
         raise NotInstalled(str(error)) from None
     except OSError as error:
-        raise InvalidInput(f"{error.filename}: can't be written: {error.strerror}") from error
+        where = error.filename or class_archive.place(os.environ, spark_home())
+        raise InvalidInput(f"{where}: can't be written: {error.strerror}") from error
     typer.echo(f"Spark starts quicker now: {made.file} ({made.file.stat().st_size / 1e6:.0f} MB) has its classes")
 
 

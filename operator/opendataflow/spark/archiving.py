@@ -6,11 +6,12 @@ That process is nobody's, gives way to all others, and says nothing. It needs Py
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from opendataflow.spark import class_archive
@@ -27,6 +28,7 @@ _ALONE = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost", "S
 """An image is built where names are not known; and Spark's launcher asks which Scala it is of, but never uses that."""
 _LEAST = 19
 """How nice the process is that is left behind."""
+_DRAFTS, _LOCK = ".spark-", "spark.lock"
 _UNLESS_THERE = "unless-there"
 
 
@@ -37,14 +39,18 @@ class NotMade(Exception):
 def make(environ: Mapping[str, str], home: Path, python: str) -> Archive:
     """Make the archive anew: start the Spark in `home` once and let it do what runs do. Takes half a minute.
 
-    Raises NotMade where Java or Spark can't do that; then there is no archive.
+    Who makes one at the same time is waited for. Raises NotMade where Java or Spark can't do that, and OSError.
     """
+    with _alone(environ, home, fcntl.LOCK_EX):
+        return _make(environ, home, python)
+
+
+def _make(environ: Mapping[str, str], home: Path, python: str) -> Archive:
     java = class_archive.java_of(environ)
     if java is None:
-        raise NotMade("Spark needs Java 17 or newer, which is not there")
-    where = class_archive.place(environ).parent
-    where.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=where, prefix=".spark-") as folder:
+        raise NotMade(f"Spark needs {class_archive.no_java(environ)}")
+    where = class_archive.place(environ, home).parent
+    with tempfile.TemporaryDirectory(dir=where, prefix=_DRAFTS) as folder:
         draft = Path(folder, "draft")
         own = {**environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": python}
         _rehearse(str(java), draft, class_archive.class_path(home), own)
@@ -63,15 +69,31 @@ def leave_behind(environ: Mapping[str, str], home: Path, python: str) -> None:
 
 def make_unless_there(environ: Mapping[str, str], home: Path, python: str) -> None:
     """Make it where it is wanted and nobody else is about to; remember it where it can't be made."""
-    file = class_archive.place(environ)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.with_suffix(".lock").open("w") as lock, suppress(BlockingIOError):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with suppress(BlockingIOError), _alone(environ, home, fcntl.LOCK_EX | fcntl.LOCK_NB):
         if class_archive.is_wanted(environ, home):
             try:
-                make(environ, home, python)
-            except NotMade as error:
+                _make(environ, home, python)
+            except (NotMade, OSError) as error:
                 class_archive.give_up(environ, home, str(error))
+
+
+@contextmanager
+def _alone(environ: Mapping[str, str], home: Path, lock: int) -> Iterator[None]:
+    """Be the only one who makes it, and clear away what one that was killed has left."""
+    where = class_archive.place(environ, home).parent
+    where.mkdir(parents=True, exist_ok=True)
+    with (where / _LOCK).open("w") as held:
+        fcntl.flock(held, lock)
+        _clear(where)
+        try:
+            yield
+        finally:
+            _clear(where)  # once more: the Java of who was killed may have gone on for a while
+
+
+def _clear(where: Path) -> None:
+    for left in where.glob(f"{_DRAFTS}*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _rehearse(java: str, draft: Path, class_path: str, environ: Mapping[str, str]) -> None:
@@ -91,11 +113,17 @@ def _run(command: Sequence[str], environ: Mapping[str, str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotMade(f"Spark's classes can't be archived: {error}") from error
     if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines()]
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         causes = [line for line in lines if line.startswith("Caused by:")][-1:]
-        said = [*causes, *(line for line in lines if "Exception" in line or "Error" in line)]
+        said = [*causes, *(line for line in lines if "Exception" in line or "Error" in line), *lines[-1:]]
         raise NotMade(f"Spark's classes can't be archived: {said[0] if said else f'exit code {done.returncode}'}")
     return done.stdout
+
+
+def _let_go() -> None:
+    """Keep nothing of who has started this: no pipe or lock that was handed down, and no folder."""
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.chdir("/")
 
 
 def _give_way() -> None:
@@ -109,6 +137,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> N
     """Make the archive for SPARK_HOME: that of an image, or one that nobody waits for."""
     home = Path(environ["SPARK_HOME"])
     if _UNLESS_THERE in arguments:
+        _let_go()
         _give_way()
         make_unless_there(environ, home, sys.executable)
         return

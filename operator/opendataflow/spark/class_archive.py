@@ -8,8 +8,10 @@ it. It needs Python, Spark and nothing else.
 
 import hashlib
 import json
+import os
 import shlex
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +31,12 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"
 """Says that somebody else has started the JVM."""
 
 
+_KEPT, _MOST = "spark-", 3
+"""Each virtual environment has a Spark of its own; but nobody wants the archives of all that ever were."""
+
+_DAY = 24 * 3600
+
+
 @dataclass(frozen=True)
 class Archive:
     """An archive, and the class path that it is of."""
@@ -42,17 +50,20 @@ class Archive:
         return (f"-XX:SharedArchiveFile={self.file}", *QUIET)
 
 
-def place(environ: Mapping[str, str]) -> Path:
-    """Return where the archive is kept: DATAFLOW_SPARK_ARCHIVE, or a file in the user's cache."""
-    cache = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "~")).expanduser() / ".cache"
-    return Path(environ.get(SPARK_ARCHIVE) or Path(cache, "opendataflow", "spark.jsa"))
+def place(environ: Mapping[str, str], home: Path) -> Path:
+    """Return where the archive is kept: DATAFLOW_SPARK_ARCHIVE, or in the user's cache one for this Spark and Java."""
+    if environ.get(SPARK_ARCHIVE):
+        return Path(environ[SPARK_ARCHIVE])
+    named = Path(environ.get("XDG_CACHE_HOME", ""))  # one that is not absolute does not count, says its specification
+    cache = named if named.is_absolute() else _home_of(environ) / ".cache"
+    return cache / "opendataflow" / f"{_KEPT}{_identity(environ, home)[:12]}.jsa"
 
 
 def found(environ: Mapping[str, str], home: Path) -> Archive | None:
     """Return the archive for the Spark in `home`; None where there is none, or one of another Spark or Java."""
-    file = place(environ)
+    file = place(environ, home)
     known = _read(_label(file))
-    if not file.is_file() or known.get("of") != _identity(environ, home):
+    if not known or known["of"] != _identity(environ, home) or not file.is_file():
         return None
     return Archive(file, known["classPath"])
 
@@ -77,26 +88,32 @@ def submit_variables(environ: Mapping[str, str], archive: Archive) -> dict[str, 
 def is_wanted(environ: Mapping[str, str], home: Path) -> bool:
     """Whether the archive should be made without being asked for: it is not there, and could be used.
 
-    Not where DATAFLOW_SPARK_ARCHIVE says where it is: who says so makes it. And not again where it can't be made.
+    Not where DATAFLOW_SPARK_ARCHIVE says where it is: who says so makes it. And not again where it could not be made,
+    for a day: what was in the way may be a full disk.
     """
     if environ.get(SPARK_ARCHIVE) or environ.get(_GATEWAY) or not _is_for(environ, home):
         return False
-    return found(environ, home) is None and _read(_failed(place(environ))).get("of") != _identity(environ, home)
+    return _may_be_kept(environ, home) and found(environ, home) is None and not _has_failed(environ, home)
 
 
 def keep(environ: Mapping[str, str], home: Path, draft: Path) -> Archive:
     """Put an archive that was made for the Spark in `home` where it is kept."""
-    archive = Archive(place(environ), class_path(home))
+    archive = Archive(place(environ, home), class_path(home))
     _label(archive.file).unlink(missing_ok=True)
     draft.chmod(0o644)
     draft.replace(archive.file)
     _write(_label(archive.file), {"of": _identity(environ, home), "classPath": archive.class_path})
+    if not environ.get(SPARK_ARCHIVE):
+        made = sorted(archive.file.parent.glob(f"{_KEPT}*.jsa"), key=lambda it: it.stat().st_mtime)
+        for oldest in made[:-_MOST]:
+            oldest.unlink()
+            _label(oldest).unlink(missing_ok=True)
     return archive
 
 
 def give_up(environ: Mapping[str, str], home: Path, why: str) -> None:
     """Remember that it can't be made."""
-    _write(_failed(place(environ)), {"of": _identity(environ, home), "why": why})
+    _write(_failed(place(environ, home)), {"of": _identity(environ, home), "why": why})
 
 
 def class_path(home: Path) -> str:
@@ -107,8 +124,23 @@ def class_path(home: Path) -> str:
 def java_of(environ: Mapping[str, str]) -> Path | None:
     """Return the Java that Spark's scripts would start."""
     named = environ.get("JAVA_HOME")
-    found = Path(named, "bin", "java") if named else Path(shutil.which("java", path=environ.get("PATH")) or "")
-    return found if found.is_file() else None
+    java = shutil.which("java", path=f"{named}/bin" if named else environ.get("PATH"))
+    return Path(java) if java else None
+
+
+def no_java(environ: Mapping[str, str]) -> str:
+    """Say what is missing where there is no Java."""
+    named = environ.get("JAVA_HOME")
+    return "Java 17 or newer, which is not " + (f"in {named}, which JAVA_HOME names" if named else "there")
+
+
+def _home_of(environ: Mapping[str, str]) -> Path:
+    """Return the user's folder; `/`, as containers do, for a user who has none."""
+    try:
+        home = Path(environ.get("HOME") or "~").expanduser()
+    except RuntimeError:
+        home = Path()
+    return home if home.is_absolute() else Path("/")
 
 
 def _label(file: Path) -> Path:
@@ -121,6 +153,18 @@ def _failed(file: Path) -> Path:
     return file.with_suffix(".failed")
 
 
+def _may_be_kept(environ: Mapping[str, str], home: Path) -> bool:
+    """Whether its folder may be written, or made."""
+    there = next(it for it in place(environ, home).parents if os.access(it, os.F_OK))
+    return os.access(there, os.W_OK | os.X_OK)
+
+
+def _has_failed(environ: Mapping[str, str], home: Path) -> bool:
+    failed = _failed(place(environ, home))
+    known = _read(failed)
+    return bool(known) and known["of"] == _identity(environ, home) and time.time() - failed.stat().st_mtime < _DAY
+
+
 def _write(label: Path, known: Mapping[str, str]) -> None:
     label.write_text(json.dumps(known), "utf-8")
 
@@ -130,7 +174,7 @@ def _read(label: Path) -> dict[str, str]:
         known = json.loads(label.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return known if isinstance(known, dict) else {}
+    return known if isinstance(known, dict) and "of" in known else {}
 
 
 def _jars(home: Path) -> list[Path]:

@@ -157,6 +157,8 @@ def _kept(driver: Driver, given: "SparkConf") -> Path:
 
 def _reason(log: IO[str], error: Exception) -> str:
     """Return the line in which Java or Spark's scripts say what is wrong."""
+    if class_archive.java_of(os.environ) is None:
+        return f"it needs {class_archive.no_java(os.environ)}"
     log.seek(0)
     lines = [line.strip() for line in log if line.strip()]
     if not lines or any("java" in line.lower() and "not found" in line.lower() for line in lines):
