@@ -38,6 +38,24 @@ _DAY = 24 * 3600
 
 
 @dataclass(frozen=True)
+class _Slot:
+    """Where the archive for one Spark and Java is kept. `of`: which these are."""
+
+    file: Path
+    of: str
+
+    @property
+    def label(self) -> Path:
+        """The file beside an archive that says of what it is."""
+        return self.file.with_suffix(".json")
+
+    @property
+    def failed(self) -> Path:
+        """The file that says why there is no archive."""
+        return self.file.with_suffix(".failed")
+
+
+@dataclass(frozen=True)
 class Archive:
     """An archive, and the class path that it is of."""
 
@@ -52,20 +70,13 @@ class Archive:
 
 def place(environ: Mapping[str, str], home: Path) -> Path:
     """Return where the archive is kept: DATAFLOW_SPARK_ARCHIVE, or in the user's cache one for this Spark and Java."""
-    if environ.get(SPARK_ARCHIVE):
-        return Path(environ[SPARK_ARCHIVE])
-    named = Path(environ.get("XDG_CACHE_HOME", ""))  # one that is not absolute does not count, says its specification
-    cache = named if named.is_absolute() else _home_of(environ) / ".cache"
-    return cache / "opendataflow" / f"{_KEPT}{_identity(environ, home)[:12]}.jsa"
+    return _slot(environ, home).file
 
 
 def found(environ: Mapping[str, str], home: Path) -> Archive | None:
     """Return the archive for the Spark in `home`; None where there is none, or one of another Spark or Java."""
-    file = place(environ, home)
-    known = _read(_label(file))
-    if not known or known["of"] != _identity(environ, home) or not file.is_file():
-        return None
-    return Archive(file, known["classPath"])
+    slot = _slot(environ, home)
+    return Archive(slot.file, class_path(home)) if _is_there(slot) else None
 
 
 def variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
@@ -93,27 +104,29 @@ def is_wanted(environ: Mapping[str, str], home: Path) -> bool:
     """
     if environ.get(SPARK_ARCHIVE) or environ.get(_GATEWAY) or not _is_for(environ, home):
         return False
-    return _may_be_kept(environ, home) and found(environ, home) is None and not _has_failed(environ, home)
+    slot = _slot(environ, home)
+    return _may_be_kept(slot) and not _is_there(slot) and not _has_failed(slot)
 
 
 def keep(environ: Mapping[str, str], home: Path, draft: Path) -> Archive:
     """Put an archive that was made for the Spark in `home` where it is kept."""
-    archive = Archive(place(environ, home), class_path(home))
-    _label(archive.file).unlink(missing_ok=True)
+    slot = _slot(environ, home)
+    slot.label.unlink(missing_ok=True)
     draft.chmod(0o644)
-    draft.replace(archive.file)
-    _write(_label(archive.file), {"of": _identity(environ, home), "classPath": archive.class_path})
+    draft.replace(slot.file)
+    _write(slot.label, {"of": slot.of})
     if not environ.get(SPARK_ARCHIVE):
-        made = sorted(archive.file.parent.glob(f"{_KEPT}*.jsa"), key=lambda it: it.stat().st_mtime)
+        made = sorted(slot.file.parent.glob(f"{_KEPT}*.jsa"), key=lambda it: it.stat().st_mtime)
         for oldest in made[:-_MOST]:
             oldest.unlink()
-            _label(oldest).unlink(missing_ok=True)
-    return archive
+            _Slot(oldest, "").label.unlink(missing_ok=True)
+    return Archive(slot.file, class_path(home))
 
 
 def give_up(environ: Mapping[str, str], home: Path, why: str) -> None:
     """Remember that it can't be made."""
-    _write(_failed(place(environ, home)), {"of": _identity(environ, home), "why": why})
+    slot = _slot(environ, home)
+    _write(slot.failed, {"of": slot.of, "why": why})
 
 
 def class_path(home: Path) -> str:
@@ -143,26 +156,27 @@ def _home_of(environ: Mapping[str, str]) -> Path:
     return home if home.is_absolute() else Path("/")
 
 
-def _label(file: Path) -> Path:
-    """The file beside an archive that says of what it is."""
-    return file.with_suffix(".json")
+def _slot(environ: Mapping[str, str], home: Path) -> _Slot:
+    of = _identity(environ, home)
+    if environ.get(SPARK_ARCHIVE):
+        return _Slot(Path(environ[SPARK_ARCHIVE]), of)
+    named = Path(environ.get("XDG_CACHE_HOME", ""))  # one that is not absolute does not count, says its specification
+    cache = named if named.is_absolute() else _home_of(environ) / ".cache"
+    return _Slot(cache / "opendataflow" / f"{_KEPT}{of[:12]}.jsa", of)
 
 
-def _failed(file: Path) -> Path:
-    """The file that says why there is no archive."""
-    return file.with_suffix(".failed")
+def _is_there(slot: _Slot) -> bool:
+    return _read(slot.label).get("of") == slot.of and slot.file.is_file()
 
 
-def _may_be_kept(environ: Mapping[str, str], home: Path) -> bool:
+def _may_be_kept(slot: _Slot) -> bool:
     """Whether its folder may be written, or made."""
-    there = next(it for it in place(environ, home).parents if os.access(it, os.F_OK))
+    there = next(it for it in slot.file.parents if os.access(it, os.F_OK))
     return os.access(there, os.W_OK | os.X_OK)
 
 
-def _has_failed(environ: Mapping[str, str], home: Path) -> bool:
-    failed = _failed(place(environ, home))
-    known = _read(failed)
-    return bool(known) and known["of"] == _identity(environ, home) and time.time() - failed.stat().st_mtime < _DAY
+def _has_failed(slot: _Slot) -> bool:
+    return _read(slot.failed).get("of") == slot.of and time.time() - slot.failed.stat().st_mtime < _DAY
 
 
 def _write(label: Path, known: Mapping[str, str]) -> None:
@@ -174,7 +188,7 @@ def _read(label: Path) -> dict[str, str]:
         known = json.loads(label.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return known if isinstance(known, dict) and "of" in known else {}
+    return known if isinstance(known, dict) else {}
 
 
 def _jars(home: Path) -> list[Path]:

@@ -160,12 +160,12 @@ def _column(measure: Measure, types: Mapping[str, str]) -> Column:
         tests = [column.__lt__, column.__gt__]
         outside = [test(end) for test, end, it in zip(tests, given, measure.given, strict=True) if it is not None]
         nan = [F.isnan(column)] if kind in ("float", "double") else []
-        return _count_unless(~reduce(or_, [*outside, *nan]), column)
+        return _count_wrong(reduce(or_, [*outside, *nan]), column)
     if measure.kind == "newest":
         return F.unix_micros(F.max(column).cast("timestamp"))
     if measure.kind == "sum":
         return F.sum(column.cast("decimal(20,0)") if kind == "bigint" else column)
-    return F.count_if(column.isNull()) if measure.kind == "null" else _count_unless(column.isin(*given), column)
+    return F.count_if(column.isNull()) if measure.kind == "null" else _count_wrong(~column.isin(*given), column)
 
 
 def _as_json(column: Column) -> Column:
@@ -179,6 +179,6 @@ def _literal(value: Any, kind: str) -> Column:
     return F.lit(Decimal(value) if isinstance(value, int) and value.bit_length() > _LONG else value)
 
 
-def _count_unless(right: Column, column: Column) -> Column:
-    """Count what is not right, but NULLs. What can't be compared, which is no error with ANSI turned off, is not."""
-    return F.count_if(F.coalesce(~right, column.isNotNull()))
+def _count_wrong(wrong: Column, column: Column) -> Column:
+    """Count what is wrong, but NULLs. What can't be compared, which is no error with ANSI turned off, is wrong."""
+    return F.count_if(F.coalesce(wrong, column.isNotNull()))

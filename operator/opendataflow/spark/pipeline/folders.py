@@ -13,6 +13,7 @@ from opendataflow.errors import StepFailed
 from opendataflow.model.project import Destination
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.places import MARKER, Folder, Place
+from opendataflow.spark.pipeline.reading import CSV
 from opendataflow.spark.pipeline.remote_places import RemoteFolder
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _TIMES = {
 _CSV = {"header": "true", "escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
 """As sources are read. Spark by itself strips texts, and writes a quote in them as no standard says."""
 _WRITTEN = {"csv": _CSV | _TIMES, "json": _TIMES}
-_READ_AGAIN = {"csv": _CSV | _TIMES | {"multiLine": "true", "mode": "FAILFAST"}, "json": _TIMES}
+_READ_AGAIN = {"csv": CSV | _TIMES, "json": _TIMES}
 
 
 class _Kept(Exception):
