@@ -73,6 +73,13 @@ BEGIN
     END IF;
 END $$;
 
+-- Level 2: no claim of these jobs passes.
+CREATE FUNCTION opendataflow.lock_jobs(p_jobs text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM job j WHERE j.id = ANY (p_jobs) ORDER BY j.id FOR NO KEY UPDATE;
+END $$;
+
 -- Level 3.
 CREATE FUNCTION opendataflow.lock_chunks(p_datasets text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$

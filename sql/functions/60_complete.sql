@@ -35,6 +35,8 @@ BEGIN
     SELECT array_agg(o.run) INTO v_runs FROM jsonb_to_recordset(p_outcomes) AS o(run bigint);
     SELECT array_agg(t.dataset), array_agg(t.data_id) INTO v_datasets, v_ids FROM touched(v_runs) t;
     PERFORM lock_datasets(v_datasets);
+    PERFORM lock_jobs(ARRAY(SELECT r.job FROM jsonb_to_recordset(p_outcomes) AS o(run bigint, verdict text), run_of(o.run) AS r
+                            WHERE o.verdict <> 'DONE'));  -- a claim must not pass a breaker that is about to open
     SELECT coalesce(bool_or(r.writes <> ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = r.job ORDER BY 1)), false)
     INTO v_relinked FROM runs(v_runs) r;
     IF v_relinked AND EXISTS (SELECT FROM touched(v_runs) t WHERE t.dataset <> ALL (v_datasets)) THEN

@@ -151,7 +151,7 @@ BEGIN
     FROM new_rows n JOIN old_rows o ON o.id = n.id JOIN job_dataset l ON l.dataset = n.id
     WHERE to_jsonb(n) - ARRAY['modified', 'owner', 'share_with', 'declared_as']
        <> to_jsonb(o) - ARRAY['modified', 'owner', 'share_with', 'declared_as'];
-    PERFORM FROM job j WHERE j.id = ANY (v_jobs) ORDER BY j.id FOR NO KEY UPDATE;
+    PERFORM lock_jobs(v_jobs);
     UPDATE job j SET declaration = NULL WHERE j.id = ANY (v_jobs) AND j.declaration IS NOT NULL;
     RETURN NULL;
 END $$;

@@ -3,13 +3,15 @@
 Seen at others: an outage of one target burns the retries of every task, and somebody has to find and restart them all.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 import pytest
 from psycopg.types.json import Jsonb
 
 from tests.sql import graph
-from tests.sql.conftest import Connection
+from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease, problems, value, work
 
 Run = dict[str, Any]
@@ -163,6 +165,23 @@ def test_while_it_is_open_nothing_starts_before_the_pause_is_over_then_one_probe
     assert target.claim(8) == []  # also not by another engine: its rows say it
     assert claim(target.db, open_lease(target.db), "j", 8) == []
     assert problems(target.db) == []
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_claim_that_comes_while_a_failure_is_committed_waits_to_see_whether_that_opens_it(
+    dsn: str, *, commits: bool
+) -> None:
+    with open_connection(dsn) as db, open_connection(dsn) as other, ThreadPoolExecutor(1) as pool:
+        target = Target(db)
+        runs = target.claim(5)
+        target.fail(*runs[:4])
+        with db.transaction(force_rollback=not commits):
+            target.fail(runs[4])
+            claimed = pool.submit(claim, other, target.lease, "j", 8)
+            with pytest.raises(FutureTimeoutError):
+                claimed.result(0.3)
+        assert target.is_open() == commits
+        assert len(claimed.result()) == (0 if commits else 3)
 
 
 def test_engines_are_not_sent_to_a_job_that_can_not_be_probed_now(target: Target) -> None:
