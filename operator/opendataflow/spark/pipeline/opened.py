@@ -86,9 +86,9 @@ class OpenProject:
         finally:
             with suppress(ValueError):
                 sys.path.remove(home)
-            for name, module in list(sys.modules.items()):
-                if self.is_ours(_place_of(module)):
-                    del sys.modules[name]
+            # All are found first: where a package without __init__.py is, Python asks the one around it.
+            for name in [name for name, module in list(sys.modules.items()) if self.is_ours(_place_of(module))]:
+                del sys.modules[name]
 
 
 def open_project(folder: Path | None) -> OpenProject:

@@ -1,5 +1,6 @@
 """Reads a source with Spark, restricted to the chunk, so that Spark can leave the rest unread."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -59,7 +60,7 @@ def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id:
         _check_there([Found(path.stat().st_size, path.is_file())], source, shown, place)
         if source.format == "csv":
             check_names(path, shown, source.options)
-        where = str(path)
+        where = unglobbed(str(path))
     reader = spark.read.format(source.format).options(**_options(source))
     with _told(f"{place}: the schema is not Spark's DDL, such as day DATE, flights INT"):
         reader = reader.schema(source.columns) if source.columns is not None else reader
@@ -68,6 +69,11 @@ def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id:
     if source.format == "csv" and source.columns is not None and "://" not in source.where:
         check_header(path, shown, frame.columns, source.options)
     return frame
+
+
+def unglobbed(path: str) -> str:
+    """Return the pattern by which Spark finds just this path, whatever is in its name."""
+    return re.sub(r"[]\\[{}*?]", r"\\\g<0>", path)
 
 
 @contextmanager

@@ -131,20 +131,24 @@ def load_steps(project: OpenProject, pipeline: Pipeline) -> list[Loaded]:
     """
     loaded: list[Loaded] = []
     faults: dict[str, str] = {}
-    names = [source.name for source in pipeline.sources]
     for transformation in pipeline.transformations:
         try:
-            step = load(project, pipeline.slug, transformation.name)
-            try:
-                frames_given(step.signature, names)
-            except InvalidInput as error:
-                raise StepFailed(f"{step.at}: {error}") from None
-            loaded.append(step)
+            loaded.append(load_step(project, pipeline, transformation.name))
         except StepFailed as error:
             faults[transformation.name] = str(error)
     if faults:
         raise NotLoaded(faults)
     return loaded
+
+
+def load_step(project: OpenProject, pipeline: Pipeline, name: str) -> Loaded:
+    """Load a transformation, and look whether there are frames for it. Raises StepFailed."""
+    step = load(project, pipeline.slug, name)
+    try:
+        frames_given(step.signature, [source.name for source in pipeline.sources])
+    except InvalidInput as error:
+        raise StepFailed(f"{step.at}: {error}") from None
+    return step
 
 
 def steps_not_run(pipeline: Pipeline, faults: Mapping[str, str]) -> list[Step]:

@@ -72,8 +72,8 @@ def _judged(project: OpenProject, step: Loaded, session: Session) -> tuple[str |
         taken = counted(step.signature.needed if most != 0 else 0, "frame")
         raise StepFailed(f"{step.at}: run() takes {taken} and expected_inputs has {len(frames)}")
     try:
+        wanted = copy.deepcopy(kit.rows(_frames(expected)[0] if _frames(expected) else []))  # run() may change its own
         found, columns = kit.run(frames)
-        wanted = kit.rows(_frames(expected)[0] if _frames(expected) else [])
         unlike = difference(wanted, found, ordered=kit.ordered, found_columns=columns)
     except DataflowError:
         raise
