@@ -18,6 +18,7 @@ from opendataflow.model.project import parse_project
 from opendataflow.model.rules import ON_A_CLUSTER
 from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
 from opendataflow.spark.pipeline import job, reporting, tested
+from opendataflow.spark.pipeline.fetching import git_of
 from opendataflow.spark.pipeline.opened import OpenProject
 
 PROJECT = """\
@@ -145,6 +146,17 @@ def test_an_order_has_a_repository_and_no_secret() -> None:
     order = json.loads(pod_order(runtime(git=git), None))
     assert order["git"] == {"url": "https://h/p", "ref": "main", "username": "me"}
     assert order["fetched"] is True
+
+
+def test_a_project_may_be_in_a_folder_of_its_repository(tmp_path: Path) -> None:
+    made = runtime(git={"url": "https://h/p", "folder": "teams/delays"})
+    order = json.loads(pod_order(made, None)) | {"clones": str(tmp_path)}
+    git = git_of(order)
+    (tmp_path / "commit").write_text("c" * 40)
+    with job.found(order) as at:
+        assert at.folder == git.folder(tmp_path, "c" * 40) / "teams/delays"
+        with pytest.raises(InvalidInput, match=r"^https://h/p has no teams/delays/project\.yml at commit c{12}; "):
+            job.run(order, at, {})
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from opendataflow.core.expectations import Checked
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.core.step_lines import StepLines
 from opendataflow.errors import DataflowError, InvalidInput
-from opendataflow.model.project import Pipeline
+from opendataflow.model.project import PROJECT_FILE, Pipeline
 from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
 from opendataflow.spark.pipeline.databases import attempt_of, drivers_of
 from opendataflow.spark.pipeline.fetching import fetched_before, fetched_usable, git_of
@@ -54,7 +54,9 @@ def found(order: Mapping[str, Any]) -> Iterator[Found]:
             yield Found(Path(folder))
     else:
         clones, git = Path(order["clones"]), git_of(order)
-        yield Found(*(fetched_before(git, clones) if order["fetched"] else fetched_usable(git, clones, order["tests"])))
+        before = order["fetched"]
+        folder, commit = fetched_before(git, clones) if before else fetched_usable(git, clones, order["tests"])
+        yield Found(folder / (order["folder"] or ""), commit)
 
 
 def lay_out(files: Path, folder: Path, slug: str) -> None:
@@ -105,6 +107,10 @@ class Done:
 
 def run(order: Mapping[str, Any], at: Found, environ: Mapping[str, str]) -> Done:
     """Run the pipeline for the chunk. A DataflowError where it could not begin."""
+    if at.commit is not None and not (at.folder / PROJECT_FILE).is_file():
+        where = f"{order['folder']}/{PROJECT_FILE}" if order["folder"] else PROJECT_FILE
+        missing = f"{order['git']['url']} has no {where} at commit {at.commit[:12]}"
+        raise InvalidInput(f"{missing}; write the folder that has it beside url, as `folder`")
     os.chdir(at.folder)  # files are told as they are named in the project
     project = open_project(Path())
     pipeline = placed(project, order["pipeline"], order["output"])
