@@ -70,6 +70,28 @@ def test_a_source_of_no_data_set_of_the_job_is_told_before_spark_starts(
     assert json.loads((tmp_path / "report.json").read_text()) == {"failure": sentence}
 
 
+@pytest.mark.parametrize(
+    ("project", "sentence"),
+    [
+        (PROJECT.replace("slug: a", "slug: b"), "project.yml: there is no pipeline a; known here: b"),
+        (PROJECT.replace("sources", "source"), "project.yml, line 4: pipelines[0].sources: this field is needed"),
+        (None, "https://h/p has no project.yml; write the folder that has it beside url, as `folder`"),
+    ],
+)
+def test_a_commit_whose_project_can_not_be_read_fails_the_tests_that_have_to_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, project: str | None, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if project is not None:
+        (tmp_path / "project.yml").write_text(project.replace("{destination}", "d"))
+    known = {"subject": "s", "failed": None, "passed": "d" * 40}
+    order = json.loads(pod_order(runtime(git={"url": "https://h/p"}), None)) | {"tests": known}
+    with pytest.raises(tested.TestsFail) as said:
+        job.run(order, job.Found(tmp_path, "c" * 40), {})
+    assert str(said.value) == f"the tests of pipeline a fail at commit cccccccccccc: {sentence}"
+    assert said.value.verdict == {"subject": "s", "commit": "c" * 40, "passed": False}
+
+
 def test_a_step_that_is_no_python_is_told_before_spark_starts_and_none_is_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,12 +172,12 @@ def test_an_order_has_a_repository_and_no_secret() -> None:
 
 def test_a_project_may_be_in_a_folder_of_its_repository(tmp_path: Path) -> None:
     made = runtime(git={"url": "https://h/p", "folder": "teams/delays"})
-    order = json.loads(pod_order(made, None)) | {"clones": str(tmp_path)}
+    order = json.loads(pod_order(made, None)) | {"clones": str(tmp_path), "requireTests": False}
     git = git_of(order)
     (tmp_path / "commit").write_text("c" * 40)
     with job.found(order) as at:
         assert at.folder == git.folder(tmp_path, "c" * 40) / "teams/delays"
-        with pytest.raises(InvalidInput, match=r"^https://h/p has no teams/delays/project\.yml at commit c{12}; "):
+        with pytest.raises(InvalidInput, match=r"^https://h/p has no teams/delays/project\.yml; write"):
             job.run(order, at, {})
 
 
