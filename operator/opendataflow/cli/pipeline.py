@@ -172,7 +172,7 @@ def run(
     """Do one chunk on this machine: read, run the steps in their order, write. Doing it twice equals doing it once."""
     opened = open_project(project)
     _, found = opened.file.pipeline(slug)
-    _check_options(opened, data_id, stream, replace)
+    _check_options(opened, data_id, stream, chunks, replace)
     bounds = {} if chunks is None or data_id is None else _bounds(chunks, data_id, found.sources[0])
     with ExitStack() as stack:
         stack.enter_context(opened.imports())
@@ -287,11 +287,17 @@ def _told(result: Result | None, checked: Sequence[Checked]) -> dict[str, Any]:
     return {**told, "expectations": [asdict(it) for it in checked]}
 
 
-def _check_options(opened: OpenProject, data_id: str | None, stream: Path | None, replace: bool) -> None:
+def _check_options(
+    opened: OpenProject, data_id: str | None, stream: Path | None, chunks: Path | None, replace: bool
+) -> None:
     if opened.file.django:
+        if data_id is not None or chunks is not None:
+            raise InvalidInput("the Django tool's form has no chunks: leave out --data-id and --chunks")
         return
     if stream is not None and data_id is not None:
         raise InvalidInput("an item is a chunk of its own: write --stream or --data-id, and not both")
+    if stream is not None and chunks is not None:
+        raise InvalidInput("an item has no bounds: write --chunks with --data-id only")
     if stream is None and not data_id:
         raise InvalidInput("which chunk? write its data id, such as --data-id 2013-01-01")
     if replace:

@@ -26,7 +26,10 @@ def _written(run: Callable[..., Any]) -> list[Any]:
     while isinstance(run, functools.partial):
         run = run.func
     called = run if inspect.isroutine(run) else type(run).__call__
-    return list(getattr(called, "__annotations__", {}).values())
+    try:
+        return list(called.__annotations__.values())
+    except (AttributeError, NameError):  # it has none; from Python 3.14 on, one names what is not there
+        return []
 
 
 def _is_pandas(hint: Any, names: dict[str, Any]) -> bool:

@@ -92,11 +92,11 @@ class OpenProject:
 
 
 def open_project(folder: Path | None) -> OpenProject:
-    """Read the project in a folder; None: in this one, or in the nearest above it.
+    """Read the project in a folder, or of its file; None: in this one, or in the nearest above it.
 
     Raises InvalidInput where there is none, or its file is wrong.
     """
-    found = _nearest() if folder is None else folder
+    found = _nearest() if folder is None else folder.parent if folder.name == PROJECT_FILE else folder
     path = found / PROJECT_FILE
     try:
         text = path.read_text("utf-8")
