@@ -24,7 +24,7 @@ CHECKED = (
         ("import pandas as pd, typing\ndef run(df: typing.Optional['pd.DataFrame']): return df", "pandas"),
         (f"{LATER}{CHECKED}def run(df: pd.DataFrame | None): return df", "pandas"),
         (f"{CHECKED}class Run:\n    def __call__(self, df: 'pd.DataFrame'): return df\nrun = Run()", "pandas"),
-        (f"{CHECKED}import functools\ndef _run(n, df: 'pd.DataFrame'): pass\nrun = functools.partial(_run, 1)", "pandas"),
+        (f"{CHECKED}import functools as f\ndef _run(n, df: 'pd.DataFrame'): pass\nrun = f.partial(_run, 1)", "pandas"),
         ("from pyspark.sql import DataFrame\ndef run(df: DataFrame) -> DataFrame: return df", "spark"),
     ],
 )  # fmt: skip

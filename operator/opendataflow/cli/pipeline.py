@@ -331,7 +331,7 @@ def _described(opened: OpenProject, found: Pipeline, stack: ExitStack) -> dict[s
     sources = []
     for source in found.sources:
         path = _place(opened, source)
-        there = source.database is not None or "://" in path or "{" in path or Path(path).exists()
+        there = source.database is not None or "://" in path or "{" in path or os.path.exists(path)
         by = source.partitioning.column if source.partitioning is not None else source.predicate
         sources.append({"name": source.name, "path": path, "format": _format(source), "there": there, "chunk": by})
     to = found.destination

@@ -59,11 +59,14 @@ class OpenProject:
     def missing_module(self, slug: str, name: str) -> str | None:
         """Return the sentence about a transformation whose file is not there; None where it is."""
         path = self.module(slug, name)
-        if path.is_file():
-            return None
         index, pipeline = self.file.pipeline(slug)
         step = [it.name for it in pipeline.transformations].index(name)
         place = self.file.place("pipelines", index, "transformations", step)
+        try:
+            if path.is_file():
+                return None
+        except OSError as error:
+            return f"{place}: {path}: can't be read: {error.strerror}"
         there = [file.stem for file in path.parent.glob("*.py")]
         close = difflib.get_close_matches(name, there, n=1)
         return f"{place}: there is no file {path}" + (f"; did you mean {close[0]}?" if close else "")
