@@ -158,6 +158,7 @@ def test_the_sources_are_given_as_read_whatever_an_earlier_step_has_done_to_them
 
 def test_each_step_is_remembered_with_its_rows_and_what_it_printed(project: Project) -> None:
     project.step("one", "def run(df):\n    print('one', len(df))\n    return df[df.n > 1]\n")
+    project.step("two", "print('two is loaded')\n\ndef run(df):\n    print('and run')\n    return df\n")
     found = steps(project)
     assert [(step["name"], step["status"], step["rows"]) for step in found.values()] == [
         ("read a", StepStatus.DONE, 2),
@@ -167,6 +168,7 @@ def test_each_step_is_remembered_with_its_rows_and_what_it_printed(project: Proj
         ("write out", StepStatus.DONE, 1),
     ]
     assert found["one"]["stdout"] == "one 2\n"
+    assert found["two"]["stdout"] == "two is loaded\nand run\n"
 
 
 def test_a_step_that_fails_is_told_with_its_line_and_what_it_printed_and_nothing_is_written(project: Project) -> None:

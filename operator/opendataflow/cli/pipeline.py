@@ -1,5 +1,6 @@
 """`dataflow pipeline`: projects of unit-tested transformations, by hand and on this machine."""
 
+import dataclasses
 import os
 import shutil
 import sys
@@ -179,9 +180,7 @@ def run(
         check_modules(opened, slug)
         # Before modules are loaded, which may ask Spark, as @udf("int") does.
         spark = None if opened.file.django else stack.enter_context(_session(f"dataflow {slug}", drivers_of(found)))
-        with captured() as loading:
-            steps = load_steps(opened, found)
-        printed = loading.end()
+        steps = load_steps(opened, found)
         check_item(steps, given=stream is not None)
         items = [None] if stream is None else _items(opened, stream)
         done: list[dict[str, Any]] = []
@@ -190,8 +189,7 @@ def run(
             chunk = data_id if opened.file.django or item is None else data_id_of(item)
             order = Order(opened, found, steps, chunk, item, bounds)
             made, result, checked = _run(order, spark, known, replace=replace and number == 0)
-            first = made[len(found.sources)]
-            first.stdout, printed = printed + first.stdout, ""  # what modules print when they are loaded
+            steps = [dataclasses.replace(step, printed="") for step in steps]  # each module was loaded once
             done.append(
                 {"data_id": chunk, "item": item, "steps": [asdict(step) for step in made], **_told(result, checked)}
             )

@@ -17,7 +17,8 @@ from opendataflow.spark.pipeline.told import tell
 
 @dataclass(frozen=True)
 class Loaded:
-    """A transformation that can be run. `file`: absolute. `at`: "FILE, line N" of run(), for sentences."""
+    """A transformation that can be run. `file`: absolute. `at`: "FILE, line N" of run(), for sentences. `printed`: what
+    its module has printed when it was loaded, which belongs to its step."""
 
     name: str
     file: str
@@ -26,6 +27,7 @@ class Loaded:
     signature: Signature
     engine: Engine
     module: ModuleType
+    printed: str = ""
 
 
 class NotLoaded(StepFailed):

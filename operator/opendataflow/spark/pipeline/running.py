@@ -6,7 +6,7 @@ It knows no engine: `Frames` reads, counts and writes, and says which step an er
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import TextIOBase
 from typing import Any, Protocol
 
@@ -143,12 +143,13 @@ def load_steps(project: OpenProject, pipeline: Pipeline) -> list[Loaded]:
 
 def load_step(project: OpenProject, pipeline: Pipeline, name: str) -> Loaded:
     """Load a transformation, and look whether there are frames for it. Raises StepFailed."""
-    step = load(project, pipeline.slug, name)
+    with captured() as printed:
+        step = load(project, pipeline.slug, name)
     try:
         frames_given(step.signature, [source.name for source in pipeline.sources])
     except InvalidInput as error:
         raise StepFailed(f"{step.at}: {error}") from None
-    return step
+    return replace(step, printed=printed.end())
 
 
 def steps_not_run(pipeline: Pipeline, faults: Mapping[str, str]) -> list[Step]:
@@ -206,6 +207,7 @@ class _Run:
         for number, step in enumerate(self._order.steps, len(sources)):
             given = frames_given(step.signature, self._order.sources)
             with self._step(number):
+                print(step.printed, end="")
                 result = self._frames.call(step, [frame, *sources[1:given]], self._order.item)
                 frame = self._frames.counted(result, number)
         with self._step(len(self._steps) - 1):
