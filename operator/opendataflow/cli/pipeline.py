@@ -314,7 +314,7 @@ def _bounds(file: Path, data_id: str, source: Source) -> Mapping[str, Mapping[st
 def _items(opened: OpenProject, stream: Path) -> list[Item]:
     from opendataflow.spark.pipeline.pandas_frames import items_of
 
-    path = stream if stream.exists() else opened.folder / "sources" / stream
+    path = stream if os.path.exists(stream) else opened.folder / "sources" / stream
     items = items_of(existing(path, str(path), "--stream"), str(path))
     if not opened.file.django:
         check_apart(items)

@@ -67,7 +67,7 @@ class OpenProject:
                 return None
         except OSError as error:
             return f"{place}: {path}: can't be read: {error.strerror}"
-        there = [file.stem for file in path.parent.glob("*.py")]
+        there = [file.stem for file in _modules(path.parent)]
         close = difflib.get_close_matches(name, there, n=1)
         return f"{place}: there is no file {path}" + (f"; did you mean {close[0]}?" if close else "")
 
@@ -75,7 +75,7 @@ class OpenProject:
         """Yield files beside a pipeline's transformations that look like some and are not in the project's list."""
         _, pipeline = self.file.pipeline(slug)
         listed = {it.name for it in pipeline.transformations}
-        for path in sorted((self.folder / "pipelines" / slug).glob("*.py")):
+        for path in _modules(self.folder / "pipelines" / slug):
             if path.stem not in listed and _defines_run(path):
                 yield path
 
@@ -118,6 +118,13 @@ def _nearest() -> Path:
         if (folder / PROJECT_FILE).is_file():
             return Path() if folder == here else folder
     return Path()
+
+
+def _modules(folder: Path) -> list[Path]:
+    """The files of Python in a folder; none where it can't be read."""
+    with suppress(OSError):
+        return sorted(folder.glob("*.py"))
+    return []
 
 
 def _place_of(module: ModuleType | None) -> str:
