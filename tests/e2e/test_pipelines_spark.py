@@ -1,5 +1,6 @@
 """Projects in our own form: tested and run for a chunk by a real Spark, started once for all tests of this module."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,6 +177,24 @@ def test_the_data_id_names_the_file_and_a_run_may_replace_the_whole_destination(
     (chunk,) = (path for path in (project.folder / "output/out").iterdir() if path.name[0] not in "._")
     assert chunk.name == "data_id=6"
     assert [path.read_text() for path in chunk.glob("*.csv")] == ["id,t,n\n6,x,12\n"]
+
+
+def test_wildcards_are_those_of_the_project_and_never_of_the_data_id(spark: "SparkSession", project: Project) -> None:
+    source = '{name: a, path: "sources/?_{data_id}.csv", schema: "id INT, t STRING"}'
+    project.write("project.yml", YML.replace(YML[YML.index("{name: a") : YML.index("\n    trans")], source))
+    for name, number in (("a_[56]", 7), ("b_[56]", 8), ("._[56]", 9), ("a_5", 5)):
+        project.write(f"sources/{name}.csv", f"id,t\n{number},x\n")
+    answer = project.ask("run", "p", "--data-id", "[56]")
+    assert answer.code == ExitCode.OK, answer.err
+    assert [row["id"] for row in result(spark, project)] == [7, 8]
+    assert "there is no sources/?_*.csv" in project.ask("run", "p", "--data-id", "*").err
+
+
+def test_a_cell_that_does_not_fit_is_found_however_its_file_is_written(project: Project) -> None:
+    source = '{name: a, path: a.gz, format: csv, schema: "id INT, t STRING", options: {sep: ";", encoding: ISO-8859-1}}'
+    project.write("project.yml", YML.replace(YML[YML.index("{name: a") : YML.index("\n    trans")], source))
+    project.write("a.gz", gzip.compress("id;t\n1;é\nx;y\n".encode("latin-1")))
+    assert 'a.gz, line 3: "x" does not fit the type of the column id' in project.ask("run", "p", "--data-id", "1").err
 
 
 def test_a_quoted_newline_stays_in_its_cell(spark: "SparkSession", project: Project) -> None:
