@@ -217,6 +217,14 @@ def test_a_transformation_that_can_not_be_run_is_one_sentence_before_anything_is
         ("def run(df):\n    df['z'] = 1\n", "line 1: run() returns nothing; a DataFrame of pandas is wanted"),
         ("def run(df):\n    return [1]\n", "line 1: run() returns list; a DataFrame of pandas is wanted"),
         ("def run(df):\n    raise SystemExit(3)\n", "line 2: SystemExit: 3"),
+        (
+            "class E(Exception):\n    def __str__(self):\n        return 1\n\ndef run(df):\n    raise E\n",
+            "line 6: E: (its message can't be told: TypeError in its __str__)",
+        ),
+        (
+            "def run(df):\n    raise ValueError('half of a letter: \\ud83d')\n",
+            "line 2: ValueError: half of a letter: ?",
+        ),
     ],
 )
 def test_a_step_that_returns_no_frame_is_told(project: Project, code: str, sentence: str) -> None:
@@ -244,6 +252,14 @@ def test_a_source_that_can_not_be_read_is_told(project: Project, content: bytes 
     assert answer.code == ExitCode.FAILED
     assert answer.err == f"error: read b has failed: {sentence}\n"
     assert steps(project)["read a"]["status"] == StepStatus.DONE
+
+
+def test_a_step_may_print_what_is_no_text_and_go_to_another_folder(project: Project) -> None:
+    prints = "sys.stdout.buffer.write(b'caf\\xe9 ')\n    print('\\ud83d', sys.stdout.encoding)"
+    project.step("two", f"import os, sys\n\ndef run(df, b):\n    {prints}\n    os.chdir('/')\n    return df\n")
+    assert project.ask("run", "p").code == ExitCode.OK
+    assert steps(project)["two"]["stdout"] == "caf\ufffd ? utf-8\n"
+    assert len([*(project.folder / "output").iterdir()]) == 2
 
 
 def test_a_listed_transformation_without_a_file_is_told_with_the_one_that_is_meant(project: Project) -> None:

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
@@ -16,15 +16,16 @@ from opendataflow.model.project import PROJECT_FILE, Pipeline, ProjectFile, pars
 
 @dataclass(frozen=True)
 class OpenProject:
-    """A project in a folder. `folder`: as the user has named it, for sentences."""
+    """A project in a folder. `folder`: as the user has named it, for sentences. `home`: the same, absolute, whatever
+    folder a transformation changes to."""
 
     folder: Path
     file: ProjectFile
+    home: Path = field(init=False)
 
-    @property
-    def home(self) -> Path:
-        """The folder, absolute."""
-        return self.folder.absolute()
+    def __post_init__(self) -> None:
+        """Note where it is now."""
+        object.__setattr__(self, "home", self.folder.absolute())
 
     @property
     def pipelines(self) -> tuple[Pipeline, ...]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
-from io import TextIOBase
+from io import RawIOBase, TextIOBase
 from typing import Any, Protocol
 
 from opendataflow.core.pipeline_steps import Step, frames_given, steps_of
@@ -16,7 +16,7 @@ from opendataflow.model.project import Pipeline, Source
 from opendataflow.names import StepStatus
 from opendataflow.spark.pipeline.loading import Loaded, NotLoaded, load
 from opendataflow.spark.pipeline.opened import OpenProject
-from opendataflow.spark.pipeline.told import Told
+from opendataflow.spark.pipeline.told import Told, writable
 
 MOST_PRINTED = 64 * 1024
 """How many characters of what a step prints are kept: the last ones."""
@@ -88,7 +88,10 @@ class Order:
 class Printed(TextIOBase):
     """Keeps the end of what is printed. `hear`: gets each line, as soon as it is whole."""
 
+    encoding = "utf-8"
+
     def __init__(self, hear: Hear | None = None) -> None:
+        self.buffer = _Bytes(self)
         self._hear = hear
         self._kept = ""
         self._line = ""
@@ -99,6 +102,7 @@ class Printed(TextIOBase):
 
     def write(self, text: str) -> int:
         """Keep it."""
+        text = writable(text)
         self._kept += text
         if len(self._kept) > 2 * MOST_PRINTED:
             self._kept = self._kept[-MOST_PRINTED:]
@@ -114,6 +118,22 @@ class Printed(TextIOBase):
             self._hear(self._line)
             self._line = ""
         return self._kept[-MOST_PRINTED:]
+
+
+class _Bytes(RawIOBase):
+    """Takes bytes as the text that they are in UTF-8."""
+
+    def __init__(self, to: Printed) -> None:
+        self._to = to
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+    def write(self, given: Any) -> int:
+        """Hand it on."""
+        self._to.write(bytes(given).decode("utf-8", "replace"))
+        return len(given)
 
 
 @contextmanager
