@@ -29,8 +29,9 @@ _ENDLESS = re.compile("unexpected end of data|field larger than")
 
 def existing(path: Path, shown: str, place: str) -> Path:
     """Return the path; StepFailed where nothing is there. `place`: of the source in the project's file."""
-    if not path.exists():
-        raise StepFailed(f"{place}: there is no {shown}")
+    with _readable(f"{place}: {shown}"):
+        if not path.exists():
+            raise StepFailed(f"{place}: there is no {shown}")
     return path
 
 
@@ -120,7 +121,8 @@ def _readable(where: str) -> Iterator[None]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise StepFailed(f"{where}: it can't be unpacked: {error}; is the file whole?") from error
     except OSError as error:
-        raise StepFailed(f"{where}: can't be read: {error.strerror or error}; is the file whole?") from error
+        what = error.strerror or f"{error}; is the file whole?"
+        raise StepFailed(f"{where}: can't be read: {what}") from error
 
 
 def _looked_through(file: Path, quote: str | None) -> tuple[int | None, int]:
