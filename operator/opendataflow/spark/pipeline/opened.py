@@ -68,7 +68,7 @@ class OpenProject:
                 return None
         except OSError as error:
             return f"{place}: {path}: can't be read: {error.strerror}"
-        there = [file.stem for file in _modules(path.parent)]
+        there = [file.stem for file in _modules(path.parent) if file.is_file()]
         close = difflib.get_close_matches(name, there, n=1)
         return f"{place}: there is no file {path}" + (f"; did you mean {close[0]}?" if close else "")
 

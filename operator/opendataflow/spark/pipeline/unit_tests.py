@@ -161,8 +161,10 @@ class _Spark:
             from opendataflow.spark.pipeline import pandas_frames
 
             return pandas_frames.rows_of(expected)
+        from opendataflow.spark.pipeline.spark_examples import as_given
+
         _check_rows(self._step, expected, False)
-        return list(expected)
+        return [{name: as_given(value) for name, value in row.items()} for row in expected]
 
     def told(self, error: BaseException, project: OpenProject) -> str:
         """What a person is told of an exception of run(), or of Spark when it works."""
