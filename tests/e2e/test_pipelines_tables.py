@@ -590,6 +590,19 @@ def test_rows_that_a_trigger_leaves_out_are_told(project: Project, shop: Shop) -
     assert shop.sql("SELECT count(*) FROM result") == [0]
 
 
+@pytest.mark.parametrize("mode", ["replace-chunk", "append"])
+def test_a_table_that_hides_rows_is_appended_to_only(project: Project, shop: Shop, mode: str) -> None:
+    shop.sql("CREATE TABLE result (id bigint, day date, customer text, amount numeric(10, 2), data_id text)")
+    shop.sql("GRANT CREATE ON SCHEMA public TO pg_monitor; GRANT SELECT, INSERT, DELETE ON result TO pg_monitor")
+    shop.sql("ALTER TABLE result ENABLE ROW LEVEL SECURITY; CREATE POLICY adds ON result FOR INSERT WITH CHECK (true)")
+    user = f"SHOP_WORD, options: {{options: '-c role=pg_monitor'}}}}\n      mode: {mode}\n      table: result"
+    project.write("project.yml", YML.replace("SHOP_WORD}\n      table: result", user))
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    hides = "line 12: row level security may hide rows of result from the user pg_monitor, which would stay when"
+    assert (hides in answer.err) == (mode == "replace-chunk")
+    assert shop.sql("SELECT count(*) FROM result") == [10 if mode == "append" else 0]
+
+
 def test_what_is_not_as_expected_does_not_reach_the_table(project: Project, shop: Shop) -> None:
     expected = "    expectations:\n      - {same: {source: orders, sums: [amount], checksum: [id, customer]}}\n"
     project.write("project.yml", f"{YML}{expected}      - {{unique: [id]}}\n")
