@@ -133,10 +133,12 @@ def test_values_are_the_same_as_where_they_come_as_texts(spark: "SparkSession", 
         ({"table": "orders", "partitioning": {"column": "id", "type": "list"}}, "7", [7], """WHERE "id" = '7'"""),
         ({"query": "SELECT id, day AS d FROM orders", "partitioning": {"column": "d", "type": "date"}}, "2012-01", [],
          """(SELECT * FROM (SELECT id, day AS d FROM orders) given WHERE "d" >= '2012-01-01' """),
+        ({"query": "SELECT id FROM orders --;", "partitioning": {"column": "id", "type": "range"}}, "5-7", [5, 6, 7],
+         """WHERE "id" >= 5 AND "id" < 8"""),
         ({"table": "orders", "predicate": "customer = {data_id} AND id < 7"}, "c1", [1, 4],
          "WHERE customer = 'c1' AND id < 7"),
     ],
-    ids=["range", "date", "list", "query", "predicate"],
+    ids=["range", "date", "list", "query", "query with an end", "predicate"],
 )  # fmt: skip
 def test_the_database_is_asked_for_the_rows_of_the_chunk_only(
     spark: "SparkSession", shop: Shop, fields: dict[str, object], data_id: str, ids: list[int], asked: str
@@ -226,6 +228,7 @@ def test_what_spark_filters_itself_goes_to_the_database_too(spark: "SparkSession
         ({"partitioning": {"column": "id", "type": "range"}}, "0-99"),
         ({"partitioning": {"column": "day", "type": "date"}, "splitBy": "id"}, "2013-01"),
         ({"splitBy": "day"}, "all"),
+        ({"splitBy": "amount"}, "all"),
     ],
 )
 def test_several_connections_divide_a_chunk(
