@@ -357,6 +357,8 @@ def test_a_source_that_does_not_fit_is_the_fault_of_the_read(
         ("out", "out", "nine", 'read a has failed: project.yml, line 6: the data id "nine" says no bounds'),
         ("destination: out", "destination: {name: out, partition: t}", "0-9",
          "write out has failed: project.yml, line 8: the result has a column t, which is the name of"),
+        ("type: range", "type: list", "7" * 235,
+         "write out has failed: project.yml, line 8: the folder of the chunk would have a name of 243 bytes, and 240 "),
         ("[one, two]", "[one, two, twice]", "0-9",
          "write out has failed: pipelines/p/twice.py, line 1: the result has two columns id; rename one"),
     ],

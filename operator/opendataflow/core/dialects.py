@@ -122,6 +122,10 @@ class Writer(Dialect):
         this program's own, and the user where that one may make no tables in it."""
         return ()
 
+    def hidden(self, table: str) -> Sequence[Statement]:  # noqa: ARG002 # for those that hide some
+        """Ask for the user, where the database may hide rows of a table from this one."""
+        return ()
+
     def alone(self) -> Sequence[Statement]:
         """Wait until nobody else makes tables, until the transaction ends."""
         return ()
@@ -254,6 +258,9 @@ class Postgres(Writer):
             f"WHERE {'n.oid = to_regnamespace(?)' if dot else 'nspname = current_schema()'}"
         )
         return (Statement(asked, (schema,) if dot else ()),)
+
+    def hidden(self, table: str) -> Sequence[Statement]:
+        return (Statement("SELECT current_user WHERE row_security_active(to_regclass(?))", (table,)),)
 
     def alone(self) -> Sequence[Statement]:
         """In the whole database: tables of one schema have one table that remembers."""

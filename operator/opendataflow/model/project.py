@@ -179,6 +179,12 @@ class Source(Named):
         return self.path or f"sources/{self.name}.{self.format}"
 
     @property
+    def subquery(self) -> str:
+        """The query as a part of another one, also where it ends with a semicolon or a comment."""
+        query = str(self.query).rstrip().rstrip(";")
+        return f"({query}\n)" if "--" in query else f"({query})"
+
+    @property
     def split_column(self) -> str | None:
         """The column that divides a chunk among its connections."""
         by_range = self.partitioning is not None and self.partitioning.type == "range"

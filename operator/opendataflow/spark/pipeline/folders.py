@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from opendataflow.spark.pipeline.checks import Doubles
 
+_LONGEST_NAME, _SHOWN = 240, 40
+"""Bytes of the name of a folder, which gets longer while it is staged, and letters of it in a sentence."""
 _UNTYPED = ("csv", "json", "text")
 _TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
@@ -65,6 +67,7 @@ class Folders:
                 f"{self._place}: the result has a column {self._to.partition}, which is the name of the chunks' "
                 "folders; write another destination.partition, or drop the column"
             )
+        self._check_name()
         home = self._home(frame.sparkSession)
         whole = self._to.mode == "replace"
         columns = dict(frame.dtypes)
@@ -85,6 +88,14 @@ class Folders:
             known = kept.known
             return Result(self._shown(home), known.get("rows"), known.get("checksum"), known.get("bytes"), kept=True)
         return Result(self._shown(home), seen.rows, seen.checksum, size)
+
+    def _check_name(self) -> None:
+        size = len(self._chunk.encode())
+        if size > _LONGEST_NAME and "://" not in self._to.where:
+            raise StepFailed(
+                f"{self._place}: the folder of the chunk would have a name of {size} bytes, and {_LONGEST_NAME} are "
+                f"allowed: {self._chunk[:_SHOWN]}...; give the chunk a shorter data id, or write to a table"
+            )
 
     def _home(self, spark: "SparkSession") -> Place:
         where = self._to.where

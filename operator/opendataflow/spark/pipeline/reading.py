@@ -14,7 +14,7 @@ from opendataflow.spark.pipeline.file_system import FileSystem, Found, literally
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.places import is_data
 from opendataflow.spark.pipeline.reading_tables import read_table
-from opendataflow.spark.pipeline.sources import check_names, check_text
+from opendataflow.spark.pipeline.sources import check_names, check_text, readable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -63,9 +63,10 @@ def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id:
         paths = [source.where.replace(DATA_ID, literally(data_id))]
         _check_there(FileSystem(spark, paths[0], place, source.options).found(paths[0]), source, shown, place)
     else:
-        here = _here(spark, project, source, data_id, place)
-        _check_there([Found(str(it), it.stat().st_size, it.is_file()) for it in here], source, shown, place)
-        _check_files({project.shown(path): path for path in here}, source, names)
+        with readable(f"{place}: {shown}"):
+            here = _here(spark, project, source, data_id, place)
+            _check_there([Found(str(it), it.stat().st_size, it.is_file()) for it in here], source, shown, place)
+            _check_files({project.shown(path): path for path in here}, source, names)
         paths = [literally(str(path)) for path in here]
     with _told(f"{place}: {shown}"):
         frame = reader.load(paths)

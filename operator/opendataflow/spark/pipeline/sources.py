@@ -29,7 +29,7 @@ _ENDLESS = re.compile("unexpected end of data|field larger than")
 
 def existing(path: Path, shown: str, place: str) -> Path:
     """Return the path; StepFailed where nothing is there. `place`: of the source in the project's file."""
-    with _readable(f"{place}: {shown}"):
+    with readable(f"{place}: {shown}"):
         if not path.exists():
             raise StepFailed(f"{place}: there is no {shown}")
     return path
@@ -40,7 +40,7 @@ def check_text(paths: Mapping[str, Path], quote: str | None = None) -> None:
     `paths`: by their names for people. `quote`: of CSV; one that is never closed would make a cell of all that
     follows."""
     for file, where, _ in _texts(paths):
-        with _readable(where):
+        with readable(where):
             bad_line, quotes = _looked_through(file, quote)
         if bad_line is not None:
             raise StepFailed(f"{where}, line {bad_line}: it is not UTF-8 text; save it as UTF-8")
@@ -115,14 +115,14 @@ def text_of(file: Path) -> TextIO:
 
 
 @contextmanager
-def _readable(where: str) -> Iterator[None]:
+def readable(where: str) -> Iterator[None]:
+    """Say in one sentence what can't be read or unpacked."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise StepFailed(f"{where}: it can't be unpacked: {error}; is the file whole?") from error
     except OSError as error:
-        what = error.strerror or f"{error}; is the file whole?"
-        raise StepFailed(f"{where}: can't be read: {what}") from error
+        raise StepFailed(f"{where}: can't be read: {error.strerror or f'{error}; is the file whole?'}") from error
 
 
 def _looked_through(file: Path, quote: str | None) -> tuple[int | None, int]:
