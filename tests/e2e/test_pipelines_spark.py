@@ -1,6 +1,8 @@
 """Projects in our own form: tested and run for a chunk by a real Spark, started once for all tests of this module."""
 
+import gzip
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -178,6 +180,24 @@ def test_the_data_id_names_the_file_and_a_run_may_replace_the_whole_destination(
     assert [path.read_text() for path in chunk.glob("*.csv")] == ["id,t,n\n6,x,12\n"]
 
 
+def test_wildcards_are_those_of_the_project_and_never_of_the_data_id(spark: "SparkSession", project: Project) -> None:
+    source = '{name: a, path: "sources/?_{data_id}.csv", schema: "id INT, t STRING"}'
+    project.write("project.yml", YML.replace(YML[YML.index("{name: a") : YML.index("\n    trans")], source))
+    for name, number in (("a_[56]", 7), ("b_[56]", 8), ("._[56]", 9), ("a_5", 5)):
+        project.write(f"sources/{name}.csv", f"id,t\n{number},x\n")
+    answer = project.ask("run", "p", "--data-id", "[56]")
+    assert answer.code == ExitCode.OK, answer.err
+    assert [row["id"] for row in result(spark, project)] == [7, 8]
+    assert "there is no sources/?_*.csv" in project.ask("run", "p", "--data-id", "*").err
+
+
+def test_a_cell_that_does_not_fit_is_found_however_its_file_is_written(project: Project) -> None:
+    source = '{name: a, path: a.gz, format: csv, schema: "id INT, t STRING", options: {sep: ";", encoding: ISO-8859-1}}'
+    project.write("project.yml", YML.replace(YML[YML.index("{name: a") : YML.index("\n    trans")], source))
+    project.write("a.gz", gzip.compress("id;t\n1;é\nx;y\n".encode("latin-1")))
+    assert 'a.gz, line 3: "x" does not fit the type of the column id' in project.ask("run", "p", "--data-id", "1").err
+
+
 def test_a_quoted_newline_stays_in_its_cell(spark: "SparkSession", project: Project) -> None:
     project.step("two", "def run(df):\n    return df\n")
     project.ask("run", "p", "--data-id", "1-1")
@@ -220,6 +240,11 @@ def run(df):
         ("def run(df):\n    return df.selectExpr('id', 'int(t) AS n')\n", TWO, "one.py, line 1: [CAST_INVALID_INPUT] "),
         (ONE, "def run(df):\n    return df.selectExpr('*', 'int(t) AS z')\n", "two.py, line 1: [CAST_INVALID_INPUT] "),
         ("def run(df):\n    return df.select('z')\n", TWO, "one.py, line 2: AnalysisException: [UNRESOLVED_COLUMN"),
+        (
+            "import _thread\nL = _thread.RLock()\n\ndef run(df):\n    return df.mapInPandas(lambda _: L, 'n INT')\n",
+            TWO,
+            "one.py, line 5: PicklingError: Could not serialize object: TypeError: cannot pickle '_thread.RLock'",
+        ),
         ("def run(df):\n    df.show()\n", TWO, "one.py, line 1: run() returns nothing; a DataFrame of Spark is wanted"),
     ],
     ids=[
@@ -230,6 +255,7 @@ def run(df):
         "SQL",
         "SQL of the second",
         "plan",
+        "what can't be sent",
         "nothing",
     ],
 )
@@ -331,6 +357,8 @@ def test_a_source_that_does_not_fit_is_the_fault_of_the_read(
         ("out", "out", "nine", 'read a has failed: project.yml, line 6: the data id "nine" says no bounds'),
         ("destination: out", "destination: {name: out, partition: t}", "0-9",
          "write out has failed: project.yml, line 8: the result has a column t, which is the name of"),
+        ("type: range", "type: list", "7" * 235,
+         "write out has failed: project.yml, line 8: the folder of the chunk would have a name of 243 bytes, and 240 "),
         ("[one, two]", "[one, two, twice]", "0-9",
          "write out has failed: pipelines/p/twice.py, line 1: the result has two columns id; rename one"),
     ],
@@ -453,6 +481,32 @@ def test_a_unit_test_fails_where_the_result_has_two_columns_of_one_name(project:
     assert "pipelines/p/two.py, line 6: the result has two columns id; rename one of them, or drop it" in out
 
 
+def test_times_of_unit_tests_are_those_of_utc_wherever_the_machine_is(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.step(
+        "one",
+        """
+        from datetime import datetime, timezone
+        from pyspark.sql import functions as F
+
+        noon = datetime(2020, 1, 1, 12)
+        expected_inputs = [[{"at": noon}]]
+        expected_output = [{"at": noon.replace(tzinfo=timezone.utc), "hour": 12, "read": noon}]
+
+        def run(df):
+            assert df.first()["at"] == noon
+            return df.withColumn("hour", F.hour("at")).withColumn("read", F.to_timestamp(F.lit("2020-01-01 12:00:00")))
+        """,
+    )
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "America/New_York")
+        time.tzset()
+        answer = project.ask("test")
+    time.tzset()
+    assert "passed  p/one" in answer.out
+
+
 def test_unit_tests_tell_errors_of_spark_with_the_line_of_the_step(project: Project) -> None:
     example = 'expected_inputs = [[{"id": 2}]]\nexpected_output = []'
     project.step("one", f"{example}{BAD_UDF}")
@@ -505,6 +559,33 @@ def test_the_first_project_runs_in_a_process_of_its_own_without_a_word_of_spark(
     assert answer.err == ""
     assert "by_carrier    DONE       2" in answer.out
     assert (tmp_path / "first/output/delays/day=2013-01-01/_SUCCESS").is_file()
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        (
+            "df.sparkSession.stop()",
+            "one has failed: pipelines/p/one.py, line 4: run() stops Spark, which all other steps",
+        ),
+        (
+            "os.kill(SparkContext._gateway.proc.pid, 9); df.count()",
+            "one has failed: pipelines/p/one.py, line 4: Spark's Java was killed, as where the machine has no memory",
+        ),
+    ],
+    ids=["stopped", "killed"],
+)
+def test_a_spark_that_ends_in_a_step_is_told_in_one_sentence(
+    spark_conf: Path, project: Project, monkeypatch: pytest.MonkeyPatch, code: str, sentence: str
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(spark_conf))
+    project.step("one", f"import os\nfrom pyspark import SparkContext\n\ndef run(df):\n    {code}\n    return df\n")
+    project.step("two", "def run(df):\n    return df\n")
+    program = Program(project.folder / ".home")
+    answer = program.ask("pipeline", "run", "p", "--data-id", "0-9", cwd=project.folder)
+    assert answer.code == ExitCode.FAILED
+    assert answer.err.startswith(f"error: {sentence}")
+    assert answer.err.count("\n") == 1
 
 
 def test_a_late_older_attempt_is_refused(

@@ -133,10 +133,12 @@ def test_values_are_the_same_as_where_they_come_as_texts(spark: "SparkSession", 
         ({"table": "orders", "partitioning": {"column": "id", "type": "list"}}, "7", [7], """WHERE "id" = '7'"""),
         ({"query": "SELECT id, day AS d FROM orders", "partitioning": {"column": "d", "type": "date"}}, "2012-01", [],
          """(SELECT * FROM (SELECT id, day AS d FROM orders) given WHERE "d" >= '2012-01-01' """),
+        ({"query": "SELECT id FROM orders --;", "partitioning": {"column": "id", "type": "range"}}, "5-7", [5, 6, 7],
+         """WHERE "id" >= 5 AND "id" < 8"""),
         ({"table": "orders", "predicate": "customer = {data_id} AND id < 7"}, "c1", [1, 4],
          "WHERE customer = 'c1' AND id < 7"),
     ],
-    ids=["range", "date", "list", "query", "predicate"],
+    ids=["range", "date", "list", "query", "query with an end", "predicate"],
 )  # fmt: skip
 def test_the_database_is_asked_for_the_rows_of_the_chunk_only(
     spark: "SparkSession", shop: Shop, fields: dict[str, object], data_id: str, ids: list[int], asked: str
@@ -226,6 +228,7 @@ def test_what_spark_filters_itself_goes_to_the_database_too(spark: "SparkSession
         ({"partitioning": {"column": "id", "type": "range"}}, "0-99"),
         ({"partitioning": {"column": "day", "type": "date"}, "splitBy": "id"}, "2013-01"),
         ({"splitBy": "day"}, "all"),
+        ({"splitBy": "amount"}, "all"),
     ],
 )
 def test_several_connections_divide_a_chunk(
@@ -588,6 +591,19 @@ def test_rows_that_a_trigger_leaves_out_are_told(project: Project, shop: Shop) -
     answer = project.ask("run", "p", "--data-id", "0-9")
     assert "line 12: of 10 rows 9 were added, as a trigger or rule of the table left out others" in answer.err
     assert shop.sql("SELECT count(*) FROM result") == [0]
+
+
+@pytest.mark.parametrize("mode", ["replace-chunk", "append"])
+def test_a_table_that_hides_rows_is_appended_to_only(project: Project, shop: Shop, mode: str) -> None:
+    shop.sql("CREATE TABLE result (id bigint, day date, customer text, amount numeric(10, 2), data_id text)")
+    shop.sql("GRANT CREATE ON SCHEMA public TO pg_monitor; GRANT SELECT, INSERT, DELETE ON result TO pg_monitor")
+    shop.sql("ALTER TABLE result ENABLE ROW LEVEL SECURITY; CREATE POLICY adds ON result FOR INSERT WITH CHECK (true)")
+    user = f"SHOP_WORD, options: {{options: '-c role=pg_monitor'}}}}\n      mode: {mode}\n      table: result"
+    project.write("project.yml", YML.replace("SHOP_WORD}\n      table: result", user))
+    answer = project.ask("run", "p", "--data-id", "0-9")
+    hides = "line 12: row level security may hide rows of result from the user pg_monitor, which would stay when"
+    assert (hides in answer.err) == (mode == "replace-chunk")
+    assert shop.sql("SELECT count(*) FROM result") == [10 if mode == "append" else 0]
 
 
 def test_what_is_not_as_expected_does_not_reach_the_table(project: Project, shop: Shop) -> None:

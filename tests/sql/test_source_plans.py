@@ -35,7 +35,7 @@ CREATE TABLE shop.skewed WITH (autovacuum_enabled = false) AS
            (ARRAY['-infinity', 'infinity', NULL])[1 + i % 500]::timestamptz AS rare,
            timestamptz '2013-10-26 20:00+00' + i * interval '1 minute' AS at, date '2013-01-28' + i % 40 AS day,
            timestamp '1999-12-31 23:59:59.999999' + i * interval '1 second' AS local,
-           i % 3 = 0 AS yes, md5(i::text)::uuid AS uid
+           i % 3 = 0 AS yes, md5(i::text)::uuid AS uid, ARRAY[i % 3] AS several
     FROM generate_series(1, {ROWS}) i;
 UPDATE shop.skewed SET rare = at WHERE rare IS NULL AND id % 500 > 2;
 ALTER TABLE shop.skewed ALTER id SET NOT NULL;
@@ -333,6 +333,7 @@ def test_where_values_are_few_there_are_fewer_chunks_and_a_note(address: dict[st
             "whose text depends on settings: divide it by range, date or list",
         ),
         (skewed("id", "list"), Refused, "id has more than 1000 different values"),
+        (skewed("several", "list"), InvalidInput, "values can't be compared with texts: take another column"),
         (skewed("id", "range", rows=9000, exact=True), Refused, "all rows of .* fit into one chunk"),
         (Request("shop", "empty", "id", "range", chunks=2), Refused, r'"shop"\."empty" has no rows'),
         (Request("shop", "empty", "id", "hash", chunks=2), Refused, r'"shop"\."empty" has no rows'),
@@ -459,6 +460,14 @@ def test_statistics_of_a_table_with_partitions_are_old_when_these_have_grown(
 def test_a_view_is_not_told_to_be_analyzed(address: dict[str, str]) -> None:
     found = proposed(address, Request("shop", "seen", "id", "range", chunks=4))
     assert found.notes == ['"shop"."seen" is a view, which has no statistics; all rows were read']
+
+
+def test_a_foreign_table_is_not_told_to_be_analyzed(tables: Connection, address: dict[str, str]) -> None:
+    tables.execute("CREATE EXTENSION postgres_fdw; CREATE SERVER far FOREIGN DATA WRAPPER postgres_fdw")
+    tables.execute("CREATE USER MAPPING FOR public SERVER far; CREATE FOREIGN TABLE shop.there (id int) SERVER far")
+    with PostgresSource.open(address) as source:
+        found = source.statistics(source.look("shop", "there", "id"))
+    assert found == '"shop"."there" is a foreign table, of which nobody knows how old its statistics are'
 
 
 @given(

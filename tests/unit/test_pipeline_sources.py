@@ -1,19 +1,25 @@
 """Text that is read: what would be altered in silence is refused with its file and line."""
 
 import gzip
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from opendataflow.errors import StepFailed
-from opendataflow.spark.pipeline.sources import check_header, check_names, check_text
+from opendataflow.spark.pipeline.sources import check_names, check_text
 
 
 def written(folder: Path, text: bytes, name: str = "a.csv") -> Path:
     path = folder / name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text)
     return path
+
+
+def looked_through(paths: dict[str, Path]) -> None:
+    check_text(paths, '"')
+    check_names(paths, {}, None)
 
 
 @pytest.mark.parametrize(
@@ -34,24 +40,58 @@ def test_two_columns_of_one_name_are_told(
 ) -> None:
     path = written(tmp_path, text)
     if double is None:
-        check_names(path, "a.csv", options)
+        check_names({"a.csv": path}, options, None)
         return
     with pytest.raises(StepFailed, match=rf"^a\.csv, line 1: there are two columns {double}; rename one of them$"):
-        check_names(path, "a.csv", options)
+        check_names({"a.csv": path}, options, None)
 
 
 def test_each_file_of_a_folder_is_looked_at_but_not_what_readers_pass_by(tmp_path: Path) -> None:
+    paths = {"in": tmp_path / "in"}
     written(tmp_path, b"id\n", "in/a.csv")
     written(tmp_path, b"id,id\n\xff", "in/_b.csv")
-    check_text(tmp_path / "in", "in")
-    check_names(tmp_path / "in", "in", {})
+    check_text(paths)
+    check_names(paths, {}, None)
     written(tmp_path, b"id,id\n", "in/b.csv")
     with pytest.raises(StepFailed, match=r"^in/b\.csv, line 1: there are two columns id"):
-        check_names(tmp_path / "in", "in", {})
+        check_names(paths, {}, None)
 
 
-def test_of_compressed_files_nothing_is_said(tmp_path: Path) -> None:
-    path = written(tmp_path, gzip.compress(b"id,id\n"), "a.csv.gz")
-    check_text(path, "a.csv.gz", '"')
-    check_names(path, "a.csv.gz", {})
-    check_header(path, "a.csv.gz", ["other"], {})
+@pytest.mark.parametrize(
+    ("header", "columns", "sentence"),
+    [
+        (b"\nID,t\n", None, None),
+        (b"t,id\n", None, r"in/day=2/b\.csv, line 1: its columns are t, id, and those of in/day=1/a\.csv are id, t;"),
+        (b"id,t\n", ["id", "t", "day"], None),
+        (b"id, t\n", ["id", "t"], r'in/day=2/b\.csv, line 1: its columns are id, " t", and those of schema are id, t;'),
+    ],
+    ids=["the same", "in another order", "one is in the path", "with a space"],
+)
+def test_all_files_of_a_folder_have_the_same_columns(
+    tmp_path: Path, header: bytes, columns: list[str] | None, sentence: str | None
+) -> None:
+    for name, text in (("in/day=1/a.csv", b"id,t\n"), ("in/day=2/b.csv", header)):
+        written(tmp_path, text, name)
+    with nullcontext() if sentence is None else pytest.raises(StepFailed, match=sentence):
+        check_names({"in": tmp_path / "in"}, {}, columns)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (gzip.compress(b"id,id\n"), "line 1: there are two columns id"),
+        (gzip.compress(b"id,t\n1,\xe9\n"), "line 2: it is not UTF-8 text; save it as UTF-8"),
+        (gzip.compress(b"id,t\n")[:-9], "it can't be unpacked: Compressed file ended before .*; is the file whole"),
+        (b"id,t\n", "it can't be unpacked: Not a gzipped file .*; is the file whole"),
+    ],
+    ids=["double", "no UTF-8", "cut off", "not packed"],
+)
+def test_what_is_packed_is_looked_at_as_readers_unpack_it(tmp_path: Path, text: bytes, sentence: str) -> None:
+    paths = {"a.csv.gz": written(tmp_path, text, "a.csv.gz")}
+    with pytest.raises(StepFailed, match=rf"^a\.csv\.gz(: |, ){sentence}"):
+        looked_through(paths)
+
+
+def test_of_what_python_does_not_unpack_nothing_is_said(tmp_path: Path) -> None:
+    paths = {"a.csv.zst": written(tmp_path, b"id,id\n\xff", "a.csv.zst")}
+    looked_through(paths)

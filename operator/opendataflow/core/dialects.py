@@ -49,6 +49,8 @@ class Driver:
 class Dialect:
     """Standard SQL."""
 
+    way: ClassVar[str] = "jdbc"
+    """How Spark gets there."""
     driver: ClassVar[Driver | None] = None
     read_options: ClassVar[dict[str, str]] = {}
     """Spark's options for reading, unless the project says otherwise."""
@@ -118,6 +120,10 @@ class Writer(Dialect):
     def schema(self, table: str) -> Sequence[Statement]:  # noqa: ARG002 # for those that know all of it
         """Ask for the schema that this table, and those beside it, would be made in: its name, whether it is one of
         this program's own, and the user where that one may make no tables in it."""
+        return ()
+
+    def hidden(self, table: str) -> Sequence[Statement]:  # noqa: ARG002 # for those that hide some
+        """Ask for the user, where the database may hide rows of a table from this one."""
         return ()
 
     def alone(self) -> Sequence[Statement]:
@@ -253,6 +259,9 @@ class Postgres(Writer):
         )
         return (Statement(asked, (schema,) if dot else ()),)
 
+    def hidden(self, table: str) -> Sequence[Statement]:
+        return (Statement("SELECT current_user WHERE row_security_active(to_regclass(?))", (table,)),)
+
     def alone(self) -> Sequence[Statement]:
         """In the whole database: tables of one schema have one table that remembers."""
         return (Statement("SELECT pg_advisory_xact_lock(hashtextextended('opendataflow', 7))"),)
@@ -329,6 +338,7 @@ class BigQuery(Writer):
     table is given up: whoever runs it does it again.
     """
 
+    way = "bigquery"
     driver = Driver("bigquery", "spark-4.1-bigquery", "com.google.cloud.spark:spark-4.1-bigquery:0.45.0")
     read_options: ClassVar = {"viewsEnabled": "true"}
     write_options: ClassVar = {"writeMethod": "direct"}

@@ -293,6 +293,10 @@ def _check(table: Table, asked: Request) -> None:
         raise InvalidInput(
             f"{name} has the type {table.type}, which can't be divided by range: {_instead(table, 'range')}"
         )
+    if asked.by == "list" and not table.lists:
+        raise InvalidInput(
+            f"{name} has the type {table.type}, whose values can't be compared with texts: {_instead(table, 'list')}"
+        )
     if asked.by == "hash" and not table.hashes:
         raise InvalidInput(
             f"{name} has the type {table.type}, whose text depends on settings: {_instead(table, 'hash')}"
@@ -304,6 +308,6 @@ def _check(table: Table, asked: Request) -> None:
 def _instead(table: Table, but: By) -> str:
     """What can be done with a column of this type."""
     kind = table.column.kind
-    fit = {"range": kind != "other", "date": kind in ("date", "time"), "list": True, "hash": table.hashes}
+    fit = {"range": kind != "other", "date": kind in ("date", "time"), "list": table.lists, "hash": table.hashes}
     *others, last = [method for method, fits in fit.items() if fits and method != but] or [""]
     return f"divide it by {', '.join(others)}{' or ' if others else ''}{last}" if last else "take another column"

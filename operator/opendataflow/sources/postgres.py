@@ -27,9 +27,17 @@ _KINDS: dict[str, Kind] = {
 }
 _HASHED = ("int2", "int4", "int8", "numeric", "text", "varchar", "bpchar", "uuid", "bool")
 """Types whose texts depend on no setting of a session."""
+_UNLISTED_CATEGORIES, _UNLISTED = "ACG", ("json", "xml")
+"""Types whose values can't be compared, or not with a text: arrays, rows, shapes, and some others."""
 
 _STALE = 0.1
 """Statistics are too old when more than this share of the rows has changed since."""
+
+_NO_STATISTICS = {
+    "v": "a view, which has no statistics",
+    "f": "a foreign table, of which nobody knows how old its statistics are",
+}
+"""Kinds of relations that ANALYZE makes none for, or none that would do."""
 
 _LOOK = """
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, t.typname, t.typcategory::text,
@@ -97,7 +105,7 @@ class PostgresSource:
         self._connection = connection
         self._where = where
         self._table = ("", "")
-        self._is_view = False
+        self._relation = ""
 
     @classmethod
     @contextmanager
@@ -132,7 +140,7 @@ class PostgresSource:
             )
         [row] = rows
         self._table = (row["nspname"], row["relname"])
-        self._is_view = row["relkind"] == "v"
+        self._relation = row["relkind"]
         name = ".".join(self.words.name(part) for part in self._table)
         if row["typname"] is None:
             raise self._no_column(column)
@@ -145,6 +153,7 @@ class PostgresSource:
             rows=int(plan[0]["Plan"]["Plan Rows"]),
             samples=row["relkind"] in ("r", "p", "m"),
             hashes=row["typname"] in _HASHED,
+            lists=row["typcategory"] not in _UNLISTED_CATEGORIES and row["typname"] not in _UNLISTED,
             collation=row["collation"],
         )
 
@@ -159,9 +168,9 @@ class PostgresSource:
     def statistics(self, table: Table) -> Statistics | str:
         """What is known of the column without reading the table; a sentence where nothing, or it is too old."""
         named = {"schema": self._table[0], "table": self._table[1], "column": table.column.name}
+        if self._relation in _NO_STATISTICS:
+            return f"{table.name} is {_NO_STATISTICS[self._relation]}"
         fresh = self._rows(_FRESH, named)
-        if not fresh and self._is_view:
-            return f"{table.name} is a view, which has no statistics"
         if not fresh:
             return f"{table.name} has no statistics of {table.column.name}: ANALYZE {table.name} makes them"
         [found] = fresh

@@ -20,7 +20,7 @@ class Table:
 
     `name`: quoted, with its schema. `type`: of the column, without a length. `rows`: as the database estimates them.
     `samples`: whether a part of it can be read. `hashes`: whether equal values of the column have one text in every
-    session.
+    session. `lists`: whether its values can be told apart by their texts.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Table:
     rows: int
     samples: bool
     hashes: bool
+    lists: bool
     collation: str | None = None
 
 

@@ -71,7 +71,7 @@ def read_table(
     condition = condition_of(dialect, source, part, data_id)
     options = {**dialect.read_options, **options_of(given, source.options, place)}
     if source.query is not None:
-        options["query"] = f"SELECT * FROM ({source.query}) given{f' WHERE {condition}' if condition else ''}"
+        options["query"] = f"SELECT * FROM {source.subquery} given{f' WHERE {condition}' if condition else ''}"
     else:
         assert source.table is not None
         options["path"] = _path(dialect.table(given.url, source.table))

@@ -3,6 +3,7 @@
 Paths are texts with a scheme. It knows nothing of chunks, and never looks into files of rows.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,10 +21,16 @@ _ONLY_ONE = "fs.option.create.conditional.overwrite"
 
 @dataclass(frozen=True)
 class Found:
-    """Something that is there. `size`: of a file in bytes."""
+    """Something that is there. `path`: without a scheme. `size`: of a file in bytes."""
 
+    path: str
     size: int
     is_file: bool
+
+
+def literally(path: str) -> str:
+    """Return a path whose wildcards mean themselves, where Hadoop looks for some."""
+    return re.sub(r"[*?{}\[\]\\]", r"\\\g<0>", path)
 
 
 class _Missing(StepFailed):
@@ -60,7 +67,7 @@ class FileSystem:
         """Return what a path names, which may have the wildcards of Hadoop."""
         with self._told():
             there = self._fs.globStatus(self._path(pattern)) or ()
-            return [Found(it.getLen(), it.isFile()) for it in there]
+            return [Found(it.getPath().toUri().getPath(), it.getLen(), it.isFile()) for it in there]
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the bytes of all files below a folder, by their path in it. None are there where it is not."""

@@ -11,6 +11,7 @@ from opendataflow.core.attempts import Attempt, Result, Seen, check_newest
 from opendataflow.core.chunk_bounds import partition_folder
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Destination
+from opendataflow.spark.pipeline.file_system import literally
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.places import MARKER, Folder, Place
 from opendataflow.spark.pipeline.reading import CSV
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from opendataflow.spark.pipeline.checks import Doubles
 
+_LONGEST_NAME, _SHOWN = 240, 40
+"""Bytes of the name of a folder, which gets longer while it is staged, and letters of it in a sentence."""
 _UNTYPED = ("csv", "json", "text")
 _TIMES = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
@@ -64,6 +67,7 @@ class Folders:
                 f"{self._place}: the result has a column {self._to.partition}, which is the name of the chunks' "
                 "folders; write another destination.partition, or drop the column"
             )
+        self._check_name()
         home = self._home(frame.sparkSession)
         whole = self._to.mode == "replace"
         columns = dict(frame.dtypes)
@@ -84,6 +88,14 @@ class Folders:
             known = kept.known
             return Result(self._shown(home), known.get("rows"), known.get("checksum"), known.get("bytes"), kept=True)
         return Result(self._shown(home), seen.rows, seen.checksum, size)
+
+    def _check_name(self) -> None:
+        size = len(self._chunk.encode())
+        if size > _LONGEST_NAME and "://" not in self._to.where:
+            raise StepFailed(
+                f"{self._place}: the folder of the chunk would have a name of {size} bytes, and {_LONGEST_NAME} are "
+                f"allowed: {self._chunk[:_SHOWN]}...; give the chunk a shorter data id, or write to a table"
+            )
 
     def _home(self, spark: "SparkSession") -> Place:
         where = self._to.where
@@ -129,7 +141,7 @@ class Folders:
         if self._to.format in _UNTYPED:
             reader = reader.schema(frame.schema)
         names = [column_of(name) for name in columns]
-        rows = reader.options(**self._options(_READ_AGAIN)).load(folder)
+        rows = reader.options(**self._options(_READ_AGAIN)).load(literally(folder))
         rows = rows.where(reduce(and_, (name.isNotNull() for name in names)))
         return rows.groupBy(*names).count().where("count > 1").count()
 

@@ -10,8 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
 
+from opendataflow.spark.pipeline.sources import text_of
+
 _MALFORMED = re.compile(r"\[MALFORMED_RECORD_IN_PARSING\S*\] Malformed records are detected in record parsing: (.*)\.")
 _CELLS = re.compile(r"\[MALFORMED_CSV_RECORD\S*\] Malformed CSV record: (.*)")
+_SEPARATORS = ",;\t|"
 _CELL = re.compile(r"""For input string: "(.*)"|The value '(.*)' of the type|Text '(.*)' could not be parsed""")
 
 
@@ -33,7 +36,7 @@ def misfit(file: str, causes: Sequence[str]) -> str | None:
 
 
 def _placed(path: Path, row: str) -> str:
-    with suppress(OSError), path.open(encoding="utf-8-sig") as opened:
+    with suppress(OSError), text_of(path) as opened:
         for number, line in enumerate(opened, 1):
             if line.rstrip("\r\n") == row:
                 return f"{path}, line {number}"
@@ -41,13 +44,14 @@ def _placed(path: Path, row: str) -> str:
 
 
 def _cell(path: Path, text: str) -> tuple[int, str] | None:
-    """The line and the column of the first cell that has the text."""
-    with suppress(OSError, csv.Error, StopIteration), path.open(encoding="utf-8-sig", newline="") as opened:
-        rows = csv.reader(opened)
-        header, line = next(rows), 2
-        for row in rows:
-            for name, cell in zip(header, row, strict=False):
-                if cell == text:
-                    return line, name
-            line = rows.line_num + 1
+    """The line and the column of the first cell that has the text, with one of the usual separators."""
+    for separator in _SEPARATORS:
+        with suppress(OSError, csv.Error, StopIteration), text_of(path) as opened:
+            rows = csv.reader(opened, delimiter=separator)
+            header, line = next(rows), 2
+            for row in rows:
+                for name, cell in zip(header, row, strict=False):
+                    if cell == text:
+                        return line, name
+                line = rows.line_num + 1
     return None

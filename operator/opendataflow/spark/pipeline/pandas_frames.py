@@ -42,7 +42,7 @@ class PandasFrames:
         project = self._order.project
         shown = str(project.folder / source.where)
         path = existing(project.home / source.where, shown, place)
-        check_text(path, shown)
+        check_text({shown: path})
         if source.name not in self._kept:
             self._kept[source.name] = read_csv(path, shown)
         return self._kept[source.name]
@@ -103,7 +103,7 @@ def read_csv(path: Path, shown: str) -> Any:
 
 def items_of(path: Path, shown: str) -> list[Item]:
     """Return the rows of a CSV file as dicts; a cell without anything is None."""
-    check_text(path, shown)
+    check_text({shown: path})
     return list(rows_of(read_csv(path, shown)))
 
 

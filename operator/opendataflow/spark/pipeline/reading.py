@@ -4,15 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from operator import and_
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opendataflow.core.chunk_parts import FILES, Chunk, Part, check_elsewhere, part_of_source
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.project import DATA_ID, Source
-from opendataflow.spark.pipeline.file_system import FileSystem, Found
+from opendataflow.spark.pipeline.file_system import FileSystem, Found, literally
 from opendataflow.spark.pipeline.opened import OpenProject
+from opendataflow.spark.pipeline.places import is_data
 from opendataflow.spark.pipeline.reading_tables import read_table
-from opendataflow.spark.pipeline.sources import check_header, check_names, check_text, existing
+from opendataflow.spark.pipeline.sources import check_names, check_text, readable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -28,6 +30,8 @@ _CSV_WITH_SCHEMA = {"enforceSchema": "false", "columnPruning": "false"}
 _QUOTING = {"quote", "escape", "multiLine"}
 
 _JSON = {"mode": "FAILFAST"}
+
+_NO_COLUMNS = "there is nothing in it to infer its columns from: name them in schema"
 
 
 def read(spark: "SparkSession", project: OpenProject, source: Source, chunk: Chunk, place: str) -> "DataFrame":
@@ -47,27 +51,50 @@ def read(spark: "SparkSession", project: OpenProject, source: Source, chunk: Chu
 
 
 def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id: str, place: str) -> "DataFrame":
-    where = source.where.replace(DATA_ID, data_id)
-    shown = project.named(where)
-    if "://" in where:
-        _check_there(FileSystem(spark, where, place, source.options).found(where), source, shown, place)
+    from pyspark.sql.types import StructType
+
+    shown = project.named(source.where.replace(DATA_ID, data_id))
+    reader, names = spark.read.format(source.format).options(**_options(source)), None
+    if source.columns is not None:
+        with _told(f"{place}: the schema is not Spark's DDL, such as day DATE, flights INT"):
+            reader, given = reader.schema(source.columns), StructType.fromDDL(source.columns)
+        names = given.names if isinstance(given, StructType) else None
+    if "://" in source.where:
+        paths = [source.where.replace(DATA_ID, literally(data_id))]
+        _check_there(FileSystem(spark, paths[0], place, source.options).found(paths[0]), source, shown, place)
     else:
-        path = existing(project.home / where, shown, place)
-        if source.format in _TEXT and not {"encoding", "charset"} & source.options.keys():
-            own_quotes = source.format != "csv" or _QUOTING & source.options.keys()
-            check_text(path, shown, None if own_quotes else '"')
-        _check_there([Found(path.stat().st_size, path.is_file())], source, shown, place)
-        if source.format == "csv":
-            check_names(path, shown, source.options)
-        where = str(path)
-    reader = spark.read.format(source.format).options(**_options(source))
-    with _told(f"{place}: the schema is not Spark's DDL, such as day DATE, flights INT"):
-        reader = reader.schema(source.columns) if source.columns is not None else reader
+        with readable(f"{place}: {shown}"):
+            here = _here(spark, project, source, data_id, place)
+            _check_there([Found(str(it), it.stat().st_size, it.is_file()) for it in here], source, shown, place)
+            _check_files({project.shown(path): path for path in here}, source, names)
+        paths = [literally(str(path)) for path in here]
     with _told(f"{place}: {shown}"):
-        frame = reader.load(where)
-    if source.format == "csv" and source.columns is not None and "://" not in source.where:
-        check_header(path, shown, frame.columns, source.options)
+        frame = reader.load(paths)
+    if not frame.columns:
+        raise StepFailed(f"{place}: {shown}: {_NO_COLUMNS}")
     return frame
+
+
+def _here(spark: "SparkSession", project: OpenProject, source: Source, data_id: str, place: str) -> list[Path]:
+    """What has this very name on this machine, else what its wildcards fit."""
+    path = project.home / source.where.replace(DATA_ID, data_id)
+    if path.exists():
+        return [path]
+    pattern = str(Path(literally(str(project.home)), source.where.replace(DATA_ID, literally(data_id))))
+    found = (Path(it.path) for it in FileSystem(spark, pattern, place, {}).found(pattern))
+    return [path for path in found if is_data(path.name)]
+
+
+def _check_files(paths: Mapping[str, Path], source: Source, names: Sequence[str] | None) -> None:
+    """Look through what is on this machine. `names`: of the columns, where the source says them."""
+    for shown, path in paths.items():
+        if ":" in path.name and path.is_file():
+            raise StepFailed(f"{shown}: Spark reads no file with a colon in its name: rename it")
+    if source.format in _TEXT and not {"encoding", "charset"} & source.options.keys():
+        own_quotes = source.format != "csv" or _QUOTING & source.options.keys()
+        check_text(paths, None if own_quotes else '"')
+    if source.format == "csv":
+        check_names(paths, source.options, names)
 
 
 @contextmanager
@@ -81,7 +108,8 @@ def _told(at: str) -> Iterator[None]:
         known = as_spark(error)
         if known is None:
             raise
-        raise StepFailed(sentence_of(known, at).sentence) from error
+        none = known.getCondition() == "UNABLE_TO_INFER_SCHEMA"
+        raise StepFailed(f"{at}: {_NO_COLUMNS}" if none else sentence_of(known, at).sentence) from error
 
 
 def _check_there(found: Sequence[Found], source: Source, shown: str, place: str) -> None:
@@ -116,7 +144,9 @@ def is_of(frame: "DataFrame", column: str, bounds: Mapping[str, Any]) -> "Column
     """Return what is true of the rows of a chunk, as `core.chunk_predicates.predicate_of` says it in SQL."""
     from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-    it, kind = frame[f"`{column}`"], frame.schema[column].dataType
+    from opendataflow.spark.pipeline.checks import column_of
+
+    it, kind = column_of(column), frame.schema[column].dataType
     wanted = {"date": "date", "time": "timestamp"}.get(str(bounds.get("kind")), kind)
 
     def literal(value: str | int) -> "Column":

@@ -29,7 +29,7 @@ def read_table(spark: "SparkSession", source: Source, part: Part | None, data_id
 
 def _chosen(dialect: Dialect, source: Source, part: Part | None, data_id: str) -> str:
     """Return the table or query, restricted to the chunk."""
-    rows = source.table or f"({source.query})"
+    rows = source.table or source.subquery
     if source.predicate is not None:
         return dialect.chosen(rows, dialect.with_data_id(source.predicate, data_id))
     if part is None:
@@ -55,16 +55,25 @@ def _division(
         name = given.dialect.name(column)
         ends = f"(SELECT min({name}) AS first, max({name}) AS last FROM {chosen}) ends"
         options = {**given.for_spark(given.dialect.read_options), "dbtable": ends}
-        row = _loaded(spark, options, source, place).selectExpr("string(first)", "string(last)").first()
-        if row is None or row[0] is None:
+        found = _ends(_loaded(spark, options, source, place))
+        if found is None:
             return {}
-        first, last = row[0], row[1]
+        first, last = found
     return {
         "partitionColumn": column,
         "lowerBound": first,
         "upperBound": last,
         "numPartitions": str(source.connections),
     }
+
+
+def _ends(frame: "DataFrame") -> tuple[str, str] | None:
+    """Return the lowest and the highest value as Spark takes them; None where there are none. Of fractions and what is
+    beyond it takes whole numbers: the first and the last part are open anyway."""
+    fractions = dict(frame.dtypes)["first"].startswith(("decimal", "float", "double"))
+    whole = "string(try_cast({} AS bigint))" if fractions else "string({})"
+    row = frame.selectExpr(whole.format("first"), whole.format("last")).first()
+    return None if row is None or None in tuple(row) else (row[0], row[1])
 
 
 def _loaded(spark: "SparkSession", options: dict[str, str], source: Source, place: str) -> "DataFrame":

@@ -6,8 +6,8 @@ It knows no engine: `Frames` reads, counts and writes, and says which step an er
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, field
-from io import TextIOBase
+from dataclasses import dataclass, field, replace
+from io import RawIOBase, TextIOBase
 from typing import Any, Protocol
 
 from opendataflow.core.pipeline_steps import Step, frames_given, steps_of
@@ -16,7 +16,7 @@ from opendataflow.model.project import Pipeline, Source
 from opendataflow.names import StepStatus
 from opendataflow.spark.pipeline.loading import Loaded, NotLoaded, load
 from opendataflow.spark.pipeline.opened import OpenProject
-from opendataflow.spark.pipeline.told import Told
+from opendataflow.spark.pipeline.told import Told, writable
 
 MOST_PRINTED = 64 * 1024
 """How many characters of what a step prints are kept: the last ones."""
@@ -88,7 +88,10 @@ class Order:
 class Printed(TextIOBase):
     """Keeps the end of what is printed. `hear`: gets each line, as soon as it is whole."""
 
+    encoding = "utf-8"
+
     def __init__(self, hear: Hear | None = None) -> None:
+        self.buffer = _Bytes(self)
         self._hear = hear
         self._kept = ""
         self._line = ""
@@ -99,6 +102,7 @@ class Printed(TextIOBase):
 
     def write(self, text: str) -> int:
         """Keep it."""
+        text = writable(text)
         self._kept += text
         if len(self._kept) > 2 * MOST_PRINTED:
             self._kept = self._kept[-MOST_PRINTED:]
@@ -116,6 +120,22 @@ class Printed(TextIOBase):
         return self._kept[-MOST_PRINTED:]
 
 
+class _Bytes(RawIOBase):
+    """Takes bytes as the text that they are in UTF-8."""
+
+    def __init__(self, to: Printed) -> None:
+        self._to = to
+
+    def writable(self) -> bool:
+        """Yes."""
+        return True
+
+    def write(self, given: Any) -> int:
+        """Hand it on."""
+        self._to.write(bytes(given).decode("utf-8", "replace"))
+        return len(given)
+
+
 @contextmanager
 def captured(hear: Hear | None = None) -> Iterator[Printed]:
     """Keep what is printed meanwhile, and hand on its lines."""
@@ -131,20 +151,25 @@ def load_steps(project: OpenProject, pipeline: Pipeline) -> list[Loaded]:
     """
     loaded: list[Loaded] = []
     faults: dict[str, str] = {}
-    names = [source.name for source in pipeline.sources]
     for transformation in pipeline.transformations:
         try:
-            step = load(project, pipeline.slug, transformation.name)
-            try:
-                frames_given(step.signature, names)
-            except InvalidInput as error:
-                raise StepFailed(f"{step.at}: {error}") from None
-            loaded.append(step)
+            loaded.append(load_step(project, pipeline, transformation.name))
         except StepFailed as error:
             faults[transformation.name] = str(error)
     if faults:
         raise NotLoaded(faults)
     return loaded
+
+
+def load_step(project: OpenProject, pipeline: Pipeline, name: str) -> Loaded:
+    """Load a transformation, and look whether there are frames for it. Raises StepFailed."""
+    with captured() as printed:
+        step = load(project, pipeline.slug, name)
+    try:
+        frames_given(step.signature, [source.name for source in pipeline.sources])
+    except InvalidInput as error:
+        raise StepFailed(f"{step.at}: {error}") from None
+    return replace(step, printed=printed.end())
 
 
 def steps_not_run(pipeline: Pipeline, faults: Mapping[str, str]) -> list[Step]:
@@ -202,6 +227,7 @@ class _Run:
         for number, step in enumerate(self._order.steps, len(sources)):
             given = frames_given(step.signature, self._order.sources)
             with self._step(number):
+                print(step.printed, end="")
                 result = self._frames.call(step, [frame, *sources[1:given]], self._order.item)
                 frame = self._frames.counted(result, number)
         with self._step(len(self._steps) - 1):

@@ -4,11 +4,13 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -42,6 +44,10 @@ _NO_SPARK = "Spark is not installed: pip install 'opendataflow[spark]'"
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Where pyspark repeats every error on stderr, as JSON with the stack of its JVM."""
 
+_OUT_OF_MEMORY = 52
+"""With which Spark ends."""
+_MORE_MEMORY = "give it more by spark.driver.memory, in a job by driver.memory, or make smaller chunks"
+
 WORKER_LOGGING = "spark.sql.pyspark.worker.logging.enabled"
 """Keep what functions print inside Python workers, so that it can be shown with the step that made them."""
 
@@ -58,8 +64,26 @@ def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkS
     `drivers`: of JDBC, or connectors, that it needs; those that are not there Spark gets from Maven, and keeps. Raises
     NotInstalled where pyspark, Java or a driver are not there.
     """
+    with _in_utc(), _session(name, drivers) as spark:
+        yield spark
+
+
+@contextmanager
+def _in_utc() -> Iterator[None]:
+    """Let Python, here and on the workers, have the time zone that Spark has: Spark hands on times in Python's own, so
+    what a transformation does would depend on the machine."""
     try:
-        from pyspark import SparkConf
+        with _environment({"TZ": "UTC"}):
+            time.tzset()
+            yield
+    finally:
+        time.tzset()
+
+
+@contextmanager
+def _session(name: str, drivers: Sequence[Driver]) -> Iterator["SparkSession"]:
+    try:
+        from pyspark import SparkConf, util
         from pyspark.errors import PySparkException
         from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
@@ -67,6 +91,7 @@ def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkS
         raise NotInstalled(_NO_SPARK) from None
     for logger in _LOGGERS:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
+    util.print_exec = _unsaid
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
@@ -95,10 +120,30 @@ def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkS
 def _stop(spark: "SparkSession") -> None:
     """Stop it, without the second that its server of accumulators may take to notice: nobody waits for that."""
     context = spark.sparkContext
-    server = context._accumulatorServer
+    server = getattr(context, "_accumulatorServer", None)
+    if server is None:  # a transformation has stopped it
+        return
     context._accumulatorServer = None  # type: ignore[assignment]  # so does its own stop() afterwards
     threading.Thread(target=server.shutdown, daemon=True).start()
-    spark.stop()
+    with suppress(Exception) if end_of_java(0) is not None else nullcontext():
+        spark.stop()
+
+
+def end_of_java(patience: float) -> str | None:
+    """Return how Spark's JVM has ended, waiting some seconds for it, and what to do; None where it goes on."""
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    try:
+        code = None if process is None else process.wait(patience)
+    except subprocess.TimeoutExpired:
+        return None
+    how = {
+        None: None,
+        _OUT_OF_MEMORY: "has no memory left",
+        -signal.SIGKILL: "was killed, as where the machine has no memory left",
+    }.get(code, f"has ended with exit code {code}")
+    return how and f"Spark's Java {how}: {_MORE_MEMORY}"
 
 
 def _jars(drivers: Sequence[Driver], given: "SparkConf") -> dict[str, str]:
@@ -134,9 +179,13 @@ def _interrupt_kept() -> Iterator[None]:
         signal.signal(signal.SIGINT, kept)
 
 
+def _unsaid(stream: object) -> None:
+    """Print no traceback of an error that is raised, too."""
+
+
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """Whether it is not what py4j says when it is interrupted, with a traceback of its own."""
-    return not str(record.msg).startswith("KeyboardInterrupt while sending command")
+    """Whether it is not what py4j says when it is interrupted or cut off, with a traceback of its own."""
+    return not re.match("(KeyboardInterrupt|Exception) while sending command", str(record.msg))
 
 
 def spark_home() -> Path:

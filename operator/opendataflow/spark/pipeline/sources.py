@@ -1,12 +1,17 @@
 """Files that are read: whether they are there, whether they are text in UTF-8, and whether CSV is whole and has
 the columns that are expected. What else the text says is not its subject."""
 
+import bz2
 import codecs
 import csv
+import gzip
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
+from typing import IO, Any, TextIO
 
 from opendataflow.core.pipeline_steps import double_column
 from opendataflow.errors import StepFailed
@@ -14,22 +19,29 @@ from opendataflow.errors import StepFailed
 _BLOCK = 1 << 20
 _OWN_WAYS = {"header", "encoding", "charset", "quote", "escape", "comment"}
 """Options of CSV with which a first line may be anything."""
-_COMPRESSED = {".gz", ".bz2", ".zst", ".xz", ".lz4", ".snappy"}
+_STRIPPED = {"ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace"}
+"""Options of CSV with which spaces around names do not count."""
+_UNPACKED_BY: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+_NOT_UNPACKED = {".deflate", ".lz4", ".snappy", ".zst"}
+"""Readers unpack them too."""
 _ENDLESS = re.compile("unexpected end of data|field larger than")
 
 
 def existing(path: Path, shown: str, place: str) -> Path:
     """Return the path; StepFailed where nothing is there. `place`: of the source in the project's file."""
-    if not path.exists():
-        raise StepFailed(f"{place}: there is no {shown}")
+    with readable(f"{place}: {shown}"):
+        if not path.exists():
+            raise StepFailed(f"{place}: there is no {shown}")
     return path
 
 
-def check_text(path: Path, shown: str, quote: str | None = None) -> None:
+def check_text(paths: Mapping[str, Path], quote: str | None = None) -> None:
     """Raise StepFailed where a file, or one in a folder, is not text in UTF-8: readers would alter it in silence.
-    `quote`: of CSV; one that is never closed would make a cell of all that follows."""
-    for file, where in _texts(path, shown):
-        bad_line, quotes = _looked_through(file, quote)
+    `paths`: by their names for people. `quote`: of CSV; one that is never closed would make a cell of all that
+    follows."""
+    for file, where, _ in _texts(paths):
+        with readable(where):
+            bad_line, quotes = _looked_through(file, quote)
         if bad_line is not None:
             raise StepFailed(f"{where}, line {bad_line}: it is not UTF-8 text; save it as UTF-8")
         if quotes % 2 and (line := _open_cell(file, str(quote))) is not None:
@@ -38,27 +50,30 @@ def check_text(path: Path, shown: str, quote: str | None = None) -> None:
             )
 
 
-def check_names(path: Path, shown: str, options: Mapping[str, str]) -> None:
-    """Raise StepFailed where a CSV file, or one in a folder, has two columns of one name: readers give both another
-    one. Says nothing of files that are written in a way of their own."""
-    for file, where in _texts(path, shown):
-        double = double_column([name for name in _header(file, options) or () if name])
+def check_names(paths: Mapping[str, Path], options: Mapping[str, str], columns: Sequence[str] | None) -> None:
+    """Raise StepFailed where a CSV file, or one in a folder, has two columns of one name, as readers give both another
+    one; or other columns than `columns`, or, without these, than the first file, as readers go by their places. Says
+    nothing of files that are written in a way of their own."""
+    wanted, whose = columns, "schema"
+    for file, where, in_path in _texts(paths):
+        header = _header(file, options)
+        if not header:
+            continue
+        double = double_column([name for name in header if name])
         if double is not None:
             raise StepFailed(f"{where}, line 1: there are two columns {double}; rename one of them")
+        own = header if wanted is None else [name for name in wanted if name not in in_path]
+        if [name.lower() for name in header] != [name.lower() for name in own]:
+            raise StepFailed(
+                f"{where}, line 1: its columns are {_listed(header)}, and those of {whose} are {_listed(own)}; write "
+                "them alike, in one order"
+            )
+        if wanted is None:
+            wanted, whose = header, where
 
 
-def check_header(path: Path, shown: str, columns: list[str], options: Mapping[str, str]) -> None:
-    """Raise StepFailed where the first line of a CSV file names other columns than these. Says nothing of folders, and
-    of files that are written in a way of their own."""
-    header = next((_header(file, options) for file, _ in _texts(path, shown)), None) if path.is_file() else None
-    if header is None:
-        return
-    found = [name.strip() for name in header]
-    if [name.lower() for name in found] != [name.lower() for name in columns]:
-        raise StepFailed(
-            f"{shown}, line 1: its columns are {', '.join(found)}, and those of schema are {', '.join(columns)}; write "
-            "them alike, in one order"
-        )
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(name if name and name == name.strip() else f'"{name}"' for name in names)
 
 
 def _header(file: Path, options: Mapping[str, str]) -> list[str] | None:
@@ -66,28 +81,54 @@ def _header(file: Path, options: Mapping[str, str]) -> list[str] | None:
     separator = options.get("sep", options.get("delimiter", ","))
     if _OWN_WAYS & options.keys() or len(separator) != 1:
         return None
-    with file.open(encoding="utf-8-sig", newline="") as opened, suppress(csv.Error):
-        return next(csv.reader(opened, delimiter=separator), [])
+    with text_of(file) as opened, suppress(csv.Error):
+        names = next(filter(None, csv.reader(opened, delimiter=separator)), [])
+        return [name.strip() for name in names] if _STRIPPED & options.keys() else names
     return None
 
 
-def _texts(path: Path, shown: str) -> Iterator[tuple[Path, str]]:
-    """The file, or those in a folder that readers do not pass by, each with its name for people. None that is
-    compressed: who reads it says what is wrong."""
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_data(file, path))
-    for file in files:
-        if file.suffix not in _COMPRESSED:
-            yield file, shown if file == path else f"{shown}/{file.relative_to(path)}"
+def _texts(paths: Mapping[str, Path]) -> Iterator[tuple[Path, str, set[str]]]:
+    """The files, or those in folders that readers do not pass by, each with its name for people, and with the columns
+    that its path has. None that is compressed in a way that is not known here: who reads it says what is wrong."""
+    for shown, path in paths.items():
+        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_data(file, path))
+        for file in files:
+            if file.suffix not in _NOT_UNPACKED:
+                inside = file.relative_to(path).parts
+                in_path = {part.partition("=")[0] for part in inside[:-1] if "=" in part}
+                yield file, shown if file == path else str(Path(shown, *inside)), in_path
 
 
 def _is_data(file: Path, folder: Path) -> bool:
     return file.is_file() and not any(part[0] in "._" for part in file.relative_to(folder).parts)
 
 
+def unpacked(file: Path) -> IO[bytes]:
+    """Open a file, unpacked as readers do by its name."""
+    opened: IO[bytes] = _UNPACKED_BY.get(file.suffix, Path.open)(file, "rb")
+    return opened
+
+
+def text_of(file: Path) -> TextIO:
+    """Open a text that may be packed; what is no UTF-8 is replaced."""
+    return TextIOWrapper(unpacked(file), "utf-8-sig", "replace", newline="")
+
+
+@contextmanager
+def readable(where: str) -> Iterator[None]:
+    """Say in one sentence what can't be read or unpacked."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise StepFailed(f"{where}: it can't be unpacked: {error}; is the file whole?") from error
+    except OSError as error:
+        raise StepFailed(f"{where}: can't be read: {error.strerror or f'{error}; is the file whole?'}") from error
+
+
 def _looked_through(file: Path, quote: str | None) -> tuple[int | None, int]:
     """The first line that is no UTF-8, and the number of quotes."""
     decoder, line, quotes = codecs.getincrementaldecoder("utf-8")(), 1, 0
-    with file.open("rb") as opened:
+    with unpacked(file) as opened:
         while block := opened.read(_BLOCK):
             quotes += block.count(quote.encode()) if quote else 0
             try:
@@ -103,7 +144,7 @@ def _looked_through(file: Path, quote: str | None) -> tuple[int | None, int]:
 
 def _open_cell(file: Path, quote: str) -> int | None:
     """The line in which a row begins that has a cell without an end; None where there is none."""
-    with file.open(encoding="utf-8", newline="") as opened:
+    with text_of(file) as opened:
         rows, line = csv.reader(opened, quotechar=quote, strict=True), 1
         try:
             for _ in rows:

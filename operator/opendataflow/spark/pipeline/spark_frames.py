@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -28,6 +28,7 @@ from opendataflow.spark.pipeline.folders import Folders
 from opendataflow.spark.pipeline.loading import Loaded
 from opendataflow.spark.pipeline.reading import read
 from opendataflow.spark.pipeline.running import Item, Order
+from opendataflow.spark.pipeline.session import end_of_java
 from opendataflow.spark.pipeline.tables import Table
 from opendataflow.spark.pipeline.told import Told, returned, tell
 from opendataflow.spark.pipeline.whole_passes import passed_whole
@@ -35,6 +36,8 @@ from opendataflow.spark.pipeline.worker_output import WorkerOutput
 
 _PATIENCE = 60_000
 """Milliseconds that Spark may take to hand on what was measured."""
+_PATIENCE_FOR_END = 10
+"""Seconds that its JVM may take to end when it answers no more."""
 
 
 class SparkFrames:
@@ -71,6 +74,12 @@ class SparkFrames:
 
     def call(self, step: Loaded, frames: Sequence[DataFrame], item: Item | None) -> DataFrame:
         """Call run() with frames of Spark, or with frames of pandas that hold all of their rows."""
+        result = self._called(step, frames, item)
+        if self._spark.sparkContext._jsc is None:
+            raise StepFailed(f"{step.at}: run() stops Spark, which all other steps need: leave out stop()")
+        return result
+
+    def _called(self, step: Loaded, frames: Sequence[DataFrame], item: Item | None) -> DataFrame:
         if step.engine == "pandas":
             from opendataflow.spark.pipeline import pandas_frames
             from opendataflow.spark.pipeline.to_and_from_pandas import of_pandas, to_pandas
@@ -158,6 +167,9 @@ class SparkFrames:
     def blame(self, error: BaseException, index: int) -> tuple[int, Told]:
         """The step whose code the error names; else the first one whose rows alone fail in the same way."""
         project = self._order.project
+        ended = end_of_java(_PATIENCE_FOR_END if _is_cut_off(error) else 0)
+        if ended is not None:
+            return index, Told(f"{self._order.at(index)}: {ended}")
         known = as_spark(error)
         if known is None or is_about_plan(known):
             return index, tell(error, project, self._order.at(index))
@@ -182,6 +194,15 @@ class SparkFrames:
             f"{at}: there is no space left for what Spark can't keep in memory, in {where}: free some, or let "
             "spark.local.dir name another one"
         )
+
+
+def _is_cut_off(error: BaseException | None) -> bool:
+    """Whether an error, or what has led to it, may be that nobody answers in Spark's JVM."""
+    while error is not None:
+        if isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _fails(frame: DataFrame, is_it: Callable[[BaseException], bool]) -> bool:

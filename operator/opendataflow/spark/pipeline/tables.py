@@ -87,6 +87,7 @@ class Table:
         connection = self._opened()
         try:
             self._check_schema(connection)
+            self._check_all_seen(connection)
             kept = self._begin(connection, frame)
             if kept is not None:
                 return kept
@@ -121,6 +122,15 @@ class Table:
                     f"{self._place}: the user {stranger} may make no tables in the schema {schema}, where rows are "
                     f'staged and attempts remembered: GRANT CREATE ON SCHEMA "{schema}" TO "{stranger}"'
                 )
+
+    def _check_all_seen(self, connection: Opened) -> None:
+        """Rows that are hidden would stay beside those that take their place."""
+        asked = () if self._to.mode == "append" else self._sql.hidden(self._table)
+        for (user,) in (it for one in asked for it in connection.rows(one)):
+            raise StepFailed(
+                f"{self._place}: row level security may hide rows of {self._table} from the user {user}, which would "
+                "stay when the chunk is done again: write as the table's owner, or as a user with BYPASSRLS"
+            )
 
     def _with_data_id(self, frame: "DataFrame") -> "DataFrame":
         from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses

@@ -46,7 +46,7 @@ def tell(error: BaseException, project: OpenProject, at: str) -> Told:
         return Told(str(missing_extra(error)))
     frames = traceback.extract_tb(error.__traceback__)
     ours = [index for index, frame in enumerate(frames) if project.is_ours(frame.filename)]
-    what, whole = said(error), f"{type(error).__name__}: {plain(str(error))}"[:_LONGEST]
+    what, whole = said(error), f"{type(error).__name__}: {_message(error)}"[:_LONGEST]
     if not ours:
         return Told(f"{at}: {what}")
     last = frames[ours[-1]]
@@ -61,15 +61,27 @@ def tell(error: BaseException, project: OpenProject, at: str) -> Told:
 
 def said(error: BaseException) -> str:
     """Return "KeyError: 'day'"; of a long message the beginning, and of many lines the first."""
-    message = plain(str(error)).partition("\n")[0]
+    message = _message(error).partition("\n")[0]
     message = message if len(message) <= _LONGEST_LINE else f"{message[:_LONGEST_LINE]}..."
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
+def _message(error: BaseException) -> str:
+    try:
+        return plain(str(error))
+    except Exception as failed:  # it is the project's own code
+        return f"(its message can't be told: {type(failed).__name__} in its __str__)"
+
+
 def plain(text: str) -> str:
     """Return an error's text without what Spark says beside: a number that tells nobody anything, and how to get wrong
-    results instead of an error."""
-    return _BESIDE.sub("", text).strip()
+    results instead of an error; and without halves of letters, which nobody can print."""
+    return _BESIDE.sub("", writable(text)).strip()
+
+
+def writable(text: str) -> str:
+    """Return a text with halves of letters (surrogates) replaced, which no file, terminal or table takes."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def missing_extra(error: ModuleNotFoundError) -> NotInstalled:

@@ -11,6 +11,7 @@ from datetime import datetime
 from types import CodeType
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, Window
@@ -52,10 +53,12 @@ class WorkerOutput:
 
     def by_step(self) -> Mapping[str, str]:
         """Return the last lines of each step."""
-        if not self._sent or self._spark.conf.get(WORKER_LOGGING, "false") != "true":
+        if not self._sent:
             return {}
-        newest_first = Window.partitionBy("step").orderBy(F.desc("ts"))
         try:
+            if self._spark.conf.get(WORKER_LOGGING, "false") != "true":
+                return {}
+            newest_first = Window.partitionBy("step").orderBy(F.desc("ts"))
             lines = (
                 self._spark.tvf.python_worker_logs()
                 .where(F.col("ts") >= F.lit(self._began))
@@ -65,7 +68,7 @@ class WorkerOutput:
                 .orderBy("ts")
                 .collect()
             )
-        except PySparkException:
+        except (PySparkException, Py4JError, ConnectionError):
             return {}  # it is no reason to fail
         found: dict[str, str] = {}
         for line in lines:
