@@ -190,6 +190,21 @@ def test_wildcards_are_those_of_the_project_and_never_of_the_data_id(spark: "Spa
     assert "there is no sources/?_*.csv" in project.ask("run", "p", "--data-id", "*").err
 
 
+def test_paths_of_this_machine_are_of_it_also_where_hadoop_is_told_of_another_file_system(
+    spark: "SparkSession", project: Project
+) -> None:
+    jvm_context: Any = spark.sparkContext._jsc
+    settings = jvm_context.hadoopConfiguration()
+    before = settings.get("fs.defaultFS")
+    settings.set("fs.defaultFS", "hdfs://127.0.0.1:1/")
+    try:
+        answer = project.ask("run", "p", "--data-id", "0-9")
+    finally:
+        settings.set("fs.defaultFS", before)
+    assert answer.code == ExitCode.OK, answer.err
+    assert len(result(spark, project)) == 2
+
+
 def test_a_cell_that_does_not_fit_is_found_however_its_file_is_written(project: Project) -> None:
     source = '{name: a, path: a.gz, format: csv, schema: "id INT, t STRING", options: {sep: ";", encoding: ISO-8859-1}}'
     project.write("project.yml", YML.replace(YML[YML.index("{name: a") : YML.index("\n    trans")], source))

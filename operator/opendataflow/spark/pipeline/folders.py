@@ -11,6 +11,7 @@ from opendataflow.core.attempts import Attempt, Result, Seen, check_newest
 from opendataflow.core.chunk_bounds import partition_folder
 from opendataflow.errors import StepFailed
 from opendataflow.model.project import Destination
+from opendataflow.spark.pipeline.file_system import literally
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.places import MARKER, Folder, Place
 from opendataflow.spark.pipeline.reading import CSV
@@ -140,7 +141,7 @@ class Folders:
         if self._to.format in _UNTYPED:
             reader = reader.schema(frame.schema)
         names = [column_of(name) for name in columns]
-        rows = reader.options(**self._options(_READ_AGAIN)).load(folder)
+        rows = reader.options(**self._options(_READ_AGAIN)).load(literally(folder))
         rows = rows.where(reduce(and_, (name.isNotNull() for name in names)))
         return rows.groupBy(*names).count().where("count > 1").count()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from opendataflow.core.chunk_parts import FILES, Chunk, Part, check_elsewhere, part_of_source
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.project import DATA_ID, Source
-from opendataflow.spark.pipeline.file_system import FileSystem, Found, literally
+from opendataflow.spark.pipeline.file_system import LOCAL, FileSystem, Found, literally
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.places import is_data
 from opendataflow.spark.pipeline.reading_tables import read_table
@@ -67,7 +67,7 @@ def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id:
             here = _here(spark, project, source, data_id, place)
             _check_there([Found(str(it), it.stat().st_size, it.is_file()) for it in here], source, shown, place)
             _check_files({project.shown(path): path for path in here}, source, names)
-        paths = [literally(str(path)) for path in here]
+        paths = [f"{LOCAL}{literally(str(path))}" for path in here]
     with _told(f"{place}: {shown}"):
         frame = reader.load(paths)
     if not frame.columns:
@@ -80,7 +80,7 @@ def _here(spark: "SparkSession", project: OpenProject, source: Source, data_id: 
     path = project.home / source.where.replace(DATA_ID, data_id)
     if path.exists():
         return [path]
-    pattern = str(Path(literally(str(project.home)), source.where.replace(DATA_ID, literally(data_id))))
+    pattern = f"{LOCAL}{Path(literally(str(project.home)), source.where.replace(DATA_ID, literally(data_id)))}"
     found = (Path(it.path) for it in FileSystem(spark, pattern, place, {}).found(pattern))
     return [path for path in found if is_data(path.name)]
 
