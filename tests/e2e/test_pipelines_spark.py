@@ -375,6 +375,8 @@ def test_a_source_that_does_not_fit_is_the_fault_of_the_read(
          "write out has failed: project.yml, line 8: the folder of the chunk would have a name of 243 bytes, and 240 "),
         ("[one, two]", "[one, two, twice]", "0-9",
          "write out has failed: pipelines/p/twice.py, line 1: the result has two columns id; rename one"),
+        ("[one, two]", "[one, two, none]", "0-9",
+         "write out has failed: pipelines/p/none.py, line 1: the result has no columns; keep them, also where there "),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_data_is_told_with_its_line(
@@ -382,6 +384,7 @@ def test_what_does_not_fit_the_data_is_told_with_its_line(
 ) -> None:
     project.write("project.yml", YML.replace(old, new))
     project.step("twice", "def run(df):\n    return df.selectExpr('*', 'n AS id')\n")
+    project.step("none", "def run(df):\n    return df.select()\n")
     assert f"error: {sentence}" in project.ask("run", "p", "--data-id", data_id).err
 
 
