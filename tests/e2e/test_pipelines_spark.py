@@ -212,6 +212,28 @@ def test_a_cell_that_does_not_fit_is_found_however_its_file_is_written(project: 
     assert 'a.gz, line 3: "x" does not fit the type of the column id' in project.ask("run", "p", "--data-id", "1").err
 
 
+def test_a_bad_file_of_another_chunk_does_not_matter(project: Project) -> None:
+    source = '{name: a, path: in, format: csv, schema: "id INT, t STRING", partitioning: {column: day, type: date}}'
+    project.write("project.yml", YML.replace(YML[YML.index("{name: a") : YML.index("\n    trans")], source))
+    project.write("in/day=2013-01-01/a.csv", "id,t\n5,x\n")
+    project.write("in/day=2013-01-02/a.csv", b"id,t\n5,caf\xe9\n")
+    assert project.ask("run", "p", "--data-id", "2013-01-01").code == ExitCode.OK
+    bad = "error: read a has failed: in/day=2013-01-02/a.csv, line 2: it is not UTF-8 text; save it as UTF-8\n"
+    assert project.ask("run", "p", "--data-id", "2013-01-02").err == bad
+    assert project.ask("run", "p", "--data-id", "null").code == ExitCode.OK
+
+
+def test_json_of_several_lines_is_told_with_the_option_that_reads_it(project: Project) -> None:
+    source = '{name: a, path: a.json, format: json, schema: "id INT, t STRING"}'
+    project.write("project.yml", YML.replace(YML[YML.index("{name: a") : YML.index("\n    trans")], source))
+    project.write("a.json", '[\n  {"id": 1,\n   "t": "x"}\n]\n')
+    answer = project.ask("run", "p", "--data-id", "1")
+    assert answer.err.startswith(
+        "error: read a has failed: a.json: a row does not fit its types: Unexpected end-of-input"
+    )
+    assert answer.err.endswith('; where it is not one object a line, write options: {multiLine: "true"}\n')
+
+
 def test_a_quoted_newline_stays_in_its_cell(spark: "SparkSession", project: Project) -> None:
     project.step("two", "def run(df):\n    return df\n")
     project.ask("run", "p", "--data-id", "1-1")
