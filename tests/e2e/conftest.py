@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from opendataflow.cli.main import run
+from opendataflow.cli.commands import run
 from opendataflow.core.dialects import Postgres
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from opendataflow.names import SPARK_ARCHIVE

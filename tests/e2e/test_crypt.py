@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-import opendataflow.cli.main  # noqa: F401 # registers the commands
+import opendataflow.cli.commands  # noqa: F401 # registers the commands
 from opendataflow.cli.app import app
 from opendataflow.crypto.sealed import open_sealed
 from opendataflow.names import ExitCode

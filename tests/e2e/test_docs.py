@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from typer.main import get_command
 
 import generate
-import opendataflow.cli.main  # noqa: F401 # registers the commands
+import opendataflow.cli.commands  # noqa: F401 # registers the commands
 from opendataflow.cli.app import app
 from opendataflow.model.actions import DataFlowAction
 from opendataflow.model.jobfile import parse_job_file

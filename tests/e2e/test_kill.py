@@ -47,8 +47,12 @@ def job(tmp_path: Path) -> Path:
 
 
 def _postmaster(home: Path) -> int | None:
-    pid_file = next((home / "postgres").glob("**/postmaster.pid"), None)
-    return int(pid_file.read_text().split()[0]) if pid_file else None
+    for folder, _, files in os.walk(home / "postgres"):  # it minds no folders that are renamed meanwhile
+        if "postmaster.pid" in files:
+            with contextlib.suppress(FileNotFoundError):
+                written = Path(folder, "postmaster.pid").read_text().split()
+                return int(written[0]) if written else None
+    return None
 
 
 def _kill_postmaster(home: Path) -> None:

@@ -168,8 +168,8 @@ def test_what_is_wrong_with_a_repository_is_a_sentence_of_the_run(
     dataflow.run("local", "-f", job, "--until-caught-up", code=ExitCode.UNFINISHED)
     (failed,) = runs(dataflow)
     assert failed["message"] == (
-        f"exit code 1: {repository.folder} has no branch or tag main; look at ref (a commit is written with all its "
-        "40 digits)"
+        f"exit code 1: {repository.folder} has no branch or tag main (known: HEAD, trunk); look at ref (a commit is "
+        "written with all its 40 digits)"
     )
 
 

@@ -158,6 +158,7 @@ def test_the_sources_are_given_as_read_whatever_an_earlier_step_has_done_to_them
 
 def test_each_step_is_remembered_with_its_rows_and_what_it_printed(project: Project) -> None:
     project.step("one", "def run(df):\n    print('one', len(df))\n    return df[df.n > 1]\n")
+    project.step("two", "print('two is loaded')\n\ndef run(df):\n    print('and run')\n    return df\n")
     found = steps(project)
     assert [(step["name"], step["status"], step["rows"]) for step in found.values()] == [
         ("read a", StepStatus.DONE, 2),
@@ -167,6 +168,7 @@ def test_each_step_is_remembered_with_its_rows_and_what_it_printed(project: Proj
         ("write out", StepStatus.DONE, 1),
     ]
     assert found["one"]["stdout"] == "one 2\n"
+    assert found["two"]["stdout"] == "two is loaded\nand run\n"
 
 
 def test_a_step_that_fails_is_told_with_its_line_and_what_it_printed_and_nothing_is_written(project: Project) -> None:
@@ -342,6 +344,7 @@ def test_expected_inputs_that_run_changes_make_no_wrong_test_pass(project: Proje
 
         def run(df):
             df["k"].iloc[0].append("more")
+            rows[0]["k"].append("more")
             return df
         """,
     )
@@ -375,6 +378,35 @@ def test_modules_of_the_project_import_each_other_and_leave_nothing_behind(proje
     shutil.rmtree(project.folder / "shared/__pycache__", ignore_errors=True)
     assert not any(str(project.folder) in path for path in sys.path)
     assert not {"shared", "shared.words", "pipelines.p.one"} & sys.modules.keys()
+
+
+def test_transformations_import_each_other_as_parts_of_a_package(project: Project) -> None:
+    project.write("pipelines/__init__.py", "")
+    project.write("pipelines/p/words.py", "WORD = 'hello'\n")
+    project.step("one", "from . import two\nfrom .words import WORD\n\ndef run(df):\n    return df.assign(word=WORD)\n")
+    project.step(
+        "two", "from pipelines.p import one\nprint('loaded')\n\ndef run(df):\n    return df.assign(is_=one.WORD)\n"
+    )
+    answer = project.ask("run", "p")
+    assert answer.code == ExitCode.OK, answer.err
+    assert written(project)[0][0]["is_"] == "hello"
+    assert answer.out.count("loaded") == 1
+    assert not {"pipelines", "pipelines.p", "pipelines.p.words"} & sys.modules.keys()
+
+
+def test_a_run_that_gives_no_frame_by_being_called_is_told_by_all_commands(project: Project) -> None:
+    project.step("one", "async def run(df):\n    return df\n")
+    project.step("two", "def run(df):\n    yield df\n")
+    for command in ("describe", "test", "run"):
+        answer = project.ask(command, "p")
+        assert "one.py, line 1: run() is async, and nobody awaits it" in answer.out + answer.err
+        assert "two.py, line 1: run() has a `yield`; it returns one frame" in answer.out + answer.err
+
+
+def test_the_chunk_of_a_project_without_chunks_is_refused(project: Project) -> None:
+    answer = project.ask("run", "p", "--data-id", "1")
+    assert answer.code == ExitCode.USAGE
+    assert answer.err == "error: the Django tool's form has no chunks: leave out --data-id and --chunks\n"
 
 
 def test_without_pandas_a_project_of_the_django_tool_says_what_to_install(

@@ -42,7 +42,7 @@ pipelines:
 
 @pytest.fixture
 def project(spark: "SparkSession", inside: Inside, tmp_path: Path) -> Project:  # noqa: ARG001 # it runs
-    made = Project(tmp_path, inside)
+    made = Project(tmp_path / "a [b] {c,d}*", inside)  # which Spark would take for a pattern
     made.write("sources/a.csv", "id,t,day\n0,x,2013-01-01\n1,y,2013-01-02\n2,,2013-01-03\n3,x,2013-01-04\n")
     made.step("one", "def run(df):\n    return df.where('id > 0')\n")
     return made

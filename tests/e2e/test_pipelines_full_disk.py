@@ -33,7 +33,7 @@ DRIVER = """
 import io, json, secrets, zlib
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from opendataflow.cli.main import run
+from opendataflow.cli.commands import run
 from opendataflow.spark.pipeline.session import local_session
 
 def done(pipeline, rows):

@@ -40,7 +40,7 @@ def run(df):
 
 DRIVER = """
 import sys
-from opendataflow.cli.main import run
+from opendataflow.cli.commands import run
 from opendataflow.core.dialects import Postgres
 from opendataflow.spark.pipeline.session import local_session
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -518,6 +519,32 @@ def test_a_unit_test_fails_where_the_result_has_two_columns_of_one_name(project:
     out = project.ask("test").out
     assert "pipelines/p/one.py, line 4: the result has two columns ID; rename one of them, or drop it" in out
     assert "pipelines/p/two.py, line 6: the result has two columns id; rename one of them, or drop it" in out
+
+
+def test_times_of_unit_tests_are_those_of_utc_wherever_the_machine_is(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.step(
+        "one",
+        """
+        from datetime import datetime, timezone
+        from pyspark.sql import functions as F
+
+        noon = datetime(2020, 1, 1, 12)
+        expected_inputs = [[{"at": noon}]]
+        expected_output = [{"at": noon.replace(tzinfo=timezone.utc), "hour": 12, "read": noon}]
+
+        def run(df):
+            assert df.first()["at"] == noon
+            return df.withColumn("hour", F.hour("at")).withColumn("read", F.to_timestamp(F.lit("2020-01-01 12:00:00")))
+        """,
+    )
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "America/New_York")
+        time.tzset()
+        answer = project.ask("test")
+    time.tzset()
+    assert "passed  p/one" in answer.out
 
 
 def test_unit_tests_tell_errors_of_spark_with_the_line_of_the_step(project: Project) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.cli import main
+from opendataflow.cli import commands
 from opendataflow.cli.cluster import actions
 from opendataflow.cli.cluster.where import Cluster
 from opendataflow.launch.cluster import api as client
@@ -66,7 +66,7 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
                 patched.delenv(name, raising=False)
             for name, text in {"DATAFLOW_HOME": str(tmp_path / "home"), **environ}.items():
                 patched.setenv(name, text)
-            code = main.run(list(arguments))
+            code = commands.run(list(arguments))
         printed = capsys.readouterr()
         return Answer(code, printed.out, printed.err)
 

@@ -62,7 +62,8 @@ def text(place: tuple[Path, str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("ref", "content"), [("HEAD", "second"), ("main", "second"), ("refs/heads/main", "second"), ("v1", "first")]
+    ("ref", "content"),
+    [("HEAD", "second"), ("main", "second"), ("refs/heads/main", "second"), ("tags/v1", "first"), ("v1", "first")],
 )
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_a_ref_is_a_branch_or_a_tag(origin: Path, tmp_path: Path, scheme: str, ref: str, content: str) -> None:
@@ -77,6 +78,43 @@ def test_a_commit_that_is_here_is_asked_of_nobody(origin: Path, tmp_path: Path) 
     origin.rename(tmp_path / "gone")
     assert fetched(Git(str(origin), commit), tmp_path / "clones") == first
     assert text(first) == "first"
+
+
+def test_a_repository_of_this_machine_may_be_shallow(origin: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{origin}", "shallow")
+    assert text(fetched(Git(str(tmp_path / "shallow"), "main"), tmp_path / "clones")) == "second"
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "sentence"),
+    [
+        (
+            "git@git.example.org: Permission denied (publickey).",
+            StepFailed,
+            "{url}: ssh is refused: git@git",
+        ),
+        (
+            "@@@@@@@\nLoad key k: bad permissions",
+            StepFailed,
+            "{url}: ssh is refused: Load key k: bad permissions;",
+        ),
+        ("Host key verification failed.", StepFailed, "{url}: ssh is refused: Host key verification failed; it asks"),
+        ("ERROR: Repository not found.", InvalidInput, "{url} is no git repository, or needs a token to be seen"),
+        ("fatal: 'p' does not appear to be a git repository", InvalidInput, "{url} is no git repository, or needs"),
+        ("ssh: Could not resolve hostname x", Unanswered, f"{NO_ANSWER}: {{url}}: ssh: Could not resolve hostname x"),
+    ],
+)
+def test_what_ssh_or_the_server_behind_it_says_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, kind: type[DataflowError], sentence: str
+) -> None:
+    command = tmp_path / "ssh"
+    command.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 255\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("GIT_SSH_COMMAND", str(command))
+    url = "ssh://git@git.example.org/p"
+    with pytest.raises(kind) as told:
+        fetched(Git(url, "main"), tmp_path / "clones")
+    assert str(told.value).startswith(sentence.format(url=url))
 
 
 def test_where_a_commit_fails_its_tests_the_last_one_that_passes_is_fetched_as_long_as_there_is_one(
@@ -123,7 +161,8 @@ def test_only_the_files_are_kept_and_an_attempt_that_was_killed_is_no_hindrance(
 @pytest.mark.parametrize(
     ("url", "ref", "kind", "sentence"),
     [
-        ("{origin}", "nope", InvalidInput, "{origin} has no branch or tag nope; look at ref"),
+        ("{origin}", "nope", InvalidInput, "{origin} has no branch or tag nope (known: "),
+        ("{origin}", "mian", InvalidInput, "{origin} has no branch or tag mian (did you mean main?); look at ref"),
         ("{origin}", "0" * 40, InvalidInput, f"{{origin}} has no commit {'0' * 40}, or does not give it; look at ref"),
         ("{origin}/none", "main", InvalidInput, "{origin}/none is no git repository, or needs a token to be seen"),
         ("htps://example.org/p.git", "main", InvalidInput, "htps://example.org/p.git is no address of a git server"),

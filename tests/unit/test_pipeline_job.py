@@ -18,6 +18,7 @@ from opendataflow.model.project import parse_project
 from opendataflow.model.rules import ON_A_CLUSTER
 from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
 from opendataflow.spark.pipeline import job, reporting, tested
+from opendataflow.spark.pipeline.fetching import git_of
 from opendataflow.spark.pipeline.opened import OpenProject
 
 PROJECT = """\
@@ -67,6 +68,28 @@ def test_a_source_of_no_data_set_of_the_job_is_told_before_spark_starts(
     sentence = "project.yml, line 5: the job has no data set t; it has s, d: write another dataset"
     assert capsys.readouterr().err.strip() == sentence
     assert json.loads((tmp_path / "report.json").read_text()) == {"failure": sentence}
+
+
+@pytest.mark.parametrize(
+    ("project", "sentence"),
+    [
+        (PROJECT.replace("slug: a", "slug: b"), "project.yml: there is no pipeline a; known here: b"),
+        (PROJECT.replace("sources", "source"), "project.yml, line 4: pipelines[0].sources: this field is needed"),
+        (None, "https://h/p has no project.yml; write the folder that has it beside url, as `folder`"),
+    ],
+)
+def test_a_commit_whose_project_can_not_be_read_fails_the_tests_that_have_to_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, project: str | None, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if project is not None:
+        (tmp_path / "project.yml").write_text(project.replace("{destination}", "d"))
+    known = {"subject": "s", "failed": None, "passed": "d" * 40}
+    order = json.loads(pod_order(runtime(git={"url": "https://h/p"}), None)) | {"tests": known}
+    with pytest.raises(tested.TestsFail) as said:
+        job.run(order, job.Found(tmp_path, "c" * 40), {})
+    assert str(said.value) == f"the tests of pipeline a fail at commit cccccccccccc: {sentence}"
+    assert said.value.verdict == {"subject": "s", "commit": "c" * 40, "passed": False}
 
 
 def test_a_step_that_is_no_python_is_told_before_spark_starts_and_none_is_run(
@@ -145,6 +168,17 @@ def test_an_order_has_a_repository_and_no_secret() -> None:
     order = json.loads(pod_order(runtime(git=git), None))
     assert order["git"] == {"url": "https://h/p", "ref": "main", "username": "me"}
     assert order["fetched"] is True
+
+
+def test_a_project_may_be_in_a_folder_of_its_repository(tmp_path: Path) -> None:
+    made = runtime(git={"url": "https://h/p", "folder": "teams/delays"})
+    order = json.loads(pod_order(made, None)) | {"clones": str(tmp_path), "requireTests": False}
+    git = git_of(order)
+    (tmp_path / "commit").write_text("c" * 40)
+    with job.found(order) as at:
+        assert at.folder == git.folder(tmp_path, "c" * 40) / "teams/delays"
+        with pytest.raises(InvalidInput, match=r"^https://h/p has no teams/delays/project\.yml; write"):
+            job.run(order, at, {})
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,8 @@ EVERYWHERE: list[tuple[dict[str, Any], str]] = [
     (git("https://hunter2@h/p"), f".project.git.url: {IN_URL}"),
     (git(ref="--upload-pack=x"), f'.project.git.ref: {REF}, found "--upload-pack=x"'),
     (git(ref=""), '.project.git.ref: text of 1 or more characters is wanted, found ""'),
+    (git(folder="a/../../b"), ".project.git.folder: it is a folder of the repository, such as teams/delays: no slash"),
+    (git(folder="/a"), ".project.git.folder: it is a folder of the repository, such as teams/delays: no slash"),
     (git(username="me"), ".project.git.username: a username says nothing without a password or token; write secretRef"),
     (
         git("http://h/p", secretRef=SECRET),

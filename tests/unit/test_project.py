@@ -72,6 +72,16 @@ def test_what_is_not_written_has_defaults() -> None:
             "line 11: pipelines[0].transformations[1]: there are two steps with the name by_c",
         ),
         ("slug: delays", "slug: ../d", "line 4: pipelines[0].slug: it is the name of a file or folder: no slashes, "),
+        (
+            "slug: delays",
+            f"slug: {'ü' * 101}",
+            "line 4: pipelines[0].slug: the name of a file has at most 200 bytes, and",
+        ),
+        (
+            "name: flights\npipelines",
+            "\tname: 7\npipelines",
+            "line 2, column 1: a tab is no indentation in YAML; write",
+        ),
         ("name: flights\npipelines", "name: 7\npipelines", 'line 2: name: text is wanted; quote it: "7"'),
         ("version: 2", "version: 3", "line 1: version: 2 is wanted, found 3"),
     ],

@@ -1,43 +1,9 @@
-"""The entry point `dataflow`: errors become one sentence and an exit code."""
+"""The entry points `dataflow` and `kubectl dataflow`. They import the commands inside, as it takes half a second."""
 
-import logging
 import os
 import sys
 
-import typer
-
-from opendataflow.cli import (  # noqa: F401  # each registers commands
-    apply,
-    chunks,
-    chunks_check,
-    chunks_plan,
-    crypt,
-    db,
-    describe,
-    doctor,
-    get,
-    history,
-    import_legacy,
-    init,
-    jobs,
-    legacy,
-    local,
-    logs,
-    notify,
-    pipeline,
-    pipeline_history,
-    status,
-    verbs,
-    wrap,
-)
-from opendataflow.cli.app import Panel, app
-from opendataflow.cli.cluster.where import add_to
-from opendataflow.cli.show import silence
-from opendataflow.errors import DataflowError
-from opendataflow.names import ExitCode
-from opendataflow.streams import prepare_streams, write_line
-
-add_to(app, {Panel.SEE, Panel.ASK})
+from opendataflow.starting import left_at_once
 
 
 def kubectl() -> None:
@@ -48,51 +14,9 @@ def kubectl() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
-    prepare_streams()
-    # The pool reports every attempt to connect; what matters of it is told by the one who asked.
-    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
+    with left_at_once():
+        from opendataflow.streams import prepare_streams
+
+        prepare_streams()
+        from opendataflow.cli.commands import run
     sys.exit(run(sys.argv[1:]))
-
-
-def run(arguments: list[str]) -> int:
-    """Run one command; return its exit code (docs/reference/exit-codes.md)."""
-    try:
-        result = app(arguments, prog_name="dataflow", standalone_mode=False)
-        _flush()
-    except DataflowError as error:
-        return _fail(str(error), error.exit_code)
-    except typer.TyperException as error:
-        return _fail(_usage(error), ExitCode.USAGE)
-    except typer.Abort:
-        return _fail("nothing was confirmed, so nothing was changed", ExitCode.INTERRUPTED)
-    except KeyboardInterrupt:
-        return ExitCode.INTERRUPTED
-    except SystemExit:  # Typer's way of telling that the reader of the output has gone, and its only use of it
-        silence()
-        return ExitCode.OK
-    return result if isinstance(result, int) else ExitCode.OK
-
-
-def _fail(sentence: str, code: ExitCode) -> ExitCode:
-    _flush()
-    if sentence:
-        write_line(sys.stderr, f"error: {sentence}")
-    return code
-
-
-def _flush() -> None:
-    """Print what is waiting: a reader that has gone is noticed here, and not when the interpreter ends."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        silence()
-
-
-def _usage(error: typer.TyperException) -> str:
-    """What is wrong with the arguments, and where to read on; nothing where the help was printed for want of any."""
-    said = error.format_message().replace("Value error, ", "").rstrip(".")
-    if not said:
-        return ""
-    context = getattr(error, "ctx", None)
-    where = f"see `{context.command_path if context else 'dataflow'} --help`"
-    return f"{said[:1].lower()}{said[1:]}" + (f" Else {where}" if said.endswith("?") else f"; {where}")

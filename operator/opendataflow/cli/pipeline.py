@@ -1,5 +1,6 @@
 """`dataflow pipeline`: projects of unit-tested transformations, by hand and on this machine."""
 
+import dataclasses
 import os
 import shutil
 import sys
@@ -26,7 +27,7 @@ from opendataflow.cli.pipeline_show import (
 from opendataflow.cli.show import Output, console, document, rows
 from opendataflow.core.attempts import Result
 from opendataflow.core.chunk_list import parse_chunk_list
-from opendataflow.core.dialects import Driver
+from opendataflow.core.dialects import Dialect, Driver
 from opendataflow.core.expectations import Checked
 from opendataflow.core.explain import counted
 from opendataflow.core.items import check_apart, data_id_of
@@ -36,10 +37,10 @@ from opendataflow.errors import DataflowError, InvalidInput, NotInstalled, StepF
 from opendataflow.model.project import Destination, Pipeline, Source, schema_text
 from opendataflow.names import ExitCode, StepStatus
 from opendataflow.spark import archiving, class_archive
-from opendataflow.spark.pipeline.databases import attempt_of, drivers_of
-from opendataflow.spark.pipeline.loading import check_modules, load
+from opendataflow.spark.pipeline.databases import attempt_of, dialect_here, drivers_of
+from opendataflow.spark.pipeline.loading import check_modules
 from opendataflow.spark.pipeline.opened import OpenProject, open_project
-from opendataflow.spark.pipeline.running import Item, Order, captured, check_item, load_steps, run_steps
+from opendataflow.spark.pipeline.running import Item, Order, captured, check_item, load_step, load_steps, run_steps
 from opendataflow.spark.pipeline.session import local_session, spark_home
 from opendataflow.spark.pipeline.sources import existing
 from opendataflow.spark.pipeline.unit_tests import Tested, run_unit_test
@@ -102,12 +103,18 @@ def describe(slug: SlugArgument, project: ProjectOption = None, output: OutputOp
     """Show what a pipeline reads, does and writes, and what is wrong with it. Its modules are loaded for that."""
     opened = open_project(project)
     _, found = opened.file.pipeline(slug)
-    told = _described(opened, found)
-    if output is not Output.TABLE:
-        document(told, output)
-        return
+    with ExitStack() as stack:
+        told = _described(opened, found, stack)
+        if output is Output.TABLE:
+            _show_described(opened, told)
+            _note(opened, [slug])
+        else:
+            document(told, output)
+
+
+def _show_described(opened: OpenProject, told: Mapping[str, Any]) -> None:
     form = "the Django tool's form" if opened.file.django else "version 2"
-    typer.echo(f"pipeline {slug} of {opened.file.project.name} ({form})")
+    typer.echo(f"pipeline {told['pipeline']} of {opened.file.project.name} ({form})")
     for source in told["sources"]:
         chunk = "" if source["chunk"] is None else f", the rows of the chunk by {source['chunk']}"
         typer.echo(f"  read   {source['name']}: {source['path']}{'' if source['there'] else ' (not there)'}{chunk}")
@@ -117,7 +124,6 @@ def describe(slug: SlugArgument, project: ProjectOption = None, output: OutputOp
         typer.echo(f"  expect {expectation['name']}{'' if expectation['severity'] == 'fail' else ', else a warning'}")
     to = told["destination"]
     typer.echo(f"  write  {to['name']}: {to['path']}, {to['format']}" + (f", {to['mode']}" if to["mode"] else ""))
-    _note(opened, [slug])
 
 
 @pipeline.command("test")
@@ -126,15 +132,16 @@ def run_tests(slug: MaybeSlug = None, project: ProjectOption = None, output: Out
     opened = open_project(project)
     chosen = opened.pipelines if slug is None else (opened.file.pipeline(slug)[1],)
     results: list[Tested] = []
-    for result in _tested(opened, chosen):
-        results.append(result)
-        if output is Output.TABLE:
-            show_test(result)
-    if output is not Output.TABLE:
-        document([asdict(result) for result in results], output)
-    else:
-        show_tests(results)
-    _note(opened, [it.slug for it in chosen])
+    with ExitStack() as stack:
+        for result in _tested(opened, chosen, stack):
+            results.append(result)
+            if output is Output.TABLE:
+                show_test(result)
+        if output is not Output.TABLE:
+            document([asdict(result) for result in results], output)
+        else:
+            show_tests(results)
+        _note(opened, [it.slug for it in chosen])
     return ExitCode.FAILED if any(result.sentence is not None for result in results) else ExitCode.OK
 
 
@@ -166,16 +173,14 @@ def run(
     """Do one chunk on this machine: read, run the steps in their order, write. Doing it twice equals doing it once."""
     opened = open_project(project)
     _, found = opened.file.pipeline(slug)
-    _check_options(opened, data_id, stream, replace)
+    _check_options(opened, data_id, stream, chunks, replace)
     bounds = {} if chunks is None or data_id is None else _bounds(chunks, data_id, found.sources[0])
     with ExitStack() as stack:
         stack.enter_context(opened.imports())
         check_modules(opened, slug)
         # Before modules are loaded, which may ask Spark, as @udf("int") does.
         spark = None if opened.file.django else stack.enter_context(_session(f"dataflow {slug}", drivers_of(found)))
-        with captured() as loading:
-            steps = load_steps(opened, found)
-        printed = loading.end()
+        steps = load_steps(opened, found)
         check_item(steps, given=stream is not None)
         items = [None] if stream is None else _items(opened, stream)
         done: list[dict[str, Any]] = []
@@ -184,8 +189,7 @@ def run(
             chunk = data_id if opened.file.django or item is None else data_id_of(item)
             order = Order(opened, found, steps, chunk, item, bounds)
             made, result, checked = _run(order, spark, known, replace=replace and number == 0)
-            first = made[len(found.sources)]
-            first.stdout, printed = printed + first.stdout, ""  # what modules print when they are loaded
+            steps = [dataclasses.replace(step, printed="") for step in steps]  # each module was loaded once
             done.append(
                 {"data_id": chunk, "item": item, "steps": [asdict(step) for step in made], **_told(result, checked)}
             )
@@ -234,20 +238,19 @@ def clean(project: ProjectOption = None) -> None:
     typer.echo(f"{folder} is empty; removed: {removed}")
 
 
-def _tested(opened: OpenProject, chosen: tuple[Pipeline, ...]) -> Iterator[Tested]:
-    """Test all; Spark is started once, by the first one that needs it."""
-    with ExitStack() as stack:
-        stack.enter_context(opened.imports())
-        started: list[Any] = []
+def _tested(opened: OpenProject, chosen: tuple[Pipeline, ...], stack: ExitStack) -> Iterator[Tested]:
+    """Test all. `stack`: gets what lasts until all is told, such as Spark, started by the first one that needs it."""
+    stack.enter_context(opened.imports())
+    started: list[Any] = []
 
-        def session() -> Any:
-            if not started:
-                started.append(stack.enter_context(_session("dataflow pipeline test")))
-            return started[0]
+    def session() -> Any:
+        if not started:
+            started.append(stack.enter_context(_session("dataflow pipeline test")))
+        return started[0]
 
-        for found in chosen:
-            for transformation in found.transformations:
-                yield run_unit_test(opened, found, transformation.name, session)
+    for found in chosen:
+        for transformation in found.transformations:
+            yield run_unit_test(opened, found, transformation.name, session)
 
 
 @contextmanager
@@ -282,11 +285,17 @@ def _told(result: Result | None, checked: Sequence[Checked]) -> dict[str, Any]:
     return {**told, "expectations": [asdict(it) for it in checked]}
 
 
-def _check_options(opened: OpenProject, data_id: str | None, stream: Path | None, replace: bool) -> None:
+def _check_options(
+    opened: OpenProject, data_id: str | None, stream: Path | None, chunks: Path | None, replace: bool
+) -> None:
     if opened.file.django:
+        if data_id is not None or chunks is not None:
+            raise InvalidInput("the Django tool's form has no chunks: leave out --data-id and --chunks")
         return
     if stream is not None and data_id is not None:
         raise InvalidInput("an item is a chunk of its own: write --stream or --data-id, and not both")
+    if stream is not None and chunks is not None:
+        raise InvalidInput("an item has no bounds: write --chunks with --data-id only")
     if stream is None and not data_id:
         raise InvalidInput("which chunk? write its data id, such as --data-id 2013-01-01")
     if replace:
@@ -305,7 +314,7 @@ def _bounds(file: Path, data_id: str, source: Source) -> Mapping[str, Mapping[st
 def _items(opened: OpenProject, stream: Path) -> list[Item]:
     from opendataflow.spark.pipeline.pandas_frames import items_of
 
-    path = stream if stream.exists() else opened.folder / "sources" / stream
+    path = stream if os.path.exists(stream) else opened.folder / "sources" / stream
     items = items_of(existing(path, str(path), "--stream"), str(path))
     if not opened.file.django:
         check_apart(items)
@@ -314,13 +323,13 @@ def _items(opened: OpenProject, stream: Path) -> list[Item]:
     return items
 
 
-def _described(opened: OpenProject, found: Pipeline) -> dict[str, Any]:
-    with opened.imports(), captured(), ExitStack() as stack:
+def _described(opened: OpenProject, found: Pipeline, stack: ExitStack) -> dict[str, Any]:
+    with opened.imports(), captured():
         steps = [_step(opened, found, step.name, stack) for step in found.transformations]
     sources = []
     for source in found.sources:
         path = _place(opened, source)
-        there = source.database is not None or "://" in path or "{" in path or Path(path).exists()
+        there = source.database is not None or "://" in path or "{" in path or os.path.exists(path)
         by = source.partitioning.column if source.partitioning is not None else source.predicate
         sources.append({"name": source.name, "path": path, "format": _format(source), "there": there, "chunk": by})
     to = found.destination
@@ -340,21 +349,19 @@ def _place(opened: OpenProject, it: Source | Destination) -> str:
 
 
 def _format(it: Source | Destination) -> str:
-    if it.database is None:
-        return it.format
-    return "bigquery" if it.database.url.startswith("bigquery:") else "jdbc"
+    return it.format if it.database is None else (dialect_here(it.database) or Dialect).way
 
 
 def _step(opened: OpenProject, found: Pipeline, name: str, stack: ExitStack) -> dict[str, Any]:
     """What is to be said of a transformation. `stack`: gets Spark, where its module can't be loaded without."""
     try:
         try:
-            step = load(opened, found.slug, name)
+            step = load_step(opened, found, name)
         except StepFailed as error:
             if "SESSION_OR_CONTEXT_NOT_EXISTS" not in str(error):
                 raise
             stack.enter_context(_session("dataflow pipeline describe"))
-            step = load(opened, found.slug, name)
+            step = load_step(opened, found, name)
     except StepFailed as error:
         return {"name": name, "fault": str(error).partition("\n")[0], "says": None}
     taken = step.signature

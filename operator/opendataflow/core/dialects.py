@@ -49,6 +49,8 @@ class Driver:
 class Dialect:
     """Standard SQL."""
 
+    way: ClassVar[str] = "jdbc"
+    """How Spark gets there."""
     driver: ClassVar[Driver | None] = None
     read_options: ClassVar[dict[str, str]] = {}
     """Spark's options for reading, unless the project says otherwise."""
@@ -336,6 +338,7 @@ class BigQuery(Writer):
     table is given up: whoever runs it does it again.
     """
 
+    way = "bigquery"
     driver = Driver("bigquery", "spark-4.1-bigquery", "com.google.cloud.spark:spark-4.1-bigquery:0.45.0")
     read_options: ClassVar = {"viewsEnabled": "true"}
     write_options: ClassVar = {"writeMethod": "direct"}

@@ -3,13 +3,14 @@
 It is a file beside the context, `pipeline.json`, and holds no secret:
 
     {"pipeline": "delays", "requireTests": false, "tests": null, "output": "/home/me/jobs",
-     "git": {"url": "https://…", "ref": "main", "username": null}, "clones": "/var/lib/…/projects", "fetched": false}
+     "git": {"url": "https://…", "ref": "main", "username": null}, "folder": null, "clones": "/var/lib/…/projects",
+     "fetched": false}
 
-Instead of `git`, `clones` and `fetched`: `path`, a folder; or `files`, a folder with the project's files side by side.
-`fetched`: the folder of `clones` has been filled before, by the init container of a pod; the network is asked nothing
-any more. `output`: the folder or address that relative destinations are in; null: there is none that stays. `tests`:
-what is known of the project's unit tests where they have to pass, see core/project_tests.py; null where nobody
-remembers.
+Instead of `git`, `folder` (where the project is in the repository), `clones` and `fetched`: `path`, a folder; or
+`files`, a folder with the project's files side by side. `fetched`: the folder of `clones` has been filled before, by
+the init container of a pod; the network is asked nothing any more. `output`: the folder or address that relative
+destinations are in; null: there is none that stays. `tests`: what is known of the project's unit tests where they
+have to pass, see core/project_tests.py; null where nobody remembers.
 """
 
 import json
@@ -56,7 +57,7 @@ def pod_order(pipeline: PipelineRuntime, tests: Tests) -> str:
 def _git(pipeline: PipelineRuntime) -> dict[str, Any]:
     git = pipeline.project.git
     assert git is not None  # a place is exactly one of them
-    return {"git": {"url": git.url, "ref": git.ref, "username": git.username}}
+    return {"git": {"url": git.url, "ref": git.ref, "username": git.username}, "folder": git.folder}
 
 
 def _text(pipeline: PipelineRuntime, tests: Tests, project: Mapping[str, Any]) -> str:

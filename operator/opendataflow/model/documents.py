@@ -79,6 +79,8 @@ def _place(mark: yaml.Mark | None) -> str:
 
 
 def _problem(error: yaml.MarkedYAMLError) -> str:
+    if error.problem == "found character '\\t' that cannot start any token":
+        return "a tab is no indentation in YAML; write spaces"
     return ", ".join(part for part in (error.context, error.problem) if part)
 
 

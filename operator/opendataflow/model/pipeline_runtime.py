@@ -38,6 +38,16 @@ GitRef = Annotated[
     ),
 ]
 
+_PART = r"[^./\\\x00-\x1f][^/\\\x00-\x1f]*"
+GitFolder = Annotated[
+    str,
+    StringConstraints(strict=True, min_length=1, max_length=1000),
+    matching(
+        f"{_PART}(?:/{_PART})*",
+        "it is a folder of the repository, such as teams/delays: no slash at its ends, and no name begins with a dot",
+    ),
+]
+
 
 class GitProject(Written):
     """A git repository."""
@@ -65,6 +75,10 @@ class GitProject(Written):
         default="HEAD",
         description="A branch, a tag, or a commit with all its digits. The default is the repository's own branch. A "
         "branch is looked up for each run.",
+    )
+    folder: GitFolder | None = Field(
+        default=None,
+        description="The folder in it that has `project.yml`, such as `teams/delays`. The default is the top.",
     )
     username: Annotated[Text, StringConstraints(max_length=250)] | None = Field(
         default=None, description=f"The user, where the server wants a certain one. {_NOT_LOCAL}"

@@ -67,7 +67,14 @@ _FILE_NAME = matching(
     r"[^./\\\x00-\x1f][^/\\\x00-\x1f]*",
     "it is the name of a file or folder: no slashes, and it does not begin with a dot",
 )
-FileName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=200), _FILE_NAME]
+_MOST_BYTES = 200
+"""Of the 255 that a file system takes: the program adds something to some names."""
+_SHORT = Rule(
+    f"the name of a file has at most {_MOST_BYTES} bytes, and these letters take several each",
+    lambda text: len(text.encode("utf-8", "replace")) <= _MOST_BYTES,
+    f"bytes(self).size() <= {_MOST_BYTES}",
+)
+FileName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=_MOST_BYTES), _FILE_NAME, _SHORT]
 Module = Annotated[FileName, _without(".py")]
 
 

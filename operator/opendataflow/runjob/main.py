@@ -8,16 +8,19 @@ import os
 import sys
 from contextlib import suppress
 
-from opendataflow.streams import prepare_streams
+from opendataflow.starting import left_at_once
 
 
 def main() -> None:
     """Run one chunk of the script's job and exit with the script's exit code."""
-    prepare_streams()
-    gc.disable()
-    from opendataflow.runjob.program import run_script
+    with left_at_once():
+        from opendataflow.streams import prepare_streams
 
-    gc.enable()
+        prepare_streams()
+        gc.disable()
+        from opendataflow.runjob.program import run_script
+
+        gc.enable()
     code = run_script(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # its reader has gone

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 
-from opendataflow.cli.main import run
+from opendataflow.cli.commands import run
 from opendataflow.core.dialects import Postgres
 from opendataflow.spark.pipeline.session import local_session
 from tests.bench.pipelines import script

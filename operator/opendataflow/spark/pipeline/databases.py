@@ -82,16 +82,18 @@ def login(database: Database, place: str, environ: Mapping[str, str] = os.enviro
     )
 
 
+def dialect_here(database: Database, environ: Mapping[str, str] = os.environ) -> Dialect | None:
+    """Return how a database is spoken to; None where its URL is none, as where the variables in it are not set."""
+    with suppress(InvalidInput):  # who connects says so
+        return dialect_of(_VARIABLE.sub(lambda match: environ.get(match[1], ""), database.url))
+    return None
+
+
 def drivers_of(pipeline: Pipeline, environ: Mapping[str, str] = os.environ) -> list[Driver]:
     """Return the JDBC drivers and connectors that a pipeline needs, as far as they are known here."""
     given = [*(source.database for source in pipeline.sources), pipeline.destination.database]
-    found: dict[Driver, None] = {}
-    for database in (it for it in given if it is not None and it.driver is None):
-        with suppress(InvalidInput):  # who connects says so
-            driver = dialect_of(_VARIABLE.sub(lambda match: environ.get(match[1], ""), database.url)).driver
-            if driver is not None:
-                found[driver] = None
-    return list(found)
+    dialects = [dialect_here(it, environ) for it in given if it is not None and it.driver is None]
+    return list(dict.fromkeys(it.driver for it in dialects if it is not None and it.driver is not None))
 
 
 def attempt_of(dataset: str, data_id: str, environ: Mapping[str, str]) -> Attempt:

@@ -21,6 +21,7 @@ from typing import Any
 
 from opendataflow.core.pipeline_order import TOKEN_VARIABLE
 from opendataflow.core.project_tests import Tests
+from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import DataflowError, InvalidInput, NotInstalled, StepFailed, Unanswered
 from opendataflow.names import NO_ANSWER
 from opendataflow.spark.pipeline.reporting import TERMINATION_LOG
@@ -30,6 +31,12 @@ _SECONDS = 60.0
 _ANYBODY = "git"
 """The user where none is named: servers that take a token look at nothing else."""
 _REFUSED = "{} refuses access; look at the token that secretRef names, and at username"
+_NO_COMMIT = "{} has no commit {}, or does not give it; look at ref"
+_NO_REPOSITORY = "{} is no git repository, or needs a token to be seen; look at url"
+_NOBODY_ASKED = "ssh -o BatchMode=yes"
+"""Who would be asked for a passphrase, or whether a host is the right one, sees no question."""
+_SSH_REFUSED = re.compile("permission denied|host key verification failed|bad permissions|authentication fail", re.I)
+_NOT_THERE = re.compile("repository not found|not be found|does not appear to be a git repository", re.I)
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 _FETCHED = "commit"
 """The file of a pod's volume that says which commit was fetched into it."""
@@ -54,6 +61,8 @@ def fetched(git: Git, clones: Path, token: str | None = None) -> tuple[Path, str
     Raises InvalidInput where there is no such repository or ref, StepFailed where it refuses, Unanswered where the
     server does not answer, NotInstalled without dulwich.
     """
+    if _COMMIT.fullmatch(git.ref.lower()):
+        git = replace(git, ref=git.ref.lower())
     if _COMMIT.fullmatch(git.ref) and git.folder(clones, git.ref).is_dir():
         return git.folder(clones, git.ref), git.ref
     with _sentences(git):
@@ -89,7 +98,8 @@ def _client(git: Git, token: str | None) -> tuple[Any, str]:
         raise StepFailed(f"the token for {git.url} has letters that no token has; look at the Secret of secretRef")
     # The other one tries ssh where something of a URL is wrong.
     opened = get_transport_and_path_from_url if "://" in git.url else get_transport_and_path
-    client, path = opened(git.url, username=username, password=token)
+    ssh = os.environ.get("GIT_SSH_COMMAND") or _NOBODY_ASKED
+    client, path = opened(git.url, username=username, password=token, ssh_command=ssh)
     return client, os.fsdecode(path)
 
 
@@ -99,23 +109,22 @@ def _wanted(git: Git, client: Any, path: str) -> tuple[str, str]:
     if _COMMIT.fullmatch(git.ref):
         return git.ref, git.ref
     refs = client.get_refs(os.fsencode(path)).refs
-    for name in (git.ref, f"refs/heads/{git.ref}", f"refs/tags/{git.ref}"):
+    for name in (git.ref, f"refs/heads/{git.ref}", f"refs/tags/{git.ref}", f"refs/{git.ref}"):
         found = refs.get(name.encode())
         if found is not None:
             return found.decode(), refs.get(f"{name}^{{}}".encode(), found).decode()
     if git.ref == "HEAD":
         raise InvalidInput(f"{git.url} has no commit yet, or no branch of its own; write ref")
+    known = [name.decode("utf-8", "replace").removeprefix("refs/heads/").removeprefix("refs/tags/") for name in refs]
     raise InvalidInput(
-        f"{git.url} has no branch or tag {git.ref}; look at ref (a commit is written with all its 40 digits)"
+        f"{git.url} has no branch or tag {git.ref}{did_you_mean(git.ref, known)}; look at ref (a commit is written "
+        "with all its 40 digits)"
     )
 
 
 def _fetch(git: Git, client: Any, path: str, wanted: str, clones: Path) -> tuple[Path, str]:
-    from dulwich.client import LocalGitClient
-    from dulwich.errors import HangupException
     from dulwich.index import build_index_from_tree
     from dulwich.objects import Commit, Tag
-    from dulwich.repo import Repo
 
     home = git.folder(clones, wanted).parent
     home.mkdir(parents=True, exist_ok=True)
@@ -123,32 +132,49 @@ def _fetch(git: Git, client: Any, path: str, wanted: str, clones: Path) -> tuple
         fcntl.flock(lock, fcntl.LOCK_EX)  # of many runs that want a new commit, one fetches it
         if (home / wanted).is_dir():
             return home / wanted, wanted
-        draft = home / f".{wanted}"
-        shutil.rmtree(draft, ignore_errors=True)
+        draft, objects = home / f".{wanted}", home / f".{wanted}.git"
+        _remove(draft, objects)
         draft.mkdir()
+        objects.mkdir()
         try:
-            depth = None if isinstance(client, LocalGitClient) else 1
-            with Repo.init(draft) as repo:
-                try:
-                    client.fetch(
-                        os.fsencode(path), repo, determine_wants=lambda *_, **__: [wanted.encode()], depth=depth
-                    )
-                except HangupException:
-                    client.get_refs(os.fsencode(path))  # a server that answers this one does not give the commit
-                    raise KeyError(wanted) from None
+            with _repository(client, path, wanted, objects) as repo:
                 found = repo[wanted.encode()]
                 while isinstance(found, Tag):
                     found = repo[found.object[1]]
                 if not isinstance(found, Commit):
                     raise InvalidInput(f"{git.url}: {git.ref} is no commit; look at ref")
                 commit = found.id.decode()
-                build_index_from_tree(str(draft), repo.index_path(), repo.object_store, found.tree)
-            shutil.rmtree(draft / ".git")
+                build_index_from_tree(str(draft), str(objects / "written"), repo.object_store, found.tree)
             if not (home / commit).is_dir():
                 draft.rename(home / commit)
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            _remove(draft, objects)
     return home / commit, commit
+
+
+def _remove(*folders: Path) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _repository(client: Any, path: str, wanted: str, folder: Path) -> Iterator[Any]:
+    """Give a repository that has the commit: one of this machine as it is, even if it is shallow; else a new one."""
+    from dulwich.client import LocalGitClient
+    from dulwich.errors import HangupException
+    from dulwich.repo import Repo
+
+    if isinstance(client, LocalGitClient):
+        with Repo(path) as repo:
+            yield repo
+        return
+    with Repo.init_bare(folder) as repo:
+        try:
+            client.fetch(os.fsencode(path), repo, determine_wants=lambda *_, **__: [wanted.encode()], depth=1)
+        except HangupException:
+            client.get_refs(os.fsencode(path))  # a server that answers this one does not give the commit
+            raise KeyError(wanted) from None
+        yield repo
 
 
 @contextmanager
@@ -167,8 +193,10 @@ def _sentences(git: Git) -> Iterator[None]:
     except HTTPProxyUnauthorized:
         raise StepFailed(f"the proxy before {git.url} refuses access") from None
     except NotGitRepository:
-        raise InvalidInput(f"{git.url} is no git repository, or needs a token to be seen; look at url") from None
-    except (HangupException, TimeoutError, ConnectionError) as error:
+        raise InvalidInput(_NO_REPOSITORY.format(git.url)) from None
+    except HangupException as error:
+        raise _of_ssh(git, error) from None
+    except (TimeoutError, ConnectionError) as error:
         raise Unanswered(f"{NO_ANSWER}: {git.url}: {_first_line(error)}") from None
     except GitProtocolError as error:
         raise _of_protocol(git, error) from None
@@ -179,16 +207,35 @@ def _sentences(git: Git) -> Iterator[None]:
 def _of_what_is_there(git: Git, error: Exception) -> DataflowError:
     """The sentence about what the server gives, or what can't be kept here."""
     if isinstance(error, KeyError):
-        return InvalidInput(f"{git.url} has no commit {git.ref}, or does not give it; look at ref")
+        return InvalidInput(_NO_COMMIT.format(git.url, git.ref))
     if isinstance(error, ValueError):
         return InvalidInput(f"{git.url} is no address of a git server: {_first_line(error)}; look at url")
     if isinstance(error, OSError):
-        return StepFailed(f"{git.url} can't be fetched: {error.filename or ''}: {error.strerror}")
+        at = "" if error.filename is None else f"{error.filename}: "
+        return StepFailed(f"{git.url} can't be fetched: {at}{error.strerror or _first_line(error)}")
     return InvalidInput(f"{git.url}: {git.ref} has a file that can't be written here: {error}")
+
+
+def _of_ssh(git: Git, error: Exception) -> DataflowError:
+    """The sentence about a conversation that has ended too early: what ssh or the server says, if anything."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" @")]
+    refusal = next((line for line in lines if _SSH_REFUSED.search(line)), None)
+    if refusal is not None:
+        return StepFailed(
+            f"{git.url}: ssh is refused: {refusal.rstrip('.')}; it asks no questions here, so that an agent has to "
+            "hold a key with a passphrase, and known_hosts the host"
+        )
+    if any(_NOT_THERE.search(line) for line in lines):
+        return InvalidInput(_NO_REPOSITORY.format(git.url))
+    return Unanswered(f"{NO_ANSWER}: {git.url}: {lines[0] if lines else type(error).__name__}")
 
 
 def _of_protocol(git: Git, error: Exception) -> DataflowError:
     """The sentence about what dulwich has no class for: it wraps what urllib3 says, and answers of HTTP."""
+    if _NOT_THERE.search(str(error)):
+        return InvalidInput(_NO_REPOSITORY.format(git.url))
+    if "not our ref" in str(error):
+        return InvalidInput(_NO_COMMIT.format(git.url, git.ref))
     status = re.search(r"unexpected http resp (\d+)", str(error))
     if status and status[1] == "403":
         return StepFailed(_REFUSED.format(git.url))

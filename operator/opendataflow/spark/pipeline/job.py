@@ -23,7 +23,7 @@ from opendataflow.core.expectations import Checked
 from opendataflow.core.pipeline_steps import Step
 from opendataflow.core.step_lines import StepLines
 from opendataflow.errors import DataflowError, InvalidInput
-from opendataflow.model.project import Pipeline
+from opendataflow.model.project import PROJECT_FILE, Pipeline
 from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
 from opendataflow.spark.pipeline.databases import attempt_of, drivers_of
 from opendataflow.spark.pipeline.fetching import fetched_before, fetched_usable, git_of
@@ -32,7 +32,7 @@ from opendataflow.spark.pipeline.opened import OpenProject, open_project
 from opendataflow.spark.pipeline.reporting import say, write_report
 from opendataflow.spark.pipeline.running import Order, load_steps, run_steps, steps_not_run
 from opendataflow.spark.pipeline.session import local_session
-from opendataflow.spark.pipeline.tested import TestsFail, check_known, check_tests, version_of
+from opendataflow.spark.pipeline.tested import TestsFail, check_known, check_tests, tests_fail, version_of
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,9 @@ def found(order: Mapping[str, Any]) -> Iterator[Found]:
             yield Found(Path(folder))
     else:
         clones, git = Path(order["clones"]), git_of(order)
-        yield Found(*(fetched_before(git, clones) if order["fetched"] else fetched_usable(git, clones, order["tests"])))
+        before = order["fetched"]
+        top, commit = fetched_before(git, clones) if before else fetched_usable(git, clones, order["tests"])
+        yield Found(top / (order["folder"] or ""), commit)
 
 
 def lay_out(files: Path, folder: Path, slug: str) -> None:
@@ -105,8 +107,7 @@ class Done:
 
 def run(order: Mapping[str, Any], at: Found, environ: Mapping[str, str]) -> Done:
     """Run the pipeline for the chunk. A DataflowError where it could not begin."""
-    os.chdir(at.folder)  # files are told as they are named in the project
-    project = open_project(Path())
+    project = _opened(order, at)
     pipeline = placed(project, order["pipeline"], order["output"])
     try:
         return _run(order, at, environ, project, pipeline)
@@ -114,6 +115,33 @@ def run(order: Mapping[str, Any], at: Found, environ: Mapping[str, str]) -> Done
         lines, steps = StepLines(say), steps_not_run(pipeline, error.faults)
         lines.show(steps)
         return Done(steps, None, ())
+
+
+def _opened(order: Mapping[str, Any], at: Found) -> OpenProject:
+    """Return the project. One that can't be read, or lacks the pipeline, fails the tests that have to pass."""
+    try:
+        if not (at.folder / PROJECT_FILE).is_file():
+            raise InvalidInput(_lacking(order, at))
+        os.chdir(at.folder)  # files are told as they are named in the project
+        project = open_project(Path())
+        project.file.pipeline(order["pipeline"])
+    except InvalidInput as error:
+        if order["requireTests"]:
+            raise tests_fail(
+                order["pipeline"], [str(error)], version_of(at.folder, at.commit), order["tests"]
+            ) from None
+        raise
+    return project
+
+
+def _lacking(order: Mapping[str, Any], at: Found) -> str:
+    """The sentence about a project without its file."""
+    if "path" in order:
+        return f"there is no {at.folder / PROJECT_FILE}; look at runtime.pipeline.project.path"
+    if "files" in order:
+        return f"the ConfigMap of the project has no {PROJECT_FILE}"
+    where = f"{order['folder']}/{PROJECT_FILE}" if order["folder"] else PROJECT_FILE
+    return f"{order['git']['url']} has no {where}; write the folder that has it beside url, as `folder`"
 
 
 def _run(

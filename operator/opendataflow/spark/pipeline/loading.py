@@ -3,23 +3,22 @@
 import importlib.util
 import inspect
 import sys
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 from opendataflow.core.pipeline_steps import Signature
 from opendataflow.errors import InvalidInput, StepFailed
+from opendataflow.spark.pipeline.hints import Engine, engine_of
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.told import tell
-
-Engine = Literal["spark", "pandas"]
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A transformation that can be run. `file`: absolute. `at`: "FILE, line N" of run(), for sentences."""
+    """A transformation that can be run. `file`: absolute. `at`: "FILE, line N" of run(), for sentences. `printed`: what
+    its module has printed when it was loaded, which belongs to its step."""
 
     name: str
     file: str
@@ -28,6 +27,7 @@ class Loaded:
     signature: Signature
     engine: Engine
     module: ModuleType
+    printed: str = ""
 
 
 class NotLoaded(StepFailed):
@@ -58,7 +58,7 @@ def load(project: OpenProject, slug: str, name: str) -> Loaded:
         raise StepFailed(f"{at}: {error}") from None
     _, pipeline = project.file.pipeline(slug)
     marked = next(it.engine for it in pipeline.transformations if it.name == name)
-    return Loaded(name, str(path.absolute()), at, run, signature, marked or _engine(run), module)
+    return Loaded(name, str(path.absolute()), at, run, signature, marked or engine_of(run, module), module)
 
 
 def check_modules(project: OpenProject, slug: str) -> None:
@@ -91,13 +91,16 @@ def _executed(project: OpenProject, slug: str, name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"pipelines.{slug}.{name}", path)
     assert spec is not None
     assert spec.loader is not None
+    if (known := sys.modules.get(spec.name)) is not None:  # another transformation has imported it
+        return known
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # a module may even call exit()
+        del sys.modules[spec.name]  # half of it is nothing to import
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise StepFailed(
             project.in_words(str(tell(error, project, f"{project.module(slug, name)}, line 1")))
         ) from error
@@ -125,6 +128,10 @@ def _line(run: Callable[..., Any]) -> int:
 
 
 def _signature(run: Callable[..., Any]) -> Signature:
+    if inspect.iscoroutinefunction(run):
+        raise InvalidInput("run() is async, and nobody awaits it; write it without `async`")
+    if inspect.isgeneratorfunction(run) or inspect.isasyncgenfunction(run):
+        raise InvalidInput("run() has a `yield`; it returns one frame")
     needed, most, any_number, stream, item = 0, 0, False, False, False
     for name, parameter in inspect.signature(run).parameters.items():
         if stream and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.VAR_POSITIONAL):
@@ -139,15 +146,3 @@ def _signature(run: Callable[..., Any]) -> Signature:
             most += 1
             needed += parameter.default is parameter.empty
     return Signature(needed, None if any_number else most, stream, item)
-
-
-def _engine(run: Callable[..., Any]) -> Engine:
-    """Return pandas where a parameter has the type pandas.DataFrame, else Spark."""
-    try:
-        hints = typing.get_type_hints(run)
-    except Exception:  # a hint that names nothing is no reason not to run
-        hints = {}
-    for hint in hints.values():
-        if getattr(hint, "__name__", "") == "DataFrame" and str(getattr(hint, "__module__", "")).startswith("pandas"):
-            return "pandas"
-    return "spark"

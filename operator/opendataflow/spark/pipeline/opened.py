@@ -60,12 +60,15 @@ class OpenProject:
     def missing_module(self, slug: str, name: str) -> str | None:
         """Return the sentence about a transformation whose file is not there; None where it is."""
         path = self.module(slug, name)
-        if path.is_file():
-            return None
         index, pipeline = self.file.pipeline(slug)
         step = [it.name for it in pipeline.transformations].index(name)
         place = self.file.place("pipelines", index, "transformations", step)
-        there = [file.stem for file in path.parent.glob("*.py")]
+        try:
+            if path.is_file():
+                return None
+        except OSError as error:
+            return f"{place}: {path}: can't be read: {error.strerror}"
+        there = [file.stem for file in _modules(path.parent) if file.is_file()]
         close = difflib.get_close_matches(name, there, n=1)
         return f"{place}: there is no file {path}" + (f"; did you mean {close[0]}?" if close else "")
 
@@ -73,7 +76,7 @@ class OpenProject:
         """Yield files beside a pipeline's transformations that look like some and are not in the project's list."""
         _, pipeline = self.file.pipeline(slug)
         listed = {it.name for it in pipeline.transformations}
-        for path in sorted((self.folder / "pipelines" / slug).glob("*.py")):
+        for path in _modules(self.folder / "pipelines" / slug):
             if path.stem not in listed and _defines_run(path):
                 yield path
 
@@ -87,17 +90,17 @@ class OpenProject:
         finally:
             with suppress(ValueError):
                 sys.path.remove(home)
-            for name, module in list(sys.modules.items()):
-                if self.is_ours(_place_of(module)):
-                    del sys.modules[name]
+            # All are found first: where a package without __init__.py is, Python asks the one around it.
+            for name in [name for name, module in list(sys.modules.items()) if self.is_ours(_place_of(module))]:
+                del sys.modules[name]
 
 
 def open_project(folder: Path | None) -> OpenProject:
-    """Read the project in a folder; None: in this one, or in the nearest above it.
+    """Read the project in a folder, or of its file; None: in this one, or in the nearest above it.
 
     Raises InvalidInput where there is none, or its file is wrong.
     """
-    found = _nearest() if folder is None else folder
+    found = _nearest() if folder is None else folder.parent if folder.name == PROJECT_FILE else folder
     path = found / PROJECT_FILE
     try:
         text = path.read_text("utf-8")
@@ -116,6 +119,13 @@ def _nearest() -> Path:
         if (folder / PROJECT_FILE).is_file():
             return Path() if folder == here else folder
     return Path()
+
+
+def _modules(folder: Path) -> list[Path]:
+    """The files of Python in a folder; none where it can't be read."""
+    with suppress(OSError):
+        return sorted(folder.glob("*.py"))
+    return []
 
 
 def _place_of(module: ModuleType | None) -> str:

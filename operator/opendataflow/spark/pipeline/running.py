@@ -6,7 +6,7 @@ It knows no engine: `Frames` reads, counts and writes, and says which step an er
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import RawIOBase, TextIOBase
 from typing import Any, Protocol
 
@@ -151,20 +151,25 @@ def load_steps(project: OpenProject, pipeline: Pipeline) -> list[Loaded]:
     """
     loaded: list[Loaded] = []
     faults: dict[str, str] = {}
-    names = [source.name for source in pipeline.sources]
     for transformation in pipeline.transformations:
         try:
-            step = load(project, pipeline.slug, transformation.name)
-            try:
-                frames_given(step.signature, names)
-            except InvalidInput as error:
-                raise StepFailed(f"{step.at}: {error}") from None
-            loaded.append(step)
+            loaded.append(load_step(project, pipeline, transformation.name))
         except StepFailed as error:
             faults[transformation.name] = str(error)
     if faults:
         raise NotLoaded(faults)
     return loaded
+
+
+def load_step(project: OpenProject, pipeline: Pipeline, name: str) -> Loaded:
+    """Load a transformation, and look whether there are frames for it. Raises StepFailed."""
+    with captured() as printed:
+        step = load(project, pipeline.slug, name)
+    try:
+        frames_given(step.signature, [source.name for source in pipeline.sources])
+    except InvalidInput as error:
+        raise StepFailed(f"{step.at}: {error}") from None
+    return replace(step, printed=printed.end())
 
 
 def steps_not_run(pipeline: Pipeline, faults: Mapping[str, str]) -> list[Step]:
@@ -222,6 +227,7 @@ class _Run:
         for number, step in enumerate(self._order.steps, len(sources)):
             given = frames_given(step.signature, self._order.sources)
             with self._step(number):
+                print(step.printed, end="")
                 result = self._frames.call(step, [frame, *sources[1:given]], self._order.item)
                 frame = self._frames.counted(result, number)
         with self._step(len(self._steps) - 1):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -63,6 +64,24 @@ def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkS
     `drivers`: of JDBC, or connectors, that it needs; those that are not there Spark gets from Maven, and keeps. Raises
     NotInstalled where pyspark, Java or a driver are not there.
     """
+    with _in_utc(), _session(name, drivers) as spark:
+        yield spark
+
+
+@contextmanager
+def _in_utc() -> Iterator[None]:
+    """Let Python, here and on the workers, have the time zone that Spark has: Spark hands on times in Python's own, so
+    what a transformation does would depend on the machine."""
+    try:
+        with _environment({"TZ": "UTC"}):
+            time.tzset()
+            yield
+    finally:
+        time.tzset()
+
+
+@contextmanager
+def _session(name: str, drivers: Sequence[Driver]) -> Iterator["SparkSession"]:
     try:
         from pyspark import SparkConf, util
         from pyspark.errors import PySparkException

@@ -33,8 +33,9 @@ _ENDLESS = re.compile("unexpected end of data|field larger than")
 
 def existing(path: Path, shown: str, place: str) -> Path:
     """Return the path; StepFailed where nothing is there. `place`: of the source in the project's file."""
-    if not path.exists():
-        raise StepFailed(f"{place}: there is no {shown}")
+    with readable(f"{place}: {shown}"):
+        if not path.exists():
+            raise StepFailed(f"{place}: there is no {shown}")
     return path
 
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -34,3 +35,12 @@ def frame_of(spark: SparkSession, rows: Sequence[Row], schema: str | None, at: s
 def rows_of(frame: DataFrame) -> list[Row]:
     """Return the rows of a frame, with structs as dicts."""
     return [row.asDict(recursive=True) for row in frame.collect()]
+
+
+def as_given(value: Any) -> Any:
+    """Return a value as Spark gives it back: a time with a zone is the same moment without any, in UTC."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC).replace(tzinfo=None)
+    if isinstance(value, dict):
+        return {key: as_given(item) for key, item in value.items()}
+    return [as_given(item) for item in value] if isinstance(value, list) else value

@@ -3,7 +3,7 @@ as runs report what they find out, and are told what was reported before (core/p
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,12 @@ def check_tests(
             failed.append(result.sentence)
             say("\n".join((f"  {result.sentence}", *(f"    {line}" for line in result.details))))
     if failed:
-        more = f"; {len(failed) - 1} more" if failed[1:] else ""
-        sentence = f"the tests of pipeline {pipeline.slug} fail{at(found)}: {failed[0]}{more}"
-        raise TestsFail(sentence, verdict_of(found, known, passed=False))
+        raise tests_fail(pipeline.slug, failed, found, known)
     return verdict_of(found, known, passed=True)
+
+
+def tests_fail(slug: str, faults: Sequence[str], found: str, known: Known) -> TestsFail:
+    """Return what is raised where there are faults, each a sentence and perhaps more lines."""
+    more = f"; {len(faults) - 1} more" if faults[1:] else ""
+    sentence = f"the tests of pipeline {slug} fail{at(found)}: {faults[0].partition(chr(10))[0]}{more}"
+    return TestsFail(sentence, verdict_of(found, known, passed=False))
