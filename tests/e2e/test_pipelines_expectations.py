@@ -154,6 +154,12 @@ def test_numbers_are_compared_as_their_columns_have_them_and_a_null_has_its_colu
     assert list(told(answer).values()) == [False, True, True, True, False, False, False, True]
 
 
+def test_a_checksum_that_differs_says_of_which_types_the_columns_are(project: Project) -> None:
+    project.step("one", "def run(df):\n    return df.withColumn('id', df.id.cast('bigint'))\n")
+    answer = expect(project, "{same: {source: a, checksum: [id, t]}}")
+    assert "same as a: different: checksum; id is bigint, of a int\n" in answer.err
+
+
 def test_a_null_inside_of_a_value_has_its_place_and_a_number_may_be_larger_than_those_of_java(project: Project) -> None:
     project.write("sources/a.csv", '{"id": 1, "t": [1, null], "day": 18446744073709551615}')
     project.step("one", "def run(df):\n    return df.selectExpr('id', 'reverse(t) AS t', 'day')\n")

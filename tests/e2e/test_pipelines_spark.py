@@ -191,11 +191,48 @@ def test_wildcards_are_those_of_the_project_and_never_of_the_data_id(spark: "Spa
     assert "there is no sources/?_*.csv" in project.ask("run", "p", "--data-id", "*").err
 
 
+def test_paths_of_this_machine_are_of_it_also_where_hadoop_is_told_of_another_file_system(
+    spark: "SparkSession", project: Project
+) -> None:
+    jvm_context: Any = spark.sparkContext._jsc
+    settings = jvm_context.hadoopConfiguration()
+    before = settings.get("fs.defaultFS")
+    settings.set("fs.defaultFS", "hdfs://127.0.0.1:1/")
+    try:
+        answer = project.ask("run", "p", "--data-id", "0-9")
+    finally:
+        settings.set("fs.defaultFS", before)
+    assert answer.code == ExitCode.OK, answer.err
+    assert len(result(spark, project)) == 2
+
+
 def test_a_cell_that_does_not_fit_is_found_however_its_file_is_written(project: Project) -> None:
     source = '{name: a, path: a.gz, format: csv, schema: "id INT, t STRING", options: {sep: ";", encoding: ISO-8859-1}}'
     project.write("project.yml", YML.replace(YML[YML.index("{name: a") : YML.index("\n    trans")], source))
     project.write("a.gz", gzip.compress("id;t\n1;é\nx;y\n".encode("latin-1")))
     assert 'a.gz, line 3: "x" does not fit the type of the column id' in project.ask("run", "p", "--data-id", "1").err
+
+
+def test_a_bad_file_of_another_chunk_does_not_matter(project: Project) -> None:
+    source = '{name: a, path: in, format: csv, schema: "id INT, t STRING", partitioning: {column: day, type: date}}'
+    project.write("project.yml", YML.replace(YML[YML.index("{name: a") : YML.index("\n    trans")], source))
+    project.write("in/day=2013-01-01/a.csv", "id,t\n5,x\n")
+    project.write("in/day=2013-01-02/a.csv", b"id,t\n5,caf\xe9\n")
+    assert project.ask("run", "p", "--data-id", "2013-01-01").code == ExitCode.OK
+    bad = "error: read a has failed: in/day=2013-01-02/a.csv, line 2: it is not UTF-8 text; save it as UTF-8\n"
+    assert project.ask("run", "p", "--data-id", "2013-01-02").err == bad
+    assert project.ask("run", "p", "--data-id", "null").code == ExitCode.OK
+
+
+def test_json_of_several_lines_is_told_with_the_option_that_reads_it(project: Project) -> None:
+    source = '{name: a, path: a.json, format: json, schema: "id INT, t STRING"}'
+    project.write("project.yml", YML.replace(YML[YML.index("{name: a") : YML.index("\n    trans")], source))
+    project.write("a.json", '[\n  {"id": 1,\n   "t": "x"}\n]\n')
+    answer = project.ask("run", "p", "--data-id", "1")
+    assert answer.err.startswith(
+        "error: read a has failed: a.json: a row does not fit its types: Unexpected end-of-input"
+    )
+    assert answer.err.endswith('; where it is not one object a line, write options: {multiLine: "true"}\n')
 
 
 def test_a_quoted_newline_stays_in_its_cell(spark: "SparkSession", project: Project) -> None:
@@ -361,6 +398,8 @@ def test_a_source_that_does_not_fit_is_the_fault_of_the_read(
          "write out has failed: project.yml, line 8: the folder of the chunk would have a name of 243 bytes, and 240 "),
         ("[one, two]", "[one, two, twice]", "0-9",
          "write out has failed: pipelines/p/twice.py, line 1: the result has two columns id; rename one"),
+        ("[one, two]", "[one, two, none]", "0-9",
+         "write out has failed: pipelines/p/none.py, line 1: the result has no columns; keep them, also where there "),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_data_is_told_with_its_line(
@@ -368,6 +407,7 @@ def test_what_does_not_fit_the_data_is_told_with_its_line(
 ) -> None:
     project.write("project.yml", YML.replace(old, new))
     project.step("twice", "def run(df):\n    return df.selectExpr('*', 'n AS id')\n")
+    project.step("none", "def run(df):\n    return df.select()\n")
     assert f"error: {sentence}" in project.ask("run", "p", "--data-id", data_id).err
 
 

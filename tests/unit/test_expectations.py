@@ -6,9 +6,11 @@ from math import nan
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from opendataflow.core.expectations import Measure, judge, measures
 from opendataflow.model.expectations import Expectation
+from opendataflow.model.faults import sentences
 
 NOW = datetime(2013, 1, 2, 12, tzinfo=UTC)
 
@@ -42,7 +44,11 @@ def micros(moment: datetime) -> int:
         ({"same": {"source": "s", "rows": False, "sums": ["a"]}}, [nan, nan], True, None),
         ({"same": {"source": "s", "rows": False, "sums": ["a"]}}, [nan, 1.0], False, None),
         ({"same": {"source": "s", "rows": False, "sums": ["a"]}}, [1.00000001, 1.0], False, None),
-        ({"fresh": {"column": "t", "within": "1h"}}, [2**63 - 1], True, "the newest is after all days of the calendar"),
+        ({"fresh": {"column": "t", "within": "1h"}}, [2**63 - 1], False,
+         "the newest is after all days of the calendar, which is to come"),
+        ({"fresh": {"column": "t", "within": "1h"}}, [micros(datetime(2013, 1, 3, 12, tzinfo=UTC))], True, None),
+        ({"fresh": {"column": "t", "within": "72h"}}, [micros(datetime(2013, 1, 3, 13, tzinfo=UTC))], False,
+         "the newest is 2013-01-03 13:00:00+00:00, which is to come"),
         ({"fresh": {"column": "t", "within": "1h"}}, [-(2**63)], False,
          "the newest is before all days of the calendar"),
         ({"same": {"source": "s", "rows": False, "checksum": ["a"]}}, [1, 1, 2, 3], False, "different: checksum"),
@@ -53,6 +59,19 @@ def test_what_is_measured_is_judged(written: dict[str, Any], values: list[Any], 
     result = judge(it, dict(zip(measures(it), values, strict=True)), None, NOW)
     assert result.held is held
     assert found in (None, result.found)
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        ({"values": {"column": "a", "in": [1, None]}}, "values.in[1]: a number or text is wanted, found nothing"),
+        ({"range": {"column": "a", "min": 2, "max": 1}}, "range: no number is in a range whose min is above its max"),
+    ],
+)
+def test_what_means_nothing_is_one_sentence(written: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        expectation(**written)
+    assert sentences(Expectation, error.value) == [sentence]
 
 
 def test_doubles_are_counted_by_the_destination() -> None:

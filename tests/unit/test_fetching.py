@@ -99,7 +99,11 @@ def test_a_repository_of_this_machine_may_be_shallow(origin: Path, tmp_path: Pat
             "{url}: ssh is refused: Load key k: bad permissions;",
         ),
         ("Host key verification failed.", StepFailed, "{url}: ssh is refused: Host key verification failed; it asks"),
-        ("ERROR: Repository not found.", InvalidInput, "{url} is no git repository, or needs a token to be seen"),
+        (
+            "ERROR: Repository not found.",
+            InvalidInput,
+            "{url} is no git repository, or needs a token or key to be seen",
+        ),
         ("fatal: 'p' does not appear to be a git repository", InvalidInput, "{url} is no git repository, or needs"),
         ("ssh: Could not resolve hostname x", Unanswered, f"{NO_ANSWER}: {{url}}: ssh: Could not resolve hostname x"),
     ],
@@ -164,7 +168,12 @@ def test_only_the_files_are_kept_and_an_attempt_that_was_killed_is_no_hindrance(
         ("{origin}", "nope", InvalidInput, "{origin} has no branch or tag nope (known: "),
         ("{origin}", "mian", InvalidInput, "{origin} has no branch or tag mian (did you mean main?); look at ref"),
         ("{origin}", "0" * 40, InvalidInput, f"{{origin}} has no commit {'0' * 40}, or does not give it; look at ref"),
-        ("{origin}/none", "main", InvalidInput, "{origin}/none is no git repository, or needs a token to be seen"),
+        (
+            "{origin}/none",
+            "main",
+            InvalidInput,
+            "{origin}/none is no git repository, or needs a token or key to be seen",
+        ),
         ("htps://example.org/p.git", "main", InvalidInput, "htps://example.org/p.git is no address of a git server"),
         ("http://127.0.0.1:1/p.git", "main", Unanswered, f"{NO_ANSWER}: http://127.0.0.1:1/p.git: "),
         ("ssh://127.0.0.1:1/p.git", "main", Unanswered, f"{NO_ANSWER}: ssh://127.0.0.1:1/p.git: "),
@@ -249,7 +258,10 @@ def test_a_username_goes_with_the_token_where_the_server_wants_one(server: str, 
     [
         (None, "{server}/p.git refuses access"),
         ("wrong-one", "{server}/p.git refuses access"),
-        ("wrong-one\u20ac", "the token for {server}/p.git has letters that no token has; look at the Secret"),
+        (
+            "wrong-one\u20ac",
+            "the token or key for {server}/p.git has letters that no such thing has; look at the Secret",
+        ),
     ],
 )
 def test_a_wrong_token_is_told_without_it(server: str, tmp_path: Path, token: str | None, sentence: str) -> None:

@@ -166,7 +166,7 @@ def test_the_output_of_a_job_may_be_an_address() -> None:
 def test_an_order_has_a_repository_and_no_secret() -> None:
     git = {"url": "https://h/p", "ref": "main", "username": "me", "secretRef": {"name": "s", "key": "k"}}
     order = json.loads(pod_order(runtime(git=git), None))
-    assert order["git"] == {"url": "https://h/p", "ref": "main", "username": "me"}
+    assert order["git"] == {"url": "https://h/p", "ref": "main", "username": "me", "known_hosts": []}
     assert order["fetched"] is True
 
 

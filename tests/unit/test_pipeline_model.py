@@ -11,7 +11,12 @@ from opendataflow.model.rules import ON_A_CLUSTER
 from opendataflow.names import API_VERSION
 
 SECRET = {"name": "git", "key": "token"}
-BY_HTTPS = "on a cluster projects are fetched by https; write the https url, and secretRef where it needs a token"
+BY_WHAT = (
+    "on a cluster projects are fetched by https or ssh; write such a url, and secretRef if it needs a token or key"
+)
+KEYS = "by ssh a pod needs the private key, in a Secret that secretRef names, and the server's key in knownHosts"
+HOST = "h ssh-ed25519 AAAAC3Nz me"
+NO_HOST = "it is no key of a server; write a line as ssh-keyscan prints it: the host, the kind of the key, the key"
 IN_URL = "a user or password in the url would be shown to everybody; take it out, and write secretRef and username"
 OUTPUT = (
     "in a pod it is an absolute path, such as that of a volume of podTemplate, or an address such as s3a://bucket/data"
@@ -49,15 +54,23 @@ EVERYWHERE: list[tuple[dict[str, Any], str]] = [
     (git(folder="/a"), ".project.git.folder: it is a folder of the repository, such as teams/delays: no slash"),
     (git(username="me"), ".project.git.username: a username says nothing without a password or token; write secretRef"),
     (
+        git("git@h:p.git", secretRef=SECRET, knownHosts=[HOST], username="me"),
+        ".project.git.username: by ssh the user is a part of the url: git@host:path",
+    ),
+    (git(knownHosts=["ssh-ed25519 AAAAC3Nz"]), f".project.git.knownHosts[0]: {NO_HOST}"),
+    (git(knownHosts=[HOST, "# h:22 SSH-2.0-x"]), f".project.git.knownHosts[1]: {NO_HOST}"),
+    (
         git("http://h/p", secretRef=SECRET),
         ".project.git.url: a token would be sent over http for everybody to read; write an https url",
     ),
 ]  # fmt: skip
 
 ON_CLUSTERS: list[tuple[dict[str, Any], str]] = [
-    (git("ssh://git@h/p"), f".project.git.url: {BY_HTTPS}"),
-    (git("git@h:p.git"), f".project.git.url: {BY_HTTPS}"),
-    (git("file:///p"), f".project.git.url: {BY_HTTPS}"),
+    (git("ssh://git@h/p"), f".project.git.url: {KEYS}"),
+    (git("git@h:p.git", secretRef=SECRET), f".project.git.url: {KEYS}"),
+    (git("ssh://h/p", knownHosts=[HOST]), f".project.git.url: {KEYS}"),
+    (git("file:///p"), f".project.git.url: {BY_WHAT}"),
+    (git("/srv/git@h:p", secretRef=SECRET, knownHosts=[HOST]), f".project.git.url: {BY_WHAT}"),
     ({"project": {"path": "p"}, "pipeline": "p"}, ".project.path: in an image the path of a project is absolute"),
     (
         {"project": {"path": "/p"}, "pipeline": "p", "output": "data"},
@@ -80,6 +93,12 @@ def test_what_can_not_be_fetched_is_refused_before(
 def test_what_a_pod_has_not_is_refused_on_clusters_only(pipeline: dict[str, Any], sentence: str) -> None:
     assert told(pipeline, ON_A_CLUSTER) == [f"spec.runtime.pipeline{sentence}"]
     assert told(pipeline, None) == []
+
+
+@pytest.mark.parametrize("url", ["ssh://git@h:2222/p", "ssh://h/p", "git@h:p.git"])
+def test_a_pod_fetches_by_ssh_with_a_key_from_a_server_that_is_known(url: str) -> None:
+    hosts = [HOST, "[h]:2222,10.0.0.1 ecdsa-sha2-nistp256 AAAA+/==", "|1|a=|b= ssh-rsa AAAA"]
+    assert told(git(url, secretRef=SECRET, knownHosts=hosts), ON_A_CLUSTER) == []
 
 
 def test_a_config_map_is_refused_on_one_machine_only() -> None:

@@ -1,13 +1,14 @@
 """Text that is read: what would be altered in silence is refused with its file and line."""
 
 import gzip
+import os
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from opendataflow.errors import StepFailed
-from opendataflow.spark.pipeline.sources import check_names, check_text
+from opendataflow.spark.pipeline.sources import check_listed, check_names, check_text
 
 
 def written(folder: Path, text: bytes, name: str = "a.csv") -> Path:
@@ -15,6 +16,19 @@ def written(folder: Path, text: bytes, name: str = "a.csv") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text)
     return path
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        (b"caf\xe9.csv", r"^in/caf\?\.csv: its name is not UTF-8"),
+        (b"a.csv", r"^in/a\.csv: it is a link to what is not"),
+    ],
+)
+def test_files_that_readers_pass_by_without_a_word_are_told(tmp_path: Path, name: bytes, sentence: str) -> None:
+    os.symlink("nowhere", os.fsencode(tmp_path) + b"/" + name)
+    with pytest.raises(StepFailed, match=sentence):
+        check_listed({"in": tmp_path})
 
 
 def looked_through(paths: dict[str, Path]) -> None:

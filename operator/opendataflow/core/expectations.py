@@ -37,6 +37,9 @@ NULLS = ("nulls",)
 BY_TYPE: tuple[Kind, ...] = ("outside", "other", "newest", "sum", *HALVES)
 """What is measured in another way, or not at all, of some types of columns."""
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
+_AHEAD = 24 * 3600
+"""Seconds that the newest may lie in the future: a day begins earlier elsewhere. One wrong value would be fresh for
+ever."""
 _AS_EQUAL = 1e-9
 """Sums of floating numbers differ by less, relatively, where only the order of the rows is another one."""
 
@@ -142,7 +145,9 @@ def _fresh(newest: int | None, within: float, now: datetime) -> tuple[bool, str]
         shown = str(datetime.fromtimestamp(newest / 1e6, UTC))
     except (ValueError, OverflowError):  # such as the infinity of a database
         shown = f"{'after' if newest > 0 else 'before'} all days of the calendar"
-    return now.timestamp() - newest / 1e6 <= within, f"the newest is {shown}"
+    age = now.timestamp() - newest / 1e6
+    ahead = age < -_AHEAD
+    return age <= within and not ahead, f"the newest is {shown}{', which is to come' if ahead else ''}"
 
 
 def _same(it: Expectation, found: Mapping[Measure, Any]) -> tuple[bool, str]:

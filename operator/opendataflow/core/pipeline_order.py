@@ -3,8 +3,8 @@
 It is a file beside the context, `pipeline.json`, and holds no secret:
 
     {"pipeline": "delays", "requireTests": false, "tests": null, "output": "/home/me/jobs",
-     "git": {"url": "https://…", "ref": "main", "username": null}, "folder": null, "clones": "/var/lib/…/projects",
-     "fetched": false}
+     "git": {"url": "https://…", "ref": "main", "username": null, "known_hosts": []}, "folder": null,
+     "clones": "/var/lib/…/projects", "fetched": false}
 
 Instead of `git`, `folder` (where the project is in the repository), `clones` and `fetched`: `path`, a folder; or
 `files`, a folder with the project's files side by side. `fetched`: the folder of `clones` has been filled before, by
@@ -28,7 +28,7 @@ MODULE = "opendataflow.spark.pipeline.job"
 FETCH_MODULE = "opendataflow.spark.pipeline.fetching"
 """The program of the init container that fetches a project."""
 TOKEN_VARIABLE = "DATAFLOW_GIT_TOKEN"
-"""Of that init container only: the token or password."""
+"""Of that init container only: the token, password or key."""
 
 
 def local_order(pipeline: PipelineRuntime, tests: Tests, folder: Path, clones: Path) -> str:
@@ -57,7 +57,8 @@ def pod_order(pipeline: PipelineRuntime, tests: Tests) -> str:
 def _git(pipeline: PipelineRuntime) -> dict[str, Any]:
     git = pipeline.project.git
     assert git is not None  # a place is exactly one of them
-    return {"git": {"url": git.url, "ref": git.ref, "username": git.username}, "folder": git.folder}
+    told = {"url": git.url, "ref": git.ref, "username": git.username, "known_hosts": git.known_hosts}
+    return {"git": told, "folder": git.folder}
 
 
 def _text(pipeline: PipelineRuntime, tests: Tests, project: Mapping[str, Any]) -> str:

@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, Strict
+from pydantic import Field, Strict, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
 
 from opendataflow.model.rules import Rule, exactly_one
 from opendataflow.model.written import Duration, Flag, NonEmpty, Text, Written
@@ -11,23 +12,38 @@ Columns = Annotated[tuple[NonEmpty, ...], Field(min_length=1, max_length=1000)]
 Number = Annotated[int, Strict()] | Annotated[float, Strict()]
 
 
+def _number_or_text(value: Any, known: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return known(value)
+    except ValidationError:  # of each kind that it is not
+        raise PydanticCustomError("refused", "{sentence}", {"sentence": "a number or text is wanted"}) from None
+
+
+Value = Annotated[Number | Text, WrapValidator(_number_or_text)]
+
+
+def _rise(lowest: Any, highest: Any) -> bool:
+    return not all(isinstance(end, int | float) for end in (lowest, highest)) or lowest <= highest
+
+
 class Within(Written):
     """A column whose values lie between two ends."""
 
     rules: ClassVar = (
         Rule("a range has min, max or both", lambda it: it.lowest is not None or it.highest is not None),
+        Rule("no number is in a range whose min is above its max", lambda it: _rise(it.lowest, it.highest)),
     )
 
     column: NonEmpty = Field(description="The column; a NULL is allowed.")
-    lowest: Number | Text | None = Field(default=None, alias="min", description="The lowest value that is right.")
-    highest: Number | Text | None = Field(default=None, alias="max", description="The highest value that is right.")
+    lowest: Value | None = Field(default=None, alias="min", description="The lowest value that is right.")
+    highest: Value | None = Field(default=None, alias="max", description="The highest value that is right.")
 
 
 class Accepted(Written):
     """A column with some values only."""
 
     column: NonEmpty = Field(description="The column; a NULL is allowed.")
-    accepted: Annotated[tuple[Number | Text, ...], Field(min_length=1, max_length=1000)] = Field(
+    accepted: Annotated[tuple[Value, ...], Field(min_length=1, max_length=1000)] = Field(
         alias="in", description="The values."
     )
 

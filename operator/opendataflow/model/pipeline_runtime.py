@@ -3,6 +3,7 @@
 The project itself is described by its own file, see model/project.py.
 """
 
+import re
 from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
@@ -14,6 +15,16 @@ from opendataflow.model.written import Flag, NonEmpty, SecretKey, Text, Written
 
 _NOT_LOCAL = "Not used on one machine."
 
+_BY_SSH = "^ssh://|^[^/:@]+@[^/:@]+:"
+"""As git writes it: ssh://git@host/path, or git@host:path."""
+_CEL_BY_SSH = f"self.url.matches(r'{_BY_SSH}')"
+
+
+def is_by_ssh(url: str) -> bool:
+    """Whether a repository is reached by ssh."""
+    return re.match(_BY_SSH, url) is not None
+
+
 GitUrl = Annotated[
     str,
     StringConstraints(strict=True, min_length=1, max_length=4096),
@@ -23,9 +34,9 @@ GitUrl = Annotated[
         "a user or password in the url would be shown to everybody; take it out, and write secretRef and username",
     ),
     Rule(
-        "on a cluster projects are fetched by https; write the https url, and secretRef where it needs a token",
-        lambda text: text.startswith(("https://", "http://")),
-        "self.startsWith('https://') || self.startsWith('http://')",
+        "on a cluster projects are fetched by https or ssh; write such a url, and secretRef if it needs a token or key",
+        lambda text: text.startswith(("https://", "http://")) or is_by_ssh(text),
+        f"self.matches(r'^https?://|{_BY_SSH}')",
         place=Place.CLUSTER,
     ),
 ]
@@ -49,10 +60,33 @@ GitFolder = Annotated[
 ]
 
 
+KnownHost = Annotated[
+    str,
+    StringConstraints(strict=True, max_length=2048),
+    matching(
+        "[^@#\\s]\\S*[ \\t]+[a-z]\\S+[ \\t]+[A-Za-z0-9+/]+=*(?:[ \\t].*)?",
+        "it is no key of a server; write a line as ssh-keyscan prints it: the host, the kind of the key, the key",
+    ),
+]
+
+
 class GitProject(Written):
     """A git repository."""
 
     rules: ClassVar = (
+        Rule(
+            "by ssh a pod needs the private key, in a Secret that secretRef names, and the server's key in knownHosts",
+            lambda it: not is_by_ssh(it.url) or (it.secret_ref is not None and bool(it.known_hosts)),
+            f"!{_CEL_BY_SSH} || (has(self.secretRef) && has(self.knownHosts) && size(self.knownHosts) > 0)",
+            at="url",
+            place=Place.CLUSTER,
+        ),
+        Rule(
+            "by ssh the user is a part of the url: git@host:path",
+            lambda it: it.username is None or not is_by_ssh(it.url),
+            f"!has(self.username) || !{_CEL_BY_SSH}",
+            at="username",
+        ),
         Rule(
             "a token would be sent over http for everybody to read; write an https url",
             lambda it: it.secret_ref is None or not it.url.startswith("http://"),
@@ -68,7 +102,7 @@ class GitProject(Written):
     )
 
     url: GitUrl = Field(
-        description="Its address, without user or password. On a cluster https; on one machine also a path, or ssh "
+        description="Its address, without a password. On a cluster https or ssh; on one machine also a path, and ssh "
         "with the keys of whoever runs it."
     )
     ref: GitRef = Field(
@@ -84,7 +118,13 @@ class GitProject(Written):
         default=None, description=f"The user, where the server wants a certain one. {_NOT_LOCAL}"
     )
     secret_ref: SecretKey | None = Field(
-        default=None, description=f"The Secret with the token or password. {_NOT_LOCAL}"
+        default=None,
+        description=f"The Secret with the token or password, or for ssh the private key. {_NOT_LOCAL}",
+    )
+    known_hosts: Annotated[tuple[KnownHost, ...], Field(max_length=20)] = Field(
+        default=(),
+        description="The server's keys for ssh, each a line as `ssh-keyscan HOST` prints it; a server with another key "
+        f"is told nothing. {_NOT_LOCAL}",
     )
 
 

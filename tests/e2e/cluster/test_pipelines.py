@@ -5,9 +5,11 @@ The project is the example with one more step, which prints the rows: so the log
 """
 
 import datetime
+import io
 from pathlib import Path
 from typing import Any
 
+import paramiko
 import psycopg
 import pytest
 from cryptography import x509
@@ -74,15 +76,23 @@ class GitServer:
         host = f"git.{kubectl.namespace}.svc"
         self.url = f"https://{host}"
         key, certificate = self_signed(host)
-        kubectl("create", "secret", "generic", "git", f"--from-literal=token={TOKEN}")
-        tls = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tls"}}
+        own, user = paramiko.ECDSAKey.generate(), paramiko.ECDSAKey.generate()
+        self.key = written(user)
+        self.by_ssh = {
+            "url": f"ssh://git@{host}/private.git",
+            "secretRef": {"name": "git", "key": "ssh-privatekey"},
+            "knownHosts": [f"{host} {own.get_name()} {own.get_base64()}"],
+        }
+        ssh = {"server": written(own), "user.pub": user.get_base64()}
         service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "git"}}
-        ports = [{"port": 443, "targetPort": 8443}]
+        ports = [{"name": f"p{port}", "port": port, "targetPort": target} for port, target in ((443, 8443), (22, 2222))]
         kubectl(
             "apply",
             "--filename=-",
             stdin=documents(
-                {**tls, "stringData": {"tls.crt": certificate, "tls.key": key}},
+                secret("tls", {"tls.crt": certificate, "tls.key": key}),
+                secret("ssh", ssh),
+                secret("git", {"token": TOKEN, "ssh-privatekey": self.key}),
                 {**service, "spec": {"selector": {"app": "git"}, "ports": ports}},
                 config_map("authority", **{"ca.crt": certificate}),
                 config_map("server", **{"git_server.py": SERVER.read_text("utf-8")}),
@@ -104,6 +114,7 @@ class GitServer:
             {"name": "project", "configMap": {"name": "project"}},
             {"name": "server", "configMap": {"name": "server"}},
             {"name": "tls", "secret": {"secretName": "tls"}},
+            {"name": "ssh", "secret": {"secretName": "ssh"}},
             {"name": "data", "emptyDir": {}},
         ]
         mounts = [{"name": volume["name"], "mountPath": f"/{volume['name']}"} for volume in volumes]
@@ -129,6 +140,17 @@ class GitServer:
 
     def _commit_in(self, folder: str) -> str:
         return self._kubectl("exec", "git", "--", "python", "/server/git_server.py", "commit", folder).strip()
+
+
+def secret(name: str, data: dict[str, str]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data}
+
+
+def written(key: paramiko.PKey) -> str:
+    """A private key as its user has it."""
+    text = io.StringIO()
+    key.write_private_key(text)
+    return text.getvalue()
 
 
 def self_signed(host: str) -> tuple[str, str]:
@@ -196,25 +218,26 @@ def everything_told(kubectl: Kubectl) -> str:
 
 
 @pytest.mark.timeout(1200)
-def test_a_project_comes_out_of_a_config_map_or_a_folder_or_from_git_also_with_a_token_that_nobody_sees(
+def test_a_project_comes_out_of_a_config_map_or_a_folder_or_from_git_also_with_a_token_or_key_that_nobody_sees(
     git: GitServer, kubectl: Kubectl, database: Database, dsn: str
 ) -> None:
     names = {"project.yml": "project.yml", "flights.csv": "sources/flights.csv"}
     steps = {f"{name}.py": f"pipelines/delays/{name}.py" for name in ("arrived", "by_carrier", "show")}
     items = [{"key": key, "path": path} for key, path in {**names, **steps}.items()]
-    secret = {"username": "deploy", "secretRef": {"name": "git", "key": "token"}}
+    token = {"username": "deploy", "secretRef": {"name": "git", "key": "token"}}
     jobs = [
         pipeline_job("files", {"configMap": "project"}),
         pipeline_job("folder", {"path": "/mine"}, ("/mine", {"configMap": {"name": "project", "items": items}})),
         trusting(pipeline_job("public", git.place("public"), TRUSTED)),
-        trusting(pipeline_job("private", git.place("private", **secret), TRUSTED)),
+        trusting(pipeline_job("private", git.place("private", **token), TRUSTED)),
+        pipeline_job("keyed", git.place("private", **git.by_ssh)),
         pipeline_job("broken", {"configMap": "broken"}),
     ]
     broken = {**project(), "by_carrier.py": "def run(df):\n    return df.select('nothing')\n"}
     outputs = [dataset(f"{made['metadata']['name']}-out") for made in jobs]
     first = days("2013-01-01")
     kubectl("apply", "--filename=-", stdin=documents(config_map("broken", **broken), first, *outputs, *jobs))
-    good = ("files", "folder", "public", "private")
+    good = ("files", "folder", "public", "private", "keyed")
     all_jobs = (*good, "broken")
     wait_until(
         lambda: all(database.states(of)["DONE"] + database.states(of)["FAILED"] for of in all_jobs), "all ended", 900
@@ -223,7 +246,7 @@ def test_a_project_comes_out_of_a_config_map_or_a_folder_or_from_git_also_with_a
         (run,) = runs(database, of)
         assert (run["state"], run["metrics"].get("rows")) == ("SUCCEEDED", 2), (of, run["message"], run["log_tail"])
         assert ROWS["2013-01-01"] in printed(kubectl, run), of
-        assert run["metrics"].get("commit") == (git.first if of in ("public", "private") else None)
+        assert run["metrics"].get("commit") == (None if of in ("files", "folder") else git.first)
     (failed,) = runs(database, "broken")
     sentence = "by_carrier has failed: pipelines/delays/by_carrier.py, line 2: AnalysisException: [UNRESOLVED_COLUMN"
     assert failed["message"].startswith(f"exit code 1: {sentence}")
@@ -232,6 +255,7 @@ def test_a_project_comes_out_of_a_config_map_or_a_folder_or_from_git_also_with_a
     told = everything_told(kubectl) + everything_in(dsn)
     assert git.first in told
     assert TOKEN not in told
+    assert git.key.splitlines()[1] not in told
 
 
 @pytest.mark.timeout(1200)

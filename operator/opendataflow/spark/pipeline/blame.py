@@ -7,6 +7,7 @@ one of an expression (Spark remembers who has called for it), and one whose caus
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 from py4j.protocol import Py4JJavaError
@@ -26,6 +27,9 @@ _LOST_TASK = re.compile(
     r"Job aborted due to stage failure: .*?most recent failure: Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): "
 )
 _UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (?:file://)?(.+)\.")
+_PLACE_IN_JSON = re.compile(r" at \[Source: [^\]]*\]")
+"""Of one record, which says nothing of the file."""
+_JSON_LINES = 'where it is not one object a line, write options: {multiLine: "true"}'
 _OF_DATABASE = "[JDBC_EXTERNAL_ENGINE"
 """What Spark says with the whole query, and calls an error of syntax, whatever the database has said."""
 _LONGEST = 300
@@ -52,6 +56,12 @@ def guilty_place(error: PySparkException) -> Iterator[tuple[str, int]]:
 
 def sentence_of(error: PySparkException, at: str) -> Told:
     """Return what a person is told. `at`: file and line."""
+    told = _sentence_of(error, at)
+    without, number = _PLACE_IN_JSON.subn("", told.sentence)
+    return replace(told, sentence=f"{without}; {_JSON_LINES}") if number else told
+
+
+def _sentence_of(error: PySparkException, at: str) -> Told:
     text = plain(_CLASS.sub("", str(error)))
     if isinstance(error, PythonException):
         lines = without_steps(text).splitlines()

@@ -1,6 +1,7 @@
 """Measures the rows of frames while they pass, and looks before anything is committed whether expectations hold."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import reduce
@@ -76,6 +77,7 @@ class Checks:
 
     def __init__(self, expectations: Sequence[Expectation], places: Sequence[str]) -> None:
         self._all = list(zip(expectations, places, strict=True))
+        self._types: dict[str, dict[str, str]] = {}
         self.checked: list[Checked] = []
 
     def __bool__(self) -> bool:
@@ -84,6 +86,7 @@ class Checks:
     def wanted(self, frame: DataFrame, name: str = RESULT) -> list[Measure]:
         """Return what is to be measured of a frame. Raises StepFailed where it lacks a column, or can't be asked."""
         found: list[Measure] = []
+        self._types[name] = dict(frame.dtypes) if self._all else {}
         for it, place in self._all:
             asked = [measure for measure in measures(it) if measure.frame == name]
             columns = [*(column for measure in asked for column in measure.columns)]
@@ -121,7 +124,10 @@ class Checks:
     def check(self, found: Mapping[Measure, Any], doubles: Doubles) -> None:
         """Judge. Raises StepFailed where one does not hold that has to."""
         now = datetime.now(UTC)
-        self.checked = [judge(it, found, None if it.unique is None else doubles(it.unique), now) for it, _ in self._all]
+        self.checked = [
+            self._with_types(it, judge(it, found, None if it.unique is None else doubles(it.unique), now))
+            for it, _ in self._all
+        ]
         failed = [
             f"{place}: {it.name}: {it.found}"
             for (_, place), it in zip(self._all, self.checked, strict=True)
@@ -129,6 +135,18 @@ class Checks:
         ]
         if failed:
             raise StepFailed(f"what is expected is not so, and nothing was written: {'; '.join(failed)}")
+
+    def _with_types(self, it: Expectation, judged: Checked) -> Checked:
+        """Equal values have other checksums where their types differ."""
+        if it.same is None or judged.held:
+            return judged
+        ours, theirs = self._types[RESULT], self._types[it.same.source]
+        other = [
+            f"{name} is {ours[name]}, of {it.same.source} {theirs[name]}"
+            for name in it.same.checksum
+            if ours[name] != theirs[name]
+        ]
+        return replace(judged, found=f"{judged.found}; {', '.join(other)}") if other else judged
 
 
 def _types(frame: DataFrame, asked: Sequence[Measure]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 `python -m opendataflow.spark.pipeline.fetching ORDER` (the order: core/pipeline_order.py).
 
 A commit is kept as its files only, in a folder by url and commit; the history and the address are not kept. The token
-is an argument, and appears neither in a file nor in a sentence.
+or key is an argument, and appears neither in a file nor in a sentence.
 """
 
 import fcntl
@@ -13,7 +13,7 @@ import re
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from opendataflow.core.pipeline_order import TOKEN_VARIABLE
 from opendataflow.core.project_tests import Tests
 from opendataflow.core.verbs import did_you_mean
 from opendataflow.errors import DataflowError, InvalidInput, NotInstalled, StepFailed, Unanswered
+from opendataflow.model.pipeline_runtime import is_by_ssh
 from opendataflow.names import NO_ANSWER
 from opendataflow.spark.pipeline.reporting import TERMINATION_LOG
 
@@ -32,7 +33,7 @@ _ANYBODY = "git"
 """The user where none is named: servers that take a token look at nothing else."""
 _REFUSED = "{} refuses access; look at the token that secretRef names, and at username"
 _NO_COMMIT = "{} has no commit {}, or does not give it; look at ref"
-_NO_REPOSITORY = "{} is no git repository, or needs a token to be seen; look at url"
+_NO_REPOSITORY = "{} is no git repository, or needs a token or key to be seen; look at url"
 _NOBODY_ASKED = "ssh -o BatchMode=yes"
 """Who would be asked for a passphrase, or whether a host is the right one, sees no question."""
 _SSH_REFUSED = re.compile("permission denied|host key verification failed|bad permissions|authentication fail", re.I)
@@ -49,6 +50,7 @@ class Git:
     url: str
     ref: str
     username: str | None = None
+    known_hosts: Sequence[str] = ()
 
     def folder(self, clones: Path, commit: str) -> Path:
         """Where the files of a commit are kept."""
@@ -91,16 +93,31 @@ def fetched_before(git: Git, clones: Path) -> tuple[Path, str]:
 
 
 def _client(git: Git, token: str | None) -> tuple[Any, str]:
-    from dulwich.client import get_transport_and_path, get_transport_and_path_from_url
+    from dulwich.client import SSHGitClient, get_transport_and_path, get_transport_and_path_from_url
 
-    username = None if token is None else git.username or _ANYBODY
     if token is not None and not token.isascii():
-        raise StepFailed(f"the token for {git.url} has letters that no token has; look at the Secret of secretRef")
+        raise StepFailed(
+            f"the token or key for {git.url} has letters that no such thing has; look at the Secret of secretRef"
+        )
     # The other one tries ssh where something of a URL is wrong.
     opened = get_transport_and_path_from_url if "://" in git.url else get_transport_and_path
-    ssh = os.environ.get("GIT_SSH_COMMAND") or _NOBODY_ASKED
-    client, path = opened(git.url, username=username, password=token, ssh_command=ssh)
+    if is_by_ssh(git.url):
+        client, path = opened(git.url, ssh_command=os.environ.get("GIT_SSH_COMMAND") or _NOBODY_ASKED)
+        if token is not None:
+            assert isinstance(client, SSHGitClient)  # what such a url is
+            client.ssh_vendor = _deploy_key(git, token)
+    else:
+        username = None if token is None else git.username or _ANYBODY
+        client, path = opened(git.url, username=username, password=token)
     return client, os.fsdecode(path)
+
+
+def _deploy_key(git: Git, key: str) -> Any:
+    try:
+        from opendataflow.spark.pipeline.deploy_keys import DeployKey
+    except ModuleNotFoundError:
+        raise NotInstalled("to use a key for ssh, paramiko is needed: pip install 'opendataflow[spark]'") from None
+    return DeployKey(git.url, key, git.known_hosts, _SECONDS)
 
 
 def _wanted(git: Git, client: Any, path: str) -> tuple[str, str]:

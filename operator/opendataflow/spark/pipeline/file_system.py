@@ -28,6 +28,10 @@ class Found:
     is_file: bool
 
 
+LOCAL = "file://"
+"""Before a path of this machine: Hadoop may be told of another file system that paths without a scheme are of."""
+
+
 def literally(path: str) -> str:
     """Return a path whose wildcards mean themselves, where Hadoop looks for some."""
     return re.sub(r"[*?{}\[\]\\]", r"\\\g<0>", path)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from opendataflow.core.attempts import Attempt
+from opendataflow.spark.pipeline.file_system import LOCAL
 from opendataflow.spark.pipeline.writing import staged_folder
 
 MARKER = "_opendataflow.json"
@@ -84,7 +85,7 @@ class _Staged:
     def __init__(self, target: Path, folder: Path) -> None:
         self._target = target
         self._folder = folder
-        self.rows = str(folder)
+        self.rows = f"{LOCAL}{folder}"
 
     def marker(self) -> str | None:
         try:

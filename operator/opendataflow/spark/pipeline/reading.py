@@ -6,15 +6,23 @@ from functools import reduce
 from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from opendataflow.core.chunk_parts import FILES, Chunk, Part, check_elsewhere, part_of_source
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.project import DATA_ID, Source
-from opendataflow.spark.pipeline.file_system import FileSystem, Found, literally
+from opendataflow.spark.pipeline.file_system import LOCAL, FileSystem, Found, literally
 from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.places import is_data
 from opendataflow.spark.pipeline.reading_tables import read_table
-from opendataflow.spark.pipeline.sources import check_names, check_text, readable
+from opendataflow.spark.pipeline.sources import (
+    IsRead,
+    check_listed,
+    check_names,
+    check_text,
+    readable,
+    texts_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -31,6 +39,7 @@ _QUOTING = {"quote", "escape", "multiLine"}
 
 _JSON = {"mode": "FAILFAST"}
 
+_NULL_IN_PATH = "__HIVE_DEFAULT_PARTITION__"
 _NO_COLUMNS = "there is nothing in it to infer its columns from: name them in schema"
 
 
@@ -45,16 +54,19 @@ def read(spark: "SparkSession", project: OpenProject, source: Source, chunk: Chu
             return read_table(spark, source, part, chunk.data_id, place)
         if part is not None:
             check_elsewhere(part, chunk.data_id, FILES)
-        return _of_chunk(_files(spark, project, source, chunk.data_id, place), source, part, chunk.data_id, place)
+        frame = _files(spark, project, source, part, chunk.data_id, place)
+        return _of_chunk(frame, source, part, chunk.data_id, place)
     except InvalidInput as error:
         raise StepFailed(f"{place}: {error}") from None
 
 
-def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id: str, place: str) -> "DataFrame":
+def _files(
+    spark: "SparkSession", project: OpenProject, source: Source, part: Part | None, data_id: str, place: str
+) -> "DataFrame":
     from pyspark.sql.types import StructType
 
     shown = project.named(source.where.replace(DATA_ID, data_id))
-    reader, names = spark.read.format(source.format).options(**_options(source)), None
+    reader, names, here = spark.read.format(source.format).options(**_options(source)), None, dict[str, Path]()
     if source.columns is not None:
         with _told(f"{place}: the schema is not Spark's DDL, such as day DATE, flights INT"):
             reader, given = reader.schema(source.columns), StructType.fromDDL(source.columns)
@@ -64,15 +76,38 @@ def _files(spark: "SparkSession", project: OpenProject, source: Source, data_id:
         _check_there(FileSystem(spark, paths[0], place, source.options).found(paths[0]), source, shown, place)
     else:
         with readable(f"{place}: {shown}"):
-            here = _here(spark, project, source, data_id, place)
-            _check_there([Found(str(it), it.stat().st_size, it.is_file()) for it in here], source, shown, place)
-            _check_files({project.shown(path): path for path in here}, source, names)
-        paths = [literally(str(path)) for path in here]
+            here = {project.shown(path): path for path in _here(spark, project, source, data_id, place)}
+            found = [Found(str(it), it.stat().st_size, it.is_file()) for it in here.values()]
+            _check_there(found, source, shown, place)
+            _check_listed(here)
+            if names is None:  # Spark reads all of them then, to infer their columns
+                _check_files(here, source, names)
+        paths = [f"{LOCAL}{literally(str(path))}" for path in here.values()]
     with _told(f"{place}: {shown}"):
         frame = reader.load(paths)
     if not frame.columns:
         raise StepFailed(f"{place}: {shown}: {_NO_COLUMNS}")
+    if names is not None:
+        with readable(f"{place}: {shown}"):
+            _check_files(here, source, names, _is_read(frame, part, here))
     return frame
+
+
+def _is_read(frame: "DataFrame", part: Part | None, here: Mapping[str, Path]) -> IsRead:
+    """Say which files can have rows of the chunk, where its column is in their paths: Spark reads no others."""
+    column = None if part is None else part.column
+    values = [*dict.fromkeys(it[column] for *_, it in texts_of(here) if column in it)] if column is not None else []
+    if part is None or column is None or column not in frame.columns or not values:
+        return lambda _: True
+    kind = frame.schema[column].dataType.simpleString()
+    rows = frame.sparkSession.createDataFrame([(raw, _unescaped(raw)) for raw in values], "raw STRING, value STRING")
+    typed = rows.selectExpr("raw", f"try_cast(value AS {kind}) AS it")
+    kept = {row["raw"] for row in typed.where(is_of(typed, "it", part.bounds)).collect()}
+    return lambda it: column not in it or it[column] in kept
+
+
+def _unescaped(value: str) -> str | None:
+    return None if value == _NULL_IN_PATH else unquote(value)
 
 
 def _here(spark: "SparkSession", project: OpenProject, source: Source, data_id: str, place: str) -> list[Path]:
@@ -80,21 +115,27 @@ def _here(spark: "SparkSession", project: OpenProject, source: Source, data_id: 
     path = project.home / source.where.replace(DATA_ID, data_id)
     if path.exists():
         return [path]
-    pattern = str(Path(literally(str(project.home)), source.where.replace(DATA_ID, literally(data_id))))
+    pattern = f"{LOCAL}{Path(literally(str(project.home)), source.where.replace(DATA_ID, literally(data_id)))}"
     found = (Path(it.path) for it in FileSystem(spark, pattern, place, {}).found(pattern))
     return [path for path in found if is_data(path.name)]
 
 
-def _check_files(paths: Mapping[str, Path], source: Source, names: Sequence[str] | None) -> None:
-    """Look through what is on this machine. `names`: of the columns, where the source says them."""
+def _check_listed(paths: Mapping[str, Path]) -> None:
     for shown, path in paths.items():
         if ":" in path.name and path.is_file():
             raise StepFailed(f"{shown}: Spark reads no file with a colon in its name: rename it")
+    check_listed(paths)
+
+
+def _check_files(
+    paths: Mapping[str, Path], source: Source, names: Sequence[str] | None, is_read: IsRead = lambda _: True
+) -> None:
+    """Look through what is on this machine. `names`: of the columns, where the source says them."""
     if source.format in _TEXT and not {"encoding", "charset"} & source.options.keys():
         own_quotes = source.format != "csv" or _QUOTING & source.options.keys()
-        check_text(paths, None if own_quotes else '"')
+        check_text(paths, None if own_quotes else '"', is_read)
     if source.format == "csv":
-        check_names(paths, source.options, names)
+        check_names(paths, source.options, names, is_read)
 
 
 @contextmanager

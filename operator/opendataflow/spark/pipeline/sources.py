@@ -15,6 +15,8 @@ from typing import IO, Any, TextIO
 
 from opendataflow.core.pipeline_steps import double_column
 from opendataflow.errors import StepFailed
+from opendataflow.spark.pipeline.places import is_data
+from opendataflow.spark.pipeline.told import writable
 
 _BLOCK = 1 << 20
 _OWN_WAYS = {"header", "encoding", "charset", "quote", "escape", "comment"}
@@ -24,6 +26,8 @@ _STRIPPED = {"ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace"}
 _UNPACKED_BY: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 _NOT_UNPACKED = {".deflate", ".lz4", ".snappy", ".zst"}
 """Readers unpack them too."""
+IsRead = Callable[[Mapping[str, str]], bool]
+"""Whether a file is read, by the columns that its path has."""
 _ENDLESS = re.compile("unexpected end of data|field larger than")
 
 
@@ -35,11 +39,25 @@ def existing(path: Path, shown: str, place: str) -> Path:
     return path
 
 
-def check_text(paths: Mapping[str, Path], quote: str | None = None) -> None:
+def check_listed(paths: Mapping[str, Path]) -> None:
+    """Raise StepFailed where a folder has a file that readers pass by without a word: a link to nothing, or one whose
+    name is no UTF-8."""
+    for shown, path in paths.items():
+        for file in path.rglob("*"):
+            where = Path(shown, file.relative_to(path))
+            if str(where) != writable(str(where)):
+                raise StepFailed(f"{writable(str(where))}: its name is not UTF-8, and nobody would read it: rename it")
+            if file.is_symlink() and not file.exists() and is_data(file.name):
+                raise StepFailed(f"{where}: it is a link to what is not there")
+
+
+def check_text(paths: Mapping[str, Path], quote: str | None = None, is_read: IsRead = lambda _: True) -> None:
     """Raise StepFailed where a file, or one in a folder, is not text in UTF-8: readers would alter it in silence.
     `paths`: by their names for people. `quote`: of CSV; one that is never closed would make a cell of all that
     follows."""
-    for file, where, _ in _texts(paths):
+    for file, where, in_path in texts_of(paths):
+        if not is_read(in_path):
+            continue
         with readable(where):
             bad_line, quotes = _looked_through(file, quote)
         if bad_line is not None:
@@ -50,13 +68,18 @@ def check_text(paths: Mapping[str, Path], quote: str | None = None) -> None:
             )
 
 
-def check_names(paths: Mapping[str, Path], options: Mapping[str, str], columns: Sequence[str] | None) -> None:
+def check_names(
+    paths: Mapping[str, Path],
+    options: Mapping[str, str],
+    columns: Sequence[str] | None,
+    is_read: IsRead = lambda _: True,
+) -> None:
     """Raise StepFailed where a CSV file, or one in a folder, has two columns of one name, as readers give both another
     one; or other columns than `columns`, or, without these, than the first file, as readers go by their places. Says
     nothing of files that are written in a way of their own."""
     wanted, whose = columns, "schema"
-    for file, where, in_path in _texts(paths):
-        header = _header(file, options)
+    for file, where, in_path in texts_of(paths):
+        header = _header(file, options) if is_read(in_path) else None
         if not header:
             continue
         double = double_column([name for name in header if name])
@@ -87,15 +110,16 @@ def _header(file: Path, options: Mapping[str, str]) -> list[str] | None:
     return None
 
 
-def _texts(paths: Mapping[str, Path]) -> Iterator[tuple[Path, str, set[str]]]:
-    """The files, or those in folders that readers do not pass by, each with its name for people, and with the columns
-    that its path has. None that is compressed in a way that is not known here: who reads it says what is wrong."""
+def texts_of(paths: Mapping[str, Path]) -> Iterator[tuple[Path, str, dict[str, str]]]:
+    """Yield the files, or those in folders that readers do not pass by, each with its name for people, and with the
+    columns that its path has. None that is compressed in a way that is not known here: who reads it says what is
+    wrong."""
     for shown, path in paths.items():
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_data(file, path))
         for file in files:
             if file.suffix not in _NOT_UNPACKED:
                 inside = file.relative_to(path).parts
-                in_path = {part.partition("=")[0] for part in inside[:-1] if "=" in part}
+                in_path = dict(part.split("=", 1) for part in inside[:-1] if "=" in part)
                 yield file, shown if file == path else str(Path(shown, *inside)), in_path
 
 

@@ -119,7 +119,10 @@ class SparkFrames:
 
     def write(self, frame: DataFrame) -> None:
         """Write what is there of the chunk anew, or as the destination's mode says."""
-        check_columns(frame.columns, self._order.at(len(self._order.sources) + len(self._order.steps) - 1))
+        last = self._order.at(len(self._order.sources) + len(self._order.steps) - 1)
+        check_columns(frame.columns, last)
+        if not frame.columns:
+            raise StepFailed(f"{last}: the result has no columns; keep them, also where there are no rows")
         columns = () if self._order.pipeline.measure == "rows" else hashable(frame)
         halves = [Measure(half, columns) for half in HALVES] if columns else []
         watched = Watched(frame, [ROWS, *halves, *self._checks.wanted(frame)])
