@@ -32,7 +32,9 @@ FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 """Settings for servers whose data nobody needs tomorrow."""
 
 # No test asserts seconds: what takes long here takes long because others work beside it.
-hypothesis.settings.register_profile("opendataflow", deadline=None)
+hypothesis.settings.register_profile(
+    "opendataflow", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("opendataflow")
 
 # What runs the tests in the background may ignore these, as nohup does; all programs that tests start would inherit it.

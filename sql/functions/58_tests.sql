@@ -34,6 +34,7 @@ CREATE FUNCTION opendataflow.remember_tests(p_runs bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_end record;
+    v_now timestamptz;  -- asked for once: a pause is over, or it is not
 BEGIN
     FOR v_end IN
         SELECT r.id, r.job, r.message, t.*
@@ -47,12 +48,12 @@ BEGIN
             WHERE t.job = v_end.job AND t.subject = v_end.subject AND t.passed_by < v_end.id;
             PERFORM test_again(t.job) FROM project_test t WHERE t.job = v_end.job AND t.subject = v_end.subject AND t.failed_by < v_end.id;
         ELSE
+            v_now := clock_timestamp();
             UPDATE project_test t
             SET passed = nullif(t.passed, v_end.gone), failed = v_end.commit, failed_by = v_end.id, failure = v_end.message,
-                failing_since = coalesce(t.failing_since, clock_timestamp()),
-                (looks, next_look_at) = (SELECT t.looks + 1, clock_timestamp() + probe_pause(v_end.job, t.looks)
-                                         WHERE t.next_look_at IS NULL OR t.next_look_at < clock_timestamp()
-                                         UNION ALL SELECT t.looks, t.next_look_at WHERE t.next_look_at >= clock_timestamp())
+                failing_since = coalesce(t.failing_since, v_now),
+                looks = t.looks + CASE WHEN t.next_look_at >= v_now THEN 0 ELSE 1 END,
+                next_look_at = CASE WHEN t.next_look_at >= v_now THEN t.next_look_at ELSE v_now + probe_pause(v_end.job, t.looks) END
             WHERE t.job = v_end.job AND t.subject = v_end.subject AND greatest(t.failed_by, t.passed_by) < v_end.id;
         END IF;
     END LOOP;

@@ -96,7 +96,7 @@ class Terminal:
         return self.process.wait(timeout=300)
 
     def _read(self) -> str:
-        ready, _, _ = select.select([self.own], [], [], 60)
+        ready, _, _ = select.select([self.own], [], [], 300)
         assert ready, f"nothing more comes: {self.shown}"
         try:
             return os.read(self.own, 4096).decode()

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -54,6 +55,10 @@ spec:
 """
 
 
+READY = b"Z\0\0\0\5"
+"""The end of what Postgres answers to a request."""
+
+
 class Wire:
     """A TCP relay to Postgres that can be cut, or made to lose the answer to one request."""
 
@@ -61,7 +66,6 @@ class Wire:
         self._target = (host, port)
         self._writers: set[asyncio.StreamWriter] = set()
         self._down = False
-        self._mute = False
         self._lost: bytes | None = None
         self.port = 0
 
@@ -81,17 +85,15 @@ class Wire:
 
     def restore(self) -> None:
         """Be a good wire again."""
-        self._down = self._mute = False
+        self._down = False
 
     def lose_answer_to(self, request: str) -> None:
-        """Let the next request with this text through, lose its answer, and be down for a moment."""
+        """Let the next request with this text through, lose its answer once it is there, and be down for a moment."""
         self._lost = request.encode()
 
-    def _begin_losing(self) -> None:
-        self._lost, self._mute = None, True
-        loop = asyncio.get_running_loop()
-        loop.call_later(0.4, self.cut)
-        loop.call_later(0.8, self.restore)
+    def _be_down(self) -> None:
+        self.cut()
+        asyncio.get_running_loop().call_later(0.4, self.restore)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._down:
@@ -99,17 +101,25 @@ class Wire:
             return
         back_reader, back_writer = await asyncio.open_connection(*self._target)
         self._writers |= {writer, back_writer}
-        await asyncio.gather(self._relay(reader, back_writer, False), self._relay(back_reader, writer, True))
+        mute = asyncio.Event()
+        await asyncio.gather(
+            self._relay(reader, back_writer, mute, False), self._relay(back_reader, writer, mute, True)
+        )
         self._writers -= {writer, back_writer}
 
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answers: bool) -> None:
+    async def _relay(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, mute: asyncio.Event, answers: bool
+    ) -> None:
         try:
             while data := await reader.read(65536):
                 if not answers and self._lost is not None and self._lost in data:
-                    self._begin_losing()
-                if not (answers and self._mute):
+                    self._lost = None
+                    mute.set()
+                if not (answers and mute.is_set()):
                     writer.write(data)
                     await writer.drain()
+                elif READY in data:  # all of it is done
+                    self._be_down()
         except (ConnectionError, OSError, asyncio.CancelledError):
             pass
         finally:
@@ -182,6 +192,7 @@ async def test_a_fault_in_making_one_run_fails_that_run_and_no_other(
 
 async def test_two_engines_together_keep_the_cap_of_the_job(dsn: str, tmp_path: Path) -> None:
     script = 'mkdir "slot-$dataid" && ls -d slot-* | wc -l >> ../counts; sleep 0.05; rmdir "slot-$dataid"'
+    script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; {script}"
     homes = [tmp_path / "one", tmp_path / "two"]
     shared = tmp_path / "shared"
     for folder in (*homes, shared):
@@ -191,11 +202,13 @@ async def test_two_engines_together_keep_the_cap_of_the_job(dsn: str, tmp_path: 
         engine_over(dsn, homes[0], script, chunks=60, parallelism=3, slots=2) as (first, seen_first, store),
         engine_over(dsn, homes[1], script, chunks=60, parallelism=3, slots=2) as (second, seen_second, _),
     ):
-        progress, _ = await asyncio.gather(first.run(), second.run())
+        running = asyncio.gather(first.run(), second.run())
+        await _until(lambda: bool(seen_first.claims and seen_second.claims))  # neither can take all three slots
+        (tmp_path / "go").touch()
+        progress, _ = await running
         assert await store.verify() == []
     assert _done(progress) == 60
     assert len(seen_first.claims) + len(seen_second.claims) == 60
-    assert min(len(seen_first.claims), len(seen_second.claims)) > 0
     assert max(int(line) for line in (tmp_path / "counts").read_text().split()) <= 3
 
 
@@ -270,40 +283,60 @@ async def test_an_outcome_whose_answer_is_lost_is_committed_once(dsn: str, tmp_p
     assert {end.work_state for end in seen.ends} == {WorkState.DONE}
 
 
-@contextmanager
-def role_of(dsn: str) -> Iterator[tuple[str, Callable[[bool], None]]]:
+@dataclass(frozen=True)
+class Role:
     """A user of its own for an engine: its address, and what lets it in or keeps it out."""
+
+    admin: psycopg.Connection
+    name: str
+    address: str
+
+    def set_password(self, password: str) -> None:
+        """Whoever connects from now on needs it."""
+        self.admin.execute(SQL("ALTER ROLE {} PASSWORD {}").format(Identifier(self.name), password))
+
+    def end_sessions(self) -> None:
+        """A connection that was about to be made when the password changed is there a moment later: end it again."""
+        self.admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", (self.name,))
+
+    async def stay_out(self, until: Callable[[], bool]) -> None:
+        """Be kept out until something is so."""
+        self.set_password("other")
+
+        def there() -> bool:
+            self.end_sessions()
+            return until()
+
+        await _until(there)
+
+
+@contextmanager
+def role_of(dsn: str) -> Iterator[Role]:
+    """A role for one test."""
     name = f"engine_of_{os.getpid()}"
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute(SQL("CREATE ROLE {} SUPERUSER LOGIN PASSWORD 'right'").format(Identifier(name)))
-
-        def admit(admitted: bool) -> None:
-            password = "right" if admitted else "other"
-            admin.execute(SQL("ALTER ROLE {} PASSWORD {}").format(Identifier(name), password))
-            if not admitted:
-                admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", (name,))
-
+        role = Role(admin, name, make_conninfo(dsn, user=name, password="right"))
         try:
-            yield make_conninfo(dsn, user=name, password="right"), admit
+            yield role
         finally:
-            admit(False)
+            role.end_sessions()
             admin.execute(SQL("DROP ROLE {}").format(Identifier(name)))
 
 
 async def test_runs_go_on_while_the_password_is_wrong_and_their_outcomes_wait_for_the_right_one(
     dsn: str, tmp_path: Path
 ) -> None:
-    with role_of(dsn) as (own, admit):
+    with role_of(dsn) as role:
         script = "while [ ! -e out ]; do sleep 0.02; done; touch done-$dataid"
-        async with engine_over(own, tmp_path, script, chunks=2, parallelism=2) as made:
+        async with engine_over(role.address, tmp_path, script, chunks=2, parallelism=2) as made:
             engine, seen, _ = made
             running = asyncio.create_task(engine.run())
             await _until(lambda: len(seen.claims) == 2)
-            admit(False)
+            await role.stay_out(lambda: any("refuses the connection" in note for note in seen.notes))
             (tmp_path / "out").touch()
-            await _until(lambda: any("refuses the connection" in note for note in seen.notes))
             await _until(lambda: len(list(tmp_path.glob("done-*"))) == 2)
-            admit(True)
+            role.set_password("right")
             assert _done(await running) == 2
     assert len(seen.claims) == 2, "a run was repeated"
     (refused,) = [note for note in seen.notes if "refuses" in note]
@@ -314,10 +347,10 @@ async def test_an_engine_that_is_kept_out_ends_after_a_while_with_what_postgres_
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "REFUSED_SECONDS", 1.0)
-    with role_of(dsn) as (own, admit):
-        async with engine_over(own, tmp_path, "sleep 600", chunks=2, parallelism=2) as (engine, seen, _):
+    with role_of(dsn) as role:
+        async with engine_over(role.address, tmp_path, "sleep 600", chunks=2, parallelism=2) as (engine, seen, _):
             running = asyncio.create_task(engine.run())
             await _until(lambda: len(seen.claims) == 2)
-            admit(False)
+            await role.stay_out(running.done)
             with pytest.raises(NoAccess, match="password authentication failed"):
                 await running

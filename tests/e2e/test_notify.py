@@ -25,7 +25,7 @@ from tests.e2e.jobs import squares
 from tests.e2e.test_engine import engine_over
 from tests.sql.conftest import Connection
 from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease
-from tests.unit.servers import MailBox, closed_port, silent_server
+from tests.unit.servers import CLOSED_PORT, MailBox, silent_server
 
 FILE = squares('{list: ["1", "2", "3"]}')
 
@@ -169,7 +169,7 @@ async def test_servers_that_are_not_there_or_never_answer_do_not_hold_up_those_t
     with silent_server() as silent, MailBox() as box:
         targets = (
             WebhookTarget(f"http://127.0.0.1:{silent}/s3cret", 1),
-            WebhookTarget(f"http://127.0.0.1:{closed_port()}/s3cret"),
+            WebhookTarget(f"http://127.0.0.1:{CLOSED_PORT}/s3cret"),
             CommandTarget(("sh", "-c", "sleep 100"), os.environ, 1),
             CommandTarget(("sh", "-c", f"cat > {tmp_path}/message"), os.environ),
             MailTarget(MailServer("127.0.0.1", box.port, False), "a@example.org", ("b@example.org",)),
@@ -276,10 +276,11 @@ def test_notify_test_says_for_each_target_whether_it_works(dataflow: Program, to
             0, f"command sh: sent\nmail to b@example.org by 127.0.0.1:{box.port}: sent\n", ""
         )
         assert events(told) == ["test test well"]
-        port = closed_port()
-        answer = run(dataflow, "notify", "test", **good, DATAFLOW_NOTIFY_WEBHOOK=f"http://127.0.0.1:{port}/s3cret")
+        answer = run(
+            dataflow, "notify", "test", **good, DATAFLOW_NOTIFY_WEBHOOK=f"http://127.0.0.1:{CLOSED_PORT}/s3cret"
+        )
     assert answer.code == ExitCode.FAILED
-    assert f"webhook http://127.0.0.1:{port}/…: failed: it can't be reached" in answer.out
+    assert f"webhook http://127.0.0.1:{CLOSED_PORT}/…: failed: it can't be reached" in answer.out
     assert answer.out.count(": sent") == 2
     assert "s3cret" not in answer.out + answer.err
 

@@ -94,7 +94,7 @@ class Database:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(300):
+    async with asyncio.timeout(900):
         while not condition():  # noqa: ASYNC110 # rows set no event
             await asyncio.sleep(0.25)
 

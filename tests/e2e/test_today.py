@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from tests.e2e.conftest import Program
 from tests.e2e.test_runjob import run, script
 from tests.seen import Seen
 from tests.sql.conftest import Connection
+from tests.waiting import wait_until
 
 JOB = """
 apiVersion: opendataflow.io/v1alpha1
@@ -47,6 +48,17 @@ class Calendar:
 
 
 @pytest.fixture
+def one_day() -> None:
+    """A day that does not end while a test goes on, for programs that have no clock but that of the machine."""
+
+    def lasts() -> bool:
+        now = datetime.now().astimezone()
+        return (now + timedelta(minutes=5)).day == now.day
+
+    wait_until(lasts, "another day has begun", 600)
+
+
+@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "job.yaml").write_text(JOB)
     return tmp_path
@@ -59,6 +71,7 @@ def applied(folder: Path, dataflow: Program) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("one_day")
 def test_runjob_runs_it_once_a_day(dataflow: Program, applied: Path) -> None:
     code, lines, err = run(dataflow, applied)
     assert (code, err) == (0, "")
@@ -70,6 +83,7 @@ def test_runjob_runs_it_once_a_day(dataflow: Program, applied: Path) -> None:
     assert (code, lines) == (75, ["no suitable data available for job. Not running it"])
 
 
+@pytest.mark.usefixtures("one_day")
 def test_runjob_takes_the_current_day_only(dataflow: Program, applied: Path, db: Connection) -> None:
     """The day before is there, and was never done: RunJob leaves it alone, as it always did."""
     db.execute("UPDATE opendataflow.job SET chunk_from = '2026-01-01'")

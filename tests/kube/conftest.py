@@ -22,6 +22,7 @@ from tests.kube.cluster.supervisor import fake_nodes_command, shared
 from tests.kube.operators import Operators, new_operators
 from tests.kube.scene import Scene, new_scene
 from tests.left_out import left_out, tell_left_out
+from tests.waiting import wait_until
 
 _LEFT_OUT = "no cluster for tests/kube"
 _CRDS = Path(__file__).parents[2] / "crds"
@@ -138,6 +139,18 @@ def leave(api: Api, name: str) -> None:
     except Refused as refused:
         if refused.status not in {404, 409}:
             raise
+
+
+def wait_until_allowed(api: Api, namespace: str, user: str, *, allowed: bool = True) -> None:
+    """Return when roles that were made, or deleted, a moment ago count for pods: the API server hears of them as all
+    others do."""
+    asked = {"spec": {"user": user, "resourceAttributes": {"namespace": namespace, "resource": "pods", "verb": "list"}}}
+
+    def answered() -> bool:
+        answer = api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", asked)
+        return bool(answer["status"]["allowed"]) == allowed
+
+    wait_until(answered, f"{user} {'may' if allowed else 'may not'} list pods in {namespace}")
 
 
 def fresh_namespace(cluster: Api) -> Iterator[str]:

@@ -10,7 +10,7 @@ import struct
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,13 +60,12 @@ class Server:
 
     def pause(self) -> None:
         """Let it hang: connections stay open, new ones are taken by the kernel, and nobody answers."""
-        for pid in self._processes():
-            os.kill(pid, signal.SIGSTOP)
+        os.kill(self._postmaster(), signal.SIGSTOP)  # the first: it starts no others then
+        self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let it go on after `pause`."""
-        for pid in self._processes():
-            os.kill(pid, signal.SIGCONT)
+        self._send(signal.SIGCONT)
 
     def leave(self) -> None:
         """End it."""
@@ -76,8 +75,12 @@ class Server:
     def _postmaster(self) -> int:
         return int((self._data / "postmaster.pid").read_text().splitlines()[0])
 
+    def _send(self, number: int) -> None:
+        for pid in self._processes():
+            with suppress(ProcessLookupError):  # a session that has just ended
+                os.kill(pid, number)
+
     def _processes(self) -> list[int]:
-        """The postmaster first: paused, it starts no others."""
         try:
             postmaster = self._postmaster()
             children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
@@ -240,7 +243,7 @@ def in_a_thread(opened: Callable[[], AbstractAsyncContextManager[object]]) -> It
     thread = threading.Thread(target=main)
     thread.start()
     try:
-        begun.result(60)
+        begun.result(300)
         yield
     finally:
         stop.set()

@@ -62,14 +62,16 @@ class Flows:
                 return one["status"], one["reason"], one["message"]
         return "", "", ""
 
-    def sees(self, job: str, kind: str, status: str, reason: str, seconds: float = SECONDS) -> str:
-        """Wait until a condition says so; return its message."""
-        wait_until(
-            lambda: self.condition(job, kind)[:2] == (status, reason),
-            f"{kind} of {job} is {status}, {reason}",
-            seconds,
-        )
-        return self.condition(job, kind)[2]
+    def sees(self, job: str, kind: str, status: str, reason: str, seconds: float = SECONDS, *, saying: str = "") -> str:
+        """Wait until a condition says so, in a message with these words; return its message."""
+        seen = ["", "", ""]
+
+        def there() -> bool:
+            seen[:] = self.condition(job, kind)
+            return seen[:2] == [status, reason] and saying in seen[2]
+
+        wait_until(there, f"{kind} of {job} is {status}, {reason}: {saying}", seconds)
+        return seen[2]
 
     def told(self, name: str, reason: str, seconds: float = SECONDS) -> None:
         """Wait until an event about a resource is there: that comes a moment after the condition."""
@@ -119,6 +121,15 @@ class Flows:
 
     def _running(self, job: str) -> list[str]:
         return [pod["metadata"]["name"] for pod in self.pods(job) if "running" in state(pod)]
+
+    def begun(self, job: str, number: int = 1) -> None:
+        """Wait until so many pods of a job run or have run: one that runs for seconds only may have ended when somebody
+        looks."""
+
+        def enough() -> bool:
+            return sum(bool({"running", "terminated"} & state(pod).keys()) for pod in self.pods(job)) >= number
+
+        wait_until(enough, f"{number} pods of {job} have begun", SECONDS)
 
     def another(self, job: str, first: str) -> str:
         """Wait until another pod of a job runs than its first; return its name."""

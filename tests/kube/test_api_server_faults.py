@@ -34,7 +34,7 @@ def test_while_the_api_server_is_away_pods_go_on_and_their_ends_are_seen_afterwa
 ) -> None:
     operator = away.start()
     away.flow("load", 8, {"run-seconds": "4"}, parallelism=4)
-    away.running("load", 4)
+    away.begun("load", 4)
     own_cluster.plane.api_server.kill()
     operator.operator.process.join(8)
     assert operator.healthy
@@ -52,7 +52,7 @@ def test_while_the_api_server_is_away_pods_go_on_and_their_ends_are_seen_afterwa
 def test_an_api_server_that_hangs_is_waited_for(away: Scene, own_cluster: OwnCluster) -> None:
     operator = away.start()
     away.flow("load", 6, {"run-seconds": "1"}, parallelism=2)
-    away.running("load", 1)
+    away.begun("load")
     own_cluster.plane.api_server.pause()
     operator.operator.process.join(25)  # longer than the lease, than every time limit, and than three creates
     assert operator.healthy
@@ -66,7 +66,7 @@ def test_an_operator_that_starts_while_the_api_server_is_away_begins_when_it_is_
 ) -> None:
     first = away.start()
     away.flow("load", 4, {"run-seconds": "2"}, parallelism=2)
-    away.running("load", 2)
+    away.begun("load", 2)
     first.operator.kill()
     own_cluster.plane.api_server.kill()
     away.operators.expire_lease()
@@ -144,6 +144,7 @@ def test_lost_requests_and_replies_to_create_start_each_run_once(behind: Scene, 
     behind.flow("load", 16, {"run-seconds": "0.5"}, parallelism=8)
     behind.done_at_once("load", 16)
     assert [fault.met for fault in faults] == [4, 4, 2, 2, 2, 2]
+    wait_until(lambda: len(behind.recorder.created) >= 16, "all are seen", SECONDS)
     assert len(behind.recorder.created) == 16
     behind.is_released()
     behind.is_right()
@@ -222,7 +223,7 @@ def test_watches_that_end_badly_are_begun_anew_and_miss_nothing(behind: Scene, p
 def test_a_job_deleted_while_the_watch_is_begun_anew_is_missed(behind: Scene, proxy: Proxy) -> None:
     operator = behind.start()
     behind.flow("load", 30, {"run-seconds": "1"}, parallelism=1)
-    behind.running("load")
+    behind.begun("load")
     proxy.fail(Fault("GET", r"/dataflowjobs\?.*watch=true", answer=ENDS["an event of 500"], delay=1))
     proxy.cut_soon()
     wait_until(lambda: "is begun anew" in operator.operator.said(), "the watch has failed", SECONDS)

@@ -4,6 +4,7 @@ No container runs here: what the programs in its pods do is tested in `test_char
 """
 
 import base64
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,8 +82,15 @@ def test_a_pod_that_is_not_restricted_would_have_been_refused(cluster: Api, name
         "metadata": {"name": "plain", "namespace": namespace},
         "spec": {"containers": [{"name": "a", "image": "a"}]},
     }
-    with pytest.raises(Exception, match="returned non-zero"):
-        cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f-", stdin=yaml.safe_dump(plain))
+
+    def refused() -> bool:
+        try:
+            cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f-", stdin=yaml.safe_dump(plain))
+        except subprocess.CalledProcessError as error:
+            return "violates PodSecurity" in error.stderr
+        return False
+
+    wait_until(refused, "the namespace is restricted")
 
 
 # -- install, upgrade, uninstall ---------------------------------------------------------------------------

@@ -21,8 +21,10 @@ from psycopg.sql import SQL, Identifier
 from opendataflow.names import LABEL_DONE, LABEL_ENGINE
 from tests.helm.chart import Helm, of_kind
 from tests.kube.cluster.api import Api
-from tests.kube.conftest import OwnCluster, fresh_namespace, new_namespace
+from tests.kube.cluster.proxy import Fault, Proxy
+from tests.kube.conftest import OwnCluster, fresh_namespace, new_namespace, wait_until_allowed
 from tests.kube.jobs import dataset, documents, job
+from tests.kube.postgres import in_a_thread
 from tests.kube.recorder import with_finalizer
 from tests.kube.scene import SECONDS, Running, Scene, new_scene
 from tests.waiting import wait_until
@@ -47,6 +49,8 @@ def install(api: Api, helm_program: Path, namespace: str, values: Mapping[str, A
     objects = Helm(helm_program).objects(namespace=namespace, values=chosen)
     kept = of_kind(objects, "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "Deployment")
     api.kubectl("apply", "--server-side", "-f-", stdin=yaml.safe_dump_all(kept))
+    for namespace_of_runs in values.get("namespaces") or [namespace]:
+        wait_until_allowed(api, namespace_of_runs, f"system:serviceaccount:{namespace}:dataflow")
 
 
 def account(api: Api, namespace: str, name: str, folder: Path) -> Path:
@@ -246,13 +250,19 @@ def test_the_cleanup_asks_a_postgres_that_does_not_answer_again_before_it_frees_
     api.patch(scene.pod_path("load-r99"), {"metadata": {"finalizers": None}})
 
 
+def two_operators(api: Api, helm_program: Path, home: str, namespace: str) -> None:
+    """A Deployment of two pods, which never run."""
+    path = f"/apis/apps/v1/namespaces/{home}/deployments/dataflow"
+    install(api, helm_program, home, {"namespaces": [namespace], "nodeSelector": {"nowhere": "yes"}})
+    api.patch(path, {"spec": {"replicas": 2}})
+    api.wait(path, lambda found: found.get("status", {}).get("replicas") == 2, "both pods are there")
+
+
 def test_a_cleanup_that_is_ended_before_its_end_starts_the_operator_again(
     scene: Scene, helm_program: Path, home: str, tmp_path: Path
 ) -> None:
-    api, path = scene.api, f"/apis/apps/v1/namespaces/{home}/deployments/dataflow"
-    install(api, helm_program, home, {"namespaces": [scene.namespace], "nodeSelector": {"nowhere": "yes"}})
-    api.patch(path, {"spec": {"replicas": 2}})
-    api.wait(path, lambda found: found.get("status", {}).get("replicas") == 2, "both pods are there")
+    api = scene.api
+    two_operators(api, helm_program, home, scene.namespace)
     scene.start().until_ready()  # it goes on to lead, and so the cleanup waits
     process = cleaning(scene, account(api, home, "dataflow-cleanup", tmp_path), home, f"--namespace={scene.namespace}")
     wait_until(lambda: replicas(api, home) == 0, "the operator is to stop", SECONDS)
@@ -261,3 +271,18 @@ def test_a_cleanup_that_is_ended_before_its_end_starts_the_operator_again(
     assert (code, replicas(api, home)) == (1, 2), told
     assert f"Deployment {home}/dataflow is started again" in told
     assert "Traceback" not in told
+
+
+def test_a_cleanup_that_is_ended_while_it_stops_the_operator_starts_it_again(
+    scene: Scene, helm_program: Path, home: str
+) -> None:
+    two_operators(scene.api, helm_program, home, scene.namespace)
+    proxy = Proxy(scene.api.kubeconfig)
+    with in_a_thread(lambda: proxy):
+        asked = proxy.fail(Fault("PATCH", "/scale", delay=1))
+        process = cleaning(scene, proxy.kubeconfig, home, f"--namespace={scene.namespace}")
+        wait_until(lambda: asked.met == 1, "the operator is to stop", SECONDS)
+        process.terminate()
+        code, told = said(process)
+    assert (code, replicas(scene.api, home)) == (1, 2), told
+    assert f"Deployment {home}/dataflow is started again" in told

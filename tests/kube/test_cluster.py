@@ -1,5 +1,6 @@
 """The test cluster itself: what the annotations of a pod promise is what a client sees of it."""
 
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,10 @@ from tests.waiting import wait_until
 def pods(namespace: str) -> str:
     """The path of the pods of the fresh namespace."""
     return f"/api/v1/namespaces/{namespace}/pods"
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 def _until_running(cluster: Api, path: str) -> Object:
@@ -37,13 +42,11 @@ def test_a_pod_without_annotations_succeeds_at_once(cluster: Api, pods: str) -> 
 def test_a_pod_runs_as_long_as_it_says_and_ends_with_its_exit_code_and_message(cluster: Api, pods: str) -> None:
     message = '{"rows": 3}\nand "quotes"'
     cluster.create(pods, pod("run-1", run_seconds=2, exit_code=3, message=message))
-    running = _until_running(cluster, f"{pods}/run-1")
-    assert "running" in state(running)
     ended = _until_ended(cluster, f"{pods}/run-1")
     assert phase(ended) == "Failed"
     terminated = state(ended)["terminated"]
     assert (terminated["exitCode"], terminated["reason"], terminated["message"]) == (3, "Error", message)
-    assert terminated["startedAt"] < terminated["finishedAt"]
+    assert _moment(terminated["finishedAt"]) - _moment(terminated["startedAt"]) >= timedelta(seconds=2)
 
 
 def test_a_pod_that_runs_for_ever_ends_when_its_annotation_says_so(cluster: Api, pods: str) -> None:
@@ -84,9 +87,10 @@ def test_an_image_that_cannot_be_pulled_leaves_the_pod_pending(cluster: Api, pod
 
 def test_init_containers_run_first(cluster: Api, pods: str) -> None:
     spec = {"initContainers": [{"name": "open-passwords", "image": "none/none:1"}]}
-    cluster.create(pods, pod("run-1", init_seconds=1, run_seconds="forever", spec=spec))
+    cluster.create(pods, pod("run-1", init_seconds=3600, run_seconds="forever", spec=spec))
     first = cluster.wait(f"{pods}/run-1", lambda found: "running" in state(found, "open-passwords"), "init runs")
     assert state(first)["waiting"]["reason"] == "PodInitializing"
+    cluster.patch(f"{pods}/run-1", {"metadata": {"annotations": said(init_seconds=0)}})
     then = _until_running(cluster, f"{pods}/run-1")
     assert state(then, "open-passwords")["terminated"]["exitCode"] == 0
 
@@ -115,8 +119,9 @@ def test_a_pod_is_ready_when_it_says_so(cluster: Api, pods: str) -> None:
     def ready(found: Object) -> bool:
         return any(one["type"] == "Ready" and one["status"] == "True" for one in found["status"].get("conditions", []))
 
-    cluster.create(pods, pod("run-1", ready_seconds=1, run_seconds="forever"))
+    cluster.create(pods, pod("run-1", ready_seconds=3600, run_seconds="forever"))
     assert not ready(_until_running(cluster, f"{pods}/run-1"))
+    cluster.patch(f"{pods}/run-1", {"metadata": {"annotations": said(ready_seconds=0)}})
     cluster.wait(f"{pods}/run-1", ready, "the pod is ready")
 
 
@@ -124,9 +129,12 @@ def test_a_deleted_pod_has_its_grace_period(cluster: Api, pods: str) -> None:
     spec = {"terminationGracePeriodSeconds": 5}
     cluster.create(pods, pod("run-1", run_seconds="forever", stop_seconds=2, finalizer=True, spec=spec))
     _until_running(cluster, f"{pods}/run-1")
-    cluster.delete(f"{pods}/run-1")
-    assert "running" in state(cluster.get(f"{pods}/run-1"))
-    assert state(_until_ended(cluster, f"{pods}/run-1"))["terminated"]["exitCode"] == 143
+    deleted = cluster.delete(f"{pods}/run-1")
+    assert "running" in state(deleted)
+    terminated = state(_until_ended(cluster, f"{pods}/run-1"))["terminated"]
+    assert terminated["exitCode"] == 143
+    last = _moment(deleted["metadata"]["deletionTimestamp"])
+    assert last - timedelta(seconds=3) <= _moment(terminated["finishedAt"])
 
 
 def test_a_container_that_ignores_the_signal_is_killed_after_the_grace_period(cluster: Api, pods: str) -> None:

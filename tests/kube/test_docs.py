@@ -58,6 +58,7 @@ def _follow(page: str, environ: dict[str, str], folder: Path) -> None:
         elif language == "console":
             for entry in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
                 command, _, shown = entry.partition("\n")
+                command = re.sub("^kubectl wait (?!.*--timeout)", "kubectl wait --timeout=240s ", command)  # else 30 s
                 done = subprocess.run(
                     command, shell=True, cwd=folder, env=environ, capture_output=True, text=True, check=False
                 )

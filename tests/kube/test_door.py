@@ -27,7 +27,7 @@ from opendataflow.launch.cluster.watch import Follower, Happening
 from tests.kube.cluster.api import Api as Admin
 from tests.kube.cluster.pods import has_ended, pod
 from tests.kube.cluster.proxy import Fault, Proxy, refusal, watch_error
-from tests.kube.conftest import OwnCluster
+from tests.kube.conftest import OwnCluster, wait_until_allowed
 
 MAPS = Resource("api/v1", "configmaps")
 QUOTAS = Resource("api/v1", "resourcequotas")
@@ -330,6 +330,7 @@ def token(cluster: Admin, namespace: str) -> str:
         f"--serviceaccount={namespace}:default",
         f"--namespace={namespace}",
     )
+    wait_until_allowed(cluster, namespace, f"system:serviceaccount:{namespace}:default")
     return cluster.kubectl("create", "token", "default", f"--namespace={namespace}").strip()
 
 

@@ -61,18 +61,28 @@ def test_a_leader_that_pauses_for_less_than_its_lease_goes_on(scene: Scene) -> N
     operator = scene.start()
     standby = scene.start()
     scene.flow("load", 8, {"run-seconds": "1"}, parallelism=2)
-    scene.running("load", 1)
+    scene.begun("load")
     leader, other = (operator, standby) if leads(operator.operator.said()) else (standby, operator)
     for _ in range(2):
+        until_renewed(scene)
         leader.operator.send(signal.SIGSTOP)
         time.sleep(6)
         leader.operator.send(signal.SIGCONT)
-        time.sleep(1)
     scene.until_done("load", 8)
     assert epoch(scene) == 1
     assert leader.healthy
     assert other.healthy
     scene.is_right()
+
+
+def until_renewed(scene: Scene) -> None:
+    """Wait until the lease of the leader has most of its time before it."""
+
+    def ends() -> object:
+        return scene.database.rows("SELECT expires_at FROM opendataflow.lease WHERE kind = 'operator'")
+
+    before = ends()
+    wait_until(lambda: ends() != before, "the lease is renewed", SECONDS)
 
 
 def leads(said: str) -> bool:
@@ -82,7 +92,7 @@ def leads(said: str) -> bool:
 def test_a_leader_that_is_stopped_hands_over_at_once_and_its_runs_go_on(scene: Scene) -> None:
     first = scene.start()
     scene.flow("load", 6, {"run-seconds": "6"}, parallelism=3)
-    scene.running("load", 3)
+    scene.begun("load", 3)
     assert first.operator.stop() == 0
     assert scene.database.rows("SELECT FROM opendataflow.lease WHERE kind = 'operator'") == [], "it is given back"
     scene.start()

@@ -131,7 +131,7 @@ def test_a_resubmit_is_done_once_for_its_id_also_two_in_a_row_and_while_it_runs(
 
     patch(kubectl, "dfj/wash", {"resubmit": {"id": "one", "chunks": ["0-0", "1-1"]}})
     kubectl("wait", "dfj/wash", "--for=jsonpath={.status.resubmit.id}=one", "--timeout=240s")
-    wait_until(lambda: database.running("wash") == 2, "they run again")
+    wait_until(lambda: (runs("0-0"), runs("1-1")) == (2, 2), "they run again")
     patch(kubectl, "dfj/wash", {"resubmit": {"id": "two", "chunks": ["0-0"]}})
     kubectl("wait", "dfj/wash", "--for=jsonpath={.status.resubmit.id}=two", "--timeout=240s")
     wait_until(lambda: database.done("wash") == 3 and runs("0-0") == 3, "asked while it ran, it runs once more")

@@ -90,7 +90,7 @@ def test_a_postgres_that_crashes_again_and_again_costs_time_only(scene: Scene, s
 def test_a_postgres_that_hangs_longer_than_the_lease_is_waited_for(scene: Scene, server: Server) -> None:
     operator = scene.start()
     scene.flow("load", 6, {"run-seconds": "1"}, parallelism=2)
-    scene.running("load", 1)
+    scene.begun("load")
     server.pause()
     scene.sees("load", "DatabaseReachable", "False", "DatabaseUnreachable")
     operator.operator.process.join(15)
@@ -120,7 +120,7 @@ def test_an_operator_that_is_stopped_while_postgres_is_away_ends_and_loses_nothi
 ) -> None:
     operator = scene.start()
     scene.flow("load", 4, {"run-seconds": "2"}, parallelism=2)
-    scene.running("load", 2)
+    scene.begun("load", 2)
     server.stop()
     scene.sees("load", "DatabaseReachable", "False", "DatabaseUnreachable")
     assert operator.operator.stop() == 0

@@ -18,7 +18,7 @@ import yaml
 
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.pods import said, state
-from tests.kube.conftest import leave, new_namespace
+from tests.kube.conftest import leave, new_namespace, wait_until_allowed
 from tests.kube.jobs import dataset, documents, job
 from tests.kube.scene import SECONDS, Running, Scene, new_scene
 from tests.waiting import wait_until
@@ -55,12 +55,19 @@ class Land:
                 "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": self.names[0]}],
             },
         )
+        if "pods" not in without:
+            wait_until_allowed(self.api, namespace, self._user)
 
     def forbid(self, namespace: str) -> None:
         """Take them away."""
         path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
         self.api.delete(f"{path}/rolebindings/opendataflow")
         self.api.delete(f"{path}/roles/opendataflow")
+        wait_until_allowed(self.api, namespace, self._user, allowed=False)
+
+    @property
+    def _user(self) -> str:
+        return f"system:serviceaccount:{self.names[0]}:default"
 
     def flow(self, namespace: str, name: str, chunks: int, pods: dict[str, str] | None = None, **spec: Any) -> None:
         """Apply a job with its data sets."""
@@ -240,7 +247,7 @@ def test_rights_that_are_taken_away_are_named_without_a_traceback_and_count_agai
         scene.until_done("two", done)
     assert [run["state"] for run in scene.runs("two") if "may not" not in str(run["message"])] == ["SUCCEEDED"] * 2
     assert operator.healthy
-    assert operator.probe("/readyz") == (200, "ok\n")
+    wait_until(lambda: operator.probe("/readyz") == (200, "ok\n"), "nothing is missing", SECONDS)
     assert "Traceback" not in operator.operator.said()
 
 

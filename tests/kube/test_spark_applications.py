@@ -120,6 +120,11 @@ def of(scene: Scene, name: str) -> list[Object]:
     return [each for each in found if each["metadata"]["name"].startswith(f"{name}-r")]
 
 
+def state_of(application: Object) -> str:
+    """What the Spark operator has said last; empty before it has."""
+    return str(application.get("status", {}).get("applicationState", {}).get("state", ""))
+
+
 def delete_application(scene: Scene, name: str) -> None:
     (first,) = of(scene, name)
     scene.api.delete(f"{applications(scene.namespace)}/{first['metadata']['name']}")
@@ -433,8 +438,7 @@ def test_a_driver_that_has_ended_and_gone_while_no_operator_ran_has_its_outcome_
         own.tell(names[1], run_seconds=0, exit_code=4)
 
         def told() -> list[str]:
-            states = [each.get("status", {}).get("applicationState", {}).get("state") for each in of(own, "missed")]
-            return sorted(states)
+            return sorted(map(state_of, of(own, "missed")))
 
         wait_until(lambda: told() == ["COMPLETED", "FAILED"], "the Spark operator has seen it", SECONDS)
         for name in names:
@@ -457,10 +461,7 @@ def test_the_outcome_of_one_that_was_deleted_meanwhile_is_kept_until_it_is_commi
         own.tell(driver, run_seconds=0)
         path = f"{applications(own.namespace)}/{driver.removesuffix('-driver')}"
 
-        def completed(application: Object) -> bool:
-            return bool(application["status"]["applicationState"]["state"] == "COMPLETED")
-
-        own.api.wait(path, completed, "it is completed")
+        own.api.wait(path, lambda application: state_of(application) == "COMPLETED", "it is completed")
         wait_a_second = own.api.get(path)["status"]["terminationTime"]
         wait_until(lambda: _now(own) > wait_a_second, "a second later", SECONDS)
         own.api.delete(path)
@@ -509,5 +510,5 @@ def test_a_namespace_with_running_applications_is_deleted_while_the_operator_wor
         own.running("leaving", 2)
         path = f"/api/v1/namespaces/{own.namespace}"
         own.api.delete(path)
-        own.api.wait_gone(path, 120)
+        own.api.wait_gone(path, SECONDS)
         assert operator.healthy

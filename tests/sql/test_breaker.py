@@ -65,8 +65,10 @@ class Target:
 
     @property
     def pause(self) -> float:
-        """Seconds until the next probe, rounded."""
-        query = "SELECT round(extract(epoch FROM next_probe_at - clock_timestamp())) FROM opendataflow.breaker"
+        """Seconds from the end of the run that has opened it, or of the last probe, to the next probe, rounded."""
+        query = """SELECT round(extract(epoch FROM b.next_probe_at - max(r.finished_at)))
+                   FROM opendataflow.breaker b, opendataflow.run r
+                   WHERE r.finished_at <= b.opened_at OR r.claimed_at > b.opened_at GROUP BY b.next_probe_at"""
         return float(value(self.db, query))
 
     @property

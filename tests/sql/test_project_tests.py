@@ -54,10 +54,11 @@ class Guarded:
     def pass_pause(self) -> None:
         self.db.execute("UPDATE opendataflow.project_test SET next_look_at = clock_timestamp()")
 
-    @property
-    def pause(self) -> float:
-        query = "SELECT round(extract(epoch FROM next_look_at - clock_timestamp())) FROM opendataflow.project_test"
-        return float(value(self.db, query))
+    def pause_after(self, run: Run) -> float:
+        """Seconds from the end of a run to the next look, rounded."""
+        query = """SELECT round(extract(epoch FROM t.next_look_at - r.finished_at))
+                   FROM opendataflow.project_test t, opendataflow.run r WHERE r.id = %s"""
+        return float(value(self.db, query, run["run"]))
 
 
 @pytest.fixture
@@ -71,12 +72,12 @@ def test_while_nothing_passes_one_run_at_a_time_looks_with_growing_pauses(tested
     tested.fail(second, "c1")
     assert tested.claim(8) == []
     assert value(tested.db, "SELECT kind FROM opendataflow.failing") == "tests"  # somebody is told
-    assert tested.pause == 10  # what failed beside it says nothing new
+    assert tested.pause_after(first) == 10  # what failed beside it says nothing new
     tested.pass_pause()
     (look,) = tested.claim(8)
     assert tested.claim(8) == []
     tested.fail(look, "c1")
-    assert tested.pause == 20
+    assert tested.pause_after(look) == 20
     tested.pass_pause()
     (look,) = tested.claim(8)
     tested.succeed(look, "c2")

@@ -277,7 +277,7 @@ async def test_who_dies_before_the_commit_has_done_nothing_and_the_next_one_does
     process.start()
     waits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
     backends = two_jobs.execute(waits).fetchall()
-    for _ in range(6000):
+    for _ in range(15000):
         if backends:
             break
         await asyncio.sleep(0.02)

@@ -9,12 +9,8 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from typing import Self
 
-
-def closed_port() -> int:
-    """A port where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+CLOSED_PORT = 1
+"""Where nobody listens, nor will: the system gives it to nobody who asks for any port."""
 
 
 @contextmanager

@@ -67,7 +67,7 @@ class Pod:
 
     def run(self) -> tuple[int, str]:
         started = self.start()
-        _, said = started.communicate(timeout=60)
+        _, said = started.communicate(timeout=300)
         return started.returncode, said
 
     def context(self, name: str) -> Path:
@@ -129,7 +129,7 @@ def test_a_signal_reaches_spark(pod: Pod) -> None:
     while not (pod.folder / "seen" / "up").exists():
         time.sleep(0.02)
     started.send_signal(signal.SIGTERM)
-    started.communicate(timeout=60)
+    started.communicate(timeout=300)
     assert started.returncode == 9
     assert pod.seen("signal") == "TERM\n"
 

@@ -149,13 +149,13 @@ async def _stopped(api: Api, deployment: str) -> AsyncIterator[None]:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    replicas = 0
+    stopping = asyncio.create_task(_scale(api, deployment, 0))
     try:
-        replicas = await _scale(api, deployment, 0)
+        await asyncio.shield(stopping)  # who is told to end meanwhile has to know how many there were
         yield
     except (asyncio.CancelledError, Exception) as error:
-        if replicas:
-            with suppress(DataflowError):
+        with suppress(DataflowError):
+            if replicas := await stopping:
                 await _scale(api, deployment, replicas)
         if isinstance(error, asyncio.CancelledError):
             raise Refused("it was ended before everything was freed, as by its time limit") from None

@@ -60,12 +60,12 @@ class RealCluster:
             raise Unavailable(f"nodes can't be stopped in a cluster of {self.provider.name}")
         return self.provider.nodes
 
-    def wait_node(self, node: str, ready: bool, seconds: float = 120) -> None:
+    def wait_node(self, node: str, ready: bool, seconds: float = 300) -> None:
         """Return when a node is Ready, or is not any more."""
         what = f"{node} is {'Ready' if ready else 'NotReady'}"
         self.api.wait(f"{NODES}/{node}", lambda found: is_ready(found) is ready, what, seconds)
 
-    def wait_pod(self, namespace: str, pod: str, phase: str, seconds: float = 120) -> Object:
+    def wait_pod(self, namespace: str, pod: str, phase: str, seconds: float = 300) -> Object:
         """Return a pod when it is in a phase; one that has ended otherwise will never be there."""
         ended = {"Succeeded", "Failed"}
 

@@ -24,13 +24,13 @@ def test_a_first_try_runs_a_job_outlives_an_upgrade_and_leaves_nothing_that_hang
         "-f-",
         stdin=documents(dataset("raw", 3), dataset("clean"), job("wash", ["raw"], ["clean"], runtime=short)),
     )
-    kubectl("wait", "dfj/wash", "--for=condition=Succeeded", "--timeout=180s")
+    kubectl("wait", "dfj/wash", "--for=condition=Succeeded", "--timeout=300s")
     washing = kubectl("get", "pods", f"--selector={LABEL_RUN}", f"--output=jsonpath={STARTED}").split()
     times.between("helm install -> first chunk running", begun.isoformat(), min(washing))
 
     long = {"script": {"image": busybox, "command": ["sh", "-c", WAITS_FOR_A_FILE]}}
     kubectl("apply", "-f-", stdin=documents(dataset("dry"), job("iron", ["clean"], ["dry"], runtime=long)))
-    kubectl("wait", "dfj/iron", "--for=jsonpath={.status.counts.running}=3", "--timeout=180s")
+    kubectl("wait", "dfj/iron", "--for=jsonpath={.status.counts.running}=3", "--timeout=300s")
     running, _ = run_pods(cluster, namespace)
     assert len(running) == 3
 
@@ -43,4 +43,4 @@ def test_a_first_try_runs_a_job_outlives_an_upgrade_and_leaves_nothing_that_hang
     assert running <= free
     kubectl("get", f"secret/{RELEASE}-postgres", f"pvc/data-{RELEASE}-postgres-0", "dfj/wash")
     kubectl("delete", f"namespace/{namespace}", "--wait=false")
-    wait_until(lambda: cluster.api.find(f"/api/v1/namespaces/{namespace}") is None, "the namespace is gone", 120)
+    wait_until(lambda: cluster.api.find(f"/api/v1/namespaces/{namespace}") is None, "the namespace is gone", 300)

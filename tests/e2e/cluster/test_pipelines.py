@@ -275,7 +275,7 @@ def test_a_commit_whose_tests_fail_is_told_by_a_condition_and_runs_go_on_with_th
     tested = [(run["failure_class"], run["metrics"]["commit"]) for run in reported]
     assert tested == [(None, git.first), ("NotStarted", bad), (None, git.first)]
     assert ROWS["2013-01-02"] in printed(kubectl, runs(database, "tested")[-1])
-    kubectl("wait", "dfj/tested", "--for=condition=TestsPassed=False", "--timeout=60s")
+    kubectl("wait", "dfj/tested", "--for=condition=TestsPassed=False", "--timeout=300s")
     (told,) = (c for c in kubectl.json("get", "dfj", "tested")["status"]["conditions"] if c["type"] == "TestsPassed")
     assert told["message"].startswith(
         f"the tests of pipeline delays fail at commit {bad[:12]}: pipelines/delays/by_carrier.py, line 19: "

@@ -157,7 +157,7 @@ def test_executors_come_and_go_with_the_work_as_the_driver_s_page_and_its_log_of
         wait_until(lambda: active(page) == 3, "there are as many as there may be", 300)
         inside("/tmp/enough")
         wait_until(lambda: active(page) == 1, "there is the one that always is", 300)
-    wait_until(lambda: len(executors(kubectl)) == 1, "the others' pods are gone", 60)
+    wait_until(lambda: len(executors(kubectl)) == 1, "the others' pods are gone", 300)
     inside("/tmp/end")
     wait_until(lambda: database.states("grows")["DONE"] == 1, "it is done", 300)
     wait_until(lambda: executors(kubectl) == [], "its last executor is gone", 60)
@@ -167,7 +167,7 @@ def test_executors_come_and_go_with_the_work_as_the_driver_s_page_and_its_log_of
     kubectl("apply", "--filename=-", stdin=history[1].replace("opendataflow/spark:0.1.0", spark_image))
     kubectl("wait", "pod/spark-history", "--for=condition=Ready", "--timeout=300s")
     with cluster.forwarded(kubectl.namespace, "spark-history", 18080) as page:
-        wait_until(lambda: bool(served(page, f"/{driver}")), "the History Server shows the run", 120)
+        wait_until(lambda: bool(served(page, f"/{driver}")), "the History Server shows the run", 300)
         assert {"driver", "1", "2", "3"} <= {found["id"] for found in served(page, f"/{driver}/allexecutors")}
 
 

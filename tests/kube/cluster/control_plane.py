@@ -4,6 +4,7 @@ Its data are in one folder and worth nothing: etcd does not wait for the disk. W
 that others use disturbs them: such tests start a cluster of their own.
 """
 
+import os
 import random
 import shutil
 import socket
@@ -28,6 +29,8 @@ PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager
 
 _BELOW_EPHEMERAL = range(20000, 32000)
 """Ports that no outgoing connection takes while a server is down for a moment."""
+_SHARES = 16
+"""Workers of `pytest -n` have shares of them: what one has found to be free is not taken by another one meanwhile."""
 _ATTEMPTS = 3
 _LEASE_SECONDS = 16
 _GRACE_SECONDS = 20
@@ -36,8 +39,9 @@ _GRACE_SECONDS = 20
 
 def free_port(address: str = "127.0.0.1") -> int:
     """A port where nobody listens now; of the loopback interface, or of that with an address."""
+    share = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _SHARES
     while True:
-        port = random.choice(_BELOW_EPHEMERAL)
+        port = random.choice(_BELOW_EPHEMERAL[share::_SHARES])
         with socket.socket() as probe:
             try:
                 probe.bind((address, port))

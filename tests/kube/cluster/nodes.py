@@ -1,5 +1,6 @@
 """The fake nodes: added, removed, and stopped so that their heartbeat ends as if the machine had lost its network."""
 
+import secrets
 from collections.abc import Iterable
 
 from tests.kube.cluster.annotations import FAKE_NODE, PREFIX
@@ -17,16 +18,21 @@ def is_ready(node: Object) -> bool:
 
 
 def add_nodes(api: Api, names: Iterable[str]) -> None:
-    """Add fake nodes with room for everything; return when they are Ready."""
+    """Add fake nodes with room for everything; return when they are Ready, and pods may be put there."""
     wanted = set(names)
     for name in sorted(wanted):
-        labels = {FAKE_NODE: "true", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
-        api.create(NODES, {"metadata": {"name": name, "labels": labels}})
+        _create(api, name)
 
     def all_ready() -> bool:
-        return wanted <= {node["metadata"]["name"] for node in api.items(NODES) if is_ready(node)}
+        ready = [node for node in api.items(NODES) if is_ready(node) and not node["spec"].get("taints")]
+        return wanted <= {node["metadata"]["name"] for node in ready}
 
     wait_until(all_ready, f"fake nodes are Ready: {', '.join(sorted(wanted))}")
+
+
+def _create(api: Api, name: str) -> None:
+    labels = {FAKE_NODE: "true", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
+    api.create(NODES, {"metadata": {"name": name, "labels": labels}})
 
 
 def remove_node(api: Api, name: str) -> None:
@@ -44,6 +50,11 @@ def stop_heartbeat(api: Api, name: str) -> None:
     Its pods stay as they are, but for what had begun: a pod that has said when it ends still ends, once.
     """
     api.patch(f"{NODES}/{name}", {"metadata": {"labels": {FAKE_NODE: None}}})
+    # kwok hears of nodes in their order: when it has heard of another one, it has let go of this one.
+    later = f"later-{secrets.token_hex(4)}"
+    _create(api, later)
+    api.wait(f"{NODES}/{later}", is_ready, "another node is Ready")
+    remove_node(api, later)
 
 
 def start_heartbeat(api: Api, name: str) -> None:

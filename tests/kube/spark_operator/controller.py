@@ -27,7 +27,7 @@ _PAUSE = 0.2
 def install(api: Api) -> None:
     """Make SparkApplications known to a cluster."""
     api.kubectl("apply", "--server-side", f"--filename={CRD}")
-    api.kubectl("wait", "--for=condition=Established", "--timeout=60s", f"--filename={CRD}")
+    api.kubectl("wait", "--for=condition=Established", "--timeout=240s", f"--filename={CRD}")
 
 
 def applications(namespace: str) -> str:
