@@ -63,7 +63,7 @@ def test_a_secret_is_hidden_wherever_it_comes_from(form: Format, secret: str) ->
     try:
         raise OSError(f"can't reach {secret}")
     except OSError:
-        logging.getLogger("psycopg.pool").exception("with %s", secret, extra={"job": secret})
+        logging.getLogger("a.library").exception("with %s", secret, extra={"job": secret})
     text = stream.getvalue()
     assert secret not in text
     assert json.dumps(secret)[1:-1] not in text

@@ -37,12 +37,12 @@ from opendataflow.names import ExitCode
 from opendataflow.streams import write_line
 
 add_to(app, {Panel.SEE, Panel.ASK})
-# The pool reports every attempt to connect; what matters of it is told by the one who asked.
-logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
 
 
 def run(arguments: list[str]) -> int:
     """Run one command; return its exit code (docs/reference/exit-codes.md)."""
+    # The pool reports every attempt to connect; what matters of it is told by the one who asked.
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     try:
         result = app(arguments, prog_name="dataflow", standalone_mode=False)
         _flush()

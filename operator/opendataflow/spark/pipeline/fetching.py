@@ -132,7 +132,8 @@ def _wanted(git: Git, client: Any, path: str) -> tuple[str, str]:
             return found.decode(), refs.get(f"{name}^{{}}".encode(), found).decode()
     if git.ref == "HEAD":
         raise InvalidInput(f"{git.url} has no commit yet, or no branch of its own; write ref")
-    known = [name.decode("utf-8", "replace").removeprefix("refs/heads/").removeprefix("refs/tags/") for name in refs]
+    names = sorted(name.decode("utf-8", "replace") for name in refs)
+    known = [name.removeprefix("refs/heads/").removeprefix("refs/tags/") for name in names]
     raise InvalidInput(
         f"{git.url} has no branch or tag {git.ref}{did_you_mean(git.ref, known)}; look at ref (a commit is written "
         "with all its 40 digits)"
