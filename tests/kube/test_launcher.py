@@ -562,20 +562,6 @@ async def test_the_pod_of_another_that_has_the_name_now_is_left_alone(place: Pla
         assert "deletionTimestamp" not in found["metadata"]
 
 
-async def test_a_pod_that_was_seen_to_end_and_then_deleted_has_ended_by_itself_also_before_anybody_waited_for_it(
-    place: Place, proxy: Proxy
-) -> None:
-    proxy.fail(Fault("POST", "/pods", drop="reply"))
-    async with place.launcher(proxy) as launcher:
-        with pytest.raises(CreateUncertain):
-            await launcher.start(place.order())
-        await place.until(lambda pod: pod["status"]["phase"] == "Succeeded")
-        place.delete()
-        await asyncio.sleep(1)  # time to see it itself
-        await launcher.start(place.order())
-        assert verdict(await end(launcher)) == (OutcomeClass.SUCCESS, "exit code 0")
-
-
 async def test_many_are_released_at_once(place: Place) -> None:
     async with place.launcher() as launcher:
         for number in range(1, 31):

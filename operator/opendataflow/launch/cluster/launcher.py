@@ -319,8 +319,6 @@ class ClusterLauncher:
             if pod.gone or (known.namespace, known.name) != (pod.namespace, pod.name):
                 return  # somebody's copy with our labels
             pod = replace(known, gone=True)  # another one has the name, so ours is gone
-        elif known is not None and known.ended is not None and known.deleted_at is None:
-            pod = replace(pod, deleted_at=None)  # times are whole seconds, and it was seen to have ended before
         self._pods[run] = pod
         self._look_at(run)
 
