@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opendataflow.errors import StepFailed
-from opendataflow.spark.pipeline.sources import check_listed, check_names, check_text
+from opendataflow.spark.pipeline.sources import check_listed, check_names, check_text, texts_in
 
 
 def written(folder: Path, text: bytes, name: str = "a.csv") -> Path:
@@ -32,8 +32,8 @@ def test_files_that_readers_pass_by_without_a_word_are_told(tmp_path: Path, name
 
 
 def looked_through(paths: dict[str, Path]) -> None:
-    check_text(paths, '"')
-    check_names(paths, {}, None)
+    check_text(texts_in(paths), '"')
+    check_names(texts_in(paths), {}, None)
 
 
 @pytest.mark.parametrize(
@@ -54,21 +54,21 @@ def test_two_columns_of_one_name_are_told(
 ) -> None:
     path = written(tmp_path, text)
     if double is None:
-        check_names({"a.csv": path}, options, None)
+        check_names(texts_in({"a.csv": path}), options, None)
         return
     with pytest.raises(StepFailed, match=rf"^a\.csv, line 1: there are two columns {double}; rename one of them$"):
-        check_names({"a.csv": path}, options, None)
+        check_names(texts_in({"a.csv": path}), options, None)
 
 
 def test_each_file_of_a_folder_is_looked_at_but_not_what_readers_pass_by(tmp_path: Path) -> None:
     paths = {"in": tmp_path / "in"}
     written(tmp_path, b"id\n", "in/a.csv")
     written(tmp_path, b"id,id\n\xff", "in/_b.csv")
-    check_text(paths)
-    check_names(paths, {}, None)
+    check_text(texts_in(paths))
+    check_names(texts_in(paths), {}, None)
     written(tmp_path, b"id,id\n", "in/b.csv")
     with pytest.raises(StepFailed, match=r"^in/b\.csv, line 1: there are two columns id"):
-        check_names(paths, {}, None)
+        check_names(texts_in(paths), {}, None)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_all_files_of_a_folder_have_the_same_columns(
     for name, text in (("in/day=1/a.csv", b"id,t\n"), ("in/day=2/b.csv", header)):
         written(tmp_path, text, name)
     with nullcontext() if sentence is None else pytest.raises(StepFailed, match=sentence):
-        check_names({"in": tmp_path / "in"}, {}, columns)
+        check_names(texts_in({"in": tmp_path / "in"}), {}, columns)
 
 
 @pytest.mark.parametrize(

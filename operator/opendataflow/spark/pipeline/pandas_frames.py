@@ -13,7 +13,7 @@ from opendataflow.errors import StepFailed
 from opendataflow.model.project import Source
 from opendataflow.spark.pipeline.loading import Loaded
 from opendataflow.spark.pipeline.running import Item, Order
-from opendataflow.spark.pipeline.sources import check_text, existing
+from opendataflow.spark.pipeline.sources import check_text, existing, texts_in
 from opendataflow.spark.pipeline.told import Told, missing_extra, returned, tell
 from opendataflow.spark.pipeline.writing import staged_file
 
@@ -42,7 +42,7 @@ class PandasFrames:
         project = self._order.project
         shown = str(project.folder / source.where)
         path = existing(project.home / source.where, shown, place)
-        check_text({shown: path})
+        check_text(texts_in({shown: path}))
         if source.name not in self._kept:
             self._kept[source.name] = read_csv(path, shown)
         return self._kept[source.name]
@@ -103,7 +103,7 @@ def read_csv(path: Path, shown: str) -> Any:
 
 def items_of(path: Path, shown: str) -> list[Item]:
     """Return the rows of a CSV file as dicts; a cell without anything is None."""
-    check_text({shown: path})
+    check_text(texts_in({shown: path}))
     return list(rows_of(read_csv(path, shown)))
 
 

@@ -16,12 +16,12 @@ from opendataflow.spark.pipeline.opened import OpenProject
 from opendataflow.spark.pipeline.places import is_data
 from opendataflow.spark.pipeline.reading_tables import read_table
 from opendataflow.spark.pipeline.sources import (
-    IsRead,
+    Text,
     check_listed,
     check_names,
     check_text,
     readable,
-    texts_of,
+    texts_in,
 )
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _files(
     from pyspark.sql.types import StructType
 
     shown = project.named(source.where.replace(DATA_ID, data_id))
-    reader, names, here = spark.read.format(source.format).options(**_options(source)), None, dict[str, Path]()
+    reader, names, texts = spark.read.format(source.format).options(**_options(source)), None, list[Text]()
     if source.columns is not None:
         with _told(f"{place}: the schema is not Spark's DDL, such as day DATE, flights INT"):
             reader, given = reader.schema(source.columns), StructType.fromDDL(source.columns)
@@ -80,8 +80,9 @@ def _files(
             found = [Found(str(it), it.stat().st_size, it.is_file()) for it in here.values()]
             _check_there(found, source, shown, place)
             _check_listed(here)
+            texts = list(texts_in(here)) if source.format in _TEXT else []
             if names is None:  # Spark reads all of them then, to infer their columns
-                _check_files(here, source, names)
+                _check_texts(texts, source, names)
         paths = [f"{LOCAL}{literally(str(path))}" for path in here.values()]
     with _told(f"{place}: {shown}"):
         frame = reader.load(paths)
@@ -89,21 +90,21 @@ def _files(
         raise StepFailed(f"{place}: {shown}: {_NO_COLUMNS}")
     if names is not None:
         with readable(f"{place}: {shown}"):
-            _check_files(here, source, names, _is_read(frame, part, here))
+            _check_texts(_that_are_read(texts, frame, part), source, names)
     return frame
 
 
-def _is_read(frame: "DataFrame", part: Part | None, here: Mapping[str, Path]) -> IsRead:
-    """Say which files can have rows of the chunk, where its column is in their paths: Spark reads no others."""
+def _that_are_read(texts: Sequence[Text], frame: "DataFrame", part: Part | None) -> Sequence[Text]:
+    """Return those that can have rows of the chunk, where its column is in their paths: Spark reads no others."""
     column = None if part is None else part.column
-    values = [*dict.fromkeys(it[column] for *_, it in texts_of(here) if column in it)] if column is not None else []
+    values = [*dict.fromkeys(it.in_path[column] for it in texts if column in it.in_path)] if column is not None else []
     if part is None or column is None or column not in frame.columns or not values:
-        return lambda _: True
+        return texts
     kind = frame.schema[column].dataType.simpleString()
     rows = frame.sparkSession.createDataFrame([(raw, _unescaped(raw)) for raw in values], "raw STRING, value STRING")
     typed = rows.selectExpr("raw", f"try_cast(value AS {kind}) AS it")
     kept = {row["raw"] for row in typed.where(is_of(typed, "it", part.bounds)).collect()}
-    return lambda it: column not in it or it[column] in kept
+    return [it for it in texts if column not in it.in_path or it.in_path[column] in kept]
 
 
 def _unescaped(value: str) -> str | None:
@@ -127,15 +128,13 @@ def _check_listed(paths: Mapping[str, Path]) -> None:
     check_listed(paths)
 
 
-def _check_files(
-    paths: Mapping[str, Path], source: Source, names: Sequence[str] | None, is_read: IsRead = lambda _: True
-) -> None:
+def _check_texts(texts: Sequence[Text], source: Source, names: Sequence[str] | None) -> None:
     """Look through what is on this machine. `names`: of the columns, where the source says them."""
-    if source.format in _TEXT and not {"encoding", "charset"} & source.options.keys():
+    if not {"encoding", "charset"} & source.options.keys():
         own_quotes = source.format != "csv" or _QUOTING & source.options.keys()
-        check_text(paths, None if own_quotes else '"', is_read)
+        check_text(texts, None if own_quotes else '"')
     if source.format == "csv":
-        check_names(paths, source.options, names, is_read)
+        check_names(texts, source.options, names)
 
 
 @contextmanager

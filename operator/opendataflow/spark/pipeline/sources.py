@@ -7,8 +7,9 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, TextIO
@@ -26,9 +27,16 @@ _STRIPPED = {"ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace"}
 _UNPACKED_BY: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 _NOT_UNPACKED = {".deflate", ".lz4", ".snappy", ".zst"}
 """Readers unpack them too."""
-IsRead = Callable[[Mapping[str, str]], bool]
-"""Whether a file is read, by the columns that its path has."""
 _ENDLESS = re.compile("unexpected end of data|field larger than")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A file. `shown`: its name for people. `in_path`: the values of the columns that its path has."""
+
+    file: Path
+    shown: str
+    in_path: Mapping[str, str]
 
 
 def existing(path: Path, shown: str, place: str) -> Path:
@@ -51,48 +59,40 @@ def check_listed(paths: Mapping[str, Path]) -> None:
                 raise StepFailed(f"{where}: it is a link to what is not there")
 
 
-def check_text(paths: Mapping[str, Path], quote: str | None = None, is_read: IsRead = lambda _: True) -> None:
-    """Raise StepFailed where a file, or one in a folder, is not text in UTF-8: readers would alter it in silence.
-    `paths`: by their names for people. `quote`: of CSV; one that is never closed would make a cell of all that
-    follows."""
-    for file, where, in_path in texts_of(paths):
-        if not is_read(in_path):
-            continue
-        with readable(where):
-            bad_line, quotes = _looked_through(file, quote)
+def check_text(texts: Iterable[Text], quote: str | None = None) -> None:
+    """Raise StepFailed where a file is not text in UTF-8: readers would alter it in silence. `quote`: of CSV; one that
+    is never closed would make a cell of all that follows."""
+    for text in texts:
+        with readable(text.shown):
+            bad_line, quotes = _looked_through(text.file, quote)
         if bad_line is not None:
-            raise StepFailed(f"{where}, line {bad_line}: it is not UTF-8 text; save it as UTF-8")
-        if quotes % 2 and (line := _open_cell(file, str(quote))) is not None:
+            raise StepFailed(f"{text.shown}, line {bad_line}: it is not UTF-8 text; save it as UTF-8")
+        if quotes % 2 and (line := _open_cell(text.file, str(quote))) is not None:
             raise StepFailed(
-                f"{where}, line {line}: a cell begins with a quote that is never closed; is the file whole?"
+                f"{text.shown}, line {line}: a cell begins with a quote that is never closed; is the file whole?"
             )
 
 
-def check_names(
-    paths: Mapping[str, Path],
-    options: Mapping[str, str],
-    columns: Sequence[str] | None,
-    is_read: IsRead = lambda _: True,
-) -> None:
-    """Raise StepFailed where a CSV file, or one in a folder, has two columns of one name, as readers give both another
-    one; or other columns than `columns`, or, without these, than the first file, as readers go by their places. Says
-    nothing of files that are written in a way of their own."""
+def check_names(texts: Iterable[Text], options: Mapping[str, str], columns: Sequence[str] | None) -> None:
+    """Raise StepFailed where a CSV file has two columns of one name, as readers give both another one; or other columns
+    than `columns`, or, without these, than the first file, as readers go by their places. Says nothing of files that
+    are written in a way of their own."""
     wanted, whose = columns, "schema"
-    for file, where, in_path in texts_of(paths):
-        header = _header(file, options) if is_read(in_path) else None
+    for text in texts:
+        header = _header(text.file, options)
         if not header:
             continue
         double = double_column([name for name in header if name])
         if double is not None:
-            raise StepFailed(f"{where}, line 1: there are two columns {double}; rename one of them")
-        own = header if wanted is None else [name for name in wanted if name not in in_path]
+            raise StepFailed(f"{text.shown}, line 1: there are two columns {double}; rename one of them")
+        own = header if wanted is None else [name for name in wanted if name not in text.in_path]
         if [name.lower() for name in header] != [name.lower() for name in own]:
             raise StepFailed(
-                f"{where}, line 1: its columns are {_listed(header)}, and those of {whose} are {_listed(own)}; write "
-                "them alike, in one order"
+                f"{text.shown}, line 1: its columns are {_listed(header)}, and those of {whose} are {_listed(own)}; "
+                "write them alike, in one order"
             )
         if wanted is None:
-            wanted, whose = header, where
+            wanted, whose = header, text.shown
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -110,17 +110,16 @@ def _header(file: Path, options: Mapping[str, str]) -> list[str] | None:
     return None
 
 
-def texts_of(paths: Mapping[str, Path]) -> Iterator[tuple[Path, str, dict[str, str]]]:
-    """Yield the files, or those in folders that readers do not pass by, each with its name for people, and with the
-    columns that its path has. None that is compressed in a way that is not known here: who reads it says what is
-    wrong."""
+def texts_in(paths: Mapping[str, Path]) -> Iterator[Text]:
+    """Yield the files, or those in folders that readers do not pass by. None that is compressed in a way that is not
+    known here: who reads it says what is wrong. `paths`: by their names for people."""
     for shown, path in paths.items():
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_data(file, path))
         for file in files:
             if file.suffix not in _NOT_UNPACKED:
                 inside = file.relative_to(path).parts
                 in_path = dict(part.split("=", 1) for part in inside[:-1] if "=" in part)
-                yield file, shown if file == path else str(Path(shown, *inside)), in_path
+                yield Text(file, shown if file == path else str(Path(shown, *inside)), in_path)
 
 
 def _is_data(file: Path, folder: Path) -> bool:
