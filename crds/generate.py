@@ -4,7 +4,7 @@ nothing of its own.
 
 from pathlib import Path
 
-from opendataflow.model.crd import crd_files
+from opendataflow.model.resources.crd import crd_files
 
 FOLDER = Path(__file__).parent
 CHART = FOLDER.parent / "helm" / "opendataflow" / "files" / "crds"

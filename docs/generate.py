@@ -15,10 +15,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import chart_values
-from opendataflow.model.crd import KINDS, Kind
-from opendataflow.model.project import DjangoProject, Project, schema_text
-from opendataflow.model.resources import DataFlowAction, DataFlowJob, DataSet
-from opendataflow.model.spark import OnSpark
+from opendataflow.model.projects.project import DjangoProject, Project, schema_text
+from opendataflow.model.resources.api import DataFlowAction, DataFlowJob, DataSet
+from opendataflow.model.resources.crd import KINDS, Kind
+from opendataflow.model.resources.spark import OnSpark
 from opendataflow.names import CATEGORY
 
 FOLDER = Path(__file__).parent / "reference"
@@ -68,7 +68,7 @@ spec:
 
 PROJECT = """# project.yml
 
-<!-- Written by docs/generate.py out of operator/opendataflow/model/project.py. -->
+<!-- Written by docs/generate.py out of operator/opendataflow/model/projects/project.py. -->
 
 A folder with this file is a project of pipelines: see [Pipelines](../how-to/pipelines.md). `version: 2` at its top
 tells the form below from [that of the Django tool](#in-the-form-of-the-django-tool). A field that is not listed here is

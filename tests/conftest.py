@@ -21,9 +21,9 @@ from psycopg.conninfo import make_conninfo
 
 from opendataflow.names import SPARK_ARCHIVE
 from opendataflow.spark import class_archive
-from opendataflow.store.connection import connect
+from opendataflow.store.connections.connection import connect
 from opendataflow.store.embedded import EmbeddedPostgres, installed_version
-from opendataflow.store.schema import migrate
+from opendataflow.store.migrations.schema import migrate
 from tests.kube.jobs import Database
 
 DSN_VARIABLE = "DATAFLOW_TEST_DSN"

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from opendataflow.engine.ports import Step
 from opendataflow.errors import NotStarted
-from opendataflow.model.claim import ClaimedRun, Completed, Completion
+from opendataflow.model.records.claim import ClaimedRun, Completed, Completion
 
 
 @dataclass

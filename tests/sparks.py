@@ -10,13 +10,13 @@ from typing import Any
 import yaml
 
 from opendataflow import names
-from opendataflow.control.orders import PodOrders
-from opendataflow.core.pods import Operator
-from opendataflow.model.claim import ClaimedRun, DeclaredJob
-from opendataflow.model.dataset import DataSetFacts
-from opendataflow.model.resources import DataFlowJob
-from opendataflow.model.rules import ON_A_CLUSTER
-from opendataflow.model.run import Host
+from opendataflow.control.resources.orders import PodOrders
+from opendataflow.core.kubernetes.pods import Operator
+from opendataflow.model.fields.rules import ON_A_CLUSTER
+from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
+from opendataflow.model.records.dataset import DataSetFacts
+from opendataflow.model.records.run import Host
+from opendataflow.model.resources.api import DataFlowJob
 from opendataflow.names import API_VERSION
 
 CASES = Path(__file__).parent / "unit" / "data" / "spark"

@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from statistics import median
 
-from opendataflow.store.connection import connect
+from opendataflow.store.connections.connection import connect
 from opendataflow.store.embedded import EmbeddedPostgres
-from opendataflow.store.schema import migrate
+from opendataflow.store.migrations.schema import migrate
 from opendataflow.store.store import Store
 from tests.sql.graph import dataset, job
 

@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import psycopg
 
-from opendataflow.model.claim import Completion, Position
-from opendataflow.model.run import Host
+from opendataflow.model.records.claim import Completion, Position
+from opendataflow.model.records.run import Host
 from opendataflow.names import OutcomeClass, RunState, WorkState
 from opendataflow.store.store import Store
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from opendataflow.store.connection import connect
+from opendataflow.store.connections.connection import connect
 from opendataflow.store.embedded import EmbeddedPostgres
-from opendataflow.store.schema import migrate
+from opendataflow.store.migrations.schema import migrate
 
 SETTINGS = {
     "fsync": "off",

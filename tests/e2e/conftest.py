@@ -12,10 +12,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from opendataflow.cli.commands import run
-from opendataflow.core.dialects import Postgres
+from opendataflow.core.chunks.dialects import Postgres
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from opendataflow.names import SPARK_ARCHIVE
-from opendataflow.spark.pipeline.session import local_session
+from opendataflow.spark.pipeline.measure.session import local_session
 from tests.sql.conftest import Connection, open_connection
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from opendataflow.store import sql_files
+from opendataflow.store.migrations import sql_files
 from tests.e2e import images
 from tests.helm.chart import CHART
 from tests.sql.newer import ADDITION, FUNCTION, NEXT

@@ -14,9 +14,9 @@ from typer.main import get_command
 import generate
 import opendataflow.cli.commands  # noqa: F401 # registers the commands
 from opendataflow.cli.app import app
-from opendataflow.model.actions import DataFlowAction
-from opendataflow.model.jobfile import parse_job_file
-from opendataflow.model.project import parse_project
+from opendataflow.model.projects.project import parse_project
+from opendataflow.model.resources.actions import DataFlowAction
+from opendataflow.model.resources.jobfile import parse_job_file
 from tests.e2e.conftest import DATAFLOW, Program
 from tests.sql.conftest import Connection
 

@@ -17,15 +17,15 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Identifier
 
-from opendataflow.cli.files import apply_files, read_files
+from opendataflow.cli.jobs.job_files import apply_files, read_files
 from opendataflow.engine import limits
+from opendataflow.engine.claim_authority import LocalTenure
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
-from opendataflow.engine.tenure import LocalTenure
 from opendataflow.errors import NoAccess
 from opendataflow.launch.process.launcher import ProcessLauncher
-from opendataflow.model.claim import ClaimedRun, DeclaredJob, Progress
-from opendataflow.model.run import RunOrder
+from opendataflow.model.records.claim import ClaimedRun, DeclaredJob, Progress
+from opendataflow.model.records.run import RunOrder
 from opendataflow.names import RunState, WorkState
 from opendataflow.store.store import Store
 from tests.seen import Seen

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import prepare
-from opendataflow.model.jobfile import parse_job_file
+from opendataflow.model.resources.jobfile import parse_job_file
 
 EXAMPLE = prepare.DATA.parent
 JOBS = {job.id: job.spec for job in parse_job_file((EXAMPLE / "job.yaml").read_text("utf-8"), "job.yaml").jobs}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from opendataflow.cli.files import read_files
+from opendataflow.cli.jobs.job_files import read_files
 from opendataflow.names import ExitCode
 from tests.e2e.conftest import Inside, Program
 from tests.sql.conftest import Connection

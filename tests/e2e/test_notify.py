@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from opendataflow.core.alert import text
+from opendataflow.core.text.alert import text
 from opendataflow.engine.alerts import Alerts
 from opendataflow.errors import NotDelivered
-from opendataflow.model.alert import Alert
+from opendataflow.model.records.alert import Alert
 from opendataflow.names import ExitCode
 from opendataflow.notify.command import CommandTarget
 from opendataflow.notify.mail import MailServer, MailTarget

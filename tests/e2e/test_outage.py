@@ -11,10 +11,10 @@ from pathlib import Path
 
 from psycopg.types.json import Jsonb
 
+from opendataflow.engine.claim_authority import LocalTenure
 from opendataflow.engine.engine import Engine
-from opendataflow.engine.tenure import LocalTenure
-from opendataflow.model.claim import ClaimedRun, DeclaredJob
-from opendataflow.model.run import Command, Ended, Host, Proof, Report, RunOrder
+from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
+from opendataflow.model.records.run import Command, Ended, Host, Proof, Report, RunOrder
 from opendataflow.names import ExitCode, WorkState
 from opendataflow.store.store import Store
 from tests.e2e.conftest import Program

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.pipeline_order import MODULE
+from opendataflow.core.pipelines.pipeline_order import MODULE
 from opendataflow.names import PIPELINE_FILE, REPORT_FILE, SPARK_FILE, ExitCode
 from tests.e2e.conftest import Program
 from tests.sql.conftest import Connection

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from opendataflow.model.jobfile import parse_job_file
+from opendataflow.model.resources.jobfile import parse_job_file
 from opendataflow.names import ExitCode, StepStatus
-from opendataflow.spark.pipeline.opened import open_project
-from opendataflow.spark.pipeline.unit_tests import run_unit_test
+from opendataflow.spark.pipeline.project.project_folder import open_project
+from opendataflow.spark.pipeline.testing.unit_tests import run_unit_test
 from tests.e2e.conftest import Inside
 from tests.e2e.projects import Project
 
@@ -413,8 +413,8 @@ def test_without_pandas_a_project_of_the_django_tool_says_what_to_install(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    monkeypatch.delitem(sys.modules, "opendataflow.spark.pipeline.pandas_frames", raising=False)
-    monkeypatch.delattr("opendataflow.spark.pipeline.pandas_frames", raising=False)
+    monkeypatch.delitem(sys.modules, "opendataflow.spark.pipeline.execute.pandas_frames", raising=False)
+    monkeypatch.delattr("opendataflow.spark.pipeline.execute.pandas_frames", raising=False)
     for command in ("test", "run p"):
         answer = project.ask(*command.split())
         assert answer.code == ExitCode.FAILED

@@ -34,7 +34,7 @@ import io, json, secrets, zlib
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from opendataflow.cli.commands import run
-from opendataflow.spark.pipeline.session import local_session
+from opendataflow.spark.pipeline.measure.session import local_session
 
 def done(pipeline, rows):
     Path("sources/a.csv").write_text("t\\n" + "".join(f"{secrets.token_hex(30)}\\n" for _ in range(rows)))

@@ -41,8 +41,8 @@ def run(df):
 DRIVER = """
 import sys
 from opendataflow.cli.commands import run
-from opendataflow.core.dialects import Postgres
-from opendataflow.spark.pipeline.session import local_session
+from opendataflow.core.chunks.dialects import Postgres
+from opendataflow.spark.pipeline.measure.session import local_session
 
 with local_session("tests", [Postgres.driver]):
     for _ in range(int(sys.argv[1])):

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from opendataflow.core.attempts import Attempt, Result, Seen
+from opendataflow.core.chunks.attempts import Attempt, Result, Seen
 from opendataflow.errors import Refused, StepFailed
-from opendataflow.model.project import Destination, Mode, parse_project
+from opendataflow.model.projects.project import Destination, Mode, parse_project
 from opendataflow.names import ExitCode
-from opendataflow.spark.pipeline.file_system import FileSystem
-from opendataflow.spark.pipeline.folders import Folders
-from opendataflow.spark.pipeline.opened import OpenProject
-from opendataflow.spark.pipeline.remote_places import RemoteFolder
+from opendataflow.spark.pipeline.io.folders import Folders
+from opendataflow.spark.pipeline.project.project_folder import OpenProject
+from opendataflow.spark.pipeline.storage.file_system import FileSystem
+from opendataflow.spark.pipeline.storage.remote_staging import RemoteFolder
 from tests.e2e.conftest import Inside
 from tests.e2e.projects import Project
 

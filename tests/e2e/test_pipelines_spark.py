@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from opendataflow.core.chunk_parts import Chunk
-from opendataflow.model.project import Source, parse_project
+from opendataflow.core.chunks.chunk_parts import Chunk
+from opendataflow.model.projects.project import Source, parse_project
 from opendataflow.names import SPARK_ARCHIVE, ExitCode, StepStatus
-from opendataflow.spark.pipeline.opened import OpenProject
-from opendataflow.spark.pipeline.reading import read
+from opendataflow.spark.pipeline.io.reading import read
+from opendataflow.spark.pipeline.project.project_folder import OpenProject
 from tests.e2e.conftest import SPARK_DEFAULTS, Answer, Inside, Program
 from tests.e2e.projects import Project
 from tests.waiting import wait_until

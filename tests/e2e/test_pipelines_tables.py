@@ -11,18 +11,18 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from opendataflow.core.attempts import Attempt
-from opendataflow.core.chunk_parts import Chunk, part_of_source
-from opendataflow.core.dialects import Postgres
-from opendataflow.model.project import Source, parse_project
+from opendataflow.core.chunks.attempts import Attempt
+from opendataflow.core.chunks.chunk_parts import Chunk, part_of_source
+from opendataflow.core.chunks.dialects import Postgres
+from opendataflow.model.projects.project import Source, parse_project
 from opendataflow.names import ExitCode
 from opendataflow.sources.planning import Request, plan
 from opendataflow.sources.postgres import PostgresSource, parts_of
-from opendataflow.spark.pipeline.copying import copy_rows
-from opendataflow.spark.pipeline.databases import Connection
-from opendataflow.spark.pipeline.opened import OpenProject
-from opendataflow.spark.pipeline.reading import read
-from opendataflow.spark.pipeline.reading_tables import read_table
+from opendataflow.spark.pipeline.io.reading import read
+from opendataflow.spark.pipeline.io.reading_tables import read_table
+from opendataflow.spark.pipeline.project.project_folder import OpenProject
+from opendataflow.spark.pipeline.storage.copying import copy_rows
+from opendataflow.spark.pipeline.storage.databases import Connection
 from tests.e2e.conftest import Answer, Inside
 from tests.e2e.postgres_values import VALUES
 from tests.e2e.projects import DATABASE, Project, copying, shop_variables
@@ -333,7 +333,7 @@ def test_a_connection_that_is_lost_while_the_rows_are_staged_is_opened_again(
             "WHERE datname = current_database() AND application_name LIKE '%JDBC%'"
         )
 
-    monkeypatch.setattr("opendataflow.spark.pipeline.copying.copy_rows", lost)
+    monkeypatch.setattr("opendataflow.spark.pipeline.storage.copying.copy_rows", lost)
     done(project, "0-9")
     assert shop.sql("SELECT count(*) FROM result") == [10]
     assert shop.left_over() == []

@@ -313,7 +313,7 @@ def test_it_loads_none_of_the_slow_parts() -> None:
     slow |= {
         "opendataflow.store.embedded",
         "opendataflow.opening.properties",
-        "opendataflow.model.resources",
+        "opendataflow.model.resources.api",
         "getpass",
     }
     code = f"import sys, opendataflow.runjob.program; print({slow} & set(sys.modules))"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from opendataflow.cli.files import apply_files, read_files
+from opendataflow.cli.jobs.job_files import apply_files, read_files
+from opendataflow.engine.claim_authority import LocalTenure
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
-from opendataflow.engine.tenure import LocalTenure
 from opendataflow.launch.process.launcher import ProcessLauncher
-from opendataflow.model.run import RunOrder
+from opendataflow.model.records.run import RunOrder
 from opendataflow.store.store import Store
 from tests.e2e.conftest import Program
 from tests.e2e.test_runjob import run, script

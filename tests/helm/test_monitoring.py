@@ -7,7 +7,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from opendataflow.control.metrics import Figures
+from opendataflow.control.monitoring.metrics import Figures
 from opendataflow.names import OutcomeClass, WorkState
 from tests.helm.chart import CHART, Helm, of_kind
 

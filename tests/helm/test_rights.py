@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from opendataflow.core.rights import (
+from opendataflow.core.kubernetes.rights import (
     APPLICATIONS,
     CLEANUP,
     CLEANUP_APPLICATIONS,

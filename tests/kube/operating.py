@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from opendataflow.control.bodies import entry_of
-from opendataflow.control.catalog import Entry
-from opendataflow.control.requests import ACTIONS, Requests
+from opendataflow.control.resources.bodies import entry_of
+from opendataflow.control.resources.catalog import Entry
+from opendataflow.control.resources.requests import ACTIONS, Requests
 from opendataflow.launch.cluster.access import from_kubeconfig
 from opendataflow.launch.cluster.api import Api
 from opendataflow.store.store import Store

@@ -28,7 +28,8 @@ def _main(environ: Mapping[str, str], log: str, die: tuple[str, str, int] | None
         os.dup2(out.fileno(), 2)
     os.environ.update(environ)
     sys.argv = ["opendataflow", "operator"]
-    from opendataflow.control import operator, rights
+    from opendataflow.control import operator
+    from opendataflow.control.access import rights
     from opendataflow.control.main import main
     from opendataflow.launch.cluster import releases
 

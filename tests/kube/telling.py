@@ -9,10 +9,10 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from opendataflow.control.bodies import PLURALS, entry_of
-from opendataflow.control.catalog import Catalog, Entry, Key
-from opendataflow.control.status import StatusWriter
-from opendataflow.core.happenings import Happening
+from opendataflow.control.resources.bodies import PLURALS, entry_of
+from opendataflow.control.resources.catalog import Catalog, Entry, Key
+from opendataflow.control.status.status_writer import StatusWriter
+from opendataflow.core.status.status_events import Happening
 from opendataflow.errors import NotStarted
 from opendataflow.launch.cluster.access import from_kubeconfig
 from opendataflow.launch.cluster.api import Api, Resource

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pydantic import ValidationError
 
-from opendataflow.model.crd import KINDS
-from opendataflow.model.rules import ON_A_CLUSTER
+from opendataflow.model.fields.rules import ON_A_CLUSTER
+from opendataflow.model.resources.crd import KINDS
 from opendataflow.names import API_VERSION
 from tests import specs
 from tests.kube.cluster.api import Api, Refused

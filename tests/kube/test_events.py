@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from opendataflow.control import events
-from opendataflow.control.catalog import Key
-from opendataflow.control.events import Reporter
-from opendataflow.core.happenings import Happening
+from opendataflow.control.resources.catalog import Key
+from opendataflow.control.status import events
+from opendataflow.control.status.events import Reporter
+from opendataflow.core.status.status_events import Happening
 from opendataflow.errors import CreateUncertain
 from opendataflow.launch.cluster.api import Api
 from tests.kube.cluster import api as kube

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from opendataflow import names
-from opendataflow.core.environment import JobFacts
-from opendataflow.core.pods import Container, Operator, PodWishes, run_pod
+from opendataflow.core.kubernetes.pods import Container, Operator, PodWishes, run_pod
+from opendataflow.core.runs.environment import JobFacts
 from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NotCreatable
 from opendataflow.launch.cluster import launcher as launching
 from opendataflow.launch.cluster import releases, watch
 from opendataflow.launch.cluster.access import from_kubeconfig
 from opendataflow.launch.cluster.api import Api
 from opendataflow.launch.cluster.launcher import ClusterLauncher
-from opendataflow.model.claim import ClaimedRun
-from opendataflow.model.pod import PodOrder
-from opendataflow.model.run import Ended, Host
+from opendataflow.model.records.claim import ClaimedRun
+from opendataflow.model.records.pod import PodOrder
+from opendataflow.model.records.run import Ended, Host
 from opendataflow.names import OutcomeClass, Reason
 from tests.kube.cluster.api import Api as Admin
 from tests.kube.cluster.nodes import add_nodes, remove_node, stop_heartbeat

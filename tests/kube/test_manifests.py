@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from opendataflow.core.pod_template import MERGE_KEYS, merged
+from opendataflow.core.kubernetes.pod_template import MERGE_KEYS, merged
 from tests.kube.cluster.api import Api
 from tests.kube.conftest import Kubectl
 

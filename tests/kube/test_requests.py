@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from opendataflow.control.bodies import entry_of
-from opendataflow.control.catalog import Entry, Fault, Key
-from opendataflow.control.requests import TARGET_SECONDS, Requests
+from opendataflow.control.resources.bodies import entry_of
+from opendataflow.control.resources.catalog import Entry, Fault, Key
+from opendataflow.control.resources.requests import TARGET_SECONDS, Requests
 from opendataflow.errors import ClusterUnreachable
 from opendataflow.launch.cluster import api as client
 from opendataflow.launch.cluster.access import Access, Identity, from_kubeconfig

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from opendataflow.model.statuses import DataFlowJobStatus, Resubmitted, WorkCounts
+from opendataflow.model.resources.statuses import DataFlowJobStatus, Resubmitted, WorkCounts
 from opendataflow.names import API_VERSION
 from tests.kube.cluster.api import Api
 from tests.kube.conftest import Kubectl

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from opendataflow import names
-from opendataflow.control.orders import PodOrders
-from opendataflow.core.pods import Operator
+from opendataflow.control.resources.orders import PodOrders
+from opendataflow.core.kubernetes.pods import Operator
 from opendataflow.launch.cluster.launcher import ClusterLauncher
-from opendataflow.model.claim import DeclaredJob
-from opendataflow.model.pod import PodOrder
+from opendataflow.model.records.claim import DeclaredJob
+from opendataflow.model.records.pod import PodOrder
 from tests import sparks
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.pods import said, state

@@ -19,9 +19,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Identifier
 
 from opendataflow.names import ExitCode
-from opendataflow.store import sql_files
-from opendataflow.store.connection import connect
-from opendataflow.store.schema import migrate
+from opendataflow.store.connections.connection import connect
+from opendataflow.store.migrations import sql_files
+from opendataflow.store.migrations.schema import migrate
 from tests.kube.conftest import OwnCluster, apply_resources, new_namespace
 from tests.kube.recorder import with_finalizer
 from tests.kube.scene import SECONDS, Running, Scene, new_scene

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from opendataflow.control import status as timing
-from opendataflow.control.bodies import entry_of
-from opendataflow.core.conditions import Fault
+from opendataflow.control.resources.bodies import entry_of
+from opendataflow.control.status import status_writer as timing
+from opendataflow.core.status.conditions import Fault
 from opendataflow.errors import Backpressure, ClusterUnreachable
 from tests.kube.cluster.api import Api
 from tests.kube.conftest import Kubectl, OwnCluster

@@ -8,7 +8,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
-from opendataflow.store.connection import Row
+from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
 Connection = psycopg.Connection[Row]

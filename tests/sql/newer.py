@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from opendataflow.store import sql_files
+from opendataflow.store.migrations import sql_files
 
 NEXT = "9999_next"
 NEXT_APPLIED = f"migration {NEXT} applied"

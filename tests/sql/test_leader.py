@@ -13,7 +13,7 @@ from psycopg import Connection as AnyConnection
 from psycopg.errors import DatabaseError
 
 from opendataflow.errors import Deposed
-from opendataflow.model.run import Host
+from opendataflow.model.records.run import Host
 from opendataflow.store.leader import lead
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection, open_connection

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from opendataflow.store.connection import connect
-from opendataflow.store.schema import migrate
+from opendataflow.store.connections.connection import connect
+from opendataflow.store.migrations.schema import migrate
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import (
     apply,

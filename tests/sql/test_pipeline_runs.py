@@ -6,9 +6,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from opendataflow.core.report import LONGEST_NAME, LONGEST_TEXT
-from opendataflow.model.claim import Completion, PipelineRuns
-from opendataflow.model.run import StepTold
+from opendataflow.core.pipelines.report import LONGEST_NAME, LONGEST_TEXT
+from opendataflow.model.records.claim import Completion, PipelineRuns
+from opendataflow.model.records.run import StepTold
 from opendataflow.names import OutcomeClass, RunState, StepStatus, WorkState
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection

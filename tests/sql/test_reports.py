@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from opendataflow.core.job_state import JobFacts, job_status
+from opendataflow.core.status.job_state import JobFacts, job_status
 from opendataflow.store.reports import dataset_counts, dataset_gaps, job_reports
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.verbs import VERB
+from opendataflow.core.text.verbs import VERB
 from opendataflow.errors import UnknownThing
-from opendataflow.model.claim import Selection
-from opendataflow.model.statuses import MOST_LINES
+from opendataflow.model.records.claim import Selection
+from opendataflow.model.resources.statuses import MOST_LINES
 from opendataflow.store.requests import Remembered, Request, forget_gone, once
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection, open_connection

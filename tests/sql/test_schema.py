@@ -6,9 +6,9 @@ import psycopg
 import pytest
 
 from opendataflow.errors import SchemaMismatch
-from opendataflow.store import sql_files
-from opendataflow.store.connection import connect
-from opendataflow.store.schema import migrate, migrate_step_by_step, read_state, require_current
+from opendataflow.store.connections.connection import connect
+from opendataflow.store.migrations import sql_files
+from opendataflow.store.migrations.schema import migrate, migrate_step_by_step, read_state, require_current
 from tests.sql import graph
 from tests.sql.conftest import Connection
 from tests.sql.newer import ADDITION, NEXT_APPLIED, newer_program

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from opendataflow.core.chunk_parts import Part, part_of_table
-from opendataflow.core.natural import natural_key
-from opendataflow.core.reconciliation import Spread, differences
+from opendataflow.core.chunks.chunk_parts import Part, part_of_table
+from opendataflow.core.chunks.natural_order import natural_key
+from opendataflow.core.chunks.reconciliation import Spread, differences
 from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused, UnknownThing, Unreachable
 from opendataflow.sources.checking import Place, check_predicates, spread_of
 from opendataflow.sources.planning import Plan, Request, plan

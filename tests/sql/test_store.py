@@ -10,10 +10,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from opendataflow.errors import DataflowError, InvalidInput, LeaseLost, NoAccess, Refused, UnknownThing, Unreachable
-from opendataflow.model.claim import Answer, Claimed, ClaimedRun, Completed, Completion, Position, Selection
-from opendataflow.model.run import Host
+from opendataflow.model.records.claim import Answer, Claimed, ClaimedRun, Completed, Completion, Position, Selection
+from opendataflow.model.records.run import Host
 from opendataflow.names import OutcomeClass, RunState, WorkState
-from opendataflow.store.connection import Row
+from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection
 from tests.sql.graph import (

@@ -5,12 +5,16 @@ from typing import Any
 import pytest
 
 from opendataflow import names
-from opendataflow.core.application_outcome import SUBMISSION_SECONDS, judge_application, what_hinders_application
-from opendataflow.core.pod_outcome import CANCELLED
+from opendataflow.core.kubernetes.application_outcome import (
+    SUBMISSION_SECONDS,
+    judge_application,
+    what_hinders_application,
+)
+from opendataflow.core.kubernetes.pod_outcome import CANCELLED
 from opendataflow.launch.cluster.seen import application_seen, pod_seen
-from opendataflow.model.application import ApplicationSeen
-from opendataflow.model.pod import PodSeen, Stop
-from opendataflow.model.run import Outcome
+from opendataflow.model.records.application import ApplicationSeen
+from opendataflow.model.records.pod import PodSeen, Stop
+from opendataflow.model.records.run import Outcome
 from opendataflow.names import OutcomeClass, Reason
 from tests.pods import BEGAN, BEGAN_AT, RUNNING, at, container, deleted, pod, terminated, waiting
 

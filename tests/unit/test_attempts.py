@@ -2,7 +2,7 @@
 
 import pytest
 
-from opendataflow.core.attempts import Attempt, check_newest, fence_of
+from opendataflow.core.chunks.attempts import Attempt, check_newest, fence_of
 from opendataflow.errors import Refused
 
 

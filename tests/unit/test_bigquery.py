@@ -6,13 +6,13 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from opendataflow.core.attempts import Attempt, Seen
-from opendataflow.core.chunk_bounds import Kind, bounds_of
-from opendataflow.core.chunk_parts import Chunk, part_of_source
-from opendataflow.core.dialects import BigQuery, Statement, dialect_of, writer_of
+from opendataflow.core.chunks.attempts import Attempt, Seen
+from opendataflow.core.chunks.chunk_bounds import Kind, bounds_of
+from opendataflow.core.chunks.chunk_parts import Chunk, part_of_source
+from opendataflow.core.chunks.dialects import BigQuery, Statement, dialect_of, writer_of
 from opendataflow.errors import InvalidInput
-from opendataflow.model.project import Source
-from opendataflow.spark.pipeline.bigquery import condition_of
+from opendataflow.model.projects.project import Source
+from opendataflow.spark.pipeline.storage.bigquery import condition_of
 
 BIGQUERY = BigQuery()
 SHOP = "bigquery://my-shop/sales"

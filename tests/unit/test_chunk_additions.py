@@ -1,8 +1,8 @@
 """A plan is only ever added to the chunks that there are."""
 
-from opendataflow.core.chunk_additions import why_not
-from opendataflow.core.chunk_plan import Column, Draft, PlannedChunk
-from opendataflow.core.dialects import Postgres
+from opendataflow.core.chunks.chunk_additions import why_not
+from opendataflow.core.chunks.chunk_plan import Column, Draft, PlannedChunk
+from opendataflow.core.chunks.dialects import Postgres
 
 DRAFT = Draft(Column("c", "integer", nullable=True), Postgres())
 DAYS = ["2013-01-01", "2013-01-02", "2013-01-03", "2013-01-04"]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from opendataflow.core.chunk_bounds import Kind, bounds_of, partition_folder
+from opendataflow.core.chunks.chunk_bounds import Kind, bounds_of, partition_folder
 from opendataflow.errors import InvalidInput
-from opendataflow.model.chunk_source import Bounds, ChunkSource
+from opendataflow.model.resources.chunk_source import Bounds, ChunkSource
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from opendataflow.core.chunk_list import parse_chunk_list
+from opendataflow.core.chunks.chunk_list import parse_chunk_list
 from opendataflow.errors import InvalidInput
 
 

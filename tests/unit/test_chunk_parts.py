@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.chunk_parts import Chunk, check_parts, part_of_destination, part_of_source, part_of_table
-from opendataflow.core.dialects import Postgres
+from opendataflow.core.chunks.chunk_parts import Chunk, check_parts, part_of_destination, part_of_source, part_of_table
+from opendataflow.core.chunks.dialects import Postgres
 from opendataflow.errors import InvalidInput
-from opendataflow.model.project import Pipeline, ProjectFile, Source, parse_project
+from opendataflow.model.projects.project import Pipeline, ProjectFile, Source, parse_project
 
 BY_ID = {"column": "id", "type": "range"}
 TABLE = {"database": {"url": "jdbc:postgresql://h/d"}, "table": "orders"}

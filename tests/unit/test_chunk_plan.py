@@ -11,12 +11,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from opendataflow.core.chunk_bounds import bounds_of
-from opendataflow.core.chunk_plan import Column, Draft, Nulls, PlannedChunk, covers_everything, problems
-from opendataflow.core.chunk_predicates import Value
-from opendataflow.core.dialects import Postgres
-from opendataflow.core.natural import natural_key
-from opendataflow.model.written import Id
+from opendataflow.core.chunks.chunk_bounds import bounds_of
+from opendataflow.core.chunks.chunk_plan import Column, Draft, Nulls, PlannedChunk, covers_everything, problems
+from opendataflow.core.chunks.chunk_predicates import Value
+from opendataflow.core.chunks.dialects import Postgres
+from opendataflow.core.chunks.natural_order import natural_key
+from opendataflow.model.fields.field_types import Id
 
 WORDS = Postgres()
 NULLS: tuple[Nulls, ...] = ("own", "first", "last")

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.cluster_version import too_old
-from opendataflow.core.definitions import outdated
-from opendataflow.core.rights import RIGHTS, For, missing_sentence, worst
-from opendataflow.model.crd import KINDS, definition
+from opendataflow.core.kubernetes.cluster_version import too_old
+from opendataflow.core.kubernetes.definitions import outdated
+from opendataflow.core.kubernetes.rights import RIGHTS, For, missing_sentence, worst
+from opendataflow.model.resources.crd import KINDS, definition
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opendataflow.core.command import command, spark_defaults
-from opendataflow.model.claim import ClaimedRun
-from opendataflow.model.dataset import DataSetFacts
-from opendataflow.model.resources import DataFlowJob, Spark
-from opendataflow.model.run import Command, Host
+from opendataflow.core.runs.command import command, spark_defaults
+from opendataflow.model.records.claim import ClaimedRun
+from opendataflow.model.records.dataset import DataSetFacts
+from opendataflow.model.records.run import Command, Host
+from opendataflow.model.resources.api import DataFlowJob, Spark
 from opendataflow.names import API_VERSION
 
 FOLDER = Path("/jobs/flights")

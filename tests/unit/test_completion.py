@@ -2,10 +2,10 @@
 
 import pytest
 
-from opendataflow.core.completion import completion
-from opendataflow.core.retry import RetryPolicy
-from opendataflow.model.claim import ClaimedRun
-from opendataflow.model.run import Ended, Host, Report, StepTold
+from opendataflow.core.runs.completion import completion
+from opendataflow.core.runs.retry import RetryPolicy
+from opendataflow.model.records.claim import ClaimedRun
+from opendataflow.model.records.run import Ended, Host, Report, StepTold
 from opendataflow.names import OutcomeClass, RunState, StepStatus, WorkState
 
 POLICY = RetryPolicy(limit=1, infrastructure_limit=1, initial=10, factor=2, maximum=60)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opendataflow.control.status import merge_patch
-from opendataflow.core.conditions import fitting
+from opendataflow.control.status.status_writer import merge_patch
+from opendataflow.core.status.conditions import fitting
 
 
 @given(st.text(), st.integers(10, 200))

@@ -14,10 +14,10 @@ import yaml
 from hypothesis import given, settings
 from pydantic import Field, ValidationError
 
-from opendataflow.model.crd import KINDS, Kind, crd_files, definition
-from opendataflow.model.rules import ON_A_CLUSTER, VALIDATIONS, Place, Rule
-from opendataflow.model.statuses import DataFlowJobStatus
-from opendataflow.model.written import Metadata, Written
+from opendataflow.model.fields.field_types import Metadata, Written
+from opendataflow.model.fields.rules import ON_A_CLUSTER, VALIDATIONS, Place, Rule
+from opendataflow.model.resources.crd import KINDS, Kind, crd_files, definition
+from opendataflow.model.resources.statuses import DataFlowJobStatus
 from tests import specs
 
 FOLDER = Path(__file__).parents[2] / "crds"

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from opendataflow.core.conditions import Fault
-from opendataflow.core.dataset_state import DataSetFacts, dataset_status
+from opendataflow.core.status.conditions import Fault
+from opendataflow.core.status.dataset_state import DataSetFacts, dataset_status
 from tests.kstatus import kstatus
 
 NOW = datetime(2026, 11, 28, 10, 0, tzinfo=UTC)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.declared import dataset_row, job_row, links
-from opendataflow.core.graph import JobLinks
+from opendataflow.core.runs.declared import dataset_row, job_row, links
+from opendataflow.core.runs.graph import JobLinks
 from opendataflow.errors import InvalidInput
-from opendataflow.model.resources import DataFlowJob, DataSet
+from opendataflow.model.resources.api import DataFlowJob, DataSet
 from opendataflow.names import API_VERSION
 
 TABLES = Path(__file__).parents[2] / "sql" / "schema" / "tables.sql"

@@ -23,7 +23,7 @@ from dulwich.server import BackendRepo, DictBackend
 
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed, Unanswered
 from opendataflow.names import NO_ANSWER
-from opendataflow.spark.pipeline.fetching import Git, fetched
+from opendataflow.spark.pipeline.project.fetching import Git, fetched
 from tests.e2e.cluster.git_server import serve_by_ssh
 from tests.unit.test_fetching import git
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from opendataflow.core.attempts import Attempt
-from opendataflow.core.chunk_bounds import Kind
-from opendataflow.core.chunk_parts import Chunk, part_of_source
-from opendataflow.core.dialects import Dialect, Postgres, dialect_of, writer_of
+from opendataflow.core.chunks.attempts import Attempt
+from opendataflow.core.chunks.chunk_bounds import Kind
+from opendataflow.core.chunks.chunk_parts import Chunk, part_of_source
+from opendataflow.core.chunks.dialects import Dialect, Postgres, dialect_of, writer_of
 from opendataflow.errors import InvalidInput
-from opendataflow.model.project import Source
+from opendataflow.model.projects.project import Source
 
 ATTEMPT = Attempt("out", "0-9", "abc", 3)
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opendataflow.core.environment import JobFacts, RunFacts, check_names, context, environment
+from opendataflow.core.runs.environment import JobFacts, RunFacts, check_names, context, environment
 from opendataflow.errors import InvalidInput, UnknownThing
-from opendataflow.model.dataset import DataSetFacts
-from opendataflow.model.resources import DataFlowJob
+from opendataflow.model.records.dataset import DataSetFacts
+from opendataflow.model.resources.api import DataFlowJob
 from opendataflow.names import API_VERSION, shell_name
 
 RUN = RunFacts(run=42, data_id="2.0", attempt=2, fence=7)

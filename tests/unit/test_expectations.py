@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from opendataflow.core.expectations import Measure, judge, measures
-from opendataflow.model.expectations import Expectation
-from opendataflow.model.faults import sentences
+from opendataflow.core.pipelines.expectations import Measure, judge, measures
+from opendataflow.model.fields.validation_errors import sentences
+from opendataflow.model.projects.expectations import Expectation
 
 NOW = datetime(2013, 1, 2, 12, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.explain import (
+from opendataflow.core.text.explain import (
     breaker_note,
     breaker_sentence,
     counted,

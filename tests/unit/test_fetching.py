@@ -15,11 +15,11 @@ from dulwich.repo import Repo
 from dulwich.server import BackendRepo, DictBackend
 from dulwich.web import make_wsgi_chain
 
-from opendataflow.core.pipeline_order import TOKEN_VARIABLE
+from opendataflow.core.pipelines.pipeline_order import TOKEN_VARIABLE
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed, Unanswered
 from opendataflow.names import NO_ANSWER
-from opendataflow.spark.pipeline import fetching
-from opendataflow.spark.pipeline.fetching import Git, fetched, fetched_before, fetched_usable
+from opendataflow.spark.pipeline.project import fetching
+from opendataflow.spark.pipeline.project.fetching import Git, fetched, fetched_before, fetched_usable
 
 # dulwich leaves the closing of what has failed to the collector of garbage: its own programs end then, as ours does.
 pytestmark = pytest.mark.filterwarnings(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from opendataflow.core.file_systems import why_not
+from opendataflow.core.pipelines.file_systems import why_not
 
 NO_CLASS = "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
 NO_KEYS = (

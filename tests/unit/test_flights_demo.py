@@ -9,7 +9,7 @@ import pytest
 
 import demo
 import prepare
-from opendataflow.model.jobfile import parse_job_file
+from opendataflow.model.resources.jobfile import parse_job_file
 
 
 def fake_java(folder: Path, version: str) -> Path:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from opendataflow.core.graph import JobLinks, check_graph
+from opendataflow.core.runs.graph import JobLinks, check_graph
 from opendataflow.errors import InvalidInput
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from opendataflow.spark.pipeline.hints import engine_of
+from opendataflow.spark.pipeline.project.hints import engine_of
 
 LATER = "from __future__ import annotations\n"
 CHECKED = (

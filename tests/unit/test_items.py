@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.items import check_apart, data_id_of
+from opendataflow.core.chunks.items import check_apart, data_id_of
 from opendataflow.errors import InvalidInput
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opendataflow.core.conditions import Fault
-from opendataflow.core.job_state import JobFacts, job_status, short_duration
+from opendataflow.core.status.conditions import Fault
+from opendataflow.core.status.job_state import JobFacts, job_status, short_duration
 from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NoRights, NotCreatable, NotStarted
-from opendataflow.model.statuses import DataFlowJobStatus
+from opendataflow.model.resources.statuses import DataFlowJobStatus
 from opendataflow.names import Reason
 from tests.kstatus import kstatus
 

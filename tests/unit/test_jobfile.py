@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from opendataflow.errors import InvalidInput
-from opendataflow.model.jobfile import absolute_path, parse_job_file
+from opendataflow.model.resources.jobfile import absolute_path, parse_job_file
 
 JOB = """\
 apiVersion: opendataflow.io/v1alpha1

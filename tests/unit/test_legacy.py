@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.legacy import OldChunk, OldRows, Running, old_state
+from opendataflow.core.status.legacy_import import OldChunk, OldRows, Running, old_state
 from opendataflow.errors import InvalidInput
 
 EARLIER, LATER = datetime(2025, 1, 1, tzinfo=UTC), datetime(2025, 1, 2, tzinfo=UTC)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from opendataflow.core.libpq import connection_words
+from opendataflow.core.chunks.libpq import connection_words
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import kopf
 import pytest
 
-from opendataflow.control.logs import Format, about, set_up
+from opendataflow.control.monitoring.logs import Format, about, set_up
 
 ENVIRON = {
     "DATAFLOW_DSN": "postgresql://op:very%2Fsecret@db:5432/flow",

@@ -2,7 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from opendataflow.control.metrics import Figures
+from opendataflow.control.monitoring.metrics import Figures
 from opendataflow.names import OutcomeClass
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.alert import text
+from opendataflow.core.text.alert import text
 from opendataflow.errors import InvalidInput, NotDelivered
-from opendataflow.model.alert import Alert
+from opendataflow.model.records.alert import Alert
 from opendataflow.names import AlertKind
 from opendataflow.notify.command import CommandTarget
 from opendataflow.notify.configured import targets_of

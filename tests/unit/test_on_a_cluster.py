@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from opendataflow.model.crd import KINDS
-from opendataflow.model.faults import sentences
-from opendataflow.model.resources import DataFlowAction, DataFlowJob
-from opendataflow.model.rules import ON_A_CLUSTER
+from opendataflow.model.fields.rules import ON_A_CLUSTER
+from opendataflow.model.fields.validation_errors import sentences
+from opendataflow.model.resources.api import DataFlowAction, DataFlowJob
+from opendataflow.model.resources.crd import KINDS
 from opendataflow.names import API_VERSION
 
 MODELS = {kind.name: kind.model for kind in KINDS}

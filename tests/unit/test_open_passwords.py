@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from opendataflow.core.pods import SEALED_VARIABLE
+from opendataflow.core.kubernetes.pods import SEALED_VARIABLE
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, Cost, seal
 from opendataflow.errors import InvalidInput, Refused
 from opendataflow.runtime.open_passwords import open_passwords, script, write

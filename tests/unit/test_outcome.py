@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.outcome import judge
-from opendataflow.model.run import Ended, Report
+from opendataflow.core.runs.outcome import judge
+from opendataflow.model.records.run import Ended, Report
 from opendataflow.names import OutcomeClass
 
 

@@ -7,19 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from opendataflow.core.attempts import Result
-from opendataflow.core.pipeline_order import local_order, pod_order
-from opendataflow.core.pipeline_steps import Step
-from opendataflow.core.project_tests import subject_of
-from opendataflow.core.report import read_report
+from opendataflow.core.chunks.attempts import Result
+from opendataflow.core.pipelines.pipeline_order import local_order, pod_order
+from opendataflow.core.pipelines.pipeline_steps import Step
+from opendataflow.core.pipelines.report import read_report
+from opendataflow.core.text.project_tests import subject_of
 from opendataflow.errors import InvalidInput
-from opendataflow.model.pipeline_runtime import PipelineRuntime
-from opendataflow.model.project import parse_project
-from opendataflow.model.rules import ON_A_CLUSTER
+from opendataflow.model.fields.rules import ON_A_CLUSTER
+from opendataflow.model.projects.project import parse_project
+from opendataflow.model.resources.pipeline_runtime import PipelineRuntime
 from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
-from opendataflow.spark.pipeline import job, reporting, tested
-from opendataflow.spark.pipeline.fetching import git_of
-from opendataflow.spark.pipeline.opened import OpenProject
+from opendataflow.spark.pipeline import job
+from opendataflow.spark.pipeline.project import reporting
+from opendataflow.spark.pipeline.project.fetching import git_of
+from opendataflow.spark.pipeline.project.project_folder import OpenProject
+from opendataflow.spark.pipeline.testing import test_gate
 
 PROJECT = """\
 version: 2
@@ -86,7 +88,7 @@ def test_a_commit_whose_project_can_not_be_read_fails_the_tests_that_have_to_pas
         (tmp_path / "project.yml").write_text(project.replace("{destination}", "d"))
     known = {"subject": "s", "failed": None, "passed": "d" * 40}
     order = json.loads(pod_order(runtime(git={"url": "https://h/p"}), None)) | {"tests": known}
-    with pytest.raises(tested.TestsFail) as said:
+    with pytest.raises(test_gate.TestsFail) as said:
         job.run(order, job.Found(tmp_path, "c" * 40), {})
     assert str(said.value) == f"the tests of pipeline a fail at commit cccccccccccc: {sentence}"
     assert said.value.verdict == {"subject": "s", "commit": "c" * 40, "passed": False}
@@ -194,13 +196,13 @@ def test_an_order_tells_the_tests_of_this_project_only(about: dict[str, object],
 def test_what_is_no_repository_is_told_by_its_description_and_modules(tmp_path: Path) -> None:
     (tmp_path / "project.yml").write_text("name: x")
     (tmp_path / "a.py").write_text("a = 1")
-    before = tested.version_of(tmp_path, None)
+    before = test_gate.version_of(tmp_path, None)
     (tmp_path / "output").mkdir()
     (tmp_path / "output" / "rows.csv").write_text("1")
-    assert tested.version_of(tmp_path, None) == before
+    assert test_gate.version_of(tmp_path, None) == before
     (tmp_path / "a.py").write_text("a = 2")
-    assert tested.version_of(tmp_path, None) != before
-    assert tested.version_of(tmp_path, "c1") == "c1"
+    assert test_gate.version_of(tmp_path, None) != before
+    assert test_gate.version_of(tmp_path, "c1") == "c1"
 
 
 @pytest.mark.parametrize(
@@ -208,18 +210,18 @@ def test_what_is_no_repository_is_told_by_its_description_and_modules(tmp_path: 
 )
 def test_what_has_passed_is_told_to_be_gone_where_a_run_could_not_use_it(found: str, gone: str | None) -> None:
     known = {"subject": "s", "passed": "c1", "failed": "c3", "failure": "f"}
-    told = tested.verdict_of(found, known, passed=False)
+    told = test_gate.verdict_of(found, known, passed=False)
     assert told is not None
     assert told.get("gone") == gone
-    assert "gone" not in (tested.verdict_of(found, known, passed=True) or {})
+    assert "gone" not in (test_gate.verdict_of(found, known, passed=True) or {})
 
 
 def test_a_version_that_is_known_to_fail_is_not_tested_again() -> None:
     known = {"subject": "s", "passed": None, "failed": "c3", "failure": "it fails"}
-    with pytest.raises(tested.TestsFail, match="it fails"):
-        tested.check_known("c3", known)
-    assert not tested.check_known("c4", known)
-    assert not tested.check_known("c4", None)
+    with pytest.raises(test_gate.TestsFail, match="it fails"):
+        test_gate.check_known("c3", known)
+    assert not test_gate.check_known("c4", known)
+    assert not test_gate.check_known("c4", None)
 
 
 def test_a_report_has_the_rows_of_the_ends() -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from opendataflow.model.faults import sentences
-from opendataflow.model.resources import DataFlowJob
-from opendataflow.model.rules import ON_A_CLUSTER
+from opendataflow.model.fields.rules import ON_A_CLUSTER
+from opendataflow.model.fields.validation_errors import sentences
+from opendataflow.model.resources.api import DataFlowJob
 from opendataflow.names import API_VERSION
 
 SECRET = {"name": "git", "key": "token"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opendataflow.errors import StepFailed
-from opendataflow.spark.pipeline.sources import check_listed, check_names, check_text, texts_in
+from opendataflow.spark.pipeline.io.sources import check_listed, check_names, check_text, texts_in
 
 
 def written(folder: Path, text: bytes, name: str = "a.csv") -> Path:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from opendataflow.core.pipeline_steps import Signature, frames_given, steps_of
+from opendataflow.core.pipelines.pipeline_steps import Signature, frames_given, steps_of
 from opendataflow.errors import InvalidInput
-from opendataflow.model.project import Pipeline
+from opendataflow.model.projects.project import Pipeline
 from opendataflow.names import StepStatus
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from opendataflow.errors import StepFailed
-from opendataflow.spark.pipeline import writing
-from opendataflow.spark.pipeline.writing import staged_file, staged_folder
+from opendataflow.spark.pipeline.storage import writing
+from opendataflow.spark.pipeline.storage.writing import staged_file, staged_folder
 
 
 def write(target: Path, text: str) -> None:

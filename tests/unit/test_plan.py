@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opendataflow.core.plan import ClaimOrder, Demand, plan
+from opendataflow.core.runs.plan import ClaimOrder, Demand, plan
 
 
 def demand(job: str, priority: int = 0, parallelism: int = 100, running: int = 0) -> Demand:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.pod_outcome import hindrances, what_hinders
+from opendataflow.core.kubernetes.pod_outcome import hindrances, what_hinders
 from opendataflow.launch.cluster.seen import pod_seen
 from opendataflow.names import Reason
 from tests.pods import BEGAN_AT, RUNNING, deleted, pod, terminated, waiting

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from opendataflow import names
-from opendataflow.core.pod_outcome import CANCELLED, judge_pod, what_hinders, with_last_line
+from opendataflow.core.kubernetes.pod_outcome import CANCELLED, judge_pod, what_hinders, with_last_line
 from opendataflow.launch.cluster.seen import pod_seen
-from opendataflow.model.pod import Stop
-from opendataflow.model.run import Outcome
+from opendataflow.model.records.pod import Stop
+from opendataflow.model.records.run import Outcome
 from opendataflow.names import OutcomeClass, Reason
 from tests.pods import BEGAN_AT, RUNNING, at, container, deleted, pod, terminated, waiting
 

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opendataflow import names
-from opendataflow.core.environment import JobFacts
-from opendataflow.core.pod_template import merged
-from opendataflow.core.pods import Container, Operator, Password, PodWishes, SecretKey, check_wishes, run_pod
+from opendataflow.core.kubernetes.pod_template import merged
+from opendataflow.core.kubernetes.pods import Container, Operator, Password, PodWishes, SecretKey, check_wishes, run_pod
+from opendataflow.core.runs.environment import JobFacts
 from opendataflow.errors import InvalidInput
-from opendataflow.model.claim import ClaimedRun
-from opendataflow.model.dataset import DataSetFacts
-from opendataflow.model.run import Host
+from opendataflow.model.records.claim import ClaimedRun
+from opendataflow.model.records.dataset import DataSetFacts
+from opendataflow.model.records.run import Host
 
 CASES = Path(__file__).parent / "data" / "pods"
 OPERATOR = Operator(engine="0123456789ab", image="example.org/opendataflow:1")

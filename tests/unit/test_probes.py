@@ -4,8 +4,8 @@ import asyncio
 
 import aiohttp
 
-from opendataflow.control.metrics import Figures
-from opendataflow.control.probes import Health, Probes
+from opendataflow.control.monitoring.metrics import Figures
+from opendataflow.control.monitoring.probes import Health, Probes
 
 
 class Clock:

@@ -17,7 +17,7 @@ from opendataflow.launch.process import child as child_module
 from opendataflow.launch.process.folder import TAIL_BYTES, RunFolder
 from opendataflow.launch.process.host import this_host
 from opendataflow.launch.process.launcher import ProcessLauncher
-from opendataflow.model.run import Command, Ended, RunOrder
+from opendataflow.model.records.run import Command, Ended, RunOrder
 
 DUMP_ENVIRONMENT = "import os, json; print(json.dumps(dict(os.environ)))"
 Order = Callable[..., RunOrder]

@@ -10,7 +10,7 @@ import pytest
 
 from opendataflow.launch.process.host import this_host
 from opendataflow.launch.process.presence import Presence
-from opendataflow.model.run import Host
+from opendataflow.model.records.run import Host
 
 LEASE = "0d0a5a2e-6f0b-4a52-9d2b-0a6c3f3f3f3f"
 

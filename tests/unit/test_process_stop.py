@@ -12,7 +12,7 @@ import pytest
 from opendataflow.launch.process.child import Stop
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.launch.process.session import find_process, kill_session, scan_session
-from opendataflow.model.run import Command, Ended, RunOrder
+from opendataflow.model.records.run import Command, Ended, RunOrder
 
 PATIENT = 60.0
 

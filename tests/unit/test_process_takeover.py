@@ -27,7 +27,7 @@ from opendataflow.launch.process.record import (
 )
 from opendataflow.launch.process.session import find_process, parse_stat, scan_session
 from opendataflow.launch.process.shim import SHELL, SHIM
-from opendataflow.model.run import Command, Host, Proof, RunOrder
+from opendataflow.model.records.run import Command, Host, Proof, RunOrder
 
 NAME = "etl-r1"
 
@@ -35,7 +35,7 @@ ENGINE = """
 import asyncio, sys, time
 from pathlib import Path
 from opendataflow.launch.process.launcher import ProcessLauncher
-from opendataflow.model.run import Command, RunOrder
+from opendataflow.model.records.run import Command, RunOrder
 
 async def main(home, cwd, moment, *argv):
     launcher = ProcessLauncher(Path(home))

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from opendataflow.errors import InvalidInput
-from opendataflow.model.project import ProjectFile, parse_project, project_schema
+from opendataflow.model.projects.project import ProjectFile, parse_project, project_schema
 
 DJANGO = """\
 name: Lead Collection

@@ -11,7 +11,7 @@ from opendataflow.opening.database import named_dsn
 from opendataflow.opening.passkey import Passkey
 from opendataflow.opening.properties import parameters
 from opendataflow.settings import Settings
-from opendataflow.store.connection import place
+from opendataflow.store.connections.connection import place
 
 OLD = "gVtMLbZsXFFDanYnA0sK8Z3lpyGkwEfdw9tObfM8U8mz"
 """Made by the old framework: `hello` under the passkey `plugh`."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opendataflow.core.quantiles import Entry, Statistics, cuts_of, fine_enough
+from opendataflow.core.chunks.quantiles import Entry, Statistics, cuts_of, fine_enough
 
 
 def histogram(*bounds: int | str) -> Statistics:

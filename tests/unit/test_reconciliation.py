@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opendataflow.core.chunk_parts import Part
-from opendataflow.core.reconciliation import (
+from opendataflow.core.chunks.chunk_parts import Part
+from opendataflow.core.chunks.reconciliation import (
     Chunks,
     Group,
     Spread,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opendataflow.core.report import LARGEST, LARGEST_FILE, LONGEST_NAME, LONGEST_TEXT, read_report
-from opendataflow.model.run import Report, StepTold
+from opendataflow.core.pipelines.report import LARGEST, LARGEST_FILE, LONGEST_NAME, LONGEST_TEXT, read_report
+from opendataflow.model.records.run import Report, StepTold
 from opendataflow.names import StepStatus
 
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opendataflow.core.expectations import Checked
-from opendataflow.core.pipeline_steps import Step
-from opendataflow.core.report import LARGEST, LARGEST_FILE, read_report
-from opendataflow.core.report_text import report_text
-from opendataflow.model.run import Report
+from opendataflow.core.pipelines.expectations import Checked
+from opendataflow.core.pipelines.pipeline_steps import Step
+from opendataflow.core.pipelines.report import LARGEST, LARGEST_FILE, read_report
+from opendataflow.core.pipelines.report_text import report_text
+from opendataflow.model.records.run import Report
 from opendataflow.names import StepStatus
 
 DONE, FAILED, SKIPPED = StepStatus.DONE, StepStatus.FAILED, StepStatus.SKIPPED

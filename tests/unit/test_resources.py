@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from opendataflow.model.dataset import DataSetFacts
-from opendataflow.model.resources import (
+from opendataflow.model.records.dataset import DataSetFacts
+from opendataflow.model.resources.api import (
     MAX_CHUNKS,
     ChunkSource,
     DataFlowJob,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opendataflow.core.retry import Decision, RetryPolicy, Verdict, decide
-from opendataflow.model.resources import Retry
-from opendataflow.model.run import Outcome
+from opendataflow.core.runs.retry import Decision, RetryPolicy, Verdict, decide
+from opendataflow.model.records.run import Outcome
+from opendataflow.model.resources.api import Retry
 from opendataflow.names import OutcomeClass
 
 POLICY = RetryPolicy(limit=2, infrastructure_limit=3, initial=10, factor=2, maximum=600)

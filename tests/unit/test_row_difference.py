@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.row_difference import Row, difference, in_words, same_value
+from opendataflow.core.pipelines.row_difference import Row, difference, in_words, same_value
 
 NAN = float("nan")
 

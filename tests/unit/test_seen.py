@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opendataflow import names
-from opendataflow.core.pod_outcome import CANCELLED, judge_pod, what_hinders
+from opendataflow.core.kubernetes.pod_outcome import CANCELLED, judge_pod, what_hinders
 from opendataflow.launch.cluster.seen import pod_seen
-from opendataflow.model.pod import Condition, Ending, PodSeen, Waiting
+from opendataflow.model.records.pod import Condition, Ending, PodSeen, Waiting
 from tests.pods import BEGAN_AT, RUNNING, at, container, deleted, pod, terminated, waiting
 
 

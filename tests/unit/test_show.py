@@ -9,9 +9,9 @@ import pytest
 import yaml
 from rich.console import Console
 
-from opendataflow.cli.show import Output, rows
-from opendataflow.cli.status import print_status, status_lines
-from opendataflow.core.verbs import did_you_mean
+from opendataflow.cli.output.printing import Output, rows
+from opendataflow.cli.reports.status import print_status, status_lines
+from opendataflow.core.text.verbs import did_you_mean
 
 COLUMNS = ("data_id", "reason")
 ROW: dict[str, Any] = {"data_id": "2013", "reason": "late", "fence": 7, "at": datetime(2013, 2, 1, 12, tzinfo=UTC)}

@@ -8,13 +8,13 @@ import pytest
 import yaml
 
 from opendataflow import names
-from opendataflow.core.environment import JobFacts
-from opendataflow.core.pods import Container, Operator, Password, PodWishes, SecretKey, run_pod
-from opendataflow.core.spark_application import check_application, spark_application
+from opendataflow.core.kubernetes.pods import Container, Operator, Password, PodWishes, SecretKey, run_pod
+from opendataflow.core.kubernetes.spark_application import check_application, spark_application
+from opendataflow.core.runs.environment import JobFacts
 from opendataflow.errors import InvalidInput
-from opendataflow.model.claim import ClaimedRun
-from opendataflow.model.dataset import DataSetFacts
-from opendataflow.model.run import Host
+from opendataflow.model.records.claim import ClaimedRun
+from opendataflow.model.records.dataset import DataSetFacts
+from opendataflow.model.records.run import Host
 
 CASES = Path(__file__).parent / "data" / "applications"
 OPERATOR = Operator(engine="0123456789ab", image="example.org/opendataflow:1")

@@ -9,11 +9,11 @@ import pyspark
 import pytest
 from pydantic import ValidationError
 
-from opendataflow.core.spark import driver_settings
-from opendataflow.model.faults import sentences
-from opendataflow.model.resources import DataFlowJob
-from opendataflow.model.rules import ON_A_CLUSTER
-from opendataflow.model.spark import _READ_BY_DRIVERS
+from opendataflow.core.runs.spark_settings import driver_settings
+from opendataflow.model.fields.rules import ON_A_CLUSTER
+from opendataflow.model.fields.validation_errors import sentences
+from opendataflow.model.resources.api import DataFlowJob
+from opendataflow.model.resources.spark import _READ_BY_DRIVERS
 from opendataflow.names import API_VERSION
 
 PLACE = "spec.runtime.spark"

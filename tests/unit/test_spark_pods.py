@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from opendataflow import names
-from opendataflow.core.environment import JobFacts
-from opendataflow.core.pod_template import containers_of
-from opendataflow.core.pods import PodWishes, check_wishes
-from opendataflow.core.spark import driver_mebibytes, mebibytes
-from opendataflow.core.spark_pods import driver_container
+from opendataflow.core.kubernetes.pod_template import containers_of
+from opendataflow.core.kubernetes.pods import PodWishes, check_wishes
+from opendataflow.core.kubernetes.spark_pods import driver_container
+from opendataflow.core.runs.environment import JobFacts
+from opendataflow.core.runs.spark_settings import driver_mebibytes, mebibytes
 from opendataflow.errors import InvalidInput
-from opendataflow.model.spark import Spark
+from opendataflow.model.resources.spark import Spark
 from tests import sparks
 
 

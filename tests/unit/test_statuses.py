@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 
-from opendataflow.model.statuses import Condition, DataFlowJobStatus, DataSetStatus, Failure, Gap, WorkCounts
+from opendataflow.model.resources.statuses import Condition, DataFlowJobStatus, DataSetStatus, Failure, Gap, WorkCounts
 
 NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
 

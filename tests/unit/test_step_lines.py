@@ -1,7 +1,7 @@
 """What the log of a run says of its steps while it runs, and the part of a log that is about one of them."""
 
-from opendataflow.core.pipeline_steps import Step
-from opendataflow.core.step_lines import StepLines, lines_of_step, steps_in
+from opendataflow.core.pipelines.pipeline_steps import Step
+from opendataflow.core.pipelines.step_lines import StepLines, lines_of_step, steps_in
 from opendataflow.names import StepStatus
 
 

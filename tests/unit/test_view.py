@@ -2,7 +2,7 @@
 
 from opendataflow.engine.view import JobView
 from opendataflow.errors import NotCreatable
-from opendataflow.model.claim import DeclaredJob
+from opendataflow.model.records.claim import DeclaredJob
 
 
 def declared(how: str) -> DeclaredJob:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from opendataflow.control.watching import tell_briefly
+from opendataflow.control.resources.watching import tell_briefly
 
 
 def test_a_callback_that_fails_is_told_in_one_line_but_for_kopf_s_own_that_always_does(

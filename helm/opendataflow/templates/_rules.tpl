@@ -1,4 +1,4 @@
-{{/* What the operator may do where its resources are, as core/rights.py has it. No verb on Secrets, here or anywhere. */}}
+{{/* What the operator may do where its resources are, as core/kubernetes/rights.py has it. No verb on Secrets, here or anywhere. */}}
 {{- define "opendataflow.operatorRules" -}}
 - apiGroups: [opendataflow.io]
   resources: [datasets, dataflowjobs, dataflowactions]

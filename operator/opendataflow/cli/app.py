@@ -13,11 +13,11 @@ import typer
 
 from opendataflow import __version__
 from opendataflow.cli.cluster.where import require_postgres
-from opendataflow.cli.show import Output
+from opendataflow.cli.output.printing import Output
 from opendataflow.opening.database import open_store
 from opendataflow.settings import read_settings
+from opendataflow.stdio import write_line
 from opendataflow.store.store import Store
-from opendataflow.streams import write_line
 
 T = TypeVar("T")
 

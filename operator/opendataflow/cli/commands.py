@@ -5,36 +5,35 @@ import sys
 
 import typer
 
-from opendataflow.cli import (  # noqa: F401  # each registers commands
-    apply,
-    chunks,
-    chunks_check,
-    chunks_plan,
-    crypt,
-    db,
-    describe,
-    doctor,
-    get,
-    history,
-    import_legacy,
-    init,
-    jobs,
-    legacy,
-    local,
-    logs,
-    notify,
-    pipeline,
-    pipeline_history,
-    status,
-    verbs,
-    wrap,
-)
+# Each of these registers its commands.
+import opendataflow.cli.administration.crypt
+import opendataflow.cli.administration.db
+import opendataflow.cli.administration.doctor
+import opendataflow.cli.administration.notify
+import opendataflow.cli.chunks.check
+import opendataflow.cli.chunks.load
+import opendataflow.cli.chunks.plan
+import opendataflow.cli.jobs.apply
+import opendataflow.cli.jobs.init
+import opendataflow.cli.jobs.local
+import opendataflow.cli.jobs.scale
+import opendataflow.cli.jobs.verbs
+import opendataflow.cli.jobs.wrap
+import opendataflow.cli.legacy.commands
+import opendataflow.cli.legacy.import_legacy
+import opendataflow.cli.pipeline.commands
+import opendataflow.cli.pipeline.history
+import opendataflow.cli.reports.describe
+import opendataflow.cli.reports.get
+import opendataflow.cli.reports.history
+import opendataflow.cli.reports.logs
+import opendataflow.cli.reports.status  # noqa: F401
 from opendataflow.cli.app import Panel, app
 from opendataflow.cli.cluster.where import add_to
-from opendataflow.cli.show import silence
+from opendataflow.cli.output.printing import silence
 from opendataflow.errors import DataflowError
 from opendataflow.names import ExitCode
-from opendataflow.streams import write_line
+from opendataflow.stdio import write_line
 
 add_to(app, {Panel.SEE, Panel.ASK})
 

@@ -14,7 +14,7 @@ import typer
 from opendataflow.opening.database import existing_dsn
 from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import read_settings
-from opendataflow.store.peek import peek
+from opendataflow.store.connections.peek import peek
 
 _SECONDS = 2.0
 _MOST = 50

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from opendataflow.starting import left_at_once
+from opendataflow.interrupts import left_at_once
 
 
 def kubectl() -> None:
@@ -15,7 +15,7 @@ def kubectl() -> None:
 def main() -> None:
     """Run the command line and exit."""
     with left_at_once():
-        from opendataflow.streams import prepare_streams
+        from opendataflow.stdio import prepare_streams
 
         prepare_streams()
         from opendataflow.cli.commands import run

@@ -23,8 +23,8 @@ from itertools import product
 from typing import Any
 
 from opendataflow import names
-from opendataflow.control.events import CONTROLLER
-from opendataflow.core.explain import counted
+from opendataflow.control.status.events import CONTROLLER
+from opendataflow.core.text.explain import counted
 from opendataflow.errors import (
     ClusterRefused,
     DataflowError,
@@ -39,7 +39,7 @@ from opendataflow.launch.cluster.api import APPLICATIONS, DEPLOYMENTS, EVENTS, P
 from opendataflow.launch.cluster.applications import free_application
 from opendataflow.launch.cluster.releases import free_pod
 from opendataflow.launch.cluster.seen import application_seen, pod_seen
-from opendataflow.model.run import Host
+from opendataflow.model.records.run import Host
 from opendataflow.opening.database import is_named, open_store
 from opendataflow.settings import Settings
 from opendataflow.store.leader import identity, lead

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from opendataflow import __version__
-from opendataflow.control.logs import hidden, set_up
+from opendataflow.control.monitoring.logs import hidden, set_up
 from opendataflow.errors import DataflowError
-from opendataflow.model.written import duration_seconds
+from opendataflow.model.fields.field_types import duration_seconds
 from opendataflow.names import ExitCode
 from opendataflow.settings import read_operator_settings, read_settings
 

@@ -12,8 +12,8 @@ from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused
 from opendataflow.opening.database import named_dsn
 from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import Settings
-from opendataflow.store.connection import connect, place
-from opendataflow.store.schema import migrate
+from opendataflow.store.connections.connection import connect, place
+from opendataflow.store.migrations.schema import migrate
 
 PAUSE_SECONDS = 1.0
 SAY_SECONDS = 30.0

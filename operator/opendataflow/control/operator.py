@@ -12,37 +12,37 @@ from contextlib import AsyncExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
-from opendataflow.control.catalog import Catalog
+from opendataflow.control.access.definitions import Definitions
+from opendataflow.control.access.rights import Rights
+from opendataflow.control.access.unmanaged_namespaces import Outside
 from opendataflow.control.cleanup import leave_with_namespace
-from opendataflow.control.definitions import Definitions
-from opendataflow.control.events import Reporter
-from opendataflow.control.intake import Intake
-from opendataflow.control.logs import Sparing
-from opendataflow.control.metrics import Figures
-from opendataflow.control.orders import Makers
-from opendataflow.control.outside import Outside
-from opendataflow.control.probes import Health, Probes
-from opendataflow.control.reconcile import Reconciler
-from opendataflow.control.requests import Requests
-from opendataflow.control.rights import Rights
+from opendataflow.control.monitoring.engine_observer import Watchman
+from opendataflow.control.monitoring.logs import Sparing
+from opendataflow.control.monitoring.metrics import Figures
+from opendataflow.control.monitoring.probes import Health, Probes
+from opendataflow.control.resources.catalog import Catalog
+from opendataflow.control.resources.intake import Intake
+from opendataflow.control.resources.orders import Makers
+from opendataflow.control.resources.reconcile import Reconciler
+from opendataflow.control.resources.requests import Requests
+from opendataflow.control.resources.watching import watch
 from opendataflow.control.startup import Database, new_enough
-from opendataflow.control.status import StatusWriter
-from opendataflow.control.watching import watch
-from opendataflow.control.watchman import Watchman
-from opendataflow.core.pods import Operator
+from opendataflow.control.status.events import Reporter
+from opendataflow.control.status.status_writer import StatusWriter
+from opendataflow.core.kubernetes.pods import Operator
 from opendataflow.engine.alerts import Alerts
+from opendataflow.engine.claim_authority import Leadership
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.ports import Target
-from opendataflow.engine.tenure import Leadership
 from opendataflow.errors import ClusterRefused, ClusterUnreachable, DataflowError
 from opendataflow.launch.cluster.access import find_access
 from opendataflow.launch.cluster.api import Api
 from opendataflow.launch.cluster.launcher import ClusterLauncher
-from opendataflow.model.pod import PodOrder
-from opendataflow.model.run import Host
+from opendataflow.model.records.pod import PodOrder
+from opendataflow.model.records.run import Host
 from opendataflow.notify.configured import targets_of
 from opendataflow.settings import OperatorSettings, Settings
-from opendataflow.store.connection import Row
+from opendataflow.store.connections.connection import Row
 from opendataflow.store.leader import ended_runs, identity
 from opendataflow.store.store import Store
 
@@ -59,7 +59,7 @@ OUTSIDE_SECONDS = 20.0
 """How often Postgres is asked what is in namespaces that this operator does not work in."""
 
 PULSE_SECONDS = 15.0
-"""How often the API server is asked for a sign of life: several times before it counts as away (control/probes.py)."""
+"""Seconds between two requests that check whether the API server answers (control/monitoring/probes.py)."""
 
 MEASURE_SECONDS = 5.0
 """How often the lengths of queues are taken."""

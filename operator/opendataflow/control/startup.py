@@ -11,13 +11,13 @@ from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from opendataflow.control.bodies import PLURALS
-from opendataflow.control.logs import Sparing
-from opendataflow.control.metrics import Figures
-from opendataflow.control.probes import Health
-from opendataflow.control.status import merge_patch
-from opendataflow.core.cluster_version import too_old
-from opendataflow.core.job_state import JobFacts, job_status
+from opendataflow.control.monitoring.logs import Sparing
+from opendataflow.control.monitoring.metrics import Figures
+from opendataflow.control.monitoring.probes import Health
+from opendataflow.control.resources.bodies import PLURALS
+from opendataflow.control.status.status_writer import merge_patch
+from opendataflow.core.kubernetes.cluster_version import too_old
+from opendataflow.core.status.job_state import JobFacts, job_status
 from opendataflow.errors import ClusterRefused, ClusterUnreachable, DataflowError, InvalidInput, NoAccess, Refused
 from opendataflow.launch.cluster.api import Api, custom
 from opendataflow.opening.database import is_named, open_store

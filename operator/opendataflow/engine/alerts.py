@@ -14,7 +14,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential
 
 from opendataflow.engine.ports import Target
 from opendataflow.errors import DataflowError, NotDelivered
-from opendataflow.model.alert import Alert
+from opendataflow.model.records.alert import Alert
 from opendataflow.store.alerts import alert_told, claim_alerts, release_alerts
 from opendataflow.store.store import Store
 

@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 
-from opendataflow.core.declared import links
-from opendataflow.core.graph import check_graph
+from opendataflow.core.runs.declared import links
+from opendataflow.core.runs.graph import check_graph
 from opendataflow.engine.days import current_day
-from opendataflow.store.connection import Row
+from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
 
 async def declare(store: Store, datasets: list[Row], jobs: list[Row], actor: str) -> list[str]:
-    """Apply rows as core/declared.py makes them, all or nothing; return the jobs that have READY work.
+    """Apply rows as core/runs/declared.py makes them, all or nothing; return the jobs that have READY work.
 
     UnknownThing where a data set is missing, InvalidInput where the jobs don't fit together, IdTaken, NotShared.
     """

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Generic, TypeVar
 
-from opendataflow.core.completion import completion
-from opendataflow.core.explain import breaker_note
-from opendataflow.core.plan import Demand, plan
+from opendataflow.core.runs.completion import completion
+from opendataflow.core.runs.plan import Demand, plan
+from opendataflow.core.text.explain import breaker_note
 from opendataflow.engine import limits
 from opendataflow.engine.days import Clock, current_day, local_time
 from opendataflow.engine.patience import Patience
@@ -24,8 +24,8 @@ from opendataflow.engine.ports import Launcher, Observer, OrderMaker, Tenure
 from opendataflow.engine.starts import Starts
 from opendataflow.engine.view import JobView
 from opendataflow.errors import DataflowError, LeaseLost
-from opendataflow.model.claim import ClaimedRun, Completion, DeclaredJob, Position, Progress
-from opendataflow.model.run import Ended
+from opendataflow.model.records.claim import ClaimedRun, Completion, DeclaredJob, Position, Progress
+from opendataflow.model.records.run import Ended
 from opendataflow.names import WorkState
 from opendataflow.store.store import Store
 

@@ -6,12 +6,12 @@ What is executed comes from the file, where the data is from Postgres: a data se
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from opendataflow.core.command import command
+from opendataflow.core.runs.command import command
 from opendataflow.engine.passwords import Passwords
-from opendataflow.model.claim import ClaimedRun, DeclaredJob
-from opendataflow.model.dataset import DataSetFacts
-from opendataflow.model.resources import DataFlowJob
-from opendataflow.model.run import RunOrder
+from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
+from opendataflow.model.records.dataset import DataSetFacts
+from opendataflow.model.records.run import RunOrder
+from opendataflow.model.resources.api import DataFlowJob
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Literal, Protocol, TypeVar
 
 from opendataflow.errors import NotStarted
-from opendataflow.model.alert import Alert
-from opendataflow.model.claim import ClaimedRun, Completed, Completion, DeclaredJob
-from opendataflow.model.run import Ended, Host, Proof, Report, RunOrder
+from opendataflow.model.records.alert import Alert
+from opendataflow.model.records.claim import ClaimedRun, Completed, Completion, DeclaredJob
+from opendataflow.model.records.run import Ended, Host, Proof, Report, RunOrder
 
 O_co = TypeVar("O_co", covariant=True)
 O_contra = TypeVar("O_contra", contravariant=True)

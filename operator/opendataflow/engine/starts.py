@@ -14,8 +14,8 @@ from opendataflow.engine import limits
 from opendataflow.engine.ports import Launcher, Observer, OrderMaker, Tenure
 from opendataflow.engine.view import JobView
 from opendataflow.errors import Backpressure, CreateUncertain, DataflowError, NoRights, NotStarted
-from opendataflow.model.claim import ClaimedRun, DeclaredJob
-from opendataflow.model.run import Ended, Outcome
+from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
+from opendataflow.model.records.run import Ended, Outcome
 from opendataflow.names import OutcomeClass
 
 OrderT = TypeVar("OrderT")

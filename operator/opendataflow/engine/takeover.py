@@ -5,11 +5,11 @@ Proof of death comes first, always: a run that may still write is left alone, an
 
 from collections.abc import Callable, Collection
 
-from opendataflow.core.completion import completion
-from opendataflow.core.retry import RetryPolicy
+from opendataflow.core.runs.completion import completion
+from opendataflow.core.runs.retry import RetryPolicy
 from opendataflow.engine.ports import LocalLauncher
-from opendataflow.model.claim import ClaimedRun, Completed, DeclaredJob
-from opendataflow.model.run import Ended, Proof, Report
+from opendataflow.model.records.claim import ClaimedRun, Completed, DeclaredJob
+from opendataflow.model.records.run import Ended, Proof, Report
 from opendataflow.store.store import Store
 
 

@@ -7,12 +7,12 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from opendataflow.core.plan import Demand
-from opendataflow.core.retry import RetryPolicy
+from opendataflow.core.runs.plan import Demand
+from opendataflow.core.runs.retry import RetryPolicy
 from opendataflow.engine import limits
 from opendataflow.engine.takeover import policy_of
 from opendataflow.errors import NotStarted
-from opendataflow.model.claim import DeclaredJob, Position
+from opendataflow.model.records.claim import DeclaredJob, Position
 
 
 @dataclass

@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
-from opendataflow.core.alert import payload, text
+from opendataflow.core.text.alert import payload, text
 from opendataflow.errors import NotDelivered
-from opendataflow.model.alert import Alert
+from opendataflow.model.records.alert import Alert
 from opendataflow.names import SECRET_VARIABLES
 from opendataflow.notify.courier import SECONDS, too_slow
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
 
-from opendataflow.core.alert import text
+from opendataflow.core.text.alert import text
 from opendataflow.errors import NotDelivered
-from opendataflow.model.alert import Alert
+from opendataflow.model.records.alert import Alert
 from opendataflow.notify.courier import SECONDS, Courier, unreached
 
 

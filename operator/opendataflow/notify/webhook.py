@@ -7,9 +7,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from opendataflow.core.alert import payload
+from opendataflow.core.text.alert import payload
 from opendataflow.errors import NotDelivered
-from opendataflow.model.alert import Alert
+from opendataflow.model.records.alert import Alert
 from opendataflow.notify.courier import SECONDS, Courier, unreached
 
 

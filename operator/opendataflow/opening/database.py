@@ -10,7 +10,7 @@ from pathlib import Path
 
 from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import Settings
-from opendataflow.store.connection import DsnSource, connect, dsn_of
+from opendataflow.store.connections.connection import DsnSource, connect, dsn_of
 from opendataflow.store.store import Store
 
 PROPERTIES = Path("dataflow.properties")
@@ -41,7 +41,7 @@ def existing_dsn(settings: Settings, passkey: Passkey) -> str | None:
     named = named_dsn(settings, passkey)
     if named is not None:
         return named
-    from opendataflow.store.peek import running_dsn
+    from opendataflow.store.connections.peek import running_dsn
 
     return running_dsn(settings)
 
@@ -68,7 +68,7 @@ async def open_store(settings: Settings, size: int = 4, passkey: Passkey | None 
     named = named_dsn(settings, passkey or Passkey())
     async with dsn_source(settings, named) as source:
         if named is None:
-            from opendataflow.store.schema import migrate
+            from opendataflow.store.migrations.schema import migrate
 
             async with await connect(source()) as connection:
                 await migrate(connection)

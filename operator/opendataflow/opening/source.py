@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from opendataflow.core.environment import password_variable
+from opendataflow.core.runs.environment import password_variable
 from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused
 from opendataflow.opening.passkey import Passkey
 from opendataflow.sources.postgres import PostgresSource, parts_of

@@ -8,13 +8,13 @@ import os
 import sys
 from contextlib import suppress
 
-from opendataflow.starting import left_at_once
+from opendataflow.interrupts import left_at_once
 
 
 def main() -> None:
     """Run one chunk of the script's job and exit with the script's exit code."""
     with left_at_once():
-        from opendataflow.streams import prepare_streams
+        from opendataflow.stdio import prepare_streams
 
         prepare_streams()
         gc.disable()

@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from opendataflow.core.wrapped import job_of
+from opendataflow.core.runs.wrapped import job_of
 from opendataflow.engine.passwords import Passwords
 from opendataflow.errors import DataflowError, InvalidInput
 from opendataflow.launch.process.launcher import ProcessLauncher
@@ -16,7 +16,7 @@ from opendataflow.opening.passkey import Passkey
 from opendataflow.runjob.passwords import split_key
 from opendataflow.runjob.wrap import Wrap, Wrapper
 from opendataflow.settings import read_settings
-from opendataflow.streams import write_line
+from opendataflow.stdio import write_line
 
 
 def run_script(arguments: Sequence[str]) -> int:

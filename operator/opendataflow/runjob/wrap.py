@@ -13,8 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from opendataflow.core.completion import completion
-from opendataflow.core.wrapped import wrapped_order
+from opendataflow.core.runs.completion import completion
+from opendataflow.core.runs.wrapped import wrapped_order
 from opendataflow.engine import limits
 from opendataflow.engine.days import Clock, current_day, local_time
 from opendataflow.engine.passwords import Passwords
@@ -22,12 +22,12 @@ from opendataflow.engine.patience import Patience
 from opendataflow.engine.takeover import Takeover, policy_of
 from opendataflow.errors import DataflowError, Refused, UnknownThing
 from opendataflow.launch.process.launcher import ProcessLauncher
-from opendataflow.model.claim import BeforeClaim, Claimed, ClaimedRun, Completed, Completion, DeclaredJob
-from opendataflow.model.run import Ended
+from opendataflow.model.records.claim import BeforeClaim, Claimed, ClaimedRun, Completed, Completion, DeclaredJob
+from opendataflow.model.records.run import Ended
 from opendataflow.names import TODAY, ExitCode, RunState
 from opendataflow.runjob import words
+from opendataflow.stdio import write_line
 from opendataflow.store.store import Store
-from opendataflow.streams import write_line
 
 _CLAIM_TRIES = 20
 _STOPPED = 128 + signal.SIGTERM
@@ -144,7 +144,7 @@ class Wrapper:
     async def _say_why(self, wrap: Wrap) -> None:
         self._say(words.nothing(self._clock()))
         if wrap.data_id is not None:
-            from opendataflow.core.explain import explain  # for those who have found nothing
+            from opendataflow.core.text.explain import explain  # for those who have found nothing
 
             why = await self._store.why(wrap.job, wrap.data_id)
             for sentence in explain(why) if why else [f"job {wrap.job} has no work for {wrap.data_id}"]:
@@ -152,7 +152,7 @@ class Wrapper:
             return
         status = await self._store.job_status(wrap.job)
         if status and status["breaker"]:
-            from opendataflow.core.explain import breaker_sentence
+            from opendataflow.core.text.explain import breaker_sentence
 
             _warn(breaker_sentence(status["breaker"]))
         row = (await self._store.declared_jobs([wrap.job]))[wrap.job].job
@@ -179,7 +179,7 @@ class Wrapper:
         if not succeeded and done.reason:
             _warn(f"{done.message}; it costs no attempt, the breaker is open" if result.spared else done.reason)
         if result.breaker is not None:
-            from opendataflow.core.explain import breaker_note
+            from opendataflow.core.text.explain import breaker_note
 
             _warn(breaker_note(run.job, result.breaker))
         return exit_code(ended)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from opendataflow.core.pods import SEALED_VARIABLE
+from opendataflow.core.kubernetes.pods import SEALED_VARIABLE
 from opendataflow.crypto.sealed import open_sealed
 from opendataflow.errors import DataflowError, InvalidInput, Refused
 from opendataflow.names import ExitCode, is_shell_name

@@ -6,9 +6,9 @@ Each table is read once, as it is at one moment; the two moments are not the sam
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from opendataflow.core.chunk_parts import Part
-from opendataflow.core.chunk_predicates import predicate_of
-from opendataflow.core.reconciliation import Chunks, Spread, grid_of, spread, spread_by_id
+from opendataflow.core.chunks.chunk_parts import Part
+from opendataflow.core.chunks.chunk_predicates import predicate_of
+from opendataflow.core.chunks.reconciliation import Chunks, Spread, grid_of, spread, spread_by_id
 from opendataflow.errors import InvalidInput
 from opendataflow.sources.source import Figured, Source
 

@@ -10,8 +10,8 @@ from math import ceil
 from operator import itemgetter
 from typing import Literal
 
-from opendataflow.core.chunk_parts import Part
-from opendataflow.core.chunk_plan import (
+from opendataflow.core.chunks.chunk_parts import Part
+from opendataflow.core.chunks.chunk_plan import (
     MOST_CHUNKS,
     MOST_VALUES,
     By,
@@ -21,9 +21,9 @@ from opendataflow.core.chunk_plan import (
     covers_everything,
     problems,
 )
-from opendataflow.core.explain import counted as counted_text
-from opendataflow.core.quantiles import Cuts, Statistics, cuts_of, fine_enough
-from opendataflow.core.reconciliation import Chunks, Group, grid_of, spread
+from opendataflow.core.chunks.quantiles import Cuts, Statistics, cuts_of, fine_enough
+from opendataflow.core.chunks.reconciliation import Chunks, Group, grid_of, spread
+from opendataflow.core.text.explain import counted as counted_text
 from opendataflow.errors import DataflowError, InvalidInput, Refused
 from opendataflow.sources.source import Figured, Source, Table
 

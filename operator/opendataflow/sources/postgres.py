@@ -9,12 +9,12 @@ from psycopg import IsolationLevel
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
-from opendataflow.core.chunk_plan import Column
-from opendataflow.core.chunk_predicates import Kind, Value, predicate_of
-from opendataflow.core.dialects import Postgres
-from opendataflow.core.quantiles import Cuts, Entry, Statistics
-from opendataflow.core.reconciliation import Figures, Grid, Group
-from opendataflow.core.verbs import did_you_mean
+from opendataflow.core.chunks.chunk_plan import Column
+from opendataflow.core.chunks.chunk_predicates import Kind, Value, predicate_of
+from opendataflow.core.chunks.dialects import Postgres
+from opendataflow.core.chunks.quantiles import Cuts, Entry, Statistics
+from opendataflow.core.chunks.reconciliation import Figures, Grid, Group
+from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused, UnknownThing, Unreachable
 from opendataflow.sources.source import Figured, Table
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from opendataflow.core.chunk_plan import Column
-from opendataflow.core.chunk_predicates import Value, Words
-from opendataflow.core.quantiles import Cuts, Statistics
-from opendataflow.core.reconciliation import Figures, Grid, Group
+from opendataflow.core.chunks.chunk_plan import Column
+from opendataflow.core.chunks.chunk_predicates import Value, Words
+from opendataflow.core.chunks.quantiles import Cuts, Statistics
+from opendataflow.core.chunks.reconciliation import Figures, Grid, Group
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """The program of a driver pod: `python -m opendataflow.spark.driver`.
 
-It reads what the operator has written beside the context (see core/spark_pods.py), writes Spark's settings and the
-template of the executors into files, and starts `spark-submit` with them, in client mode: the JVM has its size before
-it starts. It hands on signals and the exit code, and watches whether executors come up. What can be told in a sentence
-is told on stderr and in the termination message. It needs Python, Spark and nothing else.
+It reads what the operator has written beside the context (see core/kubernetes/spark_pods.py), writes Spark's settings
+and the template of the executors into files, and starts `spark-submit` with them, in client mode: the JVM has its
+size before it starts. It hands on signals and the exit code, and watches whether executors come up. What can be told
+in a sentence is told on stderr and in the termination message. It needs Python, Spark and nothing else.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from opendataflow.model.alert import Alert
+from opendataflow.model.records.alert import Alert
 from opendataflow.names import AlertKind
 from opendataflow.store.store import Store
 

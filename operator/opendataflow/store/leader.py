@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from opendataflow.model.run import Host
-from opendataflow.store.connection import Row
+from opendataflow.model.records.run import Host
+from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
 

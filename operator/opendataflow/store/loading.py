@@ -7,7 +7,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from opendataflow.errors import Refused
-from opendataflow.store.connection import Row
+from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
 Existing = Mapping[str, Mapping[str, Any] | None]

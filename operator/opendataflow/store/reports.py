@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from opendataflow.model.statuses import MOST_FAILURES, MOST_GAPS
-from opendataflow.store.connection import Row
+from opendataflow.model.resources.statuses import MOST_FAILURES, MOST_GAPS
+from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
 

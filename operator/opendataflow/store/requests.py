@@ -12,12 +12,12 @@ from typing import LiteralString
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
-from opendataflow.core.verbs import Verb, line, nothing, refuse_if_any
+from opendataflow.core.text.verbs import Verb, line, nothing, refuse_if_any
 from opendataflow.errors import NotShared, Refused, UnknownThing
-from opendataflow.model.claim import Answer, Selection
-from opendataflow.model.statuses import MOST_LINES
+from opendataflow.model.records.claim import Answer, Selection
+from opendataflow.model.resources.statuses import MOST_LINES
 from opendataflow.names import Refusal
-from opendataflow.store.connection import Row, translated
+from opendataflow.store.connections.connection import Row, translated
 from opendataflow.store.store import Store
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from psycopg import AsyncConnection
 
-from opendataflow.store.connection import Row
+from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
 

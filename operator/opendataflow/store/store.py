@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from opendataflow.errors import UnknownThing
-from opendataflow.model.claim import (
+from opendataflow.model.records.claim import (
     Answer,
     BeforeClaim,
     Claimed,
@@ -28,10 +28,9 @@ from opendataflow.model.claim import (
     Progress,
     Selection,
 )
-from opendataflow.model.run import Host
+from opendataflow.model.records.run import Host
 from opendataflow.names import READY_CHANNEL, RunState, WorkState
-from opendataflow.store import schema
-from opendataflow.store.connection import (
+from opendataflow.store.connections.connection import (
     Connections,
     DsnSource,
     OneConnection,
@@ -42,6 +41,7 @@ from opendataflow.store.connection import (
     place,
     translated,
 )
+from opendataflow.store.migrations import schema
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class Store:
         if size == 1:
             return cls(OneConnection(connection, source), place(dsn))
         await connection.close()
-        from opendataflow.store.pool import Pool  # RunJob starts without it
+        from opendataflow.store.connections.pool import Pool  # RunJob starts without it
 
         pool = Pool(source, size, place(dsn))
         await pool.open()

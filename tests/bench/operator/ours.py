@@ -14,10 +14,10 @@ from typing import Any, LiteralString, Self
 import psycopg
 from psycopg.rows import dict_row
 
-from opendataflow.control.bodies import entry_of
-from opendataflow.control.orders import PodOrders
-from opendataflow.core.pods import Operator
-from opendataflow.model.jobs import DataFlowJob
+from opendataflow.control.resources.bodies import entry_of
+from opendataflow.control.resources.orders import PodOrders
+from opendataflow.core.kubernetes.pods import Operator
+from opendataflow.model.resources.jobs import DataFlowJob
 from opendataflow.names import API_VERSION, run_name
 from opendataflow.settings import OperatorSettings
 from opendataflow.store.leader import identity

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from opendataflow.cli.cluster.where import Cluster, with_cluster
-from opendataflow.core.verbs import Verb
+from opendataflow.core.text.verbs import Verb
 from opendataflow.errors import (
     ClusterRefused,
     ClusterUnreachable,
@@ -19,9 +19,9 @@ from opendataflow.errors import (
     Refused,
     UnknownThing,
 )
-from opendataflow.model.claim import Selection
-from opendataflow.model.statuses import DataFlowActionStatus
-from opendataflow.model.written import MOST_ITEMS
+from opendataflow.model.fields.field_types import MOST_ITEMS
+from opendataflow.model.records.claim import Selection
+from opendataflow.model.resources.statuses import DataFlowActionStatus
 from opendataflow.names import ANNOTATION_REQUESTED_BY, API_VERSION, Refusal
 
 WAIT_SECONDS = 60.0

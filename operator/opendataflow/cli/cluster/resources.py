@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from opendataflow.cli.cluster.where import Cluster, with_cluster
-from opendataflow.core.verbs import did_you_mean
+from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.names import WorkState
 

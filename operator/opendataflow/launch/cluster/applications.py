@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opendataflow import names
-from opendataflow.core.rights import APPLICATIONS as RIGHTS
+from opendataflow.core.kubernetes.rights import APPLICATIONS as RIGHTS
 from opendataflow.errors import ClusterRefused, ClusterUnreachable, NotCreatable
 from opendataflow.launch.cluster.api import APPLICATIONS, Api, selector
 from opendataflow.launch.cluster.creating import created
@@ -20,8 +20,8 @@ from opendataflow.launch.cluster.releases import Releases, Spawn
 from opendataflow.launch.cluster.rights import missing_rights
 from opendataflow.launch.cluster.seen import application_seen
 from opendataflow.launch.cluster.watch import Change, Follower, Happening
-from opendataflow.model.application import ApplicationSeen
-from opendataflow.model.pod import PodOrder
+from opendataflow.model.records.application import ApplicationSeen
+from opendataflow.model.records.pod import PodOrder
 
 LOOK_AGAIN_SECONDS = 1.0
 _LOOK = [right for right in RIGHTS if right.verb in ("list", "watch")]

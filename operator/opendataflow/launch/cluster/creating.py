@@ -5,7 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 from opendataflow.errors import ClusterRefused, CreateUncertain, DataflowError, NotCreatable
 from opendataflow.launch.cluster.api import Api, Resource
-from opendataflow.model.pod import PodOrder
+from opendataflow.model.records.pod import PodOrder
 
 
 class OfRun(Protocol):

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opendataflow import names
-from opendataflow.core.application_outcome import judge_application, what_hinders_application
-from opendataflow.core.pod_outcome import CANCELLED, judge_pod, what_hinders, with_last_line
-from opendataflow.core.report import read_report
+from opendataflow.core.kubernetes.application_outcome import judge_application, what_hinders_application
+from opendataflow.core.kubernetes.pod_outcome import CANCELLED, judge_pod, what_hinders, with_last_line
+from opendataflow.core.pipelines.report import read_report
 from opendataflow.errors import (
     ClusterRefused,
     ClusterUnreachable,
@@ -38,10 +38,10 @@ from opendataflow.launch.cluster.applications import Applications, is_applicatio
 from opendataflow.launch.cluster.creating import created
 from opendataflow.launch.cluster.seen import pod_seen
 from opendataflow.launch.cluster.watch import Change, Follower, Happening
-from opendataflow.model.application import ApplicationSeen
-from opendataflow.model.claim import ClaimedRun
-from opendataflow.model.pod import PodOrder, PodSeen, Stop
-from opendataflow.model.run import Ended, Host, Outcome, Report
+from opendataflow.model.records.application import ApplicationSeen
+from opendataflow.model.records.claim import ClaimedRun
+from opendataflow.model.records.pod import PodOrder, PodSeen, Stop
+from opendataflow.model.records.run import Ended, Host, Outcome, Report
 from opendataflow.names import OutcomeClass, Reason
 
 LOG_TAIL = 64 * 1024

@@ -14,7 +14,7 @@ from opendataflow.errors import ClusterRefused, ClusterUnreachable
 from opendataflow.launch.cluster.answers import is_not_there
 from opendataflow.launch.cluster.api import PODS, Api, Resource
 from opendataflow.launch.cluster.executors import Executors
-from opendataflow.model.pod import PodSeen
+from opendataflow.model.records.pod import PodSeen
 
 WORKERS = 16
 TOMBSTONE_SECONDS = 60.0

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 
-from opendataflow.core.rights import Right
+from opendataflow.core.kubernetes.rights import Right
 from opendataflow.errors import ClusterRefused
 from opendataflow.launch.cluster.api import Api, Resource
 

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, overload
 
 from opendataflow import names
-from opendataflow.model.application import ApplicationSeen
-from opendataflow.model.pod import Condition, Ending, PodSeen, Waiting
+from opendataflow.model.records.application import ApplicationSeen
+from opendataflow.model.records.pod import Condition, Ending, PodSeen, Waiting
 
 START_DEADLINE = 600.0
 """Seconds; for a pod whose annotation is missing or was spoilt."""

@@ -23,7 +23,7 @@ from opendataflow.launch.process.folder import RunFolder
 from opendataflow.launch.process.record import new_token, record_heading
 from opendataflow.launch.process.shim import SHELL, SHIM
 from opendataflow.launch.process.tee import Redact, Tee
-from opendataflow.model.run import Host, RunOrder
+from opendataflow.model.records.run import Host, RunOrder
 
 AWKWARD_FILE = ".environment"
 

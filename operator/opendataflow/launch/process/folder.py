@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from opendataflow.core.report import LARGEST_FILE
+from opendataflow.core.pipelines.report import LARGEST_FILE
 from opendataflow.names import REPORT_FILE
 
 LOG = "output.log"

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from opendataflow.errors import Refused
-from opendataflow.model.run import Host
+from opendataflow.model.records.run import Host
 
 PROC = Path("/proc")
 

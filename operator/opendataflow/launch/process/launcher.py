@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opendataflow.core.report import LARGEST_FILE, read_report, redacted
+from opendataflow.core.pipelines.report import LARGEST_FILE, read_report, redacted
 from opendataflow.errors import Refused
 from opendataflow.launch.process.child import Child, ExitStatus, Stop, spawn
 from opendataflow.launch.process.folder import RunFolder
@@ -31,8 +31,8 @@ from opendataflow.launch.process.session import kill_session, scan_session, sign
 from opendataflow.launch.process.shim import NOT_EXECUTABLE, NOT_FOUND, REFUSED, find_ln
 from opendataflow.launch.process.takeover import prove_dead
 from opendataflow.launch.process.tee import Redact
-from opendataflow.model.claim import ClaimedRun
-from opendataflow.model.run import Ended, Host, Proof, Report, RunOrder
+from opendataflow.model.records.claim import ClaimedRun
+from opendataflow.model.records.run import Ended, Host, Proof, Report, RunOrder
 
 DEADLINE_GRACE = 10.0
 KILL_GRACE = 3.0

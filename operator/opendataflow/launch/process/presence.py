@@ -11,7 +11,7 @@ from pathlib import Path
 
 from opendataflow.errors import Refused
 from opendataflow.launch.process.host import this_host
-from opendataflow.model.run import Host, Proof
+from opendataflow.model.records.run import Host, Proof
 
 
 class Presence:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from opendataflow.launch.process.host import boot_and_namespace
 from opendataflow.launch.process.session import parse_stat
-from opendataflow.model.run import Host
+from opendataflow.model.records.run import Host
 
 FIRST_LINE = "dataflow-process 1"
 LAST_LINE = "end"

@@ -31,7 +31,7 @@ from opendataflow.launch.process.folder import RunFolder
 from opendataflow.launch.process.host import boot_and_namespace
 from opendataflow.launch.process.record import Record, Tombstone, place_tombstone, read_record
 from opendataflow.launch.process.session import Process, Scan, find_process, kill_session, scan_session
-from opendataflow.model.run import Host, Proof
+from opendataflow.model.records.run import Host, Proof
 
 SECONDS_TO_DIE = 10.0
 BY_HAND = "when it is certain that it has ended, `dataflow lost RUN` says so by hand"

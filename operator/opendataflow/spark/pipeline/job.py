@@ -1,8 +1,8 @@
 """The program of a run of `runtime.pipeline`, on one machine and in a driver's pod: it finds the project, tests it
 where it is to be tested, runs the pipeline for one chunk, and reports.
 
-What it is to do is a file beside the context, see core/pipeline_order.py. The commit that it has run is in its report,
-whatever became of it.
+What it is to do is a file beside the context, see core/pipelines/pipeline_order.py. The commit that it has run is in
+its report, whatever became of it.
 """
 
 import json
@@ -17,22 +17,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from opendataflow.core.attempts import Result
-from opendataflow.core.chunk_parts import Chunk, check_parts
-from opendataflow.core.expectations import Checked
-from opendataflow.core.pipeline_steps import Step
-from opendataflow.core.step_lines import StepLines
+from opendataflow.core.chunks.attempts import Result
+from opendataflow.core.chunks.chunk_parts import Chunk, check_parts
+from opendataflow.core.pipelines.expectations import Checked
+from opendataflow.core.pipelines.pipeline_steps import Step
+from opendataflow.core.pipelines.step_lines import StepLines
 from opendataflow.errors import DataflowError, InvalidInput
-from opendataflow.model.project import PROJECT_FILE, Pipeline
+from opendataflow.model.projects.project import PROJECT_FILE, Pipeline
 from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
-from opendataflow.spark.pipeline.databases import attempt_of, drivers_of
-from opendataflow.spark.pipeline.fetching import fetched_before, fetched_usable, git_of
-from opendataflow.spark.pipeline.loading import NotLoaded, check_modules
-from opendataflow.spark.pipeline.opened import OpenProject, open_project
-from opendataflow.spark.pipeline.reporting import say, write_report
-from opendataflow.spark.pipeline.running import Order, load_steps, run_steps, steps_not_run
-from opendataflow.spark.pipeline.session import local_session
-from opendataflow.spark.pipeline.tested import TestsFail, check_known, check_tests, tests_fail, version_of
+from opendataflow.spark.pipeline.execute.loading import NotLoaded, check_modules
+from opendataflow.spark.pipeline.execute.running import Order, load_steps, run_steps, steps_not_run
+from opendataflow.spark.pipeline.measure.session import local_session
+from opendataflow.spark.pipeline.project.fetching import fetched_before, fetched_usable, git_of
+from opendataflow.spark.pipeline.project.project_folder import OpenProject, open_project
+from opendataflow.spark.pipeline.project.reporting import say, write_report
+from opendataflow.spark.pipeline.storage.databases import attempt_of, drivers_of
+from opendataflow.spark.pipeline.testing.test_gate import TestsFail, check_known, check_tests, tests_fail, version_of
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _run(
         check_modules(project, pipeline.slug)
     with ExitStack() as stack:
         spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", drivers_of(pipeline)))
-        from opendataflow.spark.pipeline.spark_frames import SparkFrames
+        from opendataflow.spark.pipeline.execute.spark_frames import SparkFrames
 
         if to_test:
             with project.imports():  # the run gets modules of its own

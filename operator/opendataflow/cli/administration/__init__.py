@@ -1,0 +1,1 @@
+"""Commands for the database, passwords, notifications and the installation."""

@@ -1,0 +1,224 @@
+"""`dataflow doctor`: is everything there that the program needs, and does anything wait for a person?
+
+It changes nothing and starts no server. Each finding is a line, with the command that helps.
+"""
+
+import asyncio
+import os
+import platform
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from opendataflow.cli.app import OutputOption, Panel, app
+from opendataflow.cli.output.printing import Output, console, document
+from opendataflow.core.text.explain import counted, duration, out_of_sight_sentence, shell_command
+from opendataflow.errors import DataflowError
+from opendataflow.launch.process.host import this_host
+from opendataflow.names import ExitCode
+from opendataflow.opening.database import existing_dsn
+from opendataflow.opening.passkey import Passkey
+from opendataflow.settings import Settings, read_settings
+from opendataflow.store.connections.connection import connect, place
+from opendataflow.store.connections.peek import embedded_exists, health
+from opendataflow.store.migrations.schema import OLDEST_SERVER, SchemaState, read_state
+
+_JAVA = 17
+"""The oldest Java that Spark 4 starts with."""
+_LITTLE, _TOO_LITTLE = 2**30, 100 * 2**20
+"""Bytes of free disk space."""
+_CLOCKS = 5.0
+"""Seconds that two clocks may differ before times in logs and in the database are hard to compare."""
+
+
+class Level(StrEnum):
+    """How serious a finding is."""
+
+    OK = "OK"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line. `remedy`: what helps; None where nothing has to be done."""
+
+    level: Level
+    text: str
+    remedy: str | None = None
+
+
+@app.command("doctor", rich_help_panel=Panel.KEEP)
+def doctor(output: OutputOption = Output.TABLE) -> int:
+    """Check what the program needs and what waits for a person. Exit code 1 where there is a problem."""
+    settings = read_settings()
+    findings = [*_machine(), *_disk(settings), *asyncio.run(_database(settings))]
+    if output is not Output.TABLE:
+        document([asdict(finding) for finding in findings], output)
+    else:
+        _print(findings)
+    return ExitCode.FAILED if any(f.level is Level.PROBLEM for f in findings) else ExitCode.OK
+
+
+def _print(findings: list[Finding]) -> None:
+    to = console()
+    styles = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "red"}
+    for finding in findings:
+        to.print(Text(f"{finding.level:<8} ", style=styles[finding.level]).append(finding.text, style="default"))
+        if finding.remedy:
+            to.print(Text(f"         -> {finding.remedy}"))
+
+
+# The machine -------------------------------------------------------------------------------------------------
+
+
+def _machine() -> Iterator[Finding]:
+    yield Finding(Level.OK, f"Python {platform.python_version()}")
+    try:
+        yield Finding(Level.OK, f"local runs can be started and proven dead on {this_host().name}")
+    except DataflowError as error:
+        yield Finding(Level.PROBLEM, str(error))
+    yield _java()
+
+
+def _java() -> Finding:
+    """Whether Spark jobs could run here."""
+    if find_spec("pyspark") is None:
+        return Finding(Level.OK, "no Spark here, which only Spark jobs need")
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    remedy = f"install Java {_JAVA} or newer, or set JAVA_HOME to it"
+    if java is None:
+        return Finding(Level.WARNING, "no Java, which Spark jobs need", remedy)
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding(Level.WARNING, f"{java} does not start: {error}", remedy)
+    found = re.search(r'version "(?:1\.)?([0-9]+)', said)
+    if found is None:
+        return Finding(Level.WARNING, f"{java} does not tell its version", remedy)
+    if int(found[1]) < _JAVA:
+        return Finding(Level.WARNING, f"Java {found[1]}: Spark jobs need {_JAVA} or newer", remedy)
+    return Finding(Level.OK, f"Java {found[1]} for Spark jobs")
+
+
+def _disk(settings: Settings) -> Iterator[Finding]:
+    for what, folder in (("local state", settings.home), ("logs of runs", settings.runs_home)):
+        there = next(p for p in (folder, *folder.parents) if p.exists())
+        if not os.access(there, os.W_OK | os.X_OK):
+            yield Finding(
+                Level.PROBLEM, f"{folder}, for {what}, can't be written", "set DATAFLOW_HOME to another folder"
+            )
+            continue
+        yield _space(what, folder, shutil.disk_usage(there).free)
+
+
+def _space(what: str, folder: Path, free: int) -> Finding:
+    text = f"{free / 2**30:.1f} GiB free for {what} in {folder}"
+    remedy = "make room, for example: dataflow history clean --older-than 90d"
+    if free < _TOO_LITTLE:
+        return Finding(Level.PROBLEM, text, remedy)
+    return Finding(Level.WARNING, text, remedy) if free < _LITTLE else Finding(Level.OK, text)
+
+
+# The database ------------------------------------------------------------------------------------------------
+
+
+async def _database(settings: Settings) -> list[Finding]:
+    try:
+        dsn = existing_dsn(settings, Passkey())
+        if dsn is None:
+            made = "is not running" if embedded_exists(settings) else "is not made yet"
+            return [
+                Finding(Level.OK, f"the embedded Postgres in {settings.postgres_home} {made}: it starts when needed")
+            ]
+        return await _asked(dsn)
+    except DataflowError as error:
+        remedy = "start it, or set DATAFLOW_DSN to where it is (docs/how-to/postgres.md)"
+        return [Finding(Level.PROBLEM, str(error), remedy)]
+
+
+async def _asked(dsn: str) -> list[Finding]:
+    async with await connect(dsn) as connection:
+        version = connection.info.server_version
+        text = f"Postgres {version // 10000}.{version % 10000} at {place(dsn)} answers"
+        findings = [Finding(Level.OK, text)]
+        if version < OLDEST_SERVER:
+            return [
+                Finding(Level.PROBLEM, f"{text}, but 15 is the oldest that works", "move the database to a newer one")
+            ]
+        findings.append(_schema(state := await read_state(connection)))
+        if state.current:
+            before = time.time()
+            found = await health(connection)
+            findings.append(_clock(datetime.fromisoformat(found["now"]), before, time.time()))
+            findings += _work(found)
+    return findings
+
+
+def _schema(state: SchemaState) -> Finding:
+    if state.too_new:
+        return Finding(Level.PROBLEM, "the schema is too new for this program", "install the newer program")
+    if not state.current:
+        what = "is of an older program" if state.applied else "is not there yet"
+        return Finding(Level.PROBLEM, f"the schema {what}", "dataflow db migrate")
+    return Finding(Level.OK, "the schema is the one of this program")
+
+
+def _clock(server: datetime, before: float, after: float) -> Finding:
+    """`server`: its time, asked for between `before` and `after` on this machine's clock."""
+    middle = datetime.fromtimestamp((before + after) / 2, UTC)
+    difference = max(0.0, abs((server - middle).total_seconds()) - (after - before) / 2)
+    if difference > _CLOCKS:
+        text = f"the clocks of this machine and of the database differ by {duration(difference)}"
+        return Finding(Level.WARNING, text, "let both be set by NTP; nothing is decided by this machine's clock")
+    return Finding(Level.OK, "this machine's clock and the database's agree")
+
+
+def _work(found: dict[str, Any]) -> Iterator[Finding]:
+    engines = found["engines"]
+    runs = sum(engine["runs"] for engine in engines)
+    where = ", ".join(dict.fromkeys(engine["host"] for engine in engines))
+    if engines:
+        yield Finding(Level.OK, f"{counted(len(engines), 'engine')} at work ({where}), {counted(runs, 'run')}")
+    elif found["ready"]:
+        text = f"{counted(int(found['ready']), 'chunk')} could run, but no engine is running"
+        yield Finding(Level.WARNING, text, "dataflow local -f FILE")
+    else:
+        yield Finding(Level.OK, "no engine is running, and nothing could run")
+    for run in found["orphans"]:
+        yield _orphan(run)
+    for elsewhere in found["out_of_sight"]:
+        text, remedy = out_of_sight_sentence(elsewhere).split(": ", 1)
+        yield Finding(Level.WARNING, text, remedy)
+    for chunk in found["held"]:
+        why = f" ({chunk['reason']})" if chunk["reason"] else ""
+        text = f"chunk {chunk['data_id']} of {chunk['dataset']} is held since {chunk['since'][:10]}{why}"
+        yield Finding(Level.WARNING, text, shell_command("release", chunk["dataset"], chunk["data_id"], dataset=True))
+    for chunk in found["pending"]:
+        text = f"chunk {chunk['data_id']} of {chunk['dataset']} waits for a person's word"
+        yield Finding(Level.WARNING, text, shell_command("accept", chunk["dataset"], chunk["data_id"]))
+    for job in found["suspended"]:
+        yield Finding(Level.WARNING, f"job {job} is suspended", shell_command("resume", job))
+
+
+def _orphan(run: dict[str, Any]) -> Finding:
+    text = (
+        f"run {run['run']} of {run['job']} {run['data_id']} at {run['host']} belongs to an engine that has not been "
+        "heard of for a while"
+    )
+    if run["host"] == os.uname().nodename:
+        remedy = f"start an engine here with the same home (its runs are in {run['runs_home']}): it takes the run over"
+    else:
+        remedy = f"start an engine there; if that machine is gone: {shell_command('lost', str(run['run']))}"
+    return Finding(Level.WARNING, text, remedy)

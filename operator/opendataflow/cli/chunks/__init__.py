@@ -1,0 +1,1 @@
+"""Commands that load, plan and check the chunks of a data set."""

@@ -1,0 +1,271 @@
+"""`dataflow chunks plan`: proposes chunks of a data set's table, shows them, and writes them where it is told to."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, cast, get_args
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from opendataflow.cli.app import OutputOption, with_store
+from opendataflow.cli.chunks.load import chunks, loaded
+from opendataflow.cli.complete import complete_dataset
+from opendataflow.cli.jobs.scale import ReasonOption
+from opendataflow.cli.output.printing import Output, console, document
+from opendataflow.core.chunks.chunk_additions import why_not
+from opendataflow.core.chunks.chunk_plan import MOST_CHUNKS, By, PlannedChunk
+from opendataflow.core.text.explain import counted
+from opendataflow.core.text.verbs import did_you_mean
+from opendataflow.errors import InvalidInput, Refused, UnknownThing
+from opendataflow.opening.passkey import Passkey
+from opendataflow.opening.source import open_source
+from opendataflow.sources.planning import Plan, Request, plan
+from opendataflow.store.connections.connection import Row
+from opendataflow.store.loading import dataset_row
+from opendataflow.store.store import Store
+
+_BAR = 20
+_ANY_WIDTH = 100_000
+_HOW = {"exact": "counted", "sample": "estimated from a sample", "statistics": "estimated from statistics"}
+_FOR: dict[str, tuple[By, ...]] = {
+    "--chunks": ("range", "hash"),
+    "--rows": ("range", "hash"),
+    "--step": ("date",),
+    "--time-zone": ("date",),
+    "--rest": ("date", "list"),
+    "--exact": ("range",),
+}
+"""Which options say something by which methods only."""
+
+
+class Step(StrEnum):
+    """What a chunk by date has."""
+
+    HOUR = "hour"
+    DAY = "day"
+    MONTH = "month"
+    YEAR = "year"
+
+
+class NullsIn(StrEnum):
+    """Where rows with NULL go."""
+
+    OWN = "own"
+    FIRST = "first"
+    LAST = "last"
+
+
+@chunks.command("plan")
+def plan_chunks(  # noqa: PLR0913  # each is an option
+    dataset: Annotated[
+        str, typer.Argument(help="The data set; its location is the table.", autocompletion=complete_dataset)
+    ],
+    by: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--by",
+            metavar="METHOD COLUMN",
+            help="range, date, list or hash, and the column. Default: what the data set's partitioning says.",
+        ),
+    ] = None,
+    number: Annotated[
+        int | None, typer.Option("--chunks", min=1, max=MOST_CHUNKS, help="By range or hash: how many chunks.")
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", min=1, help="By range or hash: about so many rows in each.")
+    ] = None,
+    step: Annotated[Step | None, typer.Option("--step", help="By date: what a chunk has. Default: day.")] = None,
+    zone: Annotated[
+        str | None, typer.Option("--time-zone", help="By date: where days begin, such as Europe/Berlin; default: UTC.")
+    ] = None,
+    nulls: Annotated[
+        NullsIn, typer.Option("--nulls", help="Rows with NULL: a chunk of their own, or with the first or last one.")
+    ] = NullsIn.OWN,
+    rest: Annotated[
+        bool, typer.Option("--rest", help="By date or list: one more chunk for every value that no other chunk has.")
+    ] = False,
+    count: Annotated[
+        bool, typer.Option("--count", help="Count the rows of each chunk, in one pass over the table.")
+    ] = False,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="By range: sort all rows, instead of asking statistics or a sample.")
+    ] = False,
+    dsn: Annotated[
+        str | None,
+        typer.Option(
+            "--dsn", metavar="ADDRESS", help="The table's database, without a password; default: the location."
+        ),
+    ] = None,
+    key_file: Annotated[
+        Path | None, typer.Option("--key-file", help="A file with the passkey; default: PASSKEY, DATAFLOW_KEY_FILE.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="Write the list there, for `dataflow chunks load`.")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Declare the chunks; those that are there stay as they are.")
+    ] = False,
+    publish: Annotated[bool, typer.Option("--publish", help="With --write: they become READY too.")] = False,
+    reason: ReasonOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Propose chunks of a data set's table: each row in exactly one of them. Changes nothing without --write."""
+    if number is not None and rows is not None:
+        raise InvalidInput("--chunks and --rows say the same in two ways: give one of them")
+    if publish and not write:
+        raise InvalidInput("--publish is for the chunks that --write declares: give both")
+    found = with_store(lambda store: found_dataset(store, dataset))
+    method, column = _method(found, by)
+    given = {"--chunks": number, "--rows": rows, "--step": step, "--time-zone": zone, "--rest": rest, "--exact": exact}
+    _check_options(method, [name for name, value in given.items() if value])
+    request = Request(
+        schema=found["schemaname"],
+        table=table_of(found),
+        column=column,
+        by=method,
+        chunks=number,
+        rows=rows,
+        step=(step or Step.DAY).value,
+        zone=zone,
+        nulls=nulls.value,
+        rest=rest,
+        exact=exact,
+        count=count,
+    )
+    with open_source(found, dsn, os.environ, Passkey(key_file)) as source:
+        proposed = plan(source, request)
+    _show(dataset, proposed, output)
+    if file is not None or write:
+        _check_all_there(proposed)
+    if file is not None:
+        _save(file, proposed.chunks)
+    if write:
+        _write(dataset, proposed, reason, publish=publish)
+
+
+async def found_dataset(store: Store, dataset: str) -> Row:
+    """What is remembered of a data set. UnknownThing where there is none."""
+    found = await dataset_row(store, dataset)
+    if found is None:
+        known = [row["dataset"] for row in await store.list_datasets()]
+        raise UnknownThing(f"there is no data set {dataset}{did_you_mean(dataset, known)}")
+    return found
+
+
+def _method(dataset: Row, by: tuple[str, str] | None) -> tuple[By, str]:
+    if by is None:
+        said = dataset["partitioning"]
+        if not said:
+            raise InvalidInput(
+                f"data set {dataset['id']} has no partitioning: say how it is to be divided, such as --by range id"
+            )
+        by = (said["type"], said["column"])
+    if by[0] not in get_args(By):
+        raise InvalidInput(f"--by {by[0]}: it is range, date, list or hash, and then the column")
+    return cast("By", by[0]), by[1]
+
+
+def _check_options(method: By, given: Sequence[str]) -> None:
+    wrong = next((name for name in given if method not in _FOR[name]), None)
+    if wrong is not None:
+        raise InvalidInput(f"{wrong} means nothing by {method}: it is for {' and '.join(_FOR[wrong])}")
+
+
+def table_of(dataset: Row) -> str:
+    """The table of a data set. InvalidInput where it has none."""
+    if not dataset["tablename"]:
+        raise InvalidInput(f"data set {dataset['id']} has no table: write location.tablename")
+    return str(dataset["tablename"])
+
+
+def _check_all_there(proposed: Plan) -> None:
+    if proposed.outside:
+        raise Refused(
+            f"{counted(proposed.outside, 'row')} of {proposed.table} would be in no chunk: give --rest, which makes "
+            "one for them; nothing was changed"
+        )
+
+
+def _write(dataset: str, proposed: Plan, reason: str | None, *, publish: bool) -> None:
+    made = [(chunk.id, chunk.bounds) for chunk in proposed.chunks]
+    told = loaded(dataset, made, reason, publish=publish, why_not=partial(why_not, dataset, proposed.chunks))
+    typer.echo(told, err=True)
+
+
+def _save(file: Path, made: Sequence[PlannedChunk]) -> None:
+    lines = "".join(f"{json.dumps({'id': c.id, 'bounds': dict(c.bounds)}, ensure_ascii=False)}\n" for c in made)
+    try:
+        file.write_text(lines, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"{file}: can't be written: {error.strerror}") from error
+
+
+def _show(dataset: str, proposed: Plan, output: Output) -> None:
+    for note in proposed.notes:
+        typer.echo(note, err=True)
+    if output is not Output.TABLE:
+        document(_plain(dataset, proposed), output)
+        return
+    to = console()
+    table = _table(proposed, [name for name in ("from", "to") if any(name in it.bounds for it in proposed.chunks)])
+    if to.measure(table, options=to.options.update(max_width=_ANY_WIDTH)).maximum > to.width:
+        table = _table(proposed, None)  # the predicates say the rest
+    to.print(table)
+    to.print(_summary(proposed), soft_wrap=True)
+    sys.stdout.flush()
+
+
+def _table(proposed: Plan, ends: Sequence[str] | None) -> Table:
+    """All chunks; with these ends of theirs and a bar, or only what has to be seen."""
+    shown, most = ends or (), max(proposed.rows.values())
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("chunk", *shown):
+        table.add_column(name.upper(), overflow="fold")
+    for name in ("ROWS", "SHARE"):
+        table.add_column(name, justify="right")
+    if ends is not None:
+        table.add_column("")
+    table.add_column("PREDICATE", overflow="fold")
+    for chunk in proposed.chunks:
+        rows = proposed.rows[chunk.id]
+        cells = [chunk.id, *(str(chunk.bounds.get(name, "-")) for name in shown)]
+        bar = [] if ends is None else ["#" * round(_BAR * rows / most) if most else ""]
+        cells += [str(rows), f"{rows / proposed.all_rows:.1%}", *bar, chunk.predicate]
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _summary(proposed: Plan) -> str:
+    if proposed.nulls is not None:
+        nulls = f"NULLs have the chunk null ({proposed.nulls})"
+    else:
+        holder = next((chunk.id for chunk in proposed.chunks if chunk.bounds.get("nulls")), None)
+        nulls = f"NULLs are in {holder}" if holder else "no NULLs can be there"
+    later = "values that come later have a chunk" if proposed.total else "values that come later may have none"
+    outside = f"{counted(proposed.outside, 'row')} outside of all chunks" if proposed.outside else "no row outside"
+    return (
+        f"{counted(len(proposed.chunks), 'chunk')} of {proposed.table} by {proposed.by} of {proposed.column}, "
+        f"{counted(proposed.all_rows, 'row')} ({_HOW[proposed.counted]}), skew {proposed.skew:.2f}; "
+        f"{nulls}; {outside}; {later}"
+    )
+
+
+def _plain(dataset: str, proposed: Plan) -> dict[str, Any]:
+    return {
+        "dataset": dataset,
+        "table": proposed.table,
+        "column": proposed.column,
+        "by": proposed.by,
+        "rows": proposed.all_rows,
+        "counted": proposed.counted,
+        "skew": round(proposed.skew, 3),
+        "outside": proposed.outside,
+        "covers_later_values": proposed.total,
+        "chunks": [{"id": c.id, "bounds": dict(c.bounds), "rows": proposed.rows[c.id]} for c in proposed.chunks],
+    }

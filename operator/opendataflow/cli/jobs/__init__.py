@@ -1,0 +1,1 @@
+"""Commands that declare jobs, run them, and change what they do."""

@@ -1,0 +1,53 @@
+"""Reads job files and applies them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from opendataflow.core.runs.declared import dataset_row, job_row
+from opendataflow.engine.declaring import declare
+from opendataflow.errors import InvalidInput
+from opendataflow.model.resources.api import DataFlowJob, DataSet
+from opendataflow.model.resources.jobfile import parse_job_file
+from opendataflow.store.store import Store
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What some job files declare together. `folders`: job id -> the folder of its file."""
+
+    datasets: tuple[DataSet, ...]
+    jobs: tuple[DataFlowJob, ...]
+    folders: dict[str, Path]
+
+
+def read_files(paths: Iterable[Path]) -> Declared:
+    """Read job files; InvalidInput where one can't be read or is wrong, or two declare the same thing."""
+    datasets: dict[str, DataSet] = {}
+    jobs: dict[str, DataFlowJob] = {}
+    folders: dict[str, Path] = {}
+    for path in paths:
+        parsed = parse_job_file(_read(path), str(path))
+        for dataset in parsed.datasets:
+            if datasets.setdefault(dataset.id, dataset) is not dataset:
+                raise InvalidInput(f"{path}: DataSet {dataset.id} is in another of the files too: keep one")
+        for job in parsed.jobs:
+            if jobs.setdefault(job.id, job) is not job:
+                raise InvalidInput(f"{path}: DataFlowJob {job.id} is in another of the files too: keep one")
+            folders[job.id] = path.absolute().parent
+    return Declared(tuple(datasets.values()), tuple(jobs.values()), folders)
+
+
+async def apply_files(store: Store, declared: Declared, actor: str) -> list[str]:
+    """Apply what the files declare, all or nothing; return the jobs that have READY work."""
+    datasets = [dataset_row(dataset) for dataset in declared.datasets]
+    return await declare(store, datasets, [job_row(job) for job in declared.jobs], actor)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path}: the file is not UTF-8 text (byte {error.start})") from error
+    except OSError as error:
+        raise InvalidInput(f"{path}: can't be read: {error.strerror}") from error

@@ -1,0 +1,165 @@
+"""`dataflow local`: the engine with processes of this machine."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from opendataflow.cli.app import Panel, actor, app
+from opendataflow.cli.jobs.apply import FilesOption
+from opendataflow.cli.jobs.job_files import Declared, apply_files, read_files
+from opendataflow.cli.output.live import Display
+from opendataflow.cli.output.printing import console
+from opendataflow.cli.reports.status import job_status, print_status
+from opendataflow.core.runs.command import check_here
+from opendataflow.engine.alerts import Alerts
+from opendataflow.engine.claim_authority import LocalTenure
+from opendataflow.engine.engine import Engine
+from opendataflow.engine.orders import FileOrders
+from opendataflow.engine.passwords import Passwords
+from opendataflow.errors import InvalidInput
+from opendataflow.launch.process.launcher import ProcessLauncher
+from opendataflow.model.records.claim import Progress
+from opendataflow.model.records.run import RunOrder
+from opendataflow.model.resources.api import DataFlowJob
+from opendataflow.model.resources.jobfile import absolute_path
+from opendataflow.names import ExitCode, WorkState
+from opendataflow.notify.configured import Target, targets_of
+from opendataflow.opening.database import open_store
+from opendataflow.opening.passkey import Passkey
+from opendataflow.settings import Settings, read_settings
+from opendataflow.store.store import Store
+
+_OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY, WorkState.RUNNING, WorkState.FAILED)
+
+
+@app.command("local", rich_help_panel=Panel.WORK)
+def local(
+    files: FilesOption,
+    parallelism: Annotated[
+        int | None,
+        typer.Option(
+            "--parallelism", min=1, help="The most runs at a time of all jobs together; default: the number of cores."
+        ),
+    ] = None,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option(
+            "--until-caught-up", help="End when nothing is left that can run. Exit code 3 if something failed or waits."
+        ),
+    ] = False,
+    key_file: Annotated[
+        Path | None, typer.Option("--key-file", help="A file with the passkey; default: PASSKEY, DATAFLOW_KEY_FILE.")
+    ] = None,
+) -> int:
+    """Apply job files and run their jobs here. Ctrl-C lets runs end and starts no new ones; twice ends them."""
+    declared = read_files(files)
+    if not declared.jobs:
+        raise InvalidInput(f"{files[0]}: there is no DataFlowJob in it: nothing to run")
+    for job in declared.jobs:
+        check_here(job)
+        _check_project(job, declared.folders[job.id])
+    settings = read_settings()
+    targets = targets_of(settings.notifications)
+    slots = parallelism or os.cpu_count() or 1
+    return asyncio.run(_run(settings, targets, declared, Passkey(key_file), slots, until_caught_up))
+
+
+def _check_project(job: DataFlowJob, folder: Path) -> None:
+    """Say before anything runs what no chunk could be done with: of a project that is a folder of this machine."""
+    runtime = job.spec.runtime.pipeline
+    if runtime is None or runtime.project.path is None:
+        return
+    from opendataflow.spark.pipeline.execute.loading import check_modules
+    from opendataflow.spark.pipeline.job import placed
+    from opendataflow.spark.pipeline.project.project_folder import open_project
+
+    project = open_project(absolute_path(runtime.project.path, folder))
+    placed(project, runtime.pipeline, str(folder))
+    check_modules(project, runtime.pipeline)
+
+
+async def _run(  # what the command line has
+    settings: Settings,
+    targets: Sequence[Target],
+    declared: Declared,
+    passkey: Passkey,
+    parallelism: int,
+    until_caught_up: bool,
+) -> int:
+    passwords = Passwords(passkey)
+    async with open_store(settings, size=6, passkey=passkey) as store:
+        await apply_files(store, declared, actor())
+        jobs = [job.id for job in declared.jobs]
+        await _open_passwords(store, jobs, passwords)
+        screen = console()
+        display = Display(screen, jobs)
+        launcher = ProcessLauncher(settings.runs_home, redactor=passwords.redactor)
+        engine = Engine(
+            store,
+            launcher,
+            LocalTenure(store, launcher, display.note),
+            {
+                job.id: FileOrders(job, declared.folders[job.id], sys.executable, settings.clones_home, passwords)
+                for job in declared.jobs
+            },
+            display,
+            parallelism=parallelism,
+            until_caught_up=until_caught_up,
+        )
+        interrupted = _stop_on_signals(engine, display)
+        alerts = Alerts(store, targets, display.note)
+        beside = [asyncio.create_task(alerts.run())]
+        if screen.is_terminal:
+            beside.append(asyncio.create_task(display.follow(store)))
+        try:
+            progress = await engine.run()
+            display.show(progress)
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+        await alerts.finish()
+        screen.print()
+        for job in jobs:
+            print_status(screen, await job_status(store, job))
+        return ExitCode.INTERRUPTED if interrupted else _exit_code(progress)
+
+
+async def _open_passwords(store: Store, jobs: Sequence[str], passwords: Passwords) -> None:
+    """Open them before anything is claimed: a wrong passkey must not cost a chunk its attempt."""
+    datasets = [row for job in (await store.declared_jobs(jobs)).values() for row in job.datasets]
+    passwords.variables(datasets)  # not in a thread: a person may be asked, and nothing else goes on yet
+    for variable in dict.fromkeys(passwords.missing(datasets)):
+        typer.echo(f"{variable} is not set: no passkey is given", err=True)
+
+
+def _exit_code(progress: Sequence[Progress]) -> int:
+    return ExitCode.UNFINISHED if any(job.of(*_OPEN) for job in progress) else ExitCode.OK
+
+
+def _stop_on_signals(engine: Engine[RunOrder], display: Display) -> list[int]:
+    """Drain at the first SIGINT or SIGTERM, end the runs at the second; return the list that receives them."""
+    received: list[int] = []
+    loop = asyncio.get_running_loop()
+    killing: set[asyncio.Task[None]] = set()
+
+    def stop(number: int) -> None:
+        received.append(number)
+        if len(received) == 1:
+            display.note("stopping: runs go on to their end, nothing new starts; once more ends them now")
+            engine.drain()
+        elif not killing:
+            display.note("ending the runs; their work is tried again")
+            killing.add(loop.create_task(engine.kill()))
+            for known in (signal.SIGINT, signal.SIGTERM):  # a third one ends this process at once
+                loop.remove_signal_handler(known)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    return received

@@ -1,0 +1,168 @@
+"""What people ask of chunks and works, one command for each verb; and `lost`, by hand.
+
+Every one is all or nothing: where one id is unknown or refused, nothing is changed.
+"""
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from opendataflow.cli.app import Panel, actor, app, with_store
+from opendataflow.cli.cluster import actions
+from opendataflow.cli.cluster.where import through_cluster
+from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job, complete_owner
+from opendataflow.core.text.verbs import VERBS, Verb, did_you_mean, line, nothing, refuse_if_any, touched
+from opendataflow.engine.takeover import lose
+from opendataflow.errors import InvalidInput, Refused, UnknownThing
+from opendataflow.launch.process.launcher import ProcessLauncher
+from opendataflow.model.records.claim import Answer, Selection
+from opendataflow.names import ChunkStatus, WorkState
+from opendataflow.settings import read_settings
+from opendataflow.store.store import Store
+
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "data_ids": (
+        Annotated[
+            list[str] | None,
+            typer.Argument(
+                help="Data ids; or choose them by the options.", show_default=False, autocompletion=complete_data_id
+            ),
+        ],
+        None,
+    ),
+    "first": (Annotated[str | None, typer.Option("--from", help="From this data id on, in natural order.")], None),
+    "last": (Annotated[str | None, typer.Option("--to", help="Up to this data id, which is included.")], None),
+    "status": (Annotated[list[str] | None, typer.Option("--status", help="In this state; may be repeated.")], None),
+    "failed": (Annotated[bool, typer.Option("--failed", help="The same as --status FAILED.")], False),
+    "dry_run": (Annotated[bool, typer.Option("--dry-run", help="Only say what would be touched.")], False),
+    "reason": (Annotated[str | None, typer.Option("--reason", help="Why; goes into the history.")], None),
+}
+_DATASET = Annotated[bool, typer.Option("--dataset", help="The first argument is a data set, not a job.")]
+_CASCADE = Annotated[bool, typer.Option("--cascade", help="Also all that was made of it, downwards.")]
+
+
+def _parameters(verb: Verb) -> dict[str, tuple[Any, Any]]:
+    """Name -> (annotation, default) of a verb's command; the first one has no default."""
+    if verb.works and verb.chunks:
+        owner = typer.Argument(help="A job, or with --dataset a data set.", autocompletion=complete_owner)
+    elif verb.works:
+        owner = typer.Argument(help="A job.", metavar="JOB", autocompletion=complete_job)
+    else:
+        owner = typer.Argument(help="A data set.", metavar="DATASET", autocompletion=complete_dataset)
+    found: dict[str, tuple[Any, Any]] = {"owner": (Annotated[str, owner], inspect.Parameter.empty), **_OPTIONS}
+    if verb.works and verb.chunks:
+        found["dataset"] = (_DATASET, False)
+    if verb.cascade:
+        found["cascade"] = (_CASCADE, False)
+    return found
+
+
+def _command(verb: Verb) -> Callable[..., None]:
+    """The command of a verb, with a signature that Typer reads: all verbs take the same options."""
+
+    def command(**given: Any) -> None:
+        _ask(verb, given)
+
+    command.__doc__ = verb.help
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # functions may have one (PEP 362)
+        [inspect.Parameter(n, keyword, annotation=a, default=d) for n, (a, d) in _parameters(verb).items()]
+    )
+    return command
+
+
+for _verb in VERBS:
+    app.command(_verb.name, rich_help_panel=Panel.ASK)(_command(_verb))
+
+
+@app.command("lost", rich_help_panel=Panel.ASK)
+def lost(
+    run: Annotated[int, typer.Argument(help="The run, as `dataflow get runs` shows it.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask whether it is certain.")] = False,
+) -> None:
+    """Say that a run is certainly dead, where the program can't prove it: its host is gone. It is tried again."""
+    if not yes:
+        typer.confirm(
+            f"Is it certain that nothing of run {run} is alive? A second one would write beside it",
+            abort=True,
+            err=True,
+        )
+
+    async def ask(store: Store) -> str:
+        found = await store.run(run)
+        if found is None:
+            raise UnknownThing(f"there is no run {run}: see `dataflow get runs`")
+        launcher = ProcessLauncher(read_settings().runs_home)
+        if found.runs_home == launcher.runs_home and (await launcher.owner_gone(found.lease, found.host)).alive:
+            raise Refused(f"the engine of run {run} is alive on this machine: stop it, and the run ends with it")
+        now, _ = await lose(store, found, f"said by {actor()}", actor())
+        if now.already:
+            raise Refused(f"run {run} has ended already: it is {now.run_state}")
+        return f"run {run} is lost; {found.data_id} of job {found.job} is {now.work_state}"
+
+    typer.echo(with_store(ask))
+
+
+def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
+    owner, dry_run = given["owner"], given["dry_run"]
+    of_chunks = verb.works is None or bool(given.get("dataset"))
+    chosen = _selection(given, of_chunks=of_chunks)
+    cascade = bool(given.get("cascade"))
+    if through_cluster():
+        if dry_run:
+            raise InvalidInput(
+                "only Postgres can answer a dry run: set DATAFLOW_DSN to the address of the operator's database, and "
+                "leave --kube, --context, --namespace and DATAFLOW_KUBE out"
+            )
+        actions.ask(verb, owner, chosen, actor(), given["reason"], of_chunks=of_chunks, cascade=cascade)
+        return
+    function = verb.function(of_chunks=of_chunks, cascade=cascade)
+
+    async def ask(store: Store) -> tuple[list[Answer], list[str]]:
+        try:
+            answers = await store.ask(function, owner, chosen, actor(), given["reason"], dry_run=dry_run)
+        except UnknownThing as error:
+            raise await _unknown_owner(store, verb, owner, str(error)) from error
+        unknown = any(answer.result == "unknown" for answer in answers)
+        return answers, await store.known_ids(owner) if unknown else []
+
+    answers, known = with_store(ask)
+    if not answers and isinstance(chosen, Selection):
+        raise nothing(verb.name, owner, chosen)
+    refuse_if_any(answers, Counter(answer.result for answer in answers), known)
+    for answer in answers:
+        typer.echo(line(answer, owner, dry_run=dry_run))
+    if dry_run:
+        typer.echo(f"{sum(map(touched, answers))} would be touched; nothing was changed")
+
+
+def _selection(given: Mapping[str, Any], *, of_chunks: bool) -> list[str] | Selection:
+    """What the command is about; InvalidInput where that is nothing, or two things at once."""
+    ids = list(given["data_ids"] or [])
+    states = [*(given["status"] or ()), *(["FAILED"] if given["failed"] else [])]
+    chosen = bool(states) or given["first"] is not None or given["last"] is not None
+    ways = "by --from and --to, by --status or by --failed"
+    if ids and chosen:
+        raise InvalidInput(f"data ids are given and also chosen {ways}: do one of the two")
+    if not ids and not chosen:
+        raise InvalidInput(f"no data ids: name one or more, or choose them {ways}")
+    if ids:
+        return ids
+    possible = [str(state) for state in (ChunkStatus if of_chunks else WorkState)]
+    for state in states:
+        if state not in possible:
+            raise InvalidInput(f"{'chunks are' if of_chunks else 'work is'} never {state}, but {', '.join(possible)}")
+    return Selection(given["first"], given["last"], tuple(states), of_chunks=of_chunks)
+
+
+async def _unknown_owner(store: Store, verb: Verb, owner: str, said: str) -> UnknownThing:
+    jobs = [row["job"] for row in await store.list_jobs()]
+    datasets = [row["dataset"] for row in await store.list_datasets()]
+    if owner in datasets:
+        return UnknownThing(f"{said}: it is a data set{', which needs --dataset' if verb.chunks else ''}")
+    if owner in jobs:
+        return UnknownThing(f"{said}: it is a job")
+    return UnknownThing(f"{said}{did_you_mean(owner, jobs if ' no job ' in said else datasets)}")

@@ -1,0 +1,90 @@
+"""`dataflow import-legacy`: takes over the jobs, data sets and statuses of the framework that came before."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from opendataflow.cli.app import Panel, actor, app, with_store
+from opendataflow.core.status.legacy_import import OldChunk, OldState, Running, old_state
+from opendataflow.errors import InvalidInput
+from opendataflow.store.legacy.legacy_tables import SCHEMA, has_password, read_old
+from opendataflow.store.legacy.legacy_users import import_old
+from opendataflow.store.store import Store
+
+_SHOWN = 20
+"""How many running chunks are listed one by one."""
+
+
+@app.command("import-legacy", rich_help_panel=Panel.OLD)
+def import_legacy(
+    dsn: Annotated[str, typer.Argument(metavar="DSN", help="The old database: postgresql://user@host:5432/database.")],
+    schema: Annotated[str, typer.Option("--schema", help="The schema of its tables.")] = SCHEMA,
+    running: Annotated[
+        Running | None, typer.Option("--running", help="What becomes of chunks that are RUNNING there.")
+    ] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Rename the old tables to *_old and make the views, in this database.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+) -> None:
+    """Import job, dataset and datastatus of the Java framework, all or nothing. What is here already stays as it is."""
+    if has_password(dsn):
+        typer.echo(
+            "the address has a password, which other users of this machine can read: use PGPASSWORD or ~/.pgpass",
+            err=True,
+        )
+    if take_over and schema != SCHEMA:
+        raise InvalidInput(f"--take-over is about the tables of schema {SCHEMA}: those of {schema} are in nobody's way")
+    rows = asyncio.run(read_old(dsn, schema))
+    state = old_state(rows)
+    chunks = state.decided(_decision(state.running, running))
+
+    async def ask(store: Store) -> dict[str, dict[str, int]]:
+        replacing = (dsn, rows) if take_over else None
+        return await import_old(store, state, chunks, actor(), replacing, dry_run=dry_run)
+
+    counts = with_store(ask)
+    _report(state, counts, dry_run=dry_run)
+    if take_over and not dry_run:
+        typer.echo(f"the old tables are {SCHEMA}.job_old, dataset_old and datastatus_old; the views have their names")
+
+
+def _decision(running: Sequence[OldChunk], given: Running | None) -> Running:
+    """What becomes of running chunks; asked for where it was not given, and never guessed."""
+    if not running:
+        return Running.SKIP
+    for chunk in running[:_SHOWN]:
+        typer.echo(
+            f"RUNNING: {chunk.data_id} of {chunk.dataset}, by {chunk.maker}, since {chunk.modified or 'unknown'}",
+            err=True,
+        )
+    if len(running) > _SHOWN:
+        typer.echo(f"RUNNING: and {len(running) - _SHOWN} more", err=True)
+    if given is not None:
+        return given
+    choices = ", ".join(Running)
+    if not sys.stdin.isatty():
+        raise InvalidInput(
+            f"{len(running)} chunks are RUNNING in the old database: say by --running what becomes of them "
+            f"({choices}); nothing was imported"
+        )
+    while True:
+        answer = typer.prompt(f"What becomes of them ({choices})?", err=True)
+        if answer in list(Running):
+            return Running(answer)
+
+
+def _report(state: OldState, counts: dict[str, dict[str, int]], *, dry_run: bool) -> None:
+    made = "would be made" if dry_run else "made"
+    for name, word in (("datasets", "data sets"), ("jobs", "jobs"), ("chunks", "chunks")):
+        of = counts[name]
+        typer.echo(f"{word}: {of['made']} {made}, {of['same']} were the same, {of['other']} are other here and stay so")
+    for sentence in state.left:
+        typer.echo(f"left out: {sentence}")
+    for sentence in counts["conflicts"]:
+        typer.echo(f"stays: {sentence}")
+    if dry_run:
+        typer.echo("nothing was changed")

@@ -1,0 +1,1 @@
+"""Tables, JSON, YAML and the live display. Never reads the database."""

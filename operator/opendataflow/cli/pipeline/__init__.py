@@ -1,0 +1,1 @@
+"""`dataflow pipeline`: projects of unit-tested transformations."""

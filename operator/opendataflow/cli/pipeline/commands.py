@@ -1,0 +1,394 @@
+"""`dataflow pipeline`: projects of unit-tested transformations, by hand and on this machine."""
+
+import dataclasses
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from opendataflow.cli.app import OutputOption, Panel, app
+from opendataflow.cli.chunks.load import read_list
+from opendataflow.cli.output.printing import Output, console, document, rows
+from opendataflow.cli.pipeline.init import write_project
+from opendataflow.cli.pipeline.show import (
+    LiveSteps,
+    show_expectations,
+    show_item,
+    show_run,
+    show_test,
+    show_tests,
+    waiting,
+)
+from opendataflow.core.chunks.attempts import Result
+from opendataflow.core.chunks.chunk_list import parse_chunk_list
+from opendataflow.core.chunks.dialects import Dialect, Driver
+from opendataflow.core.chunks.items import check_apart, data_id_of
+from opendataflow.core.pipelines.expectations import Checked
+from opendataflow.core.pipelines.pipeline_steps import Step
+from opendataflow.core.text.explain import counted
+from opendataflow.core.text.verbs import did_you_mean
+from opendataflow.errors import DataflowError, InvalidInput, NotInstalled, StepFailed
+from opendataflow.model.projects.project import Destination, Pipeline, Source, schema_text
+from opendataflow.names import ExitCode, StepStatus
+from opendataflow.spark import archiving, class_archive
+from opendataflow.spark.pipeline.execute.loading import check_modules
+from opendataflow.spark.pipeline.execute.running import (
+    Item,
+    Order,
+    captured,
+    check_item,
+    load_step,
+    load_steps,
+    run_steps,
+)
+from opendataflow.spark.pipeline.io.sources import existing
+from opendataflow.spark.pipeline.measure.session import local_session, spark_home
+from opendataflow.spark.pipeline.project.project_folder import OpenProject, open_project
+from opendataflow.spark.pipeline.storage.databases import attempt_of, dialect_here, drivers_of
+from opendataflow.spark.pipeline.testing.unit_tests import Tested, run_unit_test
+
+pipeline = typer.Typer(help="Projects of unit-tested transformations, by hand.", no_args_is_help=True)
+app.add_typer(pipeline, name="pipeline", rich_help_panel=Panel.WORK)
+
+
+def complete_pipeline(incomplete: str) -> list[str]:
+    """Return the slugs of the project in this folder that begin so."""
+    try:
+        return [it.slug for it in open_project(None).pipelines if it.slug.startswith(incomplete)]
+    except DataflowError:
+        return []
+
+
+ProjectOption = Annotated[
+    Path | None,
+    typer.Option("--project", "-p", help="The project's folder. Default: this one, or the nearest above it."),
+]
+SlugArgument = Annotated[str, typer.Argument(metavar="PIPELINE", help="Its slug.", autocompletion=complete_pipeline)]
+MaybeSlug = Annotated[
+    str | None,
+    typer.Argument(metavar="PIPELINE", help="Only this one. Default: all.", autocompletion=complete_pipeline),
+]
+
+
+@pipeline.command("init")
+def init(folder: Annotated[Path, typer.Argument(help="The folder; made where it is not there.")]) -> None:
+    """Write a first project into a folder, which can be tested and run as it is. Overwrites nothing."""
+    for line in write_project(folder):
+        typer.echo(line)
+
+
+@pipeline.command("schema")
+def schema() -> None:
+    """Print the JSON schema of project.yml, by which editors check and complete it."""
+    typer.echo(schema_text(), nl=False)
+
+
+@pipeline.command("list")
+def list_pipelines(project: ProjectOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Show the pipelines of a project."""
+    opened = open_project(project)
+    found = [
+        {
+            "pipeline": it.slug,
+            "sources": ", ".join(source.name for source in it.sources),
+            "transformations": ", ".join(step.name for step in it.transformations),
+            "destination": it.destination.name,
+        }
+        for it in opened.pipelines
+    ]
+    rows(found, output, ("pipeline", "sources", "transformations", "destination"), "there are no pipelines")
+    _note(opened, [it.slug for it in opened.pipelines])
+
+
+@pipeline.command("describe")
+def describe(slug: SlugArgument, project: ProjectOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Show what a pipeline reads, does and writes, and what is wrong with it. Its modules are loaded for that."""
+    opened = open_project(project)
+    _, found = opened.file.pipeline(slug)
+    with ExitStack() as stack:
+        told = _described(opened, found, stack)
+        if output is Output.TABLE:
+            _show_described(opened, told)
+            _note(opened, [slug])
+        else:
+            document(told, output)
+
+
+def _show_described(opened: OpenProject, told: Mapping[str, Any]) -> None:
+    form = "the Django tool's form" if opened.file.django else "version 2"
+    typer.echo(f"pipeline {told['pipeline']} of {opened.file.project.name} ({form})")
+    for source in told["sources"]:
+        chunk = "" if source["chunk"] is None else f", the rows of the chunk by {source['chunk']}"
+        typer.echo(f"  read   {source['name']}: {source['path']}{'' if source['there'] else ' (not there)'}{chunk}")
+    for step in told["transformations"]:
+        typer.echo(f"  step   {step['name']}: {step['fault'] or step['says']}")
+    for expectation in told["expectations"]:
+        typer.echo(f"  expect {expectation['name']}{'' if expectation['severity'] == 'fail' else ', else a warning'}")
+    to = told["destination"]
+    typer.echo(f"  write  {to['name']}: {to['path']}, {to['format']}" + (f", {to['mode']}" if to["mode"] else ""))
+
+
+@pipeline.command("test")
+def run_tests(slug: MaybeSlug = None, project: ProjectOption = None, output: OutputOption = Output.TABLE) -> int:
+    """Test transformations against the inputs and outputs that are beside them. Exit code 1 where one fails."""
+    opened = open_project(project)
+    chosen = opened.pipelines if slug is None else (opened.file.pipeline(slug)[1],)
+    results: list[Tested] = []
+    with ExitStack() as stack:
+        for result in _tested(opened, chosen, stack):
+            results.append(result)
+            if output is Output.TABLE:
+                show_test(result)
+        if output is not Output.TABLE:
+            document([asdict(result) for result in results], output)
+        else:
+            show_tests(results)
+        _note(opened, [it.slug for it in chosen])
+    return ExitCode.FAILED if any(result.sentence is not None for result in results) else ExitCode.OK
+
+
+@pipeline.command("run")
+def run(
+    slug: SlugArgument,
+    data_id: Annotated[
+        str | None,
+        typer.Option("--data-id", help="The chunk. Needed, but with --stream, or in the Django tool's form."),
+    ] = None,
+    chunks: Annotated[
+        Path | None,
+        typer.Option(
+            "--chunks",
+            metavar="FILE",
+            help="A list of chunks, as `chunks plan --file` writes it: the first source is read by its bounds.",
+        ),
+    ] = None,
+    stream: Annotated[
+        Path | None,
+        typer.Option("--stream", metavar="FILE", help="A CSV file of items, also in sources/: run once for each."),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Django tool's form: remove the results of earlier runs.")
+    ] = False,
+    project: ProjectOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Do one chunk on this machine: read, run the steps in their order, write. Doing it twice equals doing it once."""
+    opened = open_project(project)
+    _, found = opened.file.pipeline(slug)
+    _check_options(opened, data_id, stream, chunks, replace)
+    bounds = {} if chunks is None or data_id is None else _bounds(chunks, data_id, found.sources[0])
+    with ExitStack() as stack:
+        stack.enter_context(opened.imports())
+        check_modules(opened, slug)
+        # Before modules are loaded, which may ask Spark, as @udf("int") does.
+        spark = None if opened.file.django else stack.enter_context(_session(f"dataflow {slug}", drivers_of(found)))
+        steps = load_steps(opened, found)
+        check_item(steps, given=stream is not None)
+        items = [None] if stream is None else _items(opened, stream)
+        done: list[dict[str, Any]] = []
+        known: dict[str, Any] = {}
+        for number, item in enumerate(items):
+            chunk = data_id if opened.file.django or item is None else data_id_of(item)
+            order = Order(opened, found, steps, chunk, item, bounds)
+            made, result, checked = _run(order, spark, known, replace=replace and number == 0)
+            steps = [dataclasses.replace(step, printed="") for step in steps]  # each module was loaded once
+            done.append(
+                {"data_id": chunk, "item": item, "steps": [asdict(step) for step in made], **_told(result, checked)}
+            )
+            if output is Output.TABLE:
+                if item is not None:
+                    show_item(number, len(items), item)
+                show_run(made, result)
+                show_expectations(checked)
+            if result is None:
+                break
+    if output is not Output.TABLE:
+        document(done, output)
+    _fail_where_a_step_has(done)
+
+
+@pipeline.command("prepare")
+def prepare() -> None:
+    """Let Spark start quicker on this machine: archive its classes. Takes half a minute, and 190 MB in the cache.
+
+    Runs and tests do it by themselves when they end, in the background; this does it at once, and says why it can't.
+    """
+    try:
+        made = archiving.make(os.environ, spark_home(), sys.executable)
+    except archiving.NotMade as error:
+        raise NotInstalled(str(error)) from None
+    except OSError as error:
+        where = error.filename or class_archive.place(os.environ, spark_home())
+        raise InvalidInput(f"{where}: can't be written: {error.strerror}") from error
+    typer.echo(f"Spark starts quicker now: {made.file} ({made.file.stat().st_size / 1e6:.0f} MB) has its classes")
+
+
+@pipeline.command("clean")
+def clean(project: ProjectOption = None) -> None:
+    """Empty the project's folder output/."""
+    folder = open_project(project).folder / "output"
+    removed = 0
+    try:
+        for path in sorted(folder.iterdir()) if folder.exists() else ():
+            removed += 1
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    except OSError as error:
+        raise InvalidInput(f"{error.filename}: can't be removed: {error.strerror}") from error
+    typer.echo(f"{folder} is empty; removed: {removed}")
+
+
+def _tested(opened: OpenProject, chosen: tuple[Pipeline, ...], stack: ExitStack) -> Iterator[Tested]:
+    """Test all. `stack`: gets what lasts until all is told, such as Spark, started by the first one that needs it."""
+    stack.enter_context(opened.imports())
+    started: list[Any] = []
+
+    def session() -> Any:
+        if not started:
+            started.append(stack.enter_context(_session("dataflow pipeline test")))
+        return started[0]
+
+    for found in chosen:
+        for transformation in found.transformations:
+            yield run_unit_test(opened, found, transformation.name, session)
+
+
+@contextmanager
+def _session(name: str, drivers: Sequence[Driver] = ()) -> Iterator[Any]:
+    with ExitStack() as stack:
+        with waiting("starting Spark"):
+            spark = stack.enter_context(local_session(name, drivers))
+        yield spark
+        if sys.stderr.isatty() and class_archive.is_wanted(os.environ, spark_home()):
+            typer.echo("note: Spark will start quicker: its classes are being archived, in the background", err=True)
+
+
+def _run(
+    order: Order, spark: Any, known: dict[str, Any], *, replace: bool
+) -> tuple[list[Step], Result | None, Sequence[Checked]]:
+    if spark is None:
+        from opendataflow.spark.pipeline.execute.pandas_frames import PandasFrames
+
+        frames: Any = PandasFrames(order, replace=replace, kept=known)
+    else:
+        from opendataflow.spark.pipeline.execute.spark_frames import SparkFrames
+
+        assert order.data_id is not None
+        frames = SparkFrames(order, spark, attempt_of(order.pipeline.destination.name, order.data_id, os.environ))
+    with LiveSteps(console(stderr=True)) as live:
+        steps = run_steps(order, frames, live.show)
+    return steps, frames.result, frames.checked
+
+
+def _told(result: Result | None, checked: Sequence[Checked]) -> dict[str, Any]:
+    told = {"written": None} if result is None else {"written": result.where, **asdict(result)}
+    return {**told, "expectations": [asdict(it) for it in checked]}
+
+
+def _check_options(
+    opened: OpenProject, data_id: str | None, stream: Path | None, chunks: Path | None, replace: bool
+) -> None:
+    if opened.file.django:
+        if data_id is not None or chunks is not None:
+            raise InvalidInput("the Django tool's form has no chunks: leave out --data-id and --chunks")
+        return
+    if stream is not None and data_id is not None:
+        raise InvalidInput("an item is a chunk of its own: write --stream or --data-id, and not both")
+    if stream is not None and chunks is not None:
+        raise InvalidInput("an item has no bounds: write --chunks with --data-id only")
+    if stream is None and not data_id:
+        raise InvalidInput("which chunk? write its data id, such as --data-id 2013-01-01")
+    if replace:
+        raise InvalidInput("--replace is for projects in the Django tool's form; here write destination.mode")
+
+
+def _bounds(file: Path, data_id: str, source: Source) -> Mapping[str, Mapping[str, Any] | None]:
+    """What the list says of the chunk, as a job has it of a data set."""
+    listed = parse_chunk_list(read_list(str(file)), str(file))
+    found = next((one for one in listed if one.id == data_id), None)
+    if found is None:
+        raise InvalidInput(f"{file}: there is no chunk {data_id}{did_you_mean(data_id, [one.id for one in listed])}")
+    return {source.dataset or source.name: found.bounds}
+
+
+def _items(opened: OpenProject, stream: Path) -> list[Item]:
+    from opendataflow.spark.pipeline.execute.pandas_frames import items_of
+
+    path = stream if os.path.exists(stream) else opened.folder / "sources" / stream
+    items = items_of(existing(path, str(path), "--stream"), str(path))
+    if not opened.file.django:
+        check_apart(items)
+    if not items:
+        typer.echo(f"{path} has no rows, so nothing was run", err=True)
+    return items
+
+
+def _described(opened: OpenProject, found: Pipeline, stack: ExitStack) -> dict[str, Any]:
+    with opened.imports(), captured():
+        steps = [_step(opened, found, step.name, stack) for step in found.transformations]
+    sources = []
+    for source in found.sources:
+        path = _place(opened, source)
+        there = source.database is not None or "://" in path or "{" in path or os.path.exists(path)
+        by = source.partitioning.column if source.partitioning is not None else source.predicate
+        sources.append({"name": source.name, "path": path, "format": _format(source), "there": there, "chunk": by})
+    to = found.destination
+    where = str(opened.folder / "output") if opened.file.django else _place(opened, to)
+    mode = None if opened.file.django else to.mode
+    return {
+        "pipeline": found.slug,
+        "sources": sources,
+        "transformations": steps,
+        "expectations": [{"name": it.title, "severity": it.severity} for it in found.expectations],
+        "destination": {"name": to.name, "path": where, "format": _format(to), "mode": mode},
+    }
+
+
+def _place(opened: OpenProject, it: Source | Destination) -> str:
+    return opened.named(it.where) if it.database is None else f"{it.where} in {it.database.url}"
+
+
+def _format(it: Source | Destination) -> str:
+    return it.format if it.database is None else (dialect_here(it.database) or Dialect).way
+
+
+def _step(opened: OpenProject, found: Pipeline, name: str, stack: ExitStack) -> dict[str, Any]:
+    """What is to be said of a transformation. `stack`: gets Spark, where its module can't be loaded without."""
+    try:
+        try:
+            step = load_step(opened, found, name)
+        except StepFailed as error:
+            if "SESSION_OR_CONTEXT_NOT_EXISTS" not in str(error):
+                raise
+            stack.enter_context(_session("dataflow pipeline describe"))
+            step = load_step(opened, found, name)
+    except StepFailed as error:
+        return {"name": name, "fault": str(error).partition("\n")[0], "says": None}
+    taken = step.signature
+    frames = "any number of frames" if taken.most is None else counted(taken.needed, "frame")
+    item = " and an item" if taken.stream else ""
+    return {"name": name, "fault": None, "says": f"{step.engine}, takes {frames}{item} ({step.at})"}
+
+
+def _note(opened: OpenProject, slugs: list[str]) -> None:
+    """Say on stderr what is no error and yet worth knowing."""
+    for note in opened.file.notes():
+        typer.echo(f"note: {note}", err=True)
+    for slug in slugs:
+        for path in opened.unlisted(slug):
+            typer.echo(f"note: {path} is not in the list of transformations, so it is never run", err=True)
+
+
+def _fail_where_a_step_has(done: list[dict[str, Any]]) -> None:
+    for made in done:
+        for step in made["steps"]:
+            if step["status"] is StepStatus.FAILED:
+                raise StepFailed(f"{step['name']} has failed: {step['error'].partition(chr(10))[0]}")

@@ -1,0 +1,106 @@
+"""`dataflow pipeline history`: what became of the runs of pipelines, step by step.
+
+It shows what jobs have run, out of the state database. Runs by hand are seen by who runs them, and kept nowhere.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from opendataflow.cli.app import OutputOption, with_store
+from opendataflow.cli.complete import complete_dataset
+from opendataflow.cli.output.printing import Output, Row, coloured, console, rows
+from opendataflow.cli.pipeline.commands import complete_pipeline, pipeline
+from opendataflow.cli.pipeline.show import show_expectations, show_steps
+from opendataflow.core.pipelines.expectations import Checked
+from opendataflow.core.pipelines.pipeline_steps import Step
+from opendataflow.core.text.explain import counted, duration
+from opendataflow.core.text.verbs import did_you_mean
+from opendataflow.errors import UnknownThing
+from opendataflow.model.records.claim import PipelineRuns
+from opendataflow.names import RunState, StepStatus
+from opendataflow.store.store import Store
+
+_COLUMNS = ("run", "pipeline", "data_id", "state", "claimed_at", "seconds", "rows", "reason")
+
+
+@pipeline.command("history")
+def history(
+    slug: Annotated[
+        str | None, typer.Argument(metavar="PIPELINE", help="Only this one.", autocompletion=complete_pipeline)
+    ] = None,
+    data_id: Annotated[str | None, typer.Option("--data-id", help="Only this chunk; shows each step.")] = None,
+    run: Annotated[int | None, typer.Option("--run", help="Only this run; shows each step.")] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option("--dataset", help="Only what has written this data set.", autocompletion=complete_dataset),
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only what has not succeeded.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most so many.")] = 20,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the runs of pipelines that jobs have made, the newest first: which step failed, with what it printed."""
+    chosen = PipelineRuns(slug, dataset, data_id, failed, run)
+
+    async def ask(store: Store) -> Sequence[Row]:
+        found = await store.pipeline_runs(chosen, limit)
+        known = [] if found or slug is None else await store.pipelines()
+        if not found and slug is not None and slug not in known:
+            raise UnknownThing(f"no job runs a pipeline {slug}{did_you_mean(slug, known)}")
+        if not found and run is not None:
+            raise UnknownThing(f"there is no run {run} of a pipeline: see `dataflow pipeline history`")
+        return found
+
+    found = with_store(ask)
+    if output is Output.TABLE and found and (data_id is not None or run is not None):
+        for number, one in enumerate(found):
+            if number:
+                console().print()
+            _show(one)
+        return
+    short = [_short(one) for one in found] if output is Output.TABLE else found
+    rows(short, output, _COLUMNS, "no runs of pipelines; runs by hand are not kept")
+    sad = next((one["run"] for one in short if output is Output.TABLE and one["reason"]), None)
+    if sad is not None:
+        console(stderr=True).print(f"what failed, and what was printed: dataflow pipeline history --run {sad}")
+
+
+def _short(run: Row) -> dict[str, Any]:
+    """A run in one line."""
+    steps = run["steps"]
+    wrong = [step["name"] for step in steps if step["status"] == StepStatus.FAILED]
+    return {
+        **run,
+        "rows": (run["metrics"] or {}).get("rows"),
+        "reason": ": ".join([*wrong, *([run["failure_class"]] if run["failure_class"] else [])]),
+    }
+
+
+def _show(run: Row) -> None:
+    """A run with its steps."""
+    out, metrics = console(), run["metrics"] or {}
+    head = Text(f"run {run['run']} of {run['job']} {run['data_id']}, attempt {run['attempt']}: ", style="bold")
+    took = f", {run['claimed_at'].astimezone():%Y-%m-%d %H:%M:%S}, {duration(run['seconds'])}"
+    commit = f", commit {metrics['commit'][:12]}" if "commit" in metrics else ""
+    out.print(head, coloured(run["state"]), Text(f"{took}{commit}"), sep="")
+    if run["steps"]:
+        show_steps(list(_steps(run["steps"])))
+    elif run["state"] == RunState.RUNNING:
+        out.print(Text("its steps are told when it has ended; its log tells them as they begin and end"))
+    show_expectations([Checked(**it) for it in metrics.get("expectations", ())])
+    if run["message"] and run["state"] != RunState.SUCCEEDED:
+        out.print(Text(run["message"], style="red"))
+    out.print(Text(f"its log: dataflow logs --run {run['run']}"))
+
+
+def _steps(told: Sequence[Row]) -> Iterator[Step]:
+    """The steps, and how many are missing between them."""
+    before = 0
+    for step in told:
+        if (missing := step["ordinal"] - before - 1) > 0:
+            yield Step(f"({counted(missing, 'step')}: see the log)", StepStatus.DONE)
+        before = step["ordinal"]
+        status, stdout = StepStatus(step["status"]), step["stdout"] or ""
+        yield Step(step["name"], status, step["rows"], step["seconds"], stdout, step["error"])

@@ -1,0 +1,1 @@
+"""Commands that show jobs, tasks, chunks, runs and logs."""

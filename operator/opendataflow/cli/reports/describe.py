@@ -1,0 +1,269 @@
+"""`dataflow five` and `dataflow describe`: one thing on one screen, with who did what to it and why."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from opendataflow.cli.app import OutputOption, Panel, app, with_store
+from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
+from opendataflow.cli.output.printing import Output, console, document
+from opendataflow.cli.reports.status import job_status, status_lines, work_status
+from opendataflow.core.pipelines.expectations import told
+from opendataflow.core.status.inspection import five_answers, place
+from opendataflow.core.text.explain import counted, duration, explain, meaning, shell_command
+from opendataflow.core.text.verbs import did_you_mean
+from opendataflow.errors import UnknownThing
+from opendataflow.names import WorkState
+from opendataflow.store.store import Store
+
+Facts = Mapping[str, Any]
+Line = tuple[str, str]
+"""A name and its value; without a name it belongs to the one before."""
+
+describe = typer.Typer(help="One job, data set, chunk or run with all that is known of it.", no_args_is_help=True)
+app.add_typer(describe, name="describe", rich_help_panel=Panel.SEE)
+
+JobArgument = Annotated[str, typer.Argument(help="A job.", autocompletion=complete_job)]
+DatasetArgument = Annotated[str, typer.Argument(help="A data set.", autocompletion=complete_dataset)]
+DataIdArgument = Annotated[str, typer.Argument(help="A data id.", autocompletion=complete_data_id)]
+
+_OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY, WorkState.HELD, WorkState.SKIPPED)
+
+
+@app.command("five", rich_help_panel=Panel.SEE)
+def five(job: JobArgument, data_id: DataIdArgument, output: OutputOption = Output.TABLE) -> None:
+    """Answer five questions about a chunk: ready? correct? where it is expected? validated? safe? With the evidence."""
+
+    async def ask(store: Store) -> tuple[Facts, Sequence[str]]:
+        why = await work_status(store, job, data_id)
+        found = await store.five(job, data_id)
+        if found is None:  # it has gone between
+            raise UnknownThing(f"job {job} has no work for {data_id}")
+        return found, explain(why) if why["state"] in _OPEN else ()
+
+    found, blocked = with_store(ask)
+    answers = five_answers(found, blocked)
+    if output is not Output.TABLE:
+        plain = [{"question": a.question, "answer": a.answer, "evidence": list(a.evidence)} for a in answers]
+        document({"job": job, "data_id": data_id, "answers": plain, "facts": found}, output)
+        return
+    to = console()
+    to.print(Text(f"{data_id} of job {job}: {found['state']}", style="bold"))
+    for answer in answers:
+        to.print(Text(f"{answer.question} {answer.answer[:1].upper()}{answer.answer[1:]}."))
+        for sentence in answer.evidence:
+            to.print(Text(f"    {sentence}"))
+
+
+@describe.command("job")
+def describe_job(job: JobArgument, output: OutputOption = Output.TABLE) -> None:
+    """Describe a job: what was declared, how far it is, its last runs, who changed its limits."""
+
+    async def ask(store: Store) -> Facts:
+        return await store.describe_job(job) or await job_status(store, job)
+
+    found = with_store(ask)
+    _show(found, output, _job)
+
+
+@describe.command("dataset")
+def describe_dataset(dataset: DatasetArgument, output: OutputOption = Output.TABLE) -> None:
+    """Describe a data set: where it is, who makes and reads it, its chunks, what people did to them."""
+
+    async def ask(store: Store) -> Facts:
+        return await store.describe_dataset(dataset) or await _no_dataset(store, dataset)
+
+    _show(with_store(ask), output, _dataset)
+
+
+@describe.command("chunk")
+def describe_chunk(dataset: DatasetArgument, data_id: DataIdArgument, output: OutputOption = Output.TABLE) -> None:
+    """Describe a chunk: its status and version, who makes and reads it, and what happened to it."""
+
+    async def ask(store: Store) -> Facts:
+        found = await store.describe_chunk(dataset, data_id)
+        if found is None:
+            if await store.describe_dataset(dataset) is None:
+                await _no_dataset(store, dataset)
+            known = did_you_mean(data_id, await store.known_ids(dataset))
+            raise UnknownThing(f"data set {dataset} has no chunk {data_id}{known}")
+        return found
+
+    _show(with_store(ask), output, _chunk)
+
+
+@describe.command("run")
+def describe_run(
+    run: Annotated[int, typer.Argument(help="A run, as `dataflow get runs` shows it.")],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Describe a run: what it read and wrote in which version, where that was, and how it ended."""
+
+    async def ask(store: Store) -> Facts:
+        found = await store.describe_run(run)
+        if found is None:
+            raise UnknownThing(f"there is no run {run}: see `dataflow get runs`")
+        return found
+
+    _show(with_store(ask), output, _run)
+
+
+async def _no_dataset(store: Store, dataset: str) -> Facts:
+    known = [row["dataset"] for row in await store.list_datasets()]
+    raise UnknownThing(f"there is no data set {dataset}{did_you_mean(dataset, known)}")
+
+
+def _show(found: Facts, output: Output, lines: Callable[[Facts], Iterator[Line]]) -> None:
+    if output is not Output.TABLE:
+        document(found, output)
+        return
+    to = console()
+    for name, value in lines(found):
+        to.print(Text(f"{name + ':':<16} {value}" if name else f"  {value}"))
+
+
+def _job(found: Facts) -> Iterator[Line]:
+    job, status = found["job"], found["status"]
+    yield "Job", job["id"]
+    state = "deleted" if job["deleted"] else "suspended" if job["suspended"] else "active"
+    yield "State", state
+    yield "Parallelism", f"{job['parallelism']}, priority {job['priority']}"
+    yield "Order", "descending" if job["descending"] else "ascending"
+    if job["chunk_from"] or job["chunk_to"]:
+        yield "Ids", f"from {job['chunk_from'] or 'the first'} to {job['chunk_to'] or 'the last'}"
+    yield (
+        "Retries",
+        (
+            f"{job['retry_limit']}, infrastructure {job['infrastructure_limit']}; pauses from "
+            f"{duration(job['backoff_initial'])} to {duration(job['backoff_maximum'])}"
+        ),
+    )
+    if job["run_deadline"]:
+        yield "Deadline", f"{duration(job['run_deadline'])} a run"
+    yield "Applied", _time(job["modified"])
+    for dataset in found["datasets"]:
+        yield "Input" if dataset["itemtype"] == "IN" else "Output", f"{dataset['id']}  {place(dataset)}"
+    for name, value in found["env"].items():
+        yield "Env", f"{name}={value}"
+    counts = status["counts"]
+    yield "Works", ", ".join(f"{counts[s]} {s}" for s in WorkState if s in counts) or "none"
+    for line in status_lines(status):
+        yield "", line
+    yield from _runs(found["runs"])
+    yield from _events(found["events"])
+
+
+def _dataset(found: Facts) -> Iterator[Line]:
+    dataset = found["dataset"]
+    yield "Data set", dataset["id"]
+    yield "Place", place(dataset)
+    if dataset["username"]:
+        yield "User", dataset["username"]
+    yield "Password", "encrypted" if found["has_password"] else "none"
+    for name, value in dataset["options"].items():
+        yield "Option", f"{name}={value}"
+    yield "Made by", found["producer"] or "no job: published from outside"
+    yield "Read by", ", ".join(found["consumers"]) or "no job"
+    yield "Chunks", ", ".join(f"{n} {status}" for status, n in sorted(found["counts"].items())) or "none"
+    yield "Applied", _time(dataset["modified"])
+    yield from _events(found["events"])
+
+
+def _chunk(found: Facts) -> Iterator[Line]:
+    chunk, said, producer = found["chunk"], found["said"], found["producer"]
+    yield "Chunk", f"{chunk['data_id']} of {chunk['dataset']}"
+    held = f"; it was {chunk['held_status']}" if chunk["held_status"] else ""
+    yield "Status", f"{meaning(chunk['status'], chunk['reason'])}{held}"
+    yield "Version", str(chunk["fence"] or "none")
+    if said:
+        by = f"run {said['run']}" if said["event"] == "complete" else said["actor"]
+        yield "Made READY", f"{_time(said['at'])} by {by} ({said['event']}){_why(said)}"
+    if chunk["bounds"]:
+        yield "Bounds", ", ".join(f"{name} {value}" for name, value in chunk["bounds"].items())
+    for name in ("rows", "bytes", "checksum"):
+        if chunk[name] is not None:
+            yield name.capitalize(), str(chunk[name])
+    for it in found["expectations"] or ():
+        yield "Expectation", told(it)
+    yield "Readers", str(chunk["readers"])
+    if producer:
+        run = f", run {producer['run']}" if producer["run"] else ""
+        yield "Made by", f"{producer['job']}: {producer['state']}{run}"
+        yield "", f"see: {shell_command('five', producer['job'], chunk['data_id'])}"
+    for one in found["consumers"]:
+        run = f", run {one['run']}" if one["run"] else ""
+        stale = ", stale: made from another version" if one["stale"] else ""
+        yield "Read by", f"{one['job']}: {one['state']}{run}{stale}"
+    yield from _events(found["events"])
+
+
+def _run(found: Facts) -> Iterator[Line]:
+    run = found["run"]
+    yield "Run", f"{run['id']} of {run['job']} {run['data_id']}, attempt {run['attempt']}"
+    asked = ", its end was asked for" if run["cancel_requested"] else ""
+    yield "State", f"{run['state']}{', forced' if run['forced'] else ''}{asked}"
+    yield "Work", f"{found['work'] or 'gone'}{'' if found['last'] else '; a later run came after this one'}"
+    yield "From", _time(run["claimed_at"])
+    yield "To", f"{_time(run['finished_at'])} ({duration(found['seconds'])})" if run["finished_at"] else "still running"
+    if run["exit_code"] is not None:
+        yield "Exit code", str(run["exit_code"])
+    if run["failure_class"]:
+        yield "Failure", run["failure_class"]
+    if run["message"]:
+        yield "Message", run["message"]
+    yield "Host", run["host"]
+    yield "Log", f"{run['log_path'] or run['runs_home']}; see: dataflow logs --run {run['id']}"
+    where = {d["id"]: place(d) for d in found["datasets"] or ()}
+    for dataset, fence in zip(run["reads"], run["read_fences"], strict=True):
+        yield "Read", f"{dataset} version {fence}  {where.get(dataset, '')}"
+    for dataset in run["writes"]:
+        yield "Wrote", f"{dataset} version {run['fence']}  {where.get(dataset, '')}"
+    yield from _reported(found["steps"], run)
+    yield from _events(found["events"])
+
+
+def _reported(steps: Sequence[Facts], run: Facts) -> Iterator[Line]:
+    for step in steps:
+        rows = "" if step["rows"] is None else f", {counted(step['rows'], 'row')}"
+        took = "" if step["seconds"] is None else f", {step['seconds']:.2f} s"
+        yield "Step", f"{step['ordinal']} {step['name']}: {step['status']}{rows}{took}"
+    if steps:
+        yield "", f"see: dataflow pipeline history --run {run['id']}"
+    metrics = run["metrics"] or {}
+    for it in metrics.get("expectations", ()):
+        yield "Expectation", told(it)
+    for name, value in metrics.items():
+        if name != "expectations":
+            yield "Metric", f"{name} {value}"
+
+
+def _runs(runs: Sequence[Facts]) -> Iterator[Line]:
+    if runs:
+        yield "Last runs", ""
+    for run in runs:
+        message = f": {run['message']}" if run["message"] else ""
+        yield "", f"{run['run']}  {run['data_id']}  attempt {run['attempt']}  {run['state']}{message}"
+
+
+def _events(events: Sequence[Facts]) -> Iterator[Line]:
+    yield "Events", "" if events else "none"
+    for event in events:
+        which = f"{event['data_id']}  " if event.get("data_id") else ""
+        run = f", run {event['run']}" if event.get("run") else ""
+        yield (
+            "",
+            (
+                f"{_time(event['at'])}  {which}{event['event']}: {event['from']} -> {event['to']}{run}"
+                f"  by {event['actor']}{_why(event)}"
+            ),
+        )
+
+
+def _why(event: Facts) -> str:
+    return f": {event['reason']}" if event["reason"] else ""
+
+
+def _time(text: str) -> str:
+    return f"{text[:10]} {text[11:19]} {text[-6:]}"

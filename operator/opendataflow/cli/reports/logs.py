@@ -1,0 +1,118 @@
+"""`dataflow logs`: what a run has printed, or prints right now, or one step of it."""
+
+import asyncio
+import shutil
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from opendataflow.cli.app import Panel, app, with_store
+from opendataflow.cli.complete import complete_data_id, complete_job
+from opendataflow.cli.reports.status import work_status
+from opendataflow.core.pipelines.step_lines import lines_of_step, steps_in
+from opendataflow.core.text.explain import shell_command
+from opendataflow.core.text.verbs import did_you_mean
+from opendataflow.errors import InvalidInput, UnknownThing
+from opendataflow.launch.process.folder import LOG
+from opendataflow.names import RunState, run_name
+from opendataflow.store.store import Store
+
+Row = dict[str, Any]
+_LOOK_SECONDS = 0.5
+_PIECE = 64 * 1024
+
+
+@app.command("logs", rich_help_panel=Panel.SEE)
+def logs(
+    job: Annotated[str | None, typer.Argument(help="A job.", autocompletion=complete_job)] = None,
+    data_id: Annotated[
+        str | None, typer.Argument(help="A data id: the log of its last run.", autocompletion=complete_data_id)
+    ] = None,
+    run: Annotated[int | None, typer.Option("--run", help="A run, as `dataflow get runs` shows it.")] = None,
+    step: Annotated[str | None, typer.Option("--step", help="Only this step of a pipeline.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
+) -> None:
+    """Print what a run has printed: all of it where its file is on this machine, else the end that is kept."""
+    if run is None and (job is None or data_id is None):
+        raise InvalidInput("logs needs a job and a data id, or --run RUN")
+    if follow and step is not None:
+        raise InvalidInput("--follow shows all steps as they come: leave --step out")
+
+    async def ask(store: Store) -> Row:
+        found = await store.run_log(job, data_id, run)
+        if found is None and run is not None:
+            raise UnknownThing(f"there is no run {run}: see `dataflow get runs`")
+        if found is None:
+            waiting = await work_status(store, str(job), str(data_id))
+            see = shell_command("why", waiting["job"], waiting["data_id"])
+            raise UnknownThing(f"{data_id} of job {job} has not run yet: see `{see}`")
+        name = f"run {found['run']} of {found['job']} {found['data_id']}, attempt {found['attempt']}"
+        typer.echo(f"{name}: {found['state']}", err=True)
+        if follow and found["state"] == RunState.RUNNING:
+            return await _follow(store, found)
+        return found
+
+    found = with_store(ask)
+    if follow and "printed" in found:
+        return
+    _print(found, step)
+
+
+def log_file(run: Row) -> Path:
+    """Where the whole log of a run is, on the machine where it ran; also while it runs."""
+    return Path(run["log_path"] or f"{run['runs_home']}/{run_name(run['job'], run['run'])}/{LOG}")
+
+
+async def _follow(store: Store, run: Row) -> Row:
+    """Print the log of a run until it has ended; return the run, with `printed` where its file is here."""
+    if not run["runs_home"]:
+        raise InvalidInput(f"it runs in a pod: kubectl logs --follow {run_name(run['job'], run['run'])}")
+    path, printed = log_file(run), 0
+    while True:
+        found = await store.run_log(None, None, run["run"])
+        assert found is not None
+        ended = found["state"] != RunState.RUNNING
+        with suppress(FileNotFoundError), path.open("rb") as file:
+            file.seek(printed)
+            while piece := file.read(_PIECE):
+                sys.stdout.buffer.write(piece)
+                printed += len(piece)
+            sys.stdout.buffer.flush()
+        if ended:
+            typer.echo(f"run {run['run']}: {found['state']}", err=True)
+            return {**found, "printed": printed} if path.exists() else found
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _print(run: Row, step: str | None) -> None:
+    """Print the log of a run on stdout, and on stderr what is missing."""
+    path = log_file(run)
+    try:
+        with path.open("rb") as file:
+            if step is None:
+                shutil.copyfileobj(file, sys.stdout.buffer)
+            else:
+                _print_step(file.read().decode("utf-8", "replace"), step)
+    except FileNotFoundError:
+        kept = "the end that is kept follows" if run["log_tail"] else "nothing else is kept"
+        whole = f"its log file {path} is not on this machine"
+        if not run["runs_home"]:
+            whole = f"its whole log, while its pod is there: kubectl logs {run_name(run['job'], run['run'])}"
+        typer.echo(f"{whole}; {kept}", err=True)
+        tail = run["log_tail"] or ""
+        if step is None:
+            typer.echo(tail, nl=False)
+        else:
+            _print_step(tail, step)
+
+
+def _print_step(log: str, step: str) -> None:
+    lines = log.splitlines()
+    if step not in (steps := steps_in(lines)):
+        there = f"; it has {', '.join(steps)}" if steps else ""
+        raise UnknownThing(f"the log says nothing of a step {step}{did_you_mean(step, steps)}{there}")
+    for line in lines_of_step(lines, step):
+        typer.echo(line)

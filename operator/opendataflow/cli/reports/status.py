@@ -1,0 +1,177 @@
+"""`dataflow status` and `why`: what is going on, on one screen."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.text import Text
+
+from opendataflow.cli.app import OutputOption, Panel, app, with_store
+from opendataflow.cli.cluster import resources
+from opendataflow.cli.cluster.where import through_cluster
+from opendataflow.cli.complete import complete_data_id, complete_job
+from opendataflow.cli.output.printing import Output, coloured, console, document
+from opendataflow.core.text.explain import (
+    breaker_sentence,
+    counted,
+    duration,
+    explain,
+    failed_sentence,
+    out_of_sight_sentence,
+    shell_command,
+    waiting_sentence,
+)
+from opendataflow.core.text.project_tests import tests_sentence
+from opendataflow.core.text.verbs import did_you_mean
+from opendataflow.errors import UnknownThing
+from opendataflow.names import ChunkStatus, WorkState
+from opendataflow.store.store import Store
+
+Status = dict[str, Any]
+
+
+@app.command("status", rich_help_panel=Panel.SEE)
+def status(
+    jobs: Annotated[
+        list[str] | None, typer.Argument(help="Jobs; all where none is given.", autocompletion=complete_job)
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show how far jobs are: done, running, failed with reasons, gaps, rate and time left."""
+
+    if through_cluster():
+        _through_cluster(jobs or [], output)
+        return
+
+    async def ask(store: Store) -> list[Status]:
+        names = jobs or [row["job"] for row in await store.list_jobs()]
+        return [await job_status(store, name) for name in names]
+
+    found = with_store(ask)
+    if output is not Output.TABLE:
+        document(found, output)
+        return
+    if not found:
+        console(stderr=True).print("no jobs: dataflow apply -f FILE")
+    for one in found:
+        print_status(console(), one)
+
+
+def _through_cluster(jobs: Sequence[str], output: Output) -> None:
+    found = resources.statuses(jobs)
+    if output is not Output.TABLE:
+        document(found, output)
+        return
+    if not found:
+        console(stderr=True).print("no jobs in this namespace: kubectl apply -f FILE")
+    for one in found:
+        to, counts = console(), resources.work_counts(one)
+        _print_head(to, one["job"], counts, one["parallelism"], suspended=one["suspended"])
+        for line in resources.lines(one):
+            to.print(Text(f"  {line}"))
+
+
+async def job_status(store: Store, job: str) -> Status:
+    """The status of a job; UnknownThing where there is none."""
+    found = await store.job_status(job)
+    if found is None:
+        known = [row["job"] for row in await store.list_jobs()]
+        raise UnknownThing(f"there is no job {job}{did_you_mean(job, known)}")
+    return found
+
+
+async def work_status(store: Store, job: str, data_id: str) -> Status:
+    """What a work waits for; UnknownThing where there is no such job or work."""
+    found = await store.why(job, data_id)
+    if found is None:
+        await job_status(store, job)
+        raise UnknownThing(f"job {job} has no work for {data_id}{did_you_mean(data_id, await store.known_ids(job))}")
+    return found
+
+
+@app.command("why", rich_help_panel=Panel.SEE)
+def why(
+    job: Annotated[str, typer.Argument(help="A job.", autocompletion=complete_job)],
+    data_id: Annotated[str, typer.Argument(help="A data id.", autocompletion=complete_data_id)],
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Say what a chunk's work waits for, with evidence, and what to do about it."""
+    found = with_store(lambda store: work_status(store, job, data_id))
+    if output is not Output.TABLE:
+        document(found, output)
+        return
+    for sentence in explain(found):
+        typer.echo(sentence)
+
+
+def print_status(to: Console, status: Status) -> None:
+    """Print one job's status."""
+    _print_head(to, status["job"], status["counts"], status["parallelism"], suspended=status["suspended"])
+    for line in status_lines(status):
+        to.print(Text(f"  {line}"))
+
+
+def _print_head(to: Console, job: str, counts: Mapping[str, int], parallelism: int, *, suspended: bool) -> None:
+    total, done = sum(counts.values()), counts.get(WorkState.DONE, 0)
+    head = Text(job, style="bold")
+    head.append(f"   {done} of {total} done", style="not bold")
+    for state in WorkState:
+        if counts.get(state) and state is not WorkState.DONE:
+            head.append(f", {counts[state]} ", style="not bold").append_text(coloured(state.value))
+    head.append(f"   parallelism {parallelism}{', suspended' if suspended else ''}", style="not bold")
+    to.print(head)
+    if to.is_terminal:
+        to.print(Padding(ProgressBar(total=max(total, 1), completed=done, width=60), (0, 0, 0, 2)))
+
+
+def status_lines(status: Status) -> list[str]:
+    """What follows the counts: rate, watermark, what runs, and what failed or waits with the command that helps."""
+    breaker = (
+        [f"breaker    {breaker_sentence(status['breaker']).removeprefix('breaker ')}"] if status["breaker"] else []
+    )
+    tests = status["tests"]
+    tested = [f"tests      {tests_sentence(tests)}"] if tests and tests["failed"] else []
+    unseen = [f"unseen     {out_of_sight_sentence(found)}" for found in status["out_of_sight"]]
+    return [*unseen, *breaker, *tested, *_pace(status), *_failed(status), *_waiting(status)]
+
+
+def _pace(status: Status) -> Iterator[str]:
+    if status["per_minute"]:
+        moving = any(status["counts"].get(state) for state in (WorkState.READY, WorkState.RUNNING, WorkState.RETRY))
+        left = f", about {duration(status['eta_seconds'])} left" if moving and status["eta_seconds"] else ""
+        yield f"rate       {status['per_minute']:.3g} a minute{left}"
+    gaps = _number(status["gaps"], "gap", more=status["gaps"] >= status["sample"])
+    gaps = f"{gaps}: {_some(status['gap_examples'], status['gaps'])}"
+    if status["watermark"]:
+        yield f"watermark  all done up to {status['watermark']}{f'; after it {gaps}' if status['gaps'] else ''}"
+    elif status["gaps"]:
+        yield f"gaps       {gaps}"
+    for run in status["running"]:
+        yield f"running    {run['data_id']}, attempt {run['attempt']}, for {duration(run['seconds'])}"
+    if status["next_due"] is not None:
+        yield f"retry      the next in {duration(status['next_due'])}"
+
+
+def _failed(status: Status) -> Iterator[str]:
+    for group in status["failed"]:
+        yield f"failed     {failed_sentence(group, status['sample'], status['counts'].get(WorkState.FAILED, 0))}"
+        yield f"           when the cause is mended: {shell_command('resubmit', status['job'], *group['examples'])}"
+
+
+def _waiting(status: Status) -> Iterator[str]:
+    for group in status["waiting"]:
+        yield f"waiting    {waiting_sentence(group, status['sample'], status['counts'].get(WorkState.WAITING, 0))}"
+        if group["status"] != ChunkStatus.RUNNING:
+            yield f"           see: {shell_command('why', status['job'], group['examples'][0])}"
+
+
+def _number(number: int, word: str, *, more: bool) -> str:
+    """`more`: only the first ones were looked at, so that there may be more."""
+    return f"{'at least ' if more else ''}{counted(number, word)}"
+
+
+def _some(examples: Sequence[str], count: int) -> str:
+    return ", ".join(examples) + (" …" if count > len(examples) else "")

@@ -1,0 +1,1 @@
+"""Checks of rights, custom resource definitions and namespaces."""

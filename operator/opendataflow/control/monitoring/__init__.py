@@ -1,0 +1,1 @@
+"""Logs, metrics, probes, and the observer that connects them to the engine."""

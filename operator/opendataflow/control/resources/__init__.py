@@ -1,0 +1,1 @@
+"""Custom resources: watched, parsed, and declared in the store."""

@@ -1,0 +1,1 @@
+"""Statuses and events of custom resources."""

@@ -1,0 +1,1 @@
+"""Chunks of a data set: their ids, bounds, predicates and plans. Pure."""

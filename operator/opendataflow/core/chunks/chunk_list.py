@@ -1,0 +1,113 @@
+"""Reads a list of chunks: CSV with a header, one id a line, or JSON lines. Pure: it gets the text.
+
+    id,from,to                      the column `id`; every other column is a bound, as text
+    2013-01,2013-01-01,2013-02-01
+
+    2013-01                         one id a line, nothing else
+
+    {"id": "0-99", "bounds": {"from": 0, "to": 100}}     bounds keep their types
+
+Every id may be there once. The first line that is wrong is told with its number.
+"""
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from opendataflow.errors import InvalidInput
+from opendataflow.model.resources.api import Id
+
+_ID: TypeAdapter[str] = TypeAdapter(Id)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A chunk of the list. `bounds`: None where the list has none."""
+
+    line: int
+    id: str
+    bounds: dict[str, Any] | None
+
+
+def parse_chunk_list(text: str, name: str) -> list[Listed]:
+    """Return the chunks in their order; InvalidInput with `name` and the line of the first mistake."""
+    text = text.removeprefix("\ufeff")
+    lines = _json_lines if text.lstrip().startswith("{") else _csv
+    seen: dict[str, int] = {}
+    found = []
+    for listed in lines(text, name):
+        _check_id(listed, name)
+        first = seen.setdefault(listed.id, listed.line)
+        if first != listed.line:
+            raise InvalidInput(f"{name}, line {listed.line}: {listed.id} is in line {first} already: keep one")
+        found.append(listed)
+    if not found:
+        raise InvalidInput(f"{name}: there is no chunk in it")
+    return found
+
+
+def _check_id(listed: Listed, name: str) -> None:
+    try:
+        _ID.validate_python(listed.id)
+    except ValidationError as error:
+        said = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise InvalidInput(f"{name}, line {listed.line}: the id {listed.id!r} can't be one: {said}") from None
+
+
+def _csv(text: str, name: str) -> Iterator[Listed]:
+    rows = csv.reader(text.splitlines(keepends=True), strict=True)
+    columns: list[str] | None = None
+    began = 1
+    try:
+        for row in rows:
+            line, began = began, rows.line_num + 1
+            if not row:
+                continue
+            if columns is None:
+                columns = row if "id" in row else ["id"]
+                if columns is row:
+                    _check_columns(columns, name, line)
+                    continue
+            if len(row) != len(columns):
+                wanted = (
+                    f"the header has {len(columns)}" if len(columns) > 1 else "without a header it is one id a line"
+                )
+                raise InvalidInput(f"{name}, line {line}: {len(row)} fields, but {wanted}")
+            fields = dict(zip(columns, row, strict=True))
+            data_id = fields.pop("id")
+            yield Listed(line, data_id, {k: v for k, v in fields.items() if v} or None)
+    except csv.Error as error:
+        raise InvalidInput(f"{name}, line {rows.line_num}: this is no CSV: {error}") from error
+
+
+def _check_columns(columns: list[str], name: str, line: int) -> None:
+    for column in columns:
+        if not column or columns.count(column) > 1:
+            what = f"the column {column} is there twice" if column else "a column has no name"
+            raise InvalidInput(f"{name}, line {line}: {what}")
+
+
+def _json_lines(text: str, name: str) -> Iterator[Listed]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{name}, line {number}"
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InvalidInput(f"{where}: this is no JSON: {error.msg} at column {error.colno}") from error
+        if not isinstance(value, dict) or not isinstance(value.get("id"), str):
+            raise InvalidInput(f'{where}: an object with a text as its id is wanted: {{"id": "2013-01"}}')
+        unknown = sorted(value.keys() - {"id", "bounds"})
+        if unknown:
+            raise InvalidInput(f"{where}: there is {unknown[0]}, but a chunk has an id and bounds only")
+        bounds = value.get("bounds")
+        if not (bounds is None or isinstance(bounds, dict)):
+            raise InvalidInput(f"{where}: bounds are an object with names and values")
+        if "\\u0000" in line:
+            raise InvalidInput(f"{where}: text can't hold the character NUL")
+        yield Listed(number, value["id"], bounds or None)

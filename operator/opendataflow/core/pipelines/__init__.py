@@ -1,0 +1,1 @@
+"""Pipelines: the order of a run, its steps, its expectations and its report. Pure."""

@@ -1,0 +1,96 @@
+"""What users wrote, as the rows that the store keeps. Pure; the keys are the columns of sql/schema/tables.sql.
+
+Commands and code of users are not among them: what is executed stays in the user's file.
+"""
+
+import hashlib
+import json
+from typing import Any
+
+from opendataflow.core.runs.environment import JobFacts, check_names
+from opendataflow.core.runs.graph import JobLinks
+from opendataflow.core.runs.retry import RetryPolicy
+from opendataflow.core.text.project_tests import subject_of
+from opendataflow.errors import InvalidInput
+from opendataflow.model.records.dataset import DataSetFacts
+from opendataflow.model.resources.api import DataFlowJob, DataSet
+from opendataflow.names import TODAY
+
+Row = dict[str, Any]
+
+
+def dataset_row(dataset: DataSet) -> Row:
+    """The row of a data set, with `chunks`: [{id, bounds}] of its chunk source. InvalidInput for `today`."""
+    if dataset.id == TODAY:
+        raise InvalidInput(f"DataSet {TODAY}: the data set {TODAY} is built in: give yours another id")
+    facts = DataSetFacts.of(dataset)
+    partitioning = dataset.spec.partitioning
+    return {
+        **{column: getattr(facts, column) for column in facts.__dataclass_fields__},
+        "options": dict(facts.options),
+        "partitioning": None if partitioning is None else partitioning.model_dump(),
+        "secret_ref": _secrets(dataset),
+        "chunks": [{"id": data_id, "bounds": bounds} for data_id, bounds in dataset.chunks()],
+    }
+
+
+def _secrets(dataset: DataSet) -> Row | None:
+    """Which Secret of the cluster has the password, or the passkey that opens it; never what is in it."""
+    credentials = dataset.spec.credentials
+    if credentials is None:
+        return None
+    references = {"secretRef": credentials.secret_ref, "passkeySecretRef": credentials.passkey_secret_ref}
+    return {name: each.model_dump() for name, each in references.items() if each is not None} or None
+
+
+def job_row(job: DataFlowJob) -> Row:
+    """The row of a job with `inputs`, `outputs` and `env`. InvalidInput where two things would set one variable."""
+    check_names(JobFacts.of(job))
+    spec, policy = job.spec, RetryPolicy.of(job.spec.retry)
+    return {
+        "id": job.id,
+        "parallelism": spec.parallelism,
+        "priority": spec.priority,
+        "suspended": spec.suspend,
+        "descending": spec.order == "descending",
+        "chunk_from": spec.chunks.start if spec.chunks else None,
+        "chunk_to": spec.chunks.end if spec.chunks else None,
+        "retry_limit": policy.limit,
+        "infrastructure_limit": policy.infrastructure_limit,
+        "backoff_initial": policy.initial,
+        "backoff_factor": policy.factor,
+        "backoff_maximum": policy.maximum,
+        "run_deadline": spec.run_deadline_seconds,
+        "cancel_on_delete": spec.on_delete == "Cancel",
+        "pipeline": spec.runtime.pipeline.pipeline if spec.runtime.pipeline else None,
+        "inputs": list(spec.inputs),
+        "outputs": list(spec.outputs),
+        "env": dict(spec.env),
+        "tests": subject_of(spec.runtime.pipeline),
+    }
+
+
+def links(row: Row) -> JobLinks:
+    """The links of a job out of a row with `job`, `inputs` and `outputs`."""
+    return JobLinks(row["job"], tuple(row["inputs"]), tuple(row["outputs"]))
+
+
+_LIMITS = {"parallelism", "suspend", "priority", "resubmit"}
+"""Fields that don't change what a run is."""
+
+
+def declared_as(model: DataSet | DataFlowJob) -> str:
+    """What a resource says, as two hashes: of what its runs depend on, and of its limits."""
+    spec = model.spec.model_dump(mode="json", by_alias=True, exclude={"resubmit"})
+    work = {name: value for name, value in spec.items() if name not in _LIMITS}
+    limits = {name: value for name, value in spec.items() if name in _LIMITS}
+    return f"{_digest(work)}.{_digest(limits)}"
+
+
+def same_work(one: str | None, other: str) -> bool:
+    """Whether two versions of a job start the same runs."""
+    return one is not None and one.partition(".")[0] == other.partition(".")[0]
+
+
+def _digest(said: object) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Sentences for people: why a task is blocked, the answers of verbs, notifications. Pure."""

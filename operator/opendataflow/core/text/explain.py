@@ -1,0 +1,271 @@
+"""Says in sentences why a work is not running, and which command helps. Pure: the evidence comes from the store."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from opendataflow.core.text.project_tests import stopped_by_tests, tests_sentence
+from opendataflow.names import TODAY, ChunkStatus, WorkState
+
+Evidence = Mapping[str, Any]
+
+_MEANING = {
+    ChunkStatus.DECLARED: "not made yet",
+    ChunkStatus.READY: "there already",
+    ChunkStatus.RUNNING: "being written",
+    ChunkStatus.FAILED: "not usable",
+    ChunkStatus.RESUBMIT: "asked for again",
+    ChunkStatus.HOLD: "held by a person",
+    ChunkStatus.PENDING: "not accepted yet",
+}
+_COUNTED = 10_000
+"""How many ready chunks before one are counted."""
+
+_NAMED = 5
+"""How many jobs or runs are named."""
+
+_OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY)
+
+
+def explain(why: Evidence) -> list[str]:
+    """Return sentences, the most important first. `why`: the answer of opendataflow.why()."""
+    state = WorkState(why["state"])
+    sentences = [_state(why, state)]
+    if why["forced"] and state in _OPEN:
+        sentences.append("it is forced: it waits neither for inputs, nor for locked outputs, nor for their readers")
+    if state in (WorkState.WAITING, WorkState.RETRY):
+        sentences += [_blocker(why, blocker) for blocker in why["blockers"]]
+    if state in _OPEN:
+        sentences += _limits(why, state)
+    if why["out_of_sight"]:
+        sentences.append(out_of_sight_sentence(why["out_of_sight"]))
+    last = why["last_run"]
+    if last and state is WorkState.RUNNING and not why["engine_lives"]:
+        sentences.append(
+            f"its engine at {last['host']} has not been heard of for a while: start one there again; "
+            f"if nothing of the run is alive any more: dataflow lost {last['run']}"
+        )
+    if last and state is not WorkState.RUNNING:
+        message = f": {last['message']}" if last["message"] else ""
+        sentences.append(f"last run: {last['run']}, attempt {last['attempt']}, {last['state']}{message}")
+    if last:
+        sentences.append(f"its log: dataflow logs --run {last['run']}")
+    if state is WorkState.FAILED:
+        sentences.append(f"when the cause is mended: {_resubmit(why['job'], why)}")
+    return sentences
+
+
+def meaning(status: str, reason: str | None = None) -> str:
+    """A chunk's status with what it says: DECLARED (not made yet), HOLD (held by a person: audit)."""
+    words = [] if reason and status == ChunkStatus.RESUBMIT else [_MEANING[ChunkStatus(status)]]
+    return f"{status} ({': '.join([*words, *([reason] if reason else [])])})"
+
+
+def shell_command(verb: str, *arguments: str, dataset: bool = False) -> str:
+    """A command of this program as it can be pasted into a shell. `dataset`: it is for chunks of a data set."""
+    options = ["--dataset"] if dataset else []
+    if any(argument.startswith("-") for argument in arguments):
+        options.append("--")  # chunks of a range may begin below zero
+    return f"dataflow {shlex.join([verb, *options, *arguments])}"
+
+
+def duration(seconds: float) -> str:
+    """A duration as people say it: 0.2 s, 45 s, 12 min, 3.5 h, 4 days."""
+    if seconds < 9.95:
+        return f"{seconds:.2g} s"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"
+
+
+def breaker_note(job: str, told: Evidence) -> str:
+    """What happened to the breaker of a job, in one line. `told`: as opendataflow.judge_ends() says it."""
+    if told["opened"]:
+        return (
+            f"{job}: {told['chunks']} chunks failed in a row, the last with: {told['message']}. The breaker is open: "
+            f"one probe at a time, the first in {duration(told['pause'])}; failures cost no attempts meanwhile"
+        )
+    failed = f" and {counted(told['probes'], 'failed probe')}" if told["probes"] else ""
+    return f"{job}: a run has succeeded: the breaker is closed, after {duration(told['seconds'])}{failed}"
+
+
+def breaker_sentence(breaker: Evidence) -> str:
+    """What an open breaker waits for. `breaker`: as opendataflow.open_breaker() says it."""
+    if breaker["probe"] is not None:
+        following = f"run {breaker['probe']} is its probe"
+    elif breaker["next_in_seconds"]:
+        following = f"the next probe in {duration(breaker['next_in_seconds'])}"
+    else:
+        following = "the next probe now"
+    return f"{breaker_opened(breaker)}; {following}"
+
+
+def breaker_opened(breaker: Evidence) -> str:
+    """Since when and why a breaker is open; the same from one moment to the next."""
+    since = datetime.fromisoformat(breaker["opened_at"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    probes = f"; {counted(breaker['probes'], 'probe')} failed since then" if breaker["probes"] else ""
+    return (
+        f"breaker open since {since}: {breaker['chunks']} chunks failed in a row, the last with: "
+        f"{breaker['message']}{probes}"
+    )
+
+
+def suspended_sentence(job: str) -> str:
+    """Why nothing of a suspended job starts."""
+    return f"job {job} is suspended, nothing new starts; to let it go on: {shell_command('resume', job)}"
+
+
+def no_parallelism_sentence(job: str) -> str:
+    """Why nothing of a job starts that may run nothing at a time."""
+    return f"job {job} has parallelism 0, nothing new starts; to let it run: {shell_command('scale', job, '1')}"
+
+
+def out_of_sight_sentence(found: Evidence) -> str:
+    """What stands still in a namespace that the operator does not work in. `found`: a row of
+    opendataflow.out_of_sight()."""
+    namespace, jobs, runs = found["namespace"], found["jobs"], found["runs"]
+    waits = [f"{', '.join(jobs[:_NAMED])}{' …' if len(jobs) > _NAMED else ''} start nothing"] if jobs else []
+    if runs:
+        named = ", ".join(map(str, runs[:_NAMED])) + (" …" if len(runs) > _NAMED else "")
+        waits.append(f"the end of {counted(len(runs), 'run')} there ({named}) is not seen")
+    dead = f"; if nothing of a run is alive any more: {shell_command('lost', str(runs[0]))}" if runs else ""
+    return (
+        f"the operator does not work in namespace {namespace}, so {' and '.join(waits)}: take {namespace} into its "
+        f"namespaces again{dead}"
+    )
+
+
+def waiting_sentence(group: Evidence, sample: int, total: int) -> str:
+    """What some works of a job wait for. `group`: one of `waiting` as opendataflow.job_status() says it, counted among
+    the first `sample` of `total`."""
+    what = "input" if group["itemtype"] == "IN" else "output"
+    return f"{some_chunks(group, sample, total)}: {what} {group['dataset']} is {meaning(group['status'])}"
+
+
+def failed_sentence(group: Evidence, sample: int, total: int) -> str:
+    """Why some works of a job failed. `group`: one of `failed`, as above."""
+    return f"{some_chunks(group, sample, total)}: {group['reason'] or 'no reason is known'}"
+
+
+def some_chunks(group: Evidence, sample: int, total: int) -> str:
+    """3 chunks (1, 2, 3), or at least 500 chunks (1, 2, 3 …)."""
+    more = " …" if group["chunks"] > len(group["examples"]) else ""
+    at_least = "at least " if total > sample else ""
+    return f"{at_least}{counted(group['chunks'], 'chunk')} ({', '.join(group['examples'])}{more})"
+
+
+def counted(number: int, word: str) -> str:
+    """1 chunk, 2 chunks."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _state(why: Evidence, state: WorkState) -> str:
+    name = f"{why['data_id']} of job {why['job']} is {state}"
+    last = why["last_run"]
+    match state:
+        case WorkState.FAILED:
+            return f"{name}: {why['reason'] or 'no reason is known'}"
+        case WorkState.RETRY:
+            return f"{name}: {_next_attempt(why)}"
+        case WorkState.RUNNING if last:
+            again = "; it was asked for again and runs once more after its end" if why["again"] else ""
+            return f"{name}: run {last['run']}, attempt {last['attempt']}, for {_so_far(last)}{again}"
+        case WorkState.HELD | WorkState.SKIPPED:
+            again = "; it was asked for again meanwhile" if why["again"] else ""
+            reason = f": {why['reason']}" if why["reason"] else ""
+            release = shell_command("release", why["job"], why["data_id"])
+            return f"{name} by a person (it was {why['held_from']}){reason}{again}; to let it go on: {release}"
+        case WorkState.DONE if why["stale"]:
+            return f"{name}, but made from data that has changed since; to make it again: {_resubmit(why['job'], why)}"
+        case _:
+            return name
+
+
+def _next_attempt(why: Evidence) -> str:
+    due = why["due_in_seconds"]
+    when = f"in {duration(due)}" if due else "now"
+    left = max(why["retry_limit"] - why["attempts"], 0)
+    return f"the last attempt failed, the next one is due {when}; {left} more may fail after it"
+
+
+def _so_far(run: Evidence) -> str:
+    return f"{duration(run['seconds'])} at {run['host']}"
+
+
+def _blocker(why: Evidence, blocker: Evidence) -> str:
+    chunk = f"chunk {why['data_id']} of {blocker['dataset']}"
+    status, reason = ChunkStatus(blocker["status"]), blocker["reason"]
+    if blocker["itemtype"] == "IN":
+        if blocker["producer_state"] in (WorkState.FAILED, WorkState.RETRY):
+            reason = None  # the producer's own says more
+        return f"waits for input {chunk}, which is {meaning(status, reason)}; {_origin(why, blocker)}"
+    if blocker["readers"]:
+        return f"waits for {counted(blocker['readers'], 'running run')} to end reading its output {chunk}"
+    return f"may not write its output {chunk}, which is {meaning(status, reason)}{_unlock(why, blocker)}"
+
+
+def _origin(why: Evidence, blocker: Evidence) -> str:
+    """Where an input chunk comes from, and what brings it."""
+    dataset, producer, state = blocker["dataset"], blocker["producer"], blocker["producer_state"]
+    publish, accept, reject = (shell_command(v, dataset, why["data_id"]) for v in ("publish", "accept", "reject"))
+    match ChunkStatus(blocker["status"]):
+        case ChunkStatus.HOLD:
+            return _release(why, blocker)
+        case ChunkStatus.PENDING:
+            return f"when it is good: {accept}; when it is not: {reject}"
+    if dataset == TODAY:
+        return f"it comes with that day, by an engine or RunJob; to have it before: {publish}"
+    if state is None:
+        maker = "no job makes it" if producer is None else f"job {producer} makes {dataset}, but not this chunk"
+        return f"{maker}; when it is there: {publish}"
+    makes = f"job {producer}, which makes it, is {state}"
+    if state in (WorkState.FAILED, WorkState.DONE):
+        reason = f" ({blocker['producer_reason']})" if blocker["producer_reason"] else ""
+        return f"{makes}{reason}; when the cause is mended: {_resubmit(producer, why)}"
+    return f"{makes}; see: {shell_command('why', producer, why['data_id'])}"
+
+
+def _unlock(why: Evidence, blocker: Evidence) -> str:
+    """What makes an output chunk writable."""
+    match ChunkStatus(blocker["status"]):
+        case ChunkStatus.HOLD:
+            return f"; {_release(why, blocker)}"
+        case ChunkStatus.FAILED | ChunkStatus.PENDING | ChunkStatus.READY:
+            return f"; to write it anew: {_resubmit(why['job'], why)}"
+        case _:
+            return ""
+
+
+def _limits(why: Evidence, state: WorkState) -> Iterator[str]:
+    job = why["job"]
+    if why["deleted"]:
+        yield f"job {job} is deleted: apply its file again"
+    if why["suspended"]:
+        yield suspended_sentence(job)
+    if why["breaker"]:
+        force = shell_command("force", job, why["data_id"])
+        yield f"{breaker_sentence(why['breaker'])}; to try at once whether it is well again: {force}"
+    if stopped_by_tests(why["tests"]):
+        yield f"{tests_sentence(why['tests'])}; to look at once: {_resubmit(job, why)}"
+    if state is not WorkState.READY:
+        return
+    if why["parallelism"] == 0:
+        yield no_parallelism_sentence(job)
+    elif why["running"] >= why["parallelism"]:
+        yield f"job {job} runs {why['running']} at a time (its parallelism) and all of them are busy: it has to wait"
+    if why["before_it"]:
+        at_least = "at least " if why["before_it"] >= _COUNTED else ""
+        yield f"before it: {at_least}{counted(why['before_it'], 'ready chunk')} of the job"
+    if not why["engines"]:
+        yield "no engine is running; to start one: dataflow local -f FILE"
+
+
+def _resubmit(job: str, why: Evidence) -> str:
+    return shell_command("resubmit", job, why["data_id"])
+
+
+def _release(why: Evidence, blocker: Evidence) -> str:
+    return f"to let it go: {shell_command('release', blocker['dataset'], why['data_id'], dataset=True)}"

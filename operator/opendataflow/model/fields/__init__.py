@@ -1,0 +1,1 @@
+"""Types of fields, rules and validation errors that all models share."""

@@ -1,0 +1,242 @@
+"""What the models of resources are made of: the base class and the types of fields.
+
+The types are those that a structural schema can say: no unions beyond None; durations are text. Lengths are bounded
+so that an API server can tell beforehand what its rules cost. Nothing here knows a resource, a file or a folder.
+"""
+
+import re
+from dataclasses import replace
+from datetime import date
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    Strict,
+    StringConstraints,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from opendataflow.model.fields.rules import Rule, add_to_schema, keys_matching, keys_without, matching, without
+from opendataflow.names import SHELL_NAME
+
+LARGEST_INTEGER = 2**31 - 1
+LARGEST_BIGINT = 2**63 - 1
+MOST_ITEMS = 1000
+"""The most data ids that are written into one resource; longer lists are loaded by `dataflow chunks load`."""
+
+_AMOUNT = r"([0-9]{{1,{digits}}}(?:\.[0-9]{{1,9}})?)"
+_HOURS, _MINUTES, _SECONDS = (_AMOUNT.format(digits=digits) for digits in (6, 7, 9))
+_DURATION = f"(?:{_HOURS}h)?(?:{_MINUTES}m)?(?:{_SECONDS}s)?"
+"""As many digits as fit into the 292 years that an API server can count in nanoseconds."""
+
+_PASSWORD_IN_URL = (
+    r"(?i)//[^/?#@ \t-\r]*:[^/?#\t-\r ]+@"  # scheme://user:password@host
+    r"|(?:^|[?&; \t-\r])[a-z_.]*(?:password|passwd|pwd)[ \t-\r]*=[ \t-\r]*[^&; \t-\r]"  # jdbc:…?user=u&password=p
+    r"|^jdbc:oracle:[a-z0-9]+:[^/@ \t-\r]+/[^@ \t-\r]+@"  # jdbc:oracle:thin:user/password@host
+)
+_NO_PASSWORD = (
+    "a password is never written in plain text; write spec.credentials.encryptedPassword of the data set instead "
+    "(made by `dataflow crypt new`)"
+)
+
+
+def duration_seconds(text: str) -> float:
+    """Return the seconds of "90s", "5m", "1h30m" or "1.5s"; raise ValueError for anything else."""
+    match = re.fullmatch(_DURATION, text)
+    if match is None or not text:
+        raise ValueError(f'a duration is hours, minutes and seconds like "90s", "5m" or "1h30m", not "{text}"')
+    hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def holds_password(text: str) -> bool:
+    """Say whether a URL or connection string carries a password in plain text."""
+    return re.search(_PASSWORD_IN_URL, text) is not None
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _first_double(ids: tuple[str, ...]) -> int | None:
+    seen: set[str] = set()
+    for index, name in enumerate(ids):
+        if name in seen:
+            return index
+        seen.add(name)
+    return None
+
+
+# Text
+
+_NO_NUL = Rule("text can't hold the character NUL", lambda text: "\0" not in text, schema={"pattern": r"^[^\x00]*$"})
+_NO_NUL_IN_KEY = replace(_NO_NUL, schema={})  # a structural schema says nothing about keys
+_NO_PASSWORD_KEY = keys_without(r"(?i)password", _NO_PASSWORD)
+
+Text = Annotated[str, Strict(), _NO_NUL]
+Key = Annotated[str, Strict(), _NO_NUL_IN_KEY]
+NonEmpty = Annotated[str, StringConstraints(strict=True, min_length=1), _NO_NUL]
+Id = Annotated[
+    str,
+    StringConstraints(strict=True, min_length=1, max_length=253),
+    Rule("an id can't begin or end with a blank", lambda text: text == text.strip(), "self == self.trim()"),
+    without(r"[\x00-\x1f\x7f-\x9f]", "an id can't hold control characters"),
+]
+Url = Annotated[
+    str,
+    StringConstraints(strict=True, max_length=4096),
+    _NO_NUL,
+    without(
+        _PASSWORD_IN_URL,
+        "a password in a URL would be stored in plain text; take it out and write "
+        "spec.credentials.encryptedPassword (made by `dataflow crypt new`)",
+    ),
+]
+Duration = Annotated[
+    str,
+    StringConstraints(strict=True, max_length=64),
+    matching(_DURATION, 'a duration is hours, minutes and seconds like "90s", "5m" or "1h30m"'),
+]
+Day = Annotated[
+    str,
+    Strict(),
+    Rule('a date is written like "2013-01-31"', _is_date, "self.getFullYear() > 0", schema={"format": "date"}),
+]
+Memory = Annotated[
+    str,
+    StringConstraints(strict=True, max_length=20),
+    matching("[1-9][0-9]*[kmgtKMGT]", 'memory is a whole number with k, m, g or t like "512m" or "4g"'),
+]
+NamespaceName = Annotated[
+    str,
+    StringConstraints(strict=True, max_length=63),
+    matching(
+        "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?",
+        "the name of a namespace has lower-case letters, digits and -, and begins and ends with no -",
+    ),
+]
+
+_QUANTITY = r"[0-9]+(?:\.[0-9]+)?(?:m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
+Quantity = Annotated[
+    str,
+    BeforeValidator(lambda given: str(given) if type(given) is int and given <= LARGEST_BIGINT else given),
+    StringConstraints(strict=True, max_length=40),
+    Rule(
+        'a quantity is a number like "2", "500m", "1.5" or "4Gi"',
+        lambda text: re.fullmatch(_QUANTITY, text) is not None,
+        f"type(self) == int ? self >= 0 : self.matches(r'^(?:{_QUANTITY})$')",
+        schema={"x-kubernetes-int-or-string": True},
+    ),
+]
+"""An amount of a resource, as in Kubernetes; a whole number may be written without quotes."""
+
+NEVER_NULL = Rule(
+    "one of its words is wanted; leave the field out for none of them",
+    lambda given: given is not None,
+    before=True,
+    schema={"nullable": False},
+)
+"""For a choice of words that may be left out: an API server takes no null among words."""
+
+# Numbers
+
+Flag = Annotated[bool, Strict()]
+Integer = Annotated[int, Strict(), Field(ge=-LARGEST_INTEGER, le=LARGEST_INTEGER)]
+Count = Annotated[int, Strict(), Field(ge=0, le=LARGEST_INTEGER)]
+
+# Collections
+
+TextMap = Annotated[dict[Key, Text], Field(max_length=1000), _NO_PASSWORD_KEY]
+Options = Annotated[
+    dict[Key, Url],
+    Field(max_length=100),
+    keys_without(r"(?i).*password", _NO_PASSWORD),  # connectors have options like `sfPassword`
+]
+Env = Annotated[
+    dict[Key, Text],
+    Field(max_length=1000),
+    _NO_PASSWORD_KEY,
+    keys_matching(SHELL_NAME, "the name of a variable has only letters, digits and _ and does not begin with a digit"),
+]
+_ONCE = Rule(
+    "an id is written twice",
+    lambda ids: _first_double(ids) is None,
+    told=lambda ids: f"{ids[_first_double(ids)]} is written twice",
+    at=lambda ids: f"[{_first_double(ids)}]",
+    schema={"x-kubernetes-list-type": "set"},
+)
+Ids = Annotated[tuple[Id, ...], Field(max_length=100), _ONCE]
+DataIds = Annotated[tuple[Id, ...], Field(min_length=1, max_length=MOST_ITEMS), _ONCE]
+Arguments = Annotated[tuple[Text, ...], Field(max_length=MOST_ITEMS)]
+
+
+class Written(BaseModel):
+    """The base of everything that users write: frozen, strict about fields, camel case in YAML."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        hide_input_in_errors=True,  # an error must not carry a secret into a log
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """What must hold between the fields; the first that is broken is told."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _never_a_password(cls, written: Any, info: ValidationInfo) -> Any:
+        return _NO_PASSWORD_KEY.hold(written, info)
+
+    @model_validator(mode="after")
+    def _rules_hold(self, info: ValidationInfo) -> Self:
+        for rule in self.rules:
+            rule.hold(self, info)
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Write the rules into the schema."""
+        found = handler(schema)
+        at_home = handler.resolve_ref_schema(found)
+        at_home.update(add_to_schema(at_home, *cls.rules))
+        return found
+
+
+class Metadata(Written):
+    """What the resource is called."""
+
+    name: Id = Field(description="The name of the resource; also its id where spec.id is not written.")
+    namespace: Id | None = Field(default=None, description="The Kubernetes namespace of the resource.")
+    labels: TextMap | None = Field(default=None, description="Labels for selecting resources.")
+    annotations: TextMap | None = Field(default=None, description="Notes of tools and people.")
+
+
+class SecretKey(Written):
+    """A value in a Secret of the resource's namespace. Only run pods read it; the operator never does."""
+
+    name: Annotated[
+        str,
+        StringConstraints(strict=True, max_length=253),
+        matching(
+            r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?",
+            "the name of a Secret has lower-case letters, digits, - and ., and begins and ends with a letter or digit",
+        ),
+    ] = Field(description="The name of the Secret.")
+    key: Annotated[
+        str,
+        StringConstraints(strict=True, max_length=253),
+        matching(r"[-._a-zA-Z0-9]+", "a key of a Secret has letters, digits, -, _ and . only"),
+    ] = Field(description="The key in the Secret.")

@@ -1,0 +1,1 @@
+"""What the program remembers about runs, claims, pods and data sets: frozen values."""

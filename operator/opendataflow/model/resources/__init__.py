@@ -1,0 +1,1 @@
+"""The models of custom resources and job files, and what is generated from them."""

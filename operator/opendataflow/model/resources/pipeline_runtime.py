@@ -1,0 +1,203 @@
+"""What users write about a pipeline that a job runs: `runtime.pipeline`, for one machine and for a cluster.
+
+The project itself is described by its own file, see model/projects/project.py.
+"""
+
+import re
+from typing import Annotated, ClassVar
+
+from pydantic import Field, StringConstraints
+
+from opendataflow.model.fields.field_types import Flag, NonEmpty, SecretKey, Text, Written
+from opendataflow.model.fields.rules import Place, Rule, exactly_one, matching, without
+from opendataflow.model.projects.project import FileName
+from opendataflow.model.resources.spark import OnSpark
+
+_NOT_LOCAL = "Not used on one machine."
+
+_BY_SSH = "^ssh://|^[^/:@]+@[^/:@]+:"
+"""As git writes it: ssh://git@host/path, or git@host:path."""
+_CEL_BY_SSH = f"self.url.matches(r'{_BY_SSH}')"
+
+
+def is_by_ssh(url: str) -> bool:
+    """Whether a repository is reached by ssh."""
+    return re.match(_BY_SSH, url) is not None
+
+
+GitUrl = Annotated[
+    str,
+    StringConstraints(strict=True, min_length=1, max_length=4096),
+    without(r"^-|[\x00-\x20]", "it is no url: it begins with - or has blanks"),
+    without(
+        r"^[A-Za-z][A-Za-z0-9+.-]*://[^/?#@]*:[^/?#@]*@|^https?://[^/?#]*@",
+        "a user or password in the url would be shown to everybody; take it out, and write secretRef and username",
+    ),
+    Rule(
+        "on a cluster projects are fetched by https or ssh; write such a url, and secretRef if it needs a token or key",
+        lambda text: text.startswith(("https://", "http://")) or is_by_ssh(text),
+        f"self.matches(r'^https?://|{_BY_SSH}')",
+        place=Place.CLUSTER,
+    ),
+]
+GitRef = Annotated[
+    str,
+    StringConstraints(strict=True, min_length=1, max_length=250),
+    matching(
+        r"[^\x00-\x20\x7f~^:?*\[\\-][^\x00-\x20\x7f~^:?*\[\\]*",  # as git has it
+        "a ref is a branch, a tag or a whole commit; it has no blanks and does not begin with -",
+    ),
+]
+
+_PART = r"[^./\\\x00-\x1f][^/\\\x00-\x1f]*"
+GitFolder = Annotated[
+    str,
+    StringConstraints(strict=True, min_length=1, max_length=1000),
+    matching(
+        f"{_PART}(?:/{_PART})*",
+        "it is a folder of the repository, such as teams/delays: no slash at its ends, and no name begins with a dot",
+    ),
+]
+
+
+KnownHost = Annotated[
+    str,
+    StringConstraints(strict=True, max_length=2048),
+    matching(
+        "[^@#\\s]\\S*[ \\t]+[a-z]\\S+[ \\t]+[A-Za-z0-9+/]+=*(?:[ \\t].*)?",
+        "it is no key of a server; write a line as ssh-keyscan prints it: the host, the kind of the key, the key",
+    ),
+]
+
+
+class GitProject(Written):
+    """A git repository."""
+
+    rules: ClassVar = (
+        Rule(
+            "by ssh a pod needs the private key, in a Secret that secretRef names, and the server's key in knownHosts",
+            lambda it: not is_by_ssh(it.url) or (it.secret_ref is not None and bool(it.known_hosts)),
+            f"!{_CEL_BY_SSH} || (has(self.secretRef) && has(self.knownHosts) && size(self.knownHosts) > 0)",
+            at="url",
+            place=Place.CLUSTER,
+        ),
+        Rule(
+            "by ssh the user is a part of the url: git@host:path",
+            lambda it: it.username is None or not is_by_ssh(it.url),
+            f"!has(self.username) || !{_CEL_BY_SSH}",
+            at="username",
+        ),
+        Rule(
+            "a token would be sent over http for everybody to read; write an https url",
+            lambda it: it.secret_ref is None or not it.url.startswith("http://"),
+            "!has(self.secretRef) || !self.url.startsWith('http://')",
+            at="url",
+        ),
+        Rule(
+            "a username says nothing without a password or token; write secretRef, or leave it out",
+            lambda it: it.username is None or it.secret_ref is not None,
+            "!has(self.username) || has(self.secretRef)",
+            at="username",
+        ),
+    )
+
+    url: GitUrl = Field(
+        description="Its address, without a password. On a cluster https or ssh; on one machine also a path, and ssh "
+        "with the keys of whoever runs it."
+    )
+    ref: GitRef = Field(
+        default="HEAD",
+        description="A branch, a tag, or a commit with all its digits. The default is the repository's own branch. A "
+        "branch is looked up for each run.",
+    )
+    folder: GitFolder | None = Field(
+        default=None,
+        description="The folder in it that has `project.yml`, such as `teams/delays`. The default is the top.",
+    )
+    username: Annotated[Text, StringConstraints(max_length=250)] | None = Field(
+        default=None, description=f"The user, where the server wants a certain one. {_NOT_LOCAL}"
+    )
+    secret_ref: SecretKey | None = Field(
+        default=None,
+        description=f"The Secret with the token or password, or for ssh the private key. {_NOT_LOCAL}",
+    )
+    known_hosts: Annotated[tuple[KnownHost, ...], Field(max_length=20)] = Field(
+        default=(),
+        description="The server's keys for ssh, each a line as `ssh-keyscan HOST` prints it; a server with another key "
+        f"is told nothing. {_NOT_LOCAL}",
+    )
+
+
+class ProjectPlace(Written):
+    """Where the project is: exactly one of the three."""
+
+    rules: ClassVar = (
+        exactly_one("git", "path", "configMap"),
+        Rule(
+            "in an image the path of a project is absolute",
+            lambda it: it.path is None or it.path.startswith("/"),
+            "!has(self.path) || self.path.startsWith('/')",
+            at="path",
+            place=Place.CLUSTER,
+        ),
+        Rule(
+            "there are no ConfigMaps on one machine; write the path of the project's folder",
+            lambda it: it.config_map is None,
+            at="configMap",
+            place=Place.MACHINE,
+        ),
+    )
+
+    git: GitProject | None = Field(default=None, description="A git repository; its commit is recorded for each run.")
+    path: Annotated[NonEmpty, StringConstraints(max_length=4096)] | None = Field(
+        default=None,
+        description="A folder: on one machine relative to that of the file, on a cluster in the image or in a volume "
+        "of podTemplate.",
+    )
+    config_map: (
+        Annotated[
+            str,
+            StringConstraints(strict=True, max_length=253),
+            matching(
+                r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?",
+                "the name of a ConfigMap has lower-case letters, digits, - and ., and begins and ends with a letter or "
+                "digit",
+            ),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="A ConfigMap with project.yml and the modules of this one pipeline, each under its file name. Only "
+        "for a cluster.",
+    )
+
+
+class PipelineRuntime(OnSpark):
+    """A pipeline of a project, run by Spark for each chunk."""
+
+    project: ProjectPlace = Field(description="Where the project is.")
+    pipeline: FileName = Field(description="The slug of the pipeline.")
+    output: (
+        Annotated[
+            NonEmpty,
+            StringConstraints(max_length=4096),
+            Rule(
+                "in a pod it is an absolute path, such as that of a volume of podTemplate, or an address such as "
+                "s3a://bucket/data",
+                lambda text: text.startswith("/") or "://" in text,
+                "self.startsWith('/') || self.contains('://')",
+                place=Place.CLUSTER,
+            ),
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="The folder, or its address such as s3a://bucket/data, that relative destinations of the project "
+        "are in. The default on one machine: for a path the project itself, for git the folder of the file. On a "
+        "cluster there is none: what a pod writes into itself is gone with it.",
+    )
+    require_tests: Flag = Field(
+        default=False,
+        description="Run the unit tests of the pipeline's transformations first; where one fails, nothing is read or "
+        "written and the run fails.",
+    )

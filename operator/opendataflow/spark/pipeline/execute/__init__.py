@@ -1,0 +1,1 @@
+"""Loads transformations and runs them on Spark or pandas frames."""

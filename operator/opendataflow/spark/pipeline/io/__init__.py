@@ -1,0 +1,1 @@
+"""Reads the sources of one chunk and writes its result."""

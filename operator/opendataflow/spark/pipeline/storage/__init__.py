@@ -1,0 +1,1 @@
+"""Clients for databases, BigQuery and file systems, and staging folders for writes."""

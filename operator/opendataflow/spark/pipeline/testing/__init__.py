@@ -1,0 +1,1 @@
+"""Unit tests of transformations, and the gate that requires them before a run."""

@@ -1,0 +1,1 @@
+"""Connections to Postgres, and what their errors mean."""

@@ -1,0 +1,60 @@
+"""Finds out who keeps a session of this program from a lock, by asking Postgres beside it. It ends nobody."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from psycopg import AsyncConnection
+from psycopg.conninfo import make_conninfo
+
+from opendataflow.errors import DataflowError
+from opendataflow.store.connections.connection import Row, connect, translated
+
+FIRST_SECONDS = 1.0
+"""How long a session may wait before anybody asks why."""
+LOOK_SECONDS = 0.5
+
+_BLOCKING = """
+    SELECT b.pid, a.usename AS user, nullif(a.application_name, '') AS application,
+           to_char(a.xact_start, 'YYYY-MM-DD HH24:MI:SS TZ') AS since
+    FROM (SELECT DISTINCT unnest(pg_blocking_pids(%s)) AS pid) b LEFT JOIN pg_stat_activity a ON a.pid = b.pid
+    ORDER BY a.xact_start, b.pid"""
+"""Of sessions of others only some may read when their transaction began. Process 0 is a prepared transaction."""
+
+
+@asynccontextmanager
+async def watched(connection: AsyncConnection[Row]) -> AsyncIterator[Callable[[], str]]:
+    """Look who blocks a session for as long as the block lasts; gives what says so of the last time it was blocked."""
+    found: list[Row] = []
+    looking = asyncio.create_task(_look(connection, found), name="who blocks")
+    try:
+        yield lambda: _sentence(found)
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+
+async def _look(connection: AsyncConnection[Row], found: list[Row]) -> None:
+    await asyncio.sleep(FIRST_SECONDS)
+    info = connection.info
+    dsn = make_conninfo(info.dsn, password=info.password) if info.password else info.dsn
+    try:
+        async with await connect(dsn) as beside, translated(info.host):
+            while True:
+                rows = await (await beside.execute(_BLOCKING, (info.backend_pid,))).fetchall()
+                found[:] = rows or found
+                await asyncio.sleep(LOOK_SECONDS)
+    except DataflowError:  # then nobody knows who it is
+        return
+
+
+def _sentence(found: list[Row]) -> str:
+    if not found:
+        return "another session"
+    first, more = found[0], len(found) - 1
+    facts = [f"application {first['application']}"] if first["application"] else []
+    facts += [f"user {first['user']}"] if first["user"] else []
+    facts += [f"in a transaction since {first['since']}"] if first["since"] else []
+    who = f"process {first['pid']}" if first["pid"] else "a prepared transaction"
+    said = f"{who} ({', '.join(facts)})" if facts else who
+    return f"{said} and {more} more" if more else said

@@ -1,0 +1,35 @@
+"""Looks at the database that is there, and starts none: for completion in a shell, and for `dataflow doctor`."""
+
+from psycopg import AsyncConnection
+
+from opendataflow.settings import Settings
+from opendataflow.store.connections.connection import Row, connect
+from opendataflow.store.embedded.client import Answer, dsn, probe
+from opendataflow.store.embedded.home import Home
+
+
+def running_dsn(settings: Settings) -> str | None:
+    """Return the address of the embedded database where it runs; else None."""
+    home = Home(settings.postgres_home.resolve())
+    return dsn(home) if probe(home) is Answer.OURS else None
+
+
+def embedded_exists(settings: Settings) -> bool:
+    """Whether the embedded Postgres has been made."""
+    return Home(settings.postgres_home.resolve()).data.exists()
+
+
+async def health(connection: AsyncConnection[Row]) -> Row:
+    """Return who works and what waits for a person (opendataflow.health()); the schema is current."""
+    row = await (await connection.execute("SELECT opendataflow.health() AS health")).fetchone()
+    assert row is not None
+    found: Row = row["health"]
+    return found
+
+
+async def peek(address: str, kind: str, owner: str | None, start: str, limit: int) -> list[str]:
+    """Return ids that begin like `start`: of jobs, data sets (`kind` job, dataset), or the data ids of `owner`."""
+    async with await connect(address) as connection:
+        query = "SELECT starting_with AS id FROM opendataflow.starting_with(%s, %s, %s, %s)"
+        rows = await (await connection.execute(query, (kind, owner, start, limit))).fetchall()
+    return [row["id"] for row in rows]

@@ -1,0 +1,1 @@
+"""The old framework's tables and views."""

@@ -1,0 +1,1 @@
+"""The schema of the database and the SQL files that define it."""

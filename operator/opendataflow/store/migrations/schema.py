@@ -1,0 +1,242 @@
+"""The schema of the database: which one it has, and bringing it to the one that this program works with.
+
+Tables change by numbered migrations; functions, views and triggers belong to the program and are replaced as a whole.
+So an older program can go on with newer tables, where their migrations say so: it brings back its own functions. It
+never touches rows of users, and never runs by itself on a database that the user named.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from psycopg import AsyncConnection
+from psycopg.errors import (
+    DeadlockDetected,
+    InsufficientPrivilege,
+    InvalidSchemaName,
+    LockNotAvailable,
+    UndefinedTable,
+)
+
+from opendataflow.errors import Refused, SchemaMismatch
+from opendataflow.store.connections.blocking import watched
+from opendataflow.store.connections.connection import Row, TryAgainError, one_line, place, translated
+from opendataflow.store.migrations import sql_files
+
+OLDEST_SERVER = 150000
+LOCK_SECONDS = 3
+"""How long a migration waits for a lock: everybody who comes to that table meanwhile waits behind it."""
+PAUSE_SECONDS = 5.0
+"""How long it lets the others go on before it tries again."""
+PATIENCE_SECONDS = 60.0
+_REMEDY = "run `dataflow db migrate`, or in the operator's image `opendataflow migrate`"
+_MIGRATION_LOCK = (20133, 0)
+
+_STATE = """
+    SELECT coalesce(array_agg(m.number ORDER BY m.number), '{}') AS applied,
+           coalesce(max(coalesce((to_jsonb(m) ->> 'works_from')::integer, m.number)), 0) AS works_from,
+           (SELECT i.functions FROM opendataflow.installed i) AS functions
+    FROM opendataflow.migration m"""
+"""By its name as a text: tables of an older program have no such column."""
+
+
+@dataclass(frozen=True)
+class SchemaState:
+    """`applied`: numbers of the migrations that the database has; `functions`: the digest of its functions.
+
+    `works_from`: the number of the oldest program that can work with its tables.
+    """
+
+    applied: tuple[int, ...]
+    functions: str | None
+    works_from: int = 0
+
+    @property
+    def pending(self) -> list[sql_files.Migration]:
+        """The migrations that the database lacks."""
+        return [m for m in sql_files.migrations() if m.number not in self.applied]
+
+    @property
+    def too_new(self) -> bool:
+        """Whether a newer program has changed the tables so that this one can't work with them."""
+        return self.works_from > sql_files.newest()
+
+    @property
+    def newer(self) -> list[int]:
+        """The migrations of a newer program."""
+        return [number for number in self.applied if number > sql_files.newest()]
+
+    @property
+    def current(self) -> bool:
+        """Whether this program can work with the database as it is."""
+        return not self.pending and not self.too_new and self.functions == sql_files.functions_digest()
+
+
+async def read_state(connection: AsyncConnection[Row]) -> SchemaState:
+    """Read which schema the database has; an empty one has none."""
+    found = await (await connection.execute("SELECT to_regclass('opendataflow.installed') AS found")).fetchone()
+    if found is None or found["found"] is None:
+        return SchemaState((), None)
+    row = await (await connection.execute(_STATE)).fetchone()
+    assert row is not None
+    return _state(row)
+
+
+def _state(row: Row) -> SchemaState:
+    return SchemaState(tuple(row["applied"]), row["functions"], row["works_from"])
+
+
+async def _usual_state(connection: AsyncConnection[Row]) -> SchemaState:
+    """The same in one statement, for a database that has a schema."""
+    try:
+        row = await (await connection.execute(_STATE)).fetchone()
+    except (UndefinedTable, InvalidSchemaName):
+        return await read_state(connection)
+    assert row is not None
+    return _state(row)
+
+
+async def require_current(connection: AsyncConnection[Row]) -> None:
+    """Refuse a database whose schema this program does not work with, naming the command that helps."""
+    state = await _usual_state(connection)
+    if state.current:
+        return
+    if state.too_new:
+        raise _too_new(state)
+    if not state.applied:
+        raise SchemaMismatch(f"the database has no OpenDataFlow schema yet: {_REMEDY}")
+    if state.pending:
+        raise SchemaMismatch(f"the database has an older schema than this program: {_REMEDY}")
+    raise SchemaMismatch(
+        "the database has the functions of another version of this program; with the version that is to work with it "
+        f"{_REMEDY}"
+    )
+
+
+def _too_new(state: SchemaState) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"the database has schema {max(state.applied)}, which is newer than this program ({sql_files.newest()}) can "
+        f"work with: install the program that migrated it or another one of schema {state.works_from} or newer, or "
+        "restore a backup of the time before"
+    )
+
+
+async def migrate(
+    connection: AsyncConnection[Row],
+    patience: float = PATIENCE_SECONDS,
+    note: Callable[[str], object] = lambda _: None,
+) -> list[str]:
+    """Bring the database to this program's schema, all in one transaction; return what was done, a line each.
+
+    Newer tables stay as they are where this program can work with them. SchemaMismatch where it can't. Where somebody
+    has a lock that it needs it tries again for `patience` seconds, each time telling `note` who it is; then
+    TryAgainError says so.
+    """
+    async with translated(place(connection.info.dsn)):
+        try:
+            return await _patiently(connection, patience, note)
+        except InsufficientPrivilege as error:
+            user, database = connection.info.user, connection.info.dbname
+            raise Refused(
+                f"the user {user} may not make or change the schema opendataflow ({one_line(error)}): migrate as the "
+                f"role that owns it, or for a new one `GRANT CREATE ON DATABASE {database} TO {user}`"
+            ) from error
+
+
+async def _patiently(connection: AsyncConnection[Row], patience: float, note: Callable[[str], object]) -> list[str]:
+    until = time.monotonic() + patience
+    while True:
+        async with watched(connection) as blockers:
+            try:
+                return await _migrate(connection)
+            except (LockNotAvailable, DeadlockDetected) as error:
+                sentence = f"{blockers()} holds what the change of the schema needs, and nothing was changed"
+                if time.monotonic() >= until:
+                    end = "wait for its end, or end it, and migrate again"
+                    raise TryAgainError(f"{sentence}: {end}") from error
+        note(sentence)
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def _migrate(connection: AsyncConnection[Row]) -> list[str]:
+    if connection.info.server_version < OLDEST_SERVER:
+        version = connection.info.server_version // 10000
+        raise Refused(f"the server is Postgres {version}; OpenDataFlow needs 15 or newer")
+    async with connection.transaction():
+        await connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_SECONDS}s",))
+        await connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", _MIGRATION_LOCK)
+        state = await read_state(connection)
+        if state.too_new:
+            raise _too_new(state)
+        done = await _bring_tables(connection, state)
+        if done or state.functions != sql_files.functions_digest():
+            await _replace_functions(connection)
+            kept = f"; the tables of schema {max(state.newer)}, which is newer, stay" if state.newer else ""
+            done.append(f"functions, views and triggers replaced{kept}")
+        if await make_views(connection):
+            done = done or ["views of schema dataflow made"]
+        elif (sentence := await in_the_way(connection)) is not None:
+            done.append(sentence)
+    return done
+
+
+async def make_views(connection: AsyncConnection[Row]) -> bool:
+    """Make the views of schema dataflow; False where they are there, or something is in their way."""
+    row = await (await connection.execute("SELECT opendataflow.make_views() AS made")).fetchone()
+    return row is not None and bool(row["made"])
+
+
+async def in_the_way(connection: AsyncConnection[Row]) -> str | None:
+    """Say in one sentence what keeps the views of schema dataflow from being made, and how to go on."""
+    rows = await (await connection.execute("SELECT in_the_way AS name FROM opendataflow.in_the_way()")).fetchall()
+    if not rows:
+        return None
+    found = " and ".join(f"dataflow.{row['name']}" for row in rows)
+    is_ = "is" if len(rows) == 1 else "are"
+    return (
+        f"schema dataflow has no views of OpenDataFlow, since there {is_} {found} already: import the old framework's "
+        "tables and put the views in their place by `dataflow import-legacy DSN --take-over`, or rename what is there "
+        "and run `dataflow db migrate` again"
+    )
+
+
+async def _bring_tables(connection: AsyncConnection[Row], state: SchemaState) -> list[str]:
+    if not state.applied:
+        await connection.execute(sql_files.schema_text())
+        await _record(connection, sql_files.migrations())
+        return ["tables created"]
+    for migration in state.pending:
+        await connection.execute(migration.text)
+    await _record(connection, state.pending)
+    return [f"migration {migration.name} applied" for migration in state.pending]
+
+
+async def migrate_step_by_step(connection: AsyncConnection[Row]) -> None:
+    """Make the schema by applying every migration from the first; what `migrate` does for old databases."""
+    async with connection.transaction():
+        for migration in sql_files.migrations():
+            await connection.execute(migration.text)
+        await _record(connection, sql_files.migrations())
+        await _replace_functions(connection)
+        await make_views(connection)
+
+
+async def _replace_functions(connection: AsyncConnection[Row]) -> None:
+    # Functions call each other in both directions; each one is checked when it is first called, and by the tests.
+    await connection.execute("SET LOCAL check_function_bodies = off")
+    await connection.execute(sql_files.functions_text())
+    await connection.execute(
+        "INSERT INTO opendataflow.installed (functions) VALUES (%s) "
+        "ON CONFLICT (one_row) DO UPDATE SET functions = excluded.functions, applied_at = now()",
+        (sql_files.functions_digest(),),
+    )
+
+
+async def _record(connection: AsyncConnection[Row], migrations: Sequence[sql_files.Migration]) -> None:
+    """Remember what was applied, once all of it is: one migration has changed this table."""
+    for migration in migrations:
+        await connection.execute(
+            "INSERT INTO opendataflow.migration (number, name, works_from) VALUES (%s, %s, %s)",
+            (migration.number, migration.name, migration.works_from),
+        )
