@@ -1,7 +1,7 @@
-"""Writes the reference of job files, custom resources and projects out of the models, and that of the chart out of its
-values: `python docs/generate.py`. A test compares them.
+"""Generate reference pages: `python docs/generate.py`. A test compares the pages with what this module returns.
 
-It never writes anything but these pages, and says nothing that the models and the values do not say.
+Job files, custom resources and projects come from the models, the chart from its values, the command line from its
+commands. This module writes these pages only.
 """
 
 import typing
@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 import chart_values
+import command_line
 from opendataflow.model.projects.project import DjangoProject, Project, schema_text
 from opendataflow.model.resources.api import DataFlowAction, DataFlowJob, DataSet
 from opendataflow.model.resources.crd import KINDS, Kind
@@ -95,6 +96,7 @@ def pages() -> dict[str, str]:
         "job-file.md": "\n".join([JOB_FILES, *_resource(DataSet), *_resource(DataFlowJob)]),
         "custom-resources.md": "\n".join(custom),
         "chart.md": chart_values.page(),
+        "command-line.md": command_line.page(),
         "project.md": "\n".join(project) + "\n",
         "project.schema.json": schema_text(),
     }
