@@ -201,7 +201,7 @@ _all_job_specs = _some(
 )  # fmt: skip
 _job_specs = _all_job_specs.filter(lambda spec: "podTemplate" not in spec or "sparkApplication" not in spec["runtime"])
 
-_selections = st.one_of(_only("chunks", _id_lists), _only("range", _ends(_ids)), _only("status", st.just("READY")))
+_selections = st.one_of(_only("chunks", _id_lists), _only("range", _ends(_ids)), _only("status", st.just("FAILED")))
 _requests = st.one_of(
     _some({"job": _ids, "action": st.sampled_from(["hold", "release", "skip", "force", "cancel"])}),
     _some({"dataset": _ids, "action": st.sampled_from(["hold", "release", "publish", "accept", "reject"])}),

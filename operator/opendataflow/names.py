@@ -13,8 +13,8 @@ API_VERSION = f"{GROUP}/{VERSION}"
 CATEGORY = "dataflow"
 """What `kubectl get dataflow` lists: all resources of the group."""
 
-READY_CHANNEL = "opendataflow_ready"
-"""The NOTIFY channel that says: work of the job in the payload may have become claimable."""
+QUEUED_CHANNEL = "opendataflow_queued"
+"""The NOTIFY channel that says: tasks of the job in the payload may have become claimable."""
 
 TODAY = "today"
 """The data set that is built in: its chunks are days, like 2026-11-28."""
@@ -132,13 +132,13 @@ class ChunkStatus(StrEnum):
     PENDING = "PENDING"
 
 
-class WorkState(StrEnum):
-    """The state of what one job has to do for one data id."""
+class TaskState(StrEnum):
+    """The state of a task: one job's processing of one chunk (docs/reference/states.md)."""
 
     WAITING = "WAITING"
-    READY = "READY"
+    QUEUED = "QUEUED"
     RUNNING = "RUNNING"
-    RETRY = "RETRY"
+    RETRYING = "RETRYING"
     DONE = "DONE"
     FAILED = "FAILED"
     HELD = "HELD"
@@ -238,10 +238,10 @@ class Reason(StrEnum):
     POD_PENDING = "PodPending"
     SUBMISSION_PENDING = "SubmissionPending"
     SUBMISSION_FAILED = "SubmissionFailed"
-    # How the work is.
+    # How the tasks are.
     DONE = "Done"
     RUNNING = "Running"
-    READY = "Ready"
+    QUEUED = "Queued"
     RETRYING = "Retrying"
     WAITING = "WaitingForInputs"
     CHUNKS_FAILED = "ChunksFailed"
@@ -281,7 +281,7 @@ class JobState(StrEnum):
     RUNNING = "Running"
     FAILED = "Failed"
     DONE = "Done"
-    READY = "Ready"
+    QUEUED = "Queued"
     WAITING = "Waiting"
 
 

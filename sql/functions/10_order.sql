@@ -16,7 +16,7 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
           FROM regexp_matches(p_id, '[0-9]+|[^0-9]+', 'g') WITH ORDINALITY AS m(part, place)) AS k
 $$;
 
--- Whether a job that is limited to the ids from..to (both included, either may be null) has work for an id.
+-- Whether a job that is limited to the ids from..to (both included, either may be null) has a task for an id.
 CREATE FUNCTION opendataflow.in_range(p_id text, p_from text, p_to text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT (p_from IS NULL OR opendataflow.sort_key(p_id) >= opendataflow.sort_key(p_from))

@@ -1,4 +1,4 @@
--- Chunks, works and runs by their whole keys: how functions find the rows that they are asked about, and nothing else. A
+-- Chunks, tasks and runs by their whole keys: how functions find the rows that they are asked about, and nothing else. A
 -- list of keys stands in FROM, and each of its keys is looked up. `at` is where the row lies, for an UPDATE:
 --
 --     SELECT … FROM unnest(p_ids) AS i, chunk_of(p_dataset, i) AS c WHERE …
@@ -11,7 +11,7 @@
 -- statement began: the rows are locked by a statement before it (30_locks.sql).
 
 CREATE VIEW opendataflow.chunk_row AS SELECT c.ctid AS at, c.* FROM opendataflow.chunk c;
-CREATE VIEW opendataflow.work_row AS SELECT w.ctid AS at, w.* FROM opendataflow.work w;
+CREATE VIEW opendataflow.task_row AS SELECT w.ctid AS at, w.* FROM opendataflow.task w;
 -- Without what only people ask for: it would cost each look-up more than the look-up itself.
 CREATE VIEW opendataflow.run_row AS
     SELECT r.ctid AS at, r.id, r.job, r.data_id, r.state, r.attempt, r.fence, r.lease, r.reads, r.read_fences, r.writes,
@@ -23,9 +23,9 @@ LANGUAGE sql STABLE ROWS 1 AS $$
     SELECT * FROM opendataflow.chunk_row c WHERE c.dataset = p_dataset AND c.data_id = p_id OFFSET 0
 $$;
 
-CREATE FUNCTION opendataflow.work_of(p_job text, p_id text) RETURNS SETOF opendataflow.work_row
+CREATE FUNCTION opendataflow.task_of(p_job text, p_id text) RETURNS SETOF opendataflow.task_row
 LANGUAGE sql STABLE ROWS 1 AS $$
-    SELECT * FROM opendataflow.work_row w WHERE w.job = p_job AND w.data_id = p_id OFFSET 0
+    SELECT * FROM opendataflow.task_row w WHERE w.job = p_job AND w.data_id = p_id OFFSET 0
 $$;
 
 CREATE FUNCTION opendataflow.run_of(p_id bigint) RETURNS SETOF opendataflow.run_row

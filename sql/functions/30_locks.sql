@@ -1,5 +1,5 @@
 -- Taking locks, always in this order: 0 advisory locks of data sets, 1 lease, 2 job, 3 chunks by (data set, id),
--- 4 works by (job, id), 5 runs, history and breakers. Only claim goes 2, 4, 3, and never waits after 2.
+-- 4 tasks by (job, id), 5 runs, history and breakers. Only claim goes 2, 4, 3, and never waits after 2.
 
 -- Says what is about to change states and for whom; the triggers write it into the history.
 CREATE FUNCTION opendataflow.begin_event(p_event text, p_actor text, p_reason text DEFAULT NULL) RETURNS void
@@ -88,12 +88,12 @@ BEGIN
     CROSS JOIN LATERAL (SELECT FROM chunk c WHERE c.dataset = p.dataset AND c.data_id = p.data_id FOR UPDATE) c;
 END $$;
 
--- Level 4. No filter on the state: a work whose state is changing right now must be waited for, not passed by.
-CREATE FUNCTION opendataflow.lock_works(p_jobs text[], p_ids text[]) RETURNS void
+-- Level 4. No filter on the state: a task whose state is changing right now must be waited for, not passed by.
+CREATE FUNCTION opendataflow.lock_tasks(p_jobs text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM (SELECT DISTINCT * FROM unnest(p_jobs, p_ids) AS p(job, data_id) ORDER BY 1, 2) p
-    CROSS JOIN LATERAL (SELECT FROM work w WHERE w.job = p.job AND w.data_id = p.data_id FOR UPDATE) w;
+    CROSS JOIN LATERAL (SELECT FROM task w WHERE w.job = p.job AND w.data_id = p.data_id FOR UPDATE) w;
 END $$;
 
 -- Level 5.
@@ -134,8 +134,8 @@ END $$;
 CREATE TRIGGER chunk_changed AFTER UPDATE ON opendataflow.chunk REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.chunk_changed();
 
--- Also counts the works that are in another state now (35_counts.sql): one look at the changed rows serves both.
-CREATE FUNCTION opendataflow.work_changed() RETURNS trigger
+-- Also counts the tasks that are in another state now (35_counts.sql): one look at the changed rows serves both.
+CREATE FUNCTION opendataflow.task_changed() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
     v_event  text := nullif(current_setting('opendataflow.event', true), '');
@@ -146,31 +146,31 @@ BEGIN
         SELECT n.*, o.state AS was FROM new_rows n JOIN old_rows o ON o.job = n.job AND o.data_id = n.data_id WHERE n.state <> o.state
     ), noted AS (
         INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
-        SELECT 'work', c.job, c.data_id, coalesce(v_event, current_event()), c.was, c.state, c.run, c.fence, v_actor, coalesce(v_reason, c.reason)
+        SELECT 'task', c.job, c.data_id, coalesce(v_event, current_event()), c.was, c.state, c.run, c.fence, v_actor, coalesce(v_reason, c.reason)
         FROM changed c
     )
-    INSERT INTO work_count (job, state, works)
-    SELECT c.job, c.state, sum(c.works)
-    FROM (SELECT job, state, 1 AS works FROM changed UNION ALL SELECT job, was, -1 FROM changed) c
-    GROUP BY c.job, c.state HAVING sum(c.works) <> 0;
+    INSERT INTO task_count (job, state, tasks)
+    SELECT c.job, c.state, sum(c.tasks)
+    FROM (SELECT job, state, 1 AS tasks FROM changed UNION ALL SELECT job, was, -1 FROM changed) c
+    GROUP BY c.job, c.state HAVING sum(c.tasks) <> 0;
     RETURN NULL;
 END $$;
-CREATE TRIGGER work_changed AFTER UPDATE ON opendataflow.work REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
-    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.work_changed();
+CREATE TRIGGER task_changed AFTER UPDATE ON opendataflow.task REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.task_changed();
 
-CREATE FUNCTION opendataflow.work_gone() RETURNS trigger
+CREATE FUNCTION opendataflow.task_gone() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
     v_event text := nullif(current_setting('opendataflow.event', true), '');
     v_actor text := current_setting('opendataflow.actor', true);
 BEGIN
     INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
-    SELECT 'work', o.job, o.data_id, coalesce(v_event, current_event()), o.state, 'GONE', o.run, o.fence, v_actor, 'its id is not among those of the job any more'
+    SELECT 'task', o.job, o.data_id, coalesce(v_event, current_event()), o.state, 'GONE', o.run, o.fence, v_actor, 'its id is not among those of the job any more'
     FROM old_rows o;
     RETURN NULL;
 END $$;
-CREATE TRIGGER work_gone AFTER DELETE ON opendataflow.work REFERENCING OLD TABLE AS old_rows
-    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.work_gone();
+CREATE TRIGGER task_gone AFTER DELETE ON opendataflow.task REFERENCING OLD TABLE AS old_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.task_gone();
 
 CREATE FUNCTION opendataflow.refuse_change() RETURNS trigger
 LANGUAGE plpgsql AS $$

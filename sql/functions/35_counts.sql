@@ -1,23 +1,23 @@
--- The number of works by state: the sum of rows that every change adds. Exact in every snapshot; read by job_status,
--- list_jobs and engines, which must not count a million works to say how far a job is.
+-- The number of tasks by state: the sum of rows that every change adds. Exact in every snapshot; read by job_status,
+-- list_jobs and engines, which must not count a million tasks to say how far a job is.
 
--- Of works that are made or go; changes of their states are counted where the history is written (30_locks.sql).
-CREATE FUNCTION opendataflow.count_works() RETURNS trigger
+-- Of tasks that are made or go; changes of their states are counted where the history is written (30_locks.sql).
+CREATE FUNCTION opendataflow.count_tasks() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP = 'INSERT' THEN
-        INSERT INTO work_count (job, state, works)
+        INSERT INTO task_count (job, state, tasks)
         SELECT n.job, n.state, count(*) FROM new_rows n GROUP BY n.job, n.state;
     ELSE
-        INSERT INTO work_count (job, state, works)
+        INSERT INTO task_count (job, state, tasks)
         SELECT o.job, o.state, -count(*) FROM old_rows o GROUP BY o.job, o.state;
     END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER work_counted_made AFTER INSERT ON opendataflow.work REFERENCING NEW TABLE AS new_rows
-    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.count_works();
-CREATE TRIGGER work_counted_gone AFTER DELETE ON opendataflow.work REFERENCING OLD TABLE AS old_rows
-    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.count_works();
+CREATE TRIGGER task_counted_made AFTER INSERT ON opendataflow.task REFERENCING NEW TABLE AS new_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.count_tasks();
+CREATE TRIGGER task_counted_gone AFTER DELETE ON opendataflow.task REFERENCING OLD TABLE AS old_rows
+    FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.count_tasks();
 
 -- Replaces the rows of each job that has many by one for each state. A row is added up by the one who deletes it, in the
 -- same statement, so that none is lost or counted twice, whatever is added or read meanwhile.
@@ -28,17 +28,17 @@ BEGIN
         RETURN;  -- somebody else is at it
     END IF;
     WITH gone AS (
-        DELETE FROM work_count c
-        WHERE c.job = ANY (ARRAY(SELECT m.job FROM work_count m GROUP BY m.job HAVING count(*) > 50))
-        RETURNING c.job, c.state, c.works
+        DELETE FROM task_count c
+        WHERE c.job = ANY (ARRAY(SELECT m.job FROM task_count m GROUP BY m.job HAVING count(*) > 50))
+        RETURNING c.job, c.state, c.tasks
     )
-    INSERT INTO work_count (job, state, works)
-    SELECT g.job, g.state, sum(g.works) FROM gone g GROUP BY g.job, g.state HAVING sum(g.works) <> 0;
+    INSERT INTO task_count (job, state, tasks)
+    SELECT g.job, g.state, sum(g.tasks) FROM gone g GROUP BY g.job, g.state HAVING sum(g.tasks) <> 0;
 END $$;
 
--- The works of a job by state.
-CREATE FUNCTION opendataflow.counts_of(p_job text) RETURNS TABLE (state text, works bigint)
+-- The tasks of a job by state.
+CREATE FUNCTION opendataflow.counts_of(p_job text) RETURNS TABLE (state text, tasks bigint)
 LANGUAGE sql STABLE AS $$
-    SELECT c.state, sum(c.works)::bigint FROM opendataflow.work_count c
-    WHERE c.job = p_job GROUP BY c.state HAVING sum(c.works) <> 0
+    SELECT c.state, sum(c.tasks)::bigint FROM opendataflow.task_count c
+    WHERE c.job = p_job GROUP BY c.state HAVING sum(c.tasks) <> 0
 $$;

@@ -1,16 +1,16 @@
--- How chunks and works come to be, and how chunks become READY from outside.
+-- How chunks and tasks come to be, and how chunks become READY from outside.
 
--- Makes the rows that the given chunks bring with them: the chunks themselves, a work for each job that has one of
+-- Makes the rows that the given chunks bring with them: the chunks themselves, a task for each job that has one of
 -- their data sets as its source, the chunks of all data sets of that job, and so on downwards. New chunks are
--- DECLARED, new works WAITING, READY, or DONE where an output is READY already. The caller holds level 0 for
--- everything in reach. Returns the jobs that have READY work now.
+-- DECLARED, new tasks WAITING, QUEUED, or DONE where an output is READY already. The caller holds level 0 for
+-- everything in reach. Returns the jobs that have QUEUED tasks now.
 CREATE FUNCTION opendataflow.spread(p_datasets text[], p_ids text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
     v_datasets text[];
     v_ids      text[];
     v_jobs     text[];
-    v_work_ids text[];
+    v_task_ids text[];
 BEGIN
     WITH RECURSIVE reached(dataset, data_id) AS (
         SELECT p.dataset, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
@@ -28,7 +28,7 @@ BEGIN
     ON CONFLICT DO NOTHING;
 
     WITH made AS (
-        INSERT INTO work (job, data_id, state, blockers, sort_key)
+        INSERT INTO task (job, data_id, state, blockers, sort_key)
         SELECT DISTINCT s.job, p.data_id, 'WAITING', 1, sort_key(p.data_id, j.descending)
         FROM unnest(v_datasets, v_ids) AS p(dataset, data_id)
         JOIN job_source s ON s.dataset = p.dataset
@@ -37,22 +37,22 @@ BEGIN
         ON CONFLICT DO NOTHING
         RETURNING job, data_id
     )
-    SELECT array_agg(job), array_agg(data_id) INTO v_jobs, v_work_ids FROM made;
-    PERFORM finish_published(v_jobs, v_work_ids);
-    RETURN recount(v_jobs, v_work_ids);
+    SELECT array_agg(job), array_agg(data_id) INTO v_jobs, v_task_ids FROM made;
+    PERFORM finish_published(v_jobs, v_task_ids);
+    RETURN recount(v_jobs, v_task_ids);
 END $$;
 
--- Open works with a READY output are DONE: somebody else has published what they would make. HELD and SKIPPED
--- works remember it. What a FAILED work has made itself, beside an output that was rejected, is no reason. The caller
--- holds the works' row locks.
+-- Open tasks with a READY output are DONE: somebody else has published what they would make. HELD and SKIPPED
+-- tasks remember it. What a FAILED task has made itself, beside an output that was rejected, is no reason. The caller
+-- holds the tasks' row locks.
 CREATE FUNCTION opendataflow.finish_published(p_jobs text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE work w
+    UPDATE task w
     SET state = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN w.state ELSE 'DONE' END,
         held_from = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN 'DONE' END,
         blockers = 0, due_at = NULL, forced = false, reason = 'published from outside'
-    FROM unnest(p_jobs, p_ids) AS p(job, data_id), work_of(p.job, p.data_id) AS was
+    FROM unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
     WHERE w.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE')
       AND EXISTS (SELECT FROM job_output o
                   CROSS JOIN chunk_of(o.dataset, was.data_id) AS c
@@ -60,34 +60,34 @@ BEGIN
                     AND (coalesce(was.held_from, was.state) <> 'FAILED' OR c.run IS NULL OR c.run <> was.run));
 END $$;
 
--- Works of an id that their job has no more go. What runs ends first, what is done stays, and what a person has put aside
--- stays put aside until its release: the id may come back. The caller holds the works' row locks.
+-- Tasks of an id that their job has no more go. What runs ends first, what is done stays, and what a person has put aside
+-- stays put aside until its release: the id may come back. The caller holds the tasks' row locks.
 CREATE FUNCTION opendataflow.drop_out_of_scope(p_jobs text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM work w USING unnest(p_jobs, p_ids) AS p(job, data_id), work_of(p.job, p.data_id) AS was
+    DELETE FROM task w USING unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
     WHERE w.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE', 'HELD', 'SKIPPED') AND NOT in_scope(was.job, was.data_id);
 END $$;
 
 -- Consumers that are DONE become stale where the given chunks are READY in another version than they have read. The
--- caller holds the works' row locks.
+-- caller holds the tasks' row locks.
 CREATE FUNCTION opendataflow.mark_stale(p_datasets text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM job_input i WHERE i.dataset = ANY (p_datasets)) THEN
         RETURN;
     END IF;
-    UPDATE work w SET stale = true
+    UPDATE task w SET stale = true
     FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
     JOIN job_input i ON i.dataset = p.dataset
-    CROSS JOIN work_of(i.job, p.data_id) AS was
+    CROSS JOIN task_of(i.job, p.data_id) AS was
     WHERE w.ctid = was.at AND was.state = 'DONE' AND NOT was.stale
       AND (SELECT c.fence FROM chunk_of(p.dataset, p.data_id) c WHERE c.status = 'READY')
        <> (SELECT f.fence FROM run_of(was.run) r, unnest(r.reads, r.read_fences) AS f(dataset, fence) WHERE f.dataset = p.dataset);
 END $$;
 
 -- Declares chunks of one data set with their bounds (null where there are none). Rows that are there keep their
--- status. Returns the jobs that have READY work now.
+-- status. Returns the jobs that have QUEUED tasks now.
 CREATE FUNCTION opendataflow.declare_chunks(p_dataset text, p_ids text[], p_bounds jsonb[], p_actor text) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -110,14 +110,14 @@ BEGIN
     WHERE c.ctid = was.at AND was.bounds IS DISTINCT FROM p.bounds AND p.bounds IS NOT NULL;
 END $$;
 
--- Tells listening engines that jobs have READY work. Not called by complete: its engine gets them as the answer, and
+-- Tells listening engines that jobs have QUEUED tasks. Not called by complete: its engine gets them as the answer, and
 -- a commit that notifies takes a lock that all such commits share.
 CREATE FUNCTION opendataflow.announce(p_jobs text[]) RETURNS void
 LANGUAGE sql AS $$
-    SELECT pg_notify('opendataflow_ready', j) FROM unnest(p_jobs) AS j
+    SELECT pg_notify('opendataflow_queued', j) FROM unnest(p_jobs) AS j
 $$;
 
--- Chunks of one data set become READY from outside, each with a new fence; the producer's open work becomes DONE.
+-- Chunks of one data set become READY from outside, each with a new fence; the producer's open task becomes DONE.
 -- RUNNING chunks are refused. One row for each id. p_publisher: the name of whoever has made them, where it is known.
 CREATE FUNCTION opendataflow.publish(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL,
                                      p_publisher text DEFAULT NULL)
@@ -130,7 +130,7 @@ DECLARE
     v_busy     text[];
 BEGIN
     PERFORM begin_event('publish', p_actor, p_reason), require_dataset(p_dataset), lock_reach(ARRAY[p_dataset]), spread(v_datasets, v_ids), lock_chunks(v_datasets, v_ids);
-    PERFORM lock_works(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, v_ids) a;
+    PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, v_ids) a;
     v_busy := ARRAY(SELECT i FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c WHERE c.status = 'RUNNING');
     UPDATE chunk c
     SET status = 'READY', held_status = NULL, fence = nextval('fence'), run = NULL,
@@ -139,9 +139,9 @@ BEGIN
     WHERE c.ctid = was.at AND was.status <> 'RUNNING';
     PERFORM finish_published(array_agg(o.job), array_agg(i))
     FROM job_output o, unnest(v_ids) AS i WHERE o.dataset = p_dataset AND i <> ALL (v_busy);
-    -- Work that was put aside and asked for again has got what was asked for.
-    UPDATE work w SET again = false
-    FROM job_output o, unnest(v_ids) AS i, work_of(o.job, i) AS was
+    -- A task that was put aside and asked for again has got what was asked for.
+    UPDATE task w SET again = false
+    FROM job_output o, unnest(v_ids) AS i, task_of(o.job, i) AS was
     WHERE o.dataset = p_dataset AND w.ctid = was.at AND was.again AND was.state IN ('HELD', 'SKIPPED');
     PERFORM mark_stale(v_datasets, v_ids);
     PERFORM announce(recount(array_agg(a.job), array_agg(a.data_id))) FROM affected(v_datasets, v_ids) a;

@@ -1,4 +1,4 @@
--- Claiming: atomically taking work. The intent (run, fence, locks) is committed before anything is started.
+-- Claiming: atomically taking tasks. The intent (run, fence, locks) is committed before anything is started.
 
 -- Opens a lease under an id that the process has chosen; without one nothing can be claimed. Leases that ended long
 -- ago and have no runs go.
@@ -27,15 +27,15 @@ LANGUAGE sql AS $$
     DELETE FROM opendataflow.lease WHERE id = p_lease
 $$;
 
--- Claims up to p_limit works of a job, in order, from the position after (p_after_rank, p_after_key) on; never
+-- Claims up to p_limit tasks of a job, in order, from the position after (p_after_rank, p_after_key) on; never
 -- more than the job's parallelism leaves free, and one at a time while its breaker is open or its tests fail. p_data_id: only this one.
 -- Returns
 --   runs     [{run, data_id, fence, attempt, attempts, infrastructure_attempts, bounds: {data set: …}}]
 --   owner    what all of them have in common: {job, lease, host, boot, runs_home}
 --   facts    the job and its data sets at this moment, as job_facts() tells them, where there are runs
---   dropped  works that looked READY but whose chunks were locked or had changed; they stay as they are
---   rank, key (hex)  the position after which to go on; it never passes a dropped work
--- A short batch does not mean that there is nothing more: works whose rows were locked are passed by.
+--   dropped  tasks that looked QUEUED but whose chunks were locked or had changed; they stay as they are
+--   rank, key (hex)  the position after which to go on; it never passes a dropped task
+-- A short batch does not mean that there is nothing more: tasks whose rows were locked are passed by.
 CREATE FUNCTION opendataflow.claim(p_lease uuid, p_job text, p_limit integer,
                                    p_after_rank integer DEFAULT -1, p_after_key bytea DEFAULT '',
                                    p_data_id text DEFAULT NULL) RETURNS json
@@ -46,13 +46,13 @@ DECLARE
     v_free      integer;
     v_inputs    text[];
     v_outputs   text[];
-    v_ranks     smallint[];                 -- of all works that were found
+    v_ranks     smallint[];                 -- of all tasks that were found
     v_keys      bytea[];
     v_good      integer;                    -- so many of them could be claimed,
     v_passed    integer;                    -- so many before the first that could not
     v_runs      bigint[];                   -- of those that could: their runs,
     v_fences    bigint[];
-    v_works     tid[];                      -- their rows,
+    v_tasks     tid[];                      -- their rows,
     v_reads     tid[];                      -- and those of their chunks
     v_writes    tid[];
     v_told      json[];
@@ -77,7 +77,7 @@ BEGIN
         v_lease.runs_home := coalesce(split_part(v_job.owner, '/', 1), v_lease.runs_home);
     END IF;
     -- A statement of its own: its snapshot is younger than the lock, so that no claim is overlooked.
-    SELECT least(p_limit, v_job.parallelism - count(*)) INTO v_free FROM work w WHERE w.job = p_job AND w.state = 'RUNNING';
+    SELECT least(p_limit, v_job.parallelism - count(*)) INTO v_free FROM task w WHERE w.job = p_job AND w.state = 'RUNNING';
     IF v_job.suspended OR v_job.deleted THEN
         v_free := 0;
     END IF;
@@ -99,12 +99,12 @@ BEGIN
 
     FOR v_round IN 1..3 LOOP
         EXIT WHEN v_free <= 0;
-        -- A work is good when all its chunks could be locked and still are as its blockers said. The ids of runs are taken
+        -- A task is good when all its chunks could be locked and still are as its blockers said. The ids of runs are taken
         -- here and not by the table, so that nothing has to be joined to them afterwards.
         WITH found AS MATERIALIZED (
             SELECT w.ctid AS at, w.data_id, w.rank, w.sort_key, w.run AS last_run, w.forced, w.attempts, w.infrastructure_attempts
-            FROM work w
-            WHERE w.job = p_job AND w.state = 'READY' AND (w.rank, w.sort_key) > (v_rank::smallint, v_key)
+            FROM task w
+            WHERE w.job = p_job AND w.state = 'QUEUED' AND (w.rank, w.sort_key) > (v_rank::smallint, v_key)
               AND (p_data_id IS NULL OR w.sort_key = sort_key(p_data_id, v_job.descending))
             ORDER BY w.rank, w.sort_key LIMIT v_free FOR UPDATE SKIP LOCKED
         ), checked AS (
@@ -144,7 +144,7 @@ BEGIN
                    'run', n.run, 'data_id', n.data_id, 'fence', n.fence, 'attempt', n.attempts + n.infrastructure_attempts + 1,
                    'attempts', n.attempts, 'infrastructure_attempts', n.infrastructure_attempts,
                    'bounds', coalesce(n.bounds, '{}'))) FILTER (WHERE n.good)
-        INTO v_ranks, v_keys, v_good, v_passed, v_runs, v_fences, v_works, v_writes, v_reads, v_told
+        INTO v_ranks, v_keys, v_good, v_passed, v_runs, v_fences, v_tasks, v_writes, v_reads, v_told
         FROM numbered n;
         EXIT WHEN v_ranks IS NULL;
 
@@ -156,7 +156,7 @@ BEGIN
         v_key := v_keys[cardinality(v_keys)];
         v_dropped := v_dropped + cardinality(v_ranks) - v_good;
         CONTINUE WHEN v_good = 0;
-        PERFORM take(v_runs, v_fences, v_works, v_reads, v_writes);
+        PERFORM take(v_runs, v_fences, v_tasks, v_reads, v_writes);
         IF v_breaker.job IS NOT NULL THEN
             PERFORM begin_probe(p_job, v_runs[1]);
         END IF;
@@ -169,14 +169,14 @@ BEGIN
         'facts', CASE WHEN cardinality(v_claimed) > 0 THEN (SELECT to_json(f) FROM job_facts(ARRAY[p_job]) f) END);
 END $$;
 
--- Takes rows that the caller has locked: works for their runs, one each, the chunks that they read, and those that they
+-- Takes rows that the caller has locked: tasks for their runs, one each, the chunks that they read, and those that they
 -- write, as many for each run.
-CREATE FUNCTION opendataflow.take(p_runs bigint[], p_fences bigint[], p_works tid[], p_reads tid[], p_writes tid[]) RETURNS void
+CREATE FUNCTION opendataflow.take(p_runs bigint[], p_fences bigint[], p_tasks tid[], p_reads tid[], p_writes tid[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE work w SET state = 'RUNNING', run = r.run, fence = r.fence, due_at = NULL, reason = NULL, blockers = 0,
+    UPDATE task w SET state = 'RUNNING', run = r.run, fence = r.fence, due_at = NULL, reason = NULL, blockers = 0,
                       stale = false
-    FROM unnest(p_runs, p_fences, p_works) AS r(run, fence, at) WHERE w.ctid = r.at;
+    FROM unnest(p_runs, p_fences, p_tasks) AS r(run, fence, at) WHERE w.ctid = r.at;
     UPDATE chunk c
     SET status = CASE WHEN l.run IS NULL THEN c.status ELSE 'RUNNING' END,
         run = coalesce(l.run, c.run), fence = coalesce(l.fence, c.fence),
@@ -201,7 +201,7 @@ LANGUAGE sql STABLE AS $$
                    WHERE c.dataset = ANY (r.reads || r.writes
                                           || ARRAY(SELECT i.dataset FROM opendataflow.job_input i WHERE i.job = r.job))
                      AND c.data_id = r.data_id AND c.bounds IS NOT NULL))
-    FROM opendataflow.run r JOIN opendataflow.work w ON w.job = r.job AND w.data_id = r.data_id
+    FROM opendataflow.run r JOIN opendataflow.task w ON w.job = r.job AND w.data_id = r.data_id
     WHERE r.id = p_run
 $$;
 

@@ -16,8 +16,8 @@ BEGIN
             FROM job j WHERE j.id = p_job);
 END $$;
 
--- How many works of a job with an open breaker may be claimed now (1 or 0), and the position after which to look for one.
--- Forced work waits for no pause. Otherwise chunks take turns: after the one that was tried last, so that some that are
+-- How many tasks of a job with an open breaker may be claimed now (1 or 0), and the position after which to look for one.
+-- A forced task waits for no pause. Otherwise chunks take turns: after the one that was tried last, so that some that are
 -- bad themselves don't keep the breaker open.
 CREATE FUNCTION opendataflow.probe_place(p_breaker opendataflow.breaker, p_data_id text,
                                          OUT free integer, OUT rank integer, OUT key bytea)
@@ -31,12 +31,12 @@ BEGIN
         RETURN;
     END IF;
     free := (p_breaker.next_probe_at <= clock_timestamp()
-             OR EXISTS (SELECT FROM work w WHERE w.job = p_breaker.job AND w.state = 'READY' AND w.rank = 0
+             OR EXISTS (SELECT FROM task w WHERE w.job = p_breaker.job AND w.state = 'QUEUED' AND w.rank = 0
                                              AND (p_data_id IS NULL OR w.data_id = p_data_id)))::integer;
     v_tried := (SELECT sort_key(p_breaker.tried, j.descending) FROM job j WHERE j.id = p_breaker.job);
     IF p_data_id IS NULL
-       AND NOT EXISTS (SELECT FROM work w WHERE w.job = p_breaker.job AND w.state = 'READY' AND w.rank < 2)
-       AND EXISTS (SELECT FROM work w WHERE w.job = p_breaker.job AND w.state = 'READY' AND (w.rank, w.sort_key) > (2::smallint, v_tried))
+       AND NOT EXISTS (SELECT FROM task w WHERE w.job = p_breaker.job AND w.state = 'QUEUED' AND w.rank < 2)
+       AND EXISTS (SELECT FROM task w WHERE w.job = p_breaker.job AND w.state = 'QUEUED' AND (w.rank, w.sort_key) > (2::smallint, v_tried))
     THEN
         rank := 2; key := v_tried;
     END IF;
@@ -50,7 +50,7 @@ BEGIN
     WHERE b.job = p_job AND b.opened_at IS NOT NULL;
 END $$;
 
--- The works whose attempts are given back if one of the runs opens the breaker of its job.
+-- The tasks whose attempts are given back if one of the runs opens the breaker of its job.
 CREATE FUNCTION opendataflow.failed_in_a_row(p_runs bigint[]) RETURNS TABLE (job text, data_id text)
 LANGUAGE sql STABLE ROWS 5 AS $$
     SELECT b.job, f FROM (SELECT DISTINCT r.job FROM opendataflow.runs(p_runs) r WHERE EXISTS (SELECT FROM opendataflow.breaker)) r
@@ -59,7 +59,7 @@ LANGUAGE sql STABLE ROWS 5 AS $$
 $$;
 
 -- What ended runs do to the breakers of their jobs, one after the other in the order of p_runs. The caller holds the row
--- locks of the works p_jobs/p_ids, among them those of failed_in_a_row(). `spared`: the runs whose failure costs no attempt;
+-- locks of the tasks p_jobs/p_ids, among them those of failed_in_a_row(). `spared`: the runs whose failure costs no attempt;
 -- `notes`: by run, what is to be told: {opened: true, chunks, message, pause} or {opened: false, seconds, probes}.
 -- A failure counts where the target may be its cause: not where a person cancelled the run, nor where its runner died.
 CREATE FUNCTION opendataflow.judge_ends(p_runs bigint[], p_jobs text[], p_ids text[], OUT spared bigint[], OUT notes jsonb)
@@ -85,7 +85,7 @@ BEGIN
         FOR v_end IN
             SELECT r.id, r.data_id, r.state, r.message, w.attempts + w.infrastructure_attempts + 1 < r.attempt AS given_back
             FROM unnest(p_runs) WITH ORDINALITY AS n(id, place)
-            CROSS JOIN run_of(n.id) r LEFT JOIN work_of(r.job, r.data_id) AS w ON w.run = r.id
+            CROSS JOIN run_of(n.id) r LEFT JOIN task_of(r.job, r.data_id) AS w ON w.run = r.id
             WHERE r.job = v_job ORDER BY n.place
         LOOP
             IF v_end.state = 'SUCCEEDED' THEN
@@ -167,17 +167,17 @@ BEGIN
                WHERE NOT EXISTS (SELECT FROM unnest(p_jobs, p_ids) AS l(job, data_id) WHERE l.job = b.job AND l.data_id = f)) THEN
         RAISE EXCEPTION 'runs of job % ended at this moment: try again', b.job USING ERRCODE = 'serialization_failure';
     END IF;
-    UPDATE work w
+    UPDATE task w
     SET attempts = greatest(w.attempts - n.application, 0),
         infrastructure_attempts = greatest(w.infrastructure_attempts - n.infrastructure, 0),
-        state = CASE WHEN w.run = f.run AND w.state IN ('RETRY', 'FAILED') THEN 'RETRY' ELSE w.state END,
-        due_at = CASE WHEN w.run = f.run AND w.state IN ('RETRY', 'FAILED') THEN clock_timestamp() ELSE w.due_at END,
-        rank = CASE WHEN w.run = f.run AND w.state IN ('RETRY', 'FAILED') THEN 2 ELSE w.rank END,
-        forced = w.forced AND (w.run = f.run AND w.state IN ('RETRY', 'FAILED')) IS NOT TRUE,
-        reason = CASE WHEN w.run = f.run AND w.state IN ('RETRY', 'FAILED')
+        state = CASE WHEN w.run = f.run AND w.state IN ('RETRYING', 'FAILED') THEN 'RETRYING' ELSE w.state END,
+        due_at = CASE WHEN w.run = f.run AND w.state IN ('RETRYING', 'FAILED') THEN clock_timestamp() ELSE w.due_at END,
+        rank = CASE WHEN w.run = f.run AND w.state IN ('RETRYING', 'FAILED') THEN 2 ELSE w.rank END,
+        forced = w.forced AND (w.run = f.run AND w.state IN ('RETRYING', 'FAILED')) IS NOT TRUE,
+        reason = CASE WHEN w.run = f.run AND w.state IN ('RETRYING', 'FAILED')
                       THEN 'the breaker of the job has opened: the attempt is given back' ELSE w.reason END
     FROM unnest(b.failed, b.runs) AS f(data_id, run)
-    CROSS JOIN work_of(b.job, f.data_id) AS was
+    CROSS JOIN task_of(b.job, f.data_id) AS was
     CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE r.failure_class IS DISTINCT FROM 'Infrastructure')::integer AS application,
                                count(*) FILTER (WHERE r.failure_class = 'Infrastructure')::integer AS infrastructure
                         FROM runs_of(b.job, f.data_id) r

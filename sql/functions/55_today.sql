@@ -32,7 +32,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Publishes the current day, p_today, for those of the jobs that read `today`; with p_catch_up also the days before it
--- that nobody has published, back to the first day that one of the jobs has work for. What is there already stays as it
+-- that nobody has published, back to the first day that one of the jobs has a task for. What is there already stays as it
 -- is. Returns the days that were published.
 CREATE FUNCTION opendataflow.publish_today(p_jobs text[], p_today text, p_catch_up boolean, p_actor text) RETURNS text[]
 LANGUAGE plpgsql AS $$
@@ -43,7 +43,7 @@ BEGIN
     FROM unnest(p_jobs) AS n(job)
     JOIN job_input i ON i.job = n.job AND i.dataset = 'today'
     JOIN job j ON j.id = n.job AND NOT j.deleted
-    CROSS JOIN LATERAL (SELECT min(w.data_id) AS day FROM work w
+    CROSS JOIN LATERAL (SELECT min(w.data_id) AS day FROM task w
                         WHERE p_catch_up AND w.job = n.job AND w.data_id ~ '^\d{4}-\d\d-\d\d$' AND w.data_id < p_today) first
     CROSS JOIN LATERAL generate_series(coalesce(first.day, p_today)::timestamp, p_today::timestamp, '1 day') AS d;
     v_days := days_to_come(v_days);

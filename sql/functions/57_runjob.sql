@@ -7,11 +7,11 @@ LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
         'facts', (SELECT to_jsonb(f) FROM opendataflow.job_facts(ARRAY[p_job]) f),
         'running', EXISTS (SELECT FROM opendataflow.run r WHERE r.job = p_job AND r.state = 'RUNNING'),
-        'due', EXISTS (SELECT FROM opendataflow.work w
-                       WHERE w.job = p_job AND w.state = 'RETRY' AND w.due_at <= clock_timestamp()))
+        'due', EXISTS (SELECT FROM opendataflow.task w
+                       WHERE w.job = p_job AND w.state = 'RETRYING' AND w.due_at <= clock_timestamp()))
 $$;
 
--- Opens a lease and claims one work under it, as open_lease() and claim() do.
+-- Opens a lease and claims one task under it, as open_lease() and claim() do.
 CREATE FUNCTION opendataflow.claim_one(p_lease uuid, p_host text, p_boot text, p_runs_home text, p_ttl interval,
                                        p_job text, p_data_id text) RETURNS jsonb
 LANGUAGE plpgsql AS $$

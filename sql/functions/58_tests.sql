@@ -1,11 +1,11 @@
 -- The unit tests of the projects of jobs: runs tell which commits pass them, and what has failed is not used.
 
--- How many works of a job may be claimed now as far as its tests say; null: any number. With nothing that may be used, one run
+-- How many tasks of a job may be claimed now as far as its tests say; null: any number. With nothing that may be used, one run
 -- at a time looks whether the project is mended, with the pauses of the job's backoff between.
 CREATE FUNCTION opendataflow.looks_allowed(p_job text) RETURNS integer
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN t.next_look_at > clock_timestamp()
-                     OR EXISTS (SELECT FROM opendataflow.work w WHERE w.job = t.job AND w.state = 'RUNNING') THEN 0 ELSE 1 END
+                     OR EXISTS (SELECT FROM opendataflow.task w WHERE w.job = t.job AND w.state = 'RUNNING') THEN 0 ELSE 1 END
     FROM opendataflow.project_test t WHERE t.job = p_job AND t.failed IS NOT NULL AND t.passed IS NULL
 $$;
 

@@ -1,20 +1,20 @@
 -- The ends of runs: their outcome is committed before anything of them may go.
 
 -- Commits the outcomes of runs, all in one transaction. p_outcomes is a list of
---   {run, fence, verdict: DONE | RETRY | FAILED, state: SUCCEEDED | FAILED | LOST | CANCELLED, class, delay (seconds,
---    for RETRY), exit_code, message, reason (of the work, default: message), log_tail, log_path, pod_uid, node,
+--   {run, fence, verdict: DONE | RETRYING | FAILED, state: SUCCEEDED | FAILED | LOST | CANCELLED, class, delay (seconds,
+--    for RETRYING), exit_code, message, reason (of the task, default: message), log_tail, log_path, pod_uid, node,
 --    metrics: {rows, bytes, checksum, …}, steps: [{ordinal, name, status, rows, seconds, error, stdout}]}
--- A run of the class NotStarted costs no attempt: its work is as it was before the claim.
--- Success makes all outputs READY at once. Failure makes them FAILED and the work RETRY or FAILED. A resubmit that was
--- remembered opens the work again, whatever the verdict; its outputs become RESUBMIT and never READY in between. What is
+-- A run of the class NotStarted costs no attempt: its task is as it was before the claim.
+-- Success makes all outputs READY at once. Failure makes them FAILED and the task RETRYING or FAILED. A resubmit that was
+-- remembered opens the task again, whatever the verdict; its outputs become RESUBMIT and never READY in between. What is
 -- to be cancelled is not tried again, also where its engine was lost before it could do it. Failures that an open breaker
--- spares are RETRY at once, whatever the verdict: its pause is theirs.
+-- spares are RETRYING at once, whatever the verdict: its pause is theirs.
 -- A run that has ended already, or whose fence is older, changes nothing: its row says `already` with the state that
--- it has, so that a caller who lost the first answer reads what happened. `woken`: jobs that have READY work now.
+-- it has, so that a caller who lost the first answer reads what happened. `woken`: jobs that have QUEUED tasks now.
 -- p_lease: whose runs they have to be; what another operator has taken over meanwhile is left to it.
 -- `spared`: the failure cost no attempt. `breaker`: where the run has opened or closed it, what is to be told (see judge_ends).
 CREATE FUNCTION opendataflow.complete(p_outcomes jsonb, p_actor text, p_lease uuid DEFAULT NULL)
-RETURNS TABLE (run bigint, run_state text, work_state text, already boolean, woken text[], spared boolean, breaker jsonb)
+RETURNS TABLE (run bigint, run_state text, task_state text, already boolean, woken text[], spared boolean, breaker jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -26,7 +26,7 @@ DECLARE
     v_datasets text[];
     v_ids      text[];
     v_jobs     text[];
-    v_work_ids text[];
+    v_task_ids text[];
     v_woken    text[];
     v_spared   bigint[];   -- those whose failure costs no attempt
     v_notes    jsonb;      -- what has become of breakers
@@ -42,11 +42,11 @@ BEGIN
     IF v_relinked AND EXISTS (SELECT FROM touched(v_runs) t WHERE t.dataset <> ALL (v_datasets)) THEN
         RAISE EXCEPTION 'a job of these runs was changed at this moment: try again' USING ERRCODE = 'serialization_failure';
     END IF;
-    SELECT array_agg(x.job), array_agg(x.data_id) INTO v_jobs, v_work_ids
+    SELECT array_agg(x.job), array_agg(x.data_id) INTO v_jobs, v_task_ids
     FROM (SELECT r.job, r.data_id FROM runs(v_runs) r
           UNION ALL SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a
           UNION ALL SELECT f.job, f.data_id FROM failed_in_a_row(v_runs) f) x;
-    PERFORM lock_chunks(v_datasets, v_ids), lock_works(v_jobs, v_work_ids), lock_runs(v_runs);
+    PERFORM lock_chunks(v_datasets, v_ids), lock_tasks(v_jobs, v_task_ids), lock_runs(v_runs);
 
     WITH ended AS (
         UPDATE run r
@@ -60,34 +60,34 @@ BEGIN
         RETURNING r.id, r.job, r.data_id, o.verdict
     )
     SELECT coalesce(array_agg(e.id), '{}'), coalesce(bool_or(e.verdict <> 'DONE'), false),
-           coalesce(bool_or((SELECT w.again FROM work_of(e.job, e.data_id) w WHERE w.run = e.id)), false)
+           coalesce(bool_or((SELECT w.again FROM task_of(e.job, e.data_id) w WHERE w.run = e.id)), false)
     INTO v_live, v_undone, v_again FROM ended e;
     PERFORM keep_steps(v_live, p_outcomes);
     IF v_undone OR EXISTS (SELECT FROM breaker b WHERE b.job = ANY (v_jobs)) THEN
         SELECT j.spared, j.notes INTO v_spared, v_notes
-        FROM judge_ends(ARRAY(SELECT n FROM unnest(v_runs) AS n WHERE n = ANY (v_live)), v_jobs, v_work_ids) j;
+        FROM judge_ends(ARRAY(SELECT n FROM unnest(v_runs) AS n WHERE n = ANY (v_live)), v_jobs, v_task_ids) j;
     END IF;
     PERFORM end_chunks(v_live);
     IF v_again THEN
         PERFORM reopen(n.job, n.ids, 'resubmitted while it was running')
-        FROM (SELECT w.job, array_agg(w.data_id) AS ids FROM runs(v_live) r CROSS JOIN work_of(r.job, r.data_id) AS w
+        FROM (SELECT w.job, array_agg(w.data_id) AS ids FROM runs(v_live) r CROSS JOIN task_of(r.job, r.data_id) AS w
               WHERE w.run = r.id AND w.again GROUP BY w.job ORDER BY w.job) AS n;
     END IF;
-    PERFORM end_works(v_live, v_spared, p_outcomes);
+    PERFORM end_tasks(v_live, v_spared, p_outcomes);
     IF EXISTS (SELECT FROM jsonb_array_elements(p_outcomes) AS o WHERE o.value -> 'metrics' ? 'tests') THEN
         PERFORM remember_tests(v_live);
     END IF;
-    IF v_again OR v_undone THEN  -- where jobs were applied meanwhile, open work may have no id any more
+    IF v_again OR v_undone THEN  -- where jobs were applied meanwhile, an open task may have no id any more
         PERFORM drop_out_of_scope(array_agg(r.job), array_agg(r.data_id)) FROM runs(v_live) r;
     END IF;
     IF v_relinked THEN  -- a READY chunk may have another producer
-        PERFORM finish_published(v_jobs, v_work_ids);
+        PERFORM finish_published(v_jobs, v_task_ids);
     END IF;
     PERFORM age_consumers(v_live);
-    v_woken := recount(v_jobs, v_work_ids);
+    v_woken := recount(v_jobs, v_task_ids);
     RETURN QUERY
     SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken, coalesce(r.id = ANY (v_spared), false), v_notes -> r.id::text
-    FROM runs(v_runs) r LEFT JOIN work_of(r.job, r.data_id) AS w ON true;
+    FROM runs(v_runs) r LEFT JOIN task_of(r.job, r.data_id) AS w ON true;
 END $$;
 
 -- What became of the steps of runs that are ended just now.
@@ -130,7 +130,7 @@ BEGIN
                  (array_agg(r.metrics) FILTER (WHERE d.writes))[1] AS metrics,
                  min(CASE WHEN NOT d.writes THEN NULL WHEN w.again THEN 'RESUBMIT' WHEN r.state = 'SUCCEEDED' THEN 'READY' ELSE 'FAILED' END) AS status,
                  min(CASE WHEN w.again THEN 'resubmitted while it was running' WHEN r.state <> 'SUCCEEDED' THEN r.message END) AS reason
-          FROM runs(p_runs) r CROSS JOIN work_of(r.job, r.data_id) AS w
+          FROM runs(p_runs) r CROSS JOIN task_of(r.job, r.data_id) AS w
           CROSS JOIN LATERAL (SELECT i AS dataset, false AS writes FROM unnest(r.reads) AS i
                               UNION ALL SELECT o, true FROM unnest(r.writes) AS o) AS d
           GROUP BY d.dataset, r.data_id) n
@@ -138,27 +138,27 @@ BEGIN
     WHERE c.ctid = was.at;
 END $$;
 
--- What becomes of the works of ended runs. p_spared: those whose failure costs no attempt.
-CREATE FUNCTION opendataflow.end_works(p_runs bigint[], p_spared bigint[], p_outcomes jsonb) RETURNS void
+-- What becomes of the tasks of ended runs. p_spared: those whose failure costs no attempt.
+CREATE FUNCTION opendataflow.end_tasks(p_runs bigint[], p_spared bigint[], p_outcomes jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE work w
+    UPDATE task w
     SET state = v.verdict,
-        rank = CASE WHEN v.verdict = 'RETRY' AND NOT v.spared THEN w.rank ELSE 2 END,
+        rank = CASE WHEN v.verdict = 'RETRYING' AND NOT v.spared THEN w.rank ELSE 2 END,
         attempts = w.attempts + (o.verdict <> 'DONE' AND o.class NOT IN ('Infrastructure', 'NotStarted') AND NOT v.spared)::integer,
         infrastructure_attempts = w.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure' AND NOT v.spared)::integer,
-        due_at = CASE WHEN v.spared THEN clock_timestamp() WHEN v.verdict = 'RETRY' THEN clock_timestamp() + make_interval(secs => o.delay) END,
+        due_at = CASE WHEN v.spared THEN clock_timestamp() WHEN v.verdict = 'RETRYING' THEN clock_timestamp() + make_interval(secs => o.delay) END,
         reason = CASE WHEN v.spared THEN 'costs no attempt, as the breaker of the job is open: ' || o.message
                       WHEN v.verdict <> o.verdict THEN 'cancelled; ' || o.message
                       WHEN v.verdict <> 'DONE' THEN coalesce(o.reason, o.message) END,
-        stale = w.stale AND o.verdict = 'DONE', forced = w.forced AND v.verdict = 'RETRY' AND NOT v.spared
+        stale = w.stale AND o.verdict = 'DONE', forced = w.forced AND v.verdict = 'RETRYING' AND NOT v.spared
     FROM jsonb_to_recordset(p_outcomes)
          AS o(run bigint, verdict text, class text, delay double precision, message text, reason text)
     CROSS JOIN run_of(o.run) AS r
-    CROSS JOIN work_of(r.job, r.data_id) AS was
+    CROSS JOIN task_of(r.job, r.data_id) AS was
     CROSS JOIN LATERAL (SELECT coalesce(o.run = ANY (p_spared), false) AS spared,
-                               CASE WHEN o.run = ANY (p_spared) THEN 'RETRY'
-                                    WHEN o.verdict = 'DONE' OR (o.verdict = 'RETRY' AND NOT r.cancel_requested)
+                               CASE WHEN o.run = ANY (p_spared) THEN 'RETRYING'
+                                    WHEN o.verdict = 'DONE' OR (o.verdict = 'RETRYING' AND NOT r.cancel_requested)
                                     THEN o.verdict ELSE 'FAILED' END AS verdict) v
     WHERE w.ctid = was.at AND was.run = r.id AND was.state = 'RUNNING' AND o.run = ANY (p_runs);
 END $$;
@@ -182,8 +182,8 @@ BEGIN
     PERFORM mark_stale(v_datasets, v_ids);
 END $$;
 
--- Opens works whose backoff is over; adds up the counts, as engines ask for this once a second. Returns the jobs that have
--- READY work now.
+-- Opens tasks whose backoff is over; adds up the counts, as engines ask for this once a second. Returns the jobs that have
+-- QUEUED tasks now.
 CREATE FUNCTION opendataflow.retry_due(p_limit integer DEFAULT 1000, OUT woken text[])
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -192,13 +192,13 @@ DECLARE
 BEGIN
     PERFORM begin_event('retry due', 'engine'), fold_counts();
     SELECT array_agg(d.job), array_agg(d.data_id) INTO v_jobs, v_ids
-    FROM (SELECT w.job, w.data_id FROM work w WHERE w.state = 'RETRY' AND w.due_at <= clock_timestamp()
+    FROM (SELECT w.job, w.data_id FROM task w WHERE w.state = 'RETRYING' AND w.due_at <= clock_timestamp()
           ORDER BY w.due_at LIMIT p_limit) AS d;
     IF v_jobs IS NOT NULL THEN
-        PERFORM lock_works(v_jobs, v_ids);
-        UPDATE work w SET state = 'WAITING', blockers = greatest(w.blockers, 1), due_at = NULL
-        FROM unnest(v_jobs, v_ids) AS p(job, data_id), work_of(p.job, p.data_id) AS was
-        WHERE w.ctid = was.at AND was.state = 'RETRY' AND was.due_at <= clock_timestamp();
+        PERFORM lock_tasks(v_jobs, v_ids);
+        UPDATE task w SET state = 'WAITING', blockers = greatest(w.blockers, 1), due_at = NULL
+        FROM unnest(v_jobs, v_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
+        WHERE w.ctid = was.at AND was.state = 'RETRYING' AND was.due_at <= clock_timestamp();
         woken := recount(v_jobs, v_ids);
     END IF;
     woken := coalesce(woken, '{}');

@@ -4,10 +4,10 @@
 -- Whatever a person should be told of now, found by indexes. `count`: chunks; `data_id`: the first of them.
 CREATE VIEW opendataflow.failing AS
     SELECT j.id AS job, 'failed' AS kind, (SELECT r.finished_at FROM opendataflow.run r WHERE r.id = f.run) AS since,
-           (SELECT count(*) FROM opendataflow.work w WHERE w.job = j.id AND w.state = 'FAILED') AS count,
+           (SELECT count(*) FROM opendataflow.task w WHERE w.job = j.id AND w.state = 'FAILED') AS count,
            f.data_id, f.reason AS message
     FROM opendataflow.job j
-    CROSS JOIN LATERAL (SELECT w.data_id, w.run, w.reason FROM opendataflow.work w WHERE w.job = j.id AND w.state = 'FAILED'
+    CROSS JOIN LATERAL (SELECT w.data_id, w.run, w.reason FROM opendataflow.task w WHERE w.job = j.id AND w.state = 'FAILED'
                         ORDER BY w.sort_key LIMIT 1) f
     WHERE NOT j.deleted
     UNION ALL

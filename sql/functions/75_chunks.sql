@@ -1,6 +1,6 @@
 -- What people ask for chunks of one data set: resubmit, hold, release, accept, reject.
 
--- Asks for chunks of a data set again: through the work that makes them, or, where there is none, until they are
+-- Asks for chunks of a data set again: through the task that makes them, or, where there is none, until they are
 -- published again.
 CREATE FUNCTION opendataflow.resubmit_chunks(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
@@ -24,7 +24,7 @@ BEGIN
         RAISE EXCEPTION 'data set % has got another producer at this moment: try again', p_dataset
             USING ERRCODE = 'serialization_failure';
     END IF;
-    v_made := ARRAY(SELECT i FROM unnest(v_ids) AS i, work_of(v_job, i));
+    v_made := ARRAY(SELECT i FROM unnest(v_ids) AS i, task_of(v_job, i));
     IF cardinality(v_made) > 0 THEN
         RETURN QUERY SELECT * FROM resubmit(v_job, v_made, p_actor, p_reason);
     END IF;
@@ -58,7 +58,7 @@ DECLARE
     v_datasets text[] := array_fill(p_dataset, ARRAY[cardinality(p_ids)]);
 BEGIN
     PERFORM require_dataset(p_dataset), lock_datasets(ARRAY[p_dataset]), lock_chunks(v_datasets, p_ids);
-    PERFORM lock_works(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, p_ids) a;
+    PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, p_ids) a;
 END $$;
 
 -- Counts anew what depends on chunks of one data set, and tells engines.
@@ -126,7 +126,7 @@ BEGIN
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
 END $$;
 
--- Open works that make chunks of one data set are DONE where these are READY.
+-- Open tasks that make chunks of one data set are DONE where these are READY.
 CREATE FUNCTION opendataflow.finish_makers(p_dataset text, p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -166,7 +166,7 @@ BEGIN
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
 END $$;
 
--- PENDING chunks are not good: FAILED, and so is the work that has made them, as long as its job has their ids.
+-- PENDING chunks are not good: FAILED, and so is the task that has made them, as long as its job has their ids.
 CREATE FUNCTION opendataflow.reject(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -182,8 +182,8 @@ BEGIN
     v_bad := ids_told(v_told, 'done');
     UPDATE chunk c SET status = 'FAILED', reason = v_reason
     FROM unnest(v_bad) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
-    UPDATE work w SET state = 'FAILED', stale = false, reason = format('chunk %s of %s was %s', w.data_id, p_dataset, v_reason)
-    FROM job_output o, unnest(v_bad) AS i, work_of(o.job, i) AS was
+    UPDATE task w SET state = 'FAILED', stale = false, reason = format('chunk %s of %s was %s', w.data_id, p_dataset, v_reason)
+    FROM job_output o, unnest(v_bad) AS i, task_of(o.job, i) AS was
     WHERE o.dataset = p_dataset AND w.ctid = was.at AND was.state = 'DONE' AND in_scope(was.job, was.data_id)
       AND was.run = (SELECT c.run FROM chunk_of(p_dataset, i) c);
     PERFORM settle_chunks(p_dataset, v_ids);

@@ -1,7 +1,7 @@
 -- What somebody outside says of chunks of one data set: they wait for a person's word (PENDING), or are not good (FAILED).
 
 -- Any status but RUNNING becomes p_status. A version that was there keeps its fence and run, so that it can be accepted
--- again; of anything else that is set, p_publisher is the maker. The work that makes a FAILED chunk is FAILED with it and
+-- again; of anything else that is set, p_publisher is the maker. The task that makes a FAILED chunk is FAILED with it and
 -- waits for a resubmit; what is DONE and has no id any more stays so, as there is nothing to ask for.
 CREATE FUNCTION opendataflow.set_chunks(p_dataset text, p_ids text[], p_status text, p_actor text,
                                         p_reason text DEFAULT NULL, p_publisher text DEFAULT NULL)
@@ -35,12 +35,12 @@ BEGIN
     CROSS JOIN LATERAL (SELECT CASE WHEN v.there THEN was.fence END AS fence, CASE WHEN v.there THEN was.run END AS run) n
     WHERE c.ctid = was.at;
     IF p_status = 'FAILED' THEN
-        UPDATE work w
+        UPDATE task w
         SET state = 'FAILED', blockers = 0, due_at = NULL, forced = false, stale = false,
             reason = format('chunk %s of %s was %s', w.data_id, p_dataset, v_reason)
-        FROM job_output o, unnest(v_done) AS i, work_of(o.job, i) AS was
+        FROM job_output o, unnest(v_done) AS i, task_of(o.job, i) AS was
         WHERE o.dataset = p_dataset AND w.ctid = was.at
-          AND (was.state IN ('WAITING', 'READY', 'RETRY') OR (was.state = 'DONE' AND in_scope(was.job, was.data_id)));
+          AND (was.state IN ('WAITING', 'QUEUED', 'RETRYING') OR (was.state = 'DONE' AND in_scope(was.job, was.data_id)));
     END IF;
     PERFORM settle_chunks(p_dataset, v_ids);
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);

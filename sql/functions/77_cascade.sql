@@ -45,10 +45,10 @@ BEGIN
     END IF;
     SELECT array_agg(d), array_agg(i) INTO v_datasets, v_ids FROM unnest(v_written) AS d, unnest(p_ids) AS i;
     PERFORM lock_chunks(v_datasets, v_ids);
-    PERFORM lock_works(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, v_ids) a;
+    PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, v_ids) a;
 END $$;
 
--- Asks again for all works below that have run, or are running, for these ids: from the top down, so that each of them
+-- Asks again for all tasks below that have run, or are running, for these ids: from the top down, so that each of them
 -- waits for what is above it.
 CREATE FUNCTION opendataflow.resubmit_below(p_datasets text[], p_ids text[], p_actor text, p_reason text)
 RETURNS TABLE (data_id text, result text, state text, message text, job text)
@@ -59,7 +59,7 @@ DECLARE
     v_ids text[];
 BEGIN
     FOR v_job IN SELECT b.job FROM jobs_below(p_datasets) b ORDER BY b.depth, b.job LOOP
-        v_ids := ARRAY(SELECT i FROM unnest(p_ids) AS i, work_of(v_job, i) AS w
+        v_ids := ARRAY(SELECT i FROM unnest(p_ids) AS i, task_of(v_job, i) AS w
                        WHERE w.state <> 'SKIPPED'
                          AND coalesce(w.held_from, w.state) IN ('DONE', 'FAILED', 'RUNNING') AND in_scope(v_job, w.data_id));
         CONTINUE WHEN cardinality(v_ids) = 0;
@@ -67,7 +67,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Like resubmit, with all works below; `job` says whose work a row is about.
+-- Like resubmit, with all tasks below; `job` says whose task a row is about.
 CREATE FUNCTION opendataflow.resubmit_cascade(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text, job text)
 LANGUAGE plpgsql AS $$
@@ -82,7 +82,7 @@ BEGIN
     RETURN QUERY SELECT * FROM resubmit_below(v_outputs, p_ids, p_actor, p_reason);
 END $$;
 
--- Like resubmit_chunks, with all works below; `job` is null for the chunks themselves.
+-- Like resubmit_chunks, with all tasks below; `job` is null for the chunks themselves.
 CREATE FUNCTION opendataflow.resubmit_chunks_cascade(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text, job text)
 LANGUAGE plpgsql AS $$

@@ -28,7 +28,7 @@ BEGIN
     RETURN limits_of(p_job) || jsonb_build_object('before', v_before, 'after', p_suspended);
 END $$;
 
--- Deletes a job: its data sets are free for another producer, its work stays as it is and nothing of it is claimed; its
+-- Deletes a job: its data sets are free for another producer, its tasks stay as they are and none of them is claimed; its
 -- runs go on and are committed, or are cancelled where the job says so. Applied again it goes on. p_owner: only where it
 -- belongs to this resource. False: there was nothing to delete.
 CREATE FUNCTION opendataflow.delete_job(p_job text, p_actor text, p_reason text DEFAULT NULL, p_owner text DEFAULT NULL)
@@ -45,7 +45,7 @@ BEGIN
         RETURN false;
     END IF;
     IF v_cancel THEN
-        PERFORM FROM cancel(p_job, ARRAY(SELECT w.data_id FROM work w WHERE w.job = p_job AND w.state = 'RUNNING'), p_actor,
+        PERFORM FROM cancel(p_job, ARRAY(SELECT w.data_id FROM task w WHERE w.job = p_job AND w.state = 'RUNNING'), p_actor,
                             coalesce(p_reason, 'the job was deleted'));
     END IF;
     DELETE FROM job_input i WHERE i.job = p_job;
@@ -97,7 +97,7 @@ END $$;
 CREATE FUNCTION opendataflow.limits_of(p_job text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('job', j.id, 'parallelism', j.parallelism, 'suspended', j.suspended,
-        'running', (SELECT count(*) FROM opendataflow.work w WHERE w.job = j.id AND w.state = 'RUNNING'))
+        'running', (SELECT count(*) FROM opendataflow.task w WHERE w.job = j.id AND w.state = 'RUNNING'))
     FROM opendataflow.job j WHERE j.id = p_job
 $$;
 

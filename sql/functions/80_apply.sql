@@ -4,7 +4,7 @@
 CREATE FUNCTION opendataflow.lock_apply() RETURNS void
 LANGUAGE sql AS $$ SELECT pg_advisory_xact_lock(20132, 0) $$;
 
--- The data sets whose chunks or works an apply can touch: level 0, exclusive. The new links are not written yet (jobs
+-- The data sets whose chunks or tasks an apply can touch: level 0, exclusive. The new links are not written yet (jobs
 -- come after data sets in the order of locks), so they are taken from the request.
 CREATE FUNCTION opendataflow.reach_of_apply(p_datasets jsonb, p_jobs jsonb) RETURNS text[]
 LANGUAGE sql STABLE AS $$
@@ -27,9 +27,9 @@ $$;
 
 -- p_datasets: [{id, kind, hostname, …, options, partitioning, chunks: [{id, bounds}]}]. p_jobs: [{id, parallelism, …,
 -- inputs: [], outputs: [], env: {}}]; the keys are the tables' columns. Chunks of a data set without a producer are
--- published, the others declared. A job with other data sets, range or order gets its work rebuilt: RUNNING keeps
--- what it recorded, it and DONE become stale when the data sets changed, work without an id any more goes, but not what a
--- person has put aside. Returns the jobs that have READY work now.
+-- published, the others declared. A job with other data sets, range or order gets its tasks rebuilt: RUNNING keeps
+-- what it recorded, it and DONE become stale when the data sets changed, tasks without an id any more go, but not what a
+-- person has put aside. Returns the jobs that have QUEUED tasks now.
 CREATE FUNCTION opendataflow.apply(p_datasets jsonb, p_jobs jsonb, p_actor text) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -66,12 +66,12 @@ BEGIN
     FROM jsonb_array_elements(p_datasets) AS d, jsonb_array_elements(coalesce(d.value -> 'chunks', '[]')) AS c;
     v_woken := v_woken || spread(v_datasets, v_ids);
     PERFORM lock_chunks(v_datasets, v_ids);
-    PERFORM lock_works(array_agg(x.job), array_agg(x.data_id))
+    PERFORM lock_tasks(array_agg(x.job), array_agg(x.data_id))
     FROM (SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a
-          UNION SELECT w.job, w.data_id FROM work w WHERE w.job = ANY (v_rebuild)) x;
+          UNION SELECT w.job, w.data_id FROM task w WHERE w.job = ANY (v_rebuild)) x;
     v_woken := v_woken || put_chunks(v_datasets, v_ids, v_bounds);
     UPDATE job j SET declaration = NULL WHERE j.id = ANY (v_relinked) AND j.declaration IS NOT NULL;
-    UPDATE work w SET stale = true WHERE w.job = ANY (v_relinked) AND w.state IN ('DONE', 'RUNNING') AND NOT w.stale;
+    UPDATE task w SET stale = true WHERE w.job = ANY (v_relinked) AND w.state IN ('DONE', 'RUNNING') AND NOT w.stale;
     FOREACH v_job IN ARRAY v_rebuild LOOP
         v_woken := v_woken || rebuild(v_job, v_job = ANY (v_relinked));
     END LOOP;
@@ -179,7 +179,7 @@ BEGIN
 END $$;
 
 -- Chunks of the data sets' own sources: READY where no job produces them, else declared. The caller holds the locks of
--- the chunks and of the works that depend on them.
+-- the chunks and of the tasks that depend on them.
 CREATE FUNCTION opendataflow.put_chunks(p_datasets text[], p_ids text[], p_bounds jsonb[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -194,8 +194,8 @@ BEGIN
     RETURN (SELECT recount(array_agg(a.job), array_agg(a.data_id)) FROM affected(p_datasets, p_ids) a);
 END $$;
 
--- Makes the works of a job what its data sets, range and order say now. The caller holds level 0 exclusively and the
--- works' row locks. p_relinked: it has other data sets than before, or is new.
+-- Makes the tasks of a job what its data sets, range and order say now. The caller holds level 0 exclusively and the
+-- tasks' row locks. p_relinked: it has other data sets than before, or is new.
 CREATE FUNCTION opendataflow.rebuild(p_job text, p_relinked boolean) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -205,12 +205,12 @@ DECLARE
 BEGIN
     SELECT * INTO v_job FROM job j WHERE j.id = p_job;
     PERFORM drop_out_of_scope(array_agg(w.job), array_agg(w.data_id))
-    FROM work w WHERE w.job = p_job AND w.state NOT IN ('RUNNING', 'DONE');
+    FROM task w WHERE w.job = p_job AND w.state NOT IN ('RUNNING', 'DONE');
     SELECT spread(array_agg(c.dataset), array_agg(c.data_id)) INTO v_woken
     FROM job_source s JOIN chunk c ON c.dataset = s.dataset WHERE s.job = p_job;
-    UPDATE work w SET sort_key = sort_key(w.data_id, v_job.descending)
+    UPDATE task w SET sort_key = sort_key(w.data_id, v_job.descending)
     WHERE w.job = p_job AND w.sort_key <> sort_key(w.data_id, v_job.descending);
-    v_ids := ARRAY(SELECT w.data_id FROM work w WHERE w.job = p_job);
+    v_ids := ARRAY(SELECT w.data_id FROM task w WHERE w.job = p_job);
     IF p_relinked THEN  -- a READY chunk may have another producer
         PERFORM finish_published(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
     END IF;

@@ -76,8 +76,8 @@ BEGIN
 END $make$;
 
 -- The data id that a job would take next; null where none is ready.
-CREATE FUNCTION opendataflow.next_work(p_job text) RETURNS text
+CREATE FUNCTION opendataflow.next_task(p_job text) RETURNS text
 LANGUAGE sql STABLE AS $$
-    SELECT w.data_id FROM opendataflow.work w
-    WHERE w.job = p_job AND w.state = 'READY' ORDER BY w.rank, w.sort_key LIMIT 1
+    SELECT w.data_id FROM opendataflow.task w
+    WHERE w.job = p_job AND w.state = 'QUEUED' ORDER BY w.rank, w.sort_key LIMIT 1
 $$;

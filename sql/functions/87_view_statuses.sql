@@ -17,7 +17,7 @@ BEGIN
     ELSIF TG_OP = 'INSERT' AND NEW.locktype = 'IN' THEN
         PERFORM refuse_row('an IN row can''t be inserted: a read lock comes and goes with a run; start the job with RunJob');
     ELSIF NEW.status = 'RUNNING' AND (TG_OP = 'INSERT' OR OLD.status <> 'RUNNING') THEN
-        PERFORM refuse_row('nothing is set to RUNNING: only taking the work does that; start the job with RunJob or dataflow run');
+        PERFORM refuse_row('nothing is set to RUNNING: only taking the task does that; start the job with RunJob or dataflow run');
     ELSIF TG_OP = 'UPDATE' AND OLD.locktype = 'IN' AND NEW.status NOT IN ('RUNNING', 'RESUBMIT') THEN
         PERFORM refuse_row(format('the IN row of job %s for %s goes when its run ends: dataflow cancel %1$s %2$s ends it',
                                   OLD.jobid, OLD.dataid));
@@ -66,7 +66,7 @@ BEGIN
     PERFORM announce(spread(array_agg(p.dataset), array_agg(p.data_id)))
     FROM unnest(p_datasets, p_ids, p_new) AS p(dataset, data_id, is_new) WHERE p.is_new;
     PERFORM lock_chunks(v_datasets, v_ids);
-    PERFORM lock_works(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, v_ids) a;
+    PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, v_ids) a;
 END $$;
 
 -- p_rows: [{dataset, data_id, job, locktype, status, was, touched}]. All or nothing. A row that is not any more what the

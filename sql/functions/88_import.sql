@@ -76,7 +76,7 @@ BEGIN
 END $$;
 
 -- Chunks that are not more than declared here get their old status, with the name of their maker; READY ones a version and
--- the old time. Work whose output FAILED has failed and waits for a resubmit.
+-- the old time. A task whose output FAILED has failed and waits for a resubmit.
 CREATE FUNCTION opendataflow.import_chunks(p_sets text[], p_ids text[], p_statuses text[], p_makers text[], p_times timestamptz[])
 RETURNS jsonb
 LANGUAGE plpgsql AS $$
@@ -85,7 +85,7 @@ DECLARE
 BEGIN
     PERFORM begin_event('import', writer()), lock_reach(ARRAY(SELECT DISTINCT s FROM unnest(p_sets) AS s)),
             announce(spread(p_sets, p_ids)), lock_chunks(p_sets, p_ids);
-    PERFORM lock_works(array_agg(a.job), array_agg(a.data_id)) FROM affected(p_sets, p_ids) a;
+    PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected(p_sets, p_ids) a;
     SELECT coalesce(jsonb_agg(CASE c.status WHEN 'DECLARED' THEN 'MADE' WHEN n.status THEN 'SAME'
                                             ELSE format('chunk %s of %s was %s and is %s here', n.data_id, n.dataset, n.status, c.status) END
                               ORDER BY n.place), '[]')
@@ -105,7 +105,7 @@ BEGIN
     PERFORM finish_published(array_agg(o.job), array_agg(n.data_id))
     FROM unnest(p_sets, p_ids, p_statuses) AS n(dataset, data_id, status)
     CROSS JOIN LATERAL (SELECT o.job FROM job_output o WHERE o.dataset = n.dataset OFFSET 0) o WHERE n.status = 'READY';
-    UPDATE work w
+    UPDATE task w
     SET state = CASE WHEN n.status = 'FAILED' THEN 'FAILED' ELSE w.state END,
         blockers = CASE WHEN n.status = 'FAILED' THEN 0 ELSE w.blockers END,
         rank = CASE WHEN n.status = 'FAILED' THEN 2 ELSE 1 END, reason = 'imported as ' || n.status
@@ -114,10 +114,10 @@ BEGIN
           CROSS JOIN LATERAL (SELECT o.job FROM job_output o WHERE o.dataset = n.dataset OFFSET 0) o
           CROSS JOIN chunk_of(n.dataset, n.data_id) AS c
           WHERE n.status IN ('FAILED', 'RESUBMIT') AND c.status = n.status AND c.reason = 'imported' GROUP BY 1, 2) n
-    CROSS JOIN work_of(n.job, n.data_id) AS was
+    CROSS JOIN task_of(n.job, n.data_id) AS was
     WHERE w.ctid = was.at
-      AND CASE WHEN n.status = 'FAILED' THEN was.state IN ('WAITING', 'READY', 'DONE') AND was.run IS NULL
-               ELSE was.state IN ('WAITING', 'READY') END;
+      AND CASE WHEN n.status = 'FAILED' THEN was.state IN ('WAITING', 'QUEUED', 'DONE') AND was.run IS NULL
+               ELSE was.state IN ('WAITING', 'QUEUED') END;
     PERFORM announce(recount(array_agg(a.job), array_agg(a.data_id))) FROM affected(p_sets, p_ids) a;
     RETURN import_counts(v_told);
 END $$;

@@ -2,9 +2,9 @@
 -- that all of it is seen at one moment.
 CREATE FUNCTION opendataflow.verify() RETURNS SETOF text
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
-    WITH live AS (SELECT w.* FROM work w JOIN job j ON j.id = w.job WHERE NOT j.deleted)
+    WITH live AS (SELECT w.* FROM task w JOIN job j ON j.id = w.job WHERE NOT j.deleted)
 
-    SELECT format('work %s/%s is %s with %s blockers, but %s things block it', w.job, w.data_id, w.state, w.blockers, b.n)
+    SELECT format('task %s/%s is %s with %s blockers, but %s things block it', w.job, w.data_id, w.state, w.blockers, b.n)
     FROM live w, LATERAL (
         SELECT (SELECT count(*) FROM job_input i
                 WHERE i.job = w.job AND NOT w.forced
@@ -14,20 +14,20 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                                          c.readers > 0 OR c.status NOT IN ('DECLARED', 'RESUBMIT', 'FAILED')
                                          OR (c.status = 'FAILED' AND NOT EXISTS (
                                              SELECT FROM run_of(c.run) r WHERE r.job = w.job AND r.id = w.run)) END) AS n) b
-    WHERE w.state IN ('WAITING', 'READY', 'RETRY') AND b.n <> w.blockers
+    WHERE w.state IN ('WAITING', 'QUEUED', 'RETRYING') AND b.n <> w.blockers
 
     UNION ALL
-    SELECT format('work %s/%s is WAITING and nothing blocks it', w.job, w.data_id) FROM live w
+    SELECT format('task %s/%s is WAITING and nothing blocks it', w.job, w.data_id) FROM live w
     WHERE w.state = 'WAITING' AND w.blockers = 0
 
     UNION ALL
-    SELECT format('work %s/%s is RUNNING, but its run %s is %s', w.job, w.data_id, w.run, coalesce(r.state, 'not there'))
-    FROM work w LEFT JOIN run_of(w.run) r ON r.job = w.job AND r.data_id = w.data_id AND r.fence = w.fence
+    SELECT format('task %s/%s is RUNNING, but its run %s is %s', w.job, w.data_id, w.run, coalesce(r.state, 'not there'))
+    FROM task w LEFT JOIN run_of(w.run) r ON r.job = w.job AND r.data_id = w.data_id AND r.fence = w.fence
     WHERE w.state = 'RUNNING' AND r.state IS DISTINCT FROM 'RUNNING'
 
     UNION ALL
-    SELECT format('run %s is RUNNING, but its work %s/%s is %s', r.id, r.job, r.data_id, coalesce(w.state, 'not there'))
-    FROM run r LEFT JOIN work_of(r.job, r.data_id) w ON w.run = r.id
+    SELECT format('run %s is RUNNING, but its task %s/%s is %s', r.id, r.job, r.data_id, coalesce(w.state, 'not there'))
+    FROM run r LEFT JOIN task_of(r.job, r.data_id) w ON w.run = r.id
     WHERE r.state = 'RUNNING' AND w.state IS DISTINCT FROM 'RUNNING'
 
     UNION ALL
@@ -48,35 +48,35 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     WHERE r.state = 'RUNNING' AND (c.status IS DISTINCT FROM 'RUNNING' OR c.run <> r.id)
 
     UNION ALL
-    SELECT format('only one of work %s/%s and its run %s is forced', w.job, w.data_id, r.id)
-    FROM work w CROSS JOIN run_of(w.run) r WHERE w.state = 'RUNNING' AND r.forced <> w.forced
+    SELECT format('only one of task %s/%s and its run %s is forced', w.job, w.data_id, r.id)
+    FROM task w CROSS JOIN run_of(w.run) r WHERE w.state = 'RUNNING' AND r.forced <> w.forced
 
     UNION ALL
-    SELECT format('job %s has no work for %s, an id of its data set %s', s.job, c.data_id, s.dataset)
+    SELECT format('job %s has no task for %s, an id of its data set %s', s.job, c.data_id, s.dataset)
     FROM job_source s JOIN job j ON j.id = s.job AND NOT j.deleted JOIN chunk c ON c.dataset = s.dataset
     WHERE in_range(c.data_id, j.chunk_from, j.chunk_to)
-      AND NOT EXISTS (SELECT FROM work_of(s.job, c.data_id))
+      AND NOT EXISTS (SELECT FROM task_of(s.job, c.data_id))
 
     UNION ALL
-    SELECT format('work %s/%s has no chunk in its data set %s', w.job, w.data_id, l.dataset)
+    SELECT format('task %s/%s has no chunk in its data set %s', w.job, w.data_id, l.dataset)
     FROM live w JOIN job_dataset l ON l.job = w.job
     WHERE w.state NOT IN ('DONE', 'RUNNING', 'HELD', 'SKIPPED') AND NOT EXISTS (SELECT FROM chunk_of(l.dataset, w.data_id))
 
     UNION ALL
-    SELECT format('chunk %s/%s is READY, but work %s/%s that makes it is %s', c.dataset, c.data_id, w.job, w.data_id, w.state)
+    SELECT format('chunk %s/%s is READY, but task %s/%s that makes it is %s', c.dataset, c.data_id, w.job, w.data_id, w.state)
     FROM chunk c JOIN job_output o ON o.dataset = c.dataset JOIN job j ON j.id = o.job AND NOT j.deleted
-    CROSS JOIN work_of(o.job, c.data_id) w
-    WHERE c.status = 'READY' AND w.state IN ('WAITING', 'READY', 'RETRY')
+    CROSS JOIN task_of(o.job, c.data_id) w
+    WHERE c.status = 'READY' AND w.state IN ('WAITING', 'QUEUED', 'RETRYING')
 
     UNION ALL
-    SELECT format('work %s/%s has another sort key than its order gives', w.job, w.data_id)
-    FROM work w JOIN job j ON j.id = w.job WHERE NOT j.deleted AND w.sort_key <> sort_key(w.data_id, j.descending)
+    SELECT format('task %s/%s has another sort key than its order gives', w.job, w.data_id)
+    FROM task w JOIN job j ON j.id = w.job WHERE NOT j.deleted AND w.sort_key <> sort_key(w.data_id, j.descending)
 
     UNION ALL
-    SELECT format('job %s has %s works that are %s, but they are counted as %s', n.job, sum(n.works), n.state, sum(n.counted))
-    FROM (SELECT w.job, w.state, 1 AS works, 0 AS counted FROM work w
-          UNION ALL SELECT c.job, c.state, 0, c.works FROM work_count c) n
-    GROUP BY n.job, n.state HAVING sum(n.works) <> sum(n.counted)
+    SELECT format('job %s has %s tasks that are %s, but they are counted as %s', n.job, sum(n.tasks), n.state, sum(n.counted))
+    FROM (SELECT w.job, w.state, 1 AS tasks, 0 AS counted FROM task w
+          UNION ALL SELECT c.job, c.state, 0, c.tasks FROM task_count c) n
+    GROUP BY n.job, n.state HAVING sum(n.tasks) <> sum(n.counted)
 
     UNION ALL
     SELECT format('chunk %s/%s has fence %s, which was never given out', c.dataset, c.data_id, c.fence)
@@ -100,7 +100,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     UNION ALL
     SELECT format('%s %s/%s is %s, but its history ends with %s', n.kind, n.owner, n.data_id, n.state, h.to_state)
     FROM (SELECT 'chunk' AS kind, dataset AS owner, data_id, status AS state FROM chunk
-          UNION ALL SELECT 'work', job, data_id, state FROM work) n,
+          UNION ALL SELECT 'task', job, data_id, state FROM task) n,
          LATERAL (SELECT h.to_state FROM history_of(n.kind, n.owner, n.data_id) h ORDER BY h.id DESC LIMIT 1) h
     WHERE h.to_state NOT IN (n.state, 'GONE')
 $$;

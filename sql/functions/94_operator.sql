@@ -17,7 +17,7 @@ BEGIN
     RETURN QUERY
     SELECT j.id, job_status(j.id) || jsonb_build_object(
         'last_failures', (SELECT coalesce(jsonb_agg(to_jsonb(f)), '[]') FROM last_failures(j.id, p_failures) f),
-        'stale', (SELECT count(*) FROM work w WHERE w.job = j.id AND w.stale),
+        'stale', (SELECT count(*) FROM task w WHERE w.job = j.id AND w.stale),
         'resubmit', (SELECT jsonb_build_object('id', q.id, 'answer', q.answer) FROM request q WHERE q.owner = 'job ' || j.id))
     FROM job j WHERE j.id = ANY (p_jobs);
 END $$;

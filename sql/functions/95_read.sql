@@ -26,30 +26,30 @@ LANGUAGE sql STABLE AS $$
     FROM opendataflow.job j WHERE j.id = ANY (p_jobs) ORDER BY j.id
 $$;
 
--- How much of some jobs' work is in which state; `probed_in_vain`: its breaker is open, and more probes have failed than a
+-- How many of some jobs' tasks are in which state; `probed_in_vain`: its breaker is open, and more probes have failed than a
 -- chunk has retries; or the tests of its project fail, and no other commit may be used.
 CREATE FUNCTION opendataflow.progress(p_jobs text[])
 RETURNS TABLE (job text, counts jsonb, probed_in_vain boolean)
 LANGUAGE sql STABLE AS $$
-    SELECT j, coalesce((SELECT jsonb_object_agg(c.state, c.works) FROM opendataflow.counts_of(j) c), '{}'),
+    SELECT j, coalesce((SELECT jsonb_object_agg(c.state, c.tasks) FROM opendataflow.counts_of(j) c), '{}'),
            EXISTS (SELECT FROM opendataflow.breaker b JOIN opendataflow.job x ON x.id = b.job
                    WHERE b.job = j AND b.opened_at IS NOT NULL AND b.probes > x.retry_limit)
            OR opendataflow.looks_allowed(j) IS NOT NULL
     FROM unnest(p_jobs) AS j
 $$;
 
--- Those of some jobs that have READY work; with an open breaker or failing tests, those that may be tried now.
+-- Those of some jobs that have QUEUED tasks; with an open breaker or failing tests, those that may be tried now.
 CREATE FUNCTION opendataflow.hungry(p_jobs text[]) RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
     SELECT j FROM unnest(p_jobs) AS j
-    WHERE EXISTS (SELECT FROM opendataflow.work w WHERE w.job = j AND w.state = 'READY')
+    WHERE EXISTS (SELECT FROM opendataflow.task w WHERE w.job = j AND w.state = 'QUEUED')
       AND NOT EXISTS (SELECT FROM opendataflow.breaker b
                       WHERE b.job = j AND b.opened_at IS NOT NULL AND (opendataflow.probe_place(b, NULL)).free = 0)
       AND opendataflow.looks_allowed(j) IS DISTINCT FROM 0
 $$;
 
 CREATE FUNCTION opendataflow.list_jobs() RETURNS TABLE (
-    job text, state text, done bigint, total bigint, running bigint, retry bigint, failed bigint, parallelism integer,
+    job text, state text, done bigint, total bigint, running bigint, retrying bigint, failed bigint, parallelism integer,
     inputs text, outputs text)
 LANGUAGE sql STABLE AS $$
     SELECT j.id,
@@ -57,18 +57,18 @@ LANGUAGE sql STABLE AS $$
                 WHEN EXISTS (SELECT FROM opendataflow.breaker b WHERE b.job = j.id AND b.opened_at IS NOT NULL) THEN 'BreakerOpen'
                 WHEN w.running > 0 THEN 'Running'
                 WHEN w.failed > 0 THEN 'Failed' WHEN w.total > 0 AND w.done + w.skipped = w.total THEN 'Done'
-                WHEN w.ready > 0 THEN 'Ready' ELSE 'Waiting' END,
-           w.done, w.total, w.running, w.retry, w.failed, j.parallelism,
+                WHEN w.queued > 0 THEN 'Queued' ELSE 'Waiting' END,
+           w.done, w.total, w.running, w.retrying, w.failed, j.parallelism,
            (SELECT string_agg(i.dataset, ', ' ORDER BY i.dataset) FROM opendataflow.job_input i WHERE i.job = j.id),
            (SELECT string_agg(o.dataset, ', ' ORDER BY o.dataset) FROM opendataflow.job_output o WHERE o.job = j.id)
     FROM opendataflow.job j, LATERAL (
-        SELECT coalesce(sum(c.works), 0)::bigint AS total,
-               coalesce(sum(c.works) FILTER (WHERE c.state = 'DONE'), 0)::bigint AS done,
-               coalesce(sum(c.works) FILTER (WHERE c.state = 'RUNNING'), 0)::bigint AS running,
-               coalesce(sum(c.works) FILTER (WHERE c.state = 'RETRY'), 0)::bigint AS retry,
-               coalesce(sum(c.works) FILTER (WHERE c.state = 'FAILED'), 0)::bigint AS failed,
-               coalesce(sum(c.works) FILTER (WHERE c.state = 'READY'), 0)::bigint AS ready,
-               coalesce(sum(c.works) FILTER (WHERE c.state = 'SKIPPED'), 0)::bigint AS skipped
+        SELECT coalesce(sum(c.tasks), 0)::bigint AS total,
+               coalesce(sum(c.tasks) FILTER (WHERE c.state = 'DONE'), 0)::bigint AS done,
+               coalesce(sum(c.tasks) FILTER (WHERE c.state = 'RUNNING'), 0)::bigint AS running,
+               coalesce(sum(c.tasks) FILTER (WHERE c.state = 'RETRYING'), 0)::bigint AS retrying,
+               coalesce(sum(c.tasks) FILTER (WHERE c.state = 'FAILED'), 0)::bigint AS failed,
+               coalesce(sum(c.tasks) FILTER (WHERE c.state = 'QUEUED'), 0)::bigint AS queued,
+               coalesce(sum(c.tasks) FILTER (WHERE c.state = 'SKIPPED'), 0)::bigint AS skipped
         FROM opendataflow.counts_of(j.id) c) w
     ORDER BY j.id
 $$;
@@ -96,7 +96,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY c.dataset, opendataflow.sort_key(c.data_id) LIMIT p_limit
 $$;
 
--- The newest runs first, of a work, of a job, or of all.
+-- The newest runs first, of a task, of a job, or of all.
 CREATE FUNCTION opendataflow.list_runs(p_job text, p_data_id text, p_limit integer) RETURNS TABLE (
     run bigint, job text, data_id text, state text, attempt integer, fence bigint, host text, claimed_at timestamptz,
     finished_at timestamptz, seconds double precision, failure_class text, exit_code integer, message text, log_path text,
@@ -111,7 +111,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY r.id DESC LIMIT p_limit
 $$;
 
--- The last run of a work, or the run with an id, with the end of its log.
+-- The last run of a task, or the run with an id, with the end of its log.
 CREATE FUNCTION opendataflow.run_log(p_job text, p_data_id text, p_run bigint) RETURNS TABLE (
     run bigint, job text, data_id text, state text, attempt integer, runs_home text, log_path text, log_tail text)
 LANGUAGE sql STABLE AS $$
@@ -122,7 +122,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- One job on one screen, whatever the number of its chunks: beside the counts, which are kept, nothing looks at more than
--- `sample` rows. Gaps are works that are not DONE before the last DONE one, in the job's order; the watermark is the last
+-- `sample` rows. Gaps are tasks that are not DONE before the last DONE one, in the job's order; the watermark is the last
 -- id before the first of them. Failures, what is waited for and gaps are counted among the first of them only. Rate: successes a minute over the last quarter of an hour, or since the first of
 -- them began.
 CREATE FUNCTION opendataflow.job_status(p_job text) RETURNS jsonb
@@ -133,14 +133,14 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         SELECT * FROM counts_of(p_job)
     ), edge AS (
         SELECT (SELECT f.sort_key FROM unnest(open_states()) AS s(state)
-                CROSS JOIN LATERAL (SELECT w.sort_key FROM work w WHERE w.job = p_job AND w.state = s.state
+                CROSS JOIN LATERAL (SELECT w.sort_key FROM task w WHERE w.job = p_job AND w.state = s.state
                                     ORDER BY w.sort_key LIMIT 1) f ORDER BY f.sort_key LIMIT 1) AS first_open,
-               (SELECT w.sort_key FROM work w WHERE w.job = p_job AND w.state = 'DONE'
+               (SELECT w.sort_key FROM task w WHERE w.job = p_job AND w.state = 'DONE'
                 ORDER BY w.sort_key DESC LIMIT 1) AS last_done
     ), gap AS MATERIALIZED (
         SELECT g.data_id, g.sort_key FROM edge e
         CROSS JOIN unnest(open_states()) AS s(state)
-        CROSS JOIN LATERAL (SELECT w.data_id, w.sort_key FROM work w
+        CROSS JOIN LATERAL (SELECT w.data_id, w.sort_key FROM task w
                             WHERE w.job = p_job AND w.state = s.state AND w.sort_key < e.last_done
                             ORDER BY w.sort_key LIMIT (SELECT sample FROM few)) g
         ORDER BY g.sort_key LIMIT (SELECT sample FROM few)
@@ -152,20 +152,20 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
               WHERE r.job = p_job AND r.state = 'SUCCEEDED' AND r.finished_at > now() - interval '15 min'
               ORDER BY r.finished_at DESC LIMIT (SELECT sample FROM few)) r
     ), todo AS (
-        SELECT sum(c.works) AS n FROM counted c WHERE c.state IN ('WAITING', 'READY', 'RUNNING', 'RETRY')
+        SELECT sum(c.tasks) AS n FROM counted c WHERE c.state IN ('WAITING', 'QUEUED', 'RUNNING', 'RETRYING')
     ), failed AS (
-        SELECT w.data_id, w.sort_key, w.reason FROM work w
+        SELECT w.data_id, w.sort_key, w.reason FROM task w
         WHERE w.job = p_job AND w.state = 'FAILED' ORDER BY w.sort_key LIMIT (SELECT sample FROM few)
     ), waiting AS MATERIALIZED (
-        SELECT w.data_id, w.sort_key FROM work w
+        SELECT w.data_id, w.sort_key FROM task w
         WHERE w.job = p_job AND w.state = 'WAITING' ORDER BY w.sort_key LIMIT (SELECT sample FROM few)
     )
     SELECT jsonb_build_object(
         'job', j.id, 'parallelism', j.parallelism, 'suspended', j.suspended, 'deleted', j.deleted,
         'sample', (SELECT sample FROM few),
-        'counts', (SELECT coalesce(jsonb_object_agg(c.state, c.works), '{}') FROM counted c),
+        'counts', (SELECT coalesce(jsonb_object_agg(c.state, c.tasks), '{}') FROM counted c),
         'next_due', (SELECT greatest(0, extract(epoch FROM min(w.due_at) - clock_timestamp()))
-                     FROM work w WHERE w.job = p_job AND w.state = 'RETRY' HAVING count(*) > 0),
+                     FROM task w WHERE w.job = p_job AND w.state = 'RETRYING' HAVING count(*) > 0),
         'breaker', open_breaker(j.id), 'tests', (SELECT to_jsonb(t) FROM project_test t WHERE t.job = p_job),
         'out_of_sight', (SELECT coalesce(jsonb_agg(jsonb_build_object('namespace', o.namespace, 'jobs', ARRAY[j.id], 'runs', o.own)), '[]')
                          FROM (SELECT o.*, ARRAY(SELECT r.id FROM runs(o.runs) r WHERE r.job = j.id ORDER BY r.id) AS own FROM out_of_sight() o) o
@@ -176,7 +176,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'failed', (SELECT coalesce(jsonb_agg(x ORDER BY x.chunks DESC, x.reason), '[]') FROM (
                         SELECT f.reason, count(*) AS chunks, (array_agg(f.data_id ORDER BY f.sort_key))[1:3] AS examples
                         FROM failed f GROUP BY f.reason ORDER BY count(*) DESC, f.reason LIMIT 10) g
-                        CROSS JOIN LATERAL (SELECT g.*, (SELECT r.failure_class FROM work_of(p_job, g.examples[1]) w, run r
+                        CROSS JOIN LATERAL (SELECT g.*, (SELECT r.failure_class FROM task_of(p_job, g.examples[1]) w, run r
                                                          WHERE r.id = w.run) AS class) x),
         'waiting', (SELECT coalesce(jsonb_agg(x ORDER BY x.chunks DESC), '[]') FROM (
                         SELECT b.dataset, b.itemtype, b.status, count(*) AS chunks,
@@ -187,7 +187,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'gaps', (SELECT count(*) FROM gap),
         'gap_examples', (SELECT coalesce(jsonb_agg(g.data_id ORDER BY g.sort_key), '[]') FROM (SELECT * FROM gap ORDER BY sort_key LIMIT 5) g),
         'watermark', (SELECT w.data_id FROM edge e
-                      CROSS JOIN LATERAL (SELECT w.data_id FROM work w
+                      CROSS JOIN LATERAL (SELECT w.data_id FROM task w
                                           WHERE w.job = p_job AND w.state = 'DONE' AND w.sort_key < coalesce(e.first_open, e.last_done || '\x00')
                                           ORDER BY w.sort_key DESC LIMIT 1) w),
         'per_minute', (SELECT CASE WHEN r.n > 0 THEN round((r.n * 60 / r.seconds)::numeric, 2) END FROM recent r),
@@ -195,11 +195,11 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     FROM job j WHERE j.id = p_job
 $$;
 
--- The states of works that are not DONE.
+-- The states of tasks that are not DONE.
 CREATE FUNCTION opendataflow.open_states() RETURNS text[]
-LANGUAGE sql IMMUTABLE AS $$ SELECT '{WAITING,READY,RUNNING,RETRY,FAILED,HELD,SKIPPED}'::text[] $$;
+LANGUAGE sql IMMUTABLE AS $$ SELECT '{WAITING,QUEUED,RUNNING,RETRYING,FAILED,HELD,SKIPPED}'::text[] $$;
 
--- Why a work is not running: its state, what blocks it with evidence, and what limits its job. `before_it`: 10000 are
+-- Why a task is not running: its state, what blocks it with evidence, and what limits its job. `before_it`: 10000 are
 -- that many or more.
 CREATE FUNCTION opendataflow.why(p_job text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
@@ -210,31 +210,31 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'due_in_seconds', CASE WHEN w.due_at IS NOT NULL THEN greatest(0, round(extract(epoch FROM w.due_at - clock_timestamp()))) END,
         'suspended', j.suspended, 'deleted', j.deleted, 'parallelism', j.parallelism, 'breaker', open_breaker(j.id),
         'tests', (SELECT to_jsonb(t) FROM project_test t WHERE t.job = w.job),
-        'running', (SELECT count(*) FROM work x WHERE x.job = w.job AND x.state = 'RUNNING'),
-        'before_it', (SELECT count(*) FROM (SELECT FROM work x WHERE x.job = w.job AND x.state = 'READY'
+        'running', (SELECT count(*) FROM task x WHERE x.job = w.job AND x.state = 'RUNNING'),
+        'before_it', (SELECT count(*) FROM (SELECT FROM task x WHERE x.job = w.job AND x.state = 'QUEUED'
                                             AND (x.rank, x.sort_key) < (w.rank, w.sort_key) LIMIT 10000) x),
         'engines', (SELECT count(*) FROM lease l WHERE l.expires_at > clock_timestamp()),
         'blockers', (SELECT coalesce(jsonb_agg(to_jsonb(b) || jsonb_build_object(
                             'producer', p.job, 'producer_state', p.state, 'producer_reason', p.reason) ORDER BY b.itemtype, b.dataset), '[]')
                      FROM blocker b
                      LEFT JOIN LATERAL (SELECT o.job, pw.state, pw.reason FROM job_output o
-                                        LEFT JOIN work pw ON pw.job = o.job AND pw.data_id = b.data_id
+                                        LEFT JOIN task pw ON pw.job = o.job AND pw.data_id = b.data_id
                                         WHERE o.dataset = b.dataset) p ON b.itemtype = 'IN'
-                     WHERE b.job = w.job AND b.data_id = w.data_id AND w.state IN ('WAITING', 'READY', 'RETRY')),
+                     WHERE b.job = w.job AND b.data_id = w.data_id AND w.state IN ('WAITING', 'QUEUED', 'RETRYING')),
         'engine_lives', EXISTS (SELECT FROM run r JOIN lease l ON l.id = r.lease
                                 WHERE r.id = w.run AND l.expires_at > clock_timestamp()),
         'out_of_sight', (SELECT jsonb_build_object('namespace', o.namespace, 'jobs', '[]'::jsonb, 'runs', ARRAY[w.run])
                          FROM out_of_sight() o WHERE w.state = 'RUNNING' AND w.run = ANY (o.runs)),
         'last_run', (SELECT to_jsonb(r) FROM list_runs(w.job, w.data_id, 1) r))
-    FROM work w JOIN job j ON j.id = w.job
+    FROM task w JOIN job j ON j.id = w.job
     WHERE w.job = p_job AND w.data_id = p_data_id
 $$;
 
--- The ids that a job has work for, or a data set has chunks of: for telling which one was meant.
+-- The ids that a job has a task for, or a data set has chunks of: for telling which one was meant.
 CREATE FUNCTION opendataflow.known_ids(p_owner text, p_limit integer) RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
     SELECT k.data_id
-    FROM ((SELECT w.data_id FROM opendataflow.work w WHERE w.job = p_owner LIMIT p_limit)
+    FROM ((SELECT w.data_id FROM opendataflow.task w WHERE w.job = p_owner LIMIT p_limit)
           UNION
           (SELECT c.data_id FROM opendataflow.chunk c WHERE c.dataset = p_owner LIMIT p_limit) LIMIT p_limit) k
     ORDER BY opendataflow.sort_key(k.data_id)

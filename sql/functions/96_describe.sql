@@ -1,4 +1,4 @@
--- One thing with all that is known of it: what `dataflow describe` and `dataflow five` show. Nothing here changes anything.
+-- One thing with all that is known of it: what `dataflow describe` and `dataflow inspect` show. Nothing here changes anything.
 
 -- The newest events of one thing, in the order in which they happened. Of a job the data id is empty.
 CREATE FUNCTION opendataflow.events_of(p_kind text, p_owner text, p_data_id text, p_limit integer) RETURNS jsonb
@@ -30,13 +30,13 @@ LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_agg(to_jsonb(s) - 'run' ORDER BY s.ordinal), '[]') FROM opendataflow.step s WHERE s.run = p_run
 $$;
 
--- The evidence for the five questions about the chunk of a work: the work, its last run, and each of its data sets with
+-- The evidence for the five questions about the chunk of a task: the task, its last run, and each of its data sets with
 --   used_fence  the version that the run has read or written, null where it did neither
 --   then, now   what was declared of the data set when the run was claimed, and what is now
 --   said        what made that version READY, or where there was no run the present one
 --   readers     the runs that read the chunk now
 -- Of a run that has ended, all of this but `now`, `readers` and the chunk's present state is what it was then.
-CREATE FUNCTION opendataflow.five(p_job text, p_data_id text) RETURNS jsonb
+CREATE FUNCTION opendataflow.inspection(p_job text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
         'job', w.job, 'data_id', w.data_id, 'state', w.state, 'reason', w.reason, 'stale', w.stale,
@@ -67,7 +67,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                                UNION ALL
                                SELECT f.fence FROM unnest(r.reads, r.read_fences) AS f(dataset, fence)
                                WHERE l.itemtype = 'IN' AND f.dataset = l.dataset) u ON true))
-    FROM work w LEFT JOIN run r ON r.id = w.run
+    FROM task w LEFT JOIN run r ON r.id = w.run
     WHERE w.job = p_job AND w.data_id = p_data_id
 $$;
 
@@ -103,18 +103,18 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     FROM dataset d WHERE d.id = p_dataset
 $$;
 
--- A chunk: its status and version, what its last run has checked, the work that makes it, the works that read it.
+-- A chunk: its status and version, what its last run has checked, the task that makes it, the tasks that read it.
 CREATE FUNCTION opendataflow.describe_chunk(p_dataset text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
         'chunk', to_jsonb(c), 'said', version_said(c.dataset, c.data_id, c.fence),
         'expectations', (SELECT r.metrics -> 'expectations' FROM run_of(c.run) AS r),
         'producer', (SELECT jsonb_build_object('job', w.job, 'state', w.state, 'reason', w.reason, 'run', w.run)
-                     FROM job_output o CROSS JOIN work_of(o.job, c.data_id) AS w
+                     FROM job_output o CROSS JOIN task_of(o.job, c.data_id) AS w
                      WHERE o.dataset = c.dataset),
         'consumers', (SELECT coalesce(jsonb_agg(jsonb_build_object('job', w.job, 'state', w.state, 'reason', w.reason,
                                                                    'run', w.run, 'stale', w.stale) ORDER BY w.job), '[]')
-                      FROM job_input i CROSS JOIN work_of(i.job, c.data_id) AS w
+                      FROM job_input i CROSS JOIN task_of(i.job, c.data_id) AS w
                       WHERE i.dataset = c.dataset),
         'events', events_of('chunk', c.dataset, c.data_id, 20))
     FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = p_data_id
@@ -126,12 +126,12 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
         'run', (to_jsonb(r) - 'log_tail') || jsonb_build_object('state', shown_state(r.state, r.failure_class)),
         'seconds', round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1),
-        'work', (SELECT w.state FROM work w WHERE w.job = r.job AND w.data_id = r.data_id),
-        'last', (SELECT w.run = r.id FROM work w WHERE w.job = r.job AND w.data_id = r.data_id),
+        'task', (SELECT w.state FROM task w WHERE w.job = r.job AND w.data_id = r.data_id),
+        'last', (SELECT w.run = r.id FROM task w WHERE w.job = r.job AND w.data_id = r.data_id),
         'datasets', (SELECT d.datasets FROM declaration d WHERE d.id = r.declaration),
         'steps', steps_of(r.id),
         'events', (SELECT coalesce(jsonb_agg(e ORDER BY e ->> 'at'), '[]')
-                   FROM jsonb_array_elements(events_of('work', r.job, r.data_id, 1000)) AS e WHERE (e ->> 'run')::bigint = r.id))
+                   FROM jsonb_array_elements(events_of('task', r.job, r.data_id, 1000)) AS e WHERE (e ->> 'run')::bigint = r.id))
     FROM run r WHERE r.id = p_run
 $$;
 
@@ -142,7 +142,7 @@ LANGUAGE sql STABLE AS $$
     UNION
     (SELECT d.id FROM opendataflow.dataset d WHERE p_kind = 'dataset' AND starts_with(d.id, p_start) ORDER BY 1 LIMIT p_limit)
     UNION
-    (SELECT w.data_id FROM opendataflow.work w
+    (SELECT w.data_id FROM opendataflow.task w
      WHERE p_kind = 'data_id' AND w.job = p_owner AND starts_with(w.data_id, p_start) LIMIT p_limit)
     UNION
     (SELECT c.data_id FROM opendataflow.chunk c

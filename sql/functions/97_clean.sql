@@ -1,6 +1,6 @@
 -- Cleaning the history: old runs and events go, in small batches. What answers for the present does not: the run behind a
--- chunk's current version, the last run of every work, what was forced, what made a version READY, and the last event of
--- everything. Chunks, works, and what runs have seen of data sets are never cleaned.
+-- chunk's current version, the last run of every task, what was forced, what made a version READY, and the last event of
+-- everything. Chunks, tasks, and what runs have seen of data sets are never cleaned.
 
 -- The ends of runs from (p_after_at, p_after_run) on that are older than p_before, at most p_limit of them, each with
 -- whether it may go.
@@ -18,7 +18,7 @@ END $$;
 CREATE FUNCTION opendataflow.may_go(p_run opendataflow.run) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT p_run.state <> 'RUNNING' AND NOT p_run.forced
-       AND NOT EXISTS (SELECT FROM opendataflow.work w WHERE w.job = p_run.job AND w.data_id = p_run.data_id AND w.run = p_run.id)
+       AND NOT EXISTS (SELECT FROM opendataflow.task w WHERE w.job = p_run.job AND w.data_id = p_run.data_id AND w.run = p_run.id)
        AND NOT EXISTS (SELECT FROM unnest(p_run.writes) AS d
                        CROSS JOIN opendataflow.chunk_of(d, p_run.data_id) AS c
                        WHERE c.run = p_run.id)

@@ -20,5 +20,5 @@ LANGUAGE sql STABLE AS $$
                         SELECT c.dataset, c.data_id FROM opendataflow.chunk c WHERE c.status = 'PENDING' LIMIT 20) o),
         'suspended', (SELECT coalesce(jsonb_agg(j.id ORDER BY j.id), '[]') FROM opendataflow.job j WHERE j.suspended AND NOT j.deleted),
         'now', clock_timestamp(),
-        'ready', (SELECT coalesce(sum(c.works), 0) FROM opendataflow.work_count c WHERE c.state = 'READY'))
+        'queued', (SELECT coalesce(sum(c.tasks), 0) FROM opendataflow.task_count c WHERE c.state = 'QUEUED'))
 $$;

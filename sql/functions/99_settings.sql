@@ -15,7 +15,7 @@ BEGIN
         SELECT p.oid::regprocedure AS signature, p.prorettype = 'trigger'::regtype AS is_trigger
         FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
         WHERE p.pronamespace = 'opendataflow'::regnamespace
-          AND (l.lanname = 'plpgsql' OR p.proname IN ('job_status', 'why', 'verify', 'five', 'describe_chunk', 'describe_run'))
+          AND (l.lanname = 'plpgsql' OR p.proname IN ('job_status', 'why', 'verify', 'inspection', 'describe_chunk', 'describe_run'))
     LOOP
         v_settings := ARRAY['search_path = opendataflow, pg_temp', 'plan_cache_mode = force_generic_plan', 'jit = off'];
         IF v_function.is_trigger THEN

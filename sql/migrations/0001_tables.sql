@@ -1,4 +1,4 @@
--- The tables of OpenDataFlow: what users declared, and the state of every chunk, work and run.
+-- The tables of OpenDataFlow: what users declared, and the state of every chunk, task and run.
 -- Only the functions in sql/functions move a state; triggers refuse anything else and write the history.
 
 CREATE SCHEMA opendataflow;
@@ -106,12 +106,12 @@ CREATE TABLE opendataflow.chunk (
 -- What one job has to do for one data id. `blockers` counts the rows of the view `blocker`; `rank` is 0 forced,
 -- 1 resubmitted, 2 natural; `sort_key` sorts ascending also for jobs that go downwards; `run` is the last run;
 -- `forced` lasts until a run succeeds or its retries are used up.
-CREATE TABLE opendataflow.work (
+CREATE TABLE opendataflow.task (
     job                      text NOT NULL REFERENCES opendataflow.job,
     data_id                  text NOT NULL,
     state                    text NOT NULL
-                             CHECK (state IN ('WAITING', 'READY', 'RUNNING', 'RETRY', 'DONE', 'FAILED', 'HELD', 'SKIPPED')),
-    held_from                text CHECK (held_from IN ('WAITING', 'READY', 'RETRY', 'FAILED', 'DONE')),
+                             CHECK (state IN ('WAITING', 'QUEUED', 'RUNNING', 'RETRYING', 'DONE', 'FAILED', 'HELD', 'SKIPPED')),
+    held_from                text CHECK (held_from IN ('WAITING', 'QUEUED', 'RETRYING', 'FAILED', 'DONE')),
     rank                     smallint NOT NULL DEFAULT 2 CHECK (rank BETWEEN 0 AND 2),
     sort_key                 bytea NOT NULL,
     blockers                 integer NOT NULL DEFAULT 0 CHECK (blockers >= 0),
@@ -125,19 +125,19 @@ CREATE TABLE opendataflow.work (
     again                    boolean NOT NULL DEFAULT false,
     stale                    boolean NOT NULL DEFAULT false,
     PRIMARY KEY (job, data_id),
-    CONSTRAINT ready_is_unblocked CHECK (state <> 'READY' OR blockers = 0),
+    CONSTRAINT queued_is_unblocked CHECK (state <> 'QUEUED' OR blockers = 0),
     CONSTRAINT waiting_is_blocked CHECK (state <> 'WAITING' OR blockers > 0),
-    CONSTRAINT only_open_work_counts CHECK (state IN ('WAITING', 'READY', 'RETRY') OR blockers = 0),
-    CONSTRAINT retry_has_due CHECK (state <> 'RETRY' OR due_at IS NOT NULL),
-    CONSTRAINT running_work_has_run CHECK (state <> 'RUNNING' OR (run IS NOT NULL AND fence IS NOT NULL)),
-    CONSTRAINT held_work_remembers CHECK ((state IN ('HELD', 'SKIPPED')) = (held_from IS NOT NULL)),
+    CONSTRAINT only_open_task_counts CHECK (state IN ('WAITING', 'QUEUED', 'RETRYING') OR blockers = 0),
+    CONSTRAINT retrying_has_due CHECK (state <> 'RETRYING' OR due_at IS NOT NULL),
+    CONSTRAINT running_task_has_run CHECK (state <> 'RUNNING' OR (run IS NOT NULL AND fence IS NOT NULL)),
+    CONSTRAINT held_task_remembers CHECK ((state IN ('HELD', 'SKIPPED')) = (held_from IS NOT NULL)),
     CONSTRAINT again_is_remembered CHECK (NOT again OR state IN ('RUNNING', 'HELD', 'SKIPPED')),
     CONSTRAINT forced_is_to_do CHECK (NOT forced OR state NOT IN ('DONE', 'FAILED'))
 ) WITH (fillfactor = 80);
-CREATE INDEX work_ready ON opendataflow.work (job, rank, sort_key) WHERE state = 'READY';
-CREATE INDEX work_running ON opendataflow.work (job) WHERE state = 'RUNNING';
-CREATE INDEX work_due ON opendataflow.work (due_at) WHERE state = 'RETRY';
-CREATE INDEX work_state ON opendataflow.work (job, state, sort_key);
+CREATE INDEX task_queued ON opendataflow.task (job, rank, sort_key) WHERE state = 'QUEUED';
+CREATE INDEX task_running ON opendataflow.task (job) WHERE state = 'RUNNING';
+CREATE INDEX task_due ON opendataflow.task (due_at) WHERE state = 'RETRYING';
+CREATE INDEX task_state ON opendataflow.task (job, state, sort_key);
 
 -- A live process that may claim. Its end on the database's clock stops its claims; what it runs goes on.
 CREATE TABLE opendataflow.lease (
@@ -188,7 +188,7 @@ CREATE TABLE opendataflow.run (
     CONSTRAINT reads_have_versions CHECK (cardinality(reads) = cardinality(read_fences))
 );
 CREATE UNIQUE INDEX run_one_at_a_time ON opendataflow.run (job, data_id) WHERE state = 'RUNNING';
-CREATE INDEX run_of_work ON opendataflow.run (job, data_id, id);
+CREATE INDEX run_of_task ON opendataflow.run (job, data_id, id);
 CREATE INDEX run_running ON opendataflow.run (lease) WHERE state = 'RUNNING';
 CREATE INDEX run_finished ON opendataflow.run (job, finished_at);
 
@@ -209,7 +209,7 @@ CREATE TABLE opendataflow.step (
 CREATE TABLE opendataflow.history (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at          timestamptz NOT NULL DEFAULT clock_timestamp(),
-    kind        text NOT NULL CHECK (kind IN ('chunk', 'work')),
+    kind        text NOT NULL CHECK (kind IN ('chunk', 'task')),
     owner       text NOT NULL,
     data_id     text NOT NULL,
     event       text NOT NULL,
@@ -221,4 +221,4 @@ CREATE TABLE opendataflow.history (
     reason      text
 );
 CREATE INDEX history_of ON opendataflow.history (kind, owner, data_id, id);
-COMMENT ON COLUMN opendataflow.history.owner IS 'the data set of a chunk, the job of a work';
+COMMENT ON COLUMN opendataflow.history.owner IS 'the data set of a chunk, the job of a task';

@@ -1,20 +1,20 @@
--- The number of works by state, kept for every job; what a run has seen of its data sets; jobs in the history.
+-- The number of tasks by state, kept for every job; what a run has seen of its data sets; jobs in the history.
 
--- No work may change between the first count and the triggers that follow it.
-LOCK TABLE opendataflow.work IN ACCESS EXCLUSIVE MODE;
+-- No task may change between the first count and the triggers that follow it.
+LOCK TABLE opendataflow.task IN ACCESS EXCLUSIVE MODE;
 
--- How many works of a job are in each state: the sum of all its rows. Every statement that changes works adds a row for
+-- How many tasks of a job are in each state: the sum of all its rows. Every statement that changes tasks adds a row for
 -- each state that it changes (one row that all of them changed would let them wait for each other); fold_counts() adds
 -- rows up now and then.
-CREATE TABLE opendataflow.work_count (
+CREATE TABLE opendataflow.task_count (
     job    text NOT NULL,
     state  text NOT NULL,
-    works  bigint NOT NULL
+    tasks  bigint NOT NULL
 );
-CREATE INDEX work_count_of ON opendataflow.work_count (job);
+CREATE INDEX task_count_of ON opendataflow.task_count (job);
 
-INSERT INTO opendataflow.work_count (job, state, works)
-SELECT w.job, w.state, count(*) FROM opendataflow.work w GROUP BY w.job, w.state;
+INSERT INTO opendataflow.task_count (job, state, tasks)
+SELECT w.job, w.state, count(*) FROM opendataflow.task w GROUP BY w.job, w.state;
 
 -- The data sets of a job as its runs have seen them, without passwords: where the data was expected, also when a data set
 -- has been applied with another location since. `job.declaration` is the newest, null where something has changed since
@@ -31,5 +31,5 @@ ALTER TABLE opendataflow.job ADD COLUMN declaration bigint;
 ALTER TABLE opendataflow.run ADD COLUMN declaration bigint;
 
 ALTER TABLE opendataflow.history DROP CONSTRAINT history_kind_check;
-ALTER TABLE opendataflow.history ADD CONSTRAINT history_kind CHECK (kind IN ('chunk', 'work', 'job'));
-COMMENT ON COLUMN opendataflow.history.owner IS 'the data set of a chunk, the job of a work, the job itself (whose data id is empty)';
+ALTER TABLE opendataflow.history ADD CONSTRAINT history_kind CHECK (kind IN ('chunk', 'task', 'job'));
+COMMENT ON COLUMN opendataflow.history.owner IS 'the data set of a chunk, the job of a task, the job itself (whose data id is empty)';

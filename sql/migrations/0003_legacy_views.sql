@@ -10,4 +10,4 @@ CREATE UNLOGGED TABLE opendataflow.view_row (
 
 -- The primary key has to be the youngest index of its table: while the table is small it costs as much as the others to the
 -- planner, which then takes the youngest, and sessions keep that plan when the table is large.
-ALTER TABLE opendataflow.work DROP CONSTRAINT work_pkey, ADD PRIMARY KEY (job, data_id);
+ALTER TABLE opendataflow.task DROP CONSTRAINT task_pkey, ADD PRIMARY KEY (job, data_id);

@@ -1,4 +1,4 @@
-"""How many works are claimed and finished in a second, beside what Postgres could do and what other queues do.
+"""How many tasks are claimed and finished in a second, beside what Postgres could do and what other queues do.
 
 `ours`: claim and complete; `plain`: statements that write the same rows in the same batches, without choosing or
 checking anything: the ceiling. `procrastinate` has no batches. One line for each batch size, number of clients, number
@@ -6,7 +6,7 @@ of jobs and size of the database. Both sides of a ratio are measured one right a
 every one of them has as many jobs.
 
 They promise less, and write less. For a job, pgqueuer updates and deletes its row and adds two to its log;
-procrastinate updates its row twice and adds two events. Neither knows inputs and outputs, nor locks them. A work of
+procrastinate updates its row twice and adds two events. Neither knows inputs and outputs, nor locks them. A task of
 ours, with one input and one output, is twelve rows: its run, itself and two chunks, each at its claim and at its end,
 and four of its history.
 """
@@ -29,7 +29,7 @@ BESIDE = 200_000
 
 @dataclass
 class Figures:
-    """Works in a second, by (size, batch, clients, on sixteen jobs)."""
+    """Tasks in a second, by (size, batch, clients, on sixteen jobs)."""
 
     ours: dict[tuple[str, int, int, bool], float] = field(default_factory=dict)
     plain: dict[tuple[str, int, int, bool], float] = field(default_factory=dict)
@@ -39,7 +39,7 @@ def main() -> None:
     """Measure and print."""
     figures = Figures()
     with server() as dsn:
-        print("works claimed and finished in a second")
+        print("tasks claimed and finished in a second")
         print(f"{'chunks':>6} {'batch':>5} {'clients':>7} {'jobs':>4} {'ours':>8} {'plain':>8} {'ours/plain':>10}")
         for size in SIZES:
             _measure(dsn, size, figures)
@@ -66,7 +66,7 @@ def _measure(dsn: str, size: str, figures: Figures) -> None:
 
 
 def _shares(chunks: int) -> list[tuple[int, tuple[tuple[int, bool], ...]]]:
-    """What is measured on one copy of a database, before its works are used up: all clients, or each on its own."""
+    """What is measured on one copy of a database, before its tasks are used up: all clients, or each on its own."""
     if chunks >= 1_000_000:
         return [(batch, CLIENTS) for batch in BATCHES]
     return [(batch, (client,)) for batch in BATCHES for client in CLIENTS]

@@ -14,9 +14,9 @@ CHUNKS = 1_000_000
 
 MIXED = """
 SELECT opendataflow.begin_event('seed', 'bench');
-UPDATE opendataflow.work SET state = 'DONE'
+UPDATE opendataflow.task SET state = 'DONE'
 WHERE job = 'job0' AND data_id::integer % 100 <> 0 AND data_id::integer < 600000;
-UPDATE opendataflow.work SET state = 'FAILED', reason = 'the target refused the connection'
+UPDATE opendataflow.task SET state = 'FAILED', reason = 'the target refused the connection'
 WHERE job = 'job0' AND data_id::integer % 100 = 0 AND data_id::integer < 600000;
 """
 """Six in ten are done, and one in a hundred of them has failed."""

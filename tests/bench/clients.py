@@ -16,7 +16,7 @@ import psycopg
 
 from opendataflow.model.records.claim import Completion, Position
 from opendataflow.model.records.run import Host
-from opendataflow.names import OutcomeClass, RunState, WorkState
+from opendataflow.names import OutcomeClass, RunState, TaskState
 from opendataflow.store.store import Store
 
 LEASE = "00000000-0000-0000-0000-00000000{:04d}"
@@ -24,7 +24,7 @@ LEASE = "00000000-0000-0000-0000-00000000{:04d}"
 
 @dataclass(frozen=True)
 class Load:
-    """What one client does: batches of works of its jobs in turns, for some seconds or until there are none.
+    """What one client does: batches of tasks of its jobs in turns, for some seconds or until there are none.
 
     `first` and `step`: the number of its first batch and the distance to the next, for those who choose by number.
     """
@@ -46,20 +46,20 @@ class Clock:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.batches = self.works = 0
+        self.batches = self.tasks = 0
         self.began = self.ended = 0.0
 
     def runs(self) -> bool:
         """Whether to go on."""
         if self.batches == self.WARM and not self.began:
-            self.barrier.wait(timeout=120)  # one that ran out of works would let the others wait for ever
+            self.barrier.wait(timeout=120)  # one that ran out of tasks would let the others wait for ever
             self.began = time.monotonic()
         return not self.began or time.monotonic() < self.began + self.seconds
 
-    def count(self, works: int) -> None:
+    def count(self, tasks: int) -> None:
         """A batch is done."""
         self.batches += 1
-        self.works += works if self.began else 0
+        self.tasks += tasks if self.began else 0
         self.ended = time.monotonic()
 
 
@@ -89,7 +89,7 @@ async def ours(load: Load, clock: Clock) -> None:
 
 
 def _success(run: int, fence: int) -> Completion:
-    return Completion(run, fence, WorkState.DONE, RunState.SUCCEEDED, OutcomeClass.SUCCESS, "", exit_code=0)
+    return Completion(run, fence, TaskState.DONE, RunState.SUCCEEDED, OutcomeClass.SUCCESS, "", exit_code=0)
 
 
 RUNS = """
@@ -98,7 +98,7 @@ SELECT %s, i, 1, nextval('opendataflow.fence'), %s, 'bench', 'boot', '/runs', %s
 RETURNING id, data_id, fence
 """
 TAKE = """
-UPDATE opendataflow.work w
+UPDATE opendataflow.task w
 SET state = 'RUNNING', run = r.run, fence = r.fence, due_at = NULL, reason = NULL, blockers = 0
 FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS r(run, data_id, fence) WHERE w.job = %s AND w.data_id = r.data_id
 """
@@ -121,8 +121,8 @@ PUBLISH = """
 UPDATE opendataflow.chunk SET status = 'READY', published_at = clock_timestamp()
 WHERE dataset = %s AND data_id = ANY (%s)
 """
-COUNT = "INSERT INTO opendataflow.work_count (job, state, works) VALUES (%s, %s, %s), (%s, %s, %s)"
-DONE = "UPDATE opendataflow.work SET state = 'DONE', rank = 2 WHERE job = %s AND data_id = ANY (%s)"
+COUNT = "INSERT INTO opendataflow.task_count (job, state, tasks) VALUES (%s, %s, %s), (%s, %s, %s)"
+DONE = "UPDATE opendataflow.task SET state = 'DONE', rank = 2 WHERE job = %s AND data_id = ANY (%s)"
 
 
 async def plain(load: Load, clock: Clock) -> None:
@@ -151,8 +151,8 @@ async def _write(connection: psycopg.AsyncConnection, lease: str, number: int, i
             await connection.execute(TAKE, (*columns, job))
             await connection.execute(LOCK, (*columns, made))
             await connection.execute(READ, (1, read, ids))
-            await connection.execute(HISTORY, ("work", job, "claim", "READY", "RUNNING", *columns))
-            await connection.execute(COUNT, (job, "READY", -len(ids), job, "RUNNING", len(ids)))
+            await connection.execute(HISTORY, ("task", job, "claim", "QUEUED", "RUNNING", *columns))
+            await connection.execute(COUNT, (job, "QUEUED", -len(ids), job, "RUNNING", len(ids)))
             await connection.execute(HISTORY, ("chunk", made, "claim", "DECLARED", "RUNNING", *columns))
     async with connection.transaction(), connection.pipeline():
         await connection.execute(END, (columns[0],))
@@ -160,25 +160,25 @@ async def _write(connection: psycopg.AsyncConnection, lease: str, number: int, i
         await connection.execute(READ, (-1, read, ids))
         await connection.execute(DONE, (job, ids))
         await connection.execute(HISTORY, ("chunk", made, "complete", "RUNNING", "READY", *columns))
-        await connection.execute(HISTORY, ("work", job, "complete", "RUNNING", "DONE", *columns))
+        await connection.execute(HISTORY, ("task", job, "complete", "RUNNING", "DONE", *columns))
         await connection.execute(COUNT, (job, "RUNNING", -len(ids), job, "DONE", len(ids)))
 
 
 def without_triggers(dsn: str) -> None:
     """Take away what writes the history by itself and refuses changes around the functions."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        for table in ("work", "chunk", "history"):
+        for table in ("task", "chunk", "history"):
             connection.execute(f"ALTER TABLE opendataflow.{table} DISABLE TRIGGER USER")
 
 
 def rate(client: Client, loads: Sequence[Load]) -> float:
-    """Let clients work at once, each in its process; return how many works they finish in a second together."""
+    """Let clients work at once, each in its process; return how many tasks they finish in a second together."""
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(len(loads))
     with context.Pool(len(loads), initializer=_meet, initargs=(barrier,)) as pool:
         clocks = pool.starmap(_work, [(client, load) for load in loads], chunksize=1)
     began, ended = min(clock.began for clock in clocks), max(clock.ended for clock in clocks)
-    return sum(clock.works for clock in clocks) / (ended - began)
+    return sum(clock.tasks for clock in clocks) / (ended - began)
 
 
 def _meet(barrier: Barrier) -> None:

@@ -1,4 +1,4 @@
-"""A Postgres for measuring, and databases in it with as many READY works as asked for.
+"""A Postgres for measuring, and databases in it with as many QUEUED tasks as asked for.
 
 Its data is nobody's: it does not wait for disks, whose speed is not ours to measure.
 """
@@ -42,8 +42,8 @@ INSERT INTO opendataflow.job_output SELECT 'job' || job, 'out' || job FROM part;
 INSERT INTO opendataflow.chunk (dataset, data_id, status, fence, published_at)
     SELECT 'in' || job, i::text, 'READY', nextval('opendataflow.fence'), now() FROM part, generate_series(1, chunks) i;
 INSERT INTO opendataflow.chunk (dataset, data_id) SELECT 'out' || job, i::text FROM part, generate_series(1, chunks) i;
-INSERT INTO opendataflow.work (job, data_id, state, sort_key)
-    SELECT 'job' || job, i::text, 'READY', opendataflow.sort_key(i::text) FROM part, generate_series(1, chunks) i;
+INSERT INTO opendataflow.task (job, data_id, state, sort_key)
+    SELECT 'job' || job, i::text, 'QUEUED', opendataflow.sort_key(i::text) FROM part, generate_series(1, chunks) i;
 """
 
 
@@ -85,7 +85,7 @@ async def _migrated(dsn: str) -> None:
 
 
 def seed(dsn: str, chunks: int, *, jobs: int = JOBS) -> None:
-    """Fill a database: `chunks` READY works of job0 (it makes out0 of in0), and as many of job1, job2 … together."""
+    """Fill a database: `chunks` QUEUED tasks of job0 (it makes out0 of in0), and as many of job1, job2 … together."""
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(SEED.format(jobs=jobs, chunks=chunks))
         connection.execute("VACUUM ANALYZE")

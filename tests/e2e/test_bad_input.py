@@ -178,14 +178,15 @@ def test_what_is_no_job_file_is_refused(inside: Inside, tmp_path: Path, name: st
 # Ids -----------------------------------------------------------------------------------------------------
 
 IDS = {
-    ("resubmit", "square", "11"): r"job square has no work for 11 \(did you mean 1\?\)$",
-    ("resubmit", "square", "1", "x"): r"job square has no work for x \(known: 1, 2\); nothing was changed$",
+    ("resubmit", "square", "11"): r"job square has no task for 11 \(did you mean 1\?\)$",
+    ("resubmit", "square", "1", "x"): r"job square has no task for x \(known: 1, 2\); nothing was changed$",
     (
         "resubmit",
         "square",
     ): r"no data ids: name one or more, or choose them by --from and --to, by --status or by --failed$",
     ("hold", "square", "1", "--failed"): r"data ids are given and also chosen by .*: do one of the two$",
-    ("hold", "square", "--status", "BROKEN"): r"work is never BROKEN, but WAITING, READY, .*, SKIPPED$",
+    ("hold", "square", "--status", "BROKEN"): r"tasks are never BROKEN, but WAITING, QUEUED, .*, SKIPPED$",
+    ("hold", "square", "--status", "READY"): r"READY is a status of chunks: for the tasks of a job, write QUEUED$",
     ("hold", "--dataset", "numbers", "--status", "DONE"): r"chunks are never DONE, but DECLARED, READY, .*, PENDING$",
     ("force", "squares", "--failed"): r"there is no job squares: it is a data set$",
     ("resubmit", "sqare", "1"): r"there is no job sqare \(did you mean square\?\)$",
@@ -194,7 +195,7 @@ IDS = {
     ("hold", "--dataset", "numbers", "3"): r"data set numbers has no chunk 3 \(known: 1, 2\)$",
     ("release", "sqare", "1"): r"there is no job sqare \(did you mean square\?\)$",
     ("publish", "square", "1"): r"there is no data set square: it is a job$",
-    ("why", "square", "3"): r"job square has no work for 3 \(known: 1, 2\)$",
+    ("why", "square", "3"): r"job square has no task for 3 \(known: 1, 2\)$",
     ("logs", "square", "1"): r"1 of job square has not run yet: see `dataflow why square 1`$",
     ("status", "sqare"): r"there is no job sqare \(did you mean square\?\)$",
     ("get", "runs", "sqare"): r"there is no job sqare \(did you mean square\?\)$",

@@ -7,7 +7,7 @@ import pytest
 from opendataflow.names import ExitCode
 from tests.e2e.conftest import Inside, Program
 from tests.sql.conftest import Connection
-from tests.sql.graph import apply, chunk, chunks, claim, dataset, job, open_lease, problems, transitions, works
+from tests.sql.graph import apply, chunk, chunks, claim, dataset, job, open_lease, problems, tasks, transitions
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def test_a_list_declares_chunks_with_their_bounds(
     assert answer.out == "data set a: 2 chunks, 1 new, 1 known\n"
     assert chunk(declared, "a", "2")["bounds"] == {"from": "5", "to": "9"}
     assert (chunks(declared)["a/1"], chunks(declared)["a/2"]) == ("READY", "DECLARED")
-    assert works(declared) == {"j/1": "READY", "j/2": "WAITING"}
+    assert tasks(declared) == {"j/1": "QUEUED", "j/2": "WAITING"}
     assert problems(declared) == []
 
 
@@ -37,7 +37,7 @@ def test_published_chunks_are_ready_and_the_reason_is_kept(
         dataflow, "chunks", "load", str(tmp_path / "list"), "--dataset", "a", "--publish", "--reason", "the old system"
     )
     assert answer.out == "data set a: 2 chunks, 2 new; 2 published\n"
-    assert works(declared) == {"j/1": "READY", "j/2": "READY", "j/3": "READY"}
+    assert tasks(declared) == {"j/1": "QUEUED", "j/2": "QUEUED", "j/3": "QUEUED"}
     assert transitions(declared, "chunk", "a", "3") == ["DECLARED", "READY"]
     assert "the old system" in inside.ask(dataflow, "describe", "chunk", "a", "3").out
 
@@ -104,4 +104,4 @@ def test_ten_thousand_chunks_are_loaded_at_once(
     (tmp_path / "list").write_text("".join(f"{number}\n" for number in range(10_000)))
     answer = inside.ask(dataflow, "chunks", "load", str(tmp_path / "list"), "--dataset", "a", "--publish")
     assert answer.out == "data set a: 10000 chunks, 9999 new, 1 known; 10000 published\n"
-    assert set(works(declared).values()) == {"READY"}
+    assert set(tasks(declared).values()) == {"QUEUED"}

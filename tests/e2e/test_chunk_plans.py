@@ -13,7 +13,7 @@ from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from opendataflow.names import API_VERSION, ExitCode
 from tests.e2e.conftest import DATAFLOW, Inside, Program
 from tests.sql.conftest import Connection
-from tests.sql.graph import apply, chunk, chunks, dataset, job, problems, works
+from tests.sql.graph import apply, chunk, chunks, dataset, job, problems, tasks
 
 PASSKEY = "plugh"
 
@@ -123,7 +123,7 @@ def test_runs_count_with_the_predicates_that_were_written_and_miss_no_row(
     assert done.returncode == ExitCode.OK, done.stdout + done.stderr
     counts = {file.name: int(file.read_text()) for file in (tmp_path / "counts").iterdir()}
     assert counts == {"it's 0": 533, "it's 1": 534, "it's 2": 533, "null": 400}
-    assert set(works(declared).values()) == {"DONE"}
+    assert set(tasks(declared).values()) == {"DONE"}
 
 
 def test_what_is_written_can_be_written_again_and_loaded_from_its_file(

@@ -15,7 +15,7 @@ from opendataflow.names import ExitCode
 from tests.e2e.conftest import DATAFLOW, Inside, Program
 from tests.e2e.jobs import squares
 from tests.sql.conftest import Connection
-from tests.sql.graph import apply, ask, chunks, claim, dataset, end, job, open_lease, raw, transitions, value, works
+from tests.sql.graph import apply, ask, chunks, claim, dataset, end, job, open_lease, raw, tasks, transitions, value
 
 FILE = squares('{list: ["1", "2", "10"]}')
 
@@ -36,7 +36,7 @@ def chain(db: Connection, *ids: str) -> None:
 
 
 def run_once(db: Connection, job_id: str, verdict: str = "DONE", **changes: Any) -> dict[str, Any]:
-    """Claim the next work of a job and end its run; return the run."""
+    """Claim the next task of a job and end its run; return the run."""
     [run] = claim(db, open_lease(db), job_id)
     end(db, run, verdict, **changes)
     return run
@@ -53,7 +53,7 @@ def test_apply_tells_what_it_has_declared(dataflow: Program, db: Connection, ins
             "data set squares applied",
             "job square applied",
         ]
-        assert works(db) == {"square/1": "READY", "square/2": "READY", "square/10": "READY"}
+        assert tasks(db) == {"square/1": "QUEUED", "square/2": "QUEUED", "square/10": "QUEUED"}
 
 
 def test_several_files_are_applied_together(dataflow: Program, db: Connection, inside: Inside, file: Path) -> None:
@@ -62,14 +62,14 @@ def test_several_files_are_applied_together(dataflow: Program, db: Connection, i
     first.write_text(jobs)  # names data sets of the file after it
     second.write_text("---\n".join(datasets))
     assert inside.ask(dataflow, "apply", "-f", str(first), "-f", str(second)).code == ExitCode.OK
-    assert len(works(db)) == 3
+    assert len(tasks(db)) == 3
 
 
 def test_jobs_are_listed(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db)
     run_once(db, "square")
     head, square, total = inside.ask(dataflow, "get", "jobs").out.splitlines()
-    assert " ".join(head.split()) == "JOB STATE DONE TOTAL RUNNING RETRY FAILED PARALLELISM INPUTS OUTPUTS"
+    assert " ".join(head.split()) == "JOB STATE DONE TOTAL RUNNING RETRYING FAILED PARALLELISM INPUTS OUTPUTS"
     assert " ".join(square.split()) == "square Ready 1 3 0 0 0 100 numbers squares"
     assert " ".join(total.split()) == "sum Ready 0 3 0 0 0 100 squares sums"
 
@@ -128,7 +128,7 @@ def test_status_tells_what_failed_what_waits_and_the_commands_that_help(
     run_once(db, "square", "FAILED", reason="no retries left (1 allowed): exit code 1: oops")
     run_once(db, "square")
     lines = [line.strip() for line in inside.ask(dataflow, "status").out.splitlines()]
-    assert lines[0] == "square   1 of 3 done, 1 READY, 1 FAILED   parallelism 100"
+    assert lines[0] == "square   1 of 3 done, 1 QUEUED, 1 FAILED   parallelism 100"
     assert "gaps       1 gap: 1" in lines
     assert "failed     1 chunk (1): no retries left (1 allowed): exit code 1: oops" in lines
     assert "when the cause is mended: dataflow resubmit square 1" in lines
@@ -178,7 +178,7 @@ def _held(db: Connection) -> None:
 def _stale(db: Connection) -> None:
     chain(db, "1")
     run_once(db, "square")
-    raw(db, "UPDATE opendataflow.work SET stale = true WHERE job = 'square'")
+    raw(db, "UPDATE opendataflow.task SET stale = true WHERE job = 'square'")
 
 
 REMEDIES: dict[str, tuple[Callable[[Connection], None], str, str, str, str]] = {
@@ -187,25 +187,25 @@ REMEDIES: dict[str, tuple[Callable[[Connection], None], str, str, str, str]] = {
         "square",
         "waits for input chunk 1 of numbers, which is RESUBMIT",
         "dataflow publish numbers 1",
-        "READY",
+        "QUEUED",
     ),
     "an input under hold": (
         _input_under_hold,
         "square",
         "waits for input chunk 1 of numbers, which is HOLD (held by a person",
         "dataflow release --dataset numbers 1",
-        "READY",
+        "QUEUED",
     ),
     "an output under hold": (
         _output_under_hold,
         "square",
         "may not write its output chunk 1 of squares, which is HOLD (held by a person",
         "dataflow release --dataset squares 1",
-        "READY",
+        "QUEUED",
     ),
-    "failed": (_failed, "square", "1 of job square is FAILED: exit code 1", "dataflow resubmit square 1", "READY"),
-    "held": (_held, "square", "1 of job square is HELD by a person", "dataflow release square 1", "READY"),
-    "stale": (_stale, "square", "made from data that has changed since", "dataflow resubmit square 1", "READY"),
+    "failed": (_failed, "square", "1 of job square is FAILED: exit code 1", "dataflow resubmit square 1", "QUEUED"),
+    "held": (_held, "square", "1 of job square is HELD by a person", "dataflow release square 1", "QUEUED"),
+    "stale": (_stale, "square", "made from data that has changed since", "dataflow resubmit square 1", "QUEUED"),
 }
 
 
@@ -219,7 +219,7 @@ def test_why_names_the_reason_and_the_command_that_helps(
     assert words in answer.out
     assert remedy in answer.out
     assert inside.ask(dataflow, *shlex.split(remedy)[1:]).code == ExitCode.OK
-    assert works(db)[f"{job_id}/1"] == state
+    assert tasks(db)[f"{job_id}/1"] == state
 
 
 def test_why_follows_a_failed_input_to_the_job_that_makes_it(dataflow: Program, db: Connection, inside: Inside) -> None:
@@ -238,16 +238,16 @@ def test_why_follows_an_input_that_is_not_made_yet(dataflow: Program, db: Connec
     assert (
         inside.ask(dataflow, "why", "sum", "1")
         .out.splitlines()[1]
-        .endswith("which is DECLARED (not made yet); job square, which makes it, is READY; see: dataflow why square 1")
+        .endswith("which is DECLARED (not made yet); job square, which makes it, is QUEUED; see: dataflow why square 1")
     )
 
 
-def test_why_tells_of_ready_work_what_is_before_it_and_that_nothing_runs(
+def test_why_tells_of_a_queued_task_what_is_before_it_and_that_nothing_runs(
     dataflow: Program, db: Connection, inside: Inside
 ) -> None:
     chain(db)
     assert inside.ask(dataflow, "why", "square", "10").out.splitlines() == [
-        "10 of job square is READY",
+        "10 of job square is QUEUED",
         "before it: 2 ready chunks of the job",
         "no engine is running; to start one: dataflow local -f FILE",
     ]
@@ -259,7 +259,7 @@ def test_why_tells_of_a_full_job(dataflow: Program, db: Connection, inside: Insi
     assert "runs 1 at a time (its parallelism)" in inside.ask(dataflow, "why", "square", "2").out
 
 
-def test_why_tells_of_running_work_where_it_runs(dataflow: Program, db: Connection, inside: Inside) -> None:
+def test_why_tells_of_a_running_task_where_it_runs(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db, "1")
     [run] = claim(db, open_lease(db), "square")
     first, second = inside.ask(dataflow, "why", "square", "1").out.splitlines()
@@ -279,7 +279,7 @@ def test_why_tells_who_reads_an_output(dataflow: Program, db: Connection, inside
 
 def test_why_tells_when_the_next_attempt_is_due(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db, "1")
-    run_once(db, "square", "RETRY", delay=3000)
+    run_once(db, "square", "RETRYING", delay=3000)
     assert "the next one is due in 50 min; 0 more may fail after it" in (inside.ask(dataflow, "why", "square", "1").out)
 
 
@@ -314,7 +314,7 @@ def test_logs_print_the_end_that_is_kept_where_the_file_is_gone(
     ]
 
 
-def test_logs_of_a_work_are_those_of_its_last_run(dataflow: Program, db: Connection, inside: Inside) -> None:
+def test_logs_of_a_task_are_those_of_its_last_run(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db, "1")
     run_once(db, "square", "FAILED", log_tail="first attempt\n")
     ask(db, "resubmit", "square", "1")
@@ -325,18 +325,18 @@ def test_logs_of_a_work_are_those_of_its_last_run(dataflow: Program, db: Connect
 # Verbs ---------------------------------------------------------------------------------------------------
 
 
-def test_resubmit_asks_for_work_again(dataflow: Program, db: Connection, inside: Inside) -> None:
+def test_resubmit_asks_for_a_task_again(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db)
     run_once(db, "square")
-    assert inside.ask(dataflow, "resubmit", "square", "1").out == "square 1: READY\n"
+    assert inside.ask(dataflow, "resubmit", "square", "1").out == "square 1: QUEUED\n"
     assert chunks(db)["squares/1"] == "RESUBMIT"
 
 
 def test_resubmit_of_a_chunk_asks_its_producer(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db)
     run_once(db, "square")
-    assert inside.ask(dataflow, "resubmit", "--dataset", "squares", "1").out == "squares 1: READY\n"
-    assert works(db)["square/1"] == "READY"
+    assert inside.ask(dataflow, "resubmit", "--dataset", "squares", "1").out == "squares 1: QUEUED\n"
+    assert tasks(db)["square/1"] == "QUEUED"
 
 
 def test_resubmit_with_cascade_lists_all_that_is_made_again(dataflow: Program, db: Connection, inside: Inside) -> None:
@@ -345,13 +345,13 @@ def test_resubmit_with_cascade_lists_all_that_is_made_again(dataflow: Program, d
     run_once(db, "sum")
     for arguments in (("square",), ("--dataset", "squares")):
         answer = inside.ask(dataflow, "resubmit", "--cascade", *arguments, "1")
-        assert answer.out == f"{arguments[-1]} 1: READY\nsum 1: WAITING\n"
+        assert answer.out == f"{arguments[-1]} 1: QUEUED\nsum 1: WAITING\n"
         run_once(db, "square")
         run_once(db, "sum")
-    assert works(db) == {"square/1": "DONE", "sum/1": "DONE"}
+    assert tasks(db) == {"square/1": "DONE", "sum/1": "DONE"}
 
 
-def test_resubmit_of_running_work_is_remembered(dataflow: Program, db: Connection, inside: Inside) -> None:
+def test_resubmit_of_a_running_task_is_remembered(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db)
     claim(db, open_lease(db), "square")
     assert inside.ask(dataflow, "resubmit", "square", "1").out == (
@@ -359,48 +359,48 @@ def test_resubmit_of_running_work_is_remembered(dataflow: Program, db: Connectio
     )
 
 
-def test_hold_and_release_of_work(dataflow: Program, db: Connection, inside: Inside) -> None:
+def test_hold_and_release_of_a_task(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db)
     assert inside.ask(dataflow, "hold", "square", "1", "2").out == "square 1: HELD\nsquare 2: HELD\n"
-    assert inside.ask(dataflow, "release", "square", "1").out == "square 1: READY\n"
-    assert (works(db)["square/1"], works(db)["square/2"]) == ("READY", "HELD")
+    assert inside.ask(dataflow, "release", "square", "1").out == "square 1: QUEUED\n"
+    assert (tasks(db)["square/1"], tasks(db)["square/2"]) == ("QUEUED", "HELD")
 
 
 def test_hold_and_release_of_chunks(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db)
     assert inside.ask(dataflow, "hold", "--dataset", "numbers", "1").out == "numbers 1: HOLD\n"
-    assert works(db)["square/1"] == "WAITING"
+    assert tasks(db)["square/1"] == "WAITING"
     assert inside.ask(dataflow, "release", "--dataset", "numbers", "1").out == "numbers 1: READY\n"
-    assert works(db)["square/1"] == "READY"
+    assert tasks(db)["square/1"] == "QUEUED"
 
 
-def test_skip_says_that_work_will_not_be_done_until_its_release(
+def test_skip_says_that_a_task_will_not_be_done_until_its_release(
     dataflow: Program, db: Connection, inside: Inside
 ) -> None:
     chain(db)
     assert inside.ask(dataflow, "skip", "square", "1", "--reason", "no such number").out == "square 1: SKIPPED\n"
     assert inside.ask(dataflow, "why", "square", "1").out == (
-        "1 of job square is SKIPPED by a person (it was READY): no such number; "
+        "1 of job square is SKIPPED by a person (it was QUEUED): no such number; "
         "to let it go on: dataflow release square 1\n"
     )
     answer = inside.ask(dataflow, "resubmit", "square", "1")
     assert (answer.code, answer.err) == (ExitCode.FAILED, "error: 1 of job square is skipped: release it first\n")
-    assert inside.ask(dataflow, "release", "square", "1").out == "square 1: READY\n"
+    assert inside.ask(dataflow, "release", "square", "1").out == "square 1: QUEUED\n"
 
 
-def test_force_runs_work_without_its_inputs(dataflow: Program, db: Connection, inside: Inside) -> None:
+def test_force_runs_a_task_without_its_inputs(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db)
-    assert inside.ask(dataflow, "force", "sum", "2").out == "sum 2: READY\n"
+    assert inside.ask(dataflow, "force", "sum", "2").out == "sum 2: QUEUED\n"
     assert "it is forced" in inside.ask(dataflow, "why", "sum", "2").out.splitlines()[1]
     run_once(db, "sum")
-    assert (works(db)["sum/2"], chunks(db)["sums/2"]) == ("DONE", "READY")
+    assert (tasks(db)["sum/2"], chunks(db)["sums/2"]) == ("DONE", "READY")
 
 
 def test_publish_brings_chunks_that_nobody_knew(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db, "1")
     assert inside.ask(dataflow, "publish", "numbers", "7", "-5").code == ExitCode.USAGE  # an option?
     assert inside.ask(dataflow, "publish", "--", "numbers", "7", "-5").out == "numbers -5: READY\nnumbers 7: READY\n"
-    assert (works(db)["square/7"], works(db)["square/-5"]) == ("READY", "READY")
+    assert (tasks(db)["square/7"], tasks(db)["square/-5"]) == ("QUEUED", "QUEUED")
 
 
 def _pending(db: Connection) -> None:
@@ -421,7 +421,7 @@ def test_accept_and_reject_say_what_a_person_thinks_of_chunks(
     )
     assert inside.ask(dataflow, "accept", "squares", "1").out == "squares 1: READY\n"
     assert inside.ask(dataflow, "reject", "squares", "2", "--reason", "empty").out == "squares 2: FAILED\n"
-    assert works(db) == {"square/1": "DONE", "square/2": "FAILED", "sum/1": "READY", "sum/2": "WAITING"}
+    assert tasks(db) == {"square/1": "DONE", "square/2": "FAILED", "sum/1": "QUEUED", "sum/2": "WAITING"}
     answer = inside.ask(dataflow, "accept", "squares", "2")
     assert answer.code == ExitCode.FAILED
     assert answer.err == "error: chunk 2 of squares is FAILED: only PENDING ones can be accepted\n"
@@ -435,7 +435,7 @@ def test_cancel_asks_for_the_end_of_a_run(dataflow: Program, db: Connection, ins
     )
     answer = inside.ask(dataflow, "cancel", "square", "2")
     assert answer.code == ExitCode.FAILED
-    assert answer.err == "error: 2 of job square is READY: only running work can be cancelled\n"
+    assert answer.err == "error: 2 of job square is QUEUED: only a running task can be cancelled\n"
 
 
 # Choosing without naming each id
@@ -454,7 +454,7 @@ def test_verbs_take_all_that_is_in_a_state(dataflow: Program, db: Connection, in
     chain(db)
     run_once(db, "square", "FAILED")
     run_once(db, "square", "FAILED")
-    assert inside.ask(dataflow, "resubmit", "square", "--failed").out == "square 1: READY\nsquare 2: READY\n"
+    assert inside.ask(dataflow, "resubmit", "square", "--failed").out == "square 1: QUEUED\nsquare 2: QUEUED\n"
     answer = inside.ask(
         dataflow, "hold", "--dataset", "numbers", "--status", "READY", "--status", "FAILED", "--to", "1"
     )
@@ -466,22 +466,22 @@ def test_a_dry_run_only_says_what_would_be_touched(dataflow: Program, db: Connec
     run_once(db, "square")
     answer = inside.ask(dataflow, "resubmit", "square", "--from", "1", "--to", "2", "--dry-run")
     assert answer.out.splitlines() == [
-        "square 1: would be READY",
-        "square 2: stays READY (it has not run yet: there is nothing to do again)",
+        "square 1: would be QUEUED",
+        "square 2: stays QUEUED (it has not run yet: there is nothing to do again)",
         "1 would be touched; nothing was changed",
     ]
-    assert works(db)["square/1"] == "DONE"
+    assert tasks(db)["square/1"] == "DONE"
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("resubmit", "square", "--failed"), "no work of job square is FAILED: there is nothing to resubmit"),
+        (("resubmit", "square", "--failed"), "no task of job square is FAILED: there is nothing to resubmit"),
         (
             ("accept", "squares", "--status", "PENDING", "--from", "1", "--to", "2"),
             "no chunk of data set squares is PENDING from 1 to 2: there is nothing to accept",
         ),
-        (("hold", "square", "--from", "11"), "no work of job square is there from 11: there is nothing to hold"),
+        (("hold", "square", "--from", "11"), "no task of job square is there from 11: there is nothing to hold"),
     ],
 )
 def test_what_touches_nothing_is_refused(
@@ -498,7 +498,7 @@ def test_of_many_refusals_the_first_are_told(dataflow: Program, db: Connection, 
     answer = inside.ask(dataflow, "hold", "square", "--from", "1")
     assert answer.err.count(" is running: hold it when the run has ended; ") == 5
     assert answer.err.endswith("; and 3 more; nothing was changed\n")
-    assert works(db)["square/9"] == "READY"
+    assert tasks(db)["square/9"] == "QUEUED"
 
 
 def test_what_the_state_does_not_allow_is_refused_for_all_ids(
@@ -509,13 +509,13 @@ def test_what_the_state_does_not_allow_is_refused_for_all_ids(
     answer = inside.ask(dataflow, "hold", "square", "1", "2")
     assert (answer.code, answer.out) == (ExitCode.FAILED, "")
     assert answer.err == "error: 1 of job square is running: hold it when the run has ended; nothing was changed\n"
-    assert works(db)["square/2"] == "READY"
+    assert tasks(db)["square/2"] == "QUEUED"
 
 
 def test_a_verb_records_who_asked_and_why(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db)
     inside.ask(dataflow, "hold", "square", "1", "--reason", "audit of 2013")
-    assert transitions(db, "work", "square", "1")[-1] == "HELD"
+    assert transitions(db, "task", "square", "1")[-1] == "HELD"
     query = "SELECT actor || ': ' || reason FROM opendataflow.history WHERE event = 'hold'"
     assert re.fullmatch(r"\S+@\S+: audit of 2013", value(db, query))
 
@@ -531,10 +531,10 @@ def test_lost_asks_first_and_takes_only_yes(dataflow: Program, db: Connection) -
         assert (answer.code, answer.out.strip()) == (ExitCode.INTERRUPTED, "")
         assert answer.err.startswith(f"Is it certain that nothing of run {run['run']} is alive?")
         assert answer.err.endswith("error: nothing was confirmed, so nothing was changed\n")
-        assert works(db) == {"square/1": "RUNNING", "sum/1": "WAITING"}
+        assert tasks(db) == {"square/1": "RUNNING", "sum/1": "WAITING"}
     answer = dataflow.ask("lost", str(run["run"]), typed="y\n")
-    assert answer.out.strip() == f"run {run['run']} is lost; 1 of job square is RETRY"
-    assert works(db)["square/1"] == "RETRY"
+    assert answer.out.strip() == f"run {run['run']} is lost; 1 of job square is RETRYING"
+    assert tasks(db)["square/1"] == "RETRYING"
 
 
 def test_lost_does_not_ask_those_who_are_certain(dataflow: Program, db: Connection, inside: Inside) -> None:
@@ -662,7 +662,7 @@ def test_local_goes_on_where_nobody_reads_its_output_any_more(dataflow: Program,
     script = f"{DATAFLOW} local -f {file} --parallelism 1 --until-caught-up | head -n 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], env=dataflow.environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (ExitCode.OK, "")
-    assert set(works(db).values()) == {"DONE"}
+    assert set(tasks(db).values()) == {"DONE"}
 
 
 def test_help_tells_every_command(inside: Inside, tmp_path: Path) -> None:

@@ -28,13 +28,13 @@ def made(db: Connection) -> dict[str, Any]:
 
 def answers(inside: Inside, dataflow: Program, *arguments: str) -> dict[str, str]:
     """The five answers, by the first word that tells the questions apart."""
-    said = json.loads(inside.ask(dataflow, "five", *(arguments or ("square", "1")), "-o", "json").out)
+    said = json.loads(inside.ask(dataflow, "inspect", *(arguments or ("square", "1")), "-o", "json").out)
     words = ("ready", "correct", "expected", "validated", "safe")
     return {word: one["answer"] for word, one in zip(words, said["answers"], strict=True)}
 
 
 def evidence(inside: Inside, dataflow: Program) -> str:
-    return inside.ask(dataflow, "five", "square", "1").out
+    return inside.ask(dataflow, "inspect", "square", "1").out
 
 
 def test_a_chunk_that_a_run_has_made_has_five_answers(dataflow: Program, inside: Inside, made: dict[str, Any]) -> None:
@@ -50,6 +50,15 @@ def test_a_chunk_that_a_run_has_made_has_five_answers(dataflow: Program, inside:
     assert f"run {made['run']}, attempt 1, at host: SUCCEEDED, exit code 0, from " in said
     assert "the run found squares at h1 dw.sq, where it is declared now" in said
     assert "sealed" not in said
+
+
+def test_the_command_has_the_name_of_the_old_framework_too(
+    dataflow: Program, inside: Inside, made: dict[str, Any]
+) -> None:
+    assert inside.ask(dataflow, "five", made["job"], made["data_id"]).out == evidence(inside, dataflow)
+    listed = inside.ask(dataflow, "--help").out
+    assert " inspect " in listed
+    assert " five " not in listed.replace("five questions", "")
 
 
 def test_what_has_not_run_yet_says_what_it_waits_for(dataflow: Program, db: Connection, inside: Inside) -> None:
@@ -145,8 +154,8 @@ def test_a_forced_run_says_that_it_read_no_version_of_what_was_missing(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("five", "square", "11"), "error: job square has no work for 11 (did you mean 1?)\n"),
-        (("five", "squre", "1"), "error: there is no job squre (did you mean square?)\n"),
+        (("inspect", "square", "11"), "error: job square has no task for 11 (did you mean 1?)\n"),
+        (("inspect", "squre", "1"), "error: there is no job squre (did you mean square?)\n"),
         (("describe", "job", "squre"), "error: there is no job squre (did you mean square?)\n"),
         (("describe", "dataset", "square"), "error: there is no data set square (did you mean squares?)\n"),
         (("describe", "chunk", "squares", "11"), "error: data set squares has no chunk 11 (did you mean 1?)\n"),
@@ -178,7 +187,7 @@ def test_a_chunk_is_described_with_its_maker_and_its_history(
     said = inside.ask(dataflow, "describe", "chunk", "squares", "1").out
     assert f"Made by:         square: DONE, run {made['run']}" in said
     assert "complete: RUNNING -> READY" in said
-    assert "see: dataflow five square 1" in said
+    assert "see: dataflow inspect square 1" in said
 
 
 def test_a_run_is_described_with_what_it_read_and_wrote(
@@ -187,7 +196,7 @@ def test_a_run_is_described_with_what_it_read_and_wrote(
     said = inside.ask(dataflow, "describe", "run", str(made["run"])).out
     assert f"Wrote:           squares version {made['fence']}  h1 dw.sq" in said
     assert "Read:            numbers version" in said
-    assert "claim: READY -> RUNNING" in said
+    assert "claim: QUEUED -> RUNNING" in said
 
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
@@ -208,5 +217,5 @@ def test_a_job_that_is_given_other_data_sets_tells_where_its_new_ones_are(
     apply(db, [dataset("cubes") | {"hostname": "h3"}], [job("square", ["numbers"], ["cubes"])])
     [run] = claim(db, open_lease(db), "square")
     end(db, run, "DONE")
-    said = inside.ask(dataflow, "five", "square", run["data_id"]).out
+    said = inside.ask(dataflow, "inspect", "square", run["data_id"]).out
     assert "the run found cubes at h3, where it is declared now" in said

@@ -62,7 +62,7 @@ def test_it_starts_no_embedded_postgres(inside: Inside, tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
-def test_work_that_nobody_does_is_told(dataflow: Program, declared: Connection, inside: Inside) -> None:
+def test_a_task_that_nobody_does_is_told(dataflow: Program, declared: Connection, inside: Inside) -> None:
     assert declared
     found = findings(dataflow, inside)
     assert found["2 chunks could run, but no engine is running"] == ("warning", "dataflow local -f FILE")

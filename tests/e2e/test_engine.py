@@ -26,7 +26,7 @@ from opendataflow.errors import NoAccess
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob, Progress
 from opendataflow.model.records.run import RunOrder
-from opendataflow.names import RunState, WorkState
+from opendataflow.names import RunState, TaskState
 from opendataflow.store.store import Store
 from tests.seen import Seen
 
@@ -154,7 +154,7 @@ async def engine_over(
 
 
 def _done(progress: list[Progress]) -> int:
-    return progress[0].of(WorkState.DONE)
+    return progress[0].of(TaskState.DONE)
 
 
 async def _until(condition: Callable[[], bool]) -> None:
@@ -185,7 +185,7 @@ async def test_a_fault_in_making_one_run_fails_that_run_and_no_other(
     monkeypatch.setattr(FileOrders, "__call__", faulty)
     async with engine_over(dsn, tmp_path, "true", chunks=3, parallelism=1) as (engine, _, store):
         progress = await engine.run()
-        assert (_done(progress), progress[0].of(WorkState.FAILED)) == (2, 1)
+        assert (_done(progress), progress[0].of(TaskState.FAILED)) == (2, 1)
         (failed,) = [run for run in await store.list_runs("job", None, 10) if run["state"] == RunState.FAILED]
     assert failed["message"] == "exit code 126: a fault of this program: KeyError; see its log"
 
@@ -212,14 +212,14 @@ async def test_two_engines_together_keep_the_cap_of_the_job(dsn: str, tmp_path: 
     assert max(int(line) for line in (tmp_path / "counts").read_text().split()) <= 3
 
 
-async def test_a_run_is_cancelled_on_request_and_its_work_is_not_tried_again(dsn: str, tmp_path: Path) -> None:
+async def test_a_run_is_cancelled_on_request_and_its_task_is_not_tried_again(dsn: str, tmp_path: Path) -> None:
     script = "touch started-$dataid; if [ $dataid = 0-0 ]; then sleep 300; fi"
     async with engine_over(dsn, tmp_path, script, chunks=3, parallelism=3) as (engine, seen, store):
         running = asyncio.create_task(engine.run())
         await _until(lambda: (tmp_path / "started-0-0").exists() and len(seen.ends) == 2)
         await store.ask("cancel", "job", ["0-0"], "ada", None)
         progress = await running
-        assert (_done(progress), progress[0].of(WorkState.FAILED)) == (2, 1)
+        assert (_done(progress), progress[0].of(TaskState.FAILED)) == (2, 1)
         assert [end.run_state for end in seen.ends] == [RunState.SUCCEEDED, RunState.SUCCEEDED, RunState.CANCELLED]
         assert await store.verify() == []
 
@@ -280,7 +280,7 @@ async def test_an_outcome_whose_answer_is_lost_is_committed_once(dsn: str, tmp_p
         assert _done(await engine.run()) == 4
         assert await store.verify() == []
     assert any(end.already for end in seen.ends), "the outcome was not committed before its answer was lost"
-    assert {end.work_state for end in seen.ends} == {WorkState.DONE}
+    assert {end.task_state for end in seen.ends} == {TaskState.DONE}
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from tests.sql.graph import apply, claim, dataset, end, job, open_lease, raw, va
 
 @pytest.fixture
 def two_attempts(dataflow: Program, db: Connection) -> list[Path]:
-    """The folders of two runs of one work, both a year old; the second one has succeeded."""
+    """The folders of two runs of one task, both a year old; the second one has succeeded."""
     apply(db, [dataset("a", "1"), dataset("b")], [job("j", ["a"], ["b"])])
     folders = []
-    for verdict in ("RETRY", "DONE"):
+    for verdict in ("RETRYING", "DONE"):
         [run] = claim(db, open_lease(db), "j")
         end(db, run, verdict)
         db.execute("SELECT opendataflow.retry_due()")

@@ -9,7 +9,7 @@ from opendataflow.cli.jobs.job_files import read_files
 from opendataflow.names import ExitCode
 from tests.e2e.conftest import Inside, Program
 from tests.sql.conftest import Connection
-from tests.sql.graph import works
+from tests.sql.graph import tasks
 
 
 def test_the_commands_that_it_prints_work_as_they_are(
@@ -20,9 +20,9 @@ def test_the_commands_that_it_prints_work_as_they_are(
     first, second = (shlex.split(line)[1:] for line in said.splitlines()[1:])
     dataflow.run(*first)
     dataflow.run(*second)
-    assert set(works(db).values()) == {"DONE", "READY"}
+    assert set(tasks(db).values()) == {"DONE", "QUEUED"}
     dataflow.run(*first)
-    assert sorted(works(db).values()) == ["DONE"] * 6
+    assert sorted(tasks(db).values()) == ["DONE"] * 6
     assert sorted(path.name for path in (folder / "out").iterdir()) == [f"2013-0{month}.txt" for month in range(1, 7)]
 
 

@@ -18,7 +18,7 @@ FILE = squares("{range: {from: 0, to: 1000, step: 1}}", parallelism=4, retry="{}
 
 @pytest.fixture
 def declared(db: Connection) -> Connection:
-    """The job square with ten works, four of which may run at a time."""
+    """The job square with ten tasks, four of which may run at a time."""
     apply(db, [dataset("n", *map(str, range(10))), dataset("s")], [job("square", ["n"], ["s"], parallelism=4)])
     return db
 

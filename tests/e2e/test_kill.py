@@ -162,4 +162,4 @@ def test_one_signal_drains_and_two_end_the_runs(embedded: Program, job: Path, nu
     assert len(pids) == 2
     assert not any(alive(pid) for pid in pids)
     jobs = json.loads(embedded.run("get", "jobs", "-o", "json"))
-    assert (jobs[0]["running"], jobs[0]["retry"], jobs[0]["failed"]) == (0, 2, 0)
+    assert (jobs[0]["running"], jobs[0]["retrying"], jobs[0]["failed"]) == (0, 2, 0)

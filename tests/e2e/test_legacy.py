@@ -291,7 +291,7 @@ def test_createtables_brings_the_database_to_its_schema(bob: Program, inside: In
 # -- the import ----------------------------------------------------------------------------------------------------
 
 
-def test_an_import_makes_the_same_rows_and_its_work_goes_on(
+def test_an_import_makes_the_same_rows_and_its_tasks_go_on(
     dataflow: Program, db: Connection, old: str, tmp_path: Path
 ) -> None:
     said = dataflow.ask("import-legacy", old)
@@ -306,8 +306,8 @@ def test_an_import_makes_the_same_rows_and_its_work_goes_on(
             columns = "jobid, itemtype, datasetid, itemvalue" if table == "job" else "*"
             query = f"SELECT {columns} FROM dataflow.{table} ORDER BY 1, 2"
             assert db.execute(query).fetchall() == source.execute(query).fetchall()
-    works = {r["data_id"]: (r["state"], r["rank"]) for r in db.execute("SELECT * FROM opendataflow.work")}
-    assert works == {
+    tasks = {r["data_id"]: (r["state"], r["rank"]) for r in db.execute("SELECT * FROM opendataflow.task")}
+    assert tasks == {
         "1.0": ("DONE", 2),
         "2.0": ("FAILED", 2),
         "3.0": ("READY", 1),
@@ -384,7 +384,7 @@ def test_running_rows_are_asked_about_on_a_terminal(
     assert inside.ask(dataflow, "import-legacy", old).code == 0
     query = "SELECT status FROM dataflow.datastatus WHERE datasetid = 'bobout' AND dataid = '4.0'"
     assert value(db, query) == "FAILED"
-    assert value(db, "SELECT state FROM opendataflow.work WHERE data_id = '4.0'") == "FAILED"
+    assert value(db, "SELECT state FROM opendataflow.task WHERE data_id = '4.0'") == "FAILED"
 
 
 FAULTS = {
@@ -479,6 +479,6 @@ def test_many_rows_are_imported_in_a_session_that_began_with_empty_tables(
             "ELSE 'READY' END FROM generate_series(1, 10000) AS n, unnest(ARRAY['bobin', 'bobout']) AS d"
         )
     assert "chunks: 20000 made" in dataflow.run("import-legacy", old)
-    states = db.execute("SELECT state, count(*) AS n FROM opendataflow.work GROUP BY 1").fetchall()
+    states = db.execute("SELECT state, count(*) AS n FROM opendataflow.task GROUP BY 1").fetchall()
     assert {row["state"]: row["n"] for row in states} == {"DONE": 9900, "FAILED": 100}
     assert problems(db) == []

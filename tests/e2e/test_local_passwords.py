@@ -10,7 +10,7 @@ from opendataflow.names import ExitCode
 from tests.e2e.conftest import DATAFLOW, Program
 from tests.e2e.jobs import squares
 from tests.sql.conftest import Connection
-from tests.sql.graph import value, works
+from tests.sql.graph import tasks, value
 
 PASSWORD = 'it\'s "$HOME" & more'  # of nobody
 
@@ -59,7 +59,7 @@ def test_a_wrong_passkey_costs_no_attempt(dataflow: Program, db: Connection, fil
     done = local(dataflow, file, PASSKEY="xyzzy")
     assert done.returncode == ExitCode.FAILED
     assert done.stderr.startswith("error: the password of data set numbers can't be opened: ")
-    assert works(db) == {"square/1": "READY"}
+    assert tasks(db) == {"square/1": "QUEUED"}
 
 
 def test_without_a_passkey_it_says_which_password_is_not_set(dataflow: Program, file: Path) -> None:

@@ -67,13 +67,13 @@ class Beside:
         self.alerts = Alerts(store, targets, self.notes.append, look=0.05, pause=pause)
 
     async def __aenter__(self) -> "Beside":
-        self._task = asyncio.create_task(self.alerts.run())
+        self._future = asyncio.create_task(self.alerts.run())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
+        self._future.cancel()
         with suppress(asyncio.CancelledError):
-            await self._task
+            await self._future
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -15,7 +15,7 @@ from opendataflow.engine.claim_authority import LocalTenure
 from opendataflow.engine.engine import Engine
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.records.run import Command, Ended, Host, Proof, Report, RunOrder
-from opendataflow.names import ExitCode, WorkState
+from opendataflow.names import ExitCode, TaskState
 from opendataflow.store.store import Store
 from tests.e2e.conftest import Program
 from tests.e2e.test_engine import engine_over
@@ -124,7 +124,7 @@ async def test_700_jobs_that_lose_one_database_make_few_probes_and_recover_witho
            GROUP BY b.job"""
     ).fetchall()
     database.there = True
-    await until(lambda: count(db, "work WHERE state = 'DONE'") == JOBS * CHUNKS)
+    await until(lambda: count(db, "task WHERE state = 'DONE'") == JOBS * CHUNKS)
     engine.drain()
     await working
     assert await store.verify() == []
@@ -133,7 +133,7 @@ async def test_700_jobs_that_lose_one_database_make_few_probes_and_recover_witho
     assert len(probed) == JOBS
     for row in probed:
         assert row["probes"] <= probes_within(row["seconds"]), row
-    assert count(db, "work WHERE attempts + infrastructure_attempts > 0") == 0
+    assert count(db, "task WHERE attempts + infrastructure_attempts > 0") == 0
     assert sum("The breaker is open" in note for note in seen.notes) == JOBS
     assert sum("the breaker is closed" in note for note in seen.notes) == JOBS
     assert len(seen.notes) == 2 * JOBS
@@ -147,7 +147,7 @@ async def test_real_runs_wait_for_the_file_that_they_need(dsn: str, db: Connecti
         await until(lambda: count(db, "breaker WHERE probes >= 2") == 1)
         await asyncio.to_thread((tmp_path / "database").touch)
         [progress] = await working
-        assert progress.counts == {WorkState.DONE: 30}
+        assert progress.counts == {TaskState.DONE: 30}
         assert count(db, "run WHERE state = 'FAILED'") < 30
         assert len([note for note in seen.notes if "breaker" in note]) == 2
         assert await store.verify() == []
@@ -159,7 +159,7 @@ async def test_a_runner_that_ends_when_it_has_caught_up_does_not_wait_for_ever(
     async with engine_over(dsn, tmp_path, "exit 3", chunks=8, parallelism=8) as (engine, _, store):
         [progress] = await engine.run()
         assert progress.probed_in_vain
-        assert progress.of(WorkState.FAILED) == 0
+        assert progress.of(TaskState.FAILED) == 0
         assert count(db, "breaker WHERE opened_at IS NOT NULL") == 1
         assert await store.verify() == []
 

@@ -128,7 +128,7 @@ def test_a_commit_whose_tests_fail_is_not_used_and_the_next_one_is(
     where = "pipelines/delays/by_carrier.py, line 19: what run() returns is not expected_output"
     sentence = f"the tests of pipeline delays fail at commit {broken[:12]}: {where}"
     assert (failed["state"], failed["failure_class"], failed["message"]) == ("GIVEN_BACK", "NotStarted", sentence)
-    assert value(db, "SELECT attempts FROM opendataflow.work") == 0  # it costs the chunk no retry
+    assert value(db, "SELECT attempts FROM opendataflow.task") == 0  # it costs the chunk no retry
     assert failed["metrics"]["tests"] | {"subject": ""} == {"subject": "", "commit": broken, "passed": False}
     assert sentence in dataflow.run("status", "delays")
     assert sentence in dataflow.run("why", "delays", "2013-01-01")
@@ -209,9 +209,9 @@ def test_what_has_failed_is_told_with_its_step_and_what_was_expected(dataflow: P
     log = dataflow.run("logs", "delays", "2013-01-02", "--step", "arrived").splitlines()
     assert log[:2] == ["step 2/4 arrived: begins", "    the day is 2013-01-02"]
     assert log[2].startswith("step 2/4 arrived: FAILED after ")
-    five = dataflow.run("five", "delays", "2013-01-01")
-    assert "Is it validated? No: what is expected is not so.\n" in five
-    assert "    many: does not hold: it is false\n    not null: carrier: holds: none\n" in five
+    answers = dataflow.run("inspect", "delays", "2013-01-01")
+    assert "Is it validated? No: what is expected is not so.\n" in answers
+    assert "    many: does not hold: it is false\n    not null: carrier: holds: none\n" in answers
     assert "many: does not hold" in dataflow.run("describe", "chunk", "delays", "2013-01-01")
     assert not (folder / "output").exists() or not list((folder / "output" / "delays").glob("day=*"))
 

@@ -277,8 +277,8 @@ def test_sigterm_ends_the_script_and_gives_its_chunk_back(dataflow: Program, fol
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=300)
     assert process.returncode == 128 + signal.SIGTERM
-    work = db.execute("SELECT state FROM opendataflow.work WHERE data_id = '2.0'").fetchone()
-    assert work == {"state": "RETRY"}
+    task = db.execute("SELECT state FROM opendataflow.task WHERE data_id = '2.0'").fetchone()
+    assert task == {"state": "RETRYING"}
 
 
 def test_dataflow_run_takes_the_job_and_the_chunk_that_are_named(
@@ -346,7 +346,7 @@ def test_passwords_reach_the_script_untouched_and_nothing_else(
     assert (folder / "seen").read_text() == HOSTILE
     assert "PASSKEY" not in done.stdout
     assert ("other users of this machine can read" in done.stderr) == (form == "argument")
-    for table in ("run", "history", "work", "chunk", "dataset", "job_env", "lease"):
+    for table in ("run", "history", "task", "chunk", "dataset", "job_env", "lease"):
         for row in db.execute(f"SELECT to_jsonb(t)::text AS row FROM opendataflow.{table} t"):
             assert "line two" not in row["row"]
             assert "plugh" not in row["row"]

@@ -169,7 +169,7 @@ def test_what_can_not_be_forced_starts_nothing(
     dataflow: Program,
     folder: Path,  # noqa: F811
 ) -> None:
-    assert "job loadbob has no work for 9.9" in force(dataflow, "9.9", "touch", str(folder / "started"), code=2)
+    assert "job loadbob has no task for 9.9" in force(dataflow, "9.9", "touch", str(folder / "started"), code=2)
     script(folder, "touch running; sleep 600")
     process = start(dataflow, folder)
     while not (folder / "running").exists():

@@ -124,11 +124,11 @@ def test_whenever_it_is_asked_to_end_it_leaves_nothing_running_and_the_chunk_is_
     assert b"Traceback" not in said
     assert process.returncode == (0 if ended_before else 128 + signal.SIGTERM), said
     runs = [row["state"] for row in db.execute("SELECT state FROM opendataflow.run")]
-    (work,) = db.execute("SELECT state FROM opendataflow.work WHERE data_id = '2.0'").fetchall()
-    given_back = [(["LOST"], "RETRY")]
+    (task,) = db.execute("SELECT state FROM opendataflow.task WHERE data_id = '2.0'").fetchall()
+    given_back = [(["LOST"], "RETRYING")]
     if moment in ("at its beginning", "before its claim"):  # the signal may be seen before the claim or after it
         given_back.append(([], "READY"))
-    assert (runs, work["state"]) in ([(["SUCCEEDED"], "DONE")] if ended_before else given_back)
+    assert (runs, task["state"]) in ([(["SUCCEEDED"], "DONE")] if ended_before else given_back)
     assert db.execute("SELECT 1 FROM opendataflow.lease").fetchall() == []
     if (folder / "pids").exists():
         assert not any(alive(pid) for pid in (folder / "pids").read_text().split())

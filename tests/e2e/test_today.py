@@ -91,8 +91,8 @@ def test_runjob_takes_the_current_day_only(dataflow: Program, applied: Path, db:
     run(dataflow, applied)
     code, _, _ = run(dataflow, applied)
     assert code == 75
-    states = db.execute("SELECT state FROM opendataflow.work ORDER BY data_id").fetchall()
-    assert [row["state"] for row in states] == ["READY", "DONE"]
+    states = db.execute("SELECT state FROM opendataflow.task ORDER BY data_id").fetchall()
+    assert [row["state"] for row in states] == ["QUEUED", "DONE"]
 
 
 @pytest.mark.usefixtures("applied")

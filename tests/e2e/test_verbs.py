@@ -1,4 +1,4 @@
-"""Every verb on the command line, for every state of work and every status of a chunk.
+"""Every verb on the command line, for every state of a task and every status of a chunk.
 
 The tables are those of the store's own tests: here is what a person is told, and that a dry run changes nothing.
 """
@@ -8,10 +8,10 @@ import pytest
 from opendataflow.names import ExitCode
 from tests.e2e.conftest import Inside, Program
 from tests.sql import test_chunk_status as of_chunks
-from tests.sql import test_work_state as of_works
+from tests.sql import test_task_state as of_tasks
 from tests.sql.conftest import Connection
 
-WORK_VERBS = ("resubmit", "hold", "release", "skip", "force", "cancel")
+TASK_VERBS = ("resubmit", "hold", "release", "skip", "force", "cancel")
 CHUNK_VERBS = ("publish", "resubmit", "hold", "release", "accept", "reject")
 WORD = {"done": "would be", "remembered": "would be", "unchanged": "stays"}
 
@@ -37,16 +37,16 @@ def check(inside: Inside, program: Program, command: list[str], after: str, resu
     assert last == f"{int(result != 'unchanged')} would be touched; nothing was changed"
 
 
-@pytest.mark.parametrize("before", states(of_works.TABLE))
-def test_every_verb_says_what_it_would_do_to_work_in_any_state(
+@pytest.mark.parametrize("before", states(of_tasks.TABLE))
+def test_every_verb_says_what_it_would_do_to_a_task_in_any_state(
     before: str, db: Connection, dataflow: Program, inside: Inside
 ) -> None:
-    of_works.brought_to(db, before)
-    asked = [case for case in of_works.cases(*WORK_VERBS) if case[0] == before]
-    assert {verb for _, verb, _, _ in asked} == set(WORK_VERBS)
+    of_tasks.brought_to(db, before)
+    asked = [case for case in of_tasks.cases(*TASK_VERBS) if case[0] == before]
+    assert {verb for _, verb, _, _ in asked} == set(TASK_VERBS)
     for _, verb, after, result in asked:
         check(inside, dataflow, [verb, "j", "x"], after, result)
-        assert of_works.state(db) == before
+        assert of_tasks.state(db) == before
 
 
 @pytest.mark.parametrize("before", states(of_chunks.TABLE))
@@ -58,7 +58,7 @@ def test_every_verb_says_what_it_would_do_to_a_chunk_with_any_status(
     asked = [case for case in of_chunks.cases(of_chunks.TABLE) if case[0] == before and case[1] in CHUNK_VERBS]
     assert {verb for _, verb, _, _ in asked} == set(CHUNK_VERBS)
     for _, verb, after, result in asked:
-        if verb == "resubmit":  # answered for the work that makes it: the table of works has it
+        if verb == "resubmit":  # answered for the task that makes it: the table of tasks has it
             continue
         command = [verb, "b", "x"] if verb in of_chunks.OF_CHUNKS_ALONE else [verb, "b", "x", "--dataset"]
         check(inside, dataflow, command, after, result)

@@ -8,7 +8,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from opendataflow.control.monitoring.metrics import Figures
-from opendataflow.names import OutcomeClass, WorkState
+from opendataflow.names import OutcomeClass, TaskState
 from tests.helm.chart import CHART, Helm, of_kind
 
 _NAME = re.compile(r"\b(?:opendataflow|process)_[a-z_]+")
@@ -60,7 +60,7 @@ def test_every_state_that_is_asked_for_exists() -> None:
         r'state="([A-Z]+)"', " ".join([*(str(rule["expr"]) for rule in rules()), *queries_of_dashboard()])
     )
     assert asked
-    assert set(asked) <= {state.value for state in WorkState}
+    assert set(asked) <= {state.value for state in TaskState}
 
 
 def test_every_alert_says_what_it_means_and_how_bad_it_is() -> None:

@@ -69,15 +69,15 @@ class Database:
         return self._connection.execute(query, values).fetchall()
 
     def states(self, job_id: str) -> Counter[str]:
-        """How much work of a job is in which state."""
-        return Counter(row["state"] for row in self.rows("SELECT state FROM opendataflow.work WHERE job = %s", job_id))
+        """How many tasks of a job are in which state."""
+        return Counter(row["state"] for row in self.rows("SELECT state FROM opendataflow.task WHERE job = %s", job_id))
 
     def running(self, job_id: str) -> int:
         """How many runs of a job there are."""
         return self.states(job_id)["RUNNING"]
 
     def done(self, job_id: str) -> int:
-        """How much work of a job is done."""
+        """How many tasks of a job are done."""
         return self.states(job_id)["DONE"]
 
     def problems(self) -> list[str]:

@@ -83,9 +83,9 @@ class Flows:
 
     # -- what is -----------------------------------------------------------------------------------------------
 
-    def works(self, job: str) -> list[dict[str, Any]]:
-        """The works of a job, in the order of their data ids."""
-        query = "SELECT * FROM opendataflow.work WHERE job = %s ORDER BY data_id"
+    def tasks(self, job: str) -> list[dict[str, Any]]:
+        """The tasks of a job, in the order of their data ids."""
+        query = "SELECT * FROM opendataflow.task WHERE job = %s ORDER BY data_id"
         return self.database.rows(query, job)
 
     def runs(self, job: str) -> list[dict[str, Any]]:
@@ -97,8 +97,8 @@ class Flows:
         return [run["failure_class"] for run in self.runs(job)]
 
     def burnt(self, job: str) -> list[tuple[int, int]]:
-        """For each work: the attempts that its program has burnt, and those that the infrastructure has."""
-        return [(work["attempts"], work["infrastructure_attempts"]) for work in self.works(job)]
+        """For each task: the attempts that its program has burnt, and those that the infrastructure has."""
+        return [(task["attempts"], task["infrastructure_attempts"]) for task in self.tasks(job)]
 
     def pods(self, job: str) -> list[Object]:
         """Pods of a job that are there, the oldest first."""
@@ -143,23 +143,23 @@ class Flows:
         return seen[0]
 
     def until_done(self, job: str, number: int, seconds: float = SECONDS, *, at_least: bool = False) -> None:
-        """Wait until so much work of a job is done."""
+        """Wait until so many tasks of a job are done."""
 
         def done() -> bool:
             done = self.database.done(job)
             return done == number or (at_least and done > number)
 
-        wait_until(done, f"{number} works of {job} are done", seconds)
+        wait_until(done, f"{number} tasks of {job} are done", seconds)
 
     def done_at_once(self, job: str, number: int) -> None:
-        """Wait until so much work of a job is done, and see that each took one run and burnt nothing."""
+        """Wait until so many tasks of a job are done, and see that each took one run and burnt nothing."""
         self.until_done(job, number)
         assert len(self.runs(job)) == number
         assert self.burnt(job) == [(0, 0)] * number
 
     def until_failed(self, job: str, number: int = 1, seconds: float = SECONDS) -> None:
-        """Wait until so much work of a job has failed for good."""
-        wait_until(lambda: self.database.states(job)["FAILED"] == number, f"{number} works of {job} failed", seconds)
+        """Wait until so many tasks of a job have failed for good."""
+        wait_until(lambda: self.database.states(job)["FAILED"] == number, f"{number} tasks of {job} failed", seconds)
 
     def until_ended(self, job: str, number: int = 1, seconds: float = SECONDS) -> None:
         """Wait until so many runs of a job have ended."""
@@ -187,14 +187,14 @@ class Flows:
         assert self.not_published() == []
 
     def not_published(self) -> list[str]:
-        """Work that is done although a chunk that it makes is not there."""
+        """A task that is done although a chunk that it makes is not there."""
         rows = self.database.rows(
-            """SELECT w.job || ' ' || w.data_id AS work
-               FROM opendataflow.work w JOIN opendataflow.job_output o USING (job)
+            """SELECT w.job || ' ' || w.data_id AS task
+               FROM opendataflow.task w JOIN opendataflow.job_output o USING (job)
                JOIN opendataflow.chunk c ON c.dataset = o.dataset AND c.data_id = w.data_id
                WHERE w.state = 'DONE' AND c.status <> 'READY'"""
         )
-        return [row["work"] for row in rows]
+        return [row["task"] for row in rows]
 
     def _path(self, job: str) -> str:
         return f"/apis/{API_VERSION}/namespaces/{self.namespace}/dataflowjobs/{job}"

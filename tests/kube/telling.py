@@ -115,13 +115,13 @@ class Telling:
     async def writer(self) -> AsyncIterator[StatusWriter]:
         """The status writer at work."""
         made = StatusWriter(self.store, self.api, self.catalog, self.around, self.around)
-        task = asyncio.create_task(made.run())
+        future = asyncio.create_task(made.run())
         try:
             yield made
-            assert not task.done(), task.result()
+            assert not future.done(), future.result()
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            future.cancel()
+            await asyncio.gather(future, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -87,7 +87,7 @@ class World:
     def is_quiet(self) -> bool:
         """Whether everything is done that can be done, and nothing runs."""
         left = self.database.rows(
-            "SELECT FROM opendataflow.work WHERE job IN ('wash', 'sum') AND state NOT IN ('DONE', 'FAILED')"
+            "SELECT FROM opendataflow.task WHERE job IN ('wash', 'sum') AND state NOT IN ('DONE', 'FAILED')"
         )
         return not left and not self.database.rows("SELECT FROM opendataflow.run WHERE state = 'RUNNING'")
 
@@ -148,7 +148,7 @@ def test_whatever_the_moment_at_which_the_operator_dies_nothing_is_lost_and_noth
                     raise AssertionError(f"{when} {point}: it ended by itself: {operator.said()[-4000:]}")
         last = operators.restart()
         kubectl("delete", "dfj/fail", "dfj/extra-a", "dfj/extra-b", "--ignore-not-found")
-        wait_until(world.is_quiet, "all work is done")
+        wait_until(world.is_quiet, "all tasks are done")
         wait_until(lambda: not with_finalizer(cluster, namespace), "all pods are released")
         assert last.stop() == 0, last.said()[-4000:]
     assert recorder.together == []

@@ -403,7 +403,7 @@ class Seen:
         self.changes: list[tuple[str, str | None]] = []
         self.notes: list[str] = []
         follower = Follower(api, MAPS, _name, note=self.notes.append, namespace=namespace, selector="mine=1")
-        self._task = asyncio.create_task(self._follow(follower))
+        self._future = asyncio.create_task(self._follow(follower))
 
     async def _follow(self, follower: Follower[str]) -> None:
         async for change in follower.changes():
@@ -411,8 +411,8 @@ class Seen:
 
     async def until(self, happening: Happening, what: str | None = None, times: int = 1) -> None:
         def there() -> bool:
-            if self._task.done():
-                self._task.result()
+            if self._future.done():
+                self._future.result()
             return self.changes.count((happening.value, what)) >= times
 
         await eventually(there)
@@ -422,8 +422,8 @@ class Seen:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        self._future.cancel()
+        await asyncio.gather(self._future, return_exceptions=True)
 
 
 def _name(found: dict[str, Any]) -> str:

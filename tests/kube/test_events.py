@@ -31,13 +31,13 @@ async def reporting(cluster: kube.Api) -> AsyncIterator[Reporter]:
     """A reporter at work."""
     async with door(cluster) as api:
         made = Reporter(api, "operator-0")
-        task = asyncio.create_task(made.run())
+        future = asyncio.create_task(made.run())
         try:
             yield made
-            assert not task.done(), task.result()
+            assert not future.done(), future.result()
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            future.cancel()
+            await asyncio.gather(future, return_exceptions=True)
 
 
 def found(cluster: kube.Api, namespace: str) -> list[dict[str, Any]]:
@@ -106,14 +106,14 @@ async def test_a_repeat_after_a_long_pause_is_a_new_event(cluster: kube.Api, nam
     now = 1_800_000_000.0
     async with door(cluster) as api:
         reporter = Reporter(api, "operator-0", clock=lambda: now)
-        task = asyncio.create_task(reporter.run())
+        future = asyncio.create_task(reporter.run())
         reporter.tell(key, "uid-1", FAILING)
         await until(cluster, namespace, lambda seen: len(seen) == 1)
         now += events.SERIES_SECONDS + 1
         reporter.tell(key, "uid-1", FAILING)
         await until(cluster, namespace, lambda seen: len(seen) == 2)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        future.cancel()
+        await asyncio.gather(future, return_exceptions=True)
 
 
 async def test_a_namespace_that_is_not_there_disturbs_nobody(cluster: kube.Api, namespace: str) -> None:
@@ -130,10 +130,10 @@ async def test_what_nobody_can_write_is_bounded(cluster: kube.Api, namespace: st
             reporter.tell(Key("DataFlowJob", namespace, f"j{number}"), f"uid-{number}", FAILING)
         assert len(reporter._series) == events.MOST
         assert len(reporter._waiting) <= events.MOST_WAITING
-        task = asyncio.create_task(reporter.run())
+        future = asyncio.create_task(reporter.run())
         await until(cluster, namespace, lambda seen: len(seen) >= 100)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        future.cancel()
+        await asyncio.gather(future, return_exceptions=True)
 
 
 async def test_an_event_waits_for_an_api_server_that_is_away(

@@ -20,7 +20,7 @@ from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.proxy import Fault, Proxy
 from tests.kube.operating import operating
 from tests.sql.conftest import Connection, open_connection
-from tests.sql.graph import apply, claim, dataset, end, job, open_lease, works
+from tests.sql.graph import apply, claim, dataset, end, job, open_lease, tasks
 
 Ask = Callable[..., Answer]
 VARIABLES = ("DATAFLOW_DSN", "DATAFLOW_PROPERTIES", "DATAFLOW_KUBE", "KUBECONFIG")
@@ -114,7 +114,7 @@ def test_every_verb_says_the_same_as_with_postgres(said: Ask, kube: Ask, lasting
         for command in ASKED:
             with_postgres = said(*command.split(), DATAFLOW_DSN=lasting_dsn)
             assert kube(*command.split()) == with_postgres, command
-            assert works(db) == works(other), command
+            assert tasks(db) == tasks(other), command
 
 
 @pytest.mark.usefixtures("operator")
@@ -185,13 +185,13 @@ def test_an_api_server_that_is_away_is_named(
     [
         ("why j 1", "only Postgres can answer this"),
         ("describe job j", "only Postgres can answer this"),
-        ("five j 1", "only Postgres can answer this"),
+        ("inspect j 1", "only Postgres can answer this"),
         ("get runs", "only Postgres can answer this"),
         ("get chunks", "only Postgres can answer this"),
         ("logs j 1", "only Postgres can answer this"),
         ("hold j 1 --dry-run", "only Postgres can answer a dry run"),
         ("hold j --failed --from 1", "chunks are chosen by one --status, or by --from and --to"),
-        ("hold j --status READY --status RETRY", "chunks are chosen by one --status, or by --from and --to"),
+        ("hold j --status QUEUED --status RETRYING", "chunks are chosen by one --status, or by --from and --to"),
         ("scale j 3 --reason night", "--reason goes into the history in Postgres"),
     ],
 )
@@ -264,7 +264,7 @@ def test_a_job_that_is_not_there_is_named_with_what_may_be_meant(kube: Ask, name
 def test_jobs_and_data_sets_are_listed_with_the_columns_of_postgres(kube: Ask) -> None:
     [row] = json.loads(kube("get", "jobs", "--output", "json").out)
     assert row == {
-        "job": "j", "state": "Running", "done": 11, "total": 30, "running": 2, "retry": 0, "failed": 1,
+        "job": "j", "state": "Running", "done": 11, "total": 30, "running": 2, "retrying": 0, "failed": 1,
         "parallelism": 2, "inputs": "a", "outputs": "b",
     }  # fmt: skip
     [row] = json.loads(kube("get", "datasets", "--output", "json").out)

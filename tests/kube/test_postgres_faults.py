@@ -3,7 +3,7 @@ starts, and when it answers again everything is as if nothing had happened: the 
 once, and no retry is burnt.
 
 Seen at others: a controller that restarts between creating the child and recording it; partitions run twice; cancelled
-work that keeps its slot.
+task that keeps its slot.
 """
 
 import itertools

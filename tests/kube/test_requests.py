@@ -18,7 +18,7 @@ from tests.kube.cluster import proxy as faults
 from tests.kube.cluster.api import Api, Object
 from tests.kube.operating import entries
 from tests.sql.conftest import Connection, open_connection
-from tests.sql.graph import apply, chunks, claim, dataset, end, job, open_lease, value, works
+from tests.sql.graph import apply, chunks, claim, dataset, end, job, open_lease, tasks, value
 
 PATH = "/apis/opendataflow.io/v1alpha1/namespaces/{}/dataflowactions"
 
@@ -93,16 +93,16 @@ async def test_an_action_is_done_and_its_status_says_what_became_of_it(
         "phase": "Done",
         "counts": {"done": 1, "unchanged": 1, "refused": 0},
         "message": "resubmit: 1 done, 1 unchanged",
-        "lines": ["j 1: READY", "j 2: READY (it has not run yet: there is nothing to do again)"],
+        "lines": ["j 1: QUEUED", "j 2: QUEUED (it has not run yet: there is nothing to do again)"],
     }
-    assert works(db)["j/1"] == "READY"
+    assert tasks(db)["j/1"] == "QUEUED"
 
 
 @pytest.mark.parametrize(
     ("spec", "lines"),
     [
         ({"action": "hold", "range": {"from": "2"}}, ["j 2: HELD", "j 10: HELD"]),
-        ({"action": "skip", "status": "READY"}, ["j 2: SKIPPED", "j 10: SKIPPED"]),
+        ({"action": "skip", "status": "QUEUED"}, ["j 2: SKIPPED", "j 10: SKIPPED"]),
         ({"action": "hold", "dataset": "a", "range": {"to": "1"}}, ["a 1: HOLD"]),
         ({"action": "publish", "dataset": "b", "chunks": ["11"]}, ["b 11: READY"]),
         ({"action": "resubmit", "dataset": "b", "status": "READY", "cascade": True}, ["b 1: READY"]),
@@ -168,7 +168,7 @@ async def test_an_action_about_another_namespace_s_job_is_refused(
     status = told(cluster, namespace)
     assert (status["phase"], status["reason"]) == ("Refused", "NotShared")
     assert status["message"] == "job j belongs to the DataFlowJob team/load; ask for it in namespace team"
-    assert works(db)["j/1"] == "DONE"
+    assert tasks(db)["j/1"] == "DONE"
 
 
 @pytest.mark.usefixtures("db")
@@ -209,14 +209,14 @@ async def test_an_api_server_that_is_away_is_told_to_the_caller_and_the_answer_i
     async with client.Api(Access("http://127.0.0.1:9", Identity)) as nobody:
         with pytest.raises(ClusterUnreachable):
             await Requests(store, nobody, lambda _: None).handle_action(entry)
-    assert works(db)["j/1"] == "READY"
+    assert tasks(db)["j/1"] == "QUEUED"
     [run] = claim(db, open_lease(db), "j")
     end(db, run, "DONE")
 
     await requests.handle_action(entry)
 
     assert told(cluster, namespace)["counts"]["done"] == 1
-    assert works(db)["j/1"] == "DONE"
+    assert tasks(db)["j/1"] == "DONE"
 
 
 @pytest.mark.usefixtures("db")
@@ -253,7 +253,7 @@ async def test_an_answered_action_is_not_done_again_in_a_new_database(
 
     await requests.handle_action(entry_of("DataFlowAction", cluster.get(f"{PATH.format(namespace)}/fix")))
 
-    assert works(db)["j/2"] == "READY"
+    assert tasks(db)["j/2"] == "QUEUED"
 
 
 async def test_an_action_waits_a_moment_for_its_job(
@@ -380,7 +380,7 @@ async def test_a_resubmit_that_can_t_be_done_is_remembered_with_its_sentence(
     await requests.handle_resubmit(resubmitting(cluster, namespace, id="fix-42", failed=True))
 
     answer = value(db, "SELECT answer FROM opendataflow.request")
-    assert answer["message"] == "no work of job j is FAILED: there is nothing to resubmit"
+    assert answer["message"] == "no task of job j is FAILED: there is nothing to resubmit"
     assert answer["counts"] == {"done": 0, "unchanged": 0, "refused": 0}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from opendataflow.model.resources.statuses import DataFlowJobStatus, Resubmitted, WorkCounts
+from opendataflow.model.resources.statuses import DataFlowJobStatus, Resubmitted, TaskCounts
 from opendataflow.names import API_VERSION
 from tests.kube.cluster.api import Api
 from tests.kube.conftest import Kubectl
@@ -65,7 +65,7 @@ def test_all_kinds_have_a_short_name_and_a_category(kubectl: Kubectl) -> None:
 
 def test_get_shows_how_far_a_job_is(kubectl: Kubectl) -> None:
     apply(kubectl, job("{parallelism: 10}"))
-    counts = WorkCounts(total=12, done=7, running=3, failed=1)
+    counts = TaskCounts(total=12, done=7, running=3, failed=1)
     told(kubectl, "flights", DataFlowJobStatus(state="Running", progress="7/12", counts=counts, eta="2h10m"))
     header, row = kubectl("get", "dfj").splitlines()
     assert header.split() == ["NAME", "STATE", "DONE", "RUNNING", "FAILED", "PARALLELISM", "ETA", "AGE"]
@@ -210,7 +210,8 @@ def test_a_fault_of_a_job_is_told(kubectl: Kubectl, spec: str, sentence: str) ->
             "{job: a, action: publish, chunks: [a]}",
             "publish, accept and reject are asked of a data set",
         ),
-        ("DataFlowAction", "{job: a, action: hold, status: PENDING}", "work of a job is never in this state, but"),
+        ("DataFlowAction", "{job: a, action: hold, status: PENDING}", "tasks of a job are never in this state, but"),
+        ("DataFlowAction", "{job: a, action: hold, status: READY}", "for the tasks of a job, write QUEUED"),
         ("DataFlowAction", "{job: a, action: drop, chunks: [a]}", 'spec.action: Unsupported value: "drop"'),
     ],
 )

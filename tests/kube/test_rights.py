@@ -134,7 +134,7 @@ def test_roles_in_two_namespaces_of_three_are_enough_for_the_jobs_of_both(scene:
             f"--namespace={namespace}", "wait", f"dfj/{name}", "--for=condition=Succeeded", "--timeout=240s"
         )
     assert land.status(third, "three") == {}
-    assert scene.works("three") == []
+    assert scene.tasks("three") == []
     wait_until(lambda: operator.probe("/readyz") == (200, "ok\n"), "nothing is missing", SECONDS)
     said = operator.operator.said()
     assert not re.search(r"403|[Ff]orbidden|may not|Traceback| ERROR ", said), said

@@ -307,7 +307,7 @@ def test_a_job_that_is_deleted_lets_its_runs_end_or_ends_them(steady: Scene, pol
     steady.api.kubectl(f"--namespace={steady.namespace}", "delete", "dfj", name)
     if policy == "Drain":
         steady.tell(first, run_seconds=0)
-    wait_until(lambda: steady.database.states(name)[state] == 1, f"its work is {state}", SECONDS)
+    wait_until(lambda: steady.database.states(name)[state] == 1, f"its task is {state}", SECONDS)
     all_is_released(steady)
     steady.is_right()
 
@@ -358,7 +358,7 @@ def test_passwords_come_from_secrets_and_are_nowhere_else(steady: Scene) -> None
     assert "secretive_in_password" in shown
     assert planted not in shown
     assert planted not in steady.operators.made[0].said()
-    assert planted not in str([steady.runs("secretive"), steady.works("secretive")])
+    assert planted not in str([steady.runs("secretive"), steady.tasks("secretive")])
     steady.is_right()
 
 

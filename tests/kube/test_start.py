@@ -61,7 +61,9 @@ def user(dsn: str) -> Iterator[str]:
         admin.execute(SQL("DROP ROLE {}").format(Identifier(name)))
 
 
-def test_a_wrong_password_is_said_without_an_end_and_works_once_it_is_right(scene: Scene, user: str, dsn: str) -> None:
+def test_a_wrong_password_is_said_without_an_end_and_is_used_once_it_is_right(
+    scene: Scene, user: str, dsn: str
+) -> None:
     name = conninfo_to_dict(user)["user"]
     failed = f'password authentication failed for user "{name}"'
     scene.flow("load", 2)

@@ -138,7 +138,7 @@ async def test_fields_that_are_not_so_any_more_are_taken_out(here: Telling) -> N
     here.cluster.patch(here.path("DataFlowJob", "j") + "/status", {"status": old})
     entry.status = old
     async with here.writer():
-        await here.until("DataFlowJob", "j", lambda status: status["state"] == "Ready")
+        await here.until("DataFlowJob", "j", lambda status: status["state"] == "Queued")
     status = here.status("DataFlowJob", "j")
     assert "eta" not in status
     assert "watermark" not in status
@@ -198,7 +198,7 @@ async def test_why_runs_are_held_back_is_told_and_taken_back(here: Telling) -> N
         await here.until("DataFlowJob", "j", lambda status: reason(status) == "QuotaExceeded")
         here.around.held_back.clear()
         writer.dirty(entry.key)
-        await here.until("DataFlowJob", "j", lambda status: reason(status) == "Ready")
+        await here.until("DataFlowJob", "j", lambda status: reason(status) == "Queued")
         await here.told("j: QuotaExceeded")
 
 

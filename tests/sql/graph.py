@@ -37,7 +37,7 @@ def dataset(dataset_id: str, *ids: str) -> dict[str, Any]:
 
 
 def apply(db: Connection, datasets: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> list[str]:
-    """Apply; return the jobs that have READY work."""
+    """Apply; return the jobs that have QUEUED tasks."""
     row = db.execute("SELECT opendataflow.apply(%s, %s, 'test') AS woken", (Jsonb(datasets), Jsonb(jobs))).fetchone()
     assert row is not None
     return list(row["woken"])
@@ -67,7 +67,7 @@ def claim_all(db: Connection, lease: str, job_id: str, limit: int = 1, rank: int
 
 
 def end(db: Connection, run: dict[str, Any], verdict: str, **changes: Any) -> dict[str, Any]:
-    """Complete a run: verdict DONE, RETRY (due at once) or FAILED; return the row of the answer."""
+    """Complete a run: verdict DONE, RETRYING (due at once) or FAILED; return the row of the answer."""
     outcome = {
         "run": run["run"],
         "fence": run["fence"],
@@ -85,7 +85,7 @@ def end(db: Connection, run: dict[str, Any], verdict: str, **changes: Any) -> di
 
 
 def ask(db: Connection, verb: str, owner: str, *ids: str) -> list[dict[str, Any]]:
-    """Call a verb of works (resubmit, hold …) or chunks (publish, hold_chunks …); return its rows as they are."""
+    """Call a verb of tasks (resubmit, hold …) or chunks (publish, hold_chunks …); return its rows as they are."""
     query = f"SELECT * FROM opendataflow.{verb}(%s, %s, 'test', NULL)"
     return db.execute(query, (owner, list(ids))).fetchall()
 
@@ -95,9 +95,9 @@ def chunks(db: Connection) -> dict[str, str]:
     return {f"{r['dataset']}/{r['data_id']}": r["status"] for r in db.execute("SELECT * FROM opendataflow.chunk")}
 
 
-def works(db: Connection) -> dict[str, str]:
-    """Every work's state by 'job/id'."""
-    return {f"{r['job']}/{r['data_id']}": r["state"] for r in db.execute("SELECT * FROM opendataflow.work")}
+def tasks(db: Connection) -> dict[str, str]:
+    """Every task's state by 'job/id'."""
+    return {f"{r['job']}/{r['data_id']}": r["state"] for r in db.execute("SELECT * FROM opendataflow.task")}
 
 
 def problems(db: Connection) -> list[str]:
@@ -112,9 +112,9 @@ def value(db: Connection, query: str, *values: object) -> Any:
     return next(iter(row.values()))
 
 
-def work(db: Connection, job_id: str, data_id: str) -> dict[str, Any]:
-    """The whole row of one work."""
-    row = db.execute("SELECT * FROM opendataflow.work WHERE job = %s AND data_id = %s", (job_id, data_id)).fetchone()
+def task(db: Connection, job_id: str, data_id: str) -> dict[str, Any]:
+    """The whole row of one task."""
+    row = db.execute("SELECT * FROM opendataflow.task WHERE job = %s AND data_id = %s", (job_id, data_id)).fetchone()
     assert row is not None
     return row
 
@@ -128,7 +128,7 @@ def chunk(db: Connection, dataset_id: str, data_id: str) -> dict[str, Any]:
 
 
 def transitions(db: Connection, kind: str, owner: str, data_id: str) -> list[str]:
-    """The states that the history of a chunk or work goes through, from the first one on."""
+    """The states that the history of a chunk or task goes through, from the first one on."""
     query = """SELECT from_state, to_state FROM opendataflow.history
                WHERE kind = %s AND owner = %s AND data_id = %s ORDER BY id"""
     rows = db.execute(query, (kind, owner, data_id)).fetchall()

@@ -1,8 +1,8 @@
-"""A small model of the store: what chunks, works and runs must be after each request, in plain Python.
+"""A small model of the store: what chunks, tasks and runs must be after each request, in plain Python.
 
 It follows the rules of readiness and the two tables of transitions as they are written for users. It never looks at
 Postgres and knows nothing of its functions, locks or counters: what the store keeps up to date step by step (readers,
-blockers, WAITING or READY) is computed here from scratch each time it is asked for.
+blockers, WAITING or QUEUED) is computed here from scratch each time it is asked for.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 Key = tuple[str, str]
-"""(data set, data id) of a chunk, (job, data id) of a work."""
+"""(data set, data id) of a chunk, (job, data id) of a task."""
 Answers = dict[str, str]
 """Data id -> done, unchanged, remembered, refused or unknown."""
 
@@ -21,7 +21,7 @@ LOCKING = ("READY", "RUNNING", "HOLD", "PENDING", "FAILED")
 PAUSES = (3600.0, 7200.0)
 """Seconds before the first probe of an open breaker, and before every later one."""
 OPEN = "OPEN"
-"""WAITING or READY: which of the two is a question of blockers."""
+"""WAITING or QUEUED: which of the two is a question of blockers."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Job:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The data sets whose ids make work."""
+        """The data sets whose ids make tasks."""
         return self.inputs or self.outputs
 
     @property
@@ -68,8 +68,8 @@ class Chunk:
 
 
 @dataclass
-class Work:
-    """`due_in`: seconds until a RETRY is due; `held`: what a release returns to; `run`: its last one."""
+class Task:
+    """`due_in`: seconds until a RETRYING is due; `held`: what a release returns to; `run`: its last one."""
 
     state: str = OPEN
     held: str | None = None
@@ -84,7 +84,7 @@ class Work:
 
 @dataclass
 class Run:
-    """One attempt, with the data sets that it recorded at its claim; `attempt`: which one of its work."""
+    """One attempt, with the data sets that it recorded at its claim; `attempt`: which one of its task."""
 
     id: int
     job: str
@@ -98,7 +98,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended: the engine's verdict for the work, the run's state, the class of its failure."""
+    """How a run ended: the engine's verdict for the task, the run's state, the class of its failure."""
 
     verdict: str
     state: str = "FAILED"
@@ -130,7 +130,7 @@ class Model:
     breakers: dict[str, Breaker] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
     chunks: dict[Key, Chunk] = field(default_factory=dict)
-    works: dict[Key, Work] = field(default_factory=dict)
+    tasks: dict[Key, Task] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
 
     # Readiness -----------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class Model:
     def blockers(self, job_id: str, data_id: str) -> int:
         """One for each input that is not READY, one for each output that is locked or being read (rules 1 to 3)."""
         job = self.jobs[job_id]
-        if self.works[job_id, data_id].forced:
+        if self.tasks[job_id, data_id].forced:
             return sum(self._status(d, data_id) in ("RUNNING", "HOLD") for d in job.outputs)
         missing = sum(self._status(d, data_id) != "READY" for d in job.inputs)
         return missing + sum(self._blocks(job_id, d, data_id) for d in job.outputs)
@@ -155,41 +155,41 @@ class Model:
         chunk = self.chunks.get((dataset, data_id))
         if chunk is None:
             return False
-        # Open work has retries left. Work that a rebuild made anew knows of no run: what failed before stays locked.
-        own_run = self.works[job_id, data_id].run
+        # An open task has retries left. One that a rebuild made anew knows of no run: what failed before stays locked.
+        own_run = self.tasks[job_id, data_id].run
         own_failure = chunk.status == "FAILED" and own_run is not None and chunk.maker == own_run
         locked = chunk.status in LOCKING and not own_failure
         return locked or self.readers(dataset, data_id) > 0
 
     def state(self, job_id: str, data_id: str) -> str:
         """The state as the store names it."""
-        work = self.works[job_id, data_id]
-        if work.state != OPEN:
-            return work.state
-        return "WAITING" if self.blockers(job_id, data_id) else "READY"
+        task = self.tasks[job_id, data_id]
+        if task.state != OPEN:
+            return task.state
+        return "WAITING" if self.blockers(job_id, data_id) else "QUEUED"
 
     def _rank(self, job_id: str, data_id: str) -> int:
-        """Forced work first, then resubmitted work, then the others."""
-        work = self.works[job_id, data_id]
-        return 0 if work.forced else 1 if work.resubmitted else 2
+        """A forced task first, then a resubmitted task, then the others."""
+        task = self.tasks[job_id, data_id]
+        return 0 if task.forced else 1 if task.resubmitted else 2
 
     def ready(self, job_id: str) -> list[str]:
         """The ids that may be claimed, in the job's order."""
-        ids = [i for j, i in self.works if j == job_id and self.state(j, i) == "READY"]
+        ids = [i for j, i in self.tasks if j == job_id and self.state(j, i) == "QUEUED"]
         in_order = sorted(ids, key=natural, reverse=self.jobs[job_id].descending)
         return sorted(in_order, key=lambda i: self._rank(job_id, i))
 
     def claimable(self, job_id: str, limit: int) -> list[str]:
-        """What a claim of at most `limit` works takes now."""
+        """What a claim of at most `limit` tasks takes now."""
         job = self.jobs[job_id]
-        running = sum(j == job_id and w.state == "RUNNING" for (j, _), w in self.works.items())
+        running = sum(j == job_id and w.state == "RUNNING" for (j, _), w in self.tasks.items())
         free = 0 if job.suspended else max(min(limit, job.parallelism - running), 0)
         breaker = self.breakers.get(job_id)
         ready = self._probes(job, breaker) if breaker and breaker.open else self.ready(job_id)
         return ready[:free]
 
     def _probes(self, job: Job, breaker: Breaker) -> list[str]:
-        """What may be tried under an open breaker, at most one: forced work at any time, after the pause the others,
+        """What may be tried under an open breaker, at most one: a forced task at any time, after the pause the others,
         those of the natural order in turn."""
         ready = self.ready(job.id)
         if breaker.probe is not None or not ready:
@@ -210,43 +210,43 @@ class Model:
         return next((j.id for j in self.jobs.values() if dataset in j.outputs), None)
 
     def _fill(self) -> None:
-        """Work for every id of every source, with its chunks, until there is nothing to add."""
+        """A task for every id of every source, with its chunks, until there is nothing to add."""
         before = -1
-        while before != len(self.chunks) + len(self.works):
-            before = len(self.chunks) + len(self.works)
+        while before != len(self.chunks) + len(self.tasks):
+            before = len(self.chunks) + len(self.tasks)
             for job in self.jobs.values():
                 for data_id in [i for d, i in self.chunks if d in job.sources]:
                     for dataset in job.inputs + job.outputs:
                         self.chunks.setdefault((dataset, data_id), Chunk())
-                    if (job.id, data_id) not in self.works:
-                        self.works[job.id, data_id] = Work()
+                    if (job.id, data_id) not in self.tasks:
+                        self.tasks[job.id, data_id] = Task()
                         self._finish_if_made(job.id, data_id)
 
     def _has_source(self, job_id: str, data_id: str) -> bool:
-        """A rebuild keeps work that runs or is done, also when its id is not one of the job's any more."""
+        """A rebuild keeps tasks that run or are done, also when its id is not one of the job's any more."""
         return any((d, data_id) in self.chunks for d in self.jobs[job_id].sources)
 
     def _drop_without_source(self, job_id: str, data_id: str) -> None:
         """Nor is it kept when it is still to do; what a person has put aside waits for its id, or for its release."""
-        if self.works[job_id, data_id].state in (OPEN, "RETRY", "FAILED") and not self._has_source(job_id, data_id):
-            del self.works[job_id, data_id]
+        if self.tasks[job_id, data_id].state in (OPEN, "RETRYING", "FAILED") and not self._has_source(job_id, data_id):
+            del self.tasks[job_id, data_id]
 
     def _finish_if_made(self, job_id: str, data_id: str) -> None:
-        """Work that is still to do is DONE when one of its outputs is there; work that is put aside remembers it."""
-        work = self.works[job_id, data_id]
+        """A task that is still to do is DONE when one of its outputs is there; one that is put aside remembers it."""
+        task = self.tasks[job_id, data_id]
         made = [self.chunks[d, data_id] for d in self.jobs[job_id].outputs if (d, data_id) in self.chunks]
         if "FAILED" in (
-            work.state,
-            work.held,
-        ):  # beside a rejected output, what the work itself has made does not count
-            made = [chunk for chunk in made if chunk.maker is None or chunk.maker != work.run]
-        if work.state in ("RUNNING", "DONE") or all(chunk.status != "READY" for chunk in made):
+            task.state,
+            task.held,
+        ):  # beside a rejected output, what the task itself has made does not count
+            made = [chunk for chunk in made if chunk.maker is None or chunk.maker != task.run]
+        if task.state in ("RUNNING", "DONE") or all(chunk.status != "READY" for chunk in made):
             return
-        work.due_in, work.forced = None, False
-        if work.held is not None:
-            work.held = "DONE"
+        task.due_in, task.forced = None, False
+        if task.held is not None:
+            task.held = "DONE"
         else:
-            work.state = "DONE"
+            task.state = "DONE"
 
     def declare(self, dataset: str, ids: Iterable[str]) -> None:
         """Chunks are there by name, with no status yet."""
@@ -272,9 +272,9 @@ class Model:
         self._fill()
 
     def _rebuild(self, job_id: str) -> None:
-        for data_id in [i for j, i in self.works if j == job_id]:
+        for data_id in [i for j, i in self.tasks if j == job_id]:
             self._drop_without_source(job_id, data_id)
-        for data_id in [i for j, i in self.works if j == job_id]:
+        for data_id in [i for j, i in self.tasks if j == job_id]:
             self._finish_if_made(job_id, data_id)
 
     # What happens to them ------------------------------------------------------------------------------------
@@ -291,19 +291,19 @@ class Model:
             answers[data_id] = "done"
             chunk.status, chunk.held, chunk.maker = "READY", None, None
             producer = self._producer(dataset)
-            if producer and (producer, data_id) in self.works:
+            if producer and (producer, data_id) in self.tasks:
                 self._finish_if_made(producer, data_id)
-                self.works[producer, data_id].again &= self.works[producer, data_id].state == "RUNNING"
+                self.tasks[producer, data_id].again &= self.tasks[producer, data_id].state == "RUNNING"
         return answers
 
     def claim(self, job_id: str, data_id: str, run_id: int) -> None:
-        """A run takes its work and its outputs, and reads its inputs."""
+        """A run takes its task and its outputs, and reads its inputs."""
         job = self.jobs[job_id]
         reads = tuple(d for d in job.inputs if d != "today" and self._status(d, data_id) == "READY")
-        work = self.works[job_id, data_id]
-        attempt = work.attempts + work.infrastructure_attempts + 1
+        task = self.tasks[job_id, data_id]
+        attempt = task.attempts + task.infrastructure_attempts + 1
         self.runs[run_id] = Run(run_id, job_id, data_id, reads, job.outputs, attempt)
-        work.state, work.run = "RUNNING", run_id
+        task.state, task.run = "RUNNING", run_id
         breaker = self.breakers.get(job_id)
         if breaker and breaker.open:
             breaker.probe, breaker.tried = run_id, data_id
@@ -321,17 +321,17 @@ class Model:
         run.state = outcome.state
         for dataset in run.writes:
             self.chunks[dataset, run.data_id].status = "READY" if outcome.verdict == "DONE" else "FAILED"
-        work = self.works[run.job, run.data_id]
-        spared = self._judge_end(run, outcome, work)
-        if work.again:
+        task = self.tasks[run.job, run.data_id]
+        spared = self._judge_end(run, outcome, task)
+        if task.again:
             self._reopen(run.job, run.data_id, also=run.writes)
         else:
-            self._settle(work, outcome, spared)
+            self._settle(task, outcome, spared)
             self._finish_if_made(run.job, run.data_id)
         self._drop_without_source(run.job, run.data_id)
         return True
 
-    def _judge_end(self, run: Run, outcome: Outcome, work: Work) -> bool:
+    def _judge_end(self, run: Run, outcome: Outcome, task: Task) -> bool:
         """What an end does to the breaker of its job; whether its failure costs nothing."""
         breaker = self.breakers.setdefault(run.job, Breaker())
         if outcome.state == "SUCCEEDED":
@@ -345,7 +345,7 @@ class Model:
             return outcome.state != "CANCELLED"
         if outcome.state != "FAILED":
             return False
-        spared = work.attempts + work.infrastructure_attempts + 1 < run.attempt  # it was open while this one ran
+        spared = task.attempts + task.infrastructure_attempts + 1 < run.attempt  # it was open while this one ran
         breaker.failed.pop(run.data_id, None)
         breaker.failed[run.data_id] = run.id
         if len(breaker.failed) >= self.breaker_size:
@@ -358,69 +358,69 @@ class Model:
         breaker.open, breaker.wait = True, PAUSES[0]
         for data_id, run in breaker.failed.items():
             breaker.tried = data_id
-            work = self.works.get((job_id, data_id))
-            if work is None or data_id in breaker.forgiven:
+            task = self.tasks.get((job_id, data_id))
+            if task is None or data_id in breaker.forgiven:
                 continue
-            of_work = [failure_class for burnt, failure_class in breaker.burnt if burnt == data_id]
-            lost = of_work.count("Infrastructure")
-            work.attempts = max(work.attempts - len(of_work) + lost, 0)
-            work.infrastructure_attempts = max(work.infrastructure_attempts - lost, 0)
-            if work.run == run and work.state in ("RETRY", "FAILED"):
-                work.state, work.due_in, work.resubmitted, work.forced = "RETRY", 0, False, False
+            of_task = [failure_class for burnt, failure_class in breaker.burnt if burnt == data_id]
+            lost = of_task.count("Infrastructure")
+            task.attempts = max(task.attempts - len(of_task) + lost, 0)
+            task.infrastructure_attempts = max(task.infrastructure_attempts - lost, 0)
+            if task.run == run and task.state in ("RETRYING", "FAILED"):
+                task.state, task.due_in, task.resubmitted, task.forced = "RETRYING", 0, False, False
         breaker.forgiven = set(breaker.failed)
 
-    def _settle(self, work: Work, outcome: Outcome, spared: bool) -> None:
+    def _settle(self, task: Task, outcome: Outcome, spared: bool) -> None:
         if spared:
-            work.state, work.due_in, work.resubmitted, work.forced = "RETRY", 0, False, False
+            task.state, task.due_in, task.resubmitted, task.forced = "RETRYING", 0, False, False
             return
-        work.state = outcome.verdict
-        work.due_in = outcome.delay if outcome.verdict == "RETRY" else None
-        if outcome.verdict != "RETRY":
-            work.resubmitted = work.forced = False
+        task.state = outcome.verdict
+        task.due_in = outcome.delay if outcome.verdict == "RETRYING" else None
+        if outcome.verdict != "RETRYING":
+            task.resubmitted = task.forced = False
         if outcome.verdict != "DONE" and outcome.failure_class == "Infrastructure":
-            work.infrastructure_attempts += 1
+            task.infrastructure_attempts += 1
         elif outcome.verdict != "DONE":
-            work.attempts += 1
+            task.attempts += 1
 
     def pass_time(self, seconds: float) -> None:
         """Backoffs and the pauses of breakers get shorter."""
         for breaker in self.breakers.values():
             breaker.wait -= seconds
-        for work in self.works.values():
-            if work.due_in is not None:
-                work.due_in -= seconds
+        for task in self.tasks.values():
+            if task.due_in is not None:
+                task.due_in -= seconds
 
     def retry_due(self) -> None:
-        """Work whose backoff is over is open again."""
-        for work in self.works.values():
-            if work.state == "RETRY" and work.due_in is not None and work.due_in <= 0:
-                work.state, work.due_in = OPEN, None
+        """A task whose backoff is over is open again."""
+        for task in self.tasks.values():
+            if task.state == "RETRYING" and task.due_in is not None and task.due_in <= 0:
+                task.state, task.due_in = OPEN, None
 
     # What people ask for -------------------------------------------------------------------------------------
 
     def _reopen(self, job_id: str, data_id: str, also: tuple[str, ...] = ()) -> None:
-        """All outputs become RESUBMIT together; the work is open with new budgets, before the others."""
+        """All outputs become RESUBMIT together; the task is open with new budgets, before the others."""
         for dataset in {*self.jobs[job_id].outputs, *also}:
             chunk = self.chunks.get((dataset, data_id))
             if chunk and chunk.underneath in MADE:
                 chunk.become("RESUBMIT")
-        self.works[job_id, data_id] = Work(resubmitted=True, run=self.works[job_id, data_id].run)
+        self.tasks[job_id, data_id] = Task(resubmitted=True, run=self.tasks[job_id, data_id].run)
 
     def _anything_made(self, job_id: str, data_id: str) -> bool:
         outputs = [self.chunks.get((d, data_id)) for d in self.jobs[job_id].outputs]
         return any(c.underneath in MADE for c in outputs if c)
 
     def resubmit(self, job_id: str, ids: Iterable[str]) -> Answers:
-        """Work is asked for again."""
+        """A task is asked for again."""
         return {i: self._resubmit_one(job_id, i) for i in ids}
 
     def resubmit_cascade(self, job_id: str, ids: Iterable[str]) -> Answers:
-        """Work is asked for again, and all below it that has run or is running; the answers are those of the first."""
+        """A task is asked for again, and all below it that ran or are running; the answers are those of the first."""
         answers = self.resubmit(job_id, ids)
         for below in self._below(job_id):
             for data_id in ids:
-                work = self.works.get((below, data_id))
-                ran = work and work.state != "SKIPPED" and (work.held or work.state) in ("DONE", "FAILED", "RUNNING")
+                task = self.tasks.get((below, data_id))
+                ran = task and task.state != "SKIPPED" and (task.held or task.state) in ("DONE", "FAILED", "RUNNING")
                 if ran and self._has_source(below, data_id):
                     self._resubmit_one(below, data_id)
         return answers
@@ -431,26 +431,26 @@ class Model:
         return nearest.union(*(self._below(j) for j in nearest))
 
     def _resubmit_one(self, job_id: str, data_id: str) -> str:
-        work = self.works.get((job_id, data_id))
-        if work is None:
+        task = self.tasks.get((job_id, data_id))
+        if task is None:
             return "unknown"
-        if work.state == "SKIPPED" or (work.state == "DONE" and not self._has_source(job_id, data_id)):
+        if task.state == "SKIPPED" or (task.state == "DONE" and not self._has_source(job_id, data_id)):
             return "refused"
-        if work.state in ("RUNNING", "HELD"):
-            work.again = True
+        if task.state in ("RUNNING", "HELD"):
+            task.again = True
             return "remembered"
-        if work.state == OPEN and not self._anything_made(job_id, data_id):
+        if task.state == OPEN and not self._anything_made(job_id, data_id):
             return "unchanged"
         self._reopen(job_id, data_id)
         return "done"
 
     def resubmit_chunks(self, dataset: str, ids: Iterable[str]) -> Answers:
-        """Chunks are asked for again: through the work that makes them, else they wait to be published."""
+        """Chunks are asked for again: through the task that makes them, else they wait to be published."""
         return {i: self._resubmit_chunk(dataset, i) for i in ids}
 
     def _resubmit_chunk(self, dataset: str, data_id: str) -> str:
         producer = self._producer(dataset)
-        if producer and (producer, data_id) in self.works:
+        if producer and (producer, data_id) in self.tasks:
             return self._resubmit_one(producer, data_id)
         chunk = self.chunks.get((dataset, data_id))
         if chunk is None:
@@ -461,41 +461,41 @@ class Model:
         return "remembered" if chunk.status == "HOLD" else "done"
 
     def hold(self, job_id: str, ids: Iterable[str]) -> Answers:
-        """Work is kept from running."""
-        return {i: self._put_aside(job_id, i, "HELD", (OPEN, "RETRY", "FAILED")) for i in ids}
+        """A task is kept from running."""
+        return {i: self._put_aside(job_id, i, "HELD", (OPEN, "RETRYING", "FAILED")) for i in ids}
 
     def skip(self, job_id: str, ids: Iterable[str]) -> Answers:
-        """Work will not be done; that can also be said of held work."""
-        return {i: self._put_aside(job_id, i, "SKIPPED", (OPEN, "RETRY", "FAILED", "HELD")) for i in ids}
+        """A task will not be done; that can also be said of a held task."""
+        return {i: self._put_aside(job_id, i, "SKIPPED", (OPEN, "RETRYING", "FAILED", "HELD")) for i in ids}
 
     def _put_aside(self, job_id: str, data_id: str, state: str, possible: tuple[str, ...]) -> str:
-        work = self.works.get((job_id, data_id))
-        if work is None:
+        task = self.tasks.get((job_id, data_id))
+        if task is None:
             return "unknown"
-        if work.state not in possible:
-            return "unchanged" if work.state == state else "refused"
-        work.held = work.held or work.state
-        work.state = state
+        if task.state not in possible:
+            return "unchanged" if task.state == state else "refused"
+        task.held = task.held or task.state
+        task.state = state
         return "done"
 
     def force(self, job_id: str, ids: Iterable[str]) -> Answers:
-        """Work runs next, whatever its inputs and outputs are, but never beside a run that writes the same chunk."""
+        """A task runs next, whatever its inputs and outputs are, but never beside a run that writes the same chunk."""
         return {i: self._force_one(job_id, i) for i in ids}
 
     def _force_one(self, job_id: str, data_id: str) -> str:
-        work = self.works.get((job_id, data_id))
-        if work is None:
+        task = self.tasks.get((job_id, data_id))
+        if task is None:
             return "unknown"
         outputs = [self.chunks[d, data_id] for d in self.jobs[job_id].outputs if (d, data_id) in self.chunks]
-        if work.state == "RUNNING" or any(chunk.status == "RUNNING" for chunk in outputs):
+        if task.state == "RUNNING" or any(chunk.status == "RUNNING" for chunk in outputs):
             return "refused"
-        if work.state in ("DONE", "HELD", "SKIPPED") and not self._has_source(job_id, data_id):
+        if task.state in ("DONE", "HELD", "SKIPPED") and not self._has_source(job_id, data_id):
             return "refused"
-        if work.forced and self.state(job_id, data_id) == "READY":
+        if task.forced and self.state(job_id, data_id) == "QUEUED":
             return "unchanged"
         for chunk in outputs:
             chunk.status, chunk.held = "RESUBMIT", None
-        self.works[job_id, data_id] = Work(forced=True, run=work.run)
+        self.tasks[job_id, data_id] = Task(forced=True, run=task.run)
         return "done"
 
     def cancel(self, job_id: str, ids: Iterable[str]) -> Answers:
@@ -503,27 +503,27 @@ class Model:
         return {i: self._cancel_one(job_id, i) for i in ids}
 
     def _cancel_one(self, job_id: str, data_id: str) -> str:
-        work = self.works.get((job_id, data_id))
-        if work is None or work.state != "RUNNING":
-            return "refused" if work else "unknown"
-        run = next(r for r in self.runs.values() if r.id == work.run)
+        task = self.tasks.get((job_id, data_id))
+        if task is None or task.state != "RUNNING":
+            return "refused" if task else "unknown"
+        run = next(r for r in self.runs.values() if r.id == task.run)
         if run.cancelled:
             return "unchanged"
         run.cancelled = True
         return "done"
 
     def release(self, job_id: str, ids: Iterable[str]) -> Answers:
-        """Work becomes what it was, with what was asked meanwhile."""
+        """A task becomes what it was, with what was asked meanwhile."""
         answers = {}
         for data_id in ids:
-            work = self.works.get((job_id, data_id))
-            answers[data_id] = "done" if work and work.held else "unchanged" if work else "unknown"
-            if work is None or work.held is None:
+            task = self.tasks.get((job_id, data_id))
+            answers[data_id] = "done" if task and task.held else "unchanged" if task else "unknown"
+            if task is None or task.held is None:
                 continue
-            if work.again:
+            if task.again:
                 self._reopen(job_id, data_id)
             else:
-                work.state, work.held = work.held, None
+                task.state, task.held = task.held, None
             self._drop_without_source(job_id, data_id)
         return answers
 
@@ -550,12 +550,12 @@ class Model:
             if chunk and chunk.held is not None:
                 chunk.status, chunk.held = chunk.held, None
                 producer = self._producer(dataset)
-                if producer and (producer, data_id) in self.works:
+                if producer and (producer, data_id) in self.tasks:
                     self._finish_if_made(producer, data_id)
         return answers
 
     def set_chunks(self, dataset: str, ids: Iterable[str], status: str) -> Answers:
-        """From outside: chunks wait for a person (PENDING), or are not good (FAILED) like the work that makes them."""
+        """From outside: chunks wait for a person (PENDING), or are not good (FAILED) like the task that makes them."""
         return {i: self._set_chunk(dataset, i, status) for i in ids}
 
     def _set_chunk(self, dataset: str, data_id: str, status: str) -> str:
@@ -566,9 +566,9 @@ class Model:
             chunk.maker = None
         chunk.status, chunk.held = status, None
         producer = self._producer(dataset)
-        work = self.works.get((producer, data_id)) if producer else None
-        if producer and work and status == "FAILED" and self._can_fail(producer, data_id, work):
-            work.state, work.due_in, work.forced = "FAILED", None, False
+        task = self.tasks.get((producer, data_id)) if producer else None
+        if producer and task and status == "FAILED" and self._can_fail(producer, data_id, task):
+            task.state, task.due_in, task.forced = "FAILED", None, False
         return "done"
 
     def accept(self, dataset: str, ids: Iterable[str]) -> Answers:
@@ -576,7 +576,7 @@ class Model:
         return {i: self._judge(dataset, i, "READY") for i in ids}
 
     def reject(self, dataset: str, ids: Iterable[str]) -> Answers:
-        """A person finds chunks not good: the work that made them has failed."""
+        """A person finds chunks not good: the task that made them has failed."""
         return {i: self._judge(dataset, i, "FAILED") for i in ids}
 
     def _judge(self, dataset: str, data_id: str, status: str) -> str:
@@ -585,37 +585,37 @@ class Model:
             return "refused" if chunk else "unknown"
         chunk.status = status
         producer = self._producer(dataset)
-        work = self.works.get((producer, data_id)) if producer else None
-        if producer and work and status == "READY":
+        task = self.tasks.get((producer, data_id)) if producer else None
+        if producer and task and status == "READY":
             self._finish_if_made(producer, data_id)
-        elif producer and work and work.state == "DONE" and chunk.maker is not None and work.run == chunk.maker:
-            work.state = "FAILED" if self._has_source(producer, data_id) else "DONE"
+        elif producer and task and task.state == "DONE" and chunk.maker is not None and task.run == chunk.maker:
+            task.state = "FAILED" if self._has_source(producer, data_id) else "DONE"
         return "done"
 
-    def _can_fail(self, job_id: str, data_id: str, work: Work) -> bool:
+    def _can_fail(self, job_id: str, data_id: str, task: Task) -> bool:
         """What is done and has no id any more stays so: there is nothing to ask for."""
-        return work.state in (OPEN, "RETRY") or (work.state == "DONE" and self._has_source(job_id, data_id))
+        return task.state in (OPEN, "RETRYING") or (task.state == "DONE" and self._has_source(job_id, data_id))
 
     # For comparing -------------------------------------------------------------------------------------------
 
     def seen(self) -> dict[str, tuple[object, ...]]:
-        """Everything that the store shows, a line each: chunks (status, under a HOLD, readers), works (state, under
+        """Everything that the store shows, a line each: chunks (status, under a HOLD, readers), tasks (state, under
         a hold, blockers, place in the order, attempts of both kinds, again, forced) and breakers (open, failed in
         a row, forgiven, failed probes, probe)."""
         lines: dict[str, tuple[object, ...]] = {}
         for (dataset, data_id), chunk in self.chunks.items():
             lines[f"chunk {dataset}/{data_id}"] = (chunk.status, chunk.held, self.readers(dataset, data_id))
-        for (job_id, data_id), work in self.works.items():
-            counted = work.state in (OPEN, "RETRY")
-            lines[f"work {job_id}/{data_id}"] = (
+        for (job_id, data_id), task in self.tasks.items():
+            counted = task.state in (OPEN, "RETRYING")
+            lines[f"task {job_id}/{data_id}"] = (
                 self.state(job_id, data_id),
-                work.held,
+                task.held,
                 self.blockers(job_id, data_id) if counted else 0,
                 self._rank(job_id, data_id) if counted else None,
-                work.attempts,
-                work.infrastructure_attempts,
-                work.again,
-                work.forced,
+                task.attempts,
+                task.infrastructure_attempts,
+                task.again,
+                task.forced,
             )
         for job_id, breaker in self.breakers.items():
             if breaker.failed or breaker.forgiven:

@@ -64,7 +64,7 @@ def test_a_thousand_failed_chunks_are_one_message(db: Connection) -> None:
     for _ in range(10):
         fail(db, "k", 100)
     [alert] = taken_on(db)
-    assert alert["count"] == value(db, "SELECT count(*) FROM opendataflow.work WHERE state = 'FAILED'") == 1000
+    assert alert["count"] == value(db, "SELECT count(*) FROM opendataflow.task WHERE state = 'FAILED'") == 1000
 
 
 def test_the_end_is_told_once(db: Connection) -> None:
@@ -80,7 +80,7 @@ def test_the_end_is_told_once(db: Connection) -> None:
 def test_jobs_and_kinds_are_told_apart(db: Connection) -> None:
     fail(db, "k")
     for run in claim(db, open_lease(db), "j", 5):
-        end(db, run, "RETRY", delay=3600)
+        end(db, run, "RETRYING", delay=3600)
     assert told(db) == ["j breaker", "k failed"]
     db.execute("UPDATE opendataflow.breaker SET next_probe_at = clock_timestamp()")
     [probe] = claim(db, open_lease(db), "j")
@@ -90,7 +90,7 @@ def test_jobs_and_kinds_are_told_apart(db: Connection) -> None:
 
 def test_an_open_breaker_is_told_with_the_number_of_chunks_and_the_last_message(db: Connection) -> None:
     for run in claim(db, open_lease(db), "j", 5):
-        end(db, run, "RETRY", message="no answer", delay=3600)
+        end(db, run, "RETRYING", message="no answer", delay=3600)
     [alert] = taken_on(db)
     assert (alert["count"], alert["data_id"], alert["message"]) == (5, None, "no answer")
 
@@ -168,12 +168,12 @@ def test_what_is_well_for_a_day_is_forgotten(db: Connection) -> None:
     assert value(db, "SELECT count(*) FROM opendataflow.alert") == 0
 
 
-def test_failed_work_is_found_by_an_index(db: Connection) -> None:
+def test_a_failed_task_is_found_by_an_index(db: Connection) -> None:
     db.execute("SET LOCAL enable_seqscan = off")
     query = "EXPLAIN SELECT job, kind FROM opendataflow.failing"
     plan = "\n".join(next(iter(row.values())) for row in db.execute(query))
-    assert "work_state" in plan
-    assert "Seq Scan on work" not in plan
+    assert "task_state" in plan
+    assert "Seq Scan on task" not in plan
 
 
 def test_two_engines_at_once_get_it_once(dsn: str) -> None:

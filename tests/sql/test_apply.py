@@ -1,4 +1,4 @@
-"""What is declared becomes chunks and works, all of it or nothing, and doing it twice equals doing it once."""
+"""What is declared becomes chunks and tasks, all of it or nothing, and doing it twice equals doing it once."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ from tests.sql.graph import (
     job,
     open_lease,
     problems,
+    task,
+    tasks,
     transitions,
     value,
-    work,
-    works,
 )
 
 EVERYTHING = """
@@ -29,7 +29,7 @@ EVERYTHING = """
     UNION ALL SELECT 'link', to_jsonb(l) FROM opendataflow.job_dataset l
     UNION ALL SELECT 'env', to_jsonb(e) FROM opendataflow.job_env e
     UNION ALL SELECT 'chunk', to_jsonb(c) FROM opendataflow.chunk c
-    UNION ALL SELECT 'work', to_jsonb(w) FROM opendataflow.work w
+    UNION ALL SELECT 'task', to_jsonb(w) FROM opendataflow.task w
     UNION ALL SELECT 'run', to_jsonb(r) FROM opendataflow.run r
     UNION ALL SELECT 'history', to_jsonb(h) FROM opendataflow.history h
     ORDER BY 1, 2
@@ -59,20 +59,20 @@ def names(*ids: str) -> list[dict[str, Any]]:
 
 
 def order_of(db: Connection, job_id: str) -> list[str]:
-    """The ids of a job's work in the order in which they would be claimed."""
-    query = "SELECT data_id FROM opendataflow.work WHERE job = %s ORDER BY rank, sort_key"
+    """The ids of a job's tasks in the order in which they would be claimed."""
+    query = "SELECT data_id FROM opendataflow.task WHERE job = %s ORDER BY rank, sort_key"
     return [row["data_id"] for row in db.execute(query, (job_id,))]
 
 
 # What is made
 
 
-def test_works_and_chunks_are_made_together_downwards_through_all_jobs(db: Connection) -> None:
+def test_tasks_and_chunks_are_made_together_downwards_through_all_jobs(db: Connection) -> None:
     woken = apply(db, [dataset("a", "1", "2"), *names("b", "c", "d")], CHAIN)
 
     assert woken == ["j"]
-    assert works(db) == {
-        f"{name}/{i}": "READY" if name == "j" else "WAITING" for name in ("j", "k", "l") for i in ("1", "2")
+    assert tasks(db) == {
+        f"{name}/{i}": "QUEUED" if name == "j" else "WAITING" for name in ("j", "k", "l") for i in ("1", "2")
     }
     assert chunks(db) == {
         f"{name}/{i}": "READY" if name == "a" else "DECLARED" for name in ("a", "b", "c", "d") for i in ("1", "2")
@@ -80,29 +80,29 @@ def test_works_and_chunks_are_made_together_downwards_through_all_jobs(db: Conne
     assert problems(db) == []
 
 
-def test_new_chunks_bring_their_works_with_them(db: Connection) -> None:
+def test_new_chunks_bring_their_tasks_with_them(db: Connection) -> None:
     apply(db, names("a", "b", "c", "d"), CHAIN)
-    assert works(db) == {}
+    assert tasks(db) == {}
 
     ask(db, "publish", "a", "7")
 
-    assert works(db) == {"j/7": "READY", "k/7": "WAITING", "l/7": "WAITING"}
+    assert tasks(db) == {"j/7": "QUEUED", "k/7": "WAITING", "l/7": "WAITING"}
     assert chunks(db) == {"a/7": "READY", "b/7": "DECLARED", "c/7": "DECLARED", "d/7": "DECLARED"}
     assert problems(db) == []
 
 
-def test_an_id_of_any_input_makes_work_and_a_chunk_of_every_input(db: Connection) -> None:
+def test_an_id_of_any_input_makes_a_task_and_a_chunk_of_every_input(db: Connection) -> None:
     apply(db, [dataset("a1", "1"), dataset("a2", "2"), *names("b")], [job("j", ["a1", "a2"], ["b"])])
 
-    assert works(db) == {"j/1": "WAITING", "j/2": "WAITING"}
+    assert tasks(db) == {"j/1": "WAITING", "j/2": "WAITING"}
     assert (chunks(db)["a1/2"], chunks(db)["a2/1"]) == ("DECLARED", "DECLARED")
     assert problems(db) == []
 
 
-def test_a_job_without_inputs_has_work_for_every_id_of_any_output(db: Connection, lease: str) -> None:
+def test_a_job_without_inputs_has_a_task_for_every_id_of_any_output(db: Connection, lease: str) -> None:
     apply(db, [dataset("b", "1"), dataset("c", "2")], [job("j", [], ["b", "c"])])
 
-    assert works(db) == {"j/1": "READY", "j/2": "READY"}
+    assert tasks(db) == {"j/1": "QUEUED", "j/2": "QUEUED"}
     assert set(chunks(db)) == {"b/1", "b/2", "c/1", "c/2"}
     end(db, claim(db, lease, "j")[0], "DONE")
     assert (chunks(db)["b/1"], chunks(db)["c/1"]) == ("READY", "READY")
@@ -125,13 +125,13 @@ def test_ids_that_were_withdrawn_are_not_published_by_an_apply(db: Connection) -
     assert chunks(db) == {"a/1": "RESUBMIT", "a/2": "HOLD"}
 
 
-def test_work_whose_output_is_ready_already_is_done_at_once(db: Connection) -> None:
+def test_a_task_whose_output_is_ready_already_is_done_at_once(db: Connection) -> None:
     apply(db, [dataset("a", "1", "2"), dataset("b", "1")], [])
 
     apply(db, names("a", "b"), [job("j", ["a"], ["b"])])
 
-    assert works(db) == {"j/1": "DONE", "j/2": "READY"}
-    assert transitions(db, "work", "j", "1") == ["WAITING", "DONE"]
+    assert tasks(db) == {"j/1": "DONE", "j/2": "QUEUED"}
+    assert transitions(db, "task", "j", "1") == ["WAITING", "DONE"]
     assert problems(db) == []
 
 
@@ -179,7 +179,7 @@ def test_the_same_apply_changes_nothing_the_second_time(db: Connection, lease: s
     jobs = [*CHAIN[:2], job("l", ["c"], ["d"], descending=True, chunk_from="2", chunk_to="4", env={"A": "1"})]
     apply(db, datasets, jobs)
     runs = claim(db, lease, "j", 4)
-    for run, verdict in zip(runs, ("DONE", "RETRY", "FAILED"), strict=False):
+    for run, verdict in zip(runs, ("DONE", "RETRYING", "FAILED"), strict=False):
         end(db, run, verdict, delay=3600)
     ask(db, "hold", "j", "5")
     ask(db, "hold_chunks", "b", "1")
@@ -191,7 +191,7 @@ def test_the_same_apply_changes_nothing_the_second_time(db: Connection, lease: s
     assert problems(db) == []
 
 
-def test_other_limits_change_no_work(db: Connection) -> None:
+def test_other_limits_change_no_task(db: Connection) -> None:
     apply(db, [dataset("a", "1"), *names("b")], [job("j", ["a"], ["b"])])
     before = [row for row in everything(db) if row["kind"] != "job"]
 
@@ -208,22 +208,22 @@ def test_other_limits_change_no_work(db: Connection) -> None:
 # Something else
 
 
-def test_other_inputs_rebuild_the_work(db: Connection) -> None:
+def test_other_inputs_rebuild_the_tasks(db: Connection) -> None:
     apply(db, [dataset("a", "1", "2"), dataset("e", "2", "3"), *names("b")], [job("j", ["a"], ["b"])])
 
     woken = apply(db, [], [job("j", ["e"], ["b"])])
 
-    assert works(db) == {"j/2": "READY", "j/3": "READY"}
+    assert tasks(db) == {"j/2": "QUEUED", "j/3": "QUEUED"}
     assert woken == ["j"]
     assert problems(db) == []
 
 
-def test_a_further_input_makes_ready_work_wait(db: Connection) -> None:
+def test_a_further_input_makes_a_queued_task_wait(db: Connection) -> None:
     apply(db, [dataset("a", "1", "2"), dataset("e", "2"), *names("b")], [job("j", ["a"], ["b"])])
 
     apply(db, [], [job("j", ["a", "e"], ["b"])])
 
-    assert works(db) == {"j/1": "WAITING", "j/2": "READY"}
+    assert tasks(db) == {"j/1": "WAITING", "j/2": "QUEUED"}
     assert chunks(db)["e/1"] == "DECLARED"
     assert problems(db) == []
 
@@ -232,7 +232,7 @@ def test_a_further_input_makes_ready_work_wait(db: Connection) -> None:
     ("inputs", "outputs", "stale"),
     [(["e"], ["b"], True), (["a", "e"], ["b"], True), (["a"], ["b", "f"], True), (["a"], ["b"], False)],
 )
-def test_done_work_becomes_stale_when_its_data_sets_change(
+def test_a_done_task_becomes_stale_when_its_data_sets_change(
     db: Connection, lease: str, inputs: list[str], outputs: list[str], stale: bool
 ) -> None:
     apply(db, [dataset("a", "1"), *names("b", "e", "f")], [job("j", ["a"], ["b"])])
@@ -240,11 +240,11 @@ def test_done_work_becomes_stale_when_its_data_sets_change(
 
     apply(db, [], [job("j", inputs, outputs, descending=True)])
 
-    assert (work(db, "j", "1")["state"], work(db, "j", "1")["stale"]) == ("DONE", stale)
+    assert (task(db, "j", "1")["state"], task(db, "j", "1")["stale"]) == ("DONE", stale)
     assert problems(db) == []
 
 
-def test_stale_work_is_fresh_again_once_it_was_resubmitted_and_done(db: Connection, lease: str) -> None:
+def test_a_stale_task_is_fresh_again_once_it_was_resubmitted_and_done(db: Connection, lease: str) -> None:
     apply(db, [dataset("a", "1"), dataset("e", "1"), *names("b")], [job("j", ["a"], ["b"])])
     end(db, claim(db, lease, "j")[0], "DONE")
     apply(db, [], [job("j", ["e"], ["b"])])
@@ -252,21 +252,21 @@ def test_stale_work_is_fresh_again_once_it_was_resubmitted_and_done(db: Connecti
 
     end(db, claim(db, lease, "j")[0], "DONE")
 
-    assert work(db, "j", "1")["stale"] is False
+    assert task(db, "j", "1")["stale"] is False
 
 
-@pytest.mark.parametrize("verdict", ["DONE", "RETRY", "FAILED"])
+@pytest.mark.parametrize("verdict", ["DONE", "RETRYING", "FAILED"])
 def test_a_run_releases_what_it_locked_also_when_its_job_has_other_data_sets_meanwhile(
     db: Connection, lease: str, verdict: str
 ) -> None:
     apply(db, [dataset("a", "1"), dataset("e", "1"), *names("b", "f")], [job("j", ["a"], ["b"])])
     [run] = claim(db, lease, "j")
     apply(db, [], [job("j", ["e"], ["f"])])
-    assert (works(db), problems(db)) == ({"j/1": "RUNNING"}, [])
+    assert (tasks(db), problems(db)) == ({"j/1": "RUNNING"}, [])
 
     end(db, run, verdict, delay=3600)
 
-    assert works(db) == {"j/1": verdict}
+    assert tasks(db) == {"j/1": verdict}
     assert chunks(db) == {
         "a/1": "READY",
         "b/1": "READY" if verdict == "DONE" else "FAILED",
@@ -277,47 +277,47 @@ def test_a_run_releases_what_it_locked_also_when_its_job_has_other_data_sets_mea
     assert problems(db) == []
 
 
-def test_work_that_ran_with_the_earlier_data_sets_is_stale_at_its_end(db: Connection, lease: str) -> None:
+def test_a_task_that_ran_with_the_earlier_data_sets_is_stale_at_its_end(db: Connection, lease: str) -> None:
     apply(db, [dataset("a", "1"), dataset("e", "1"), *names("b")], [job("j", ["a"], ["b"])])
     [run] = claim(db, lease, "j")
     apply(db, [], [job("j", ["e"], ["b"])])
 
     end(db, run, "DONE")
 
-    assert (work(db, "j", "1")["state"], work(db, "j", "1")["stale"]) == ("DONE", True)
+    assert (task(db, "j", "1")["state"], task(db, "j", "1")["stale"]) == ("DONE", True)
 
 
-def test_running_work_without_an_id_in_the_new_data_sets_goes_on(db: Connection, lease: str) -> None:
+def test_a_running_task_without_an_id_in_the_new_data_sets_goes_on(db: Connection, lease: str) -> None:
     apply(db, [dataset("a", "1"), dataset("e", "2"), *names("b")], [job("j", ["a"], ["b"])])
     [run] = claim(db, lease, "j")
 
     apply(db, [], [job("j", ["e"], ["b"])])
 
-    assert (works(db), problems(db)) == ({"j/1": "RUNNING", "j/2": "READY"}, [])
+    assert (tasks(db), problems(db)) == ({"j/1": "RUNNING", "j/2": "QUEUED"}, [])
     end(db, run, "DONE")
     assert (chunks(db)["b/1"], chunk(db, "a", "1")["readers"], problems(db)) == ("READY", 0, [])
 
 
-def test_a_new_producer_finishes_its_work_when_the_earlier_ones_last_run_makes_the_chunk(
+def test_a_new_producer_finishes_its_task_when_the_earlier_ones_last_run_makes_the_chunk(
     db: Connection, lease: str
 ) -> None:
     apply(db, [dataset("a", "1"), *names("b", "f")], [job("j", ["a"], ["b"])])
     [run] = claim(db, lease, "j")
     apply(db, [], [job("j", ["a"], ["f"]), job("k", ["a"], ["b"])])
-    assert works(db)["k/1"] == "WAITING"
+    assert tasks(db)["k/1"] == "WAITING"
 
     end(db, run, "DONE")
 
-    assert (chunks(db)["b/1"], works(db)["k/1"]) == ("READY", "DONE")
+    assert (chunks(db)["b/1"], tasks(db)["k/1"]) == ("READY", "DONE")
     assert problems(db) == []
 
 
-def test_a_range_limits_the_work_and_what_follows_from_it(db: Connection) -> None:
+def test_a_range_limits_the_tasks_and_what_follows_from_it(db: Connection) -> None:
     ids = ("2013-01-31", "2013-02-01", "2013-02-28", "2013-03-01")
     limited = job("j", ["a"], ["b"], chunk_from="2013-02-01", chunk_to="2013-02-28")
     apply(db, [dataset("a", *ids), *names("b", "c")], [limited, CHAIN[1]])
 
-    assert set(works(db)) == {f"{name}/{i}" for name in ("j", "k") for i in ids[1:3]}
+    assert set(tasks(db)) == {f"{name}/{i}" for name in ("j", "k") for i in ids[1:3]}
     assert problems(db) == []
 
 
@@ -331,14 +331,14 @@ def test_a_range_is_in_natural_order_and_open_where_nothing_is_given(db: Connect
     assert order_of(db, "down") == ["9", "2", "1"]
 
 
-def test_another_range_adds_and_removes_work_and_keeps_what_is_done(db: Connection, lease: str) -> None:
+def test_another_range_adds_and_removes_tasks_and_keeps_what_is_done(db: Connection, lease: str) -> None:
     apply(db, [dataset("a", "1", "2", "3", "4"), *names("b")], [job("j", ["a"], ["b"], chunk_to="3")])
     end(db, claim(db, lease, "j")[0], "DONE")
 
     apply(db, [], [job("j", ["a"], ["b"], chunk_from="3")])
 
-    assert works(db) == {"j/1": "DONE", "j/3": "READY", "j/4": "READY"}
-    assert work(db, "j", "1")["stale"] is False
+    assert tasks(db) == {"j/1": "DONE", "j/3": "QUEUED", "j/4": "QUEUED"}
+    assert task(db, "j", "1")["stale"] is False
     assert problems(db) == []
 
 
@@ -347,12 +347,12 @@ def test_what_a_person_has_put_aside_is_still_so_when_its_id_comes_back(db: Conn
     apply(db, [dataset("a", "1", "2"), *names("b")], [job("j", ["a"], ["b"])])
     ask(db, verb, "j", "1", "2")
     apply(db, [], [job("j", ["a"], ["b"], chunk_from="2")])
-    assert works(db) == {"j/1": state, "j/2": state}
+    assert tasks(db) == {"j/1": state, "j/2": state}
     (refused,) = ask(db, "force", "j", "1")
     assert (refused["result"], "is not among the ids of job j any more" in refused["message"]) == ("refused", True)
     apply(db, [], [job("j", ["a"], ["b"])])
     ask(db, "release", "j", "1")
-    assert works(db) == {"j/1": "READY", "j/2": state}
+    assert tasks(db) == {"j/1": "QUEUED", "j/2": state}
     assert problems(db) == []
 
 
@@ -360,12 +360,12 @@ def test_what_was_put_aside_of_other_data_sets_waits_too_and_goes_with_its_relea
     apply(db, [dataset("a", "1"), dataset("other", "2"), *names("b")], [job("j", ["a"], ["b"])])
     ask(db, "hold", "j", "1")
     apply(db, [], [job("j", ["other"], ["b"])])
-    assert works(db) == {"j/1": "HELD", "j/2": "READY"}
+    assert tasks(db) == {"j/1": "HELD", "j/2": "QUEUED"}
     assert problems(db) == []
     (released,) = ask(db, "release", "j", "1")
     assert (released["result"], released["state"]) == ("done", None)
     assert released["message"] == "it is not among the ids of job j any more, and goes"
-    assert works(db) == {"j/2": "READY"}
+    assert tasks(db) == {"j/2": "QUEUED"}
     assert problems(db) == []
 
 
@@ -375,24 +375,24 @@ def test_another_order_or_range_makes_nothing_done_that_has_failed(db: Connectio
     ask(db, "publish", "b", "1")
     ask(db, "publish", "c", "1")
     value(db, "SELECT count(*) FROM opendataflow.set_chunks('b', '{1}', 'FAILED', 'ada')")
-    assert works(db) == {"j/1": "FAILED"}
+    assert tasks(db) == {"j/1": "FAILED"}
     apply(db, [], [job("j", ["a"], ["b", "c"], **changes)])
-    assert works(db) == {"j/1": "FAILED"}
+    assert tasks(db) == {"j/1": "FAILED"}
 
 
-def test_work_that_went_with_its_range_comes_back_as_new(db: Connection) -> None:
+def test_a_task_that_went_with_its_range_comes_back_as_new(db: Connection) -> None:
     apply(db, [dataset("a", "1"), *names("b")], [job("j", ["a"], ["b"])])
     apply(db, [], [job("j", ["a"], ["b"], chunk_from="2")])
-    assert works(db) == {}
+    assert tasks(db) == {}
     ask(db, "hold_chunks", "a", "1")
 
     apply(db, [], [job("j", ["a"], ["b"])])
 
-    assert works(db) == {"j/1": "WAITING"}
+    assert tasks(db) == {"j/1": "WAITING"}
     assert problems(db) == []
 
 
-def test_the_other_order_sorts_the_work_anew(db: Connection, lease: str) -> None:
+def test_the_other_order_sorts_the_tasks_anew(db: Connection, lease: str) -> None:
     apply(db, [dataset("a", "1", "2", "10"), *names("b")], [job("j", ["a"], ["b"])])
     assert order_of(db, "j") == ["1", "2", "10"]
 
@@ -457,6 +457,6 @@ def test_a_producer_can_be_exchanged_for_another_in_one_apply(db: Connection) ->
 
     apply(db, [], [job("j", ["a"], ["f"]), job("k", ["a"], ["b"])])
 
-    assert works(db) == {"j/1": "READY", "k/1": "READY"}
+    assert tasks(db) == {"j/1": "QUEUED", "k/1": "QUEUED"}
     assert value(db, "SELECT job FROM opendataflow.job_output WHERE dataset = 'b'") == "k"
     assert problems(db) == []

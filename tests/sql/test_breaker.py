@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 
 from tests.sql import graph
 from tests.sql.conftest import Connection, open_connection
-from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease, problems, value, work
+from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease, problems, task, value
 
 Run = dict[str, Any]
 
@@ -36,7 +36,7 @@ class Target:
     def claim(self, limit: int = 1) -> list[Run]:
         return claim(self.db, self.lease, "j", limit)
 
-    def fail(self, *runs: Run, verdict: str = "RETRY", **changes: Any) -> list[dict[str, Any]]:
+    def fail(self, *runs: Run, verdict: str = "RETRYING", **changes: Any) -> list[dict[str, Any]]:
         return [end(self.db, run, verdict, **{"delay": 3600, **changes}) for run in runs]
 
     def open(self) -> None:
@@ -74,7 +74,7 @@ class Target:
     @property
     def attempts(self) -> dict[str, int]:
         """By data id, where there are any."""
-        query = "SELECT data_id, attempts + infrastructure_attempts AS n FROM opendataflow.work ORDER BY sort_key"
+        query = "SELECT data_id, attempts + infrastructure_attempts AS n FROM opendataflow.task ORDER BY sort_key"
         return {row["data_id"]: row["n"] for row in self.db.execute(query) if row["n"]}
 
 
@@ -109,7 +109,7 @@ def test_a_success_between_starts_the_count_anew(target: Target) -> None:
 
 def test_the_order_in_which_the_runs_of_one_commit_ended_counts(target: Target) -> None:
     runs = target.claim(8)
-    verdicts = [*["RETRY"] * 4, "DONE", *["RETRY"] * 3]
+    verdicts = [*["RETRYING"] * 4, "DONE", *["RETRYING"] * 3]
     outcomes = [
         {
             "run": run["run"],
@@ -279,26 +279,26 @@ def test_a_probe_that_is_lost_or_cancelled_is_followed_by_another_with_no_longer
 def test_the_failures_that_open_it_get_their_attempts_back(target: Target) -> None:
     target.open()
     assert target.attempts == {}
-    assert [graph.works(target.db)[f"j/{i}"] for i in IDS[:5]] == ["RETRY"] * 5
+    assert [graph.tasks(target.db)[f"j/{i}"] for i in IDS[:5]] == ["RETRYING"] * 5
 
 
 def test_what_was_failed_already_for_them_is_tried_again(db: Connection) -> None:
     target = Target(db, retry_limit=0)
     runs = target.claim(5)
     target.fail(*runs[:4], verdict="FAILED")
-    assert list(graph.works(db).values()).count("FAILED") == 4
+    assert list(graph.tasks(db).values()).count("FAILED") == 4
     target.fail(runs[4], verdict="FAILED")
-    assert "FAILED" not in graph.works(db).values()
+    assert "FAILED" not in graph.tasks(db).values()
     target.db.execute("SELECT opendataflow.retry_due()")
-    assert set(graph.works(db).values()) == {"READY"}
+    assert set(graph.tasks(db).values()) == {"QUEUED"}
     assert problems(db) == []
 
 
 def test_all_attempts_that_a_chunk_burnt_since_the_last_success_come_back(target: Target) -> None:
     runs = target.claim(4)
-    target.fail(*runs, verdict="RETRY", delay=0)
+    target.fail(*runs, verdict="RETRYING", delay=0)
     target.db.execute("SELECT opendataflow.retry_due()")
-    target.fail(*target.claim(4), verdict="RETRY")
+    target.fail(*target.claim(4), verdict="RETRYING")
     assert target.attempts == dict.fromkeys(IDS[:4], 2)
     target.fail(*target.claim())
     assert target.attempts == {}
@@ -319,9 +319,9 @@ def test_failures_while_it_is_open_burn_no_budget_whatever_the_engine_says(targe
     runs = target.claim(8)
     target.fail(*runs[:5])
     rows = target.fail(*runs[5:], verdict="FAILED", **{"class": kind})
-    assert {row["work_state"] for row in rows} == {"RETRY"}
+    assert {row["task_state"] for row in rows} == {"RETRYING"}
     row = target.fail(target.probe(), verdict="FAILED", **{"class": kind})[0]
-    assert row["work_state"] == "RETRY"
+    assert row["task_state"] == "RETRYING"
     assert target.attempts == {}
     assert problems(target.db) == []
 
@@ -335,14 +335,14 @@ def test_a_run_that_was_in_flight_at_the_opening_burns_nothing_also_when_it_ends
     [late] = target.claim()
     assert (late["data_id"], late["attempt"]) == ("1", 2)
     others = target.db.execute(
-        "SELECT run, fence, data_id FROM opendataflow.work WHERE state = 'RUNNING' AND data_id <> '1'"
+        "SELECT run, fence, data_id FROM opendataflow.task WHERE state = 'RUNNING' AND data_id <> '1'"
     )
     runs = {row["data_id"]: row for row in others.fetchall()}
     target.fail(*(runs[i] for i in ("2", "3", "4", "5")))
     assert target.is_open()
     end(target.db, runs["6"], "DONE")
     assert not target.is_open()
-    assert target.fail(late, verdict="FAILED")[0]["work_state"] == "RETRY"
+    assert target.fail(late, verdict="FAILED")[0]["task_state"] == "RETRYING"
     assert target.attempts == {}
 
 
@@ -350,7 +350,7 @@ def test_a_cancelled_run_is_not_tried_again_also_while_it_is_open(target: Target
     target.open()
     probe = target.probe()
     ask(target.db, "cancel", "j", probe["data_id"])
-    assert target.fail(probe)[0]["work_state"] == "FAILED"
+    assert target.fail(probe)[0]["task_state"] == "FAILED"
     assert problems(target.db) == []
 
 
@@ -425,4 +425,4 @@ def test_nothing_is_written_where_nothing_fails(target: Target) -> None:
     for run in target.claim(8):
         end(target.db, run, "DONE")
     assert value(target.db, "SELECT count(*) FROM opendataflow.breaker") == 0
-    assert work(target.db, "j", "1")["state"] == "DONE"
+    assert task(target.db, "j", "1")["state"] == "DONE"

@@ -13,7 +13,7 @@ from tests.sql.graph import (
     job,
     open_lease,
     problems,
-    works,
+    tasks,
 )
 
 
@@ -31,7 +31,7 @@ def diamond(db: Connection) -> str:
     for name in ("top", "left", "right", "bottom", "beside"):
         for run in claim(db, lease, name, 2):
             end(db, run, "DONE")
-    assert set(works(db).values()) == {"DONE"}
+    assert set(tasks(db).values()) == {"DONE"}
     return lease
 
 
@@ -43,14 +43,14 @@ def test_everything_below_is_opened_from_the_top_down_and_waits(db: Connection) 
     diamond(db)
 
     assert asked(db, "resubmit_cascade", "top", "1") == [
-        ("top", "1", "done", "READY"),
+        ("top", "1", "done", "QUEUED"),
         ("left", "1", "done", "WAITING"),
         ("right", "1", "done", "WAITING"),
         ("bottom", "1", "done", "WAITING"),
     ]
 
-    assert works(db)["beside/1"] == "DONE"
-    assert {state for name, state in works(db).items() if name.endswith("/2")} == {"DONE"}
+    assert tasks(db)["beside/1"] == "DONE"
+    assert {state for name, state in tasks(db).items() if name.endswith("/2")} == {"DONE"}
     assert [chunks(db)[f"{d}/1"] for d in "abcdef"] == ["READY", *["RESUBMIT"] * 4, "READY"]
     assert problems(db) == []
 
@@ -59,7 +59,7 @@ def test_what_was_opened_runs_in_the_order_of_its_inputs(db: Connection) -> None
     lease = diamond(db)
     ask(db, "resubmit_cascade", "top", "1", "2")
     order = []
-    while any(state != "DONE" for state in works(db).values()):
+    while any(state != "DONE" for state in tasks(db).values()):
         for name in ("bottom", "right", "left", "top"):
             for run in claim(db, lease, name, 2):
                 end(db, run, "DONE")
@@ -91,7 +91,7 @@ def test_a_chunk_with_a_producer_is_asked_for_through_it(db: Connection) -> None
     assert problems(db) == []
 
 
-def test_work_below_that_failed_is_opened_running_and_held_work_remembers_it_and_the_rest_is_left(
+def test_a_task_below_that_failed_is_opened_running_and_a_held_task_remembers_it_and_the_rest_is_left(
     db: Connection,
 ) -> None:
     lease = diamond(db)
@@ -110,7 +110,7 @@ def test_work_below_that_failed_is_opened_running_and_held_work_remembers_it_and
         ("right", "1", "remembered", "RUNNING"),
     ]
 
-    assert works(db)["bottom/1"] == "SKIPPED"
+    assert tasks(db)["bottom/1"] == "SKIPPED"
     assert problems(db) == []
 
 

@@ -16,10 +16,10 @@ from tests.sql.graph import (
     open_lease,
     problems,
     raw,
+    task,
+    tasks,
     transitions,
     value,
-    work,
-    works,
 )
 
 Run = dict[str, Any]
@@ -80,9 +80,9 @@ UNPRODUCED_SENTENCES = SENTENCES | {
 
 ENDS: dict[str, dict[str, str]] = {
     "success": {"verdict": "DONE"},
-    "retried": {"verdict": "RETRY"},
+    "retried": {"verdict": "RETRYING"},
     "failed": {"verdict": "FAILED"},
-    "lost": {"verdict": "RETRY", "state": "LOST", "class": "Infrastructure", "message": "its host is gone"},
+    "lost": {"verdict": "RETRYING", "state": "LOST", "class": "Infrastructure", "message": "its host is gone"},
 }
 
 
@@ -116,7 +116,7 @@ def brought_to(db: Connection, wanted: str) -> Run:
     if plain != "DECLARED":
         [run] = claim(db, open_lease(db), "j")
         if plain != "RUNNING":
-            verdicts = {"FAILED-RETRY": "RETRY", "FAILED": "FAILED"}
+            verdicts = {"FAILED-RETRY": "RETRYING", "FAILED": "FAILED"}
             end(db, run, verdicts.get(plain, "DONE"))
     if plain == "RESUBMIT":
         ask(db, "resubmit", "j", "x")
@@ -124,7 +124,7 @@ def brought_to(db: Connection, wanted: str) -> Run:
         raw(db, "UPDATE opendataflow.chunk SET status = 'PENDING' WHERE dataset = 'b'")
     if wanted != plain:
         ask(db, "hold_chunks", "b", "x")
-    assert status(db) == wanted.removesuffix("-RETRY")
+    assert status(db) == wanted.removesuffix("-RETRYING")
     return run
 
 
@@ -238,7 +238,7 @@ def pending(db: Connection) -> Run:
     ask(db, "hold_chunks", "b", "x")  # a status that no function reaches yet, with its consumers told
     raw(db, "UPDATE opendataflow.chunk SET held_status = 'PENDING' WHERE dataset = 'b'")
     ask(db, "release_chunks", "b", "x")
-    assert (status(db), works(db)) == ("PENDING", {"j/x": "DONE", "k/x": "WAITING"})
+    assert (status(db), tasks(db)) == ("PENDING", {"j/x": "DONE", "k/x": "WAITING"})
     return run
 
 
@@ -250,25 +250,25 @@ def test_an_accepted_chunk_has_the_version_of_its_run_and_wakes_its_consumers(db
 
     row = chunk(db, "b", "x")
     assert (row["fence"], row["run"], row["published_at"] is None) == (run["fence"], run["run"], False)
-    assert works(db) == {"j/x": "DONE", "k/x": "READY"}
+    assert tasks(db) == {"j/x": "DONE", "k/x": "QUEUED"}
     assert problems(db) == []
 
 
-def test_the_work_that_made_a_rejected_chunk_has_failed_until_it_is_asked_for_again(db: Connection) -> None:
+def test_the_task_that_made_a_rejected_chunk_has_failed_until_it_is_asked_for_again(db: Connection) -> None:
     pending(db)
 
     value(db, "SELECT result FROM opendataflow.reject('b', '{x}', 'ada', 'too few rows')")
 
-    assert works(db) == {"j/x": "FAILED", "k/x": "WAITING"}
+    assert tasks(db) == {"j/x": "FAILED", "k/x": "WAITING"}
     assert (chunk(db, "b", "x")["reason"], status(db, "c")) == ("rejected: too few rows", "READY")
-    assert work(db, "j", "x")["reason"] == "chunk x of b was rejected: too few rows"
+    assert task(db, "j", "x")["reason"] == "chunk x of b was rejected: too few rows"
     for verb in ("hold_chunks", "release_chunks"):  # of its other output, which is good
         ask(db, verb, "c", "x")
-    assert (works(db)["j/x"], problems(db)) == ("FAILED", [])
+    assert (tasks(db)["j/x"], problems(db)) == ("FAILED", [])
 
     ask(db, "resubmit", "j", "x")
 
-    assert (works(db)["j/x"], status(db, "b"), status(db, "c")) == ("READY", "RESUBMIT", "RESUBMIT")
+    assert (tasks(db)["j/x"], status(db, "b"), status(db, "c")) == ("QUEUED", "RESUBMIT", "RESUBMIT")
     assert problems(db) == []
 
 
@@ -281,7 +281,7 @@ def test_consumers_that_are_done_are_stale_when_another_version_is_accepted(db: 
 
     ask(db, "accept", "a", "x")
 
-    assert (works(db)["j/x"], work(db, "j", "x")["stale"], problems(db)) == ("DONE", True, [])
+    assert (tasks(db)["j/x"], task(db, "j", "x")["stale"], problems(db)) == ("DONE", True, [])
 
 
 # What else the table says
@@ -301,19 +301,19 @@ def test_a_published_chunk_has_a_new_version_that_no_run_made(db: Connection, be
 
 def test_publishing_a_chunk_again_makes_consumers_stale_that_are_done(db: Connection) -> None:
     brought_to(db, "READY")
-    assert work(db, "j", "x")["stale"] is False
+    assert task(db, "j", "x")["stale"] is False
 
     ask(db, "publish", "a", "x")
 
-    assert (work(db, "j", "x")["state"], work(db, "j", "x")["stale"]) == ("DONE", True)
+    assert (task(db, "j", "x")["state"], task(db, "j", "x")["stale"]) == ("DONE", True)
 
 
-def test_publishing_an_output_finishes_its_producers_open_work(db: Connection) -> None:
+def test_publishing_an_output_finishes_its_producers_open_task(db: Connection) -> None:
     brought_to(db, "FAILED-RETRY")
 
     ask(db, "publish", "b", "x")
 
-    assert works(db) == {"j/x": "DONE"}
+    assert tasks(db) == {"j/x": "DONE"}
 
 
 def test_a_chunk_resubmitted_while_it_is_written_is_never_ready_in_between(db: Connection) -> None:
@@ -325,7 +325,7 @@ def test_a_chunk_resubmitted_while_it_is_written_is_never_ready_in_between(db: C
     assert transitions(db, "chunk", "b", "x") == ["DECLARED", "RUNNING", "RESUBMIT"]
 
 
-def test_all_outputs_of_the_work_are_resubmitted_together(db: Connection) -> None:
+def test_all_outputs_of_the_task_are_resubmitted_together(db: Connection) -> None:
     apply(db, [dataset("a", "x"), dataset("b"), dataset("c")], [job("j", ["a"], ["b", "c"])])
     end(db, claim(db, open_lease(db), "j")[0], "DONE")
     ask(db, "hold_chunks", "c", "x")
@@ -338,11 +338,11 @@ def test_all_outputs_of_the_work_are_resubmitted_together(db: Connection) -> Non
 def test_a_chunk_without_a_producer_waits_after_a_resubmit_until_it_is_published(db: Connection) -> None:
     apply(db, [dataset("a", "x"), dataset("b")], [job("j", ["a"], ["b"])])
     ask(db, "resubmit_chunks", "a", "x")
-    assert works(db) == {"j/x": "WAITING"}
+    assert tasks(db) == {"j/x": "WAITING"}
 
     ask(db, "publish", "a", "x")
 
-    assert works(db) == {"j/x": "READY"}
+    assert tasks(db) == {"j/x": "QUEUED"}
 
 
 def test_a_held_chunk_returns_to_what_was_asked_meanwhile(db: Connection) -> None:
@@ -352,17 +352,17 @@ def test_a_held_chunk_returns_to_what_was_asked_meanwhile(db: Connection) -> Non
     ask(db, "release_chunks", "b", "x")
 
     assert status(db) == "RESUBMIT"
-    assert works(db) == {"j/x": "READY"}
+    assert tasks(db) == {"j/x": "QUEUED"}
 
 
-def test_a_ready_chunk_that_was_held_when_its_producer_came_finishes_the_work_at_its_release(db: Connection) -> None:
+def test_a_ready_chunk_that_was_held_when_its_producer_came_finishes_the_task_at_its_release(db: Connection) -> None:
     apply(db, [dataset("a", "x"), dataset("b", "x")], [])
     ask(db, "hold_chunks", "b", "x")
     apply(db, [dataset("a", "x"), dataset("b")], [job("j", ["a"], ["b"])])
 
     ask(db, "release_chunks", "b", "x")
 
-    assert works(db) == {"j/x": "DONE"}
+    assert tasks(db) == {"j/x": "DONE"}
     assert problems(db) == []
 
 
@@ -390,7 +390,7 @@ def test_the_rows_of_one_request_are_answered_one_by_one(db: Connection) -> None
 
 
 @pytest.mark.parametrize("how", ["set", "reject"])
-def test_work_that_is_done_and_has_no_id_any_more_does_not_fail_with_its_chunk(db: Connection, how: str) -> None:
+def test_a_task_that_is_done_and_has_no_id_any_more_does_not_fail_with_its_chunk(db: Connection, how: str) -> None:
     apply(db, [dataset("made", "x")], [job("make", [], ["made"])])
     end(db, claim(db, open_lease(db), "make")[0], "DONE")
     db.execute("SELECT opendataflow.set_chunks('made', '{x}', 'PENDING', 'test')")
@@ -402,5 +402,5 @@ def test_work_that_is_done_and_has_no_id_any_more_does_not_fail_with_its_chunk(d
         ask(db, "reject", "made", "x")
 
     assert chunk(db, "made", "x")["status"] == "FAILED"
-    assert work(db, "make", "x")["state"] == "DONE"
+    assert task(db, "make", "x")["state"] == "DONE"
     assert problems(db) == []

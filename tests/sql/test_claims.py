@@ -58,7 +58,7 @@ class Claimer:
         with self.db.transaction():
             answer = graph.claim_all(self.db, lease, job, BATCH, rank, key)
             running = graph.value(
-                self.db, "SELECT count(*) FROM opendataflow.work WHERE job = %s AND state = 'RUNNING'", job
+                self.db, "SELECT count(*) FROM opendataflow.task WHERE job = %s AND state = 'RUNNING'", job
             )
         # Counted under the job's lock, where no other claim can add to it.
         assert running <= self.parallelism
@@ -113,7 +113,7 @@ def declare(db: Connection, jobs: list[str], chunks: int, parallelism: int) -> N
 
 
 def claim_everything(connections: list[Connection], jobs: list[str], chunks: int, parallelism: int) -> Counter[Any]:
-    """Let the claimers do all there is; return how often each work was claimed."""
+    """Let the claimers do all there is; return how often each task was claimed."""
     left = Countdown(chunks * len(jobs))
 
     def work(number: int) -> Claimer:
@@ -127,7 +127,7 @@ def claim_everything(connections: list[Connection], jobs: list[str], chunks: int
     with ThreadPoolExecutor(CLAIMERS) as pool:
         claimers = list(pool.map(work, range(CLAIMERS)))
     assert sum(bool(c.taken) for c in claimers) > 1
-    return Counter(work for c in claimers for work in c.taken)
+    return Counter(task for c in claimers for task in c.taken)
 
 
 @pytest.mark.parametrize(("jobs", "chunks", "parallelism"), [(["only"], CHUNKS, 25), (["x", "y", "z"], 1000, 25)])
@@ -137,7 +137,7 @@ def test_each_chunk_is_claimed_exactly_once_within_the_parallelism(
     declare(db, jobs, chunks, parallelism)
     claimed = claim_everything(connections, jobs, chunks, parallelism)
     assert claimed == Counter((job, str(n)) for job in jobs for n in range(chunks))
-    assert set(graph.works(db).values()) == {"DONE"}
+    assert set(graph.tasks(db).values()) == {"DONE"}
     most = {row["job"]: row["most"] for row in db.execute(OVERLAPS)}
     print(f"runs at once: {most}, parallelism {parallelism}")
     assert all(BATCH < n <= parallelism for n in most.values())

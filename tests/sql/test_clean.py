@@ -37,11 +37,11 @@ def one(db: Connection, lease: str) -> dict[str, Any]:
     return run
 
 
-async def test_runs_that_came_before_the_last_one_of_a_work_go_with_their_steps(
+async def test_runs_that_came_before_the_last_one_of_a_task_go_with_their_steps(
     store: Store, db: Connection, lease: str
 ) -> None:
     failed = one(db, lease)
-    end(db, failed, "RETRY", steps=[{"ordinal": 1, "name": "s", "status": "FAILED"}])
+    end(db, failed, "RETRYING", steps=[{"ordinal": 1, "name": "s", "status": "FAILED"}])
     assert value(db, "SELECT count(*) FROM opendataflow.step") == 1
     db.execute("SELECT opendataflow.retry_due()")
     good = one(db, lease)
@@ -77,13 +77,13 @@ async def test_what_runs_and_what_was_forced_stays(store: Store, db: Connection,
     running = one(db, lease)
     assert (await clean(store))[0] == 0
     assert runs(db) == [forced["run"], again["run"], running["run"]]
-    kept = db.execute("SELECT FROM opendataflow.history WHERE event = 'force' AND kind = 'work'").fetchall()
+    kept = db.execute("SELECT FROM opendataflow.history WHERE event = 'force' AND kind = 'task'").fetchall()
     assert len(kept) >= 1
 
 
 async def test_what_is_younger_stays(store: Store, db: Connection, lease: str) -> None:
     for _ in range(2):
-        end(db, one(db, lease), "RETRY")
+        end(db, one(db, lease), "RETRYING")
         db.execute("SELECT opendataflow.retry_due()")
     assert await clean(store, before=datetime.now(UTC) - timedelta(hours=1)) == (0, 0)
 
@@ -93,7 +93,7 @@ async def test_events_go_but_the_last_of_everything_and_those_of_kept_runs_and_w
 ) -> None:
     ask(db, "publish", "a", "1")
     run = one(db, lease)
-    end(db, run, "RETRY")
+    end(db, run, "RETRYING")
     db.execute("SELECT opendataflow.retry_due()")
     last = one(db, lease)
     end(db, last, "DONE")
@@ -115,7 +115,7 @@ async def test_events_go_but_the_last_of_everything_and_those_of_kept_runs_and_w
 
 async def test_a_dry_count_is_what_would_go(store: Store, db: Connection, lease: str) -> None:
     for _ in range(3):
-        end(db, one(db, lease), "RETRY")
+        end(db, one(db, lease), "RETRYING")
         db.execute("SELECT opendataflow.retry_due()")
     rows = int(value(db, "SELECT count(*) FROM opendataflow.history"))
     counted = await store.clean_events("j", LATER, 3, dry_run=True)
@@ -126,9 +126,9 @@ async def test_a_dry_count_is_what_would_go(store: Store, db: Connection, lease:
 async def test_the_five_answers_of_a_finished_run_are_the_same_after_cleaning(
     store: Store, db: Connection, lease: str
 ) -> None:
-    end(db, one(db, lease), "RETRY")
+    end(db, one(db, lease), "RETRYING")
     db.execute("SELECT opendataflow.retry_due()")
     end(db, one(db, lease), "DONE")
-    before = await store.five("j", "1")
+    before = await store.inspection("j", "1")
     assert (await clean(store))[0] == 1
-    assert await store.five("j", "1") == before
+    assert await store.inspection("j", "1") == before

@@ -1,39 +1,39 @@
-"""The number of works by state is kept, not counted: it is exact in every snapshot, whoever adds or folds meanwhile."""
+"""The number of tasks by state is kept, not counted: it is exact in every snapshot, whoever adds or folds meanwhile."""
 
 import threading
 from collections import Counter
 from contextlib import suppress
 
 from tests.sql.conftest import Connection, open_connection
-from tests.sql.graph import TRY_AGAIN, apply, ask, claim, dataset, end, job, open_lease, problems, raw, value, works
+from tests.sql.graph import TRY_AGAIN, apply, ask, claim, dataset, end, job, open_lease, problems, raw, tasks, value
 
 
 def counts(db: Connection, job_id: str) -> dict[str, int]:
     """The kept counts of a job."""
-    return {r["state"]: r["works"] for r in db.execute("SELECT * FROM opendataflow.counts_of(%s)", (job_id,))}
+    return {r["state"]: r["tasks"] for r in db.execute("SELECT * FROM opendataflow.counts_of(%s)", (job_id,))}
 
 
 def rows(db: Connection) -> int:
     """How many rows the counts are spread over."""
-    return int(value(db, "SELECT count(*) FROM opendataflow.work_count"))
+    return int(value(db, "SELECT count(*) FROM opendataflow.task_count"))
 
 
-def test_counts_follow_works_through_their_lives(db: Connection) -> None:
+def test_counts_follow_tasks_through_their_lives(db: Connection) -> None:
     apply(db, [dataset("a", "1", "2", "3"), dataset("b")], [job("j", ["a"], ["b"])])
-    assert counts(db, "j") == {"READY": 3}
+    assert counts(db, "j") == {"QUEUED": 3}
     first, second = claim(db, open_lease(db), "j", 2)
-    assert counts(db, "j") == {"READY": 1, "RUNNING": 2}
+    assert counts(db, "j") == {"QUEUED": 1, "RUNNING": 2}
     end(db, first, "DONE")
     end(db, second, "FAILED")
     ask(db, "hold", "j", "3")
     assert counts(db, "j") == {"DONE": 1, "FAILED": 1, "HELD": 1}
-    assert counts(db, "j") == Counter(works(db).values())
+    assert counts(db, "j") == Counter(tasks(db).values())
 
 
-def test_works_that_go_are_not_counted_any_more(db: Connection) -> None:
+def test_tasks_that_go_are_not_counted_any_more(db: Connection) -> None:
     apply(db, [dataset("a", "1", "2", "3"), dataset("b")], [job("j", ["a"], ["b"])])
     apply(db, [], [job("j", ["a"], ["b"], chunk_from="2", chunk_to="2")])
-    assert counts(db, "j") == {"READY": 1}
+    assert counts(db, "j") == {"QUEUED": 1}
 
 
 def test_folding_changes_no_count_and_leaves_few_rows(db: Connection) -> None:
@@ -44,23 +44,23 @@ def test_folding_changes_no_count_and_leaves_few_rows(db: Connection) -> None:
     assert rows(db) > 60
     db.execute("SELECT opendataflow.retry_due()")
     assert rows(db) == 2
-    assert counts(db, "j") == {"READY": 70, "DONE": 30}
+    assert counts(db, "j") == {"QUEUED": 70, "DONE": 30}
 
 
 def test_a_count_that_is_wrong_is_found(db: Connection) -> None:
     apply(db, [dataset("a", "1", "2"), dataset("b")], [job("j", ["a"], ["b"])])
-    raw(db, "INSERT INTO opendataflow.work_count VALUES ('j', 'READY', 1), ('j', 'DONE', -1)")
+    raw(db, "INSERT INTO opendataflow.task_count VALUES ('j', 'QUEUED', 1), ('j', 'DONE', -1)")
     assert sorted(problems(db)) == [
-        "job j has 0 works that are DONE, but they are counted as -1",
-        "job j has 2 works that are READY, but they are counted as 3",
+        "job j has 0 tasks that are DONE, but they are counted as -1",
+        "job j has 2 tasks that are QUEUED, but they are counted as 3",
     ]
 
 
 def work_off(dsn: str) -> None:
-    """Claim and complete until nothing is READY any more."""
+    """Claim and complete until nothing is QUEUED any more."""
     with open_connection(dsn) as own:
         lease = open_lease(own)
-        while own.execute("SELECT FROM opendataflow.work WHERE state = 'READY' LIMIT 1").fetchone():
+        while own.execute("SELECT FROM opendataflow.task WHERE state = 'QUEUED' LIMIT 1").fetchone():
             with suppress(*TRY_AGAIN):
                 for run in claim(own, lease, "j", 3):
                     end(own, run, "DONE")
@@ -91,10 +91,10 @@ def test_counts_are_exact_while_many_claim_complete_and_fold(dsn: str, db: Conne
     assert problems(db) == []
     states = counts(db, "j")
     assert sum(states.values()) == 200
-    assert states == Counter(works(db).values())
+    assert states == Counter(tasks(db).values())
 
 
-def test_a_status_looks_at_the_first_works_only_and_its_counts_are_of_all(db: Connection) -> None:
+def test_a_status_looks_at_the_first_tasks_only_and_its_counts_are_of_all(db: Connection) -> None:
     ids = list(map(str, range(1500)))
     apply(db, [dataset("a"), dataset("b"), dataset("c")], [job("i", [], ["a"]), job("j", ["a", "b"], ["c"])])
     db.execute("SELECT opendataflow.declare_chunks('a', %s, %s::jsonb[], 'test')", (ids, [None] * len(ids)))

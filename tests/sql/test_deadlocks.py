@@ -52,7 +52,7 @@ class Client:
             *([self.claim] * 6),
             *([self.complete] * 6),
             *([self.publish] * 3),
-            *([self.ask_for_works] * 3),
+            *([self.ask_for_tasks] * 3),
             *([self.ask_for_chunks] * 3),
             self.retry_due,
             self.declare,
@@ -83,7 +83,7 @@ class Client:
         some = self.runs[: dice.randint(1, 5)]
         if not some:
             return
-        verdict = dice.choice(["DONE", "DONE", "DONE", "RETRY", "FAILED"])
+        verdict = dice.choice(["DONE", "DONE", "DONE", "RETRYING", "FAILED"])
         state = "SUCCEEDED" if verdict == "DONE" else "FAILED"
         outcomes = [
             {
@@ -105,7 +105,7 @@ class Client:
     def publish(self, dice: random.Random) -> None:
         self.ask("publish", dice.choice("aaagbdh"), dice)
 
-    def ask_for_works(self, dice: random.Random) -> None:
+    def ask_for_tasks(self, dice: random.Random) -> None:
         verb = dice.choice(["resubmit", "resubmit_cascade", "cancel", "hold", "release", "release", "skip", "force"])
         self.ask(verb, dice.choice([*JOBS]), dice)
 
@@ -130,7 +130,7 @@ class Client:
             done = self.db.execute(query, (by, dice.sample(IDS, 3), dice.sample(DATASETS, 3)))
             self.counts[f"{query[:6]} {status}"] += done.rowcount
         except psycopg.DatabaseError as error:
-            if error.sqlstate != "DF001":  # a run has begun to write a chunk, or its work is skipped
+            if error.sqlstate != "DF001":  # a run has begun to write a chunk, or its task is skipped
                 raise
 
     def write_a_job_row(self, dice: random.Random) -> None:
@@ -185,7 +185,7 @@ def test_requests_at_once_never_deadlock_and_leave_the_store_consistent(
     counts: Counter[str] = sum((future.result().counts for future in futures), Counter())
     print(", ".join(f"{name}: {number}" for name, number in sorted(counts.items())))
     assert graph.problems(db) == []
-    assert "RUNNING" not in graph.works(db).values()
+    assert "RUNNING" not in graph.tasks(db).values()
     expected = {"claim", "complete", "publish", "resubmit", "hold", "release", "resubmit_chunks", "hold_chunks"}
     assert expected | {
         "release_chunks",

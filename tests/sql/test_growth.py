@@ -39,7 +39,7 @@ def rows_read(db: Connection) -> dict[str, int]:
 
 
 def cycle(db: Connection, lease: str, number: int) -> None:
-    """Claim works and finish them."""
+    """Claim tasks and finish them."""
     runs = graph.claim(db, lease, "j", number)
     assert len(runs) == number
     ended = {"verdict": "DONE", "state": "SUCCEEDED", "class": "Success"}
@@ -81,7 +81,7 @@ QUESTIONS = {
     "why": "SELECT opendataflow.why('j', '00000')",
     "its runs": "SELECT * FROM opendataflow.list_runs('j', '00000', 1)",
     "its log": "SELECT * FROM opendataflow.run_log('j', '00000', NULL)",
-    "the five answers": "SELECT opendataflow.five('j', '00000')",
+    "the five answers": "SELECT opendataflow.inspection('j', '00000')",
     "its chunk": "SELECT opendataflow.describe_chunk('b', '00000')",
 }
 
@@ -112,7 +112,7 @@ def test_what_a_question_about_one_chunk_reads_does_not_grow_with_the_number_of_
 
 MANY, FEW = 2000, 10
 READ_FOR_EACH = 150
-"""Rows and index entries that a verb may read for each id that it is asked about: its works, its chunks, their runs."""
+"""Rows and index entries that a verb may read for each id that it is asked about: its tasks, its chunks, their runs."""
 
 FIRST, SECOND, THIRD, LAST = ([f"{n:05}" for n in range(begin, begin + FEW)] for begin in (0, 10, 20, MANY - FEW))
 NEW = [f"new {n}" for n in range(FEW)]
@@ -131,7 +131,7 @@ class Asker:
         self.db.execute(f"SELECT * FROM opendataflow.{call}", values)
 
     def claim(self) -> None:
-        """Claim works."""
+        """Claim tasks."""
         self.runs = graph.claim(self.db, graph.open_lease(self.db), "j", FEW)
         assert len(self.runs) == FEW
 
@@ -160,13 +160,13 @@ STORY: dict[str, Callable[[Asker], object]] = {
     "hold": lambda a: a.call("hold('j', %s, 'test')", LAST),
     "claim": Asker.claim,
     "cancel": lambda a: a.call("cancel('j', %s, 'test')", SECOND),
-    "complete": lambda a: a.complete("RETRY", "LOST"),
+    "complete": lambda a: a.complete("RETRYING", "LOST"),
     "retry": lambda a: a.call("retry_due()"),
     "claim again": Asker.claim,
     "resubmit what runs": lambda a: a.call("resubmit('j', %s, 'test')", SECOND),
     "complete again": lambda a: a.complete("DONE", "SUCCEEDED"),
     "claim once more": Asker.claim,
-    "open a breaker": lambda a: a.complete("RETRY", "FAILED"),
+    "open a breaker": lambda a: a.complete("RETRYING", "FAILED"),
     "skip": lambda a: a.call("skip('j', %s, 'test')", THIRD),
     "release": lambda a: a.call("release('j', %s, 'test')", THIRD),
     "force": lambda a: a.call("force('j', %s, 'test')", THIRD),
@@ -186,23 +186,23 @@ STORY: dict[str, Callable[[Asker], object]] = {
     "import": lambda a: a.load_old(LAST),
     "clean": lambda a: a.call("clean_runs(%s)", list(range(1, FEW + 1))),
 }
-"""All that changes chunks and works, each about ten ids of many."""
+"""All that changes chunks and tasks, each about ten ids of many."""
 
 
 @pytest.fixture
 def blind(dsn: str) -> Iterator[Connection]:
-    """Many chunks, works and runs that were analyzed before they were committed: there are none, say the statistics."""
+    """Many chunks, tasks and runs that were analyzed before they were committed: there are none, say the statistics."""
     ids = [f"{n:05}" for n in range(MANY)]
     with open_connection(dsn) as filling, open_connection(dsn) as other:
-        for table in ("chunk", "work", "run", "history", "work_count"):
+        for table in ("chunk", "task", "run", "history", "task_count"):
             filling.execute(f"ALTER TABLE opendataflow.{table} SET (autovacuum_enabled = false)")
         with filling.transaction():
             fill(filling, ids, lambda: other.execute("ANALYZE"))
         settle(filling)
         # What was READY is dead in the index: the first who comes along pays for it.
-        filling.execute("SELECT count(*) FROM opendataflow.work WHERE job = 'j' AND state = 'READY' AND rank = 2")
+        filling.execute("SELECT count(*) FROM opendataflow.task WHERE job = 'j' AND state = 'QUEUED' AND rank = 2")
     with open_connection(dsn) as db:
-        told = db.execute("SELECT relname FROM pg_class WHERE relname IN ('chunk', 'work', 'run') AND reltuples = 0")
+        told = db.execute("SELECT relname FROM pg_class WHERE relname IN ('chunk', 'task', 'run') AND reltuples = 0")
         assert len(told.fetchall()) == 3
         yield db
 

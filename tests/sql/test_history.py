@@ -17,8 +17,8 @@ from tests.sql.graph import (
     job,
     open_lease,
     raw,
+    task,
     value,
-    work,
 )
 
 AROUND = "states are changed by the functions of schema opendataflow only, not by UPDATE"
@@ -60,7 +60,7 @@ def request(db: Connection, verb: str, owner: str, reason: str | None = "the sou
 def test_an_apply_tells_what_it_published_and_what_became_ready(db: Connection) -> None:
     assert told(db, 0) == [
         ("a/x", "apply", "DECLARED", "READY", "test", "declared as there"),
-        ("j/x", "apply", "WAITING", "READY", "test", None),
+        ("j/x", "apply", "WAITING", "QUEUED", "test", None),
     ]
 
 
@@ -70,7 +70,7 @@ def test_a_claim_is_told_with_its_engine_run_and_fence(db: Connection, lease: st
 
     assert told(db, before) == [
         ("b/x", "claim", "DECLARED", "RUNNING", "engine host", None),
-        ("j/x", "claim", "READY", "RUNNING", "engine host", None),
+        ("j/x", "claim", "QUEUED", "RUNNING", "engine host", None),
     ]
     rows = db.execute("SELECT run, fence FROM opendataflow.history WHERE id > %s", (before,)).fetchall()
     assert rows == [{"run": run["run"], "fence": run["fence"]}] * 2
@@ -80,7 +80,7 @@ def test_a_claim_is_told_with_its_engine_run_and_fence(db: Connection, lease: st
     ("verdict", "status", "state", "reason"),
     [
         ("DONE", "READY", "DONE", None),
-        ("RETRY", "FAILED", "RETRY", "exit code 7"),
+        ("RETRYING", "FAILED", "RETRYING", "exit code 7"),
         ("FAILED", "FAILED", "FAILED", "exit code 7"),
     ],
 )
@@ -101,14 +101,14 @@ def test_the_end_of_a_run_is_told_with_its_run_fence_and_message(
 
 
 def test_a_retry_that_is_due_is_told(db: Connection, lease: str) -> None:
-    end(db, claim(db, lease, "j")[0], "RETRY")
+    end(db, claim(db, lease, "j")[0], "RETRYING")
     before = newest(db)
 
     db.execute("SELECT * FROM opendataflow.retry_due()")
 
     rows = told(db, before)
     assert [row[:2] for row in rows] == [("j/x", "retry due")] * len(rows)
-    assert (rows[0][2], rows[-1][3]) == ("RETRY", "READY")
+    assert (rows[0][2], rows[-1][3]) == ("RETRYING", "QUEUED")
 
 
 def test_a_publication_is_told_with_its_actor_reason_and_new_version(db: Connection) -> None:
@@ -117,7 +117,7 @@ def test_a_publication_is_told_with_its_actor_reason_and_new_version(db: Connect
 
     assert told(db, before) == [
         ("b/x", "publish", "DECLARED", "READY", "ada", "loaded by hand"),
-        ("j/x", "publish", "READY", "DONE", "ada", "loaded by hand"),
+        ("j/x", "publish", "QUEUED", "DONE", "ada", "loaded by hand"),
     ]
     fence = value(db, "SELECT fence FROM opendataflow.history WHERE kind = 'chunk' AND id > %s", before)
     assert fence == chunk(db, "b", "x")["fence"]
@@ -129,7 +129,7 @@ def test_a_new_version_is_told_also_where_the_status_stays(db: Connection) -> No
     assert told(db, before) == [("a/x", "publish", "READY", "READY", "ada", "corrected")]
 
 
-def test_a_resubmit_is_told_for_the_work_and_its_chunks(db: Connection, lease: str) -> None:
+def test_a_resubmit_is_told_for_the_task_and_its_chunks(db: Connection, lease: str) -> None:
     end(db, claim(db, lease, "j")[0], "DONE")
     before = newest(db)
 
@@ -138,20 +138,20 @@ def test_a_resubmit_is_told_for_the_work_and_its_chunks(db: Connection, lease: s
     rows = told(db, before)
     assert rows[0] == ("b/x", "resubmit", "READY", "RESUBMIT", "ada", "the source was wrong")
     assert {(row[0], row[1], *row[4:]) for row in rows[1:]} == {("j/x", "resubmit", "ada", "the source was wrong")}
-    assert (rows[1][2], rows[-1][3]) == ("DONE", "READY")
+    assert (rows[1][2], rows[-1][3]) == ("DONE", "QUEUED")
 
 
-def test_hold_and_release_of_work_are_told(db: Connection) -> None:
+def test_hold_and_release_of_a_task_are_told(db: Connection) -> None:
     before = newest(db)
     request(db, "hold", "j", "not on a Friday")
     held = newest(db)
-    assert told(db, before) == [("j/x", "hold", "READY", "HELD", "ada", "not on a Friday")]
+    assert told(db, before) == [("j/x", "hold", "QUEUED", "HELD", "ada", "not on a Friday")]
 
     request(db, "release", "j", "Monday")
 
     rows = told(db, held)
     assert {(row[1], *row[4:]) for row in rows} == {("release", "ada", "Monday")}
-    assert (rows[0][2], rows[-1][3]) == ("HELD", "READY")
+    assert (rows[0][2], rows[-1][3]) == ("HELD", "QUEUED")
 
 
 def test_hold_and_release_of_a_chunk_are_told_with_what_follows(db: Connection) -> None:
@@ -160,14 +160,14 @@ def test_hold_and_release_of_a_chunk_are_told_with_what_follows(db: Connection) 
     held = newest(db)
     assert told(db, before) == [
         ("a/x", "hold", "READY", "HOLD", "ada", "being repaired"),
-        ("j/x", "hold", "READY", "WAITING", "ada", "being repaired"),
+        ("j/x", "hold", "QUEUED", "WAITING", "ada", "being repaired"),
     ]
 
     request(db, "release_chunks", "a", None)
 
     assert [row[:5] for row in told(db, held)] == [
         ("a/x", "release", "HOLD", "READY", "ada"),
-        ("j/x", "release", "WAITING", "READY", "ada"),
+        ("j/x", "release", "WAITING", "QUEUED", "ada"),
     ]
 
 
@@ -181,7 +181,7 @@ def test_consumers_that_become_ready_through_a_run_are_told(db: Connection, leas
     assert [row[:5] for row in told(db, before)] == [
         ("b/x", "complete", "RUNNING", "READY", "test"),
         ("j/x", "complete", "RUNNING", "DONE", "test"),
-        ("k/x", "complete", "WAITING", "READY", "test"),
+        ("k/x", "complete", "WAITING", "QUEUED", "test"),
     ]
 
 
@@ -200,7 +200,7 @@ def test_without_a_name_the_actor_is_the_user_of_the_database(db: Connection, ac
 
 
 def test_the_history_of_a_chunk_is_a_chain_from_its_first_status_to_its_present_one(db: Connection, lease: str) -> None:
-    end(db, claim(db, lease, "j")[0], "RETRY")
+    end(db, claim(db, lease, "j")[0], "RETRYING")
     db.execute("SELECT * FROM opendataflow.retry_due()")
     end(db, claim(db, lease, "j")[0], "DONE")
     request(db, "hold_chunks", "b")
@@ -209,7 +209,7 @@ def test_the_history_of_a_chunk_is_a_chain_from_its_first_status_to_its_present_
 
     for kind, owner, present in (
         ("chunk", "b", chunk(db, "b", "x")["status"]),
-        ("work", "j", work(db, "j", "x")["state"]),
+        ("task", "j", task(db, "j", "x")["state"]),
     ):
         rows = db.execute(
             "SELECT from_state, to_state FROM opendataflow.history WHERE kind = %s AND owner = %s ORDER BY id",
@@ -237,7 +237,7 @@ def elsewhere(shared: Connection) -> Iterator[Connection]:
     [
         "UPDATE opendataflow.chunk SET status = 'DECLARED' WHERE dataset = 'a'",
         "UPDATE opendataflow.chunk SET fence = fence + 1 WHERE dataset = 'a'",
-        "UPDATE opendataflow.work SET state = 'RETRY', due_at = now()",
+        "UPDATE opendataflow.task SET state = 'RETRYING', due_at = now()",
     ],
 )
 def test_a_state_is_not_changed_around_the_functions(elsewhere: Connection, statement: str) -> None:

@@ -17,7 +17,7 @@ from opendataflow.model.records.run import Host
 from opendataflow.store.leader import lead
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection, open_connection
-from tests.sql.graph import apply, claim, dataset, end, job, value, work
+from tests.sql.graph import apply, claim, dataset, end, job, task, value
 
 
 def leads(db: AnyConnection[object], lease: str, seconds: float = 3600) -> int | None:
@@ -75,7 +75,7 @@ def test_an_operator_that_wakes_late_can_neither_lead_nor_claim_nor_commit(graph
     query = "SELECT * FROM opendataflow.complete(%s, 'old', %s::uuid)"
     answer = db.execute(query, (json.dumps([outcome | {"message": "x"}]), old)).fetchone()
     assert answer is not None
-    assert (answer["already"], answer["run_state"], answer["work_state"]) == (True, "RUNNING", "RUNNING")
+    assert (answer["already"], answer["run_state"], answer["task_state"]) == (True, "RUNNING", "RUNNING")
     assert end(db, run, "DONE")["run_state"] == "SUCCEEDED"
 
 
@@ -105,9 +105,9 @@ def test_a_run_that_was_not_started_costs_no_attempt(graph_of_three: Connection)
     leads(db, lease)
     for _ in range(3):
         (run,) = claim(db, lease, "make")
-        end(db, run, "RETRY", **{"class": "NotStarted", "state": "LOST"})
-        row = work(db, "make", "1")
-        assert (row["state"], row["attempts"], row["infrastructure_attempts"]) == ("RETRY", 0, 0)
+        end(db, run, "RETRYING", **{"class": "NotStarted", "state": "LOST"})
+        row = task(db, "make", "1")
+        assert (row["state"], row["attempts"], row["infrastructure_attempts"]) == ("RETRYING", 0, 0)
         db.execute("SELECT opendataflow.retry_due()")
 
 
@@ -116,7 +116,7 @@ def test_five_runs_that_were_not_started_open_no_breaker(db: Connection) -> None
     lease = new_lease()
     leads(db, lease)
     for run in claim(db, lease, "make", 6):
-        end(db, run, "RETRY", **{"class": "NotStarted", "state": "LOST"})
+        end(db, run, "RETRYING", **{"class": "NotStarted", "state": "LOST"})
     assert value(db, "SELECT count(*) FROM opendataflow.breaker WHERE opened_at IS NOT NULL") == 0
 
 

@@ -27,10 +27,10 @@ from tests.sql.graph import (
     job,
     open_lease,
     problems,
+    task,
+    tasks,
     transitions,
     value,
-    work,
-    works,
 )
 
 ROW = "SELECT locktype, status FROM dataflow.datastatus WHERE datasetid = %s AND dataid = %s ORDER BY locktype, status"
@@ -59,11 +59,11 @@ def insert_status(db: Connection, dataset_id: str, data_id: str, status: str, jo
 
 def refused(db: Connection, statement: str, *values: object) -> str:
     """The one sentence that a statement is refused with; nothing has changed then."""
-    before = statuses(db), works(db)
+    before = statuses(db), tasks(db)
     with pytest.raises(psycopg.DatabaseError) as caught, db.transaction():
         db.execute(statement, values)
     assert caught.value.sqlstate in ("DF001", "DF002")
-    assert (statuses(db), works(db)) == before
+    assert (statuses(db), tasks(db)) == before
     assert db.execute("SELECT FROM opendataflow.view_row").fetchall() == []
     sentence = caught.value.diag.message_primary
     assert sentence is not None
@@ -148,13 +148,13 @@ STATES: dict[str, Callable[[Connection, str], None]] = {
 
 @dataclass(frozen=True)
 class Becomes:
-    """What an UPDATE does: the chunk's status and its work's state, or the sentence that refuses it.
+    """What an UPDATE does: the chunk's status and its task's state, or the sentence that refuses it.
 
     `version`: same, new or none; none where nothing is there.
     """
 
     chunk: str = ""
-    work: str = ""
+    task: str = ""
     version: str = "same"
     refused: str = ""
 
@@ -222,7 +222,7 @@ def test_setting_a_status_is_the_request_that_it_stands_for(db: Connection, bob:
     else:
         assert set_status(db, status, datasetid="bobout") == 1
         now = chunk(db, "bobout", "1.0")
-        assert (now["status"], work(db, "loadbob", "1.0")["state"]) == (becomes.chunk, becomes.work)
+        assert (now["status"], task(db, "loadbob", "1.0")["state"]) == (becomes.chunk, becomes.task)
         version = "none" if now["fence"] is None else "same" if now["fence"] == fence else "new"
         assert version == becomes.version
     assert problems(db) == []
@@ -235,7 +235,7 @@ INSERTED = {
     "HOLD": ("HOLD", "WAITING"),
     "RESUBMIT": (None, "WAITING"),
 }
-"""Status of an inserted row -> what the row shows then (None: no row), and the state of the work that reads it."""
+"""Status of an inserted row -> what the row shows then (None: no row), and the state of the task that reads it."""
 
 
 @pytest.mark.usefixtures("bob")
@@ -245,7 +245,7 @@ def test_a_row_can_be_inserted_with_a_status(db: Connection, status: str) -> Non
     shown = {(s, j) for d, j, _, _, s in statuses(db) if d == "bobin"}
     expected, reader = INSERTED[status]
     assert shown == ({(expected, "fakejob")} if expected else set())
-    assert works(db) == {"loadbob/1.0": reader}
+    assert tasks(db) == {"loadbob/1.0": reader}
     assert problems(db) == []
 
 
@@ -261,7 +261,7 @@ def test_ready_inserted_again_is_a_new_version_and_makes_consumers_stale(db: Con
     insert_status(db, "bobin", "1.0", "READY")
     _ready(db, bob)
     insert_status(db, "bobin", "1.0", "READY", "otherjob")
-    assert work(db, "loadbob", "1.0")["stale"]
+    assert task(db, "loadbob", "1.0")["stale"]
     assert ("bobin", "otherjob", "1.0", "OUT", "READY") in statuses(db)
 
 
@@ -311,7 +311,7 @@ def test_one_chunk_is_resubmitted_by_sql_and_what_has_happened_is_kept(db: Conne
         end(db, run, "FAILED")
     set_status(db, "RESUBMIT", datasetid="bobout", dataid="1.0")
     end(db, claim(db, bob, "loadbob", 2)[0], "DONE")
-    assert works(db) == {"loadbob/1.0": "DONE", "loadbob/2.0": "FAILED"}
+    assert tasks(db) == {"loadbob/1.0": "DONE", "loadbob/2.0": "FAILED"}
     states = ["DECLARED", "RUNNING", "FAILED", "RESUBMIT", "RUNNING", "READY"]
     assert transitions(db, "chunk", "bobout", "1.0") == states
     assert value(db, "SELECT count(*) FROM opendataflow.run WHERE data_id = '1.0'") == 2
@@ -458,8 +458,8 @@ def test_many_jobs_are_inserted_by_one_statement(db: Connection) -> None:
         "(VALUES ('IN', 0), ('OUT', 1)) AS t(itemtype, step)"
     )
     insert_status(db, "d1", "x", "READY")
-    assert works(db)["j1/x"] == "READY"
-    assert works(db)["j50/x"] == "WAITING"
+    assert tasks(db)["j1/x"] == "QUEUED"
+    assert tasks(db)["j50/x"] == "WAITING"
     assert problems(db) == []
 
 
@@ -513,7 +513,7 @@ def test_a_cycle_over_several_jobs_is_refused_with_its_way(db: Connection) -> No
     apply(db, [dataset(d) for d in "abc"], [job("x", ["a"], ["b"]), job("y", ["b"], ["c"])])
     sentence = refused(db, "INSERT INTO dataflow.job VALUES ('x', 'IN', 'c')")
     assert "x -> y -> x" in sentence
-    assert works(db) == {}
+    assert tasks(db) == {}
 
 
 def test_a_data_set_that_is_there_is_not_overwritten_by_an_insert(db: Connection) -> None:

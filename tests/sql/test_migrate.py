@@ -146,7 +146,7 @@ def test_who_holds_a_lock_that_a_migration_needs_is_named_and_nobody_else_waits_
 ) -> None:
     db.execute("UPDATE opendataflow.installed SET functions = 'older'")
     with psycopg.connect(make_conninfo(dsn, application_name="a report")) as reader:
-        reader.execute("SELECT FROM opendataflow.work")  # and does not end its transaction
+        reader.execute("SELECT FROM opendataflow.task")  # and does not end its transaction
         facts = r"application a report, user \w+, in a transaction since 20[^)]+"
         held = rf"process {reader.info.backend_pid} \({facts}\) holds"
         code, said = migrate(dsn, "--wait=1s")
@@ -156,7 +156,7 @@ def test_who_holds_a_lock_that_a_migration_needs_is_named_and_nobody_else_waits_
         assert program.stderr is not None
         assert re.search(rf"waiting, at most \d+ s more: {held}", program.stderr.readline())
         db.execute("SET lock_timeout = '60s'")
-        db.execute("SELECT FROM opendataflow.work")
+        db.execute("SELECT FROM opendataflow.task")
     code, said = end(program)
     assert code == 0
     assert "functions, views and triggers replaced" in said

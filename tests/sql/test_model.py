@@ -71,11 +71,11 @@ DATASETS = {name: sorted({d for j in (*g.jobs, *g.others) for d in j.inputs + j.
 
 OUTCOMES = {
     "succeeds": Outcome("DONE", "SUCCEEDED", "Success"),
-    "fails, again at once": Outcome("RETRY"),
-    "fails, again later": Outcome("RETRY", delay=3600),
+    "fails, again at once": Outcome("RETRYING"),
+    "fails, again later": Outcome("RETRYING", delay=3600),
     "fails for the last time": Outcome("FAILED"),
-    "finds no image": Outcome("RETRY", "FAILED", "Infrastructure"),
-    "is lost": Outcome("RETRY", "LOST", "Infrastructure"),
+    "finds no image": Outcome("RETRYING", "FAILED", "Infrastructure"),
+    "is lost": Outcome("RETRYING", "LOST", "Infrastructure"),
     "is lost for the last time": Outcome("FAILED", "LOST", "Infrastructure"),
 }
 
@@ -84,7 +84,7 @@ EMPTY = "; ".join(
         "SELECT opendataflow.begin_event('clear', 'test')",
         *(
             f"DELETE FROM opendataflow.{table}"
-            for table in ("step", "run", "lease", "work", "work_count", "chunk", "history", "breaker", "project_test")
+            for table in ("step", "run", "lease", "task", "task_count", "chunk", "history", "breaker", "project_test")
         ),
         *(f"DELETE FROM opendataflow.{table}" for table in ("job_env", "job_input", "job_output", "job", "dataset")),
         "ALTER SEQUENCE opendataflow.run_id_seq RESTART",
@@ -117,7 +117,7 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.people = people
         self.engines = engines
-        self.told = told  # jobs of which the store says that they have READY work, in an answer or by NOTIFY
+        self.told = told  # jobs of which the store says that they have QUEUED tasks, in an answer or by NOTIFY
         self.ready: set[str] = set()
         self.model = Model(breaker_size)
         self.fences: dict[int, int] = {}
@@ -141,16 +141,16 @@ class StoreMachine(RuleBasedStateMachine):
         return sorted(self.model.jobs)
 
     def held(self) -> list[tuple[str, str, str]]:
-        """The chunks and works that are held, as (verb, owner, data id) of their release."""
+        """The chunks and tasks that are held, as (verb, owner, data id) of their release."""
         chunks = [("release_chunks", *key) for key, chunk in self.model.chunks.items() if chunk.held]
-        return sorted(chunks + [("release", *key) for key, work in self.model.works.items() if work.held])
+        return sorted(chunks + [("release", *key) for key, task in self.model.tasks.items() if task.held])
 
     def chunks_in(self, status: str) -> list[tuple[str, str]]:
         """The chunks with a status."""
         return sorted(key for key, chunk in self.model.chunks.items() if chunk.status == status)
 
     def claimable_jobs(self) -> list[str]:
-        """The jobs that have READY work; all jobs where none has."""
+        """The jobs that have QUEUED tasks; all jobs where none has."""
         return [j for j in self.job_ids() if self.model.claimable(j, 1)] or self.job_ids()
 
     def breaker_is_open(self, job: str) -> bool:
@@ -233,7 +233,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(engine=st.sampled_from([0, 1]), job=machine_state(claimable_jobs), limit=st.sampled_from([10, 1, 2]))
     def claim(self, engine: int, job: str, limit: int) -> None:
-        """Without a position: all READY work is seen."""
+        """Without a position: all QUEUED tasks are seen."""
         expected = self.model.claimable(job, limit)
         answer = graph.claim_all(self.engines[engine], self.leases[engine], job, limit)
         self._take(job, expected, answer)
@@ -264,8 +264,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert answer["dropped"] == 0
         self.positions[job] = (answer["rank"], answer["key"])
         for run in answer["runs"]:
-            work = self.model.works[job, run["data_id"]]
-            assert run["attempt"] == work.attempts + work.infrastructure_attempts + 1
+            task = self.model.tasks[job, run["data_id"]]
+            assert run["attempt"] == task.attempts + task.infrastructure_attempts + 1
             assert run["fence"] > max(self.fences.values(), default=0)
             self.fences[run["run"]] = run["fence"]
             self.model.claim(job, run["data_id"], run["run"])
@@ -316,8 +316,8 @@ class StoreMachine(RuleBasedStateMachine):
         if row["already"]:
             ended = self.model.runs[run]
             assert row["run_state"] == ended.state
-            rebuilt_away = (ended.job, ended.data_id) not in self.model.works
-            assert row["work_state"] == ("FAILED" if rebuilt_away else self.model.state(ended.job, ended.data_id))
+            rebuilt_away = (ended.job, ended.data_id) not in self.model.tasks
+            assert row["task_state"] == ("FAILED" if rebuilt_away else self.model.state(ended.job, ended.data_id))
         return row
 
     @rule()
@@ -329,7 +329,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(
         lambda self: (
-            any(w.due_in is not None for w in self.model.works.values())
+            any(w.due_in is not None for w in self.model.tasks.values())
             or any(map(self.breaker_is_open, self.job_ids()))
         )
     )
@@ -337,7 +337,7 @@ class StoreMachine(RuleBasedStateMachine):
     def pass_two_hours(self) -> None:
         self.people.execute("UPDATE opendataflow.breaker SET next_probe_at = next_probe_at - interval '2 hours'")
         self.people.execute(
-            "UPDATE opendataflow.work SET due_at = due_at - interval '2 hours' WHERE due_at IS NOT NULL"
+            "UPDATE opendataflow.task SET due_at = due_at - interval '2 hours' WHERE due_at IS NOT NULL"
         )
         self.model.pass_time(7200)
 
@@ -362,7 +362,7 @@ class StoreMachine(RuleBasedStateMachine):
         job=machine_state(job_ids),
         ids=some_ids,
     )
-    def ask_for_works(self, verb: str, job: str, ids: list[str]) -> None:
+    def ask_for_tasks(self, verb: str, job: str, ids: list[str]) -> None:
         assert answers(graph.ask(self.people, verb, job, *ids)) == getattr(self.model, verb)(job, ids)
 
     @rule(
@@ -416,12 +416,12 @@ class StoreMachine(RuleBasedStateMachine):
         lines: dict[str, tuple[object, ...]] = {}
         for c in self.people.execute("SELECT * FROM opendataflow.chunk"):
             lines[f"chunk {c['dataset']}/{c['data_id']}"] = (c["status"], c["held_status"], c["readers"])
-        for w in self.people.execute("SELECT * FROM opendataflow.work"):
-            lines[f"work {w['job']}/{w['data_id']}"] = (
+        for w in self.people.execute("SELECT * FROM opendataflow.task"):
+            lines[f"task {w['job']}/{w['data_id']}"] = (
                 w["state"],
-                "OPEN" if w["held_from"] in ("WAITING", "READY") else w["held_from"],
+                "OPEN" if w["held_from"] in ("WAITING", "QUEUED") else w["held_from"],
                 w["blockers"],
-                w["rank"] if w["state"] in ("WAITING", "READY", "RETRY") else None,
+                w["rank"] if w["state"] in ("WAITING", "QUEUED", "RETRYING") else None,
                 w["attempts"],
                 w["infrastructure_attempts"],
                 w["again"],
@@ -443,8 +443,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert graph.problems(self.people) == []
 
     @invariant()
-    def engines_are_told_of_new_ready_work(self) -> None:
-        ready = {f"{j}/{i}" for j, i in self.model.works if self.model.state(j, i) == "READY"}
+    def engines_are_told_of_new_queued_tasks(self) -> None:
+        ready = {f"{j}/{i}" for j, i in self.model.tasks if self.model.state(j, i) == "QUEUED"}
         assert {name.split("/")[0] for name in ready - self.ready} <= self.told
         self.ready = ready
         self.told.clear()
@@ -466,7 +466,7 @@ def test_any_sequence_of_requests_leaves_the_store_as_the_rules_say(dsn: str, br
     told: set[str] = set()
     with clients(dsn, 3) as (people, *engines):
         people.add_notify_handler(lambda notification: told.add(notification.payload))
-        people.execute("LISTEN opendataflow_ready")
+        people.execute("LISTEN opendataflow_queued")
         people.execute(
             "CREATE OR REPLACE FUNCTION opendataflow.breaker_size() RETURNS integer "
             f"LANGUAGE sql IMMUTABLE AS 'SELECT {breaker_size}'"
@@ -477,7 +477,7 @@ def test_any_sequence_of_requests_leaves_the_store_as_the_rules_say(dsn: str, br
         )
 
 
-# What the machine meets only now and then: a job gets other data sets while its work runs or is held ------------
+# What the machine meets only now and then: a job gets other data sets while its task runs or is held ------------
 
 
 def relinked(db: Connection, outputs: list[str], **changes: Any) -> None:
@@ -490,7 +490,7 @@ def one_job(db: Connection) -> None:
     graph.apply(db, [graph.dataset("a", "1"), graph.dataset("b")], [graph.job("j", ["a"], ["b"])])
 
 
-@pytest.mark.parametrize("verdict", ["RETRY", "FAILED"])
+@pytest.mark.parametrize("verdict", ["RETRYING", "FAILED"])
 @pytest.mark.parametrize("published_first", [True, False])
 def test_what_has_failed_is_done_when_another_output_of_its_job_was_published_meanwhile(
     db: Connection, published_first: bool, verdict: str
@@ -503,7 +503,7 @@ def test_what_has_failed_is_done_when_another_output_of_its_job_was_published_me
             graph.ask(db, "publish", "x", "1")
         else:
             relinked(db, ["b", "x"])
-    assert graph.end(db, run, verdict)["work_state"] == "DONE"
+    assert graph.end(db, run, verdict)["task_state"] == "DONE"
     assert graph.problems(db) == []
 
 
@@ -513,23 +513,23 @@ def test_a_resubmit_that_a_run_remembers_is_for_all_outputs_of_its_job_at_its_en
     relinked(db, ["b", "x"])
     graph.ask(db, "publish", "x", "1")
     graph.ask(db, "resubmit", "j", "1")
-    assert graph.end(db, run, "DONE")["work_state"] == "READY"
+    assert graph.end(db, run, "DONE")["task_state"] == "QUEUED"
     assert (graph.chunks(db)["b/1"], graph.chunks(db)["x/1"]) == ("RESUBMIT", "RESUBMIT")
     assert graph.problems(db) == []
 
 
-def test_a_resubmit_that_held_work_remembers_survives_another_order_of_its_job(db: Connection) -> None:
+def test_a_resubmit_that_a_held_task_remembers_survives_another_order_of_its_job(db: Connection) -> None:
     one_job(db)
     graph.ask(db, "hold", "j", "1")
     graph.ask(db, "publish", "b", "1")
     graph.ask(db, "resubmit", "j", "1")
     relinked(db, ["b"], descending=True)
     graph.ask(db, "release", "j", "1")
-    assert graph.works(db)["j/1"] == "READY"
+    assert graph.tasks(db)["j/1"] == "QUEUED"
     assert graph.chunks(db)["b/1"] == "RESUBMIT"
 
 
-def test_a_chunk_without_work_that_makes_it_waits_to_be_published_again(db: Connection) -> None:
+def test_a_chunk_without_a_task_that_makes_it_waits_to_be_published_again(db: Connection) -> None:
     one_job(db)
     graph.ask(db, "publish", "b", "2")
     assert answers(graph.ask(db, "resubmit_chunks", "b", "1", "2", "3")) == {
@@ -548,7 +548,7 @@ class Scene:
     """A store in which something is going on everywhere, with two clients and one who watches them.
 
     split makes b and c of a, left makes d of b, right makes e of b and c. Of id 1, split is done, left runs and right
-    has to be tried again now; of id 2, split runs; of id 10, split is READY.
+    has to be tried again now; of id 2, split runs; of id 10, split is QUEUED.
     """
 
     first: Connection
@@ -573,7 +573,7 @@ class Scene:
         self._claim("split", "1")
         graph.end(self.watch, self.runs["split/1"], "DONE")
         self._claim("right", "1")
-        graph.end(self.watch, self.runs["right/1"], "RETRY")
+        graph.end(self.watch, self.runs["right/1"], "RETRYING")
         self._claim("left", "1")
         self._claim("split", "2")
         graph.ask(self.watch, "publish", "a", "10")
@@ -618,7 +618,7 @@ Request = Callable[[Connection, Scene], object]
 
 
 def asking(verb: str, owner: str, *ids: str) -> Request:
-    """A verb for works or chunks."""
+    """A verb for tasks or chunks."""
     return lambda db, _: graph.ask(db, verb, owner, *ids)
 
 
@@ -683,7 +683,7 @@ def test_whatever_overlaps_with_it_the_store_stays_consistent(scene: Scene, firs
 
 def test_a_claim_passes_by_what_is_being_published(scene: Scene) -> None:
     assert not scene.overlap(asking("publish", "a", "10"), claiming("split"))
-    assert graph.works(scene.watch)["split/10"] == "READY"
+    assert graph.tasks(scene.watch)["split/10"] == "QUEUED"
     assert [run["data_id"] for run in graph.claim(scene.watch, scene.lease, "split")] == ["10"]
 
 
@@ -698,26 +698,26 @@ def test_an_input_is_withdrawn_at_the_end_of_its_last_reader(scene: Scene, resub
     pair = [asking("resubmit_chunks", "b", "1"), ending("left/1", "DONE")]
     assert scene.overlap(*(pair if resubmit_first else reversed(pair)))
     assert graph.chunks(scene.watch)["b/1"] == "RESUBMIT"
-    assert graph.works(scene.watch)["split/1"] == "READY"  # nobody reads what it writes any more
-    assert graph.works(scene.watch)["left/1"] == "DONE"
+    assert graph.tasks(scene.watch)["split/1"] == "QUEUED"  # nobody reads what it writes any more
+    assert graph.tasks(scene.watch)["left/1"] == "DONE"
 
 
 def test_claims_of_one_job_take_turns_and_keep_its_parallelism(scene: Scene) -> None:
     graph.ask(scene.watch, "publish", "a", "3", "4")
     assert scene.overlap(claiming("split", 5), claiming("split", 5))
-    assert sorted(graph.works(scene.watch).values()).count("RUNNING") == 3  # two of split, one of left
+    assert sorted(graph.tasks(scene.watch).values()).count("RUNNING") == 3  # two of split, one of left
 
 
 def test_claims_of_two_jobs_that_read_the_same_chunk_do_not_wait_and_both_succeed_in_the_end(scene: Scene) -> None:
     graph.end(scene.watch, scene.runs["split/2"], "DONE")
     assert not scene.overlap(claiming("left"), claiming("right"))
     graph.claim(scene.watch, scene.lease, "right")
-    works = graph.works(scene.watch)
-    assert (works["left/2"], works["right/2"]) == ("RUNNING", "RUNNING")
+    tasks = graph.tasks(scene.watch)
+    assert (tasks["left/2"], tasks["right/2"]) == ("RUNNING", "RUNNING")
     assert graph.problems(scene.watch) == []
 
 
 def test_declarations_of_the_same_new_ids_make_them_once(scene: Scene) -> None:
     assert scene.overlap(declaring("a", "3", "4"), declaring("a", "4", "3", "5"))
-    assert {i for i in ("3", "4", "5") if graph.works(scene.watch)[f"split/{i}"] == "WAITING"} == {"3", "4", "5"}
+    assert {i for i in ("3", "4", "5") if graph.tasks(scene.watch)[f"split/{i}"] == "WAITING"} == {"3", "4", "5"}
     assert graph.problems(scene.watch) == []

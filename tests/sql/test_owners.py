@@ -5,7 +5,7 @@ import pytest
 from psycopg.errors import DatabaseError
 
 from tests.sql.conftest import Connection
-from tests.sql.graph import apply, chunks, claim, dataset, end, job, open_lease, problems, value, works
+from tests.sql.graph import apply, chunks, claim, dataset, end, job, open_lease, problems, tasks, value
 
 OWNED = {"owner": "team/flights"}
 
@@ -61,16 +61,16 @@ def test_a_deleted_job_starts_nothing_its_run_ends_well_and_it_goes_on_when_it_i
     assert problems(db) == []
     apply(db, [], [declared])
     assert [run["data_id"] for run in claim(db, lease, "make")] == ["2"]
-    assert works(db) == {"make/1": "DONE", "make/2": "RUNNING"}
+    assert tasks(db) == {"make/1": "DONE", "make/2": "RUNNING"}
     assert problems(db) == []
 
 
-def test_the_work_of_a_deleted_job_is_kept_also_when_its_run_fails(rolled_back: Connection) -> None:
+def test_the_tasks_of_a_deleted_job_are_kept_also_when_its_run_fails(rolled_back: Connection) -> None:
     apply(rolled_back, [dataset("out", "1")], [job("make", [], ["out"], retry_limit=0)])
     (run,) = claim(rolled_back, open_lease(rolled_back), "make")
     rolled_back.execute("SELECT opendataflow.delete_job('make', 'test')")
     end(rolled_back, run, "FAILED")
-    assert works(rolled_back) == {"make/1": "FAILED"}
+    assert tasks(rolled_back) == {"make/1": "FAILED"}
     assert problems(rolled_back) == []
 
 

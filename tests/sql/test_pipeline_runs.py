@@ -9,7 +9,7 @@ import pytest
 from opendataflow.core.pipelines.report import LONGEST_NAME, LONGEST_TEXT
 from opendataflow.model.records.claim import Completion, PipelineRuns
 from opendataflow.model.records.run import StepTold
-from opendataflow.names import OutcomeClass, RunState, StepStatus, WorkState
+from opendataflow.names import OutcomeClass, RunState, StepStatus, TaskState
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection
 from tests.sql.graph import apply, claim, dataset, end, job, open_lease, value
@@ -52,7 +52,7 @@ async def test_steps_are_kept_with_the_outcome_and_a_second_call_changes_nothing
     done = Completion(
         run["run"],
         run["fence"],
-        WorkState.RETRY,
+        TaskState.RETRYING,
         RunState.FAILED,
         OutcomeClass.EXPECTATION,
         "no",
@@ -114,11 +114,11 @@ async def test_a_run_that_was_given_back_is_shown_as_that_everywhere_and_is_no_f
     store: Store, db: Connection, lease: str
 ) -> None:
     run = one(db, lease)
-    end(db, run, "RETRY", **{"class": "NotStarted", "state": "LOST", "delay": 0})
+    end(db, run, "RETRYING", **{"class": "NotStarted", "state": "LOST", "delay": 0})
     assert [state for _, _, state in await ask(store)] == ["GIVEN_BACK"]
     listed = await store.list_runs("j", None, 10)
-    described, five = await store.describe_run(run["run"]), await store.five("j", run["data_id"])
+    described, inspected = await store.describe_run(run["run"]), await store.inspection("j", run["data_id"])
     assert described is not None
-    assert five is not None
-    assert {it["state"] for it in (listed[0], described["run"], five["run"])} == {"GIVEN_BACK"}
+    assert inspected is not None
+    assert {it["state"] for it in (listed[0], described["run"], inspected["run"])} == {"GIVEN_BACK"}
     assert value(db, "SELECT count(*) FROM opendataflow.last_failures('j', 10)") == 0

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.sql.conftest import Connection
-from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease, value, work
+from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease, task, value
 
 Run = dict[str, Any]
 
@@ -34,7 +34,9 @@ class Guarded:
 
     def fail(self, run: Run, commit: str, **more: Any) -> None:
         told = {"subject": "p1", "commit": commit, "passed": False, **more}
-        end(self.db, run, "RETRY", **{"class": "NotStarted", "state": "LOST", "delay": 0, "metrics": {"tests": told}})
+        end(
+            self.db, run, "RETRYING", **{"class": "NotStarted", "state": "LOST", "delay": 0, "metrics": {"tests": told}}
+        )
 
     def succeed(self, run: Run, commit: str) -> None:
         end(self.db, run, "DONE", metrics={"tests": {"subject": "p1", "commit": commit, "passed": True}})
@@ -87,9 +89,9 @@ def test_while_nothing_passes_one_run_at_a_time_looks_with_growing_pauses(tested
 def test_failing_tests_cost_a_chunk_nothing_and_open_no_breaker(tested: Guarded, db: Connection) -> None:
     for run in tested.claim(8):
         tested.fail(run, "c1")
-    assert value(db, "SELECT sum(attempts + infrastructure_attempts)::int FROM opendataflow.work") == 0
+    assert value(db, "SELECT sum(attempts + infrastructure_attempts)::int FROM opendataflow.task") == 0
     assert value(db, "SELECT count(*) FROM opendataflow.breaker") == 0
-    assert work(db, "j", "1")["rank"] == 2
+    assert task(db, "j", "1")["rank"] == 2
 
 
 def test_what_has_passed_goes_on_being_used_unless_it_is_gone(tested: Guarded) -> None:

@@ -1,4 +1,4 @@
-"""When work may be claimed, in which order, and what a claim and its end leave behind."""
+"""When a task may be claimed, in which order, and what a claim and its end leave behind."""
 
 import json
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ from tests.sql.graph import (
     open_lease,
     problems,
     raw,
+    task,
+    tasks,
     value,
-    work,
-    works,
 )
 
 
@@ -36,7 +36,7 @@ def db(rolled_back: Connection) -> Connection:
 def committed(shared: Connection) -> Iterator[Connection]:
     """The same database without a rollback, for tests with two connections; the rows go at the end."""
     yield shared
-    state = "step, history, breaker, alert, run, lease, work, work_count, chunk"
+    state = "step, history, breaker, alert, run, lease, task, task_count, chunk"
     shared.execute("SET search_path = opendataflow")
     shared.execute(f"TRUNCATE {state}, job_env, job_input, job_output, job, dataset")
     shared.execute("RESET ALL")
@@ -60,13 +60,13 @@ def claimed(db: Connection, lease: str, job_id: str = "j", limit: int = 100) -> 
 # Rule 1: every input is READY
 
 
-def test_work_is_ready_when_all_its_inputs_are(db: Connection, lease: str) -> None:
+def test_a_task_is_queued_when_all_its_inputs_are(db: Connection, lease: str) -> None:
     inputs = ["a1", "a2", "a3"]
     apply(db, [dataset("a1", "x"), dataset("a2"), dataset("a3"), dataset("b")], [job("j", inputs, ["b"])])
-    found = [(work(db, "j", "x")["blockers"], claimed(db, lease))]
+    found = [(task(db, "j", "x")["blockers"], claimed(db, lease))]
     for name in ("a2", "a3"):
         ask(db, "publish", name, "x")
-        found.append((work(db, "j", "x")["blockers"], claimed(db, lease)))
+        found.append((task(db, "j", "x")["blockers"], claimed(db, lease)))
 
     assert found == [(2, []), (1, []), (0, ["x"])]
 
@@ -89,7 +89,7 @@ def test_an_input_in_any_other_status_than_ready_blocks(db: Connection, lease: s
         db.execute("SELECT opendataflow.recount('{j}', '{x}')")
     assert chunks(db)["a/x"] == status
 
-    assert (works(db)["j/x"], claimed(db, lease)) == ("WAITING", [])
+    assert (tasks(db)["j/x"], claimed(db, lease)) == ("WAITING", [])
     assert problems(db) == []
 
 
@@ -99,7 +99,7 @@ def test_an_input_in_any_other_status_than_ready_blocks(db: Connection, lease: s
 @pytest.mark.parametrize("status", ["RUNNING", "HOLD", "PENDING", "FAILED"])
 def test_an_output_in_a_locking_status_blocks(db: Connection, lease: str, status: str) -> None:
     one_job(db, "x")
-    assert works(db)["j/x"] == "READY"
+    assert tasks(db)["j/x"] == "QUEUED"
     if status == "HOLD":
         ask(db, "hold_chunks", "b", "x")
     elif status == "RUNNING":
@@ -112,14 +112,14 @@ def test_an_output_in_a_locking_status_blocks(db: Connection, lease: str, status
     assert chunks(db)["b/x"] == status
     blocked = "k" if status == "RUNNING" else "j"
 
-    assert (works(db)[f"{blocked}/x"], claimed(db, lease, blocked)) == ("WAITING", [])
+    assert (tasks(db)[f"{blocked}/x"], claimed(db, lease, blocked)) == ("WAITING", [])
     assert problems(db) == []
 
 
 def test_a_ready_output_leaves_nothing_to_do(db: Connection, lease: str) -> None:
     one_job(db, "x")
     ask(db, "publish", "b", "x")
-    assert (works(db)["j/x"], claimed(db, lease)) == ("DONE", [])
+    assert (tasks(db)["j/x"], claimed(db, lease)) == ("DONE", [])
 
 
 @pytest.mark.parametrize("status", ["DECLARED", "RESUBMIT"])
@@ -135,19 +135,19 @@ def test_a_declared_or_resubmitted_output_does_not_block(db: Connection, lease: 
 
 def test_an_output_that_the_own_run_failed_does_not_block_while_there_are_retries(db: Connection, lease: str) -> None:
     one_job(db, "x")
-    end(db, claim(db, lease, "j")[0], "RETRY")
-    assert (chunks(db)["b/x"], work(db, "j", "x")["blockers"]) == ("FAILED", 0)
+    end(db, claim(db, lease, "j")[0], "RETRYING")
+    assert (chunks(db)["b/x"], task(db, "j", "x")["blockers"]) == ("FAILED", 0)
     db.execute("SELECT * FROM opendataflow.retry_due()")
 
     assert claimed(db, lease) == ["x"]
 
 
-def test_an_output_that_the_own_run_failed_ends_the_work_without_retries(db: Connection, lease: str) -> None:
+def test_an_output_that_the_own_run_failed_ends_the_task_without_retries(db: Connection, lease: str) -> None:
     one_job(db, "x")
     end(db, claim(db, lease, "j")[0], "FAILED")
     db.execute("SELECT * FROM opendataflow.retry_due()")
 
-    assert (works(db)["j/x"], claimed(db, lease)) == ("FAILED", [])
+    assert (tasks(db)["j/x"], claimed(db, lease)) == ("FAILED", [])
 
 
 def test_an_output_that_another_jobs_run_failed_blocks(db: Connection, lease: str) -> None:
@@ -155,7 +155,7 @@ def test_an_output_that_another_jobs_run_failed_blocks(db: Connection, lease: st
     end(db, claim(db, lease, "j")[0], "FAILED")
     apply(db, [dataset("b2")], [job("j", ["a"], ["b2"]), job("k", ["a"], ["b"])])
 
-    assert (works(db)["k/x"], claimed(db, lease, "k")) == ("WAITING", [])
+    assert (tasks(db)["k/x"], claimed(db, lease, "k")) == ("WAITING", [])
     assert problems(db) == []
 
 
@@ -177,7 +177,7 @@ def test_readers_of_an_output_block_its_writer_until_they_end(db: Connection, le
     end(db, claim(db, lease, "j")[0], "DONE")
     [reading] = claim(db, lease, "k")
     ask(db, "resubmit", "j", "x")
-    assert (works(db)["j/x"], claimed(db, lease)) == ("WAITING", [])
+    assert (tasks(db)["j/x"], claimed(db, lease)) == ("WAITING", [])
 
     answer = end(db, reading, "DONE")
 
@@ -186,7 +186,7 @@ def test_readers_of_an_output_block_its_writer_until_they_end(db: Connection, le
     assert problems(db) == []
 
 
-@pytest.mark.parametrize(("verdict", "state"), [("RETRY", "FAILED"), ("FAILED", "FAILED"), ("RETRY", "LOST")])
+@pytest.mark.parametrize(("verdict", "state"), [("RETRYING", "FAILED"), ("FAILED", "FAILED"), ("RETRYING", "LOST")])
 def test_a_reader_that_does_not_succeed_releases_what_it_read_all_the_same(
     db: Connection, lease: str, verdict: str, state: str
 ) -> None:
@@ -213,24 +213,24 @@ def test_the_last_of_several_readers_lets_the_writer_go_on(db: Connection, lease
     found = []
     for reader in readers:
         end(db, reader, "DONE")
-        found.append(works(db)["j/x"])
+        found.append(tasks(db)["j/x"])
 
-    assert found == ["WAITING", "READY"]
+    assert found == ["WAITING", "QUEUED"]
 
 
-# Rule 4: the work is still to do
+# Rule 4: the task is still to do
 
 
 @pytest.mark.parametrize("state", ["DONE", "FAILED", "HELD", "SKIPPED"])
-def test_work_that_is_not_to_do_is_not_claimed(db: Connection, lease: str, state: str) -> None:
+def test_a_task_that_is_not_to_do_is_not_claimed(db: Connection, lease: str, state: str) -> None:
     one_job(db, "x")
     if state in ("DONE", "FAILED"):
         end(db, claim(db, lease, "j")[0], state)
     elif state == "HELD":
         ask(db, "hold", "j", "x")
     else:
-        raw(db, "UPDATE opendataflow.work SET state = 'SKIPPED', held_from = 'READY'")
-    assert works(db)["j/x"] == state
+        raw(db, "UPDATE opendataflow.task SET state = 'SKIPPED', held_from = 'QUEUED'")
+    assert tasks(db)["j/x"] == state
 
     assert claimed(db, lease) == []
 
@@ -273,7 +273,7 @@ def test_a_failure_leaves_no_output_ready(db: Connection, lease: str) -> None:
     ],
     ids=" < ".join,
 )
-def test_work_is_claimed_in_the_natural_order_of_its_ids_and_backwards(
+def test_a_task_is_claimed_in_the_natural_order_of_its_ids_and_backwards(
     db: Connection, lease: str, ordered: tuple[str, ...]
 ) -> None:
     shuffled = sorted(ordered, key=lambda i: (i[::-1], i))
@@ -284,7 +284,7 @@ def test_work_is_claimed_in_the_natural_order_of_its_ids_and_backwards(
     assert claimed(db, lease, "down") == list(reversed(ordered))
 
 
-def test_resubmitted_work_comes_first_then_the_natural_order(db: Connection, lease: str) -> None:
+def test_a_resubmitted_task_comes_first_then_the_natural_order(db: Connection, lease: str) -> None:
     one_job(db, "1", "2", "3", "4", "10")
     for run in claim(db, lease, "j", 3):
         end(db, run, "DONE")
@@ -293,7 +293,7 @@ def test_resubmitted_work_comes_first_then_the_natural_order(db: Connection, lea
     assert claimed(db, lease) == ["2", "3", "4", "10"]
 
 
-def test_resubmitted_work_comes_first_in_descending_order_too(db: Connection, lease: str) -> None:
+def test_a_resubmitted_task_comes_first_in_descending_order_too(db: Connection, lease: str) -> None:
     one_job(db, "1", "2", "3", "4", descending=True)
     for run in claim(db, lease, "j", 2):
         end(db, run, "DONE")
@@ -302,12 +302,14 @@ def test_resubmitted_work_comes_first_in_descending_order_too(db: Connection, le
     assert claimed(db, lease) == ["4", "3", "2", "1"]
 
 
-def test_resubmitted_work_has_its_place_in_the_natural_order_again_once_it_is_done(db: Connection, lease: str) -> None:
+def test_a_resubmitted_task_has_its_place_in_the_natural_order_again_once_it_is_done(
+    db: Connection, lease: str
+) -> None:
     one_job(db, "1", "2")
     end(db, claim(db, lease, "j")[0], "DONE")
     ask(db, "resubmit", "j", "1")
     end(db, claim(db, lease, "j")[0], "DONE")
-    assert work(db, "j", "1")["rank"] == 2
+    assert task(db, "j", "1")["rank"] == 2
 
 
 # How much at a time
@@ -352,7 +354,7 @@ def test_a_suspended_job_starts_nothing_and_what_runs_ends(db: Connection, lease
 
     end(db, run, "DONE")
 
-    assert works(db) == {"j/1": "DONE", "j/2": "READY"}
+    assert tasks(db) == {"j/1": "DONE", "j/2": "QUEUED"}
 
 
 # The position
@@ -378,7 +380,7 @@ def test_the_position_stays_where_nothing_is_found(db: Connection, lease: str) -
     assert (again["runs"], again["rank"], again["key"]) == ([], first["rank"], first["key"])
 
 
-def test_the_position_never_passes_work_that_was_dropped(committed: Connection, dsn_of: str) -> None:
+def test_the_position_never_passes_a_task_that_was_dropped(committed: Connection, dsn_of: str) -> None:
     one_job(committed, "1", "2", "3", "4")
     lease = open_lease(committed)
     with open_connection(dsn_of) as other, other.transaction():
@@ -386,8 +388,8 @@ def test_the_position_never_passes_work_that_was_dropped(committed: Connection, 
         first = claim_all(committed, lease, "j", 3)
     assert [run["data_id"] for run in first["runs"]] == ["1", "3", "4"]
     assert first["dropped"] == 1
-    row = work(committed, "j", "2")
-    assert (row["state"], row["attempts"], row["run"]) == ("READY", 0, None)
+    row = task(committed, "j", "2")
+    assert (row["state"], row["attempts"], row["run"]) == ("QUEUED", 0, None)
 
     second = claim_all(committed, lease, "j", 3, first["rank"], first["key"])
 
@@ -395,7 +397,7 @@ def test_the_position_never_passes_work_that_was_dropped(committed: Connection, 
 
 
 @pytest.mark.parametrize("locked", ["a", "b"])
-def test_a_claim_drops_work_whose_chunks_are_locked_and_does_not_wait(
+def test_a_claim_drops_a_task_whose_chunks_are_locked_and_does_not_wait(
     committed: Connection, dsn_of: str, locked: str
 ) -> None:
     one_job(committed, "1")
@@ -409,11 +411,11 @@ def test_a_claim_drops_work_whose_chunks_are_locked_and_does_not_wait(
     assert claimed(committed, lease) == ["1"]
 
 
-def test_a_claim_passes_by_work_that_somebody_else_has_locked(committed: Connection, dsn_of: str) -> None:
+def test_a_claim_passes_by_a_task_that_somebody_else_has_locked(committed: Connection, dsn_of: str) -> None:
     one_job(committed, "1", "2")
     lease = open_lease(committed)
     with open_connection(dsn_of) as other, other.transaction():
-        other.execute("SELECT FROM opendataflow.work WHERE data_id = '1' FOR UPDATE")
+        other.execute("SELECT FROM opendataflow.task WHERE data_id = '1' FOR UPDATE")
         committed.execute("SET lock_timeout = '60s'")
         assert claimed(committed, lease) == ["2"]
 
@@ -451,7 +453,7 @@ def test_an_expired_lease_claims_nothing(db: Connection) -> None:
         claim(db, lease, "j")
 
     assert error.value.sqlstate == "DF003"
-    assert works(db) == {"j/x": "READY"}
+    assert tasks(db) == {"j/x": "QUEUED"}
 
 
 def test_a_lease_that_was_closed_claims_nothing(db: Connection, lease: str) -> None:
@@ -479,9 +481,9 @@ def test_what_a_lease_claimed_goes_on_and_is_committed_after_its_end(db: Connect
     one_job(db, "x")
     [run] = claim(db, lease, "j")
     db.execute("SELECT opendataflow.close_lease(%s::uuid)", (lease,))
-    assert works(db)["j/x"] == "RUNNING"
+    assert tasks(db)["j/x"] == "RUNNING"
 
-    assert end(db, run, "DONE")["work_state"] == "DONE"
+    assert end(db, run, "DONE")["task_state"] == "DONE"
 
 
 def test_an_engine_finds_its_own_runs_and_those_of_dead_leases(db: Connection, lease: str) -> None:
@@ -510,8 +512,8 @@ def test_an_outcome_that_is_told_twice_reads_what_happened_the_first_time(db: Co
 
     second = end(db, run, "FAILED")
 
-    assert (first["already"], first["run_state"], first["work_state"]) == (False, "SUCCEEDED", "DONE")
-    assert (second["already"], second["run_state"], second["work_state"]) == (True, "SUCCEEDED", "DONE")
+    assert (first["already"], first["run_state"], first["task_state"]) == (False, "SUCCEEDED", "DONE")
+    assert (second["already"], second["run_state"], second["task_state"]) == (True, "SUCCEEDED", "DONE")
     assert value(db, "SELECT count(*) FROM opendataflow.history") == length
     assert chunk(db, "a", "x")["readers"] == 0
 
@@ -520,14 +522,14 @@ def test_an_outcome_that_is_told_twice_reads_what_happened_the_first_time(db: Co
 def test_an_older_fence_never_commits(db: Connection, lease: str, verdict: str) -> None:
     one_job(db, "x")
     [old] = claim(db, lease, "j")
-    end(db, old, "RETRY", state="LOST")
+    end(db, old, "RETRYING", state="LOST")
     db.execute("SELECT * FROM opendataflow.retry_due()")
     [new] = claim(db, lease, "j")
 
     assert end(db, old, verdict)["already"] is True
     assert end(db, {**new, "fence": old["fence"]}, verdict)["already"] is True
 
-    assert (works(db)["j/x"], chunks(db)["b/x"]) == ("RUNNING", "RUNNING")
+    assert (tasks(db)["j/x"], chunks(db)["b/x"]) == ("RUNNING", "RUNNING")
     assert (chunk(db, "b", "x")["fence"], chunk(db, "a", "x")["readers"]) == (new["fence"], 1)
     assert end(db, new, "DONE")["already"] is False
     assert problems(db) == []
@@ -536,12 +538,12 @@ def test_an_older_fence_never_commits(db: Connection, lease: str, verdict: str) 
 def test_the_outcome_of_an_old_run_changes_nothing_after_a_publication(db: Connection, lease: str) -> None:
     one_job(db, "x")
     [run] = claim(db, lease, "j")
-    end(db, run, "RETRY", state="LOST")
+    end(db, run, "RETRYING", state="LOST")
     ask(db, "publish", "b", "x")
 
     end(db, run, "FAILED")
 
-    assert (works(db)["j/x"], chunks(db)["b/x"]) == ("DONE", "READY")
+    assert (tasks(db)["j/x"], chunks(db)["b/x"]) == ("DONE", "READY")
 
 
 def test_outcomes_of_many_runs_are_committed_together_and_each_is_answered(db: Connection, lease: str) -> None:
@@ -562,7 +564,7 @@ def test_outcomes_of_many_runs_are_committed_together_and_each_is_answered(db: C
 
     rows = db.execute("SELECT * FROM opendataflow.complete(%s, 'test')", (json.dumps(outcomes),)).fetchall()
 
-    assert {row["run"]: (row["work_state"], row["already"]) for row in rows} == {
+    assert {row["run"]: (row["task_state"], row["already"]) for row in rows} == {
         runs[0]["run"]: ("DONE", False),
         runs[1]["run"]: ("FAILED", True),
         runs[2]["run"]: ("DONE", False),

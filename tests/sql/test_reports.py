@@ -36,7 +36,7 @@ def three(db: Connection) -> str:
 async def test_one_question_for_many_jobs(db: Connection, store: Store) -> None:
     apply(db, [dataset("a", "1"), dataset("b"), dataset("c")], [job("j", ["a"], ["b"]), job("k", ["b"], ["c"])])
     reports = await job_reports(store, ["j", "k", "unknown"])
-    assert {name: r["counts"] for name, r in reports.items()} == {"j": {"READY": 1}, "k": {"WAITING": 1}}
+    assert {name: r["counts"] for name, r in reports.items()} == {"j": {"QUEUED": 1}, "k": {"WAITING": 1}}
 
 
 def test_the_last_failures_come_newest_first_and_stay_when_their_chunk_is_done(db: Connection) -> None:
@@ -44,7 +44,7 @@ def test_the_last_failures_come_newest_first_and_stay_when_their_chunk_is_done(d
     runs = []
     for number in range(12):
         (run,) = claim(db, lease, "j")
-        end(db, run, "RETRY", message=f"exit code {number}")
+        end(db, run, "RETRYING", message=f"exit code {number}")
         runs.append(run["run"])
         db.execute("SELECT opendataflow.retry_due()")
         raw(db, "DELETE FROM opendataflow.breaker")
@@ -63,7 +63,7 @@ def test_runs_that_a_person_has_cancelled_are_no_failures(db: Connection) -> Non
     assert report(db)["last_failures"] == []
 
 
-def test_stale_work_is_counted(db: Connection) -> None:
+def test_a_stale_task_is_counted(db: Connection) -> None:
     lease = three(db)
     for run in claim(db, lease, "j", 3):
         end(db, run, "DONE")
@@ -103,11 +103,11 @@ def test_the_last_failures_are_found_by_an_index_however_many_runs_have_succeede
 
 STATES: dict[str, list[str]] = {
     "Done": [],
-    "Waiting": ["UPDATE opendataflow.work SET state = 'WAITING', blockers = 1"],
-    "Failed": ["UPDATE opendataflow.work SET state = 'FAILED' WHERE data_id = '1'"],
+    "Waiting": ["UPDATE opendataflow.task SET state = 'WAITING', blockers = 1"],
+    "Failed": ["UPDATE opendataflow.task SET state = 'FAILED' WHERE data_id = '1'"],
     "Suspended": ["UPDATE opendataflow.job SET suspended = true"],
     "Deleted": ["UPDATE opendataflow.job SET suspended = true, deleted = true"],
-    "Ready": ["UPDATE opendataflow.work SET state = 'READY' WHERE data_id = '1'"],
+    "Queued": ["UPDATE opendataflow.task SET state = 'QUEUED' WHERE data_id = '1'"],
 }
 
 

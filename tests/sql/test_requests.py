@@ -18,7 +18,7 @@ from opendataflow.model.resources.statuses import MOST_LINES
 from opendataflow.store.requests import Remembered, Request, forget_gone, once
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection, open_connection
-from tests.sql.graph import apply, ask, chunks, claim, dataset, end, job, open_lease, value, works
+from tests.sql.graph import apply, ask, chunks, claim, dataset, end, job, open_lease, tasks, value
 
 NOW = datetime(2026, 11, 28, 8, tzinfo=UTC)
 
@@ -54,9 +54,9 @@ async def test_a_request_is_done_and_answered_with_numbers_and_lines(store: Stor
 
     assert answer == Remembered(
         1, 1, 0, "resubmit: 1 done, 1 unchanged", NOW, None,
-        ("j 1: READY", "j 10: READY (it has not run yet: there is nothing to do again)"),
+        ("j 1: QUEUED", "j 10: QUEUED (it has not run yet: there is nothing to do again)"),
     )  # fmt: skip
-    assert works(two_jobs)["j/1"] == "READY"
+    assert tasks(two_jobs)["j/1"] == "QUEUED"
     assert chunks(two_jobs)["b/1"] == "RESUBMIT"
 
 
@@ -77,7 +77,7 @@ async def test_the_same_request_again_changes_nothing_and_is_answered_the_same(
 
     assert await once(store, resubmit("fix-1", "1"), NOW + timedelta(hours=1)) == first
     assert events(two_jobs) == before
-    assert works(two_jobs)["j/1"] == "DONE"
+    assert tasks(two_jobs)["j/1"] == "DONE"
 
 
 async def test_another_id_is_another_request(store: Store, two_jobs: Connection) -> None:
@@ -95,21 +95,21 @@ async def test_a_resubmit_of_what_runs_lets_it_run_once_more_after_its_end(store
 
     assert (answer.done, answer.lines) == (1, ("j 10: RUNNING (it is running: it runs again after its end)",))
     end(two_jobs, run, "DONE")
-    assert works(two_jobs)["j/10"] == "READY"
+    assert tasks(two_jobs)["j/10"] == "QUEUED"
 
 
 async def test_a_cascade_reaches_the_jobs_below(store: Store, two_jobs: Connection) -> None:
     answer = await once(store, resubmit("fix-1", "1", cascade=True), NOW)
 
-    assert answer.lines == ("j 1: READY", "k 1: WAITING")
-    assert (works(two_jobs)["j/1"], works(two_jobs)["k/1"]) == ("READY", "WAITING")
+    assert answer.lines == ("j 1: QUEUED", "k 1: WAITING")
+    assert (tasks(two_jobs)["j/1"], tasks(two_jobs)["k/1"]) == ("QUEUED", "WAITING")
 
 
 @pytest.mark.usefixtures("two_jobs")
 async def test_chunks_can_be_chosen_by_their_range_and_state(store: Store) -> None:
     answer = await once(store, resubmit("fix-1", chosen=Selection("2", None, ("DONE",))), NOW)
 
-    assert answer.lines == ("j 2: READY",)
+    assert answer.lines == ("j 2: QUEUED",)
 
 
 async def test_of_many_answers_the_first_are_told(store: Store, db: Connection) -> None:
@@ -127,16 +127,16 @@ async def test_of_many_answers_the_first_are_told(store: Store, db: Connection) 
 
 NOT_SHARED = "belongs to the DataSet team/a and is not shared with namespace other; add that to its spec.shareWith"
 REFUSALS: list[tuple[dict[str, Any], str, str]] = [
-    ({"chosen": ["1", "100"]}, "Unknown", "job j has no work for 100 (did you mean 10?); nothing was changed"),
+    ({"chosen": ["1", "100"]}, "Unknown", "job j has no task for 100 (did you mean 10?); nothing was changed"),
     (
         {"verb": VERB["skip"], "chosen": ["1"]},
         "Refused",
-        "1 of job j is DONE: only work that is still to do can be skipped",
+        "1 of job j is DONE: only a task that is still to do can be skipped",
     ),
     (
         {"chosen": Selection(states=("FAILED",))},
         "Refused",
-        "no work of job j is FAILED: there is nothing to resubmit",
+        "no task of job j is FAILED: there is nothing to resubmit",
     ),
     ({"target": "x"}, "Unknown", "there is no job x"),
     ({"target": "x", "of_chunks": True}, "Unknown", "there is no data set x"),
@@ -171,7 +171,7 @@ async def test_a_refused_request_is_not_done_when_its_cause_is_gone(store: Store
     ask(two_jobs, "release", "j", "10")
 
     assert await once(store, request, NOW) == refused
-    assert works(two_jobs)["j/1"] == "DONE"
+    assert tasks(two_jobs)["j/1"] == "DONE"
 
 
 @pytest.mark.usefixtures("two_jobs")
@@ -180,7 +180,7 @@ async def test_of_many_refusals_the_first_are_told_and_all_are_counted(store: St
 
     assert answer.refused == 50
     assert answer.message.startswith(
-        "job j has no work for 100 (did you mean 10?); job j has no work for 101 (did you mean 10?);"
+        "job j has no task for 100 (did you mean 10?); job j has no task for 101 (did you mean 10?);"
     )
     assert answer.message.endswith("; and 45 more; nothing was changed")
 

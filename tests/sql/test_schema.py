@@ -115,7 +115,7 @@ async def test_runs_that_were_claimed_before_both_migrations_complete_after_them
         await migrate(connection)
     for run in (before, between):
         graph.end(db, run, "DONE")
-    assert graph.works(db) == {"load/1": "DONE", "load/2": "DONE"}
+    assert graph.tasks(db) == {"load/1": "DONE", "load/2": "DONE"}
     assert graph.problems(db) == []
 
 
@@ -128,7 +128,7 @@ async def test_a_schema_of_before_the_rule_is_migrated(empty_dsn: str) -> None:
                 record = "INSERT INTO opendataflow.migration (number, name) VALUES (%s, %s)"
                 await connection.execute(record, (migration.number, migration.name))
         assert (await read_state(connection)).works_from == rule - 2
-        assert f"migration {rule:04}_works_from applied" in await migrate(connection)
+        assert f"migration {rule:04}_tasks_from applied" in await migrate(connection)
         await require_current(connection)
 
 
@@ -147,7 +147,7 @@ def test_every_sql_file_is_carried_by_the_program() -> None:
     assert all(p.read_text() in sql_files.functions_text() for p in (tracked / "functions").glob("*.sql"))
 
 
-async def test_migrating_counts_the_works_that_are_there(empty_dsn: str) -> None:
+async def test_migrating_counts_the_tasks_that_are_there(empty_dsn: str) -> None:
     async with await connect(empty_dsn) as connection:
         migrations = {migration.name: migration for migration in sql_files.migrations()}
         counting = next(name for name in migrations if name.endswith("daily_work"))
@@ -155,9 +155,9 @@ async def test_migrating_counts_the_works_that_are_there(empty_dsn: str) -> None
             if name == counting:
                 await connection.execute("INSERT INTO opendataflow.job (id) VALUES ('j')")
                 await connection.execute(
-                    """INSERT INTO opendataflow.work (job, data_id, state, sort_key)
-                       VALUES ('j', '1', 'DONE', '1'), ('j', '2', 'DONE', '2'), ('j', '3', 'READY', '3')"""
+                    """INSERT INTO opendataflow.task (job, data_id, state, sort_key)
+                       VALUES ('j', '1', 'DONE', '1'), ('j', '2', 'DONE', '2'), ('j', '3', 'QUEUED', '3')"""
                 )
             await connection.execute(migrations[name].text)
-        found = await (await connection.execute("SELECT state, works FROM opendataflow.work_count")).fetchall()
-    assert {row["state"]: row["works"] for row in found} == {"DONE": 2, "READY": 1}
+        found = await (await connection.execute("SELECT state, tasks FROM opendataflow.task_count")).fetchall()
+    assert {row["state"]: row["tasks"] for row in found} == {"DONE": 2, "QUEUED": 1}

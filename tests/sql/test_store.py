@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 from opendataflow.errors import DataflowError, InvalidInput, LeaseLost, NoAccess, Refused, UnknownThing, Unreachable
 from opendataflow.model.records.claim import Answer, Claimed, ClaimedRun, Completed, Completion, Position, Selection
 from opendataflow.model.records.run import Host
-from opendataflow.names import OutcomeClass, RunState, WorkState
+from opendataflow.names import OutcomeClass, RunState, TaskState
 from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection
@@ -25,8 +25,8 @@ from tests.sql.graph import (
     end,
     job,
     open_lease,
+    tasks,
     value,
-    works,
 )
 
 HOST = Host("worker-3", "boot-1")
@@ -43,8 +43,8 @@ def dsn(postgres_server: str, shared: Connection) -> Iterator[str]:
         "alert",
         "run",
         "lease",
-        "work",
-        "work_count",
+        "task",
+        "task_count",
         "chunk",
         "job_env",
         "job_input",
@@ -78,7 +78,7 @@ def succeeded(run: ClaimedRun) -> Completion:
     return Completion(
         run.run,
         run.fence,
-        WorkState.DONE,
+        TaskState.DONE,
         RunState.SUCCEEDED,
         OutcomeClass.SUCCESS,
         "fine",
@@ -100,7 +100,7 @@ async def test_a_request_is_answered_for_each_id_in_natural_order(store: Store, 
     answers = await store.ask("hold", "j", ["10", "2", "1"], "ada", "not today")
 
     assert answers == [Answer(i, "done", "HELD", None) for i in ("1", "2", "10")]
-    assert works(one_job) == {"j/1": "HELD", "j/2": "HELD", "j/10": "HELD"}
+    assert tasks(one_job) == {"j/1": "HELD", "j/2": "HELD", "j/10": "HELD"}
     row = one_job.execute("SELECT DISTINCT actor, reason FROM opendataflow.history WHERE event = 'hold'").fetchall()
     assert row == [{"actor": "ada", "reason": "not today"}]
 
@@ -115,24 +115,24 @@ async def test_one_unknown_id_leaves_everything_as_it_was(
     [run] = claim(one_job, open_lease(one_job), "j")
     end(one_job, run, "FAILED")
     ask(one_job, "hold", "j", "2")
-    before = (works(one_job), chunks(one_job), history_length(one_job))
+    before = (tasks(one_job), chunks(one_job), history_length(one_job))
 
     answers = await store.ask(verb, owner, ["1", "2", "nothing"], "ada", None)
 
     assert [a.message for a in answers if a.result == "unknown"] == [
-        "job j has no work for nothing" if owner == "j" else "data set a has no chunk nothing"
+        "job j has no task for nothing" if owner == "j" else "data set a has no chunk nothing"
     ]
-    assert (works(one_job), chunks(one_job), history_length(one_job)) == before
+    assert (tasks(one_job), chunks(one_job), history_length(one_job)) == before
 
 
 async def test_one_refused_id_leaves_everything_as_it_was(store: Store, one_job: Connection) -> None:
     claim(one_job, open_lease(one_job), "j")
-    before = (works(one_job), chunks(one_job), history_length(one_job))
+    before = (tasks(one_job), chunks(one_job), history_length(one_job))
 
     answers = await store.ask("publish", "b", ["1", "2", "3"], "ada", None)
 
     assert {a.data_id: a.result for a in answers} == {"1": "refused", "2": "done", "3": "done"}
-    assert (works(one_job), chunks(one_job), history_length(one_job)) == before
+    assert (tasks(one_job), chunks(one_job), history_length(one_job)) == before
 
 
 async def test_unchanged_and_remembered_ids_do_not_stop_the_others(store: Store, one_job: Connection) -> None:
@@ -143,14 +143,14 @@ async def test_unchanged_and_remembered_ids_do_not_stop_the_others(store: Store,
     answers = await store.ask("resubmit", "j", ["1", "2", "10"], "ada", None)
 
     assert [a.result for a in answers] == ["done", "remembered", "unchanged"]
-    assert works(one_job)["j/1"] == "READY"
+    assert tasks(one_job)["j/1"] == "QUEUED"
 
 
 async def test_a_request_for_nothing_is_answered_with_nothing(store: Store, one_job: Connection) -> None:
     for verb, owner in (("resubmit", "j"), ("hold", "j"), ("release", "j"), ("publish", "a"), ("hold_chunks", "a")):
         verb_of_store: Any = verb
         assert await store.ask(verb_of_store, owner, [], "ada", None) == []
-    assert works(one_job) == {"j/1": "READY", "j/2": "READY", "j/10": "READY"}
+    assert tasks(one_job) == {"j/1": "QUEUED", "j/2": "QUEUED", "j/10": "QUEUED"}
 
 
 # What a request is about
@@ -162,12 +162,12 @@ async def test_a_request_for_nothing_is_answered_with_nothing(store: Store, one_
         (Selection("2"), ["2", "10"]),
         (Selection(last="2"), ["1", "2"]),
         (Selection("2", "9"), ["2"]),
-        (Selection(states=("READY",)), ["2", "10"]),
-        (Selection("10", states=("READY", "HELD")), ["10"]),
+        (Selection(states=("QUEUED",)), ["2", "10"]),
+        (Selection("10", states=("QUEUED", "HELD")), ["10"]),
         (Selection("11"), []),
     ],
 )
-async def test_works_are_chosen_by_range_in_natural_order_and_by_state(
+async def test_tasks_are_chosen_by_range_in_natural_order_and_by_state(
     store: Store, one_job: Connection, chosen: Selection, ids: list[str]
 ) -> None:
     ask(one_job, "hold", "j", "1")
@@ -183,10 +183,10 @@ async def test_chunks_are_chosen_by_range_and_status(store: Store, one_job: Conn
 
 
 async def test_a_dry_run_tells_what_would_be_and_changes_nothing(store: Store, one_job: Connection) -> None:
-    before = (works(one_job), chunks(one_job), history_length(one_job))
+    before = (tasks(one_job), chunks(one_job), history_length(one_job))
     answers = await store.ask("hold", "j", Selection("2"), "ada", None, dry_run=True)
     assert answers == [Answer("2", "done", "HELD", None), Answer("10", "done", "HELD", None)]
-    assert (works(one_job), chunks(one_job), history_length(one_job)) == before
+    assert (tasks(one_job), chunks(one_job), history_length(one_job)) == before
 
 
 @pytest.mark.parametrize("of_chunks", [True, False])
@@ -229,7 +229,7 @@ async def test_a_claim_under_an_expired_lease_is_refused_and_can_be_repeated_und
     assert error.value.retryable
 
     assert len((await store.claim(await lease_of(store), "j", 1, Position())).runs) == 1
-    assert works(one_job)["j/1"] == "RUNNING"
+    assert tasks(one_job)["j/1"] == "RUNNING"
 
 
 async def test_what_the_functions_refuse_is_refused_here(dsn: str) -> None:
@@ -326,9 +326,9 @@ def terminate(db: Connection) -> None:
 # Apply
 
 
-async def test_an_apply_answers_with_the_jobs_that_have_work(store: Store, db: Connection) -> None:
+async def test_an_apply_answers_with_the_jobs_that_have_tasks(store: Store, db: Connection) -> None:
     woken = await store.apply([dataset("a", "1"), dataset("b")], [job("j", ["a"], ["b"])], "ada", lambda *_: None)
-    assert (woken, works(db)) == (["j"], {"j/1": "READY"})
+    assert (woken, tasks(db)) == (["j"], {"j/1": "QUEUED"})
 
 
 async def test_the_check_sees_the_graph_as_it_will_be(store: Store, one_job: Connection) -> None:
@@ -399,10 +399,10 @@ async def test_a_run_goes_from_claim_to_end(store: Store, one_job: Connection) -
 
     completed, woken = await store.complete([succeeded(first)], "engine")
 
-    assert completed == [Completed(first.run, RunState.SUCCEEDED, WorkState.DONE, already=False)]
+    assert completed == [Completed(first.run, RunState.SUCCEEDED, TaskState.DONE, already=False)]
     assert woken == []
     again, _ = await store.complete([succeeded(first)], "engine")
-    assert again == [Completed(first.run, RunState.SUCCEEDED, WorkState.DONE, already=True)]
+    assert again == [Completed(first.run, RunState.SUCCEEDED, TaskState.DONE, already=True)]
     assert await store.running_runs(lease, own=True) == [(second, True)]
     assert chunks(one_job)["b/1"] == "READY"
 
@@ -427,7 +427,7 @@ async def test_a_lease_is_renewed_and_closed(store: Store, one_job: Connection) 
 
 
 async def test_due_retries_wake_their_job(store: Store, one_job: Connection) -> None:
-    end(one_job, claim(one_job, open_lease(one_job), "j")[0], "RETRY")
+    end(one_job, claim(one_job, open_lease(one_job), "j")[0], "RETRYING")
     assert await store.retry_due() == ["j"]
     assert await store.retry_due() == []
 
@@ -447,7 +447,7 @@ async def test_a_publication_is_told_to_those_who_listen(store: Store, one_job: 
 
 
 @pytest.mark.parametrize("verb", ["release_chunks", "resubmit", "release", "apply", "declare"])
-async def test_whatever_makes_work_ready_is_told_to_those_who_listen(
+async def test_whatever_makes_a_task_queued_is_told_to_those_who_listen(
     store: Store, one_job: Connection, verb: Any
 ) -> None:
     end(one_job, claim(one_job, open_lease(one_job), "j")[0], "DONE")
@@ -490,12 +490,12 @@ async def test_listening_ends_when_it_is_cancelled_at_whatever_moment(store: Sto
 
     for number in range(120):
         others = [asyncio.create_task(store.rows("SELECT pg_sleep(0.01)")) for _ in range(5)]
-        task = asyncio.create_task(listen())
+        future = asyncio.create_task(listen())
         await asyncio.sleep(number % 40 / 2000)
-        task.cancel()
-        done, _ = await asyncio.wait([task], timeout=300)
+        future.cancel()
+        done, _ = await asyncio.wait([future], timeout=300)
         assert done, f"it goes on, cancelled at moment {number}"
-        assert task.cancelled()
+        assert future.cancelled()
         await asyncio.gather(*others)
 
 
@@ -514,10 +514,10 @@ def busy(one_job: Connection) -> dict[str, dict[str, Any]]:
 
 async def test_jobs_are_listed_with_their_counts(store: Store, busy: Row) -> None:
     assert busy
-    common = {"retry": 0, "parallelism": 100, "total": 3}
+    common = {"retrying": 0, "parallelism": 100, "total": 3}
     assert await store.list_jobs() == [
         {"job": "j", "state": "Running", "done": 1, "running": 1, "failed": 1, "inputs": "a", "outputs": "b", **common},
-        {"job": "k", "state": "Ready", "done": 0, "running": 0, "failed": 0, "inputs": "b", "outputs": "c", **common},
+        {"job": "k", "state": "Queued", "done": 0, "running": 0, "failed": 0, "inputs": "b", "outputs": "c", **common},
     ]
 
 
@@ -578,7 +578,7 @@ async def test_runs_are_listed_the_newest_first(store: Store, busy: Row) -> None
     assert await store.list_runs("k", None, 10) == []
 
 
-async def test_the_log_of_a_run_or_of_a_works_last_run_is_shown(store: Store, one_job: Connection, busy: Row) -> None:
+async def test_the_log_of_a_run_or_of_a_tasks_last_run_is_shown(store: Store, one_job: Connection, busy: Row) -> None:
     ask(one_job, "resubmit", "j", "2")
     [again] = claim(one_job, open_lease(one_job), "j")
     end(one_job, again, "FAILED", log_tail="Traceback again")
@@ -600,12 +600,12 @@ async def test_the_limits_and_data_sets_of_jobs_are_read_together(store: Store, 
     assert [(d["id"], d["itemtype"]) for d in declared["k"].datasets] == [("b", "IN"), ("c", "OUT")]
 
 
-async def test_progress_counts_works_and_status_tells_the_next_retry(store: Store, one_job: Connection) -> None:
-    end(one_job, claim(one_job, open_lease(one_job), "j")[0], "RETRY", delay=3600)
+async def test_progress_counts_tasks_and_status_tells_the_next_retry(store: Store, one_job: Connection) -> None:
+    end(one_job, claim(one_job, open_lease(one_job), "j")[0], "RETRYING", delay=3600)
 
     [progress, nobody] = await store.progress(["j", "nobody"])
 
-    assert progress.counts == {WorkState.RETRY: 1, WorkState.READY: 2}
+    assert progress.counts == {TaskState.RETRYING: 1, TaskState.QUEUED: 2}
     assert nobody.counts == {}
     status = await store.job_status("j")
     assert status is not None
@@ -613,7 +613,7 @@ async def test_progress_counts_works_and_status_tells_the_next_retry(store: Stor
     assert await store.hungry(["j", "nobody"]) == ["j"]
 
 
-async def test_work_that_waits_says_for_what_with_evidence(store: Store, busy: Row) -> None:
+async def test_a_task_that_waits_says_for_what_with_evidence(store: Store, busy: Row) -> None:
     assert busy
     why = await store.why("k", "2")
     assert why is not None
@@ -629,7 +629,9 @@ async def test_work_that_waits_says_for_what_with_evidence(store: Store, busy: R
     assert (blocker["producer_state"], blocker["producer_reason"]) == ("FAILED", "exit code 7")
 
 
-async def test_work_that_waits_for_a_reader_of_its_output_says_so(store: Store, one_job: Connection, busy: Row) -> None:
+async def test_a_task_that_waits_for_a_reader_of_its_output_says_so(
+    store: Store, one_job: Connection, busy: Row
+) -> None:
     assert busy
     claim(one_job, open_lease(one_job), "k")
     ask(one_job, "resubmit", "j", "1")
@@ -642,7 +644,7 @@ async def test_work_that_waits_for_a_reader_of_its_output_says_so(store: Store, 
     ]
 
 
-async def test_work_that_is_ready_says_what_comes_before_it_and_who_could_run_it(
+async def test_a_task_that_is_queued_says_what_comes_before_it_and_who_could_run_it(
     store: Store, one_job: Connection
 ) -> None:
     apply(one_job, [], [job("j", ["a"], ["b"], parallelism=1)])
@@ -652,22 +654,22 @@ async def test_work_that_is_ready_says_what_comes_before_it_and_who_could_run_it
     why = await store.why("j", "10")
 
     assert why is not None
-    assert (why["state"], why["blockers"], why["last_run"]) == ("READY", [], None)
+    assert (why["state"], why["blockers"], why["last_run"]) == ("QUEUED", [], None)
     assert (why["before_it"], why["running"], why["parallelism"], why["engines"]) == (1, 1, 1, 1)
 
 
-async def test_work_that_will_be_retried_says_when_and_after_what(store: Store, one_job: Connection) -> None:
-    end(one_job, claim(one_job, open_lease(one_job), "j")[0], "RETRY", delay=3600, message="exit code 7")
+async def test_a_task_that_will_be_retried_says_when_and_after_what(store: Store, one_job: Connection) -> None:
+    end(one_job, claim(one_job, open_lease(one_job), "j")[0], "RETRYING", delay=3600, message="exit code 7")
 
     why = await store.why("j", "1")
 
     assert why is not None
-    assert (why["state"], why["reason"], why["attempts"], why["retry_limit"]) == ("RETRY", "exit code 7", 1, 1)
+    assert (why["state"], why["reason"], why["attempts"], why["retry_limit"]) == ("RETRYING", "exit code 7", 1, 1)
     assert 3500 < why["due_in_seconds"] <= 3600
     assert why["last_run"]["message"] == "exit code 7"
 
 
-async def test_work_or_a_job_that_is_not_there_is_none(store: Store, one_job: Connection) -> None:
+async def test_a_task_or_a_job_that_is_not_there_is_none(store: Store, one_job: Connection) -> None:
     assert one_job
     assert await store.why("j", "nothing") is None
     assert await store.why("nobody", "1") is None
@@ -715,7 +717,7 @@ async def test_the_watermark_and_the_gaps_are_in_the_order_of_the_job(
     assert (status["gaps"], status["gap_examples"]) == (3, [ordered[3], ordered[7], ordered[8]])
 
 
-async def test_ten_thousand_works_are_one_status(store: Store, db: Connection) -> None:
+async def test_ten_thousand_tasks_are_one_status(store: Store, db: Connection) -> None:
     ids = [str(number) for number in range(1, 10_001)]
     apply(db, [dataset("a", *ids), dataset("b")], [job("j", ["a"], ["b"])])
     missing = {*map(str, range(6001, 6010)), "4000"}
@@ -729,7 +731,7 @@ async def test_ten_thousand_works_are_one_status(store: Store, db: Connection) -
     status = await store.job_status("j")
 
     assert status is not None
-    assert status["counts"] == {"DONE": 9990, "FAILED": 9, "READY": 1}
+    assert status["counts"] == {"DONE": 9990, "FAILED": 9, "QUEUED": 1}
     assert status["failed"] == [
         {"reason": "exit code 2", "class": "Application", "chunks": 5, "examples": ["4000", "6002", "6004"]},
         {"reason": "exit code 1", "class": "Application", "chunks": 4, "examples": ["6001", "6003", "6005"]},

@@ -18,9 +18,9 @@ from tests.sql.graph import (
     job,
     open_lease,
     problems,
+    task,
+    tasks,
     value,
-    work,
-    works,
 )
 
 
@@ -44,7 +44,7 @@ def report(db: Connection) -> Connection:
 
 def test_a_job_reads_it_without_declaring_it(report: Connection) -> None:
     assert publish(report, "2026-11-28") == ["2026-11-28"]
-    assert works(report) == {"report/2026-11-28": "READY"}
+    assert tasks(report) == {"report/2026-11-28": "QUEUED"}
     assert problems(report) == []
 
 
@@ -58,7 +58,7 @@ def test_a_day_that_is_there_is_not_published_again(report: Connection) -> None:
 def test_the_days_that_an_outage_has_cost_are_caught_up_with(report: Connection) -> None:
     publish(report, "2026-11-28")
     assert publish(report, "2026-12-01") == ["2026-11-29", "2026-11-30", "2026-12-01"]
-    assert set(works(report).values()) == {"READY"}
+    assert set(tasks(report).values()) == {"QUEUED"}
 
 
 def test_a_day_that_somebody_else_published_meanwhile_hides_no_missed_one(report: Connection) -> None:
@@ -75,7 +75,7 @@ def test_a_new_job_does_not_begin_with_the_days_of_older_ones(report: Connection
     publish(report, "2026-11-27")
     publish(report, "2026-11-28")
     apply(report, [dataset("other")], [daily("second", "other", first_day="2026-11-28")])
-    assert sorted(works(report)) == ["report/2026-11-27", "report/2026-11-28", "second/2026-11-28"]
+    assert sorted(tasks(report)) == ["report/2026-11-27", "report/2026-11-28", "second/2026-11-28"]
     assert problems(report) == []
 
 
@@ -83,7 +83,7 @@ def test_a_job_that_is_applied_again_keeps_its_first_day(report: Connection) -> 
     publish(report, "2026-11-27")
     apply(report, [], [daily(first_day="2026-12-24")])
     assert value(report, "SELECT chunk_from FROM opendataflow.job WHERE id = 'report'") == "2026-11-26"
-    assert works(report) == {"report/2026-11-27": "READY"}
+    assert tasks(report) == {"report/2026-11-27": "QUEUED"}
 
 
 def test_a_range_that_a_file_names_counts_more_than_the_first_day(db: Connection) -> None:
@@ -106,9 +106,9 @@ def test_jobs_that_do_not_read_it_get_no_days(db: Connection) -> None:
 def test_a_day_that_another_input_names_waits_until_it_comes(db: Connection) -> None:
     both = job("report", ["sales", "today"], ["table"], first_day="2026-11-26")
     apply(db, [dataset("sales", "2026-11-29"), dataset("table")], [both])
-    assert works(db) == {"report/2026-11-29": "WAITING"}
+    assert tasks(db) == {"report/2026-11-29": "WAITING"}
     publish(db, "2026-11-29")
-    assert works(db) == {"report/2026-11-29": "READY"}
+    assert tasks(db) == {"report/2026-11-29": "QUEUED"}
 
 
 def test_a_run_holds_no_lock_on_a_day(report: Connection) -> None:
@@ -118,7 +118,7 @@ def test_a_run_holds_no_lock_on_a_day(report: Connection) -> None:
     assert value(report, "SELECT reads FROM opendataflow.run") == []
     assert problems(report) == []
     end(report, run, "DONE")
-    assert work(report, "report", "2026-11-28")["state"] == "DONE"
+    assert task(report, "report", "2026-11-28")["state"] == "DONE"
     assert problems(report) == []
 
 

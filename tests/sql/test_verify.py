@@ -27,7 +27,7 @@ def db(rolled_back: Connection) -> Connection:
 
 @pytest.fixture
 def run(db: Connection) -> Run:
-    """Job j makes b of a: 1 is DONE, 2 RUNNING, 3 RETRY, 4 READY, 5 FAILED; k reads b. Returns the run of 2."""
+    """Job j makes b of a: 1 is DONE, 2 RUNNING, 3 RETRYING, 4 QUEUED, 5 FAILED; k reads b. Returns the run of 2."""
     apply(
         db,
         [dataset("a", "1", "2", "3", "4", "5"), dataset("b"), dataset("c")],
@@ -35,7 +35,7 @@ def run(db: Connection) -> Run:
     )
     runs = {run["data_id"]: run for run in claim(db, open_lease(db), "j", 3)}
     end(db, runs["1"], "DONE")
-    end(db, runs["3"], "RETRY", delay=3600)
+    end(db, runs["3"], "RETRYING", delay=3600)
     ask(db, "hold", "j", "4")
     [five] = claim(db, open_lease(db), "j")
     end(db, five, "FAILED")
@@ -47,7 +47,7 @@ def corrupt(db: Connection, *statements: str) -> None:
     """Change rows as a broken disk or a person with too many rights does: no trigger and no constraint is there."""
     db.execute("SET LOCAL session_replication_role = replica")
     db.execute("SET LOCAL search_path = opendataflow")
-    for table in ("chunk", "work"):
+    for table in ("chunk", "task"):
         query = """SELECT conname FROM pg_constraint
                    WHERE conrelid = %s::regclass AND contype = 'c' AND NOT conname LIKE '%%check'"""
         for row in db.execute(query, (table,)).fetchall():
@@ -55,8 +55,8 @@ def corrupt(db: Connection, *statements: str) -> None:
     for statement in statements:
         db.execute(statement)
     # The counts have a test of their own.
-    db.execute("DELETE FROM work_count")
-    db.execute("INSERT INTO work_count SELECT job, state, count(*) FROM work GROUP BY job, state")
+    db.execute("DELETE FROM task_count")
+    db.execute("INSERT INTO task_count SELECT job, state, count(*) FROM task GROUP BY job, state")
 
 
 def test_an_empty_database_is_clean(db: Connection) -> None:
@@ -70,31 +70,31 @@ def test_a_busy_database_is_clean(db: Connection, run: Run) -> None:
 
 CORRUPTIONS = [
     (
-        "UPDATE work SET blockers = 3, state = 'WAITING' WHERE (job, data_id) = ('k', '2')",
+        "UPDATE task SET blockers = 3, state = 'WAITING' WHERE (job, data_id) = ('k', '2')",
         "work k/2 is WAITING with 3 blockers, but 1 things block it",
     ),
     (
-        "UPDATE work SET blockers = 2 WHERE (job, data_id) = ('j', '3')",
-        "work j/3 is RETRY with 2 blockers, but 0 things block it",
+        "UPDATE task SET blockers = 2 WHERE (job, data_id) = ('j', '3')",
+        "work j/3 is RETRYING with 2 blockers, but 0 things block it",
     ),
     (
-        "UPDATE work SET blockers = 1 WHERE (job, data_id) = ('j', '4')",
-        "work j/4 is READY with 1 blockers, but 0 things block it",
+        "UPDATE task SET blockers = 1 WHERE (job, data_id) = ('j', '4')",
+        "work j/4 is QUEUED with 1 blockers, but 0 things block it",
     ),
     (
         "UPDATE chunk SET held_status = 'READY', status = 'HOLD' WHERE (dataset, data_id) = ('a', '4')",
-        "work j/4 is READY with 0 blockers, but 1 things block it",
+        "work j/4 is QUEUED with 0 blockers, but 1 things block it",
     ),
     (
         "UPDATE chunk SET status = 'PENDING' WHERE (dataset, data_id) = ('b', '4')",
-        "work j/4 is READY with 0 blockers, but 1 things block it",
+        "work j/4 is QUEUED with 0 blockers, but 1 things block it",
     ),
     (
         "UPDATE chunk SET run = NULL WHERE (dataset, data_id) = ('b', '3')",
-        "work j/3 is RETRY with 0 blockers, but 1 things block it",
+        "work j/3 is RETRYING with 0 blockers, but 1 things block it",
     ),
     (
-        "UPDATE work SET state = 'WAITING' WHERE (job, data_id) = ('j', '4')",
+        "UPDATE task SET state = 'WAITING' WHERE (job, data_id) = ('j', '4')",
         "work j/4 is WAITING and nothing blocks it",
     ),
     (
@@ -102,20 +102,20 @@ CORRUPTIONS = [
         "work j/2 is RUNNING, but its run {run} is SUCCEEDED",
     ),
     (
-        "UPDATE work SET fence = fence + 1 WHERE (job, data_id) = ('j', '2')",
+        "UPDATE task SET fence = fence + 1 WHERE (job, data_id) = ('j', '2')",
         "work j/2 is RUNNING, but its run {run} is not there",
     ),
     (
-        "UPDATE work SET run = -1 WHERE (job, data_id) = ('j', '2')",
+        "UPDATE task SET run = -1 WHERE (job, data_id) = ('j', '2')",
         "work j/2 is RUNNING, but its run -1 is not there",
     ),
     (
-        "UPDATE work SET state = 'DONE' WHERE (job, data_id) = ('j', '2')",
-        "run {run} is RUNNING, but its work j/2 is DONE",
+        "UPDATE task SET state = 'DONE' WHERE (job, data_id) = ('j', '2')",
+        "run {run} is RUNNING, but its task j/2 is DONE",
     ),
     (
-        "DELETE FROM work WHERE (job, data_id) = ('j', '2')",
-        "run {run} is RUNNING, but its work j/2 is not there",
+        "DELETE FROM task WHERE (job, data_id) = ('j', '2')",
+        "run {run} is RUNNING, but its task j/2 is not there",
     ),
     (
         "UPDATE chunk SET readers = 4 WHERE (dataset, data_id) = ('a', '2')",
@@ -142,23 +142,23 @@ CORRUPTIONS = [
         "run {run} writes b/2, but the chunk is not there",
     ),
     (
-        "DELETE FROM work WHERE (job, data_id) = ('j', '1')",
-        "job j has no work for 1, an id of its data set a",
+        "DELETE FROM task WHERE (job, data_id) = ('j', '1')",
+        "job j has no task for 1, an id of its data set a",
     ),
     (
         "INSERT INTO chunk (dataset, data_id) VALUES ('b', '9')",
-        "job k has no work for 9, an id of its data set b",
+        "job k has no task for 9, an id of its data set b",
     ),
     (
         "DELETE FROM chunk WHERE (dataset, data_id) = ('c', '4')",
         "work k/4 has no chunk in its data set c",
     ),
     (
-        "UPDATE work SET state = 'RETRY', due_at = now(), blockers = 1 WHERE (job, data_id) = ('j', '1')",
-        "chunk b/1 is READY, but work j/1 that makes it is RETRY",
+        "UPDATE task SET state = 'RETRYING', due_at = now(), blockers = 1 WHERE (job, data_id) = ('j', '1')",
+        "chunk b/1 is READY, but task j/1 that makes it is RETRYING",
     ),
     (
-        "UPDATE work SET sort_key = '\\x00' WHERE (job, data_id) = ('j', '4')",
+        "UPDATE task SET sort_key = '\\x00' WHERE (job, data_id) = ('j', '4')",
         "work j/4 has another sort key than its order gives",
     ),
     (
@@ -174,7 +174,7 @@ CORRUPTIONS = [
         "chunk b/5 is RESUBMIT, but its history ends with FAILED",
     ),
     (
-        "UPDATE work SET state = 'FAILED' WHERE (job, data_id) = ('j', '1')",
+        "UPDATE task SET state = 'FAILED' WHERE (job, data_id) = ('j', '1')",
         "work j/1 is FAILED, but its history ends with DONE",
     ),
     (
@@ -208,16 +208,16 @@ ALONE = [
     for statement, sentence in CORRUPTIONS
     if statement.startswith(
         (
-            "UPDATE work SET blockers = 3",
-            "UPDATE work SET blockers = 2",
-            "UPDATE work SET sort_key",
-            "UPDATE work SET state = 'FAILED'",
+            "UPDATE task SET blockers = 3",
+            "UPDATE task SET blockers = 2",
+            "UPDATE task SET sort_key",
+            "UPDATE task SET state = 'FAILED'",
             "UPDATE chunk SET readers = 4",
             "UPDATE chunk SET fence = 1000000",
             "UPDATE chunk SET status = 'RESUBMIT'",
             "INSERT INTO chunk",
             "DELETE FROM chunk WHERE (dataset, data_id) = ('c', '4')",
-            "DELETE FROM work WHERE (job, data_id) = ('j', '1')",
+            "DELETE FROM task WHERE (job, data_id) = ('j', '1')",
         )
     )
 ]
@@ -236,13 +236,13 @@ def test_everything_that_breaks_a_rule_is_told_at_once(db: Connection, run: Run)
         db,
         "UPDATE chunk SET readers = 1 WHERE (dataset, data_id) = ('c', '1')",
         "UPDATE chunk SET readers = 2 WHERE (dataset, data_id) = ('c', '5')",
-        "UPDATE work SET blockers = 0 WHERE (job, data_id) = ('k', '3')",
+        "UPDATE task SET blockers = 0 WHERE (job, data_id) = ('k', '3')",
     )
     # A reader of an output blocks its writer, too.
     assert sorted(problems(db)) == [
         "chunk c/1 has 1 readers, but 0 running runs read it",
         "chunk c/5 has 2 readers, but 0 running runs read it",
-        "work k/1 is READY with 0 blockers, but 1 things block it",
+        "work k/1 is QUEUED with 0 blockers, but 1 things block it",
         "work k/3 is WAITING and nothing blocks it",
         "work k/3 is WAITING with 0 blockers, but 1 things block it",
         "work k/5 is WAITING with 1 blockers, but 2 things block it",
@@ -252,13 +252,13 @@ def test_everything_that_breaks_a_rule_is_told_at_once(db: Connection, run: Run)
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE opendataflow.work SET blockers = 1 WHERE (job, data_id) = ('j', '4')",
-        "UPDATE opendataflow.work SET state = 'WAITING' WHERE (job, data_id) = ('j', '4')",
-        "UPDATE opendataflow.work SET blockers = 1 WHERE (job, data_id) = ('j', '1')",
-        "UPDATE opendataflow.work SET state = 'RETRY' WHERE (job, data_id) = ('j', '4')",
-        "UPDATE opendataflow.work SET run = NULL WHERE (job, data_id) = ('j', '2')",
-        "UPDATE opendataflow.work SET state = 'HELD' WHERE (job, data_id) = ('j', '4')",
-        "UPDATE opendataflow.work SET again = true WHERE (job, data_id) = ('j', '4')",
+        "UPDATE opendataflow.task SET blockers = 1 WHERE (job, data_id) = ('j', '4')",
+        "UPDATE opendataflow.task SET state = 'WAITING' WHERE (job, data_id) = ('j', '4')",
+        "UPDATE opendataflow.task SET blockers = 1 WHERE (job, data_id) = ('j', '1')",
+        "UPDATE opendataflow.task SET state = 'RETRYING' WHERE (job, data_id) = ('j', '4')",
+        "UPDATE opendataflow.task SET run = NULL WHERE (job, data_id) = ('j', '2')",
+        "UPDATE opendataflow.task SET state = 'HELD' WHERE (job, data_id) = ('j', '4')",
+        "UPDATE opendataflow.task SET again = true WHERE (job, data_id) = ('j', '4')",
         "UPDATE opendataflow.chunk SET status = 'HOLD' WHERE (dataset, data_id) = ('b', '1')",
         "UPDATE opendataflow.chunk SET status = 'RUNNING' WHERE (dataset, data_id) = ('b', '4')",
         "UPDATE opendataflow.chunk SET fence = NULL WHERE (dataset, data_id) = ('b', '1')",
@@ -274,7 +274,7 @@ def test_what_one_row_can_show_is_refused_by_a_constraint(db: Connection, run: R
         db.execute(statement)
 
 
-def test_two_runs_of_one_work_at_a_time_are_refused_by_a_constraint(db: Connection, run: Run) -> None:
+def test_two_runs_of_one_task_at_a_time_are_refused_by_a_constraint(db: Connection, run: Run) -> None:
     with pytest.raises(psycopg.errors.UniqueViolation, match="run_one_at_a_time"), db.transaction():
         db.execute(
             """INSERT INTO opendataflow.run (job, data_id, attempt, fence, lease, host, boot, runs_home,

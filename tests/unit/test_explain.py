@@ -14,13 +14,13 @@ from opendataflow.core.text.explain import (
     out_of_sight_sentence,
     shell_command,
 )
-from opendataflow.names import ChunkStatus, WorkState
+from opendataflow.names import ChunkStatus, TaskState
 
 RUN = {"run": 8, "attempt": 2, "state": "FAILED", "message": "exit code 1: oops", "seconds": 754.2, "host": "h1"}
 
 
 def evidence(state: str, **changes: Any) -> dict[str, Any]:
-    """The answer of opendataflow.why() for a work that nothing limits."""
+    """The answer of opendataflow.why() for a task that nothing limits."""
     return {
         "job": "load",
         "data_id": "2013",
@@ -50,7 +50,7 @@ def evidence(state: str, **changes: Any) -> dict[str, Any]:
 
 
 def blocked(itemtype: str, status: str, **changes: Any) -> str:
-    """The sentence about one blocker of a WAITING work."""
+    """The sentence about one blocker of a WAITING task."""
     blocker = {
         "dataset": "orders",
         "itemtype": itemtype,
@@ -74,16 +74,16 @@ def test_a_day_that_has_not_come_yet_comes_by_itself() -> None:
     )
 
 
-def test_forced_work_is_told_apart() -> None:
-    assert explain(evidence("READY", forced=True))[1].startswith("it is forced: it waits neither for inputs")
+def test_a_forced_task_is_told_apart() -> None:
+    assert explain(evidence("QUEUED", forced=True))[1].startswith("it is forced: it waits neither for inputs")
 
 
 # States --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", WorkState)
-def test_the_first_sentence_tells_the_state(state: WorkState) -> None:
-    why = evidence(state, held_from="READY", due_in_seconds=4, last_run=RUN)
+@pytest.mark.parametrize("state", TaskState)
+def test_the_first_sentence_tells_the_state(state: TaskState) -> None:
+    why = evidence(state, held_from="QUEUED", due_in_seconds=4, last_run=RUN)
     assert explain(why)[0].startswith(f"2013 of job load is {state}")
 
 
@@ -97,15 +97,15 @@ def test_failed_tells_the_reason_the_log_and_the_way_on() -> None:
 
 
 def test_retry_tells_when_the_next_attempt_comes_and_how_many_are_left() -> None:
-    assert explain(evidence("RETRY", attempts=1, due_in_seconds=300, last_run=RUN)) == [
-        "2013 of job load is RETRY: the last attempt failed, the next one is due in 5 min; 1 more may fail after it",
+    assert explain(evidence("RETRYING", attempts=1, due_in_seconds=300, last_run=RUN)) == [
+        "2013 of job load is RETRYING: the last attempt failed, the next one is due in 5 min; 1 more may fail after it",
         "last run: 8, attempt 2, FAILED: exit code 1: oops",
         "its log: dataflow logs --run 8",
     ]
 
 
 def test_a_retry_that_is_due_comes_now() -> None:
-    assert "the next one is due now; 0 more" in explain(evidence("RETRY", attempts=2, due_in_seconds=0))[0]
+    assert "the next one is due now; 0 more" in explain(evidence("RETRYING", attempts=2, due_in_seconds=0))[0]
 
 
 def test_running_tells_where_and_for_how_long_and_its_log() -> None:
@@ -122,8 +122,8 @@ def test_running_tells_that_it_was_asked_for_again() -> None:
 
 @pytest.mark.parametrize("state", ["HELD", "SKIPPED"])
 def test_held_tells_what_it_was_and_how_to_let_it_go_on(state: str) -> None:
-    assert explain(evidence(state, held_from="RETRY", reason="audit")) == [
-        f"2013 of job load is {state} by a person (it was RETRY): audit; to let it go on: dataflow release load 2013"
+    assert explain(evidence(state, held_from="RETRYING", reason="audit")) == [
+        f"2013 of job load is {state} by a person (it was RETRYING): audit; to let it go on: dataflow release load 2013"
     ]
 
 
@@ -150,39 +150,39 @@ def test_done_but_stale_tells_how_to_make_it_again() -> None:
 
 
 def test_ready_with_nothing_in_its_way_needs_no_more_words() -> None:
-    assert explain(evidence("READY")) == ["2013 of job load is READY"]
+    assert explain(evidence("QUEUED")) == ["2013 of job load is QUEUED"]
 
 
 def test_ready_without_an_engine_tells_how_to_start_one() -> None:
-    assert explain(evidence("READY", engines=0))[1:] == ["no engine is running; to start one: dataflow local -f FILE"]
+    assert explain(evidence("QUEUED", engines=0))[1:] == ["no engine is running; to start one: dataflow local -f FILE"]
 
 
 def test_ready_behind_others_tells_how_many() -> None:
-    assert explain(evidence("READY", before_it=1))[1:] == ["before it: 1 ready chunk of the job"]
-    assert explain(evidence("READY", before_it=10_000))[1:] == ["before it: at least 10000 ready chunks of the job"]
-    assert explain(evidence("READY", before_it=70))[1:] == ["before it: 70 ready chunks of the job"]
+    assert explain(evidence("QUEUED", before_it=1))[1:] == ["before it: 1 queued task of the job"]
+    assert explain(evidence("QUEUED", before_it=10_000))[1:] == ["before it: at least 10000 queued tasks of the job"]
+    assert explain(evidence("QUEUED", before_it=70))[1:] == ["before it: 70 queued tasks of the job"]
 
 
 def test_ready_in_a_busy_job_tells_its_parallelism() -> None:
-    assert explain(evidence("READY", running=2))[1:] == [
+    assert explain(evidence("QUEUED", running=2))[1:] == [
         "job load runs 2 at a time (its parallelism) and all of them are busy: it has to wait"
     ]
 
 
 def test_ready_in_a_job_with_no_parallelism_tells_to_raise_it() -> None:
-    assert explain(evidence("READY", parallelism=0))[1:] == [
+    assert explain(evidence("QUEUED", parallelism=0))[1:] == [
         "job load has parallelism 0, nothing new starts; to let it run: dataflow scale load 1"
     ]
 
 
-@pytest.mark.parametrize("state", ["WAITING", "READY", "RETRY"])
-def test_a_suspended_job_is_named_for_all_open_work(state: str) -> None:
+@pytest.mark.parametrize("state", ["WAITING", "QUEUED", "RETRYING"])
+def test_a_suspended_job_is_named_for_all_open_tasks(state: str) -> None:
     sentence = "job load is suspended, nothing new starts; to let it go on: dataflow resume load"
     assert sentence in explain(evidence(state, suspended=True, due_in_seconds=4))
 
 
-@pytest.mark.parametrize("state", ["WAITING", "READY", "RETRY"])
-def test_a_deleted_job_is_named_for_all_open_work(state: str) -> None:
+@pytest.mark.parametrize("state", ["WAITING", "QUEUED", "RETRYING"])
+def test_a_deleted_job_is_named_for_all_open_tasks(state: str) -> None:
     sentence = "job load is deleted: apply its file again"
     assert sentence in explain(evidence(state, deleted=True, due_in_seconds=4))
 
@@ -215,7 +215,7 @@ def test_an_input_that_was_set_failed_although_its_job_is_done_has_to_be_made_ag
     assert sentence.endswith("is DONE; when the cause is mended: dataflow resubmit export 2013")
 
 
-@pytest.mark.parametrize("state", ["WAITING", "READY", "RUNNING", "RETRY", "HELD", "SKIPPED"])
+@pytest.mark.parametrize("state", ["WAITING", "QUEUED", "RUNNING", "RETRYING", "HELD", "SKIPPED"])
 def test_an_input_whose_job_is_not_done_tells_where_to_look_on(state: str) -> None:
     assert blocked("IN", "DECLARED", producer="export", producer_state=state) == (
         "waits for input chunk 2013 of orders, which is DECLARED (not made yet); job export, which makes it, is "
@@ -274,8 +274,8 @@ def test_an_output_that_is_being_read_only_takes_time(readers: int, runs: str) -
 
 @pytest.mark.parametrize("itemtype", ["IN", "OUT"])
 @pytest.mark.parametrize("status", ChunkStatus)
-@pytest.mark.parametrize("state", [None, *WorkState])
-def test_every_blocker_has_a_sentence(itemtype: str, status: ChunkStatus, state: WorkState | None) -> None:
+@pytest.mark.parametrize("state", [None, *TaskState])
+def test_every_blocker_has_a_sentence(itemtype: str, status: ChunkStatus, state: TaskState | None) -> None:
     sentence = blocked(itemtype, status, producer="export" if state else None, producer_state=state)
     assert "None" not in sentence
     assert status in sentence
@@ -348,8 +348,8 @@ BREAKER = {
 }
 
 
-@pytest.mark.parametrize("state", ["WAITING", "READY", "RETRY"])
-def test_an_open_breaker_is_named_for_all_open_work_with_what_tries_it_at_once(state: str) -> None:
+@pytest.mark.parametrize("state", ["WAITING", "QUEUED", "RETRYING"])
+def test_an_open_breaker_is_named_for_all_open_tasks_with_what_tries_it_at_once(state: str) -> None:
     [sentence] = [s for s in explain(evidence(state, breaker=BREAKER, due_in_seconds=4)) if "breaker" in s]
     assert (
         "5 chunks failed in a row, the last with: exit code 1: connection refused; the next probe in 20 s" in sentence

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.status.inspection import five_answers, place
+from opendataflow.core.status.inspection import inspection_answers, place
 
 TIME = "2026-01-02T03:04:05.678901+00:00"
 
@@ -34,7 +34,7 @@ def chunk(itemtype: str, **changes: Any) -> dict[str, Any]:
 
 
 def evidence(*datasets: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """The answer of opendataflow.five() for a work whose run has succeeded."""
+    """The answer of opendataflow.inspection() for a task whose run has succeeded."""
     run = {
         "id": 3,
         "attempt": 1,
@@ -61,11 +61,11 @@ def evidence(*datasets: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def answered(found: dict[str, Any]) -> list[str]:
-    return [one.answer for one in five_answers(found)]
+    return [one.answer for one in inspection_answers(found)]
 
 
 def said(found: dict[str, Any], number: int) -> str:
-    return "\n".join(five_answers(found)[number].evidence)
+    return "\n".join(inspection_answers(found)[number].evidence)
 
 
 def test_all_is_well() -> None:

@@ -77,9 +77,9 @@ WAITS = [{"dataset": "bookings", "itemtype": "IN", "status": "DECLARED", "chunks
 
 STATES = [
     ("Running", facts({"RUNNING": 1, "FAILED": 1})),
-    ("Failed", facts({"DONE": 1, "FAILED": 1, "READY": 1})),
+    ("Failed", facts({"DONE": 1, "FAILED": 1, "QUEUED": 1})),
     ("Done", facts({"DONE": 3, "SKIPPED": 1})),
-    ("Ready", facts({"READY": 1, "WAITING": 5})),
+    ("Queued", facts({"QUEUED": 1, "WAITING": 5})),
     ("Waiting", facts({"WAITING": 5})),
     ("Waiting", facts({})),
     ("Suspended", facts(found=found({"RUNNING": 1}, suspended=True))),
@@ -106,13 +106,13 @@ WHY_NOTHING_RUNS = [
         "input bookings is",
     ),
     (facts(found=found({"WAITING": 4}, waiting=WAITS)), "False", "WaitingForInputs", "dataflow why load 1"),
-    (facts(found=found({"READY": 1}, suspended=True)), "False", "Suspended", "dataflow resume load"),
+    (facts(found=found({"QUEUED": 1}, suspended=True)), "False", "Suspended", "dataflow resume load"),
     (facts(found=found({"RUNNING": 2}, suspended=True)), "True", "Draining", "2 runs under way"),
-    (facts(found=found({"READY": 2}, breaker=BREAKER)), "False", "BreakerOpen", "no route to host; 2 probes failed"),
-    (facts({"READY": 1}, held_back=QUOTA), "False", "QuotaExceeded", "exceeded quota: small"),
-    (facts({"READY": 1}, held_back=Backpressure("too many requests")), "False", "Throttled", "too many"),
+    (facts(found=found({"QUEUED": 2}, breaker=BREAKER)), "False", "BreakerOpen", "no route to host; 2 probes failed"),
+    (facts({"QUEUED": 1}, held_back=QUOTA), "False", "QuotaExceeded", "exceeded quota: small"),
+    (facts({"QUEUED": 1}, held_back=Backpressure("too many requests")), "False", "Throttled", "too many"),
     (
-        facts({"READY": 1, "RUNNING": 1}, held_back=CreateUncertain("no answer")),
+        facts({"QUEUED": 1, "RUNNING": 1}, held_back=CreateUncertain("no answer")),
         "True",
         "ApiUnreachable",
         "1 run under",
@@ -123,7 +123,7 @@ WHY_NOTHING_RUNS = [
         "ImagePull",
         "2 pods can't run",
     ),
-    (facts(found=found({"READY": 1}, parallelism=0)), "False", "NoParallelism", "dataflow scale load 1"),
+    (facts(found=found({"QUEUED": 1}, parallelism=0)), "False", "NoParallelism", "dataflow scale load 1"),
     (facts(found=found({"FAILED": 2}, failed=FAILED)), "False", "ChunksFailed", "(7, 9): exit code 1; when the cause"),
     (
         facts(found=found({"FAILED": 2}, failed=[group | {"class": "ExpectationFailed"} for group in FAILED])),
@@ -140,10 +140,10 @@ WHY_NOTHING_RUNS = [
     (facts({"HELD": 1, "DONE": 3}), "False", "ChunksHeld", "1 chunk held by a person"),
     (facts({}), "False", "NoChunks", "no chunk"),
     (facts({"DONE": 2, "SKIPPED": 1}), "False", "Done", "2 chunks done, 1 skipped"),
-    (facts({"RETRY": 1}), "True", "Retrying", "1 chunk failed and will be tried again"),
-    (facts({"READY": 7}), "True", "Ready", "7 chunks may start"),
-    (facts({"RUNNING": 2, "READY": 7}), "True", "Running", "2 runs of at most 3"),
-    (facts({"READY": 1}, fault=Fault("IdTaken", "load is that of other/load")), "False", "IdTaken", "other/load"),
+    (facts({"RETRYING": 1}), "True", "Retrying", "1 chunk failed and will be tried again"),
+    (facts({"QUEUED": 7}), "True", "Queued", "7 chunks may start"),
+    (facts({"RUNNING": 2, "QUEUED": 7}), "True", "Running", "2 runs of at most 3"),
+    (facts({"QUEUED": 1}, fault=Fault("IdTaken", "load is that of other/load")), "False", "IdTaken", "other/load"),
     (facts(away="Postgres at db does not answer"), "Unknown", "DatabaseUnreachable", "db does not answer"),
     (facts(accepted=None), "Unknown", "NotTakenOver", "not taken over"),
 ]
@@ -164,7 +164,7 @@ SUCCEEDED = [
     ({"SKIPPED": 2}, "True", "Done"),
     ({}, "False", "NoChunks"),
     ({"DONE": 1, "RUNNING": 1, "FAILED": 1}, "False", "Running"),
-    ({"DONE": 1, "RETRY": 1}, "False", "Running"),
+    ({"DONE": 1, "RETRYING": 1}, "False", "Running"),
     ({"DONE": 1, "FAILED": 1, "WAITING": 1}, "False", "ChunksFailed"),
     ({"DONE": 1, "WAITING": 1}, "False", "WaitingForInputs"),
     ({"DONE": 1, "HELD": 1}, "False", "ChunksHeld"),
@@ -189,7 +189,7 @@ STALLS: list[tuple[NotStarted, str, str]] = [
 
 @pytest.mark.parametrize(("error", "status", "reason"), STALLS)
 def test_what_no_waiting_helps_against_stalls(error: NotStarted, status: str, reason: str) -> None:
-    assert condition(facts({"READY": 1}, held_back=error), "Stalled")[:2] == (status, reason)
+    assert condition(facts({"QUEUED": 1}, held_back=error), "Stalled")[:2] == (status, reason)
 
 
 KSTATUS = [
@@ -197,14 +197,14 @@ KSTATUS = [
     ("Current", facts({"DONE": 1})),
     ("Current", facts({"WAITING": 1})),
     ("Current", facts({"FAILED": 1})),
-    ("Current", facts(found=found({"READY": 1}, suspended=True))),
+    ("Current", facts(found=found({"QUEUED": 1}, suspended=True))),
     ("InProgress", JobFacts("load", 1)),
     ("InProgress", facts({"DONE": 1}, generation=3)),
     ("InProgress", facts({"DONE": 1}, away="Postgres at db does not answer")),
     ("InProgress", JobFacts("load", 1, fault=Fault(Reason.DATA_SET_MISSING, "there is no data set bookings"))),
     ("Failed", JobFacts("load", 1, fault=Fault(Reason.INVALID_SPEC, "spec.inputs: wrong"))),
     ("Failed", facts({"DONE": 1}, generation=3, fault=Fault(Reason.INVALID_SPEC, "spec.inputs: wrong"))),
-    ("Failed", facts({"READY": 1}, held_back=NotCreatable("image: Required value"))),
+    ("Failed", facts({"QUEUED": 1}, held_back=NotCreatable("image: Required value"))),
 ]
 
 
@@ -224,7 +224,7 @@ def test_while_postgres_is_away_the_last_figures_stay() -> None:
     before = told(
         facts(
             found=found(
-                {"DONE": 5, "RUNNING": 2, "READY": 3},
+                {"DONE": 5, "RUNNING": 2, "QUEUED": 3},
                 watermark="5",
                 per_minute=1.5,
                 eta_seconds=200,
@@ -253,7 +253,7 @@ def test_figures_of_another_job_are_not_taken_for_those_of_one_whose_id_is_taken
 
 
 def test_figures() -> None:
-    status = told(facts(found=found({"DONE": 5, "RUNNING": 2, "READY": 3}, per_minute=1.234, eta_seconds=13_000)))
+    status = told(facts(found=found({"DONE": 5, "RUNNING": 2, "QUEUED": 3}, per_minute=1.234, eta_seconds=13_000)))
     assert status["counts"]["total"] == 10
     assert (status["progress"], status["rate"], status["eta"], status["replicas"]) == ("5/10", 74.0, "3h37m", 2)
     assert status["selector"] == "opendataflow.io/job=load"
@@ -281,10 +281,10 @@ def test_a_condition_keeps_its_time_while_it_is_what_it_was() -> None:
 
 
 def test_a_status_of_the_same_facts_is_the_same_a_minute_later() -> None:
-    these = facts(found=found({"READY": 1}, breaker=BREAKER), pods={"Unschedulable": (1, "unschedulable: 0/3 nodes")})
+    these = facts(found=found({"QUEUED": 1}, breaker=BREAKER), pods={"Unschedulable": (1, "unschedulable: 0/3 nodes")})
     first = job_status(these, NOW).body()
     again = facts(
-        found=found({"READY": 1}, breaker={**BREAKER, "next_in_seconds": 7, "seconds": 3660}),
+        found=found({"QUEUED": 1}, breaker={**BREAKER, "next_in_seconds": 7, "seconds": 3660}),
         pods=these.pods,
         before=first,
     )
@@ -330,7 +330,7 @@ failures = st.lists(
 
 
 @given(
-    st.dictionaries(st.sampled_from(["DONE", "WAITING", "FAILED", "READY", "RUNNING", "HELD", "SKIPPED"]), numbers),
+    st.dictionaries(st.sampled_from(["DONE", "WAITING", "FAILED", "QUEUED", "RUNNING", "HELD", "SKIPPED"]), numbers),
     groups,
     groups,
     failures,

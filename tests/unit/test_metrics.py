@@ -21,8 +21,8 @@ def test_figures_of_jobs_and_runs() -> None:
     figures.leading(7)
     figures.request("create", 201)
     seen = samples(figures)
-    assert seen["opendataflow_works", (("job", "load"), ("state", "DONE"))] == 3
-    assert seen["opendataflow_works", (("job", "load"), ("state", "READY"))] == 0
+    assert seen["opendataflow_tasks", (("job", "load"), ("state", "DONE"))] == 3
+    assert seen["opendataflow_tasks", (("job", "load"), ("state", "QUEUED"))] == 0
     assert seen["opendataflow_runs_total", (("job", "load"), ("outcome", "OOMKilled"))] == 1
     assert seen["opendataflow_exit_to_commit_seconds_count", ()] == 1
     assert seen["opendataflow_claim_seconds_sum", ()] == 0.01

@@ -216,7 +216,9 @@ async def test_a_webhook_that_never_answers_is_given_up() -> None:
 async def test_a_time_out_reads_the_same_whoever_notices_it_first(
     server: Callable[[], AbstractContextManager[int]], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Courier, "do", lambda _, work: asyncio.to_thread(work))  # which has a time-out of its own
+    monkeypatch.setattr(
+        Courier, "do", lambda _, delivery: asyncio.to_thread(delivery)
+    )  # which has a time-out of its own
     with server() as port:
         target = WebhookTarget(f"http://127.0.0.1:{port}/", 0.2) if kind == "webhook" else mail(port, seconds=0.2)
         with pytest.raises(NotDelivered, match=r"^it has not answered within 0\.2 s$"):

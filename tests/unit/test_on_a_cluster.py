@@ -75,6 +75,17 @@ def test_what_a_cluster_needs_is_no_fault_on_one_machine(kind: str, spec: dict[s
         ),
         ({"dataset": "d", "action": "skip", "chunks": ["a"]}, "spec.action: skip, force and cancel are asked of a job"),
         (
+            {"job": "j", "action": "hold", "status": "READY"},
+            "spec.status: READY is a status of chunks: for the tasks of a job, write QUEUED",
+        ),
+        (
+            {"job": "j", "action": "hold", "status": "PENDING"},
+            (
+                "spec.status: tasks of a job are never in this state, but WAITING, QUEUED, RUNNING, RETRYING, DONE, "
+                "FAILED, HELD, SKIPPED"
+            ),
+        ),
+        (
             {"dataset": "d", "action": "hold", "status": "DONE"},
             (
                 "spec.status: chunks of a data set are never in this state, but DECLARED, READY, RUNNING, FAILED, "

@@ -117,7 +117,7 @@ def shown(status: dict[str, Any]) -> list[str]:
 
 
 def test_the_first_line_counts_what_is_there() -> None:
-    counts = {"DONE": 2, "FAILED": 1, "RETRY": 0, "WAITING": 5}
+    counts = {"DONE": 2, "FAILED": 1, "RETRYING": 0, "WAITING": 5}
     assert shown(job_status(counts=counts)) == ["load   2 of 8 done, 5 WAITING, 1 FAILED   parallelism 2"]
 
 

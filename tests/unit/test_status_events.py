@@ -26,18 +26,18 @@ def failure(run: int, message: str = "exit code 1") -> dict[str, Any]:
 
 
 def test_nothing_happens_where_nothing_changes() -> None:
-    same = facts(found=found({"READY": 1}, breaker=BREAKER, suspended=True, last_failures=[failure(1)]))
+    same = facts(found=found({"QUEUED": 1}, breaker=BREAKER, suspended=True, last_failures=[failure(1)]))
     assert reasons(same, same) == []
 
 
 def test_a_generation_is_accepted_once() -> None:
-    assert reasons(None, facts({"READY": 1})) == ["Accepted"]
-    assert reasons(facts({"READY": 1}), facts({"READY": 1}, generation=3, accepted=3)) == ["Accepted"]
+    assert reasons(None, facts({"QUEUED": 1})) == ["Accepted"]
+    assert reasons(facts({"QUEUED": 1}), facts({"QUEUED": 1}, generation=3, accepted=3)) == ["Accepted"]
     assert reasons(facts(accepted=None), facts(accepted=None)) == []
 
 
 def test_a_job_that_goes_on_after_an_outage_was_not_accepted_anew() -> None:
-    assert reasons(facts(away="away"), facts({"READY": 1})) == []
+    assert reasons(facts(away="away"), facts({"QUEUED": 1})) == []
 
 
 def test_a_fault_is_told_once_and_again_when_it_is_another_one() -> None:
@@ -45,13 +45,13 @@ def test_a_fault_is_told_once_and_again_when_it_is_another_one() -> None:
     assert between(None, facts(fault=taken)) == [Happening("Warning", "IdTaken", taken.message)]
     assert reasons(facts(fault=taken), facts(fault=taken)) == []
     assert reasons(facts(fault=taken), facts(fault=wrong)) == ["InvalidSpec"]
-    assert reasons(facts({"READY": 1}), facts({"READY": 1}, held_back=NotCreatable("image: Required"))) == [
+    assert reasons(facts({"QUEUED": 1}), facts({"QUEUED": 1}, held_back=NotCreatable("image: Required"))) == [
         "NotCreatable"
     ]
 
 
 def test_the_breaker_opens_and_closes() -> None:
-    closed, opened = facts({"READY": 1}), facts(found=found({"READY": 1}, breaker=BREAKER))
+    closed, opened = facts({"QUEUED": 1}), facts(found=found({"QUEUED": 1}, breaker=BREAKER))
     assert reasons(closed, opened) == ["BreakerOpened"]
     assert reasons(opened, closed) == ["BreakerClosed"]
 
@@ -59,7 +59,7 @@ def test_the_breaker_opens_and_closes() -> None:
 def test_tests_that_fail_are_told_for_each_version_and_when_they_pass_again() -> None:
     def tested(**known: str) -> JobFacts:
         return facts(
-            found=found({"READY": 1}, tests={"passed": None, "failed": None, "failure": None, "looks": 0, **known})
+            found=found({"QUEUED": 1}, tests={"passed": None, "failed": None, "failure": None, "looks": 0, **known})
         )
 
     new, passing = tested(), tested(passed="c1")
@@ -74,7 +74,7 @@ def test_tests_that_fail_are_told_for_each_version_and_when_they_pass_again() ->
 
 
 def test_a_job_is_suspended_and_resumed() -> None:
-    active, suspended = facts({"READY": 1}), facts(found=found({"READY": 1}, suspended=True))
+    active, suspended = facts({"QUEUED": 1}), facts(found=found({"QUEUED": 1}, suspended=True))
     assert reasons(active, suspended) == ["Suspended"]
     assert reasons(suspended, active) == ["Resumed"]
 
@@ -85,8 +85,8 @@ def test_a_job_succeeds_and_is_asked_again() -> None:
 
 
 def test_many_failures_between_two_looks_are_one_event() -> None:
-    before = facts(found=found({"READY": 9}, last_failures=[failure(1)]))
-    after = facts(found=found({"READY": 9}, last_failures=[failure(4, "no space left"), failure(3), failure(1)]))
+    before = facts(found=found({"QUEUED": 9}, last_failures=[failure(1)]))
+    after = facts(found=found({"QUEUED": 9}, last_failures=[failure(4, "no space left"), failure(3), failure(1)]))
     assert between(before, after) == [
         Happening("Warning", "RunsFailing", "d4, run 4: no space left; 2 runs since the last look")
     ]
@@ -94,8 +94,8 @@ def test_many_failures_between_two_looks_are_one_event() -> None:
 
 def test_an_expectation_that_does_not_hold_has_a_reason_of_its_own() -> None:
     unmet = failure(4, "what is expected is not so: keys") | {"reason": "ExpectationFailed"}
-    after = facts(found=found({"READY": 9}, last_failures=[unmet, failure(3)]))
-    assert between(facts({"READY": 9}), after) == [
+    after = facts(found=found({"QUEUED": 9}, last_failures=[unmet, failure(3)]))
+    assert between(facts({"QUEUED": 9}), after) == [
         Happening(
             "Warning",
             "ExpectationFailed",
@@ -105,9 +105,9 @@ def test_an_expectation_that_does_not_hold_has_a_reason_of_its_own() -> None:
 
 
 def test_what_keeps_pods_from_running_is_told() -> None:
-    quota = facts({"READY": 1}, held_back=Backpressure("exceeded quota: small"))
+    quota = facts({"QUEUED": 1}, held_back=Backpressure("exceeded quota: small"))
     pull = facts({"RUNNING": 1}, pods={"ImagePull": (1, "image pull: no such image")})
-    assert reasons(facts({"READY": 1}), quota) == ["QuotaExceeded"]
+    assert reasons(facts({"QUEUED": 1}), quota) == ["QuotaExceeded"]
     assert reasons(quota, quota) == []
     assert reasons(quota, pull) == ["ImagePull"]
     assert reasons(pull, facts({"RUNNING": 1})) == []
@@ -115,8 +115,8 @@ def test_what_keeps_pods_from_running_is_told() -> None:
 
 def test_a_request_that_was_taken_over_is_told() -> None:
     request = {"id": "fix-1", "answer": {"counts": {"done": 3}, "message": "resubmit: 3 done", "refusal": None}}
-    after = facts(found=found({"READY": 1}, resubmit=request))
-    assert between(facts({"READY": 1}), after) == [
+    after = facts(found=found({"QUEUED": 1}, resubmit=request))
+    assert between(facts({"QUEUED": 1}), after) == [
         Happening("Normal", "Resubmitted", "fix-1: 3 chunks asked for again")
     ]
     assert reasons(after, after) == []

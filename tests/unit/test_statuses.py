@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 
-from opendataflow.model.resources.statuses import Condition, DataFlowJobStatus, DataSetStatus, Failure, Gap, WorkCounts
+from opendataflow.model.resources.statuses import Condition, DataFlowJobStatus, DataSetStatus, Failure, Gap, TaskCounts
 
 NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
 
@@ -12,7 +12,7 @@ def test_the_largest_status_is_smaller_than_32_kib() -> None:
     most, word = 2**53, "x" * 10_000
     condition = Condition(type="Ready", status="False", last_transition_time=NOON, reason=word, message=word)
     failure = Failure(data_id=word, run=most, message=word, at=NOON)
-    counts = WorkCounts(**dict.fromkeys(WorkCounts.model_fields, most))
+    counts = TaskCounts(**dict.fromkeys(TaskCounts.model_fields, most))
     job = DataFlowJobStatus(
         conditions=(condition,) * 10, state=word, counts=counts, watermark=word, last_failures=(failure,) * 10
     )
@@ -22,11 +22,11 @@ def test_the_largest_status_is_smaller_than_32_kib() -> None:
 
 
 def test_a_body_has_the_names_of_yaml_and_nothing_that_is_not_known() -> None:
-    status = DataFlowJobStatus(observed_generation=3, counts=WorkCounts(total=2), rate=1.5)
+    status = DataFlowJobStatus(observed_generation=3, counts=TaskCounts(total=2), rate=1.5)
     assert status.body() == {
         "observedGeneration": 3,
         "conditions": [],
-        "counts": dict.fromkeys(WorkCounts.model_fields, 0) | {"total": 2},
+        "counts": dict.fromkeys(TaskCounts.model_fields, 0) | {"total": 2},
         "rate": 1.5,
         "lastFailures": [],
         "replicas": 0,

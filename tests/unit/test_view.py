@@ -1,4 +1,4 @@
-"""What an engine remembers of a job: when it asks for work of it, and when it waits."""
+"""What an engine remembers of a job: when it asks for tasks of it, and when it waits."""
 
 from opendataflow.engine.view import JobView
 from opendataflow.errors import NotCreatable

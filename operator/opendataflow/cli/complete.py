@@ -1,4 +1,4 @@
-"""What the shell offers after TAB: ids of jobs, data sets and their chunks or works.
+"""What the shell offers after TAB: ids of jobs, data sets and their chunks or tasks.
 
 A completion prints nothing, fails in silence and is over soon. It asks a database that is there: it starts no embedded
 one and changes nothing, since it runs whenever a person presses TAB.

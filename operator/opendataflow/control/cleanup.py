@@ -146,9 +146,9 @@ async def _is_going(api: Api, namespace: str) -> bool:
 @asynccontextmanager
 async def _stopped(api: Api, deployment: str) -> AsyncIterator[None]:
     """Scale a Deployment down to nothing, and back where the block fails or this program is told to end."""
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    this = asyncio.current_task()
+    assert this is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     stopping = asyncio.create_task(_scale(api, deployment, 0))
     try:
         await asyncio.shield(stopping)  # who is told to end meanwhile has to know how many there were
@@ -302,9 +302,9 @@ async def _free_those_of(
     async for page, _ in api.pages(kind.resource, namespace, selector=chosen):
         await right.renew()
         kept = [found for found in page if names.FINALIZER in (found["metadata"].get("finalizers") or ())]
-        async with asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as group:
             for found in kept:
-                tasks.create_task(one(found))
+                group.create_task(one(found))
 
 
 async def _free(api: Api, kind: _Kind, found: dict[str, Any], freed: _Freed) -> None:

@@ -1,7 +1,7 @@
 """Puts the operator together: the one place that knows all of its parts.
 
-Every loop runs in one task group: whichever ends, ends the process, and Kubernetes starts it again. All that counts is
-in Postgres and in the cluster.
+Every loop runs in one asyncio.TaskGroup: whichever ends, ends the process, and Kubernetes starts it again. All that
+counts is in Postgres and in the cluster.
 """
 
 import asyncio
@@ -96,10 +96,10 @@ async def operate(settings: Settings, options: OperatorSettings) -> None:
 def _ended_by_signals() -> Iterator[None]:
     """Nothing has begun yet: a signal ends the program at once. A container's first process would go on by itself."""
     loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    assert task is not None
+    future = asyncio.current_task()
+    assert future is not None
     for number in _SIGNALS:
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, future.cancel)
     try:
         yield
     except asyncio.CancelledError:
@@ -176,9 +176,9 @@ class OneOperator:
         self._take_signals()
         self._beside: list[asyncio.Task[Any]] = []
         try:
-            async with asyncio.TaskGroup() as self._tasks:
+            async with asyncio.TaskGroup() as self._group:
                 self._begin(self._pulse(), "pulse")
-                self._working = self._tasks.create_task(self._engine.run(self._prepare), name="engine")
+                self._working = self._group.create_task(self._engine.run(self._prepare), name="engine")
                 self._working.add_done_callback(lambda _: self._end())
         finally:
             if self._leaving is not None:
@@ -227,8 +227,8 @@ class OneOperator:
 
     def _end(self) -> None:
         """The engine has ended: so do all others."""
-        for task in self._beside:
-            task.cancel()
+        for future in self._beside:
+            future.cancel()
 
     async def _prepare(self) -> None:
         """What a leader does before it claims: see all pods and all resources, and take over what has changed."""
@@ -252,7 +252,7 @@ class OneOperator:
         self._works = True
 
     def _begin(self, loop: Coroutine[Any, Any, None], name: str) -> None:
-        self._beside.append(self._tasks.create_task(loop, name=name))
+        self._beside.append(self._group.create_task(loop, name=name))
 
     async def _pulse(self) -> None:
         """Ask the API server something now and then, also where nobody else does: a standby, or one without jobs."""

@@ -58,9 +58,9 @@ class Alerts:
 
     async def run(self) -> None:
         """Tell, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as group:
             for target in self._targets:
-                tasks.create_task(self._serve(target), name=f"notifications {target}")
+                group.create_task(self._serve(target), name=f"notifications {target}")
 
     async def finish(self) -> None:
         """Tell what there is to be told at the end of the engine, in a bounded time."""

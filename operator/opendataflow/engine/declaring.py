@@ -10,7 +10,7 @@ from opendataflow.store.store import Store
 
 
 async def declare(store: Store, datasets: list[Row], jobs: list[Row], actor: str) -> list[str]:
-    """Apply rows as core/runs/declared.py makes them, all or nothing; return the jobs that have READY work.
+    """Apply rows as core/runs/declared.py makes them, all or nothing; return the jobs that have QUEUED tasks.
 
     UnknownThing where a data set is missing, InvalidInput where the jobs don't fit together, IdTaken, NotShared.
     """

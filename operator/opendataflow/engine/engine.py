@@ -4,7 +4,7 @@ The intent of a run (its row, fence and locks) is committed before the launcher 
 the launcher forgets it; whatever the moment at which this process ends, the next one finds each run in a state that
 it can go on from. While Postgres does not answer, runs go on, nothing new starts, and outcomes wait here.
 
-It never decides which work is ready (Postgres does), never judges an end (core/ does) and never touches a process.
+It never decides which task is queued (Postgres does), never judges an end (core/ does) and never touches a process.
 """
 
 import asyncio
@@ -26,15 +26,15 @@ from opendataflow.engine.view import JobView
 from opendataflow.errors import DataflowError, LeaseLost
 from opendataflow.model.records.claim import ClaimedRun, Completion, DeclaredJob, Position, Progress
 from opendataflow.model.records.run import Ended
-from opendataflow.names import WorkState
+from opendataflow.names import TaskState
 from opendataflow.store.store import Store
 
 OrderT = TypeVar("OrderT")
-UNFINISHED = (WorkState.READY, WorkState.RUNNING, WorkState.RETRY)
+UNFINISHED = (TaskState.QUEUED, TaskState.RUNNING, TaskState.RETRYING)
 
 
 class Engine(Generic[OrderT]):
-    """Runs the work of some jobs until it is told to stop, or until nothing is left that it could do.
+    """Runs the tasks of some jobs until it is told to stop, or until nothing is left that it could do.
 
     `makers`: what the jobs execute; its owner may change it at any time, and says so with `look_again`.
     """
@@ -106,21 +106,21 @@ class Engine(Generic[OrderT]):
                     await self._tenure.end()
 
     async def _work(self, prepare: Callable[[], Awaitable[None]] | None) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
-            lease = tasks.create_task(self._every(limits.RENEW_SECONDS, self._tenure.renew, "lease"))
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            lease = group.create_task(self._every(limits.RENEW_SECONDS, self._tenure.renew, "lease"))
             if prepare is not None:
                 await prepare()
             await self._look_at_jobs()
             await self._look_at_day()
             loops = [
                 lease,
-                tasks.create_task(self._whenever_woken(self._claim_all, limits.PROBE_SECONDS, "claims")),
-                tasks.create_task(self._every(limits.TAKEOVER_SECONDS, self._take_over, "takeovers")),
-                tasks.create_task(self._every(limits.PROBE_SECONDS, self._probe, "probe")),
-                tasks.create_task(self._watch(), name="watch"),
-                tasks.create_task(self._commit(), name="commits"),
-                tasks.create_task(self._listen(), name="listen"),
+                group.create_task(self._whenever_woken(self._claim_all, limits.PROBE_SECONDS, "claims")),
+                group.create_task(self._every(limits.TAKEOVER_SECONDS, self._take_over, "takeovers")),
+                group.create_task(self._every(limits.PROBE_SECONDS, self._probe, "probe")),
+                group.create_task(self._watch(), name="watch"),
+                group.create_task(self._commit(), name="commits"),
+                group.create_task(self._listen(), name="listen"),
             ]
             await self._finished.wait()
             for loop in loops:
@@ -132,7 +132,7 @@ class Engine(Generic[OrderT]):
         self._wake.set()
 
     async def kill(self) -> None:
-        """Start nothing new and end the runs now; their work is tried again."""
+        """Start nothing new and end the runs now; their tasks are tried again."""
         self._starts.kill()
         self.drain()
         for run in list(self._runs):
@@ -205,9 +205,9 @@ class Engine(Generic[OrderT]):
         self._runs[run.run] = run
         self._observer.claimed(run)
         start = self._starts.start(run, declared, self._jobs[run.job], adopting=adopting)
-        task = self._tasks.create_task(start, name=f"start of run {run.run}")
-        self._starting.add(task)
-        task.add_done_callback(self._starting.discard)
+        future = self._group.create_task(start, name=f"start of run {run.run}")
+        self._starting.add(future)
+        future.add_done_callback(self._starting.discard)
 
     async def _adopt_own(self) -> None:
         """Go on with runs that are this engine's and that it does not know: of the process that led before it, or of a
@@ -230,8 +230,8 @@ class Engine(Generic[OrderT]):
     def _wait_no_more(self, ended: Collection[int]) -> None:
         """A person has ended runs that were to be adopted: the commit finds out what they are."""
         for run in ended:
-            if (task := self._starts.adopting.pop(run, None)) is not None:
-                task.cancel()
+            if (future := self._starts.adopting.pop(run, None)) is not None:
+                future.cancel()
                 self._outcomes.put_nowait(Ended(run, lost="ended by a person"))
 
     async def _finish_if_done(self) -> None:
@@ -297,7 +297,7 @@ class Engine(Generic[OrderT]):
             self._feed(job)
 
     def _feed(self, job: str) -> None:
-        """A job may have READY work."""
+        """A job may have QUEUED tasks."""
         view = self._jobs.get(job)
         if view is not None:
             view.feed()
@@ -325,7 +325,7 @@ class Engine(Generic[OrderT]):
             self._day = day
 
     async def _probe(self) -> None:
-        """Once a second: runs to cancel, due retries, changed jobs, a new day, and READY work that was passed by."""
+        """Once a second: runs to cancel, due retries, changed jobs, a new day, and QUEUED tasks that were passed by."""
         for run in await self._store.runs_to_cancel(self._tenure.lease):
             self._starts.cancel(run)
             await self._launcher.kill(run, cancelled=True)  # one that has not started yet: again a second later

@@ -10,7 +10,7 @@ RENEW_SECONDS = 5.0
 """How often it is renewed: three renewals may fail before it ends."""
 
 PROBE_SECONDS = 1.0
-"""How often every job is asked for work from the start of its order. Finds what was passed by or woken elsewhere."""
+"""How often every job is asked for tasks from the start of its order. Finds what was passed by or woken elsewhere."""
 
 REWIND_SECONDS = 0.2
 """How soon after such a search a short batch may lead to the next one."""

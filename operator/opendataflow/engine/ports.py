@@ -105,7 +105,7 @@ class Tenure(Protocol):
         """Renew it. Raises Deposed where another process has taken over."""
 
     async def take_over(self) -> set[str]:
-        """Take over what processes before have left behind; return the jobs that may have READY work now."""
+        """Take over what processes before have left behind; return the jobs that may have QUEUED tasks now."""
 
     async def end(self) -> None:
         """Give it back: every run is committed, or goes on without this process."""

@@ -73,9 +73,9 @@ class Starts(Generic[OrderT]):
             view.starting -= 1
 
     async def _adopted(self, run: ClaimedRun) -> bool:
-        task = asyncio.current_task()
-        assert task is not None
-        self.adopting[run.run] = task
+        future = asyncio.current_task()
+        assert future is not None
+        self.adopting[run.run] = future
         try:
             return await self._launcher.adopt(run)
         finally:
@@ -156,7 +156,7 @@ class Starts(Generic[OrderT]):
 
 
 def _given_back(run: ClaimedRun, reason: str) -> Ended:
-    """The end of a run that costs no attempt: its work is what it was before the claim."""
+    """The end of a run that costs no attempt: its task is what it was before the claim."""
     return Ended(run.run, outcome=Outcome(OutcomeClass.NOT_STARTED, reason), lost=reason)
 
 

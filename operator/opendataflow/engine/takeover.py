@@ -28,7 +28,7 @@ def policy_of(declared: DeclaredJob) -> RetryPolicy:
 async def lose(
     store: Store, run: ClaimedRun, reason: str, actor: str, told: Report | None = None
 ) -> tuple[Completed, list[str]]:
-    """Commit a run as lost; return what it is now and the jobs that have READY work. Whoever calls it knows it dead.
+    """Commit a run as lost; return what it is now and the jobs that have QUEUED tasks. Whoever calls it knows it dead.
     `told`: what it has said of itself."""
     declared = (await store.declared_jobs([run.job]))[run.job]
     ended = Ended(run.run, lost=reason, report=told or Report())
@@ -49,7 +49,7 @@ class Takeover:
         """Runs that have no engine any more and are not known to be dead, with their jobs."""
 
     async def look(self, jobs: Collection[str] | None = None) -> set[str]:
-        """Take over what can be proven dead, of some jobs or of all; return the jobs that may have READY work now."""
+        """Take over what can be proven dead, of some jobs or of all; return the jobs that may have QUEUED tasks now."""
         woken: set[str] = set()
         for run, lease_lives in await self._store.running_runs(self._lease, own=False):
             if jobs is not None and run.job not in jobs:

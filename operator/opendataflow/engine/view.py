@@ -18,7 +18,7 @@ from opendataflow.model.records.claim import DeclaredJob, Position
 @dataclass
 class JobView:
     """One job. `fits`: this engine knows what the job executes as it is declared now. `position`, `hungry`,
-    `searched_at`: of its search for READY work. `starting`: runs that are claimed and not yet started; `window`: how
+    `searched_at`: of its search for QUEUED tasks. `starting`: runs that are claimed and not yet started; `window`: how
     many of them there may be. `held_back`: why its runs can't be started for now, until about `held_until`."""
 
     declared: DeclaredJob
@@ -46,7 +46,7 @@ class JobView:
 
     @property
     def policy(self) -> RetryPolicy:
-        """When and how often its work is tried again."""
+        """When and how often its tasks are tried again."""
         return policy_of(self.declared)
 
     def demand(self, running: int) -> Demand | None:
@@ -79,7 +79,7 @@ class JobView:
                 await self._freed.acquire()
 
     def feed(self) -> None:
-        """It may have READY work: ask for it, from the start of its order unless that was done just now."""
+        """It may have QUEUED tasks: ask for it, from the start of its order unless that was done just now."""
         self.hungry = True
         if self.held_back is not None and self._freed.locked():
             self._freed.release()

@@ -18,7 +18,7 @@ class Courier:
         self.seconds = seconds
         self._thread: threading.Thread | None = None
 
-    async def do(self, work: Callable[[], None]) -> None:
+    async def do(self, delivery: Callable[[], None]) -> None:
         """Do it in a thread; NotDelivered where it takes too long, else whatever it raises."""
         if self._thread is not None and self._thread.is_alive():
             raise NotDelivered("the delivery before this one has not ended yet")
@@ -36,7 +36,7 @@ class Courier:
         def carry() -> None:
             caught: BaseException | None = None
             try:
-                work()
+                delivery()
             except Exception as error:
                 caught = error
             with suppress(RuntimeError):  # the loop has ended, and nobody waits any more

@@ -63,8 +63,8 @@ def _say(line: str) -> None:
 
 def _stop_on_signals(wrapper: Wrapper) -> None:
     """End the script at SIGINT, SIGTERM or SIGHUP; its chunk is given back. What nohup has taken away stays so."""
-    tasks: set[asyncio.Task[None]] = set()
+    stopping: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, lambda: tasks.add(loop.create_task(wrapper.stop())))
+            loop.add_signal_handler(number, lambda: stopping.add(loop.create_task(wrapper.stop())))

@@ -104,7 +104,7 @@ class Wrapper:
     async def _force(self, job: str, data_id: str, actor: str) -> None:
         (answer,) = await self._store.ask("force", job, [data_id], actor, "dataflow run --force")
         if answer.result == "unknown":
-            raise UnknownThing(answer.message or f"job {job} has no work for {data_id}")
+            raise UnknownThing(answer.message or f"job {job} has no task for {data_id}")
         if answer.result == "refused":
             raise Refused(answer.message or f"{data_id} of job {job} can't be forced")
 
@@ -128,7 +128,7 @@ class Wrapper:
             _warn(f"{variable} is not set: no passkey is given")
 
     async def _claim(self, wrap: Wrap) -> Claimed | None:
-        """Take one work; where its chunks were locked by somebody at that moment, try again."""
+        """Take one task; where its chunks were locked by somebody at that moment, try again."""
         host, home = self._launcher.host, self._launcher.runs_home
         for _ in range(_CLAIM_TRIES):
             if self._stopped.is_set():
@@ -147,7 +147,7 @@ class Wrapper:
             from opendataflow.core.text.explain import explain  # for those who have found nothing
 
             why = await self._store.why(wrap.job, wrap.data_id)
-            for sentence in explain(why) if why else [f"job {wrap.job} has no work for {wrap.data_id}"]:
+            for sentence in explain(why) if why else [f"job {wrap.job} has no task for {wrap.data_id}"]:
                 _warn(sentence)
             return
         status = await self._store.job_status(wrap.job)

@@ -120,7 +120,7 @@ async def _told(connection: AsyncConnection[Row], request: Request) -> tuple[lis
     ids: LiteralString = "%s::text[]"
     values: tuple[object, ...] = (list(request.chosen),) if not isinstance(request.chosen, Selection) else ()
     if isinstance(request.chosen, Selection):
-        ids = "ARRAY(SELECT data_id FROM opendataflow.select_works(%s, %s, %s, %s))"
+        ids = "ARRAY(SELECT data_id FROM opendataflow.select_tasks(%s, %s, %s, %s))"
         if request.of_chunks:
             ids = "ARRAY(SELECT data_id FROM opendataflow.select_chunks(%s, %s, %s, %s))"
         chosen = request.chosen

@@ -29,7 +29,7 @@ from opendataflow.model.records.claim import (
     Selection,
 )
 from opendataflow.model.records.run import Host
-from opendataflow.names import READY_CHANNEL, RunState, WorkState
+from opendataflow.names import QUEUED_CHANNEL, RunState, TaskState
 from opendataflow.store.connections.connection import (
     Connections,
     DsnSource,
@@ -116,7 +116,7 @@ class Store:
         await self.row("SELECT opendataflow.close_lease(%s::uuid)", lease)
 
     async def claim(self, lease: str, job: str, limit: int, after: Position, data_id: str | None = None) -> Claimed:
-        """Claim up to `limit` works of a job, from `after` on, or only one. LeaseLost where the lease has ended."""
+        """Claim up to `limit` tasks of a job, from `after` on, or only one. LeaseLost where the lease has ended."""
         query = "SELECT opendataflow.claim(%s::uuid, %s, %s, %s, decode(%s, 'hex'), %s) AS claimed"
         return _claimed((await self.row(query, lease, job, limit, after.rank, after.key, data_id))["claimed"])
 
@@ -130,7 +130,7 @@ class Store:
     async def claim_one(
         self, lease: str, host: Host, runs_home: str, ttl: float, job: str, data_id: str | None
     ) -> Claimed:
-        """Open a lease for `ttl` seconds and claim one work under it, the first or that of a data id."""
+        """Open a lease for `ttl` seconds and claim one task under it, the first or that of a data id."""
         query = """SELECT opendataflow.claim_one(%s::uuid, %s, %s, %s, make_interval(secs => %s), %s, %s) AS claimed"""
         return _claimed((await self.row(query, lease, host.name, host.boot, runs_home, ttl, job, data_id))["claimed"])
 
@@ -145,7 +145,7 @@ class Store:
     async def complete(
         self, completions: Sequence[Completion], actor: str, *, lease: str | None = None, closing: str | None = None
     ) -> tuple[list[Completed], list[str]]:
-        """Commit outcomes, all together; return what the runs are now and the jobs that have READY work.
+        """Commit outcomes, all together; return what the runs are now and the jobs that have QUEUED tasks.
 
         `lease`: whose runs they have to be; others stay as they are. `closing`: a lease that ends with it.
         """
@@ -159,7 +159,7 @@ class Store:
             Completed(
                 run=r["run"],
                 run_state=RunState(r["run_state"]),
-                work_state=WorkState(r["work_state"]),
+                task_state=TaskState(r["task_state"]),
                 already=r["already"],
                 spared=r["spared"],
                 breaker=r["breaker"],
@@ -169,7 +169,7 @@ class Store:
         return completed, rows[0]["woken"] if rows else []
 
     async def retry_due(self) -> list[str]:
-        """Open works whose backoff is over; return the jobs that have READY work now."""
+        """Open tasks whose backoff is over; return the jobs that have QUEUED tasks now."""
         return list((await self.row("SELECT woken FROM opendataflow.retry_due()"))["woken"])
 
     async def running_runs(self, lease: str, *, own: bool) -> list[tuple[ClaimedRun, bool]]:
@@ -193,14 +193,14 @@ class Store:
         return {row["job"]["id"]: _declared(row) for row in rows}
 
     async def hungry(self, jobs: Sequence[str]) -> list[str]:
-        """Those of some jobs that have READY work."""
+        """Those of some jobs that have QUEUED tasks."""
         return [row["job"] for row in await self.rows("SELECT hungry AS job FROM opendataflow.hungry(%s)", list(jobs))]
 
     async def progress(self, jobs: Sequence[str]) -> list[Progress]:
         """How far jobs are."""
         rows = await self.rows("SELECT * FROM opendataflow.progress(%s)", list(jobs))
         return [
-            Progress(r["job"], {WorkState(s): n for s, n in r["counts"].items()}, r["probed_in_vain"]) for r in rows
+            Progress(r["job"], {TaskState(s): n for s, n in r["counts"].items()}, r["probed_in_vain"]) for r in rows
         ]
 
     # -- what people ask for ---------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ class Store:
         ]
 
     async def run_log(self, job: str | None, data_id: str | None, run: int | None) -> Row | None:
-        """The end of the log of a run, or of a work's last run."""
+        """The end of the log of a run, or of a task's last run."""
         rows = await self.rows("SELECT * FROM opendataflow.run_log(%s, %s, %s)", job, data_id, run)
         return rows[0] if rows else None
 
@@ -335,14 +335,14 @@ class Store:
         return status
 
     async def why(self, job: str, data_id: str) -> Row | None:
-        """What a work waits for, with evidence."""
+        """What a task waits for, with evidence."""
         why: Row | None = (await self.row("SELECT opendataflow.why(%s, %s) AS why", job, data_id))["why"]
         return why
 
-    async def five(self, job: str, data_id: str) -> Row | None:
-        """The evidence for the five questions about the chunk of a work."""
-        five: Row | None = (await self.row("SELECT opendataflow.five(%s, %s) AS five", job, data_id))["five"]
-        return five
+    async def inspection(self, job: str, data_id: str) -> Row | None:
+        """The evidence for the five questions about the chunk of a task."""
+        found: Row | None = (await self.row("SELECT opendataflow.inspection(%s, %s) AS found", job, data_id))["found"]
+        return found
 
     async def describe_job(self, job: str) -> Row | None:
         """All that is known of a job."""
@@ -369,18 +369,18 @@ class Store:
         rows = await self.rows("SELECT known_ids AS id FROM opendataflow.known_ids(%s, %s)", owner, limit)
         return [row["id"] for row in rows]
 
-    async def next_work(self, job: str) -> str | None:
+    async def next_task(self, job: str) -> str | None:
         """The data id that a job would take next, or None."""
-        found: str | None = (await self.row("SELECT opendataflow.next_work(%s) AS data_id", job))["data_id"]
+        found: str | None = (await self.row("SELECT opendataflow.next_task(%s) AS data_id", job))["data_id"]
         return found
 
     # -- how it is done --------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[AsyncIterator[str]]:
-        """Listen for jobs that may have READY work; ends with Unreachable when the connection does."""
+        """Listen for jobs that may have QUEUED tasks; ends with Unreachable when the connection does."""
         async with translated(self.where), self._pool.connection() as connection:
-            await connection.execute(f"LISTEN {READY_CHANNEL}")
+            await connection.execute(f"LISTEN {QUEUED_CHANNEL}")
             try:
                 yield _payloads(connection)
             finally:
@@ -423,7 +423,7 @@ class Store:
 
 
 async def _chosen(connection: AsyncConnection[Row], owner: str, chosen: Selection) -> list[str]:
-    query: LiteralString = "SELECT data_id FROM opendataflow.select_works(%s, %s, %s, %s)"
+    query: LiteralString = "SELECT data_id FROM opendataflow.select_tasks(%s, %s, %s, %s)"
     if chosen.of_chunks:
         query = "SELECT data_id FROM opendataflow.select_chunks(%s, %s, %s, %s)"
     limits = (chosen.first, chosen.last, list(chosen.states) or None)

@@ -133,8 +133,8 @@ class OwnOperator:
         self._place.api.patch(f"{self._path('DataFlowJob')}/{name}", {"spec": {"parallelism": parallelism}})
 
     def count(self, name: str, state: str) -> int:
-        """How much work of a job is in a state."""
-        query = "SELECT count(*) AS n FROM opendataflow.work WHERE job = %s AND state = %s"
+        """How many tasks of a job are in a state."""
+        query = "SELECT count(*) AS n FROM opendataflow.task WHERE job = %s AND state = %s"
         return int(self._one(query, name, state)["n"])
 
     def manifests(self, name: str, namespace: str) -> list[Any]:

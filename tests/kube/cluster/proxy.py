@@ -142,15 +142,15 @@ class Proxy:
         self._trust.load_cert_chain(self._home / "upstream.crt", self._home / "upstream.key")
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
+        future = asyncio.current_task()
+        assert future is not None
+        self._connections.add(future)
         try:
             await self._serve(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             writer.transport.abort()
         finally:
-            self._connections.discard(task)
+            self._connections.discard(future)
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -162,7 +162,7 @@ async def _asked(dsn: str) -> list[Finding]:
             before = time.time()
             found = await health(connection)
             findings.append(_clock(datetime.fromisoformat(found["now"]), before, time.time()))
-            findings += _work(found)
+            findings += _engines(found)
     return findings
 
 
@@ -185,14 +185,14 @@ def _clock(server: datetime, before: float, after: float) -> Finding:
     return Finding(Level.OK, "this machine's clock and the database's agree")
 
 
-def _work(found: dict[str, Any]) -> Iterator[Finding]:
+def _engines(found: dict[str, Any]) -> Iterator[Finding]:
     engines = found["engines"]
     runs = sum(engine["runs"] for engine in engines)
     where = ", ".join(dict.fromkeys(engine["host"] for engine in engines))
     if engines:
         yield Finding(Level.OK, f"{counted(len(engines), 'engine')} at work ({where}), {counted(runs, 'run')}")
-    elif found["ready"]:
-        text = f"{counted(int(found['ready']), 'chunk')} could run, but no engine is running"
+    elif found["queued"]:
+        text = f"{counted(int(found['queued']), 'chunk')} could run, but no engine is running"
         yield Finding(Level.WARNING, text, "dataflow local -f FILE")
     else:
         yield Finding(Level.OK, "no engine is running, and nothing could run")

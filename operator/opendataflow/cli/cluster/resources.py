@@ -9,7 +9,7 @@ from typing import Any
 from opendataflow.cli.cluster.where import Cluster, with_cluster
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
-from opendataflow.names import WorkState
+from opendataflow.names import TaskState
 
 Resource = Mapping[str, Any]
 Row = dict[str, Any]
@@ -59,10 +59,10 @@ def statuses(names: Sequence[str]) -> list[Row]:
     return [{**_limits(job), **(job.get("status") or {})} for job in with_cluster(ask)]
 
 
-def work_counts(status: Row) -> dict[str, int]:
-    """How many works are in which state."""
+def task_counts(status: Row) -> dict[str, int]:
+    """How many tasks are in which state."""
     counts = status.get("counts") or {}
-    return {state.value: counts.get(state.value.lower(), 0) for state in WorkState}
+    return {state.value: counts.get(state.value.lower(), 0) for state in TaskState}
 
 
 def lines(status: Row) -> Iterator[str]:
@@ -134,7 +134,7 @@ def _counts(resource: Resource) -> Mapping[str, int]:
 
 def _job_row(job: Resource) -> Row:
     counts, spec = _counts(job), job["spec"]
-    numbers = {name: counts.get(name, 0) for name in ("done", "total", "running", "retry", "failed")}
+    numbers = {name: counts.get(name, 0) for name in ("done", "total", "running", "retrying", "failed")}
     return {
         "job": _id(job),
         "state": (job.get("status") or {}).get("state"),

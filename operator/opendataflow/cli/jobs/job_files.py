@@ -39,7 +39,7 @@ def read_files(paths: Iterable[Path]) -> Declared:
 
 
 async def apply_files(store: Store, declared: Declared, actor: str) -> list[str]:
-    """Apply what the files declare, all or nothing; return the jobs that have READY work."""
+    """Apply what the files declare, all or nothing; return the jobs that have QUEUED tasks."""
     datasets = [dataset_row(dataset) for dataset in declared.datasets]
     return await declare(store, datasets, [job_row(job) for job in declared.jobs], actor)
 

@@ -28,14 +28,14 @@ from opendataflow.model.records.claim import Progress
 from opendataflow.model.records.run import RunOrder
 from opendataflow.model.resources.api import DataFlowJob
 from opendataflow.model.resources.jobfile import absolute_path
-from opendataflow.names import ExitCode, WorkState
+from opendataflow.names import ExitCode, TaskState
 from opendataflow.notify.configured import Target, targets_of
 from opendataflow.opening.database import open_store
 from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import Settings, read_settings
 from opendataflow.store.store import Store
 
-_OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY, WorkState.RUNNING, WorkState.FAILED)
+_OPEN = (TaskState.WAITING, TaskState.QUEUED, TaskState.RETRYING, TaskState.RUNNING, TaskState.FAILED)
 
 
 @app.command("local", rich_help_panel=Panel.WORK)
@@ -121,8 +121,8 @@ async def _run(  # what the command line has
             progress = await engine.run()
             display.show(progress)
         finally:
-            for task in beside:
-                task.cancel()
+            for future in beside:
+                future.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
         await alerts.finish()
         screen.print()
@@ -155,7 +155,7 @@ def _stop_on_signals(engine: Engine[RunOrder], display: Display) -> list[int]:
             display.note("stopping: runs go on to their end, nothing new starts; once more ends them now")
             engine.drain()
         elif not killing:
-            display.note("ending the runs; their work is tried again")
+            display.note("ending the runs; their tasks are tried again")
             killing.add(loop.create_task(engine.kill()))
             for known in (signal.SIGINT, signal.SIGTERM):  # a third one ends this process at once
                 loop.remove_signal_handler(known)

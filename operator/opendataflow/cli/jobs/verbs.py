@@ -1,4 +1,4 @@
-"""What people ask of chunks and works, one command for each verb; and `lost`, by hand.
+"""What people ask of chunks and tasks, one command for each verb; and `lost`, by hand.
 
 Every one is all or nothing: where one id is unknown or refused, nothing is changed.
 """
@@ -19,7 +19,7 @@ from opendataflow.engine.takeover import lose
 from opendataflow.errors import InvalidInput, Refused, UnknownThing
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.records.claim import Answer, Selection
-from opendataflow.names import ChunkStatus, WorkState
+from opendataflow.names import ChunkStatus, TaskState
 from opendataflow.settings import read_settings
 from opendataflow.store.store import Store
 
@@ -46,14 +46,14 @@ _CASCADE = Annotated[bool, typer.Option("--cascade", help="Also all that was mad
 
 def _parameters(verb: Verb) -> dict[str, tuple[Any, Any]]:
     """Name -> (annotation, default) of a verb's command; the first one has no default."""
-    if verb.works and verb.chunks:
+    if verb.tasks and verb.chunks:
         owner = typer.Argument(help="A job, or with --dataset a data set.", autocompletion=complete_owner)
-    elif verb.works:
+    elif verb.tasks:
         owner = typer.Argument(help="A job.", metavar="JOB", autocompletion=complete_job)
     else:
         owner = typer.Argument(help="A data set.", metavar="DATASET", autocompletion=complete_dataset)
     found: dict[str, tuple[Any, Any]] = {"owner": (Annotated[str, owner], inspect.Parameter.empty), **_OPTIONS}
-    if verb.works and verb.chunks:
+    if verb.tasks and verb.chunks:
         found["dataset"] = (_DATASET, False)
     if verb.cascade:
         found["cascade"] = (_CASCADE, False)
@@ -101,14 +101,14 @@ def lost(
         now, _ = await lose(store, found, f"said by {actor()}", actor())
         if now.already:
             raise Refused(f"run {run} has ended already: it is {now.run_state}")
-        return f"run {run} is lost; {found.data_id} of job {found.job} is {now.work_state}"
+        return f"run {run} is lost; {found.data_id} of job {found.job} is {now.task_state}"
 
     typer.echo(with_store(ask))
 
 
 def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
     owner, dry_run = given["owner"], given["dry_run"]
-    of_chunks = verb.works is None or bool(given.get("dataset"))
+    of_chunks = verb.tasks is None or bool(given.get("dataset"))
     chosen = _selection(given, of_chunks=of_chunks)
     cascade = bool(given.get("cascade"))
     if through_cluster():
@@ -151,10 +151,12 @@ def _selection(given: Mapping[str, Any], *, of_chunks: bool) -> list[str] | Sele
         raise InvalidInput(f"no data ids: name one or more, or choose them {ways}")
     if ids:
         return ids
-    possible = [str(state) for state in (ChunkStatus if of_chunks else WorkState)]
+    possible = [str(state) for state in (ChunkStatus if of_chunks else TaskState)]
     for state in states:
+        if state == ChunkStatus.READY and not of_chunks:
+            raise InvalidInput("READY is a status of chunks: for the tasks of a job, write QUEUED")
         if state not in possible:
-            raise InvalidInput(f"{'chunks are' if of_chunks else 'work is'} never {state}, but {', '.join(possible)}")
+            raise InvalidInput(f"{'chunks' if of_chunks else 'tasks'} are never {state}, but {', '.join(possible)}")
     return Selection(given["first"], given["last"], tuple(states), of_chunks=of_chunks)
 
 

@@ -90,7 +90,7 @@ def getjob(job: JobArgument) -> None:
         if job not in declared:
             known = [row["job"] for row in await store.list_jobs()]
             raise UnknownThing(f"there is no job {job}{did_you_mean(job, known)}")
-        return await store.next_work(job), declared[job]
+        return await store.next_task(job), declared[job]
 
     data_id, declared = with_store(ask)
     found = [] if data_id is None else [{"dataid": data_id}, *_described(declared)]

@@ -17,7 +17,7 @@ from opendataflow.core.text.explain import duration
 from opendataflow.engine.ports import Step
 from opendataflow.errors import DataflowError, NotStarted
 from opendataflow.model.records import claim
-from opendataflow.names import RunState, WorkState
+from opendataflow.names import RunState, TaskState
 from opendataflow.store.store import Store
 
 _REFRESH_SECONDS = 0.5
@@ -38,7 +38,7 @@ class Display:
             console=console,
             disable=not console.is_terminal,
         )
-        self._tasks: dict[str, TaskID] = {
+        self._lines: dict[str, TaskID] = {
             job: self._bars.add_task(job.ljust(self._width), total=None, state="") for job in jobs
         }
 
@@ -53,11 +53,13 @@ class Display:
             self._line(run, result.run_state, f"run {run.run} was ended by somebody else")
         elif completion.state is RunState.SUCCEEDED:
             if not self._console.is_terminal:
-                self._line(run, result.work_state, "")
+                self._line(run, result.task_state, "")
         elif result.spared:
             self._line(run, completion.state, f"{completion.message}; it costs no attempt, the breaker is open")
         else:
-            follows = f"; tried again in {duration(completion.delay)}" if result.work_state is WorkState.RETRY else ""
+            follows = (
+                f"; tried again in {duration(completion.delay)}" if result.task_state is TaskState.RETRYING else ""
+            )
             detail = completion.message if follows else completion.reason or completion.message
             self._line(run, completion.shown, f"{detail}{follows}")
 
@@ -87,7 +89,7 @@ class Display:
         with self._bars:
             while True:
                 with suppress(DataflowError):  # the engine tells of it
-                    self.show(await store.progress(list(self._tasks)))
+                    self.show(await store.progress(list(self._lines)))
                 await asyncio.sleep(_REFRESH_SECONDS)
 
     def show(self, progress: Sequence[claim.Progress]) -> None:
@@ -95,11 +97,11 @@ class Display:
         for job in progress:
             parts = [
                 f"{job.of(state)} {state.lower()}"
-                for state in (WorkState.RUNNING, WorkState.RETRY, WorkState.FAILED, WorkState.WAITING)
+                for state in (TaskState.RUNNING, TaskState.RETRYING, TaskState.FAILED, TaskState.WAITING)
                 if job.of(state)
             ]
             self._bars.update(
-                self._tasks[job.job], completed=job.of(WorkState.DONE), total=job.total, state=", ".join(parts)
+                self._lines[job.job], completed=job.of(TaskState.DONE), total=job.total, state=", ".join(parts)
             )
 
     def _line(self, run: claim.ClaimedRun, state: str, detail: str) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from opendataflow.names import ChunkStatus, WorkState
+from opendataflow.names import ChunkStatus, TaskState
 
 Row = Mapping[str, Any]
 
@@ -21,12 +21,12 @@ _WIDE = 10_000
 """Columns of an output that no person looks at: nothing is cut there."""
 
 _COLOURS: dict[str, str] = {
-    WorkState.DONE: "green",
-    WorkState.READY: "green",
-    WorkState.RUNNING: "cyan",
-    WorkState.RETRY: "yellow",
-    WorkState.FAILED: "red",
-    WorkState.HELD: "magenta",
+    TaskState.DONE: "green",
+    TaskState.QUEUED: "green",
+    TaskState.RUNNING: "cyan",
+    TaskState.RETRYING: "yellow",
+    TaskState.FAILED: "red",
+    TaskState.HELD: "magenta",
     ChunkStatus.HOLD: "magenta",
     ChunkStatus.RESUBMIT: "yellow",
     ChunkStatus.PENDING: "yellow",

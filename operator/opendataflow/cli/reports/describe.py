@@ -1,4 +1,4 @@
-"""`dataflow five` and `dataflow describe`: one thing on one screen, with who did what to it and why."""
+"""`dataflow inspect` and `dataflow describe`: one thing on one screen, with who did what to it and why."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -9,13 +9,13 @@ from rich.text import Text
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
 from opendataflow.cli.output.printing import Output, console, document
-from opendataflow.cli.reports.status import job_status, status_lines, work_status
+from opendataflow.cli.reports.status import job_status, status_lines, task_status
 from opendataflow.core.pipelines.expectations import told
-from opendataflow.core.status.inspection import five_answers, place
+from opendataflow.core.status.inspection import inspection_answers, place
 from opendataflow.core.text.explain import counted, duration, explain, meaning, shell_command
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
-from opendataflow.names import WorkState
+from opendataflow.names import TaskState
 from opendataflow.store.store import Store
 
 Facts = Mapping[str, Any]
@@ -29,22 +29,23 @@ JobArgument = Annotated[str, typer.Argument(help="A job.", autocompletion=comple
 DatasetArgument = Annotated[str, typer.Argument(help="A data set.", autocompletion=complete_dataset)]
 DataIdArgument = Annotated[str, typer.Argument(help="A data id.", autocompletion=complete_data_id)]
 
-_OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY, WorkState.HELD, WorkState.SKIPPED)
+_OPEN = (TaskState.WAITING, TaskState.QUEUED, TaskState.RETRYING, TaskState.HELD, TaskState.SKIPPED)
 
 
-@app.command("five", rich_help_panel=Panel.SEE)
-def five(job: JobArgument, data_id: DataIdArgument, output: OutputOption = Output.TABLE) -> None:
+@app.command("five", hidden=True)  # its name in the old framework
+@app.command("inspect", rich_help_panel=Panel.SEE)
+def inspect(job: JobArgument, data_id: DataIdArgument, output: OutputOption = Output.TABLE) -> None:
     """Answer five questions about a chunk: ready? correct? where it is expected? validated? safe? With the evidence."""
 
     async def ask(store: Store) -> tuple[Facts, Sequence[str]]:
-        why = await work_status(store, job, data_id)
-        found = await store.five(job, data_id)
+        why = await task_status(store, job, data_id)
+        found = await store.inspection(job, data_id)
         if found is None:  # it has gone between
-            raise UnknownThing(f"job {job} has no work for {data_id}")
+            raise UnknownThing(f"job {job} has no task for {data_id}")
         return found, explain(why) if why["state"] in _OPEN else ()
 
     found, blocked = with_store(ask)
-    answers = five_answers(found, blocked)
+    answers = inspection_answers(found, blocked)
     if output is not Output.TABLE:
         plain = [{"question": a.question, "answer": a.answer, "evidence": list(a.evidence)} for a in answers]
         document({"job": job, "data_id": data_id, "answers": plain, "facts": found}, output)
@@ -148,7 +149,7 @@ def _job(found: Facts) -> Iterator[Line]:
     for name, value in found["env"].items():
         yield "Env", f"{name}={value}"
     counts = status["counts"]
-    yield "Works", ", ".join(f"{counts[s]} {s}" for s in WorkState if s in counts) or "none"
+    yield "Tasks", ", ".join(f"{counts[s]} {s}" for s in TaskState if s in counts) or "none"
     for line in status_lines(status):
         yield "", line
     yield from _runs(found["runs"])
@@ -191,7 +192,7 @@ def _chunk(found: Facts) -> Iterator[Line]:
     if producer:
         run = f", run {producer['run']}" if producer["run"] else ""
         yield "Made by", f"{producer['job']}: {producer['state']}{run}"
-        yield "", f"see: {shell_command('five', producer['job'], chunk['data_id'])}"
+        yield "", f"see: {shell_command('inspect', producer['job'], chunk['data_id'])}"
     for one in found["consumers"]:
         run = f", run {one['run']}" if one["run"] else ""
         stale = ", stale: made from another version" if one["stale"] else ""
@@ -204,7 +205,7 @@ def _run(found: Facts) -> Iterator[Line]:
     yield "Run", f"{run['id']} of {run['job']} {run['data_id']}, attempt {run['attempt']}"
     asked = ", its end was asked for" if run["cancel_requested"] else ""
     yield "State", f"{run['state']}{', forced' if run['forced'] else ''}{asked}"
-    yield "Work", f"{found['work'] or 'gone'}{'' if found['last'] else '; a later run came after this one'}"
+    yield "Task", f"{found['task'] or 'gone'}{'' if found['last'] else '; a later run came after this one'}"
     yield "From", _time(run["claimed_at"])
     yield "To", f"{_time(run['finished_at'])} ({duration(found['seconds'])})" if run["finished_at"] else "still running"
     if run["exit_code"] is not None:

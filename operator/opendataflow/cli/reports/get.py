@@ -26,7 +26,7 @@ LimitOption = Annotated[int, typer.Option("--limit", min=1, help="The most rows 
 def jobs(output: OutputOption = Output.TABLE) -> None:
     """List all jobs with how far they are."""
     found = resources.list_jobs() if through_cluster() else with_store(lambda store: store.list_jobs())
-    columns = ("job", "state", "done", "total", "running", "retry", "failed", "parallelism", "inputs", "outputs")
+    columns = ("job", "state", "done", "total", "running", "retrying", "failed", "parallelism", "inputs", "outputs")
     rows(found, output, columns, "no jobs: dataflow apply -f FILE")
 
 

@@ -11,7 +11,7 @@ import typer
 
 from opendataflow.cli.app import Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_job
-from opendataflow.cli.reports.status import work_status
+from opendataflow.cli.reports.status import task_status
 from opendataflow.core.pipelines.step_lines import lines_of_step, steps_in
 from opendataflow.core.text.explain import shell_command
 from opendataflow.core.text.verbs import did_you_mean
@@ -46,7 +46,7 @@ def logs(
         if found is None and run is not None:
             raise UnknownThing(f"there is no run {run}: see `dataflow get runs`")
         if found is None:
-            waiting = await work_status(store, str(job), str(data_id))
+            waiting = await task_status(store, str(job), str(data_id))
             see = shell_command("why", waiting["job"], waiting["data_id"])
             raise UnknownThing(f"{data_id} of job {job} has not run yet: see `{see}`")
         name = f"run {found['run']} of {found['job']} {found['data_id']}, attempt {found['attempt']}"

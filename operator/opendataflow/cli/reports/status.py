@@ -27,7 +27,7 @@ from opendataflow.core.text.explain import (
 from opendataflow.core.text.project_tests import tests_sentence
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
-from opendataflow.names import ChunkStatus, WorkState
+from opendataflow.names import ChunkStatus, TaskState
 from opendataflow.store.store import Store
 
 Status = dict[str, Any]
@@ -68,7 +68,7 @@ def _through_cluster(jobs: Sequence[str], output: Output) -> None:
     if not found:
         console(stderr=True).print("no jobs in this namespace: kubectl apply -f FILE")
     for one in found:
-        to, counts = console(), resources.work_counts(one)
+        to, counts = console(), resources.task_counts(one)
         _print_head(to, one["job"], counts, one["parallelism"], suspended=one["suspended"])
         for line in resources.lines(one):
             to.print(Text(f"  {line}"))
@@ -83,12 +83,12 @@ async def job_status(store: Store, job: str) -> Status:
     return found
 
 
-async def work_status(store: Store, job: str, data_id: str) -> Status:
-    """What a work waits for; UnknownThing where there is no such job or work."""
+async def task_status(store: Store, job: str, data_id: str) -> Status:
+    """What a task waits for; UnknownThing where there is no such job or task."""
     found = await store.why(job, data_id)
     if found is None:
         await job_status(store, job)
-        raise UnknownThing(f"job {job} has no work for {data_id}{did_you_mean(data_id, await store.known_ids(job))}")
+        raise UnknownThing(f"job {job} has no task for {data_id}{did_you_mean(data_id, await store.known_ids(job))}")
     return found
 
 
@@ -98,8 +98,8 @@ def why(
     data_id: Annotated[str, typer.Argument(help="A data id.", autocompletion=complete_data_id)],
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say what a chunk's work waits for, with evidence, and what to do about it."""
-    found = with_store(lambda store: work_status(store, job, data_id))
+    """Say what a chunk's task waits for, with evidence, and what to do about it."""
+    found = with_store(lambda store: task_status(store, job, data_id))
     if output is not Output.TABLE:
         document(found, output)
         return
@@ -115,11 +115,11 @@ def print_status(to: Console, status: Status) -> None:
 
 
 def _print_head(to: Console, job: str, counts: Mapping[str, int], parallelism: int, *, suspended: bool) -> None:
-    total, done = sum(counts.values()), counts.get(WorkState.DONE, 0)
+    total, done = sum(counts.values()), counts.get(TaskState.DONE, 0)
     head = Text(job, style="bold")
     head.append(f"   {done} of {total} done", style="not bold")
-    for state in WorkState:
-        if counts.get(state) and state is not WorkState.DONE:
+    for state in TaskState:
+        if counts.get(state) and state is not TaskState.DONE:
             head.append(f", {counts[state]} ", style="not bold").append_text(coloured(state.value))
     head.append(f"   parallelism {parallelism}{', suspended' if suspended else ''}", style="not bold")
     to.print(head)
@@ -140,7 +140,7 @@ def status_lines(status: Status) -> list[str]:
 
 def _pace(status: Status) -> Iterator[str]:
     if status["per_minute"]:
-        moving = any(status["counts"].get(state) for state in (WorkState.READY, WorkState.RUNNING, WorkState.RETRY))
+        moving = any(status["counts"].get(state) for state in (TaskState.QUEUED, TaskState.RUNNING, TaskState.RETRYING))
         left = f", about {duration(status['eta_seconds'])} left" if moving and status["eta_seconds"] else ""
         yield f"rate       {status['per_minute']:.3g} a minute{left}"
     gaps = _number(status["gaps"], "gap", more=status["gaps"] >= status["sample"])
@@ -157,13 +157,13 @@ def _pace(status: Status) -> Iterator[str]:
 
 def _failed(status: Status) -> Iterator[str]:
     for group in status["failed"]:
-        yield f"failed     {failed_sentence(group, status['sample'], status['counts'].get(WorkState.FAILED, 0))}"
+        yield f"failed     {failed_sentence(group, status['sample'], status['counts'].get(TaskState.FAILED, 0))}"
         yield f"           when the cause is mended: {shell_command('resubmit', status['job'], *group['examples'])}"
 
 
 def _waiting(status: Status) -> Iterator[str]:
     for group in status["waiting"]:
-        yield f"waiting    {waiting_sentence(group, status['sample'], status['counts'].get(WorkState.WAITING, 0))}"
+        yield f"waiting    {waiting_sentence(group, status['sample'], status['counts'].get(TaskState.WAITING, 0))}"
         if group["status"] != ChunkStatus.RUNNING:
             yield f"           see: {shell_command('why', status['job'], group['examples'][0])}"
 

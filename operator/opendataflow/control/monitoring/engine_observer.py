@@ -64,7 +64,7 @@ class Watchman:
         late = None if completion.ended_at is None else time.time() - completion.ended_at
         self._figures.run_ended(run.job, completion.kind, late)
         self._changed(run.job)
-        level = logging.DEBUG if result.work_state == "DONE" else logging.INFO
+        level = logging.DEBUG if result.task_state == "DONE" else logging.INFO
         logger.log(level, "%s: %s", completion.shown, completion.message, extra=_about(run))
         if result.breaker is not None:
             logger.warning("%s", breaker_note(run.job, result.breaker), extra=about(job=run.job))

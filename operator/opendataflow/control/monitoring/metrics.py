@@ -19,7 +19,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from opendataflow.names import OutcomeClass, WorkState
+from opendataflow.names import OutcomeClass, TaskState
 
 CONTENT_TYPE: Final[str] = CONTENT_TYPE_LATEST
 
@@ -36,7 +36,7 @@ class Figures:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         Info("opendataflow_build", "The version of the operator.", registry=registry).info({"version": version})
-        self._works = Gauge("opendataflow_works", "Works of a job by state.", ["job", "state"], registry=registry)
+        self._tasks = Gauge("opendataflow_tasks", "Tasks of a job by state.", ["job", "state"], registry=registry)
         self._runs = Counter(
             "opendataflow_runs_total", "Runs whose outcome is committed.", ["job", "outcome"], registry=registry
         )
@@ -61,7 +61,7 @@ class Figures:
             registry=registry,
         )
         self._claim = Histogram(
-            "opendataflow_claim_seconds", "One claim, of any number of works.", buckets=_QUICK, registry=registry
+            "opendataflow_claim_seconds", "One claim, of any number of tasks.", buckets=_QUICK, registry=registry
         )
         self._create = Histogram(
             "opendataflow_create_seconds", "One try to create a pod.", buckets=_QUICK, registry=registry
@@ -83,15 +83,15 @@ class Figures:
     # -- jobs ------------------------------------------------------------------------------------------------
 
     def job(self, job: str, counts: Mapping[str, int], *, breaker_open: bool) -> None:
-        """How a job is. `counts`: works by state; a state that is missing has none."""
-        for state in WorkState:
-            self._works.labels(job, state.value).set(counts.get(state.value, 0))
+        """How a job is. `counts`: tasks by state; a state that is missing has none."""
+        for state in TaskState:
+            self._tasks.labels(job, state.value).set(counts.get(state.value, 0))
         self._breaker.labels(job).set(breaker_open)
 
     def forget(self, job: str) -> None:
         """A job is gone: its figures, too."""
-        for state in WorkState:
-            self._works.remove(job, state.value)
+        for state in TaskState:
+            self._tasks.remove(job, state.value)
         self._breaker.remove(job)
         for outcome in OutcomeClass:
             self._runs.remove(job, outcome.value)

@@ -19,7 +19,7 @@ from opendataflow.model.records.claim import Selection
 from opendataflow.model.resources.actions import DataFlowAction, DataFlowActionSpec
 from opendataflow.model.resources.jobs import DataFlowJob, Resubmit
 from opendataflow.model.resources.statuses import ActionCounts, DataFlowActionStatus
-from opendataflow.names import ANNOTATION_REQUESTED_BY, Refusal, WorkState
+from opendataflow.names import ANNOTATION_REQUESTED_BY, Refusal, TaskState
 from opendataflow.store.requests import Remembered, Request, forget_gone, once
 from opendataflow.store.store import Store
 
@@ -161,7 +161,7 @@ def _chosen(spec: DataFlowActionSpec) -> tuple[str, ...] | Selection:
 
 
 def _of_resubmit(entry: Entry, job: str, asked: Resubmit) -> Request:
-    failed = (WorkState.FAILED,) if asked.failed else ()
+    failed = (TaskState.FAILED,) if asked.failed else ()
     return Request(
         owner=f"job {job}",
         id=asked.id,

@@ -93,7 +93,7 @@ async def watch(seen: Seen, find_access: Callable[[], Access], sight: Sight, mis
 class _Kopf:
     """One life of kopf, from its start until it fails or is ended, in a thread with a loop of its own.
 
-    An API server that ends a watch by an error is the end of kopf. Its own way to end cancels every task of the loop
+    An API server that ends a watch by an error is the end of kopf. Its own way to end cancels every future of the loop
     that is younger than it, and may wait for ever for one of its own; in a main thread it takes the signals, too.
     """
 
@@ -152,13 +152,13 @@ class _Kopf:
         return next((part.exception() for part in done if part is not ending and not part.cancelled()), None)
 
     async def _clean_up(self) -> None:
-        """End what is left of it: some of its tasks have to be asked more than once, and some never end."""
+        """End what is left of it: some of its futures have to be asked more than once, and some never end."""
         for _ in range(3):
             left = asyncio.all_tasks() - {asyncio.current_task()}
             if not left:
                 break
-            for task in left:
-                task.cancel()
+            for future in left:
+                future.cancel()
             await asyncio.wait(left, timeout=1)
         for session in self._sessions:
             await session.close()
@@ -178,8 +178,8 @@ class _Kopf:
 
 
 def tell_briefly(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    """Say in a line what went wrong in a callback. kopf cuts a request short by one that fails each time, as no task is
-    at work there: that is no news, since the request ends with kopf."""
+    """Say in a line what went wrong in a callback. kopf cuts a request short by one that fails each time, as no
+    future is at work there: that is no news, since the request ends with kopf."""
     if "request_cancel_callback" not in context["message"]:
         logger.warning("in the watch of resources: %s: %r", context["message"], context.get("exception"))
 

@@ -115,8 +115,8 @@ class StatusWriter:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._reports.run(self._catalog, self.dirty), name="reports of data sets")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._reports.run(self._catalog, self.dirty), name="reports of data sets")
             while True:
                 now = time.monotonic()
                 self._turned()
@@ -170,9 +170,9 @@ class StatusWriter:
             async with free:
                 await self._write(entry, found.get(jobs.get(entry.key, "")))
 
-        async with asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as group:
             for entry in entries:
-                tasks.create_task(write(entry))
+                group.create_task(write(entry))
 
     async def _found(self, jobs: Sequence[str]) -> dict[str, Row]:
         found: dict[str, Row] = {}
@@ -321,9 +321,9 @@ class _DataSetReports:
 
     async def run(self, catalog: Catalog, dirty: Callable[[Key], None]) -> None:
         """Ask until cancelled; tell `dirty` which data sets have changed."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._count_all(catalog, dirty))
-            tasks.create_task(self._order_changed(dirty))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._count_all(catalog, dirty))
+            group.create_task(self._order_changed(dirty))
 
     async def _count_all(self, catalog: Catalog, dirty: Callable[[Key], None]) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""From the end of a run to what is committed: the outcome, the verdict on its work, the state of the run, its steps.
+"""From the end of a run to what is committed: the outcome, the verdict on its task, the state of the run, its steps.
 
 Pure. What a run reports counts beside how it ended: an expectation that does not hold fails it, also where its exit
 code is 0, and the step that it was in is told where it did not get to say how it ended.
@@ -10,14 +10,14 @@ from opendataflow.core.runs.outcome import judge
 from opendataflow.core.runs.retry import Decision, RetryPolicy, decide
 from opendataflow.model.records.claim import ClaimedRun, Completion
 from opendataflow.model.records.run import Ended, Outcome, Report, StepTold
-from opendataflow.names import OutcomeClass, RunState, StepStatus, WorkState
+from opendataflow.names import OutcomeClass, RunState, StepStatus, TaskState
 
 _LONGEST = 1000
 """Letters of a message."""
-_WORK_STATE = {
-    Decision.DONE: WorkState.DONE,
-    Decision.RETRY: WorkState.RETRY,
-    Decision.FAILED: WorkState.FAILED,
+_TASK_STATE = {
+    Decision.DONE: TaskState.DONE,
+    Decision.RETRY: TaskState.RETRYING,
+    Decision.FAILED: TaskState.FAILED,
 }
 
 
@@ -36,7 +36,7 @@ def completion(run: ClaimedRun, ended: Ended, policy: RetryPolicy) -> Completion
     return Completion(
         run=run.run,
         fence=run.fence,
-        verdict=_WORK_STATE[verdict.decision],
+        verdict=_TASK_STATE[verdict.decision],
         state=_run_state(outcome, ended),
         kind=outcome.kind,
         message=outcome.message,

@@ -1,6 +1,6 @@
 """Decides which jobs get the free slots. Pure: it sees counts and returns what to claim.
 
-Which work of a job comes first, and whether it is ready at all, is decided in Postgres only.
+Which task of a job comes first, and whether it is queued at all, is decided in Postgres only.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 
 @dataclass(frozen=True)
 class Demand:
-    """A job that may have READY work. `running`: its runs now; `parallelism`: the most it may have."""
+    """A job that may have QUEUED tasks. `running`: its runs now; `parallelism`: the most it may have."""
 
     job: str
     priority: int
@@ -20,7 +20,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class ClaimOrder:
-    """Claim up to `limit` works of a job."""
+    """Claim up to `limit` tasks of a job."""
 
     job: str
     limit: int

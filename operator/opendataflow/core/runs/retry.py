@@ -51,7 +51,7 @@ class RetryPolicy:
 
 
 class Decision(StrEnum):
-    """What becomes of the work after a run."""
+    """What becomes of the task after a run."""
 
     DONE = "done"
     RETRY = "retry"

@@ -1,4 +1,4 @@
-"""Answers the five questions about the chunk of a work, with the evidence. Pure: what it judges comes from the store.
+"""Answers the five questions about the chunk of a task, with the evidence. Pure: what it judges comes from the store.
 
 Is the data ready? Is it correct? Is it where it is expected? Is it validated? Is it safe to read and to change?
 The answers about a run that has ended rest on what is never cleaned, so that they are the same a year later.
@@ -10,7 +10,7 @@ from typing import Any
 
 from opendataflow.core.pipelines.expectations import told
 from opendataflow.core.text.explain import counted, duration, meaning, shell_command
-from opendataflow.names import ChunkStatus, RunState, WorkState
+from opendataflow.names import ChunkStatus, RunState, TaskState
 
 Evidence = Mapping[str, Any]
 
@@ -24,8 +24,9 @@ class Answered:
     evidence: tuple[str, ...]
 
 
-def five_answers(found: Evidence, blocked: Sequence[str] = ()) -> list[Answered]:
-    """Return the five answers. `found`: the answer of opendataflow.five(); `blocked`: what `why` says of open work."""
+def inspection_answers(found: Evidence, blocked: Sequence[str] = ()) -> list[Answered]:
+    """Return the five answers. `found`: what opendataflow.inspection() returns; `blocked`: what `why` says of an open
+    task."""
     return [
         Answered("Is the data ready?", *_ready(found, blocked)),
         Answered("Is it the correct data?", *_correct(found)),
@@ -56,9 +57,9 @@ def _chunk(found: Evidence, dataset: Evidence) -> str:
 def _ready(found: Evidence, blocked: Sequence[str]) -> Answer:
     sentences = tuple(_status(found, d) for d in [*_outputs(found), *_inputs(found)])
     outputs = [ChunkStatus(d["status"]) for d in _outputs(found)]
-    if all(status is ChunkStatus.READY for status in outputs) and (outputs or found["state"] == WorkState.DONE):
+    if all(status is ChunkStatus.READY for status in outputs) and (outputs or found["state"] == TaskState.DONE):
         return "yes", sentences
-    failed = found["state"] in (WorkState.FAILED, WorkState.SKIPPED)
+    failed = found["state"] in (TaskState.FAILED, TaskState.SKIPPED)
     return "no" if failed else "not yet", (*sentences, *blocked)
 
 

@@ -24,8 +24,8 @@ from opendataflow.core.text.explain import (
 )
 from opendataflow.core.text.project_tests import stopped_by_tests, tests_sentence
 from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NoRights, NotCreatable, NotStarted
-from opendataflow.model.resources.statuses import DataFlowJobStatus, Failure, Resubmitted, WorkCounts
-from opendataflow.names import ConditionType, JobState, OutcomeClass, Reason, WorkState
+from opendataflow.model.resources.statuses import DataFlowJobStatus, Failure, Resubmitted, TaskCounts
+from opendataflow.names import ConditionType, JobState, OutcomeClass, Reason, TaskState
 
 NAME_BYTES = 253
 FAILURE_BYTES = 400
@@ -68,8 +68,8 @@ class JobFacts:
         """The generation that was looked at to its end."""
         return observed(self.generation, self.accepted, self.fault, self.before)
 
-    def works(self, *states: WorkState) -> int:
-        """How many works are in these states."""
+    def tasks(self, *states: TaskState) -> int:
+        """How many tasks are in these states."""
         counts = (self.found or {}).get("counts", {})
         return sum(counts.get(state, 0) for state in states)
 
@@ -198,12 +198,12 @@ def _tested(facts: JobFacts) -> Said | None:
 def _succeeded(facts: JobFacts) -> Said | None:
     if facts.found is None:
         return _unknown(facts)
-    total, skipped = sum(facts.found["counts"].values()), facts.works(WorkState.SKIPPED)
-    done = facts.works(WorkState.DONE)
+    total, skipped = sum(facts.found["counts"].values()), facts.tasks(TaskState.SKIPPED)
+    done = facts.tasks(TaskState.DONE)
     if total and done + skipped == total:
         beside = f", {skipped} skipped" if skipped else ""
         return Said(True, Reason.DONE, f"{counted(done, 'chunk')} done{beside}")
-    if facts.works(WorkState.RUNNING, WorkState.READY, WorkState.RETRY):
+    if facts.tasks(TaskState.RUNNING, TaskState.QUEUED, TaskState.RETRYING):
         return Said(False, Reason.RUNNING, f"{done} of {counted(total, 'chunk')} done")
     return _standing(facts)
 
@@ -212,7 +212,7 @@ def _standing(facts: JobFacts) -> Said:
     """Why a job is not done of which nothing can run."""
     assert facts.found is not None
     sample = facts.found["sample"]
-    if (failed := facts.works(WorkState.FAILED)) > 0:
+    if (failed := facts.tasks(TaskState.FAILED)) > 0:
         groups = facts.found["failed"]
         causes = "; ".join(failed_sentence(group, sample, failed) for group in groups[:3])
         examples = groups[0]["examples"] if groups else []
@@ -220,12 +220,12 @@ def _standing(facts: JobFacts) -> Said:
         unmet = groups and all(group.get("class") == OutcomeClass.EXPECTATION for group in groups)
         reason = Reason.EXPECTATION_FAILED if unmet else Reason.CHUNKS_FAILED
         return Said(False, reason, f"{counted(failed, 'chunk')} failed: {causes}{mended}")
-    if (waiting := facts.works(WorkState.WAITING)) > 0:
+    if (waiting := facts.tasks(TaskState.WAITING)) > 0:
         groups = facts.found["waiting"]
         causes = "; ".join(waiting_sentence(group, sample, waiting) for group in groups[:3])
         see = f"; see: {shell_command('why', facts.job, groups[0]['examples'][0])}" if groups else ""
         return Said(False, Reason.WAITING, f"{counted(waiting, 'chunk')} waiting: {causes}{see}")
-    if (held := facts.works(WorkState.HELD)) > 0:
+    if (held := facts.tasks(TaskState.HELD)) > 0:
         return Said(False, Reason.CHUNKS_HELD, f"{counted(held, 'chunk')} held by a person")
     return Said(False, Reason.NO_CHUNKS, "no chunk of its inputs or outputs is known yet")
 
@@ -237,7 +237,7 @@ def _progressing(facts: JobFacts) -> Said:
         return Said(None, Reason.DATABASE_UNREACHABLE, facts.away)
     if facts.found is None:
         return Said(None, Reason.NOT_TAKEN_OVER, "the operator has not taken over what it says now")
-    running = facts.works(WorkState.RUNNING)
+    running = facts.tasks(TaskState.RUNNING)
     hindrance = _hindrance(facts)
     if hindrance is not None:
         reason, message = hindrance
@@ -245,9 +245,9 @@ def _progressing(facts: JobFacts) -> Said:
         return Said(running > 0, reason, f"{message}{runs}")
     if running:
         return Said(True, Reason.RUNNING, f"{counted(running, 'run')} of at most {facts.found['parallelism']}")
-    if waiting := facts.works(WorkState.READY):
-        return Said(True, Reason.READY, f"{counted(waiting, 'chunk')} may start")
-    if retry := facts.works(WorkState.RETRY):
+    if waiting := facts.tasks(TaskState.QUEUED):
+        return Said(True, Reason.QUEUED, f"{counted(waiting, 'chunk')} may start")
+    if retry := facts.tasks(TaskState.RETRYING):
         return Said(True, Reason.RETRYING, f"{counted(retry, 'chunk')} failed and will be tried again after a pause")
     done = _succeeded(facts)
     assert done is not None
@@ -257,13 +257,13 @@ def _progressing(facts: JobFacts) -> Said:
 def _hindrance(facts: JobFacts) -> tuple[str, str] | None:
     """What keeps runs from being started that could be otherwise; None where nothing does."""
     assert facts.found is not None
-    open_works = facts.works(*(state for state in WorkState if state not in (WorkState.DONE, WorkState.SKIPPED)))
+    open_tasks = facts.tasks(*(state for state in TaskState if state not in (TaskState.DONE, TaskState.SKIPPED)))
     if facts.found["deleted"]:
         return Reason.DELETED, f"job {facts.job} is deleted"
-    if not open_works:
+    if not open_tasks:
         return None
     if facts.found["suspended"]:
-        draining = facts.works(WorkState.RUNNING) > 0
+        draining = facts.tasks(TaskState.RUNNING) > 0
         return (Reason.DRAINING if draining else Reason.SUSPENDED), suspended_sentence(facts.job)
     if facts.found["breaker"]:
         return Reason.BREAKER_OPEN, breaker_opened(facts.found["breaker"])
@@ -292,10 +292,10 @@ def _state(facts: JobFacts) -> str | None:
         (facts.found["deleted"], JobState.DELETED),
         (facts.found["suspended"], JobState.SUSPENDED),
         (facts.found["breaker"], JobState.BREAKER_OPEN),
-        (facts.works(WorkState.RUNNING), JobState.RUNNING),
-        (facts.works(WorkState.FAILED), JobState.FAILED),
-        (total and facts.works(WorkState.DONE, WorkState.SKIPPED) == total, JobState.DONE),
-        (facts.works(WorkState.READY), JobState.READY),
+        (facts.tasks(TaskState.RUNNING), JobState.RUNNING),
+        (facts.tasks(TaskState.FAILED), JobState.FAILED),
+        (total and facts.tasks(TaskState.DONE, TaskState.SKIPPED) == total, JobState.DONE),
+        (facts.tasks(TaskState.QUEUED), JobState.QUEUED),
     )
     return next((state for so, state in states if so), JobState.WAITING)
 
@@ -308,12 +308,12 @@ def _figures(facts: JobFacts) -> dict[str, Any]:
     found = facts.found
     if found is None:
         return kept(DataFlowJobStatus, facts.before, _FIGURES)
-    by_state = {state.value.lower(): facts.works(state) for state in WorkState}
+    by_state = {state.value.lower(): facts.tasks(state) for state in TaskState}
     total, done, running = sum(by_state.values()), by_state["done"], by_state["running"]
-    moving = facts.works(WorkState.READY, WorkState.RUNNING, WorkState.RETRY) > 0
+    moving = facts.tasks(TaskState.QUEUED, TaskState.RUNNING, TaskState.RETRYING) > 0
     rate = found["per_minute"] * 60 if found["per_minute"] else None
     return {
-        "counts": WorkCounts(total=total, stale=found.get("stale", 0), **by_state),
+        "counts": TaskCounts(total=total, stale=found.get("stale", 0), **by_state),
         "progress": f"{done}/{total}",
         "rate": None if rate is None else float(f"{rate:.3g}"),
         "eta": short_duration(found["eta_seconds"]) if moving and found["eta_seconds"] else None,

@@ -1,4 +1,4 @@
-"""Says in sentences why a work is not running, and which command helps. Pure: the evidence comes from the store."""
+"""Says in sentences why a task is not running, and which command helps. Pure: the evidence comes from the store."""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from opendataflow.core.text.project_tests import stopped_by_tests, tests_sentence
-from opendataflow.names import TODAY, ChunkStatus, WorkState
+from opendataflow.names import TODAY, ChunkStatus, TaskState
 
 Evidence = Mapping[str, Any]
 
@@ -20,38 +20,38 @@ _MEANING = {
     ChunkStatus.PENDING: "not accepted yet",
 }
 _COUNTED = 10_000
-"""How many ready chunks before one are counted."""
+"""How many queued tasks before one are counted."""
 
 _NAMED = 5
 """How many jobs or runs are named."""
 
-_OPEN = (WorkState.WAITING, WorkState.READY, WorkState.RETRY)
+_OPEN = (TaskState.WAITING, TaskState.QUEUED, TaskState.RETRYING)
 
 
 def explain(why: Evidence) -> list[str]:
     """Return sentences, the most important first. `why`: the answer of opendataflow.why()."""
-    state = WorkState(why["state"])
+    state = TaskState(why["state"])
     sentences = [_state(why, state)]
     if why["forced"] and state in _OPEN:
         sentences.append("it is forced: it waits neither for inputs, nor for locked outputs, nor for their readers")
-    if state in (WorkState.WAITING, WorkState.RETRY):
+    if state in (TaskState.WAITING, TaskState.RETRYING):
         sentences += [_blocker(why, blocker) for blocker in why["blockers"]]
     if state in _OPEN:
         sentences += _limits(why, state)
     if why["out_of_sight"]:
         sentences.append(out_of_sight_sentence(why["out_of_sight"]))
     last = why["last_run"]
-    if last and state is WorkState.RUNNING and not why["engine_lives"]:
+    if last and state is TaskState.RUNNING and not why["engine_lives"]:
         sentences.append(
             f"its engine at {last['host']} has not been heard of for a while: start one there again; "
             f"if nothing of the run is alive any more: dataflow lost {last['run']}"
         )
-    if last and state is not WorkState.RUNNING:
+    if last and state is not TaskState.RUNNING:
         message = f": {last['message']}" if last["message"] else ""
         sentences.append(f"last run: {last['run']}, attempt {last['attempt']}, {last['state']}{message}")
     if last:
         sentences.append(f"its log: dataflow logs --run {last['run']}")
-    if state is WorkState.FAILED:
+    if state is TaskState.FAILED:
         sentences.append(f"when the cause is mended: {_resubmit(why['job'], why)}")
     return sentences
 
@@ -139,14 +139,14 @@ def out_of_sight_sentence(found: Evidence) -> str:
 
 
 def waiting_sentence(group: Evidence, sample: int, total: int) -> str:
-    """What some works of a job wait for. `group`: one of `waiting` as opendataflow.job_status() says it, counted among
+    """What some tasks of a job wait for. `group`: one of `waiting` as opendataflow.job_status() says it, counted among
     the first `sample` of `total`."""
     what = "input" if group["itemtype"] == "IN" else "output"
     return f"{some_chunks(group, sample, total)}: {what} {group['dataset']} is {meaning(group['status'])}"
 
 
 def failed_sentence(group: Evidence, sample: int, total: int) -> str:
-    """Why some works of a job failed. `group`: one of `failed`, as above."""
+    """Why some tasks of a job failed. `group`: one of `failed`, as above."""
     return f"{some_chunks(group, sample, total)}: {group['reason'] or 'no reason is known'}"
 
 
@@ -162,23 +162,23 @@ def counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _state(why: Evidence, state: WorkState) -> str:
+def _state(why: Evidence, state: TaskState) -> str:
     name = f"{why['data_id']} of job {why['job']} is {state}"
     last = why["last_run"]
     match state:
-        case WorkState.FAILED:
+        case TaskState.FAILED:
             return f"{name}: {why['reason'] or 'no reason is known'}"
-        case WorkState.RETRY:
+        case TaskState.RETRYING:
             return f"{name}: {_next_attempt(why)}"
-        case WorkState.RUNNING if last:
+        case TaskState.RUNNING if last:
             again = "; it was asked for again and runs once more after its end" if why["again"] else ""
             return f"{name}: run {last['run']}, attempt {last['attempt']}, for {_so_far(last)}{again}"
-        case WorkState.HELD | WorkState.SKIPPED:
+        case TaskState.HELD | TaskState.SKIPPED:
             again = "; it was asked for again meanwhile" if why["again"] else ""
             reason = f": {why['reason']}" if why["reason"] else ""
             release = shell_command("release", why["job"], why["data_id"])
             return f"{name} by a person (it was {why['held_from']}){reason}{again}; to let it go on: {release}"
-        case WorkState.DONE if why["stale"]:
+        case TaskState.DONE if why["stale"]:
             return f"{name}, but made from data that has changed since; to make it again: {_resubmit(why['job'], why)}"
         case _:
             return name
@@ -199,7 +199,7 @@ def _blocker(why: Evidence, blocker: Evidence) -> str:
     chunk = f"chunk {why['data_id']} of {blocker['dataset']}"
     status, reason = ChunkStatus(blocker["status"]), blocker["reason"]
     if blocker["itemtype"] == "IN":
-        if blocker["producer_state"] in (WorkState.FAILED, WorkState.RETRY):
+        if blocker["producer_state"] in (TaskState.FAILED, TaskState.RETRYING):
             reason = None  # the producer's own says more
         return f"waits for input {chunk}, which is {meaning(status, reason)}; {_origin(why, blocker)}"
     if blocker["readers"]:
@@ -222,7 +222,7 @@ def _origin(why: Evidence, blocker: Evidence) -> str:
         maker = "no job makes it" if producer is None else f"job {producer} makes {dataset}, but not this chunk"
         return f"{maker}; when it is there: {publish}"
     makes = f"job {producer}, which makes it, is {state}"
-    if state in (WorkState.FAILED, WorkState.DONE):
+    if state in (TaskState.FAILED, TaskState.DONE):
         reason = f" ({blocker['producer_reason']})" if blocker["producer_reason"] else ""
         return f"{makes}{reason}; when the cause is mended: {_resubmit(producer, why)}"
     return f"{makes}; see: {shell_command('why', producer, why['data_id'])}"
@@ -239,7 +239,7 @@ def _unlock(why: Evidence, blocker: Evidence) -> str:
             return ""
 
 
-def _limits(why: Evidence, state: WorkState) -> Iterator[str]:
+def _limits(why: Evidence, state: TaskState) -> Iterator[str]:
     job = why["job"]
     if why["deleted"]:
         yield f"job {job} is deleted: apply its file again"
@@ -250,7 +250,7 @@ def _limits(why: Evidence, state: WorkState) -> Iterator[str]:
         yield f"{breaker_sentence(why['breaker'])}; to try at once whether it is well again: {force}"
     if stopped_by_tests(why["tests"]):
         yield f"{tests_sentence(why['tests'])}; to look at once: {_resubmit(job, why)}"
-    if state is not WorkState.READY:
+    if state is not TaskState.QUEUED:
         return
     if why["parallelism"] == 0:
         yield no_parallelism_sentence(job)
@@ -258,7 +258,7 @@ def _limits(why: Evidence, state: WorkState) -> Iterator[str]:
         yield f"job {job} runs {why['running']} at a time (its parallelism) and all of them are busy: it has to wait"
     if why["before_it"]:
         at_least = "at least " if why["before_it"] >= _COUNTED else ""
-        yield f"before it: {at_least}{counted(why['before_it'], 'ready chunk')} of the job"
+        yield f"before it: {at_least}{counted(why['before_it'], 'queued task')} of the job"
     if not why["engines"]:
         yield "no engine is running; to start one: dataflow local -f FILE"
 

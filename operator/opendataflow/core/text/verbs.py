@@ -1,4 +1,4 @@
-"""The verbs that people use for chunks and works: what each is called in Postgres, and what is said of its answers.
+"""The verbs that people use for chunks and tasks: what each is called in Postgres, and what is said of its answers.
 
 The command line and the operator say the same, so the words are here. Pure: who asks, and how, is not known here.
 """
@@ -17,17 +17,17 @@ _SENTENCES = 5
 
 @dataclass(frozen=True)
 class Verb:
-    """One verb. `works`, `chunks`: its functions in Postgres for works of a job and for chunks of a data set."""
+    """One verb. `tasks`, `chunks`: its functions in Postgres for tasks of a job and for chunks of a data set."""
 
     name: str
     help: str
-    works: LiteralString | None = None
+    tasks: LiteralString | None = None
     chunks: LiteralString | None = None
     cascade: bool = False
 
     def function(self, *, of_chunks: bool, cascade: bool) -> LiteralString:
         """The function in Postgres for what is asked."""
-        found = self.chunks if of_chunks else self.works
+        found = self.chunks if of_chunks else self.tasks
         assert found is not None
         return found + "_cascade" if cascade else found
 
@@ -35,30 +35,30 @@ class Verb:
 VERBS = (
     Verb(
         "resubmit",
-        "Ask for work again: its outputs become RESUBMIT and it runs as soon as its inputs are ready.",
-        works="resubmit",
+        "Ask for a task again: its outputs become RESUBMIT and it runs as soon as its inputs are ready.",
+        tasks="resubmit",
         chunks="resubmit_chunks",
         cascade=True,
     ),
     Verb(
         "hold",
-        "Keep work from running; with --dataset, keep chunks from being read and written.",
-        works="hold",
+        "Keep tasks from running; with --dataset, keep chunks from being read and written.",
+        tasks="hold",
         chunks="hold_chunks",
     ),
     Verb(
         "release",
         "Undo a hold or a skip: what was put aside is what it was, with what was asked meanwhile.",
-        works="release",
+        tasks="release",
         chunks="release_chunks",
     ),
-    Verb("skip", "Say that work will not be done; `dataflow release` undoes it.", works="skip"),
+    Verb("skip", "Say that a task will not be done; `dataflow release` undoes it.", tasks="skip"),
     Verb(
         "force",
-        "Run work next, whatever its inputs and outputs are; only never beside a run that writes the same chunk.",
-        works="force",
+        "Run a task next, whatever its inputs and outputs are; only never beside a run that writes the same chunk.",
+        tasks="force",
     ),
-    Verb("cancel", "End runs now; their work is FAILED and not tried again.", works="cancel"),
+    Verb("cancel", "End runs now; their tasks are FAILED and not tried again.", tasks="cancel"),
     Verb(
         "publish",
         "Say that chunks of a data set are there: they become READY, new ones are declared by it.",
@@ -67,7 +67,7 @@ VERBS = (
     Verb("accept", "Say that chunks that wait for it (PENDING) are good: they become READY.", chunks="accept"),
     Verb(
         "reject",
-        "Say that chunks that wait for it (PENDING) are not good: they and the work that made them become FAILED.",
+        "Say that chunks that wait for it (PENDING) are not good: they and the task that made them become FAILED.",
         chunks="reject",
     ),
 )
@@ -89,7 +89,7 @@ def touched(answer: Answer) -> bool:
 
 def nothing(verb: str, owner: str, chosen: Selection) -> Refused:
     """What is said where nothing is there to choose: no chunk of data set a is FAILED from 3 to 7."""
-    things = f"no chunk of data set {owner}" if chosen.of_chunks else f"no work of job {owner}"
+    things = f"no chunk of data set {owner}" if chosen.of_chunks else f"no task of job {owner}"
     is_so = f"is {' or '.join(chosen.states)}" if chosen.states else "is there"
     first = f" from {chosen.first}" if chosen.first is not None else ""
     last = f" to {chosen.last}" if chosen.last is not None else ""

@@ -45,8 +45,8 @@ class _View:
 
 
 class Applications:
-    """Those of one engine. `changed`: is told which run's application has changed. `spawn`: starts a task. The rest: as
-    for the launcher."""
+    """Those of one engine. `changed`: is told which run's application has changed. `spawn`: starts a coroutine. The
+    rest: as for the launcher."""
 
     def __init__(
         self,

@@ -118,7 +118,7 @@ class ClusterLauncher:
         self._logs = asyncio.Semaphore(LOGS_AT_ONCE)
         self._releases = releases.pod_releases(api, self._ours, note=note, clock=clock)
         self._applications = Applications(api, engine, self._look_at, self._spawn, note=note, clock=clock)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._futures: set[asyncio.Task[None]] = set()
 
     # -- the port --------------------------------------------------------------------------------------------
 
@@ -246,9 +246,9 @@ class ClusterLauncher:
         """Stop watching. Pods go on, and what is not released yet is released by who comes next."""
         await self._releases.finish()
         await self._applications.finish()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for future in self._futures:
+            future.cancel()
+        await asyncio.gather(*self._futures, return_exceptions=True)
 
     # -- for whoever runs the engine -------------------------------------------------------------------------
 
@@ -463,15 +463,15 @@ class ClusterLauncher:
         if pod is not None and not pod.gone:
             self._releases.add(pod, sure=known is not None and known.sure)
 
-    # -- tasks -----------------------------------------------------------------------------------------------
+    # -- background -----------------------------------------------------------------------------------------------
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        future = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._futures.add(future)
+        future.add_done_callback(self._done)
 
-    def _done(self, task: "asyncio.Task[None]") -> None:
+    def _done(self, future: "asyncio.Task[None]") -> None:
         """Hand on an error: an end that is never reported would be waited for without an end."""
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        self._futures.discard(future)
+        if not future.cancelled() and (error := future.exception()) is not None:
             self._ends.put_nowait(error)

@@ -1,6 +1,6 @@
 """The launcher of local runs: starts them, tells of their ends, stops them. Its protocol: `engine.ports`.
 
-One task watches each run from its start to the report of its end:
+One coroutine watches each run from its start to the report of its end:
 
     started -> ended by itself, or asked to stop (deadline, cancel, close)
             -> asked to stop: SIGTERM to the whole session, and time to obey

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from opendataflow.model.records.run import Command, Host, RunOrder, StepTold
-from opendataflow.names import OutcomeClass, RunState, WorkState, run_name
+from opendataflow.names import OutcomeClass, RunState, TaskState, run_name
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where the search for READY work of a job goes on (the watermark): after this rank and key, in hex."""
+    """Where the search for QUEUED tasks of a job goes on (the watermark): after this rank and key, in hex."""
 
     rank: int = -1
     key: str = ""
@@ -44,7 +44,7 @@ class ClaimedRun:
 
 @dataclass(frozen=True)
 class Claimed:
-    """The answer to a claim. `dropped`: works that looked READY but could not be taken just now. `declared`: what the
+    """The answer to a claim. `dropped`: tasks that looked QUEUED but could not be taken just now. `declared`: what the
     job was at that moment, where there are runs: a run must not see an older or a newer one."""
 
     runs: tuple[ClaimedRun, ...]
@@ -55,12 +55,12 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Completion:
-    """The outcome of a run, for committing. `delay`: seconds until the retry, where `verdict` is RETRY. `ended_at`: as
-    the launcher tells it, not remembered."""
+    """The outcome of a run, for committing. `delay`: seconds until the retry, where `verdict` is RETRYING. `ended_at`:
+    as the launcher tells it, not remembered."""
 
     run: int
     fence: int
-    verdict: WorkState
+    verdict: TaskState
     state: RunState
     kind: OutcomeClass
     message: str
@@ -84,12 +84,12 @@ class Completion:
 
 @dataclass(frozen=True)
 class Completed:
-    """What a run and its work are after a commit. `already`: they were so before it. `spared`: its failure cost no
+    """What a run and its task are after a commit. `already`: they were so before it. `spared`: its failure cost no
     attempt. `breaker`: where this run has opened or closed the breaker of its job, what is to be told of it."""
 
     run: int
     run_state: RunState
-    work_state: WorkState
+    task_state: TaskState
     already: bool
     spared: bool = False
     breaker: Mapping[str, Any] | None = None
@@ -97,7 +97,7 @@ class Completed:
 
 @dataclass(frozen=True)
 class Selection:
-    """Works of a job, or chunks of a data set: all from `first` to `last` (both included, in natural order) that are in
+    """Tasks of a job, or chunks of a data set: all from `first` to `last` (both included, in natural order) that are in
     one of these states; None and no states: no limit."""
 
     first: str | None = None
@@ -120,9 +120,9 @@ class PipelineRuns:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request for one chunk or work; `result` is done, unchanged, remembered, refused or unknown.
+    """What became of a request for one chunk or task; `result` is done, unchanged, remembered, refused or unknown.
 
-    `job`: whose work it is, where that is not the one that was asked: a cascade reaches those of other jobs.
+    `job`: whose task it is, where that is not the one that was asked: a cascade reaches those of other jobs.
     """
 
     data_id: str
@@ -142,20 +142,20 @@ class DeclaredJob:
 
 @dataclass(frozen=True)
 class Progress:
-    """How many works of a job are in which state; `probed_in_vain`: its breaker is open, and more probes have failed
+    """How many tasks of a job are in which state; `probed_in_vain`: its breaker is open, and more probes have failed
     than a chunk has retries; or the tests of its project fail."""
 
     job: str
-    counts: Mapping[WorkState, int]
+    counts: Mapping[TaskState, int]
     probed_in_vain: bool = False
 
-    def of(self, *states: WorkState) -> int:
-        """The number of works in these states."""
+    def of(self, *states: TaskState) -> int:
+        """The number of tasks in these states."""
         return sum(self.counts.get(state, 0) for state in states)
 
     @property
     def total(self) -> int:
-        """The number of works."""
+        """The number of tasks."""
         return sum(self.counts.values())
 
 

@@ -17,15 +17,16 @@ from opendataflow.model.fields.field_types import (
     duration_seconds,
 )
 from opendataflow.model.fields.rules import Rule, exactly_one
-from opendataflow.names import ChunkStatus, WorkState
+from opendataflow.names import ChunkStatus, TaskState
 
 Verb = Literal["resubmit", "hold", "release", "skip", "force", "cancel", "publish", "accept", "reject"]
 AnyState = Literal[
     "DECLARED",
     "WAITING",
+    "QUEUED",
     "READY",
     "RUNNING",
-    "RETRY",
+    "RETRYING",
     "DONE",
     "FAILED",
     "RESUBMIT",
@@ -35,7 +36,7 @@ AnyState = Literal[
     "SKIPPED",
 ]
 
-_OF_WORKS = ("skip", "force", "cancel")
+_OF_TASKS = ("skip", "force", "cancel")
 _OF_CHUNKS = ("publish", "accept", "reject")
 
 
@@ -66,8 +67,8 @@ class DataFlowActionSpec(Written):
         exactly_one("chunks", "range", "status"),
         Rule(
             "skip, force and cancel are asked of a job",
-            lambda it: it.action not in _OF_WORKS or it.job is not None,
-            f"!(self.action in {_words(_OF_WORKS)}) || has(self.job)",
+            lambda it: it.action not in _OF_TASKS or it.job is not None,
+            f"!(self.action in {_words(_OF_TASKS)}) || has(self.job)",
             at="action",
         ),
         Rule(
@@ -77,9 +78,15 @@ class DataFlowActionSpec(Written):
             at="action",
         ),
         Rule(
-            f"work of a job is never in this state, but {', '.join(WorkState)}",
-            lambda it: it.job is None or it.status is None or it.status in tuple(WorkState),
-            f"!has(self.job) || !has(self.status) || self.status in {_words(WorkState)}",
+            "READY is a status of chunks: for the tasks of a job, write QUEUED",
+            lambda it: it.job is None or it.status != "READY",
+            "!has(self.job) || !has(self.status) || self.status != 'READY'",
+            at="status",
+        ),
+        Rule(
+            f"tasks of a job are never in this state, but {', '.join(TaskState)}",
+            lambda it: it.job is None or it.status is None or it.status in (*TaskState, "READY"),
+            f"!has(self.job) || !has(self.status) || self.status in {_words((*TaskState, 'READY'))}",
             at="status",
         ),
         Rule(
@@ -97,7 +104,7 @@ class DataFlowActionSpec(Written):
         Rule("an action can't be changed; make another DataFlowAction", cel="self == oldSelf"),
     )
 
-    job: Id | None = Field(default=None, description="The id of the job whose work it is about.")
+    job: Id | None = Field(default=None, description="The id of the job whose tasks it is about.")
     dataset: Id | None = Field(default=None, description="The id of the data set whose chunks it is about.")
     action: Verb = Field(
         description="resubmit asks again; hold keeps from running, or chunks from being used; release undoes hold and "

@@ -113,13 +113,13 @@ KINDS = (
         "dfj",
         (
             Column("State", ".status.state", description="How the job is, in one word."),
-            Column("Done", ".status.progress", description="Work that is done and all."),
-            Column("Running", ".status.counts.running", "integer", description="Work that a run is at."),
-            Column("Failed", ".status.counts.failed", "integer", description="Work whose retries are used up."),
+            Column("Done", ".status.progress", description="Tasks that are done and all."),
+            Column("Running", ".status.counts.running", "integer", description="Tasks that a run is at."),
+            Column("Failed", ".status.counts.failed", "integer", description="Tasks whose retries are used up."),
             Column("Parallelism", ".spec.parallelism", "integer", description="The most runs at a time."),
             Column("ETA", ".status.eta", description="How long the rest takes at the present rate."),
             Column("Rate", ".status.rate", "number", priority=1, description="Chunks an hour, of late."),
-            Column("Watermark", ".status.watermark", priority=1, description="Up to here all work is done."),
+            Column("Watermark", ".status.watermark", priority=1, description="Up to here all tasks are done."),
             Column(
                 "Message",
                 '.status.conditions[?(@.type=="Ready")].message',

@@ -187,8 +187,8 @@ class Driver(Written):
 
     cores: Cores = Field(
         default=1,
-        description="What it computes with; without executors also how many tasks it works on at a time. On a cluster "
-        "the CPU request of its pod.",
+        description="What it computes with; without executors also how many Spark tasks it works on at a time. On a "
+        "cluster the CPU request of its pod.",
     )
     memory: SparkMemory = Field(default="1g", description="The heap of its JVM, such as 512m or 4g.")
     memory_overhead: Memory | None = Field(
@@ -204,7 +204,7 @@ class Executor(Written):
     instances: Annotated[Count, Field(le=_MOST_EXECUTORS)] = Field(
         default=0, description=f"How many there are; 0: the driver does it all in its own pod. {_NOT_LOCAL}"
     )
-    cores: Cores = Field(default=1, description=f"How many tasks each works on at a time. {_NOT_LOCAL}")
+    cores: Cores = Field(default=1, description=f"How many Spark tasks each works on at a time. {_NOT_LOCAL}")
     memory: SparkMemory = Field(default="1g", description=f"The heap of each. {_NOT_LOCAL}")
     memory_overhead: Memory | None = Field(
         default=None,

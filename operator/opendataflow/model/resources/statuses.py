@@ -105,16 +105,16 @@ class DataSetStatus(Status):
     )
 
 
-class WorkCounts(Told):
-    """How much work is in which state."""
+class TaskCounts(Told):
+    """How many tasks are in which state."""
 
-    total: Number = Field(default=0, description="All work of the job.")
+    total: Number = Field(default=0, description="All tasks of the job.")
     done: Number = Field(default=0, description="Its outputs are there.")
     running: Number = Field(default=0, description="A run is at it.")
     failed: Number = Field(default=0, description="Its retries are used up.")
     waiting: Number = Field(default=0, description="Something blocks it.")
-    ready: Number = Field(default=0, description="May start.")
-    retry: Number = Field(default=0, description="Failed, tried again after a pause.")
+    queued: Number = Field(default=0, description="May start.")
+    retrying: Number = Field(default=0, description="Failed, tried again after a pause.")
     held: Number = Field(default=0, description="Kept from running by a person.")
     skipped: Number = Field(default=0, description="Will not be done.")
     stale: Number = Field(default=0, description="Done with inputs that have a newer version now.")
@@ -142,14 +142,14 @@ class DataFlowJobStatus(Status):
     """How far the job is."""
 
     state: Word | None = Field(default=None, description="How the job is, in one word.")
-    counts: WorkCounts | None = Field(default=None, description="How much work is in which state.")
-    progress: Word | None = Field(default=None, description="Work that is done and all, such as 11/12.")
+    counts: TaskCounts | None = Field(default=None, description="How many tasks are in which state.")
+    progress: Word | None = Field(default=None, description="Tasks that are done and all, such as 11/12.")
     rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         default=None, description="Chunks an hour, of late."
     )
     eta: Word | None = Field(default=None, description="How long the rest takes at this rate, such as 3h20m.")
     watermark: Name | None = Field(
-        default=None, description="The highest data id up to which all work is done, in natural order."
+        default=None, description="The highest data id up to which all tasks are done, in natural order."
     )
     last_failures: Annotated[tuple[Failure, ...], Field(max_length=MOST_FAILURES)] = Field(
         default=(), description="The last runs that failed, at most 10; the newest first."

@@ -101,8 +101,8 @@ async def translated(where: str) -> AsyncIterator[None]:
         yield
     except psycopg.Error as error:
         raise _translate(error, where) from error
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
+    future = asyncio.current_task()
+    if future is not None and future.cancelling():
         # An answer and a cancellation have come together, and psycopg has dropped the cancellation.
         raise asyncio.CancelledError
 
@@ -173,8 +173,9 @@ class OneConnection:
 
 
 def heed_cancellation() -> None:
-    """Raise CancelledError where this task was cancelled and has not heard of it: psycopg's pool forgets that where a
-    connection comes at the same moment, and so does `asyncio.wait_for` of Python 3.11, which psycopg waits with."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
+    """Raise CancelledError where this coroutine was cancelled and has not heard of it: psycopg's pool forgets that
+    where a connection comes at the same moment, and so does `asyncio.wait_for` of Python 3.11, by which psycopg
+    waits."""
+    future = asyncio.current_task()
+    if future is not None and future.cancelling():
         raise asyncio.CancelledError

@@ -184,7 +184,7 @@ class Table:
         seen = passed(lambda columns: self._number(connection, self._sql.doubles(self._staging, columns, null=False)))
         if seen.rows not in (None, rows):
             raise StepFailed(
-                f"{self._place}: Spark has written {seen.rows} rows, and {rows} have arrived, as tasks were "
+                f"{self._place}: Spark has written {seen.rows} rows, and {rows} have arrived, as Spark tasks were "
                 "repeated; do the chunk again"
             )
         if self._to.partitioning is not None and outside:

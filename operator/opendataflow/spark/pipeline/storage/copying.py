@@ -1,8 +1,8 @@
 """Writes the rows of a frame into a table by COPY, the quickest way into Postgres.
 
 Spark's JVM makes a line of CSV of each row, with code that it compiles. Arrow hands the lines on to Python workers in
-blocks of many thousands, and they go to the database as they are: no row is ever looked at in Python. Each task has a
-connection and a transaction of its own, as with Spark's writer.
+blocks of many thousands, and they go to the database as they are: no row is ever looked at in Python. Each Spark task
+has a connection and a transaction of its own, as with Spark's writer.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Every state of work and everything that can happen to it: what it becomes, or the sentence that refuses it."""
+"""Every state of a task and everything that can happen to it: what it becomes, or the sentence that refuses it."""
 
 from typing import Any
 
@@ -16,34 +16,34 @@ from tests.sql.graph import (
     job,
     open_lease,
     problems,
+    task,
+    tasks,
     transitions,
     value,
-    work,
-    works,
 )
 
 Run = dict[str, Any]
 
-# Work x of job j, which makes b/x of a/x. `comes` and `goes`: its input is published, or held. `due`: the moment of
+# Task x of job j, which makes b/x of a/x. `comes` and `goes`: its input is published, or held. `due`: the moment of
 # the retry. `published`: its output is. HELD:S and SKIPPED:S remember S. After a state: `=` nothing changed, `?`
 # remembered, `!` refused. `-`: no run is there whose end could be told.
 TABLE = """
-state           comes           goes            claim            success         retried         failed          lost            due             resubmit         hold             release  published    skip             force    cancel
-WAITING         READY           WAITING         WAITING!         -               -               -               -               WAITING         WAITING=         HELD:WAITING     WAITING= DONE         SKIPPED:WAITING  READY    WAITING!
-READY           READY           WAITING         RUNNING          -               -               -               -               READY           READY=           HELD:READY       READY=   DONE         SKIPPED:READY    READY    READY!
-RUNNING         RUNNING         RUNNING         RUNNING!         DONE            RETRY           FAILED          RETRY           RUNNING         RUNNING?         RUNNING!         RUNNING= RUNNING!     RUNNING!         RUNNING! RUNNING
-RETRY           RETRY           RETRY           RETRY!           RETRY=          RETRY=          RETRY=          RETRY=          READY           READY            HELD:RETRY       RETRY=   DONE         SKIPPED:RETRY    READY    RETRY!
-DONE            DONE            DONE            DONE!            DONE=           DONE=           DONE=           DONE=           DONE            READY            DONE!            DONE=    DONE         DONE!            READY    DONE!
-FAILED          FAILED          FAILED          FAILED!          FAILED=         FAILED=         FAILED=         FAILED=         FAILED          READY            HELD:FAILED      FAILED=  DONE         SKIPPED:FAILED   READY    FAILED!
-HELD:WAITING    HELD:WAITING    HELD:WAITING    HELD:WAITING!    -               -               -               -               HELD:WAITING    HELD:WAITING?    HELD:WAITING=    WAITING  HELD:DONE    SKIPPED:WAITING  READY    HELD:WAITING!
-HELD:READY      HELD:READY      HELD:READY      HELD:READY!      -               -               -               -               HELD:READY      HELD:READY?      HELD:READY=      READY    HELD:DONE    SKIPPED:READY    READY    HELD:READY!
-HELD:RETRY      HELD:RETRY      HELD:RETRY      HELD:RETRY!      HELD:RETRY=     HELD:RETRY=     HELD:RETRY=     HELD:RETRY=     HELD:RETRY      HELD:RETRY?      HELD:RETRY=      RETRY    HELD:DONE    SKIPPED:RETRY    READY    HELD:RETRY!
-HELD:FAILED     HELD:FAILED     HELD:FAILED     HELD:FAILED!     HELD:FAILED=    HELD:FAILED=    HELD:FAILED=    HELD:FAILED=    HELD:FAILED     HELD:FAILED?     HELD:FAILED=     FAILED   HELD:DONE    SKIPPED:FAILED   READY    HELD:FAILED!
-HELD:DONE       HELD:DONE       HELD:DONE       HELD:DONE!       -               -               -               -               HELD:DONE       HELD:DONE?       HELD:DONE=       DONE     HELD:DONE    SKIPPED:DONE     READY    HELD:DONE!
-SKIPPED:WAITING SKIPPED:WAITING SKIPPED:WAITING SKIPPED:WAITING! -               -               -               -               SKIPPED:WAITING SKIPPED:WAITING! SKIPPED:WAITING! WAITING  SKIPPED:DONE SKIPPED:WAITING= READY    SKIPPED:WAITING!
-SKIPPED:READY   SKIPPED:READY   SKIPPED:READY   SKIPPED:READY!   -               -               -               -               SKIPPED:READY   SKIPPED:READY!   SKIPPED:READY!   READY    SKIPPED:DONE SKIPPED:READY=   READY    SKIPPED:READY!
-SKIPPED:FAILED  SKIPPED:FAILED  SKIPPED:FAILED  SKIPPED:FAILED!  SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED= SKIPPED:FAILED  SKIPPED:FAILED!  SKIPPED:FAILED!  FAILED   SKIPPED:DONE SKIPPED:FAILED=  READY    SKIPPED:FAILED!
-SKIPPED:RETRY   SKIPPED:RETRY   SKIPPED:RETRY   SKIPPED:RETRY!   SKIPPED:RETRY=  SKIPPED:RETRY=  SKIPPED:RETRY=  SKIPPED:RETRY=  SKIPPED:RETRY   SKIPPED:RETRY!   SKIPPED:RETRY!   RETRY    SKIPPED:DONE SKIPPED:RETRY=   READY    SKIPPED:RETRY!
+state            comes            goes             claim             success           retried           failed            lost              due              resubmit          hold              release   published    skip              force    cancel
+WAITING          QUEUED           WAITING          WAITING!          -                 -                 -                 -                 WAITING          WAITING=          HELD:WAITING      WAITING=  DONE         SKIPPED:WAITING   QUEUED   WAITING!
+QUEUED           QUEUED           WAITING          RUNNING           -                 -                 -                 -                 QUEUED           QUEUED=           HELD:QUEUED       QUEUED=   DONE         SKIPPED:QUEUED    QUEUED   QUEUED!
+RUNNING          RUNNING          RUNNING          RUNNING!          DONE              RETRYING          FAILED            RETRYING          RUNNING          RUNNING?          RUNNING!          RUNNING=  RUNNING!     RUNNING!          RUNNING! RUNNING
+RETRYING         RETRYING         RETRYING         RETRYING!         RETRYING=         RETRYING=         RETRYING=         RETRYING=         QUEUED           QUEUED            HELD:RETRYING     RETRYING= DONE         SKIPPED:RETRYING  QUEUED   RETRYING!
+DONE             DONE             DONE             DONE!             DONE=             DONE=             DONE=             DONE=             DONE             QUEUED            DONE!             DONE=     DONE         DONE!             QUEUED   DONE!
+FAILED           FAILED           FAILED           FAILED!           FAILED=           FAILED=           FAILED=           FAILED=           FAILED           QUEUED            HELD:FAILED       FAILED=   DONE         SKIPPED:FAILED    QUEUED   FAILED!
+HELD:WAITING     HELD:WAITING     HELD:WAITING     HELD:WAITING!     -                 -                 -                 -                 HELD:WAITING     HELD:WAITING?     HELD:WAITING=     WAITING   HELD:DONE    SKIPPED:WAITING   QUEUED   HELD:WAITING!
+HELD:QUEUED      HELD:QUEUED      HELD:QUEUED      HELD:QUEUED!      -                 -                 -                 -                 HELD:QUEUED      HELD:QUEUED?      HELD:QUEUED=      QUEUED    HELD:DONE    SKIPPED:QUEUED    QUEUED   HELD:QUEUED!
+HELD:RETRYING    HELD:RETRYING    HELD:RETRYING    HELD:RETRYING!    HELD:RETRYING=    HELD:RETRYING=    HELD:RETRYING=    HELD:RETRYING=    HELD:RETRYING    HELD:RETRYING?    HELD:RETRYING=    RETRYING  HELD:DONE    SKIPPED:RETRYING  QUEUED   HELD:RETRYING!
+HELD:FAILED      HELD:FAILED      HELD:FAILED      HELD:FAILED!      HELD:FAILED=      HELD:FAILED=      HELD:FAILED=      HELD:FAILED=      HELD:FAILED      HELD:FAILED?      HELD:FAILED=      FAILED    HELD:DONE    SKIPPED:FAILED    QUEUED   HELD:FAILED!
+HELD:DONE        HELD:DONE        HELD:DONE        HELD:DONE!        -                 -                 -                 -                 HELD:DONE        HELD:DONE?        HELD:DONE=        DONE      HELD:DONE    SKIPPED:DONE      QUEUED   HELD:DONE!
+SKIPPED:WAITING  SKIPPED:WAITING  SKIPPED:WAITING  SKIPPED:WAITING!  -                 -                 -                 -                 SKIPPED:WAITING  SKIPPED:WAITING!  SKIPPED:WAITING!  WAITING   SKIPPED:DONE SKIPPED:WAITING=  QUEUED   SKIPPED:WAITING!
+SKIPPED:QUEUED   SKIPPED:QUEUED   SKIPPED:QUEUED   SKIPPED:QUEUED!   -                 -                 -                 -                 SKIPPED:QUEUED   SKIPPED:QUEUED!   SKIPPED:QUEUED!   QUEUED    SKIPPED:DONE SKIPPED:QUEUED=   QUEUED   SKIPPED:QUEUED!
+SKIPPED:FAILED   SKIPPED:FAILED   SKIPPED:FAILED   SKIPPED:FAILED!   SKIPPED:FAILED=   SKIPPED:FAILED=   SKIPPED:FAILED=   SKIPPED:FAILED=   SKIPPED:FAILED   SKIPPED:FAILED!   SKIPPED:FAILED!   FAILED    SKIPPED:DONE SKIPPED:FAILED=   QUEUED   SKIPPED:FAILED!
+SKIPPED:RETRYING SKIPPED:RETRYING SKIPPED:RETRYING SKIPPED:RETRYING! SKIPPED:RETRYING= SKIPPED:RETRYING= SKIPPED:RETRYING= SKIPPED:RETRYING= SKIPPED:RETRYING SKIPPED:RETRYING! SKIPPED:RETRYING! RETRYING  SKIPPED:DONE SKIPPED:RETRYING= QUEUED   SKIPPED:RETRYING!
 """  # noqa: E501
 
 RESULTS = {"=": "unchanged", "?": "remembered", "!": "refused"}
@@ -55,20 +55,20 @@ SENTENCES = {
     ("resubmit", "refused"): "x of job j is skipped: release it first",
     ("hold", "unchanged"): "it is held already",
     ("hold", "refused", "RUNNING"): "x of job j is running: hold it when the run has ended",
-    ("hold", "refused"): "x of job j is {state}: only work that is still to do can be held",
+    ("hold", "refused"): "x of job j is {state}: only a task that is still to do can be held",
     ("release", "unchanged"): "it is {state}, neither held nor skipped",
     ("skip", "unchanged"): "it is skipped already",
     ("skip", "refused", "RUNNING"): "x of job j is running: skip it when the run has ended",
-    ("skip", "refused"): "x of job j is {state}: only work that is still to do can be skipped",
+    ("skip", "refused"): "x of job j is {state}: only a task that is still to do can be skipped",
     ("cancel", "done"): "run {run} is cancelled in a moment",
-    ("cancel", "refused"): "x of job j is {state}: only running work can be cancelled",
+    ("cancel", "refused"): "x of job j is {state}: only a running task can be cancelled",
     ("force", "refused"): "x of job j is running (run {run}): force it when the run has ended",
     ("publish", "refused"): "chunk x of b is being written by run {run}: publish it when the run has ended",
 }
 
 FAILURE = {"verdict": "FAILED"}
-RETRY = {"verdict": "RETRY"}
-LOST = {"verdict": "RETRY", "state": "LOST", "class": "Infrastructure", "message": "its host is gone"}
+RETRY = {"verdict": "RETRYING"}
+LOST = {"verdict": "RETRYING", "state": "LOST", "class": "Infrastructure", "message": "its host is gone"}
 ENDS: dict[str, dict[str, Any]] = {"success": {"verdict": "DONE"}, "retried": RETRY, "failed": FAILURE, "lost": LOST}
 
 
@@ -89,22 +89,22 @@ def db(rolled_back: Connection) -> Connection:
 
 
 def state(db: Connection) -> str:
-    """The state of work x, with what it remembers."""
-    row = work(db, "j", "x")
+    """The state of task x, with what it remembers."""
+    row = task(db, "j", "x")
     return f"{row['state']}:{row['held_from']}" if row["held_from"] else str(row["state"])
 
 
 def brought_to(db: Connection, wanted: str, delay: float = 0) -> Run:
-    """Job j and its work x in the state; return the run that brought it there, empty where there was none."""
+    """Job j and its task x in the state; return the run that brought it there, empty where there was none."""
     apply(db, [dataset("a"), dataset("b")], [job("j", ["a"], ["b"])])
     value(db, "SELECT opendataflow.declare_chunks('a', '{x}', '{NULL}', 'test')")
     run: Run = {}
     kept, _, plain = wanted.rpartition(":")
     if plain != "WAITING":
         ask(db, "publish", "a", "x")
-    if plain in ("RUNNING", "RETRY", "DONE", "FAILED") and wanted != "HELD:DONE":
+    if plain in ("RUNNING", "RETRYING", "DONE", "FAILED") and wanted != "HELD:DONE":
         [run] = claim(db, open_lease(db), "j")
-    if plain in ("RETRY", "DONE", "FAILED") and run:
+    if plain in ("RETRYING", "DONE", "FAILED") and run:
         end(db, run, plain, delay=delay)
     if kept == "HELD":
         ask(db, "hold", "j", "x")
@@ -117,7 +117,7 @@ def brought_to(db: Connection, wanted: str, delay: float = 0) -> Run:
 
 
 @pytest.mark.parametrize(("before", "event", "after", "result"), cases("comes", "goes", "due"))
-def test_what_happens_around_work_moves_it_only_while_it_is_open(
+def test_what_happens_around_a_task_moves_it_only_while_it_is_open(
     db: Connection, before: str, event: str, after: str, result: str
 ) -> None:
     brought_to(db, before)
@@ -134,7 +134,7 @@ def test_what_happens_around_work_moves_it_only_while_it_is_open(
 
 
 @pytest.mark.parametrize(("before", "event", "after", "result"), cases("claim"))
-def test_only_ready_work_is_claimed(db: Connection, before: str, event: str, after: str, result: str) -> None:
+def test_only_queued_tasks_are_claimed(db: Connection, before: str, event: str, after: str, result: str) -> None:
     brought_to(db, before)
 
     runs = claim(db, open_lease(db), "j")
@@ -144,7 +144,7 @@ def test_only_ready_work_is_claimed(db: Connection, before: str, event: str, aft
 
 
 @pytest.mark.parametrize(("before", "event", "after", "result"), cases(*ENDS))
-def test_the_end_of_a_run_moves_its_work_and_only_once(
+def test_the_end_of_a_run_moves_its_task_and_only_once(
     db: Connection, before: str, event: str, after: str, result: str
 ) -> None:
     run = brought_to(db, before)
@@ -152,14 +152,14 @@ def test_the_end_of_a_run_moves_its_work_and_only_once(
     answer = end(db, run, **ENDS[event])
 
     assert (state(db), answer["already"]) == (after, result == "unchanged")
-    assert answer["work_state"] == after.split(":")[0]
+    assert answer["task_state"] == after.split(":")[0]
     assert problems(db) == []
 
 
 @pytest.mark.parametrize(
     ("before", "event", "after", "result"), cases("resubmit", "hold", "release", "published", "skip", "force", "cancel")
 )
-def test_a_request_for_work_moves_it_or_says_why_not(
+def test_a_request_for_a_task_moves_it_or_says_why_not(
     db: Connection, before: str, event: str, after: str, result: str
 ) -> None:
     run = brought_to(db, before)
@@ -178,18 +178,20 @@ def test_a_request_for_work_moves_it_or_says_why_not(
 
 
 @pytest.mark.parametrize("outcome", ENDS)
-def test_work_resubmitted_while_it_runs_is_open_again_at_its_end_whatever_that_is(db: Connection, outcome: str) -> None:
+def test_a_task_resubmitted_while_it_runs_is_open_again_at_its_end_whatever_that_is(
+    db: Connection, outcome: str
+) -> None:
     run = brought_to(db, "RUNNING")
     ask(db, "resubmit", "j", "x")
     assert chunks(db)["b/x"] == "RUNNING"
 
     answer = end(db, run, **ENDS[outcome])
 
-    assert answer["work_state"] == "READY"
+    assert answer["task_state"] == "QUEUED"
     assert answer["woken"] == ["j"]
     assert transitions(db, "chunk", "b", "x") == ["DECLARED", "RUNNING", "RESUBMIT"]
-    assert transitions(db, "work", "j", "x") == ["WAITING", "READY", "RUNNING", "WAITING", "READY"]
-    row = work(db, "j", "x")
+    assert transitions(db, "task", "j", "x") == ["WAITING", "QUEUED", "RUNNING", "WAITING", "QUEUED"]
+    row = task(db, "j", "x")
     assert (row["again"], row["rank"], row["attempts"], row["infrastructure_attempts"]) == (False, 1, 0, 0)
 
 
@@ -204,36 +206,38 @@ def test_consumers_never_see_the_output_of_a_run_that_was_resubmitted_meanwhile(
 
     end(db, run, "DONE")
 
-    assert transitions(db, "work", "k", "x") == []
-    assert works(db) == {"j/x": "READY", "k/x": "WAITING"}
+    assert transitions(db, "task", "k", "x") == []
+    assert tasks(db) == {"j/x": "QUEUED", "k/x": "WAITING"}
 
 
-@pytest.mark.parametrize(("held", "output"), [("WAITING", "DECLARED"), ("RETRY", "RESUBMIT"), ("FAILED", "RESUBMIT")])
-def test_a_resubmit_of_held_work_is_done_at_its_release(db: Connection, held: str, output: str) -> None:
+@pytest.mark.parametrize(
+    ("held", "output"), [("WAITING", "DECLARED"), ("RETRYING", "RESUBMIT"), ("FAILED", "RESUBMIT")]
+)
+def test_a_resubmit_of_a_held_task_is_done_at_its_release(db: Connection, held: str, output: str) -> None:
     brought_to(db, f"HELD:{held}", delay=3600)
     ask(db, "resubmit", "j", "x")
     ask(db, "publish", "a", "x")
-    assert works(db) == {"j/x": "HELD"}
+    assert tasks(db) == {"j/x": "HELD"}
 
     ask(db, "release", "j", "x")
 
-    assert (state(db), chunks(db)["b/x"]) == ("READY", output)
-    row = work(db, "j", "x")
+    assert (state(db), chunks(db)["b/x"]) == ("QUEUED", output)
+    row = task(db, "j", "x")
     assert (row["again"], row["rank"], row["attempts"], row["due_at"]) == (False, 1, 0, None)
     assert problems(db) == []
 
 
-def test_held_work_whose_output_was_published_and_resubmitted_runs_again_after_its_release(db: Connection) -> None:
+def test_a_held_task_whose_output_was_published_and_resubmitted_runs_again_after_its_release(db: Connection) -> None:
     brought_to(db, "HELD:DONE")
     ask(db, "resubmit", "j", "x")
 
     ask(db, "release", "j", "x")
 
-    assert (state(db), chunks(db)["b/x"]) == ("READY", "RESUBMIT")
+    assert (state(db), chunks(db)["b/x"]) == ("QUEUED", "RESUBMIT")
 
 
-def test_a_publication_after_the_resubmit_of_held_work_is_the_answer_to_it(db: Connection) -> None:
-    brought_to(db, "HELD:READY")
+def test_a_publication_after_the_resubmit_of_a_held_task_is_the_answer_to_it(db: Connection) -> None:
+    brought_to(db, "HELD:QUEUED")
     ask(db, "resubmit", "j", "x")
     ask(db, "publish", "b", "x")
 
@@ -242,30 +246,30 @@ def test_a_publication_after_the_resubmit_of_held_work_is_the_answer_to_it(db: C
     assert (state(db), chunks(db)["b/x"]) == ("DONE", "READY")
 
 
-def test_resubmitted_work_has_its_budgets_back(db: Connection) -> None:
+def test_a_resubmitted_task_has_its_budgets_back(db: Connection) -> None:
     end(db, brought_to(db, "RUNNING"), **LOST)
     db.execute("SELECT * FROM opendataflow.retry_due()")
     end(db, claim(db, open_lease(db), "j")[0], **FAILURE)
-    row = work(db, "j", "x")
+    row = task(db, "j", "x")
     assert (row["attempts"], row["infrastructure_attempts"]) == (1, 1)
 
     ask(db, "resubmit", "j", "x")
 
-    row = work(db, "j", "x")
+    row = task(db, "j", "x")
     assert (row["attempts"], row["infrastructure_attempts"]) == (0, 0)
     assert claim(db, open_lease(db), "j")[0]["attempt"] == 1
 
 
-def test_open_work_with_a_failed_output_is_opened_like_work_that_failed(db: Connection) -> None:
+def test_an_open_task_with_a_failed_output_is_opened_like_a_task_that_failed(db: Connection) -> None:
     apply(db, [dataset("a", "x"), dataset("b"), dataset("c")], [job("j", ["a"], ["b"])])
     end(db, claim(db, open_lease(db), "j")[0], "FAILED")
     apply(db, [], [job("other", ["a"], ["c"]), job("j", ["a"], [])])
     apply(db, [], [job("other", ["a"], ["c", "b"])])
-    assert works(db)["other/x"] == "WAITING"
+    assert tasks(db)["other/x"] == "WAITING"
 
     [answer] = ask(db, "resubmit", "other", "x")
 
-    assert (answer["result"], works(db)["other/x"], chunks(db)["b/x"]) == ("done", "READY", "RESUBMIT")
+    assert (answer["result"], tasks(db)["other/x"], chunks(db)["b/x"]) == ("done", "QUEUED", "RESUBMIT")
 
 
 def test_a_resubmitted_producer_waits_for_its_inputs_and_its_consumers_wait_for_it(db: Connection) -> None:
@@ -275,23 +279,23 @@ def test_a_resubmitted_producer_waits_for_its_inputs_and_its_consumers_wait_for_
         [job("j", ["a"], ["b"]), job("k", ["b"], ["c"])],
     )
     end(db, claim(db, open_lease(db), "j")[0], "DONE")
-    assert works(db) == {"j/x": "DONE", "k/x": "READY"}
+    assert tasks(db) == {"j/x": "DONE", "k/x": "QUEUED"}
     ask(db, "hold_chunks", "a", "x")
 
     [answer] = ask(db, "resubmit", "j", "x")
 
     assert (answer["result"], answer["state"]) == ("done", "WAITING")
-    assert works(db) == {"j/x": "WAITING", "k/x": "WAITING"}
+    assert tasks(db) == {"j/x": "WAITING", "k/x": "WAITING"}
 
 
 # Hold and release
 
 
-def test_released_work_looks_at_its_blockers_of_now(db: Connection) -> None:
+def test_a_released_task_looks_at_its_blockers_of_now(db: Connection) -> None:
     brought_to(db, "HELD:WAITING")
     ask(db, "publish", "a", "x")
     ask(db, "release", "j", "x")
-    assert state(db) == "READY"
+    assert state(db) == "QUEUED"
 
     ask(db, "hold", "j", "x")
     ask(db, "hold_chunks", "a", "x")
@@ -300,17 +304,17 @@ def test_released_work_looks_at_its_blockers_of_now(db: Connection) -> None:
     assert problems(db) == []
 
 
-def test_work_keeps_the_moment_of_its_retry_while_it_is_held(db: Connection) -> None:
-    brought_to(db, "RETRY", delay=3600)
-    due = work(db, "j", "x")["due_at"]
+def test_a_task_keeps_the_moment_of_its_retry_while_it_is_held(db: Connection) -> None:
+    brought_to(db, "RETRYING", delay=3600)
+    due = task(db, "j", "x")["due_at"]
     ask(db, "hold", "j", "x")
     db.execute("SELECT * FROM opendataflow.retry_due()")
     ask(db, "release", "j", "x")
 
-    assert (state(db), work(db, "j", "x")["due_at"]) == ("RETRY", due)
+    assert (state(db), task(db, "j", "x")["due_at"]) == ("RETRYING", due)
 
 
-def test_a_resubmit_that_held_work_remembers_outlasts_that_it_is_skipped(db: Connection) -> None:
+def test_a_resubmit_that_a_held_task_remembers_outlasts_that_it_is_skipped(db: Connection) -> None:
     brought_to(db, "HELD:FAILED")
     ask(db, "resubmit", "j", "x")
     ask(db, "skip", "j", "x")
@@ -318,7 +322,7 @@ def test_a_resubmit_that_held_work_remembers_outlasts_that_it_is_skipped(db: Con
 
     ask(db, "release", "j", "x")
 
-    assert (state(db), chunks(db)["b/x"], work(db, "j", "x")["rank"]) == ("READY", "RESUBMIT", 1)
+    assert (state(db), chunks(db)["b/x"], task(db, "j", "x")["rank"]) == ("QUEUED", "RESUBMIT", 1)
     assert problems(db) == []
 
 
@@ -332,31 +336,31 @@ def two_inputs(db: Connection) -> None:
         [dataset("a", "x"), dataset("b"), dataset("c"), dataset("m")],
         [job("j", ["a", "m"], ["b"]), job("k", ["b"], ["c"])],
     )
-    assert works(db)["j/x"] == "WAITING"
+    assert tasks(db)["j/x"] == "WAITING"
 
 
-def test_forced_work_runs_without_its_inputs_and_reads_only_those_that_are_there(db: Connection) -> None:
+def test_a_forced_task_runs_without_its_inputs_and_reads_only_those_that_are_there(db: Connection) -> None:
     two_inputs(db)
 
     [answer] = ask(db, "force", "j", "x")
     [run] = claim(db, open_lease(db), "j")
 
-    assert (answer["result"], answer["state"], answer["message"]) == ("done", "READY", None)
+    assert (answer["result"], answer["state"], answer["message"]) == ("done", "QUEUED", None)
     row = db.execute("SELECT * FROM opendataflow.run WHERE id = %s", (run["run"],)).fetchone()
     assert row is not None
     assert (row["reads"], row["writes"], row["forced"]) == (["a"], ["b"], True)
     assert (chunk(db, "a", "x")["readers"], chunk(db, "m", "x")["readers"]) == (1, 0)
     assert problems(db) == []
 
-    assert end(db, run, "DONE")["work_state"] == "DONE"
-    assert (chunk(db, "a", "x")["readers"], work(db, "j", "x")["forced"], works(db)["k/x"]) == (0, False, "READY")
+    assert end(db, run, "DONE")["task_state"] == "DONE"
+    assert (chunk(db, "a", "x")["readers"], task(db, "j", "x")["forced"], tasks(db)["k/x"]) == (0, False, "QUEUED")
     assert problems(db) == []
 
 
 @pytest.mark.parametrize("before", ["READY", "FAILED", "HOLD", "HOLD:READY"])
-def test_forced_work_writes_an_output_that_was_locked(db: Connection, before: str) -> None:
+def test_a_forced_task_writes_an_output_that_was_locked(db: Connection, before: str) -> None:
     if before == "HOLD":
-        brought_to(db, "READY")
+        brought_to(db, "QUEUED")
     else:
         brought_to(db, "FAILED" if before == "FAILED" else "DONE")
     if before.startswith("HOLD"):
@@ -366,7 +370,7 @@ def test_forced_work_writes_an_output_that_was_locked(db: Connection, before: st
 
     assert (chunk(db, "b", "x")["status"], chunk(db, "b", "x")["held_status"]) == ("RESUBMIT", None)
     [run] = claim(db, open_lease(db), "j")
-    assert end(db, run, "DONE")["work_state"] == "DONE"
+    assert end(db, run, "DONE")["task_state"] == "DONE"
     assert problems(db) == []
 
 
@@ -382,11 +386,11 @@ def test_running_readers_do_not_hinder_a_forced_run(db: Connection) -> None:
     assert problems(db) == []
     end(db, reader, "DONE")
     end(db, writer, "DONE")
-    assert (works(db)["k/x"], work(db, "k", "x")["stale"]) == ("DONE", True)
+    assert (tasks(db)["k/x"], task(db, "k", "x")["stale"]) == ("DONE", True)
     assert problems(db) == []
 
 
-def test_work_is_not_forced_beside_a_run_of_another_job_that_writes_the_same_chunk(db: Connection) -> None:
+def test_a_task_is_not_forced_beside_a_run_of_another_job_that_writes_the_same_chunk(db: Connection) -> None:
     apply(db, [dataset("a", "x"), dataset("b")], [job("j", ["a"], ["b"])])
     [run] = claim(db, open_lease(db), "j")
     apply(db, [], [job("j", ["a"], []), job("other", ["a"], ["b"])])
@@ -407,10 +411,10 @@ def test_a_hold_that_comes_after_the_force_is_kept(db: Connection) -> None:
 
     ask(db, "force", "j", "x")
 
-    assert state(db) == "READY"
+    assert state(db) == "QUEUED"
 
 
-def test_forced_work_comes_before_all_other_work(db: Connection) -> None:
+def test_a_forced_task_comes_before_all_other_tasks(db: Connection) -> None:
     apply(db, [dataset("a", "1", "2", "3"), dataset("b")], [job("j", ["a"], ["b"])])
     lease = open_lease(db)
     end(db, claim(db, lease, "j", 2)[1], "DONE")
@@ -421,27 +425,27 @@ def test_forced_work_comes_before_all_other_work(db: Connection) -> None:
     assert [run["data_id"] for run in claim(db, lease, "j", 2)] == ["3", "2"]
 
 
-def test_work_stays_forced_until_its_retries_are_used_up(db: Connection) -> None:
+def test_a_task_stays_forced_until_its_retries_are_used_up(db: Connection) -> None:
     two_inputs(db)
     ask(db, "force", "j", "x")
-    end(db, claim(db, open_lease(db), "j")[0], "RETRY")
-    assert (state(db), work(db, "j", "x")["forced"], problems(db)) == ("RETRY", True, [])
+    end(db, claim(db, open_lease(db), "j")[0], "RETRYING")
+    assert (state(db), task(db, "j", "x")["forced"], problems(db)) == ("RETRYING", True, [])
     db.execute("SELECT * FROM opendataflow.retry_due()")
 
     end(db, claim(db, open_lease(db), "j")[0], "FAILED")
 
-    assert (state(db), work(db, "j", "x")["forced"], problems(db)) == ("FAILED", False, [])
+    assert (state(db), task(db, "j", "x")["forced"], problems(db)) == ("FAILED", False, [])
 
 
-def test_forced_work_that_was_held_is_forced_after_its_release(db: Connection) -> None:
+def test_a_forced_task_that_was_held_is_forced_after_its_release(db: Connection) -> None:
     two_inputs(db)
     ask(db, "force", "j", "x")
     ask(db, "hold", "j", "x")
-    assert state(db) == "HELD:READY"
+    assert state(db) == "HELD:QUEUED"
 
     ask(db, "release", "j", "x")
 
-    assert (state(db), problems(db)) == ("READY", [])
+    assert (state(db), problems(db)) == ("QUEUED", [])
 
 
 def test_the_history_says_what_was_forced(db: Connection) -> None:
@@ -473,7 +477,7 @@ def test_the_engine_of_a_run_that_is_to_be_cancelled_is_told_until_it_has_ended(
     assert ask(db, "cancel", "j", "x")[0]["message"] == f"run {run['run']} is being cancelled already"
     end(db, run, **CANCELLED)
     assert (state(db), runs_to_cancel(db, lease), problems(db)) == ("FAILED", [], [])
-    assert work(db, "j", "x")["reason"] == "cancelled"
+    assert task(db, "j", "x")["reason"] == "cancelled"
 
 
 @pytest.mark.parametrize("outcome", ["retried", "failed", "lost"])
@@ -483,7 +487,7 @@ def test_a_run_that_was_to_be_cancelled_is_not_tried_again_however_it_ends(db: C
 
     assert end(db, run, **ENDS[outcome])["run_state"] == "CANCELLED"
 
-    assert (state(db), chunks(db)["b/x"], work(db, "j", "x")["due_at"]) == ("FAILED", "FAILED", None)
+    assert (state(db), chunks(db)["b/x"], task(db, "j", "x")["due_at"]) == ("FAILED", "FAILED", None)
     assert problems(db) == []
 
 
@@ -494,12 +498,12 @@ def test_a_run_that_succeeds_before_it_is_cancelled_is_good(db: Connection) -> N
     assert (state(db), problems(db)) == ("DONE", [])
 
 
-def test_work_that_was_resubmitted_runs_again_after_it_is_cancelled(db: Connection) -> None:
+def test_a_task_that_was_resubmitted_runs_again_after_it_is_cancelled(db: Connection) -> None:
     run = brought_to(db, "RUNNING")
     ask(db, "resubmit", "j", "x")
     assert ask(db, "cancel", "j", "x")[0]["message"].endswith("it was asked for again and runs once more")
     end(db, run, **CANCELLED)
-    assert (state(db), problems(db)) == ("READY", [])
+    assert (state(db), problems(db)) == ("QUEUED", [])
 
 
 def test_the_history_says_who_cancelled(db: Connection) -> None:
@@ -510,12 +514,12 @@ def test_the_history_says_who_cancelled(db: Connection) -> None:
 
 
 @pytest.mark.parametrize("verb", ["resubmit", "hold", "release", "skip", "force", "cancel"])
-def test_work_that_is_not_there_is_unknown(db: Connection, verb: str) -> None:
-    brought_to(db, "READY")
+def test_a_task_that_is_not_there_is_unknown(db: Connection, verb: str) -> None:
+    brought_to(db, "QUEUED")
 
     [answer] = ask(db, verb, "j", "y")
 
-    assert (answer["result"], answer["message"]) == ("unknown", "job j has no work for y")
+    assert (answer["result"], answer["message"]) == ("unknown", "job j has no task for y")
 
 
 # Failures and retries
@@ -525,9 +529,9 @@ def test_each_class_of_failure_burns_its_own_budget(db: Connection) -> None:
     run = brought_to(db, "RUNNING")
     burnt = []
     for failure in ("Application", "Infrastructure", "DeadlineExceeded", "OOMKilled", "Infrastructure"):
-        end(db, run, "RETRY", **{"class": failure})
+        end(db, run, "RETRYING", **{"class": failure})
         db.execute("SELECT * FROM opendataflow.retry_due()")
-        row = work(db, "j", "x")
+        row = task(db, "j", "x")
         burnt.append((row["attempts"], row["infrastructure_attempts"]))
         [run] = claim(db, open_lease(db), "j")
 
@@ -537,41 +541,41 @@ def test_each_class_of_failure_burns_its_own_budget(db: Connection) -> None:
 
 def test_a_success_burns_no_budget(db: Connection) -> None:
     end(db, brought_to(db, "RUNNING"), "DONE")
-    row = work(db, "j", "x")
+    row = task(db, "j", "x")
     assert (row["attempts"], row["infrastructure_attempts"], row["reason"]) == (0, 0, None)
 
 
 def test_a_retry_waits_until_it_is_due(db: Connection) -> None:
-    brought_to(db, "RETRY", delay=3600)
+    brought_to(db, "RETRYING", delay=3600)
 
     row = db.execute("SELECT * FROM opendataflow.retry_due()").fetchone()
 
     assert row is not None
-    assert (state(db), row["woken"]) == ("RETRY", [])
+    assert (state(db), row["woken"]) == ("RETRYING", [])
 
 
 def test_a_retry_that_is_due_waits_for_inputs_that_have_gone(db: Connection) -> None:
-    brought_to(db, "RETRY")
+    brought_to(db, "RETRYING")
     ask(db, "hold_chunks", "a", "x")
     db.execute("SELECT * FROM opendataflow.retry_due()")
     assert state(db) == "WAITING"
 
     ask(db, "release_chunks", "a", "x")
 
-    assert state(db) == "READY"
+    assert state(db) == "QUEUED"
 
 
 def test_due_retries_are_told_to_the_engine(db: Connection) -> None:
-    brought_to(db, "RETRY")
+    brought_to(db, "RETRYING")
 
     row = db.execute("SELECT * FROM opendataflow.retry_due()").fetchone()
 
     assert row == {"woken": ["j"]}
 
 
-def test_work_says_why_it_failed(db: Connection) -> None:
+def test_a_task_says_why_it_failed(db: Connection) -> None:
     end(db, brought_to(db, "RUNNING"), "FAILED", message="exit code 7", reason="exit code 7, after 2 of 2 attempts")
-    assert work(db, "j", "x")["reason"] == "exit code 7, after 2 of 2 attempts"
+    assert task(db, "j", "x")["reason"] == "exit code 7, after 2 of 2 attempts"
     assert chunk(db, "b", "x")["reason"] == "exit code 7"
 
 
@@ -579,7 +583,7 @@ def test_work_says_why_it_failed(db: Connection) -> None:
 
 
 @pytest.mark.parametrize("verb", ["resubmit_chunks", "hold_chunks"])
-def test_work_goes_on_when_its_input_is_withdrawn(db: Connection, verb: str) -> None:
+def test_a_task_goes_on_when_its_input_is_withdrawn(db: Connection, verb: str) -> None:
     run = brought_to(db, "RUNNING")
     ask(db, verb, "a", "x")
     assert (state(db), problems(db)) == ("RUNNING", [])
@@ -591,24 +595,24 @@ def test_work_goes_on_when_its_input_is_withdrawn(db: Connection, verb: str) -> 
     assert problems(db) == []
 
 
-def test_work_whose_input_was_withdrawn_is_stale_once_it_is_published_anew(db: Connection) -> None:
+def test_a_task_whose_input_was_withdrawn_is_stale_once_it_is_published_anew(db: Connection) -> None:
     run = brought_to(db, "RUNNING")
     ask(db, "resubmit_chunks", "a", "x")
     end(db, run, "DONE")
-    assert work(db, "j", "x")["stale"] is False
+    assert task(db, "j", "x")["stale"] is False
 
     ask(db, "publish", "a", "x")
 
-    assert (state(db), work(db, "j", "x")["stale"]) == ("DONE", True)
+    assert (state(db), task(db, "j", "x")["stale"]) == ("DONE", True)
 
 
-def test_work_is_stale_at_its_end_when_its_input_was_published_anew_meanwhile(db: Connection) -> None:
+def test_a_task_is_stale_at_its_end_when_its_input_was_published_anew_meanwhile(db: Connection) -> None:
     run = brought_to(db, "RUNNING")
     ask(db, "publish", "a", "x")
 
     end(db, run, "DONE")
 
-    assert (state(db), work(db, "j", "x")["stale"]) == ("DONE", True)
+    assert (state(db), task(db, "j", "x")["stale"]) == ("DONE", True)
 
 
 def test_consumers_that_are_done_are_stale_once_their_producer_has_made_a_new_version(db: Connection) -> None:
@@ -621,8 +625,8 @@ def test_consumers_that_are_done_are_stale_once_their_producer_has_made_a_new_ve
     end(db, claim(db, lease, "j")[0], "DONE")
     end(db, claim(db, lease, "k")[0], "DONE")
     ask(db, "resubmit", "j", "x")
-    assert work(db, "k", "x")["stale"] is False
+    assert task(db, "k", "x")["stale"] is False
 
     end(db, claim(db, lease, "j")[0], "DONE")
 
-    assert (work(db, "k", "x")["state"], work(db, "k", "x")["stale"]) == ("DONE", True)
+    assert (task(db, "k", "x")["state"], task(db, "k", "x")["stale"]) == ("DONE", True)
