@@ -3,7 +3,7 @@
 An attempt writes into a hidden folder beside the target and then swaps the two by renaming. The fence of the
 attempt is in the hidden folder's name and, once published, in the file `_fence`; an attempt with a lower
 fence than any seen here publishes nothing. Readers see the old partition or the new one, never half of one.
-Names that begin with `.` or `_` are invisible to Spark. It tasks within one file system, and it never looks
+Names that begin with `.` or `_` are invisible to Spark. It works within one file system, and it never looks
 at the data itself.
 """
 

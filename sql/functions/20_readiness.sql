@@ -4,8 +4,8 @@
 -- Rules 2 and 3: whether an output chunk keeps a task from running whose last run is p_last_run. FAILED by the job's own
 -- run does not: as long as the task is open, it has retries left. A forced task waits only for a run that writes the chunk
 -- already, and for a HOLD that came after the force.
-CREATE FUNCTION opendataflow.bars_output(p_forced boolean, p_status text, p_readers integer, p_chunk_run bigint,
-                                         p_last_run bigint) RETURNS boolean
+CREATE FUNCTION opendataflow.blocks_output(p_forced boolean, p_status text, p_readers integer, p_chunk_run bigint,
+                                           p_last_run bigint) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT p_status IN ('RUNNING', 'HOLD')
         OR (NOT p_forced AND (p_readers > 0 OR p_status IN ('READY', 'PENDING')
@@ -49,7 +49,7 @@ CREATE VIEW opendataflow.blocker AS
     FROM opendataflow.task w
     JOIN opendataflow.job_output o ON o.job = w.job
     CROSS JOIN opendataflow.chunk_of(o.dataset, w.data_id) AS c
-    WHERE opendataflow.bars_output(w.forced, c.status, c.readers, c.run, w.run);
+    WHERE opendataflow.blocks_output(w.forced, c.status, c.readers, c.run, w.run);
 
 -- The events of one chunk or task, and the runs of one task. OFFSET 0: who asks for the newest must not make the planner
 -- walk through everything from the newest on, looking for them. ORDER BY r.id: only the index of both columns has that order.
@@ -64,7 +64,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- The tasks whose readiness depends on the given chunks. The jobs of each data set are looked up once.
-CREATE FUNCTION opendataflow.affected(p_datasets text[], p_ids text[]) RETURNS TABLE (job text, data_id text)
+CREATE FUNCTION opendataflow.affected_tasks(p_datasets text[], p_ids text[]) RETURNS TABLE (job text, data_id text)
 LANGUAGE sql STABLE ROWS 100 AS $$
     SELECT DISTINCT l.job, i
     FROM (SELECT p.dataset, array_agg(p.data_id) AS ids FROM unnest(p_datasets, p_ids) AS p(dataset, data_id) GROUP BY 1) AS g
@@ -75,7 +75,7 @@ $$;
 -- Counts the blockers of the given tasks anew and moves them between WAITING and QUEUED. The caller holds the
 -- tasks' row locks: whoever changes a chunk comes after this transaction for them, or before it. Returns the jobs
 -- that have QUEUED tasks now.
-CREATE FUNCTION opendataflow.recount(p_jobs text[], p_ids text[]) RETURNS text[]
+CREATE FUNCTION opendataflow.recount_blockers(p_jobs text[], p_ids text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
     v_jobs     text[];

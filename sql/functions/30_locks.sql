@@ -47,7 +47,7 @@ END $$;
 
 -- The data sets in which new ids of the given ones can make new rows: everything that jobs reading them are
 -- linked to, and so on downwards.
-CREATE FUNCTION opendataflow.reach(p_datasets text[]) RETURNS text[]
+CREATE FUNCTION opendataflow.reachable_datasets(p_datasets text[]) RETURNS text[]
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE reached(dataset) AS (
         SELECT d FROM unnest(p_datasets) AS d
@@ -61,13 +61,13 @@ $$;
 
 -- Level 0 for changes that can make rows. What is reachable is read before the locks are held; where an apply
 -- came in between, the caller has to begin again (a retryable error).
-CREATE FUNCTION opendataflow.lock_reach(p_datasets text[]) RETURNS void
+CREATE FUNCTION opendataflow.lock_reachable(p_datasets text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_reach text[] := opendataflow.reach(p_datasets);
+    v_reach text[] := opendataflow.reachable_datasets(p_datasets);
 BEGIN
     PERFORM opendataflow.lock_datasets(v_reach);
-    IF NOT opendataflow.reach(p_datasets) <@ v_reach THEN
+    IF NOT opendataflow.reachable_datasets(p_datasets) <@ v_reach THEN
         RAISE EXCEPTION 'the jobs of these data sets were changed at this moment: try again'
             USING ERRCODE = 'serialization_failure';
     END IF;
@@ -106,7 +106,7 @@ END $$;
 
 -- Triggers: history, and no change of a state around the functions -------------------------------------------
 
-CREATE FUNCTION opendataflow.current_event() RETURNS text
+CREATE FUNCTION opendataflow.require_event() RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_event text := nullif(current_setting('opendataflow.event', true), '');
@@ -126,7 +126,7 @@ DECLARE
     v_reason text := nullif(current_setting('opendataflow.reason', true), '');
 BEGIN
     INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
-    SELECT 'chunk', n.dataset, n.data_id, coalesce(v_event, current_event()), o.status, n.status, n.run, n.fence, v_actor, coalesce(v_reason, n.reason)
+    SELECT 'chunk', n.dataset, n.data_id, coalesce(v_event, require_event()), o.status, n.status, n.run, n.fence, v_actor, coalesce(v_reason, n.reason)
     FROM new_rows n JOIN old_rows o ON o.dataset = n.dataset AND o.data_id = n.data_id
     WHERE n.status <> o.status OR n.fence IS DISTINCT FROM o.fence;
     RETURN NULL;
@@ -146,7 +146,7 @@ BEGIN
         SELECT n.*, o.state AS was FROM new_rows n JOIN old_rows o ON o.job = n.job AND o.data_id = n.data_id WHERE n.state <> o.state
     ), noted AS (
         INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
-        SELECT 'task', c.job, c.data_id, coalesce(v_event, current_event()), c.was, c.state, c.run, c.fence, v_actor, coalesce(v_reason, c.reason)
+        SELECT 'task', c.job, c.data_id, coalesce(v_event, require_event()), c.was, c.state, c.run, c.fence, v_actor, coalesce(v_reason, c.reason)
         FROM changed c
     )
     INSERT INTO task_count (job, state, tasks)
@@ -165,7 +165,7 @@ DECLARE
     v_actor text := current_setting('opendataflow.actor', true);
 BEGIN
     INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
-    SELECT 'task', o.job, o.data_id, coalesce(v_event, current_event()), o.state, 'GONE', o.run, o.fence, v_actor, 'its id is not among those of the job any more'
+    SELECT 'task', o.job, o.data_id, coalesce(v_event, require_event()), o.state, 'GONE', o.run, o.fence, v_actor, 'its id is not among those of the job any more'
     FROM old_rows o;
     RETURN NULL;
 END $$;

@@ -21,7 +21,7 @@ CREATE TRIGGER task_counted_gone AFTER DELETE ON opendataflow.task REFERENCING O
 
 -- Replaces the rows of each job that has many by one for each state. A row is added up by the one who deletes it, in the
 -- same statement, so that none is lost or counted twice, whatever is added or read meanwhile.
-CREATE FUNCTION opendataflow.fold_counts() RETURNS void
+CREATE FUNCTION opendataflow.compact_counts() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT pg_try_advisory_xact_lock(20134, 0) THEN

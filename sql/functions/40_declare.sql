@@ -4,7 +4,7 @@
 -- their data sets as its source, the chunks of all data sets of that job, and so on downwards. New chunks are
 -- DECLARED, new tasks WAITING, QUEUED, or DONE where an output is READY already. The caller holds level 0 for
 -- everything in reach. Returns the jobs that have QUEUED tasks now.
-CREATE FUNCTION opendataflow.spread(p_datasets text[], p_ids text[]) RETURNS text[]
+CREATE FUNCTION opendataflow.create_downstream_rows(p_datasets text[], p_ids text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
     v_datasets text[];
@@ -39,7 +39,7 @@ BEGIN
     )
     SELECT array_agg(job), array_agg(data_id) INTO v_jobs, v_task_ids FROM made;
     PERFORM finish_published(v_jobs, v_task_ids);
-    RETURN recount(v_jobs, v_task_ids);
+    RETURN recount_blockers(v_jobs, v_task_ids);
 END $$;
 
 -- Open tasks with a READY output are DONE: somebody else has published what they would make. HELD and SKIPPED
@@ -62,7 +62,7 @@ END $$;
 
 -- Tasks of an id that their job has no more go. What runs ends first, what is done stays, and what a person has put aside
 -- stays put aside until its release: the id may come back. The caller holds the tasks' row locks.
-CREATE FUNCTION opendataflow.drop_out_of_scope(p_jobs text[], p_ids text[]) RETURNS void
+CREATE FUNCTION opendataflow.delete_out_of_scope(p_jobs text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM task w USING unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
@@ -94,15 +94,15 @@ DECLARE
     v_datasets text[] := array_fill(p_dataset, ARRAY[cardinality(p_ids)]);
     v_woken    text[];
 BEGIN
-    PERFORM begin_event('declare', p_actor), require_dataset(p_dataset), lock_reach(ARRAY[p_dataset]);
-    v_woken := spread(v_datasets, p_ids);
+    PERFORM begin_event('declare', p_actor), require_dataset(p_dataset), lock_reachable(ARRAY[p_dataset]);
+    v_woken := create_downstream_rows(v_datasets, p_ids);
     PERFORM lock_chunks(v_datasets, p_ids);
-    PERFORM bound_chunks(p_dataset, p_ids, p_bounds), announce(v_woken);
+    PERFORM set_chunk_bounds(p_dataset, p_ids, p_bounds), notify_engines(v_woken);
     RETURN v_woken;
 END $$;
 
 -- Gives chunks whose rows are locked their bounds; null leaves those that they have.
-CREATE FUNCTION opendataflow.bound_chunks(p_dataset text, p_ids text[], p_bounds jsonb[]) RETURNS void
+CREATE FUNCTION opendataflow.set_chunk_bounds(p_dataset text, p_ids text[], p_bounds jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE chunk c SET bounds = p.bounds
@@ -112,7 +112,7 @@ END $$;
 
 -- Tells listening engines that jobs have QUEUED tasks. Not called by complete: its engine gets them as the answer, and
 -- a commit that notifies takes a lock that all such commits share.
-CREATE FUNCTION opendataflow.announce(p_jobs text[]) RETURNS void
+CREATE FUNCTION opendataflow.notify_engines(p_jobs text[]) RETURNS void
 LANGUAGE sql AS $$
     SELECT pg_notify('opendataflow_queued', j) FROM unnest(p_jobs) AS j
 $$;
@@ -129,8 +129,8 @@ DECLARE
     v_datasets text[] := array_fill(p_dataset, ARRAY[cardinality(v_ids)]);
     v_busy     text[];
 BEGIN
-    PERFORM begin_event('publish', p_actor, p_reason), require_dataset(p_dataset), lock_reach(ARRAY[p_dataset]), spread(v_datasets, v_ids), lock_chunks(v_datasets, v_ids);
-    PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, v_ids) a;
+    PERFORM begin_event('publish', p_actor, p_reason), require_dataset(p_dataset), lock_reachable(ARRAY[p_dataset]), create_downstream_rows(v_datasets, v_ids), lock_chunks(v_datasets, v_ids);
+    PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(v_datasets, v_ids) a;
     v_busy := ARRAY(SELECT i FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c WHERE c.status = 'RUNNING');
     UPDATE chunk c
     SET status = 'READY', held_status = NULL, fence = nextval('fence'), run = NULL,
@@ -144,7 +144,7 @@ BEGIN
     FROM job_output o, unnest(v_ids) AS i, task_of(o.job, i) AS was
     WHERE o.dataset = p_dataset AND w.ctid = was.at AND was.again AND was.state IN ('HELD', 'SKIPPED');
     PERFORM mark_stale(v_datasets, v_ids);
-    PERFORM announce(recount(array_agg(a.job), array_agg(a.data_id))) FROM affected(v_datasets, v_ids) a;
+    PERFORM notify_engines(recount_blockers(array_agg(a.job), array_agg(a.data_id))) FROM affected_tasks(v_datasets, v_ids) a;
     RETURN QUERY
     SELECT i, CASE WHEN i = ANY (v_busy) THEN 'refused' ELSE 'done' END,
            CASE WHEN i = ANY (v_busy) THEN 'RUNNING' ELSE 'READY' END,

@@ -83,9 +83,9 @@ BEGIN
     END IF;
     SELECT * INTO v_breaker FROM breaker b WHERE b.job = p_job AND b.opened_at IS NOT NULL;
     IF FOUND THEN
-        SELECT least(v_free, p.free), p.rank, p.key INTO v_free, v_rank, v_key FROM probe_place(v_breaker, p_data_id) p;
+        SELECT least(v_free, p.free), p.rank, p.key INTO v_free, v_rank, v_key FROM probe_position(v_breaker, p_data_id) p;
     END IF;
-    v_free := least(v_free, looks_allowed(p_job));
+    v_free := least(v_free, claim_limit_by_tests(p_job));
     -- From here on nothing is waited for. SKIP LOCKED still waits in one rare case (a row that was updated and is being
     -- updated again), which could end in a deadlock with a complete: then the claim is given up and can be repeated.
     PERFORM set_config('lock_timeout', '50ms', true);
@@ -94,7 +94,7 @@ BEGIN
     v_outputs := ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = p_job ORDER BY o.dataset);
 
     IF v_job.declaration IS NULL AND v_free > 0 THEN
-        v_job.declaration := remember_declaration(p_job);
+        v_job.declaration := record_declaration(p_job);
     END IF;
 
     FOR v_round IN 1..3 LOOP
@@ -112,7 +112,7 @@ BEGIN
             FROM (SELECT row_number() OVER () AS place, f.* FROM found f) AS n
             CROSS JOIN LATERAL (
                 SELECT count(*) FILTER (WHERE c.is_input AND (c.status = 'READY' OR n.forced)) = cardinality(v_inputs)
-                       AND count(*) FILTER (WHERE NOT c.is_input AND NOT bars_output(n.forced, c.status, c.readers, c.run, n.last_run))
+                       AND count(*) FILTER (WHERE NOT c.is_input AND NOT blocks_output(n.forced, c.status, c.readers, c.run, n.last_run))
                            = cardinality(v_outputs) AS good,
                        array_agg(c.dataset ORDER BY c.dataset) FILTER (WHERE c.is_input AND c.status = 'READY') AS reads,
                        array_agg(c.fence ORDER BY c.dataset) FILTER (WHERE c.is_input AND c.status = 'READY') AS read_fences,
@@ -156,7 +156,7 @@ BEGIN
         v_key := v_keys[cardinality(v_keys)];
         v_dropped := v_dropped + cardinality(v_ranks) - v_good;
         CONTINUE WHEN v_good = 0;
-        PERFORM take(v_runs, v_fences, v_tasks, v_reads, v_writes);
+        PERFORM mark_claimed(v_runs, v_fences, v_tasks, v_reads, v_writes);
         IF v_breaker.job IS NOT NULL THEN
             PERFORM begin_probe(p_job, v_runs[1]);
         END IF;
@@ -171,7 +171,7 @@ END $$;
 
 -- Takes rows that the caller has locked: tasks for their runs, one each, the chunks that they read, and those that they
 -- write, as many for each run.
-CREATE FUNCTION opendataflow.take(p_runs bigint[], p_fences bigint[], p_tasks tid[], p_reads tid[], p_writes tid[]) RETURNS void
+CREATE FUNCTION opendataflow.mark_claimed(p_runs bigint[], p_fences bigint[], p_tasks tid[], p_reads tid[], p_writes tid[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE task w SET state = 'RUNNING', run = r.run, fence = r.fence, due_at = NULL, reason = NULL, blockers = 0,
@@ -191,7 +191,7 @@ BEGIN
 END $$;
 
 -- What an engine has to know of a run that it takes over: an element of `runs` with `owner`, as a claim tells them.
-CREATE FUNCTION opendataflow.described_run(p_run bigint) RETURNS jsonb
+CREATE FUNCTION opendataflow.run_for_takeover(p_run bigint) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
         'run', r.id, 'job', r.job, 'data_id', r.data_id, 'fence', r.fence, 'attempt', r.attempt, 'lease', r.lease,
@@ -215,7 +215,7 @@ $$;
 -- others, each with whether its lease still lives.
 CREATE FUNCTION opendataflow.running_runs(p_lease uuid, p_own boolean) RETURNS TABLE (run jsonb, lease_lives boolean)
 LANGUAGE sql STABLE AS $$
-    SELECT opendataflow.described_run(r.id),
+    SELECT opendataflow.run_for_takeover(r.id),
            EXISTS (SELECT FROM opendataflow.lease l WHERE l.id = r.lease AND l.expires_at > clock_timestamp())
     FROM opendataflow.run r WHERE r.state = 'RUNNING' AND (r.lease = p_lease) = p_own ORDER BY r.id
 $$;

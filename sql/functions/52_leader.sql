@@ -4,8 +4,8 @@
 -- epoch and hands all runs of the operator before over to the new one. It waits for claims of the old one that are under
 -- way (they hold its lease's row), so that none is overlooked; the old one can't claim afterwards, since its lease is gone.
 -- p_namespaces: the only ones that it works in, empty for all; null: as it was, for who leads and does no work.
-CREATE FUNCTION opendataflow.lead(p_lease uuid, p_host text, p_boot text, p_runs_home text, p_ttl interval,
-                                  p_namespaces text[] DEFAULT NULL) RETURNS bigint
+CREATE FUNCTION opendataflow.acquire_leadership(p_lease uuid, p_host text, p_boot text, p_runs_home text, p_ttl interval,
+                                                p_namespaces text[] DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     v_leader leader;
@@ -30,7 +30,7 @@ END $$;
 
 -- What is in namespaces that the operator does not work in: the jobs that their resources have declared, and the runs
 -- whose pods may be alive there. A row for each such namespace that has any.
-CREATE FUNCTION opendataflow.out_of_sight() RETURNS TABLE (namespace text, jobs text[], runs bigint[])
+CREATE FUNCTION opendataflow.unmanaged_namespaces() RETURNS TABLE (namespace text, jobs text[], runs bigint[])
 LANGUAGE sql STABLE AS $$
     SELECT u.namespace, coalesce(array_agg(u.job ORDER BY u.job) FILTER (WHERE u.run IS NULL), '{}'),
            coalesce(array_agg(u.run ORDER BY u.run) FILTER (WHERE u.run IS NOT NULL), '{}')
@@ -58,14 +58,14 @@ CREATE FUNCTION opendataflow.leader_identity() RETURNS text
 LANGUAGE sql STABLE AS $$ SELECT l.identity FROM opendataflow.leader l $$;
 
 -- Whether a request was done before: its answer, or null. `p_owner` as in the table.
-CREATE FUNCTION opendataflow.answered(p_owner text, p_id text) RETURNS jsonb
+CREATE FUNCTION opendataflow.recorded_answer(p_owner text, p_id text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT r.answer FROM opendataflow.request r WHERE r.owner = p_owner AND r.id = p_id
 $$;
 
 -- Remembers that a request is done, in the transaction that does it. False: it was done meanwhile, and this one has to
 -- be undone.
-CREATE FUNCTION opendataflow.remember_answer(p_owner text, p_id text, p_answer jsonb) RETURNS boolean
+CREATE FUNCTION opendataflow.record_answer(p_owner text, p_id text, p_answer jsonb) RETURNS boolean
 LANGUAGE sql AS $$
     WITH written AS (
         INSERT INTO opendataflow.request AS r (owner, id, answer) VALUES (p_owner, p_id, p_answer)
@@ -76,5 +76,5 @@ LANGUAGE sql AS $$
 $$;
 
 -- Forgets the requests of actions that are there no more.
-CREATE FUNCTION opendataflow.forget_answers(p_owners text[]) RETURNS void
+CREATE FUNCTION opendataflow.delete_answers(p_owners text[]) RETURNS void
 LANGUAGE sql AS $$ DELETE FROM opendataflow.request r WHERE r.owner = ANY (p_owners) $$;

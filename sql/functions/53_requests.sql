@@ -2,7 +2,7 @@
 
 -- A namespace may ask for jobs and data sets of its own resources, for data sets that are shared with it, and for what
 -- files and commands have declared.
-CREATE FUNCTION opendataflow.refuse_foreign(p_id text, p_of_chunks boolean, p_namespace text) RETURNS void
+CREATE FUNCTION opendataflow.require_namespace_access(p_id text, p_of_chunks boolean, p_namespace text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_owner  text;
@@ -27,7 +27,7 @@ END $$;
 
 -- Forgets the answers to requests with this prefix of their owner that are not among p_owners, which are still there, and
 -- were done before p_before; returns how many.
-CREATE FUNCTION opendataflow.forget_gone(p_prefix text, p_owners text[], p_before timestamptz) RETURNS bigint
+CREATE FUNCTION opendataflow.delete_stale_answers(p_prefix text, p_owners text[], p_before timestamptz) RETURNS bigint
 LANGUAGE sql AS $$
     WITH gone AS (
         DELETE FROM opendataflow.request r

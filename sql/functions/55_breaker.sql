@@ -2,7 +2,7 @@
 -- chunks' fault. From then on one run at a time, a probe, finds out whether what the job needs is there again; failures
 -- meanwhile cost no attempts. The first success closes it.
 
-CREATE FUNCTION opendataflow.breaker_size() RETURNS integer
+CREATE FUNCTION opendataflow.breaker_threshold() RETURNS integer
 LANGUAGE sql IMMUTABLE AS $$ SELECT 5 $$;
 
 -- The pause before the next probe, when p_probes have failed: the job's own backoff.
@@ -19,8 +19,8 @@ END $$;
 -- How many tasks of a job with an open breaker may be claimed now (1 or 0), and the position after which to look for one.
 -- A forced task waits for no pause. Otherwise chunks take turns: after the one that was tried last, so that some that are
 -- bad themselves don't keep the breaker open.
-CREATE FUNCTION opendataflow.probe_place(p_breaker opendataflow.breaker, p_data_id text,
-                                         OUT free integer, OUT rank integer, OUT key bytea)
+CREATE FUNCTION opendataflow.probe_position(p_breaker opendataflow.breaker, p_data_id text,
+                                            OUT free integer, OUT rank integer, OUT key bytea)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
 DECLARE
@@ -51,7 +51,7 @@ BEGIN
 END $$;
 
 -- The tasks whose attempts are given back if one of the runs opens the breaker of its job.
-CREATE FUNCTION opendataflow.failed_in_a_row(p_runs bigint[]) RETURNS TABLE (job text, data_id text)
+CREATE FUNCTION opendataflow.tasks_to_refund(p_runs bigint[]) RETURNS TABLE (job text, data_id text)
 LANGUAGE sql STABLE ROWS 5 AS $$
     SELECT b.job, f FROM (SELECT DISTINCT r.job FROM opendataflow.runs(p_runs) r WHERE EXISTS (SELECT FROM opendataflow.breaker)) r
     CROSS JOIN LATERAL (SELECT b.job, b.failed FROM opendataflow.breaker b WHERE b.job = r.job AND b.opened_at IS NULL OFFSET 0) b
@@ -59,10 +59,10 @@ LANGUAGE sql STABLE ROWS 5 AS $$
 $$;
 
 -- What ended runs do to the breakers of their jobs, one after the other in the order of p_runs. The caller holds the row
--- locks of the tasks p_jobs/p_ids, among them those of failed_in_a_row(). `spared`: the runs whose failure costs no attempt;
+-- locks of the tasks p_jobs/p_ids, among them those of tasks_to_refund(). `spared`: the runs whose failure costs no attempt;
 -- `notes`: by run, what is to be told: {opened: true, chunks, message, pause} or {opened: false, seconds, probes}.
 -- A failure counts where the target may be its cause: not where a person cancelled the run, nor where its runner died.
-CREATE FUNCTION opendataflow.judge_ends(p_runs bigint[], p_jobs text[], p_ids text[], OUT spared bigint[], OUT notes jsonb)
+CREATE FUNCTION opendataflow.update_breakers(p_runs bigint[], p_jobs text[], p_ids text[], OUT spared bigint[], OUT notes jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
@@ -95,17 +95,17 @@ BEGIN
                 END IF;
                 b := ROW (v_job, '{}', '{}', NULL, NULL, array_remove(b.forgiven, v_end.data_id), NULL, 0, NULL, NULL, NULL);
             ELSIF b.opened_at IS NOT NULL THEN
-                b := fail_while_open(b, v_end.id, v_end.state, v_end.message);
+                b := record_failure_while_open(b, v_end.id, v_end.state, v_end.message);
                 IF v_end.state <> 'CANCELLED' THEN
                     spared := spared || v_end.id;
                 END IF;
             ELSIF v_end.state = 'FAILED' THEN
-                b := fail_in_a_row(b, v_end.id, v_end.data_id, v_end.message, v_first);
+                b := record_failure(b, v_end.id, v_end.data_id, v_end.message, v_first);
                 IF v_end.given_back THEN   -- the breaker was open while it ran
                     spared := spared || v_end.id;
                 END IF;
                 IF b.opened_at IS NOT NULL THEN
-                    spared := spared || give_back(b, p_runs, p_jobs, p_ids);
+                    spared := spared || refund_attempts(b, p_runs, p_jobs, p_ids);
                     b.forgiven := b.failed;
                     notes := notes || jsonb_build_object(v_end.id, jsonb_build_object('opened', true,
                         'chunks', cardinality(b.failed), 'message', b.message, 'pause', extract(epoch FROM b.next_probe_at - b.opened_at)));
@@ -125,7 +125,7 @@ END $$;
 
 -- An open breaker after a run that did not succeed. Only the failure of a probe makes the pause grow: what was in flight
 -- when it opened says nothing new.
-CREATE FUNCTION opendataflow.fail_while_open(b opendataflow.breaker, p_run bigint, p_state text, p_message text)
+CREATE FUNCTION opendataflow.record_failure_while_open(b opendataflow.breaker, p_run bigint, p_state text, p_message text)
 RETURNS opendataflow.breaker
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -141,8 +141,8 @@ BEGIN
 END $$;
 
 -- A closed breaker after one more failure; a chunk that fails again takes its own place. Enough of them open it.
-CREATE FUNCTION opendataflow.fail_in_a_row(b opendataflow.breaker, p_run bigint, p_data_id text, p_message text,
-                                           p_finished timestamptz)
+CREATE FUNCTION opendataflow.record_failure(b opendataflow.breaker, p_run bigint, p_data_id text, p_message text,
+                                            p_finished timestamptz)
 RETURNS opendataflow.breaker
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -150,7 +150,7 @@ BEGIN
     b.failed := array_remove(b.failed, p_data_id) || p_data_id;
     b.since := coalesce(b.since, p_finished);
     b.message := p_message;
-    IF cardinality(b.failed) >= breaker_size() THEN
+    IF cardinality(b.failed) >= breaker_threshold() THEN
         b.opened_at := clock_timestamp();
         b.next_probe_at := b.opened_at + probe_pause(b.job, 0);
         b.tried := p_data_id;
@@ -160,7 +160,7 @@ END $$;
 
 -- Gives the attempts back that the failures cost which have opened the breaker; what was FAILED for them is tried again.
 -- Not twice in a row for the same chunk: then it is the chunk. Returns those of p_runs that cost nothing.
-CREATE FUNCTION opendataflow.give_back(b opendataflow.breaker, p_runs bigint[], p_jobs text[], p_ids text[]) RETURNS bigint[]
+CREATE FUNCTION opendataflow.refund_attempts(b opendataflow.breaker, p_runs bigint[], p_jobs text[], p_ids text[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM unnest(b.failed) AS f
@@ -189,7 +189,7 @@ BEGIN
 END $$;
 
 -- What a person is shown of an open breaker; null where it is closed.
-CREATE FUNCTION opendataflow.open_breaker(p_job text) RETURNS jsonb
+CREATE FUNCTION opendataflow.describe_breaker(p_job text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
         'opened_at', b.opened_at, 'seconds', round(extract(epoch FROM clock_timestamp() - b.opened_at)),

@@ -2,7 +2,7 @@
 
 -- What one RunJob has to know before it claims: the job as job_facts() tells it (null: there is none), whether it has
 -- runs that are not ended, which may have to be taken over, and whether retries are due.
-CREATE FUNCTION opendataflow.before_claim(p_job text) RETURNS jsonb
+CREATE FUNCTION opendataflow.facts_before_claim(p_job text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
         'facts', (SELECT to_jsonb(f) FROM opendataflow.job_facts(ARRAY[p_job]) f),

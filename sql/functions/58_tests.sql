@@ -2,7 +2,7 @@
 
 -- How many tasks of a job may be claimed now as far as its tests say; null: any number. With nothing that may be used, one run
 -- at a time looks whether the project is mended, with the pauses of the job's backoff between.
-CREATE FUNCTION opendataflow.looks_allowed(p_job text) RETURNS integer
+CREATE FUNCTION opendataflow.claim_limit_by_tests(p_job text) RETURNS integer
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN t.next_look_at > clock_timestamp()
                      OR EXISTS (SELECT FROM opendataflow.task w WHERE w.job = t.job AND w.state = 'RUNNING') THEN 0 ELSE 1 END
@@ -18,11 +18,11 @@ BEGIN
     INSERT INTO project_test (job, subject)
     SELECT n.id, n.tests FROM jsonb_to_recordset(p_jobs) AS n(id text, tests text) WHERE n.tests IS NOT NULL ORDER BY n.id
     ON CONFLICT DO NOTHING;
-    PERFORM test_again(n.value ->> 'id') FROM jsonb_array_elements(p_jobs) AS n ORDER BY n.value ->> 'id';
+    PERFORM clear_test_failure(n.value ->> 'id') FROM jsonb_array_elements(p_jobs) AS n ORDER BY n.value ->> 'id';
 END $$;
 
 -- Forgets that tests of a job have failed, so that the next run tries them once more.
-CREATE FUNCTION opendataflow.test_again(p_job text) RETURNS void
+CREATE FUNCTION opendataflow.clear_test_failure(p_job text) RETURNS void
 LANGUAGE sql AS $$
     UPDATE opendataflow.project_test t SET (failed, failure, failing_since, next_look_at, looks) = (NULL, NULL, NULL, NULL, 0)
     WHERE t.job = p_job AND t.failed IS NOT NULL
@@ -30,7 +30,7 @@ $$;
 
 -- Remembers what ended runs tell of their projects: metrics.tests is {subject, commit, passed, gone: the commit that has
 -- passed before, where it can't be used any more}. Of two runs the later one counts, also where it ends first.
-CREATE FUNCTION opendataflow.remember_tests(p_runs bigint[]) RETURNS void
+CREATE FUNCTION opendataflow.record_test_results(p_runs bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_end record;
@@ -46,7 +46,7 @@ BEGIN
         IF v_end.passed THEN
             UPDATE project_test t SET passed = v_end.commit, passed_by = v_end.id
             WHERE t.job = v_end.job AND t.subject = v_end.subject AND t.passed_by < v_end.id;
-            PERFORM test_again(t.job) FROM project_test t WHERE t.job = v_end.job AND t.subject = v_end.subject AND t.failed_by < v_end.id;
+            PERFORM clear_test_failure(t.job) FROM project_test t WHERE t.job = v_end.job AND t.subject = v_end.subject AND t.failed_by < v_end.id;
         ELSE
             v_now := clock_timestamp();
             UPDATE project_test t

@@ -12,7 +12,7 @@
 -- A run that has ended already, or whose fence is older, changes nothing: its row says `already` with the state that
 -- it has, so that a caller who lost the first answer reads what happened. `woken`: jobs that have QUEUED tasks now.
 -- p_lease: whose runs they have to be; what another operator has taken over meanwhile is left to it.
--- `spared`: the failure cost no attempt. `breaker`: where the run has opened or closed it, what is to be told (see judge_ends).
+-- `spared`: the failure cost no attempt. `breaker`: where the run has opened or closed it, what is to be told (see update_breakers).
 CREATE FUNCTION opendataflow.complete(p_outcomes jsonb, p_actor text, p_lease uuid DEFAULT NULL)
 RETURNS TABLE (run bigint, run_state text, task_state text, already boolean, woken text[], spared boolean, breaker jsonb)
 LANGUAGE plpgsql AS $$
@@ -33,19 +33,19 @@ DECLARE
 BEGIN
     PERFORM begin_event('complete', p_actor);
     SELECT array_agg(o.run) INTO v_runs FROM jsonb_to_recordset(p_outcomes) AS o(run bigint);
-    SELECT array_agg(t.dataset), array_agg(t.data_id) INTO v_datasets, v_ids FROM touched(v_runs) t;
+    SELECT array_agg(t.dataset), array_agg(t.data_id) INTO v_datasets, v_ids FROM chunks_of_runs(v_runs) t;
     PERFORM lock_datasets(v_datasets);
     PERFORM lock_jobs(ARRAY(SELECT r.job FROM jsonb_to_recordset(p_outcomes) AS o(run bigint, verdict text), run_of(o.run) AS r
                             WHERE o.verdict <> 'DONE'));  -- a claim must not pass a breaker that is about to open
     SELECT coalesce(bool_or(r.writes <> ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = r.job ORDER BY 1)), false)
     INTO v_relinked FROM runs(v_runs) r;
-    IF v_relinked AND EXISTS (SELECT FROM touched(v_runs) t WHERE t.dataset <> ALL (v_datasets)) THEN
+    IF v_relinked AND EXISTS (SELECT FROM chunks_of_runs(v_runs) t WHERE t.dataset <> ALL (v_datasets)) THEN
         RAISE EXCEPTION 'a job of these runs was changed at this moment: try again' USING ERRCODE = 'serialization_failure';
     END IF;
     SELECT array_agg(x.job), array_agg(x.data_id) INTO v_jobs, v_task_ids
     FROM (SELECT r.job, r.data_id FROM runs(v_runs) r
-          UNION ALL SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a
-          UNION ALL SELECT f.job, f.data_id FROM failed_in_a_row(v_runs) f) x;
+          UNION ALL SELECT a.job, a.data_id FROM affected_tasks(v_datasets, v_ids) a
+          UNION ALL SELECT f.job, f.data_id FROM tasks_to_refund(v_runs) f) x;
     PERFORM lock_chunks(v_datasets, v_ids), lock_tasks(v_jobs, v_task_ids), lock_runs(v_runs);
 
     WITH ended AS (
@@ -62,36 +62,36 @@ BEGIN
     SELECT coalesce(array_agg(e.id), '{}'), coalesce(bool_or(e.verdict <> 'DONE'), false),
            coalesce(bool_or((SELECT w.again FROM task_of(e.job, e.data_id) w WHERE w.run = e.id)), false)
     INTO v_live, v_undone, v_again FROM ended e;
-    PERFORM keep_steps(v_live, p_outcomes);
+    PERFORM record_steps(v_live, p_outcomes);
     IF v_undone OR EXISTS (SELECT FROM breaker b WHERE b.job = ANY (v_jobs)) THEN
         SELECT j.spared, j.notes INTO v_spared, v_notes
-        FROM judge_ends(ARRAY(SELECT n FROM unnest(v_runs) AS n WHERE n = ANY (v_live)), v_jobs, v_task_ids) j;
+        FROM update_breakers(ARRAY(SELECT n FROM unnest(v_runs) AS n WHERE n = ANY (v_live)), v_jobs, v_task_ids) j;
     END IF;
-    PERFORM end_chunks(v_live);
+    PERFORM apply_outcomes_to_chunks(v_live);
     IF v_again THEN
         PERFORM reopen(n.job, n.ids, 'resubmitted while it was running')
         FROM (SELECT w.job, array_agg(w.data_id) AS ids FROM runs(v_live) r CROSS JOIN task_of(r.job, r.data_id) AS w
               WHERE w.run = r.id AND w.again GROUP BY w.job ORDER BY w.job) AS n;
     END IF;
-    PERFORM end_tasks(v_live, v_spared, p_outcomes);
+    PERFORM apply_outcomes_to_tasks(v_live, v_spared, p_outcomes);
     IF EXISTS (SELECT FROM jsonb_array_elements(p_outcomes) AS o WHERE o.value -> 'metrics' ? 'tests') THEN
-        PERFORM remember_tests(v_live);
+        PERFORM record_test_results(v_live);
     END IF;
     IF v_again OR v_undone THEN  -- where jobs were applied meanwhile, an open task may have no id any more
-        PERFORM drop_out_of_scope(array_agg(r.job), array_agg(r.data_id)) FROM runs(v_live) r;
+        PERFORM delete_out_of_scope(array_agg(r.job), array_agg(r.data_id)) FROM runs(v_live) r;
     END IF;
     IF v_relinked THEN  -- a READY chunk may have another producer
         PERFORM finish_published(v_jobs, v_task_ids);
     END IF;
-    PERFORM age_consumers(v_live);
-    v_woken := recount(v_jobs, v_task_ids);
+    PERFORM mark_consumers_stale(v_live);
+    v_woken := recount_blockers(v_jobs, v_task_ids);
     RETURN QUERY
     SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken, coalesce(r.id = ANY (v_spared), false), v_notes -> r.id::text
     FROM runs(v_runs) r LEFT JOIN task_of(r.job, r.data_id) AS w ON true;
 END $$;
 
 -- What became of the steps of runs that are ended just now.
-CREATE FUNCTION opendataflow.keep_steps(p_runs bigint[], p_outcomes jsonb) RETURNS void
+CREATE FUNCTION opendataflow.record_steps(p_runs bigint[], p_outcomes jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT p_outcomes @? '$[*].steps' THEN
@@ -106,7 +106,7 @@ END $$;
 
 -- The chunks that the ends of runs can change: what the runs locked, which never changes after their claim, and what
 -- their jobs write now. Some of them twice.
-CREATE FUNCTION opendataflow.touched(p_runs bigint[]) RETURNS TABLE (dataset text, data_id text)
+CREATE FUNCTION opendataflow.chunks_of_runs(p_runs bigint[]) RETURNS TABLE (dataset text, data_id text)
 LANGUAGE sql STABLE AS $$
     SELECT d, r.data_id
     FROM opendataflow.runs(p_runs) r,
@@ -115,7 +115,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- What becomes of the chunks that runs have written and read: one statement, so that each row is written once.
-CREATE FUNCTION opendataflow.end_chunks(p_runs bigint[]) RETURNS void
+CREATE FUNCTION opendataflow.apply_outcomes_to_chunks(p_runs bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE chunk c
@@ -139,7 +139,7 @@ BEGIN
 END $$;
 
 -- What becomes of the tasks of ended runs. p_spared: those whose failure costs no attempt.
-CREATE FUNCTION opendataflow.end_tasks(p_runs bigint[], p_spared bigint[], p_outcomes jsonb) RETURNS void
+CREATE FUNCTION opendataflow.apply_outcomes_to_tasks(p_runs bigint[], p_spared bigint[], p_outcomes jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE task w
@@ -165,7 +165,7 @@ END $$;
 
 -- After successes: consumers of what was written become stale, and what has just ended where an input was published anew
 -- while it was read.
-CREATE FUNCTION opendataflow.age_consumers(p_runs bigint[]) RETURNS void
+CREATE FUNCTION opendataflow.mark_consumers_stale(p_runs bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_datasets text[];
@@ -190,7 +190,7 @@ DECLARE
     v_jobs text[];
     v_ids  text[];
 BEGIN
-    PERFORM begin_event('retry due', 'engine'), fold_counts();
+    PERFORM begin_event('retry due', 'engine'), compact_counts();
     SELECT array_agg(d.job), array_agg(d.data_id) INTO v_jobs, v_ids
     FROM (SELECT w.job, w.data_id FROM task w WHERE w.state = 'RETRYING' AND w.due_at <= clock_timestamp()
           ORDER BY w.due_at LIMIT p_limit) AS d;
@@ -199,7 +199,7 @@ BEGIN
         UPDATE task w SET state = 'WAITING', blockers = greatest(w.blockers, 1), due_at = NULL
         FROM unnest(v_jobs, v_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
         WHERE w.ctid = was.at AND was.state = 'RETRYING' AND was.due_at <= clock_timestamp();
-        woken := recount(v_jobs, v_ids);
+        woken := recount_blockers(v_jobs, v_ids);
     END IF;
     woken := coalesce(woken, '{}');
 END $$;

@@ -2,7 +2,7 @@
 -- nothing is told twice, also not by two engines or after a restart, and what came and went between is not told at all.
 
 -- Whatever a person should be told of now, found by indexes. `count`: chunks; `data_id`: the first of them.
-CREATE VIEW opendataflow.failing AS
+CREATE VIEW opendataflow.active_alert AS
     SELECT j.id AS job, 'failed' AS kind, (SELECT r.finished_at FROM opendataflow.run r WHERE r.id = f.run) AS since,
            (SELECT count(*) FROM opendataflow.task w WHERE w.job = j.id AND w.state = 'FAILED') AS count,
            f.data_id, f.reason AS message
@@ -19,7 +19,7 @@ CREATE VIEW opendataflow.failing AS
     FROM opendataflow.project_test t JOIN opendataflow.job j ON j.id = t.job
     WHERE t.failed IS NOT NULL AND NOT j.deleted;
 
--- What a target is to be told now, at most p_limit things, each given to one caller: who has not said alert_told() after
+-- What a target is to be told now, at most p_limit things, each given to one caller: who has not said record_alert() after
 -- p_ttl has crashed, and the next caller gets it again. p_pause: the least time between two messages about the same.
 CREATE FUNCTION opendataflow.claim_alerts(p_target text, p_limit integer, p_pause interval, p_ttl interval)
 RETURNS TABLE (job text, kind text, failing boolean, since timestamptz, count bigint, data_id text, message text)
@@ -33,14 +33,14 @@ BEGIN
     DELETE FROM alert a
     WHERE a.target = p_target AND (a.failing IS NULL OR (NOT a.failing AND a.told_at < clock_timestamp() - interval '1 day'))
       AND (a.claimed_until IS NULL OR a.claimed_until < clock_timestamp())
-      AND NOT EXISTS (SELECT FROM failing f WHERE f.job = a.job AND f.kind = a.kind);
-    INSERT INTO alert (target, job, kind) SELECT p_target, f.job, f.kind FROM failing f ORDER BY 2, 3 ON CONFLICT DO NOTHING;
+      AND NOT EXISTS (SELECT FROM active_alert f WHERE f.job = a.job AND f.kind = a.kind);
+    INSERT INTO alert (target, job, kind) SELECT p_target, f.job, f.kind FROM active_alert f ORDER BY 2, 3 ON CONFLICT DO NOTHING;
 
     SELECT array_agg(d.job), array_agg(d.kind) INTO v_jobs, v_kinds
     FROM (SELECT a.job, a.kind FROM alert a
           WHERE a.target = p_target AND (a.told_at IS NULL OR a.told_at <= clock_timestamp() - p_pause)
             AND (a.claimed_until IS NULL OR a.claimed_until < clock_timestamp())
-            AND coalesce(a.failing, false) <> EXISTS (SELECT FROM failing f WHERE f.job = a.job AND f.kind = a.kind)
+            AND coalesce(a.failing, false) <> EXISTS (SELECT FROM active_alert f WHERE f.job = a.job AND f.kind = a.kind)
           ORDER BY a.job, a.kind LIMIT p_limit FOR UPDATE SKIP LOCKED) d;
     UPDATE alert a SET claimed_until = clock_timestamp() + p_ttl
     FROM unnest(v_jobs, v_kinds) AS d(job, kind) WHERE a.target = p_target AND a.job = d.job AND a.kind = d.kind;
@@ -48,11 +48,11 @@ BEGIN
     SELECT d.job, d.kind, NOT coalesce(a.failing, false), coalesce(f.since, clock_timestamp()), coalesce(f.count, 0), f.data_id, f.message
     FROM unnest(v_jobs, v_kinds) AS d(job, kind)
     JOIN alert a ON a.target = p_target AND a.job = d.job AND a.kind = d.kind
-    LEFT JOIN LATERAL (SELECT * FROM failing f WHERE f.job = d.job AND f.kind = d.kind OFFSET 0) f ON true;
+    LEFT JOIN LATERAL (SELECT * FROM active_alert f WHERE f.job = d.job AND f.kind = d.kind OFFSET 0) f ON true;
 END $$;
 
 -- A target has been told.
-CREATE FUNCTION opendataflow.alert_told(p_target text, p_job text, p_kind text, p_failing boolean) RETURNS void
+CREATE FUNCTION opendataflow.record_alert(p_target text, p_job text, p_kind text, p_failing boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE alert a SET failing = p_failing, told_at = clock_timestamp(), claimed_until = NULL

@@ -21,32 +21,32 @@ BEGIN
     PERFORM lock_chunks(v_datasets, v_ids);
     PERFORM lock_tasks(array_agg(x.job), array_agg(x.data_id))
     FROM (SELECT p_job AS job, i AS data_id FROM unnest(p_ids) AS i
-          UNION SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a) x;
+          UNION SELECT a.job, a.data_id FROM affected_tasks(v_datasets, v_ids) a) x;
 END $$;
 
 -- Counts anew what depends on the outputs of tasks of one job, and tells engines.
-CREATE FUNCTION opendataflow.settle_outputs(p_job text, p_ids text[]) RETURNS void
+CREATE FUNCTION opendataflow.update_dependents_of_outputs(p_job text, p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM announce(recount(array_agg(x.job), array_agg(x.data_id)))
+    PERFORM notify_engines(recount_blockers(array_agg(x.job), array_agg(x.data_id)))
     FROM (SELECT p_job AS job, i AS data_id FROM unnest(p_ids) AS i
           UNION SELECT a.job, a.data_id
           FROM (SELECT array_agg(o.dataset) AS datasets, array_agg(i) AS ids
-                FROM job_output o, unnest(p_ids) AS i WHERE o.job = p_job) AS c, affected(c.datasets, c.ids) a) x;
+                FROM job_output o, unnest(p_ids) AS i WHERE o.job = p_job) AS c, affected_tasks(c.datasets, c.ids) a) x;
 END $$;
 
 -- What a verb has to say about one id, before it does it.
-CREATE FUNCTION opendataflow.told(p_result text, p_message text DEFAULT NULL) RETURNS jsonb
+CREATE FUNCTION opendataflow.answer(p_result text, p_message text DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$ SELECT jsonb_build_object('result', p_result, 'message', p_message) $$;
 
--- The rows of a verb's answer in natural order. p_told: what it has to say about each id that there is a task for.
-CREATE FUNCTION opendataflow.answers_of_tasks(p_job text, p_ids text[], p_told jsonb)
+-- The rows of a verb's answer in natural order. p_answers: what it has to say about each id that there is a task for.
+CREATE FUNCTION opendataflow.answers_of_tasks(p_job text, p_ids text[], p_answers jsonb)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
-    SELECT i, coalesce(p_told -> i ->> 'result', 'unknown'), w.state,
-           CASE WHEN p_told ? i THEN p_told -> i ->> 'message' ELSE format('job %s has no task for %s', p_job, i) END
+    SELECT i, coalesce(p_answers -> i ->> 'result', 'unknown'), w.state,
+           CASE WHEN p_answers ? i THEN p_answers -> i ->> 'message' ELSE format('job %s has no task for %s', p_job, i) END
     FROM unnest(p_ids) AS i LEFT JOIN task_of(p_job, i) AS w ON true
     ORDER BY sort_key(i);
 END $$;
@@ -71,7 +71,7 @@ BEGIN
         infrastructure_attempts = 0, due_at = NULL, held_from = NULL, again = false, stale = false, forced = p_forced,
         reason = v_reason
     FROM unnest(p_ids) AS i, task_of(p_job, i) AS was WHERE w.ctid = was.at;
-    PERFORM test_again(p_job);
+    PERFORM clear_test_failure(p_job);
 END $$;
 
 -- Asks for tasks again. RUNNING goes on and is opened again at its end; HELD remembers it until its release.
@@ -80,65 +80,65 @@ RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
-    v_told jsonb;
+    v_ids     text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_answers jsonb;
 BEGIN
     PERFORM begin_event('resubmit', p_actor, p_reason), lock_outputs(p_job, v_ids);
     SELECT coalesce(jsonb_object_agg(w.data_id, CASE
-        WHEN w.state = 'SKIPPED' THEN told('refused', format('%s of job %s is skipped: release it first', w.data_id, p_job))
-        WHEN w.state = 'DONE' AND NOT in_scope(p_job, w.data_id) THEN out_of_scope(p_job, w.data_id)
-        WHEN w.state = 'RUNNING' THEN told('remembered', 'it is running: it runs again after its end')
-        WHEN w.state = 'HELD' THEN told('remembered', 'it is held: it runs again after its release')
+        WHEN w.state = 'SKIPPED' THEN answer('refused', format('%s of job %s is skipped: release it first', w.data_id, p_job))
+        WHEN w.state = 'DONE' AND NOT in_scope(p_job, w.data_id) THEN out_of_scope_answer(p_job, w.data_id)
+        WHEN w.state = 'RUNNING' THEN answer('remembered', 'it is running: it runs again after its end')
+        WHEN w.state = 'HELD' THEN answer('remembered', 'it is held: it runs again after its release')
         WHEN w.state IN ('WAITING', 'QUEUED') AND NOT EXISTS (
              SELECT FROM job_output o CROSS JOIN chunk_of(o.dataset, w.data_id) AS c
              WHERE o.job = p_job AND coalesce(c.held_status, c.status) IN ('READY', 'PENDING', 'FAILED'))
-             THEN told('unchanged', 'it has not run yet: there is nothing to do again')
-        ELSE told('done') END), '{}') INTO v_told
+             THEN answer('unchanged', 'it has not run yet: there is nothing to do again')
+        ELSE answer('done') END), '{}') INTO v_answers
     FROM unnest(v_ids) AS i, task_of(p_job, i) AS w;
     UPDATE task w SET again = true
-    FROM unnest(ids_told(v_told, 'remembered')) AS i, task_of(p_job, i) AS was WHERE w.ctid = was.at;
-    PERFORM reopen(p_job, ids_told(v_told, 'done'), p_reason), settle_outputs(p_job, v_ids);
-    RETURN QUERY SELECT * FROM answers_of_tasks(p_job, v_ids, v_told);
+    FROM unnest(ids_answered(v_answers, 'remembered')) AS i, task_of(p_job, i) AS was WHERE w.ctid = was.at;
+    PERFORM reopen(p_job, ids_answered(v_answers, 'done'), p_reason), update_dependents_of_outputs(p_job, v_ids);
+    RETURN QUERY SELECT * FROM answers_of_tasks(p_job, v_ids, v_answers);
 END $$;
 
 -- The ids of which a verb has to say this.
-CREATE FUNCTION opendataflow.ids_told(p_told jsonb, p_result text) RETURNS text[]
+CREATE FUNCTION opendataflow.ids_answered(p_answers jsonb, p_result text) RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$
-    SELECT ARRAY(SELECT t.key FROM jsonb_each(p_told) AS t WHERE t.value ->> 'result' = p_result)
+    SELECT ARRAY(SELECT t.key FROM jsonb_each(p_answers) AS t WHERE t.value ->> 'result' = p_result)
 $$;
 
-CREATE FUNCTION opendataflow.out_of_scope(p_job text, p_id text) RETURNS jsonb
+CREATE FUNCTION opendataflow.out_of_scope_answer(p_job text, p_id text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
-    SELECT opendataflow.told('refused', format(
+    SELECT opendataflow.answer('refused', format(
         '%s is not among the ids of job %s any more: apply the job with data sets that have it', p_id, p_job))
 $$;
 
 -- Puts tasks aside that are still to do: HELD or SKIPPED, remembering what a release returns to. SKIPPED says that it will
 -- not be done, so that it can also be said of what is HELD, and resubmit refuses it.
-CREATE FUNCTION opendataflow.put_aside(p_job text, p_ids text[], p_verb text, p_state text, p_reason text)
+CREATE FUNCTION opendataflow.hold_or_skip(p_job text, p_ids text[], p_verb text, p_state text, p_reason text)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_from text[] := '{WAITING,QUEUED,RETRYING,FAILED}';
-    v_told jsonb;
+    v_from    text[] := '{WAITING,QUEUED,RETRYING,FAILED}';
+    v_answers jsonb;
 BEGIN
     IF p_state = 'SKIPPED' THEN
         v_from := v_from || 'HELD'::text;
     END IF;
     PERFORM lock_outputs(p_job, p_ids);
     SELECT coalesce(jsonb_object_agg(w.data_id, CASE
-        WHEN w.state = ANY (v_from) THEN told('done')
-        WHEN w.state = p_state THEN told('unchanged', format('it is %s already', lower(p_state)))
-        WHEN w.state = 'RUNNING' THEN told('refused', format('%s of job %s is running: %s it when the run has ended',
-                                                             w.data_id, p_job, p_verb))
-        ELSE told('refused', format('%s of job %s is %s: only a task that is still to do can be %s',
-                                    w.data_id, p_job, w.state, lower(p_state))) END), '{}') INTO v_told
+        WHEN w.state = ANY (v_from) THEN answer('done')
+        WHEN w.state = p_state THEN answer('unchanged', format('it is %s already', lower(p_state)))
+        WHEN w.state = 'RUNNING' THEN answer('refused', format('%s of job %s is running: %s it when the run has ended',
+                                                               w.data_id, p_job, p_verb))
+        ELSE answer('refused', format('%s of job %s is %s: only a task that is still to do can be %s',
+                                      w.data_id, p_job, w.state, lower(p_state))) END), '{}') INTO v_answers
     FROM unnest(p_ids) AS i, task_of(p_job, i) AS w;
     UPDATE task w
     SET state = p_state, held_from = coalesce(w.held_from, w.state), blockers = 0, reason = coalesce(p_reason, w.reason)
-    FROM unnest(ids_told(v_told, 'done')) AS i, task_of(p_job, i) AS was WHERE w.ctid = was.at;
-    RETURN QUERY SELECT * FROM answers_of_tasks(p_job, p_ids, v_told);
+    FROM unnest(ids_answered(v_answers, 'done')) AS i, task_of(p_job, i) AS was WHERE w.ctid = was.at;
+    RETURN QUERY SELECT * FROM answers_of_tasks(p_job, p_ids, v_answers);
 END $$;
 
 -- Keeps tasks from running until their release.
@@ -147,7 +147,7 @@ RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM begin_event('hold', p_actor, p_reason);
-    RETURN QUERY SELECT * FROM put_aside(p_job, ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i), 'hold', 'HELD', p_reason);
+    RETURN QUERY SELECT * FROM hold_or_skip(p_job, ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i), 'hold', 'HELD', p_reason);
 END $$;
 
 -- Says that tasks will not be done.
@@ -156,7 +156,7 @@ RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM begin_event('skip', p_actor, p_reason);
-    RETURN QUERY SELECT * FROM put_aside(p_job, ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i), 'skip', 'SKIPPED', p_reason);
+    RETURN QUERY SELECT * FROM hold_or_skip(p_job, ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i), 'skip', 'SKIPPED', p_reason);
 END $$;
 
 -- Lets tasks run next in spite of missing inputs, locked outputs and readers. Never beside another run: a chunk that is
@@ -166,24 +166,24 @@ RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
-    v_told jsonb;
+    v_ids     text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_answers jsonb;
 BEGIN
     PERFORM begin_event('force', p_actor, p_reason), lock_outputs(p_job, v_ids);
     SELECT coalesce(jsonb_object_agg(w.data_id, CASE
-        WHEN w.state = 'RUNNING' THEN told('refused', format('%s of job %s is running (run %s): force it when the run has ended',
-                                                             w.data_id, p_job, w.run))
-        WHEN b.run IS NOT NULL THEN told('refused', format(
+        WHEN w.state = 'RUNNING' THEN answer('refused', format('%s of job %s is running (run %s): force it when the run has ended',
+                                                               w.data_id, p_job, w.run))
+        WHEN b.run IS NOT NULL THEN answer('refused', format(
              'chunk %s of %s is being written by run %s: force job %s when the run has ended', w.data_id, b.dataset, b.run, p_job))
-        WHEN w.state IN ('DONE', 'HELD', 'SKIPPED') AND NOT in_scope(p_job, w.data_id) THEN out_of_scope(p_job, w.data_id)
-        WHEN w.state = 'QUEUED' AND w.forced THEN told('unchanged', 'it is forced already')
-        ELSE told('done') END), '{}') INTO v_told
+        WHEN w.state IN ('DONE', 'HELD', 'SKIPPED') AND NOT in_scope(p_job, w.data_id) THEN out_of_scope_answer(p_job, w.data_id)
+        WHEN w.state = 'QUEUED' AND w.forced THEN answer('unchanged', 'it is forced already')
+        ELSE answer('done') END), '{}') INTO v_answers
     FROM unnest(v_ids) AS i
     CROSS JOIN task_of(p_job, i) AS w
     LEFT JOIN LATERAL (SELECT c.dataset, c.run FROM job_output o CROSS JOIN chunk_of(o.dataset, w.data_id) AS c
                        WHERE o.job = p_job AND c.status = 'RUNNING' ORDER BY c.dataset LIMIT 1) b ON true;
-    PERFORM reopen(p_job, ids_told(v_told, 'done'), p_reason, true), settle_outputs(p_job, v_ids);
-    RETURN QUERY SELECT * FROM answers_of_tasks(p_job, v_ids, v_told);
+    PERFORM reopen(p_job, ids_answered(v_answers, 'done'), p_reason, true), update_dependents_of_outputs(p_job, v_ids);
+    RETURN QUERY SELECT * FROM answers_of_tasks(p_job, v_ids, v_answers);
 END $$;
 
 -- HELD and SKIPPED tasks become what they were, with what was asked meanwhile; where their job has their id no more, they go.
@@ -192,17 +192,17 @@ RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids   text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
-    v_again text[];
-    v_told  jsonb;
+    v_ids     text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_again   text[];
+    v_answers jsonb;
 BEGIN
     PERFORM begin_event('release', p_actor, p_reason), lock_outputs(p_job, v_ids);
     v_again := ARRAY(SELECT i FROM unnest(v_ids) AS i, task_of(p_job, i) AS w WHERE w.state IN ('HELD', 'SKIPPED') AND w.again);
     SELECT coalesce(jsonb_object_agg(w.data_id, CASE
         WHEN w.state IN ('HELD', 'SKIPPED') AND coalesce(w.held_from, '') <> 'DONE' AND NOT in_scope(p_job, w.data_id)
-             THEN told('done', format('it is not among the ids of job %s any more, and goes', p_job))
-        WHEN w.state IN ('HELD', 'SKIPPED') THEN told('done')
-        ELSE told('unchanged', format('it is %s, neither held nor skipped', w.state)) END), '{}') INTO v_told
+             THEN answer('done', format('it is not among the ids of job %s any more, and goes', p_job))
+        WHEN w.state IN ('HELD', 'SKIPPED') THEN answer('done')
+        ELSE answer('unchanged', format('it is %s, neither held nor skipped', w.state)) END), '{}') INTO v_answers
     FROM unnest(v_ids) AS i, task_of(p_job, i) AS w;
     UPDATE task w
     SET state = CASE WHEN w.held_from = 'QUEUED' THEN 'WAITING' ELSE w.held_from END,
@@ -210,10 +210,10 @@ BEGIN
         held_from = NULL, again = false,
         reason = CASE WHEN w.held_from IN ('RETRYING', 'FAILED')
                       THEN coalesce((SELECT r.message FROM run_of(w.run) r WHERE r.state <> 'SUCCEEDED'), w.reason) END
-    FROM unnest(ids_told(v_told, 'done')) AS i, task_of(p_job, i) AS was WHERE w.ctid = was.at;
-    PERFORM reopen(p_job, v_again, p_reason), drop_out_of_scope(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids),
-            settle_outputs(p_job, v_ids);
-    RETURN QUERY SELECT * FROM answers_of_tasks(p_job, v_ids, v_told);
+    FROM unnest(ids_answered(v_answers, 'done')) AS i, task_of(p_job, i) AS was WHERE w.ctid = was.at;
+    PERFORM reopen(p_job, v_again, p_reason), delete_out_of_scope(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids),
+            update_dependents_of_outputs(p_job, v_ids);
+    RETURN QUERY SELECT * FROM answers_of_tasks(p_job, v_ids, v_answers);
 END $$;
 
 -- Asks for the end of runs: their engine kills them within a second or two, and their tasks become FAILED, never RETRYING. One
@@ -223,26 +223,26 @@ RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
-    v_runs bigint[];
-    v_told jsonb;
+    v_ids     text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_runs    bigint[];
+    v_answers jsonb;
 BEGIN
     PERFORM begin_event('cancel', p_actor, p_reason), require_job(p_job),
             lock_tasks(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
     SELECT coalesce(jsonb_object_agg(w.data_id, CASE
-        WHEN w.state <> 'RUNNING' THEN told('refused', format('%s of job %s is %s: only a running task can be cancelled',
-                                                              w.data_id, p_job, w.state))
-        WHEN r.cancel_requested THEN told('unchanged', format('run %s is being cancelled already', r.id))
-        WHEN w.again THEN told('done', format('run %s is cancelled in a moment; it was asked for again and runs once more', r.id))
-        ELSE told('done', format('run %s is cancelled in a moment', r.id)) END), '{}') INTO v_told
+        WHEN w.state <> 'RUNNING' THEN answer('refused', format('%s of job %s is %s: only a running task can be cancelled',
+                                                                w.data_id, p_job, w.state))
+        WHEN r.cancel_requested THEN answer('unchanged', format('run %s is being cancelled already', r.id))
+        WHEN w.again THEN answer('done', format('run %s is cancelled in a moment; it was asked for again and runs once more', r.id))
+        ELSE answer('done', format('run %s is cancelled in a moment', r.id)) END), '{}') INTO v_answers
     FROM unnest(v_ids) AS i CROSS JOIN task_of(p_job, i) AS w LEFT JOIN run_of(w.run) AS r ON true;
-    v_runs := ARRAY(SELECT w.run FROM unnest(ids_told(v_told, 'done')) AS i, task_of(p_job, i) AS w ORDER BY 1);
+    v_runs := ARRAY(SELECT w.run FROM unnest(ids_answered(v_answers, 'done')) AS i, task_of(p_job, i) AS w ORDER BY 1);
     PERFORM lock_runs(v_runs);
     UPDATE run r SET cancel_requested = true FROM runs(v_runs) AS was WHERE r.ctid = was.at;
     -- Nothing has changed its state yet, but who asked and why is to be kept.
     INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
-    SELECT 'task', r.job, r.data_id, current_event(), 'RUNNING', 'RUNNING', r.id, r.fence,
+    SELECT 'task', r.job, r.data_id, require_event(), 'RUNNING', 'RUNNING', r.id, r.fence,
            current_setting('opendataflow.actor', true), p_reason
     FROM runs(v_runs) r ORDER BY r.id;
-    RETURN QUERY SELECT * FROM answers_of_tasks(p_job, v_ids, v_told);
+    RETURN QUERY SELECT * FROM answers_of_tasks(p_job, v_ids, v_answers);
 END $$;

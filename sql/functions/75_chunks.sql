@@ -39,7 +39,7 @@ BEGIN
         WHERE c.ctid = was.at AND coalesce(was.held_status, was.status) IN ('READY', 'PENDING', 'FAILED')
         RETURNING c.data_id
     ) SELECT coalesce(array_agg(data_id), '{}') INTO v_done FROM moved;
-    PERFORM settle_chunks(p_dataset, v_ids);
+    PERFORM update_dependents_of_chunks(p_dataset, v_ids);
     RETURN QUERY
     SELECT i, CASE WHEN c.status IS NULL THEN 'unknown' WHEN i <> ALL (v_done) THEN 'unchanged'
                    WHEN c.status = 'HOLD' THEN 'remembered' ELSE 'done' END,
@@ -58,24 +58,24 @@ DECLARE
     v_datasets text[] := array_fill(p_dataset, ARRAY[cardinality(p_ids)]);
 BEGIN
     PERFORM require_dataset(p_dataset), lock_datasets(ARRAY[p_dataset]), lock_chunks(v_datasets, p_ids);
-    PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, p_ids) a;
+    PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(v_datasets, p_ids) a;
 END $$;
 
 -- Counts anew what depends on chunks of one data set, and tells engines.
-CREATE FUNCTION opendataflow.settle_chunks(p_dataset text, p_ids text[]) RETURNS void
+CREATE FUNCTION opendataflow.update_dependents_of_chunks(p_dataset text, p_ids text[]) RETURNS void
 LANGUAGE sql SET search_path = opendataflow, pg_temp AS $$
-    SELECT announce(recount(array_agg(a.job), array_agg(a.data_id)))
-    FROM affected(array_fill(p_dataset, ARRAY[cardinality(p_ids)]), p_ids) a
+    SELECT notify_engines(recount_blockers(array_agg(a.job), array_agg(a.data_id)))
+    FROM affected_tasks(array_fill(p_dataset, ARRAY[cardinality(p_ids)]), p_ids) a
 $$;
 
--- The rows of a verb's answer in natural order. p_told: what it has to say about each id that there is a chunk of.
-CREATE FUNCTION opendataflow.answers_of_chunks(p_dataset text, p_ids text[], p_told jsonb)
+-- The rows of a verb's answer in natural order. p_answers: what it has to say about each id that there is a chunk of.
+CREATE FUNCTION opendataflow.answers_of_chunks(p_dataset text, p_ids text[], p_answers jsonb)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
-    SELECT i, coalesce(p_told -> i ->> 'result', 'unknown'), c.status,
-           CASE WHEN p_told ? i THEN p_told -> i ->> 'message' ELSE format('data set %s has no chunk %s', p_dataset, i) END
+    SELECT i, coalesce(p_answers -> i ->> 'result', 'unknown'), c.status,
+           CASE WHEN p_answers ? i THEN p_answers -> i ->> 'message' ELSE format('data set %s has no chunk %s', p_dataset, i) END
     FROM unnest(p_ids) AS i LEFT JOIN chunk_of(p_dataset, i) AS c ON true
     ORDER BY sort_key(i);
 END $$;
@@ -86,20 +86,20 @@ RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
-    v_told jsonb;
+    v_ids     text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_answers jsonb;
 BEGIN
     PERFORM begin_event('hold', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
     SELECT coalesce(jsonb_object_agg(c.data_id, CASE c.status
-        WHEN 'HOLD' THEN told('unchanged', 'it is held already')
-        WHEN 'RUNNING' THEN told('refused', format('chunk %s of %s is being written by run %s: hold it when the run has ended',
-                                                   c.data_id, p_dataset, c.run))
-        ELSE told('done') END), '{}') INTO v_told
+        WHEN 'HOLD' THEN answer('unchanged', 'it is held already')
+        WHEN 'RUNNING' THEN answer('refused', format('chunk %s of %s is being written by run %s: hold it when the run has ended',
+                                                     c.data_id, p_dataset, c.run))
+        ELSE answer('done') END), '{}') INTO v_answers
     FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c;
     UPDATE chunk c SET status = 'HOLD', held_status = c.status, reason = coalesce(p_reason, c.reason)
-    FROM unnest(ids_told(v_told, 'done')) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
-    PERFORM settle_chunks(p_dataset, v_ids);
-    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
+    FROM unnest(ids_answered(v_answers, 'done')) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
+    PERFORM update_dependents_of_chunks(p_dataset, v_ids);
+    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_answers);
 END $$;
 
 -- HOLD chunks become what they were, with what was asked meanwhile.
@@ -108,39 +108,39 @@ RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
-    v_told jsonb;
+    v_ids     text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_answers jsonb;
 BEGIN
     PERFORM begin_event('release', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
     SELECT coalesce(jsonb_object_agg(c.data_id, CASE c.status
-        WHEN 'HOLD' THEN told('done')
-        ELSE told('unchanged', format('it is %s, not held', c.status)) END), '{}') INTO v_told
+        WHEN 'HOLD' THEN answer('done')
+        ELSE answer('unchanged', format('it is %s, not held', c.status)) END), '{}') INTO v_answers
     FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c;
     UPDATE chunk c
     SET status = c.held_status, held_status = NULL,
         reason = CASE WHEN c.held_status IN ('FAILED', 'PENDING')
                       THEN coalesce((SELECT r.message FROM run_of(c.run) r WHERE r.state <> 'SUCCEEDED'), c.reason) END
-    FROM unnest(ids_told(v_told, 'done')) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
+    FROM unnest(ids_answered(v_answers, 'done')) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
     -- A producer that came while the chunk was held has nothing to do now.
-    PERFORM finish_makers(p_dataset, ids_told(v_told, 'done')), settle_chunks(p_dataset, v_ids);
-    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
+    PERFORM finish_producers(p_dataset, ids_answered(v_answers, 'done')), update_dependents_of_chunks(p_dataset, v_ids);
+    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_answers);
 END $$;
 
 -- Open tasks that make chunks of one data set are DONE where these are READY.
-CREATE FUNCTION opendataflow.finish_makers(p_dataset text, p_ids text[]) RETURNS void
+CREATE FUNCTION opendataflow.finish_producers(p_dataset text, p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM finish_published(array_agg(o.job), array_agg(i)) FROM job_output o, unnest(p_ids) AS i WHERE o.dataset = p_dataset;
 END $$;
 
 -- What accept and reject have to say: only PENDING chunks wait for a person's word.
-CREATE FUNCTION opendataflow.told_of_pending(p_dataset text, p_ids text[], p_word text) RETURNS jsonb
+CREATE FUNCTION opendataflow.answers_for_pending(p_dataset text, p_ids text[], p_word text) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT coalesce(jsonb_object_agg(c.data_id, CASE
-        WHEN c.status = 'PENDING' THEN told('done')
-        WHEN c.held_status = 'PENDING' THEN told('refused', format('chunk %s of %s is held: release it first', c.data_id, p_dataset))
-        ELSE told('refused', format('chunk %s of %s is %s: only PENDING ones can be %s', c.data_id, p_dataset, c.status, p_word))
+        WHEN c.status = 'PENDING' THEN answer('done')
+        WHEN c.held_status = 'PENDING' THEN answer('refused', format('chunk %s of %s is held: release it first', c.data_id, p_dataset))
+        ELSE answer('refused', format('chunk %s of %s is %s: only PENDING ones can be %s', c.data_id, p_dataset, c.status, p_word))
         END), '{}')
         FROM unnest(p_ids) AS i, chunk_of(p_dataset, i) AS c);
 END $$;
@@ -151,19 +151,19 @@ RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
-    v_told jsonb;
-    v_good text[];
+    v_ids     text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_answers jsonb;
+    v_good    text[];
 BEGIN
     PERFORM begin_event('accept', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
-    v_told := told_of_pending(p_dataset, v_ids, 'accepted');
-    v_good := ids_told(v_told, 'done');
+    v_answers := answers_for_pending(p_dataset, v_ids, 'accepted');
+    v_good := ids_answered(v_answers, 'done');
     UPDATE chunk c
     SET status = 'READY', fence = coalesce(c.fence, nextval('fence')), published_at = clock_timestamp(), reason = p_reason
     FROM unnest(v_good) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
-    PERFORM finish_makers(p_dataset, v_good), mark_stale(array_fill(p_dataset, ARRAY[cardinality(v_good)]), v_good),
-            settle_chunks(p_dataset, v_ids);
-    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
+    PERFORM finish_producers(p_dataset, v_good), mark_stale(array_fill(p_dataset, ARRAY[cardinality(v_good)]), v_good),
+            update_dependents_of_chunks(p_dataset, v_ids);
+    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_answers);
 END $$;
 
 -- PENDING chunks are not good: FAILED, and so is the task that has made them, as long as its job has their ids.
@@ -172,20 +172,20 @@ RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids    text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
-    v_told   jsonb;
-    v_bad    text[];
-    v_reason text := 'rejected' || coalesce(': ' || p_reason, '');
+    v_ids     text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_answers jsonb;
+    v_bad     text[];
+    v_reason  text := 'rejected' || coalesce(': ' || p_reason, '');
 BEGIN
     PERFORM begin_event('reject', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
-    v_told := told_of_pending(p_dataset, v_ids, 'rejected');
-    v_bad := ids_told(v_told, 'done');
+    v_answers := answers_for_pending(p_dataset, v_ids, 'rejected');
+    v_bad := ids_answered(v_answers, 'done');
     UPDATE chunk c SET status = 'FAILED', reason = v_reason
     FROM unnest(v_bad) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
     UPDATE task w SET state = 'FAILED', stale = false, reason = format('chunk %s of %s was %s', w.data_id, p_dataset, v_reason)
     FROM job_output o, unnest(v_bad) AS i, task_of(o.job, i) AS was
     WHERE o.dataset = p_dataset AND w.ctid = was.at AND was.state = 'DONE' AND in_scope(was.job, was.data_id)
       AND was.run = (SELECT c.run FROM chunk_of(p_dataset, i) c);
-    PERFORM settle_chunks(p_dataset, v_ids);
-    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
+    PERFORM update_dependents_of_chunks(p_dataset, v_ids);
+    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_answers);
 END $$;

@@ -9,23 +9,23 @@ RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids    text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
-    v_told   jsonb;
-    v_done   text[];
-    v_reason text := coalesce(p_reason, format('set to %s from outside', p_status));
+    v_ids     text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_answers jsonb;
+    v_done    text[];
+    v_reason  text := coalesce(p_reason, format('set to %s from outside', p_status));
 BEGIN
     IF p_status IS NULL OR p_status NOT IN ('PENDING', 'FAILED') THEN
         RAISE EXCEPTION 'chunks are set to PENDING or FAILED from outside, not to %', p_status USING ERRCODE = 'DF001';
     END IF;
     PERFORM begin_event('set', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
     SELECT coalesce(jsonb_object_agg(c.data_id, CASE c.status
-        WHEN p_status THEN told('unchanged', format('it is %s already', p_status))
-        WHEN 'RUNNING' THEN told('refused', format(
+        WHEN p_status THEN answer('unchanged', format('it is %s already', p_status))
+        WHEN 'RUNNING' THEN answer('refused', format(
              'chunk %s of %s is being written by run %s: set it when the run has ended, or end it by dataflow cancel',
              c.data_id, p_dataset, c.run))
-        ELSE told('done') END), '{}') INTO v_told
+        ELSE answer('done') END), '{}') INTO v_answers
     FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c;
-    v_done := ids_told(v_told, 'done');
+    v_done := ids_answered(v_answers, 'done');
     UPDATE chunk c
     SET status = p_status, held_status = NULL, reason = v_reason, fence = n.fence, run = n.run,
         publisher = CASE WHEN n.run IS NULL THEN coalesce(p_publisher, c.publisher) END
@@ -42,6 +42,6 @@ BEGIN
         WHERE o.dataset = p_dataset AND w.ctid = was.at
           AND (was.state IN ('WAITING', 'QUEUED', 'RETRYING') OR (was.state = 'DONE' AND in_scope(was.job, was.data_id)));
     END IF;
-    PERFORM settle_chunks(p_dataset, v_ids);
-    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_told);
+    PERFORM update_dependents_of_chunks(p_dataset, v_ids);
+    RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_answers);
 END $$;

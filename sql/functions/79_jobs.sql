@@ -11,7 +11,7 @@ BEGIN
     PERFORM begin_event('scale', p_actor, p_reason);
     v_before := (lock_limits(p_job)).parallelism;
     UPDATE job j SET parallelism = p_parallelism, modified = now() WHERE j.id = p_job AND j.parallelism <> p_parallelism;
-    PERFORM announce(ARRAY[p_job]);
+    PERFORM notify_engines(ARRAY[p_job]);
     RETURN limits_of(p_job) || jsonb_build_object('before', v_before, 'after', p_parallelism);
 END $$;
 
@@ -24,7 +24,7 @@ BEGIN
     PERFORM begin_event(CASE WHEN p_suspended THEN 'suspend' ELSE 'resume' END, p_actor, p_reason);
     v_before := (lock_limits(p_job)).suspended;
     UPDATE job j SET suspended = p_suspended, modified = now() WHERE j.id = p_job AND j.suspended <> p_suspended;
-    PERFORM announce(ARRAY[p_job]);
+    PERFORM notify_engines(ARRAY[p_job]);
     RETURN limits_of(p_job) || jsonb_build_object('before', v_before, 'after', p_suspended);
 END $$;
 
@@ -123,7 +123,7 @@ CREATE TRIGGER job_changed AFTER UPDATE ON opendataflow.job REFERENCING OLD TABL
 
 -- What the runs of a job see of its data sets now, kept once for all of them. The caller, a claim, holds the job's row: a
 -- data set can't change between this and the facts that the claim hands on, since that takes the row too.
-CREATE FUNCTION opendataflow.remember_declaration(p_job text) RETURNS bigint
+CREATE FUNCTION opendataflow.record_declaration(p_job text) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
     v_datasets jsonb;

@@ -6,7 +6,7 @@ LANGUAGE sql AS $$ SELECT pg_advisory_xact_lock(20132, 0) $$;
 
 -- The data sets whose chunks or tasks an apply can touch: level 0, exclusive. The new links are not written yet (jobs
 -- come after data sets in the order of locks), so they are taken from the request.
-CREATE FUNCTION opendataflow.reach_of_apply(p_datasets jsonb, p_jobs jsonb) RETURNS text[]
+CREATE FUNCTION opendataflow.reachable_by_apply(p_datasets jsonb, p_jobs jsonb) RETURNS text[]
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE linked(job, dataset) AS (
         SELECT j.value ->> 'id', d
@@ -41,10 +41,10 @@ DECLARE
     v_job      text;
     v_woken    text[] := '{}';
 BEGIN
-    PERFORM refuse_own_today(p_datasets, p_jobs);
-    PERFORM begin_event('apply', p_actor), lock_apply(), lock_datasets(reach_of_apply(p_datasets, p_jobs), true);
+    PERFORM refuse_reserved_today(p_datasets, p_jobs);
+    PERFORM begin_event('apply', p_actor), lock_apply(), lock_datasets(reachable_by_apply(p_datasets, p_jobs), true);
     PERFORM refuse_taken_ids(p_datasets, p_jobs);
-    p_jobs := with_first_days(p_jobs);
+    p_jobs := add_first_days(p_jobs);
     PERFORM put_datasets(p_datasets);
     PERFORM FROM job j WHERE j.id IN (SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n)
     ORDER BY j.id FOR NO KEY UPDATE;
@@ -64,21 +64,21 @@ BEGIN
     SELECT array_agg(d.value ->> 'id'), array_agg(c.value ->> 'id'), array_agg(c.value -> 'bounds')
     INTO v_datasets, v_ids, v_bounds
     FROM jsonb_array_elements(p_datasets) AS d, jsonb_array_elements(coalesce(d.value -> 'chunks', '[]')) AS c;
-    v_woken := v_woken || spread(v_datasets, v_ids);
+    v_woken := v_woken || create_downstream_rows(v_datasets, v_ids);
     PERFORM lock_chunks(v_datasets, v_ids);
     PERFORM lock_tasks(array_agg(x.job), array_agg(x.data_id))
-    FROM (SELECT a.job, a.data_id FROM affected(v_datasets, v_ids) a
+    FROM (SELECT a.job, a.data_id FROM affected_tasks(v_datasets, v_ids) a
           UNION SELECT w.job, w.data_id FROM task w WHERE w.job = ANY (v_rebuild)) x;
     v_woken := v_woken || put_chunks(v_datasets, v_ids, v_bounds);
     UPDATE job j SET declaration = NULL WHERE j.id = ANY (v_relinked) AND j.declaration IS NOT NULL;
     UPDATE task w SET stale = true WHERE w.job = ANY (v_relinked) AND w.state IN ('DONE', 'RUNNING') AND NOT w.stale;
     FOREACH v_job IN ARRAY v_rebuild LOOP
-        v_woken := v_woken || rebuild(v_job, v_job = ANY (v_relinked));
+        v_woken := v_woken || rebuild_job(v_job, v_job = ANY (v_relinked));
     END LOOP;
     PERFORM put_tests(p_jobs);
     v_woken := ARRAY(SELECT DISTINCT j FROM unnest(v_woken) AS j);
     -- Also jobs whose parallelism has grown have something to do now.
-    PERFORM announce(ARRAY(SELECT j FROM unnest(v_woken) AS j UNION SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n));
+    PERFORM notify_engines(ARRAY(SELECT j FROM unnest(v_woken) AS j UNION SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n));
     RETURN v_woken;
 END $$;
 
@@ -191,12 +191,12 @@ BEGIN
     FROM unnest(p_datasets, p_ids) AS g(dataset, data_id), chunk_of(g.dataset, g.data_id) AS was
     WHERE c.ctid = was.at AND was.status = 'DECLARED'
       AND NOT EXISTS (SELECT FROM job_output o WHERE o.dataset = g.dataset);
-    RETURN (SELECT recount(array_agg(a.job), array_agg(a.data_id)) FROM affected(p_datasets, p_ids) a);
+    RETURN (SELECT recount_blockers(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(p_datasets, p_ids) a);
 END $$;
 
 -- Makes the tasks of a job what its data sets, range and order say now. The caller holds level 0 exclusively and the
 -- tasks' row locks. p_relinked: it has other data sets than before, or is new.
-CREATE FUNCTION opendataflow.rebuild(p_job text, p_relinked boolean) RETURNS text[]
+CREATE FUNCTION opendataflow.rebuild_job(p_job text, p_relinked boolean) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
     v_job   job;
@@ -204,9 +204,9 @@ DECLARE
     v_woken text[];
 BEGIN
     SELECT * INTO v_job FROM job j WHERE j.id = p_job;
-    PERFORM drop_out_of_scope(array_agg(w.job), array_agg(w.data_id))
+    PERFORM delete_out_of_scope(array_agg(w.job), array_agg(w.data_id))
     FROM task w WHERE w.job = p_job AND w.state NOT IN ('RUNNING', 'DONE');
-    SELECT spread(array_agg(c.dataset), array_agg(c.data_id)) INTO v_woken
+    SELECT create_downstream_rows(array_agg(c.dataset), array_agg(c.data_id)) INTO v_woken
     FROM job_source s JOIN chunk c ON c.dataset = s.dataset WHERE s.job = p_job;
     UPDATE task w SET sort_key = sort_key(w.data_id, v_job.descending)
     WHERE w.job = p_job AND w.sort_key <> sort_key(w.data_id, v_job.descending);
@@ -214,5 +214,5 @@ BEGIN
     IF p_relinked THEN  -- a READY chunk may have another producer
         PERFORM finish_published(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
     END IF;
-    RETURN v_woken || recount(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
+    RETURN v_woken || recount_blockers(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
 END $$;

@@ -6,7 +6,7 @@
 -- none of the three is made. Their columns are those of the old tables, in their order.
 
 -- What has one of the three names and is not ours.
-CREATE FUNCTION opendataflow.in_the_way() RETURNS SETOF text
+CREATE FUNCTION opendataflow.conflicting_relations() RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
     SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = 'dataflow' AND c.relname IN ('job', 'dataset', 'datastatus')
@@ -22,7 +22,7 @@ LANGUAGE plpgsql AS $make$
 DECLARE
     v_view text;
 BEGIN
-    IF EXISTS (SELECT FROM in_the_way())
+    IF EXISTS (SELECT FROM conflicting_relations())
        OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = to_regclass('dataflow.datastatus') AND t.tgname = 'collect') THEN
         RETURN false;
     END IF;

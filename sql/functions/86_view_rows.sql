@@ -20,7 +20,7 @@ BEGIN
 END $$;
 
 -- Keeps a row until the end of its statement.
-CREATE FUNCTION opendataflow.collect(p_view text, p_content jsonb) RETURNS void
+CREATE FUNCTION opendataflow.collect_row(p_view text, p_content jsonb) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO opendataflow.view_row (view, content) VALUES (p_view, p_content)
 $$;
@@ -43,7 +43,7 @@ BEGIN
 END $$;
 
 -- Who writes, for the history: the command line says it for a person, else it is the role.
-CREATE FUNCTION opendataflow.writer() RETURNS text
+CREATE FUNCTION opendataflow.current_writer() RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(nullif(current_setting('opendataflow.writer', true), ''), session_user)
 $$;
@@ -58,7 +58,7 @@ BEGIN
     ELSIF TG_OP = 'UPDATE' AND NEW.datasetid <> OLD.datasetid THEN
         PERFORM refuse_row(format('data set %s keeps its id: insert a new one named %s', OLD.datasetid, NEW.datasetid));
     END IF;
-    PERFORM collect('dataset', jsonb_build_object('op', TG_OP, 'id', NEW.datasetid, 'columns', to_jsonb(NEW) - 'datasetid'));
+    PERFORM collect_row('dataset', jsonb_build_object('op', TG_OP, 'id', NEW.datasetid, 'columns', to_jsonb(NEW) - 'datasetid'));
     RETURN NEW;
 END $$;
 
@@ -105,7 +105,7 @@ BEGIN
         PERFORM refuse_row(format('job %s: %s can''t be the name of an environment item: it is the framework''s own, or no '
                                   'shell can have it', NEW.jobid, NEW.itemtype));
     END IF;
-    PERFORM collect('job', to_jsonb(NEW) - 'modified');
+    PERFORM collect_row('job', to_jsonb(NEW) - 'modified');
     RETURN NEW;
 END $$;
 
@@ -119,7 +119,7 @@ DECLARE
     v_jobs jsonb;
     v_id   text;
 BEGIN
-    PERFORM begin_event('apply', writer()), lock_apply();
+    PERFORM begin_event('apply', current_writer()), lock_apply();
     PERFORM refuse_row(format('job %s: the data set %s is made by the job %s already; one job makes a data set', r.jobid, o.dataset, o.job))
     FROM jsonb_to_recordset(p_rows) AS r(jobid text, itemtype text, datasetid text)
     CROSS JOIN LATERAL (SELECT o.job, o.dataset FROM job_output o WHERE o.dataset = r.datasetid OFFSET 0) o
@@ -130,21 +130,21 @@ BEGIN
 
     INSERT INTO job (id, parallelism, retry_limit, suspended)
     SELECT i, 1000, 0, true FROM unnest(v_ids) AS i ON CONFLICT DO NOTHING;
-    SELECT jsonb_agg(with_items(to_jsonb(j), g.items)) INTO v_jobs
+    SELECT jsonb_agg(merge_items(to_jsonb(j), g.items)) INTO v_jobs
     FROM (SELECT r.value ->> 'jobid' AS id, jsonb_agg(r.value) AS items FROM jsonb_array_elements(p_rows) AS r GROUP BY 1) g
     CROSS JOIN LATERAL (SELECT * FROM job j WHERE j.id = g.id OFFSET 0) j;
     INSERT INTO dataset (id, kind)
     SELECT DISTINCT r.datasetid, CASE r.datasetid WHEN 'today' THEN 'calendar' END
     FROM jsonb_to_recordset(p_rows) AS r(itemtype text, datasetid text) WHERE r.itemtype IN ('IN', 'OUT')
     ON CONFLICT DO NOTHING;
-    PERFORM apply('[]', v_jobs, writer());
+    PERFORM apply('[]', v_jobs, current_writer());
     FOREACH v_id IN ARRAY v_ids LOOP
         PERFORM refuse_cycle(v_id);
     END LOOP;
 END $$;
 
 -- A job as apply takes it, with what it has and these rows of it.
-CREATE FUNCTION opendataflow.with_items(p_job jsonb, p_rows jsonb) RETURNS jsonb
+CREATE FUNCTION opendataflow.merge_items(p_job jsonb, p_rows jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_id       text := p_job ->> 'id';

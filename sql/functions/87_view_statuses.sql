@@ -22,7 +22,7 @@ BEGIN
         PERFORM refuse_row(format('the IN row of job %s for %s goes when its run ends: dataflow cancel %1$s %2$s ends it',
                                   OLD.jobid, OLD.dataid));
     END IF;
-    PERFORM collect('datastatus', jsonb_build_object(
+    PERFORM collect_row('datastatus', jsonb_build_object(
         'dataset', NEW.datasetid, 'data_id', NEW.dataid, 'job', NEW.jobid, 'locktype', NEW.locktype, 'status', NEW.status,
         'was', CASE WHEN TG_OP = 'UPDATE' THEN OLD.status END,
         'touched', TG_OP = 'INSERT' OR NEW.modified IS DISTINCT FROM OLD.modified));
@@ -48,25 +48,25 @@ $$;
 
 -- Levels 0, 3 and 4 for chunks that may be asked for through their producers, all at once: what follows takes nothing more.
 -- p_new: which of them may have no row yet.
-CREATE FUNCTION opendataflow.lock_asked(p_datasets text[], p_ids text[], p_new boolean[]) RETURNS void
+CREATE FUNCTION opendataflow.lock_requested(p_datasets text[], p_ids text[], p_new boolean[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_made     text[] := ARRAY(SELECT DISTINCT m FROM unnest(p_datasets) AS d, unnest(made_with(d)) AS m);
+    v_made     text[] := ARRAY(SELECT DISTINCT m FROM unnest(p_datasets) AS d, unnest(sibling_outputs(d)) AS m);
     v_datasets text[];
     v_ids      text[];
 BEGIN
     PERFORM require_dataset(d) FROM unnest(p_datasets) AS d;
-    PERFORM lock_reach(v_made);
+    PERFORM lock_reachable(v_made);
     SELECT array_agg(m), array_agg(p.data_id) INTO v_datasets, v_ids
-    FROM unnest(p_datasets, p_ids) AS p(dataset, data_id), unnest(made_with(p.dataset)) AS m;
+    FROM unnest(p_datasets, p_ids) AS p(dataset, data_id), unnest(sibling_outputs(p.dataset)) AS m;
     IF NOT v_datasets <@ v_made THEN
         RAISE EXCEPTION 'the jobs of these data sets were changed at this moment: try again'
             USING ERRCODE = 'serialization_failure';
     END IF;
-    PERFORM announce(spread(array_agg(p.dataset), array_agg(p.data_id)))
+    PERFORM notify_engines(create_downstream_rows(array_agg(p.dataset), array_agg(p.data_id)))
     FROM unnest(p_datasets, p_ids, p_new) AS p(dataset, data_id, is_new) WHERE p.is_new;
     PERFORM lock_chunks(v_datasets, v_ids);
-    PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected(v_datasets, v_ids) a;
+    PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(v_datasets, v_ids) a;
 END $$;
 
 -- p_rows: [{dataset, data_id, job, locktype, status, was, touched}]. All or nothing. A row that is not any more what the
@@ -81,7 +81,7 @@ DECLARE
     v_request  record;
     v_sentence text;
 BEGIN
-    PERFORM begin_event('declare', writer());
+    PERFORM begin_event('declare', current_writer());
     SELECT coalesce(jsonb_agg(a), '[]'), array_agg(a.dataset), array_agg(a.data_id), array_agg(a.was IS NULL)
     INTO v_asked, v_datasets, v_ids, v_new
     FROM (SELECT r.dataset, r.data_id, r.status, r.job, r.was, r.touched FROM jsonb_to_recordset(p_rows)
@@ -98,7 +98,7 @@ BEGIN
     PERFORM refuse_row(format('chunk %s of %s can''t be set to two statuses at once', a.data_id, a.dataset))
     FROM jsonb_to_recordset(v_asked) AS a(dataset text, data_id text, status text)
     GROUP BY a.dataset, a.data_id HAVING min(a.status) <> max(a.status);
-    PERFORM lock_asked(v_datasets, v_ids, v_new);
+    PERFORM lock_requested(v_datasets, v_ids, v_new);
     IF EXISTS (SELECT FROM jsonb_to_recordset(v_asked) AS a(dataset text, data_id text, was text)
                CROSS JOIN chunk_of(a.dataset, a.data_id) AS c
                WHERE a.was <> c.status) THEN
@@ -125,7 +125,7 @@ BEGIN
             ELSE format('%I($1, $2, $3)', v_request.request) END
             || ' AS a WHERE a.result IN (''refused'', ''unknown'') LIMIT 1'
         INTO v_sentence
-        USING v_request.dataset, v_request.ids, writer(), v_request.publisher, v_request.status;
+        USING v_request.dataset, v_request.ids, current_writer(), v_request.publisher, v_request.status;
         IF v_sentence IS NOT NULL THEN
             PERFORM refuse_row(v_sentence);
         END IF;

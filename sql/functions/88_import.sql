@@ -83,9 +83,9 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_told jsonb;
 BEGIN
-    PERFORM begin_event('import', writer()), lock_reach(ARRAY(SELECT DISTINCT s FROM unnest(p_sets) AS s)),
-            announce(spread(p_sets, p_ids)), lock_chunks(p_sets, p_ids);
-    PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected(p_sets, p_ids) a;
+    PERFORM begin_event('import', current_writer()), lock_reachable(ARRAY(SELECT DISTINCT s FROM unnest(p_sets) AS s)),
+            notify_engines(create_downstream_rows(p_sets, p_ids)), lock_chunks(p_sets, p_ids);
+    PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(p_sets, p_ids) a;
     SELECT coalesce(jsonb_agg(CASE c.status WHEN 'DECLARED' THEN 'MADE' WHEN n.status THEN 'SAME'
                                             ELSE format('chunk %s of %s was %s and is %s here', n.data_id, n.dataset, n.status, c.status) END
                               ORDER BY n.place), '[]')
@@ -118,6 +118,6 @@ BEGIN
     WHERE w.ctid = was.at
       AND CASE WHEN n.status = 'FAILED' THEN was.state IN ('WAITING', 'QUEUED', 'DONE') AND was.run IS NULL
                ELSE was.state IN ('WAITING', 'QUEUED') END;
-    PERFORM announce(recount(array_agg(a.job), array_agg(a.data_id))) FROM affected(p_sets, p_ids) a;
+    PERFORM notify_engines(recount_blockers(array_agg(a.job), array_agg(a.data_id))) FROM affected_tasks(p_sets, p_ids) a;
     RETURN import_counts(v_told);
 END $$;

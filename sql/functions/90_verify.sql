@@ -90,7 +90,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     UNION ALL
     SELECT format('the breaker of job %s is %s with %s chunks that failed in a row', b.job,
                   CASE WHEN b.opened_at IS NULL THEN 'closed' ELSE 'open' END, cardinality(b.failed))
-    FROM breaker b WHERE (b.opened_at IS NULL) <> (cardinality(b.failed) < breaker_size())
+    FROM breaker b WHERE (b.opened_at IS NULL) <> (cardinality(b.failed) < breaker_threshold())
 
     UNION ALL
     SELECT format('the breaker of job %s counts run %s of %s as failed, which is %s', b.job, f.run, f.data_id, r.state)

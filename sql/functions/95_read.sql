@@ -7,7 +7,7 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- The links of all jobs that are not deleted, for checking the graph: one row for each job.
-CREATE FUNCTION opendataflow.links() RETURNS TABLE (job text, inputs text[], outputs text[])
+CREATE FUNCTION opendataflow.list_links() RETURNS TABLE (job text, inputs text[], outputs text[])
 LANGUAGE sql STABLE AS $$
     SELECT j.id,
            ARRAY(SELECT i.dataset FROM opendataflow.job_input i WHERE i.job = j.id ORDER BY 1),
@@ -34,18 +34,18 @@ LANGUAGE sql STABLE AS $$
     SELECT j, coalesce((SELECT jsonb_object_agg(c.state, c.tasks) FROM opendataflow.counts_of(j) c), '{}'),
            EXISTS (SELECT FROM opendataflow.breaker b JOIN opendataflow.job x ON x.id = b.job
                    WHERE b.job = j AND b.opened_at IS NOT NULL AND b.probes > x.retry_limit)
-           OR opendataflow.looks_allowed(j) IS NOT NULL
+           OR opendataflow.claim_limit_by_tests(j) IS NOT NULL
     FROM unnest(p_jobs) AS j
 $$;
 
 -- Those of some jobs that have QUEUED tasks; with an open breaker or failing tests, those that may be tried now.
-CREATE FUNCTION opendataflow.hungry(p_jobs text[]) RETURNS SETOF text
+CREATE FUNCTION opendataflow.claimable_jobs(p_jobs text[]) RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
     SELECT j FROM unnest(p_jobs) AS j
     WHERE EXISTS (SELECT FROM opendataflow.task w WHERE w.job = j AND w.state = 'QUEUED')
       AND NOT EXISTS (SELECT FROM opendataflow.breaker b
-                      WHERE b.job = j AND b.opened_at IS NOT NULL AND (opendataflow.probe_place(b, NULL)).free = 0)
-      AND opendataflow.looks_allowed(j) IS DISTINCT FROM 0
+                      WHERE b.job = j AND b.opened_at IS NOT NULL AND (opendataflow.probe_position(b, NULL)).free = 0)
+      AND opendataflow.claim_limit_by_tests(j) IS DISTINCT FROM 0
 $$;
 
 CREATE FUNCTION opendataflow.list_jobs() RETURNS TABLE (
@@ -132,14 +132,14 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     ), counted AS MATERIALIZED (
         SELECT * FROM counts_of(p_job)
     ), edge AS (
-        SELECT (SELECT f.sort_key FROM unnest(open_states()) AS s(state)
+        SELECT (SELECT f.sort_key FROM unnest(unfinished_states()) AS s(state)
                 CROSS JOIN LATERAL (SELECT w.sort_key FROM task w WHERE w.job = p_job AND w.state = s.state
                                     ORDER BY w.sort_key LIMIT 1) f ORDER BY f.sort_key LIMIT 1) AS first_open,
                (SELECT w.sort_key FROM task w WHERE w.job = p_job AND w.state = 'DONE'
                 ORDER BY w.sort_key DESC LIMIT 1) AS last_done
     ), gap AS MATERIALIZED (
         SELECT g.data_id, g.sort_key FROM edge e
-        CROSS JOIN unnest(open_states()) AS s(state)
+        CROSS JOIN unnest(unfinished_states()) AS s(state)
         CROSS JOIN LATERAL (SELECT w.data_id, w.sort_key FROM task w
                             WHERE w.job = p_job AND w.state = s.state AND w.sort_key < e.last_done
                             ORDER BY w.sort_key LIMIT (SELECT sample FROM few)) g
@@ -166,10 +166,10 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'counts', (SELECT coalesce(jsonb_object_agg(c.state, c.tasks), '{}') FROM counted c),
         'next_due', (SELECT greatest(0, extract(epoch FROM min(w.due_at) - clock_timestamp()))
                      FROM task w WHERE w.job = p_job AND w.state = 'RETRYING' HAVING count(*) > 0),
-        'breaker', open_breaker(j.id), 'tests', (SELECT to_jsonb(t) FROM project_test t WHERE t.job = p_job),
-        'out_of_sight', (SELECT coalesce(jsonb_agg(jsonb_build_object('namespace', o.namespace, 'jobs', ARRAY[j.id], 'runs', o.own)), '[]')
-                         FROM (SELECT o.*, ARRAY(SELECT r.id FROM runs(o.runs) r WHERE r.job = j.id ORDER BY r.id) AS own FROM out_of_sight() o) o
-                         WHERE j.id = ANY (o.jobs) OR cardinality(o.own) > 0),
+        'breaker', describe_breaker(j.id), 'tests', (SELECT to_jsonb(t) FROM project_test t WHERE t.job = p_job),
+        'unmanaged_namespaces', (SELECT coalesce(jsonb_agg(jsonb_build_object('namespace', o.namespace, 'jobs', ARRAY[j.id], 'runs', o.own)), '[]')
+                                 FROM (SELECT o.*, ARRAY(SELECT r.id FROM runs(o.runs) r WHERE r.job = j.id ORDER BY r.id) AS own FROM unmanaged_namespaces() o) o
+                                 WHERE j.id = ANY (o.jobs) OR cardinality(o.own) > 0),
         'running', (SELECT coalesce(jsonb_agg(x ORDER BY x.run), '[]') FROM (
                         SELECT r.id AS run, r.data_id, r.attempt, round(extract(epoch FROM clock_timestamp() - r.claimed_at)) AS seconds
                         FROM run r WHERE r.job = p_job AND r.state = 'RUNNING' ORDER BY r.id LIMIT 10) x),
@@ -196,7 +196,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
 $$;
 
 -- The states of tasks that are not DONE.
-CREATE FUNCTION opendataflow.open_states() RETURNS text[]
+CREATE FUNCTION opendataflow.unfinished_states() RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$ SELECT '{WAITING,QUEUED,RUNNING,RETRYING,FAILED,HELD,SKIPPED}'::text[] $$;
 
 -- Why a task is not running: its state, what blocks it with evidence, and what limits its job. `before_it`: 10000 are
@@ -208,7 +208,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'forced', w.forced, 'stale', w.stale, 'attempts', w.attempts, 'infrastructure_attempts', w.infrastructure_attempts,
         'retry_limit', j.retry_limit, 'due_at', w.due_at,
         'due_in_seconds', CASE WHEN w.due_at IS NOT NULL THEN greatest(0, round(extract(epoch FROM w.due_at - clock_timestamp()))) END,
-        'suspended', j.suspended, 'deleted', j.deleted, 'parallelism', j.parallelism, 'breaker', open_breaker(j.id),
+        'suspended', j.suspended, 'deleted', j.deleted, 'parallelism', j.parallelism, 'breaker', describe_breaker(j.id),
         'tests', (SELECT to_jsonb(t) FROM project_test t WHERE t.job = w.job),
         'running', (SELECT count(*) FROM task x WHERE x.job = w.job AND x.state = 'RUNNING'),
         'before_it', (SELECT count(*) FROM (SELECT FROM task x WHERE x.job = w.job AND x.state = 'QUEUED'
@@ -223,8 +223,8 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                      WHERE b.job = w.job AND b.data_id = w.data_id AND w.state IN ('WAITING', 'QUEUED', 'RETRYING')),
         'engine_lives', EXISTS (SELECT FROM run r JOIN lease l ON l.id = r.lease
                                 WHERE r.id = w.run AND l.expires_at > clock_timestamp()),
-        'out_of_sight', (SELECT jsonb_build_object('namespace', o.namespace, 'jobs', '[]'::jsonb, 'runs', ARRAY[w.run])
-                         FROM out_of_sight() o WHERE w.state = 'RUNNING' AND w.run = ANY (o.runs)),
+        'unmanaged_namespaces', (SELECT jsonb_build_object('namespace', o.namespace, 'jobs', '[]'::jsonb, 'runs', ARRAY[w.run])
+                                 FROM unmanaged_namespaces() o WHERE w.state = 'RUNNING' AND w.run = ANY (o.runs)),
         'last_run', (SELECT to_jsonb(r) FROM list_runs(w.job, w.data_id, 1) r))
     FROM task w JOIN job j ON j.id = w.job
     WHERE w.job = p_job AND w.data_id = p_data_id

@@ -9,7 +9,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- What made a version of a chunk READY: {at, event, actor, reason, run}; null where that is not known any more.
-CREATE FUNCTION opendataflow.version_said(p_dataset text, p_data_id text, p_fence bigint) RETURNS jsonb
+CREATE FUNCTION opendataflow.publishing_event(p_dataset text, p_data_id text, p_fence bigint) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('at', h.at, 'event', h.event, 'actor', h.actor, 'reason', h.reason, 'run', h.run)
     FROM opendataflow.history_of('chunk', p_dataset, p_data_id) h
@@ -18,7 +18,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- A data set out of what a run has seen of them; null where that was not kept.
-CREATE FUNCTION opendataflow.declared_then(p_declaration bigint, p_dataset text) RETURNS jsonb
+CREATE FUNCTION opendataflow.dataset_as_declared(p_declaration bigint, p_dataset text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT e FROM opendataflow.declaration d, jsonb_array_elements(d.datasets) AS e
     WHERE d.id = p_declaration AND e ->> 'id' = p_dataset LIMIT 1
@@ -49,8 +49,8 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                 'reason', c.reason, 'fence', c.fence, 'run', c.run, 'published_at', c.published_at,
                 'rows', c.rows, 'bytes', c.bytes, 'checksum', c.checksum, 'bounds', c.bounds,
                 'used_fence', u.fence,
-                'said', version_said(l.dataset, w.data_id, coalesce(u.fence, c.fence)),
-                'then', declared_then(r.declaration, l.dataset),
+                'said', publishing_event(l.dataset, w.data_id, coalesce(u.fence, c.fence)),
+                'then', dataset_as_declared(r.declaration, l.dataset),
                 'now', (SELECT to_jsonb(d) - ARRAY['encryptedpass', 'modified'] FROM dataset d WHERE d.id = l.dataset),
                 'readers', coalesce((SELECT jsonb_agg(jsonb_build_object('job', x.job, 'run', x.id) ORDER BY x.id)
                                      FROM job_input i
@@ -107,7 +107,7 @@ $$;
 CREATE FUNCTION opendataflow.describe_chunk(p_dataset text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
-        'chunk', to_jsonb(c), 'said', version_said(c.dataset, c.data_id, c.fence),
+        'chunk', to_jsonb(c), 'said', publishing_event(c.dataset, c.data_id, c.fence),
         'expectations', (SELECT r.metrics -> 'expectations' FROM run_of(c.run) AS r),
         'producer', (SELECT jsonb_build_object('job', w.job, 'state', w.state, 'reason', w.reason, 'run', w.run)
                      FROM job_output o CROSS JOIN task_of(o.job, c.data_id) AS w
@@ -136,7 +136,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
 $$;
 
 -- Ids that begin like p_start, for completion in a shell: jobs, data sets (kind job, dataset), or the data ids of one.
-CREATE FUNCTION opendataflow.starting_with(p_kind text, p_owner text, p_start text, p_limit integer) RETURNS SETOF text
+CREATE FUNCTION opendataflow.ids_starting_with(p_kind text, p_owner text, p_start text, p_limit integer) RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
     (SELECT j.id FROM opendataflow.job j WHERE p_kind = 'job' AND NOT j.deleted AND starts_with(j.id, p_start) ORDER BY 1 LIMIT p_limit)
     UNION

@@ -9,13 +9,13 @@ RETURNS TABLE (run bigint, job text, host text, runs_home text, finished_at time
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
-    SELECT r.id, r.job, r.host, r.runs_home, r.finished_at, may_go(r)
+    SELECT r.id, r.job, r.host, r.runs_home, r.finished_at, can_delete_run(r)
     FROM run r
     WHERE r.job = p_job AND r.finished_at < p_before AND (r.finished_at, r.id) > (p_after_at, p_after_run)
     ORDER BY r.finished_at, r.id LIMIT p_limit;
 END $$;
 
-CREATE FUNCTION opendataflow.may_go(p_run opendataflow.run) RETURNS boolean
+CREATE FUNCTION opendataflow.can_delete_run(p_run opendataflow.run) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT p_run.state <> 'RUNNING' AND NOT p_run.forced
        AND NOT EXISTS (SELECT FROM opendataflow.task w WHERE w.job = p_run.job AND w.data_id = p_run.data_id AND w.run = p_run.id)
@@ -32,7 +32,7 @@ DECLARE
     v_done bigint;
 BEGIN
     SELECT array_agg((o.run).id) INTO v_runs
-    FROM (SELECT r AS run FROM run r WHERE r.id = ANY (p_runs) ORDER BY r.id FOR UPDATE) o WHERE may_go(o.run);
+    FROM (SELECT r AS run FROM run r WHERE r.id = ANY (p_runs) ORDER BY r.id FOR UPDATE) o WHERE can_delete_run(o.run);
     DELETE FROM step s WHERE s.run = ANY (v_runs);
     DELETE FROM run r WHERE r.id = ANY (v_runs);
     GET DIAGNOSTICS v_done = ROW_COUNT;
@@ -52,7 +52,7 @@ DECLARE
     v_old    bigint;
 BEGIN
     SELECT max((n.event).id), count(*), count(*) FILTER (WHERE (n.event).at < p_before),
-           array_agg((n.event).id) FILTER (WHERE (n.event).at < p_before AND event_may_go(n.event, p_job))
+           array_agg((n.event).id) FILTER (WHERE (n.event).at < p_before AND can_delete_event(n.event, p_job))
     INTO v_last, v_looked, v_old, v_ids
     FROM (SELECT h AS event FROM history h WHERE h.id > p_after ORDER BY h.id LIMIT p_limit) n;
     IF NOT p_dry THEN
@@ -62,7 +62,7 @@ BEGIN
                               'events', coalesce(cardinality(v_ids), 0));
 END $$;
 
-CREATE FUNCTION opendataflow.event_may_go(p_event opendataflow.history, p_job text) RETURNS boolean
+CREATE FUNCTION opendataflow.can_delete_event(p_event opendataflow.history, p_job text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT (p_job IS NULL OR CASE p_event.kind WHEN 'chunk'
                 THEN EXISTS (SELECT FROM opendataflow.job_output o WHERE o.job = p_job AND o.dataset = p_event.owner)

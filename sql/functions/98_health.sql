@@ -10,7 +10,7 @@ LANGUAGE sql STABLE AS $$
                         WHERE r.state = 'RUNNING' AND NOT EXISTS (SELECT FROM opendataflow.lease l
                                                                   WHERE l.id = r.lease AND l.expires_at > clock_timestamp())
                         ORDER BY r.id LIMIT 20) o),
-        'out_of_sight', (SELECT coalesce(jsonb_agg(to_jsonb(o)), '[]') FROM opendataflow.out_of_sight() o),
+        'unmanaged_namespaces', (SELECT coalesce(jsonb_agg(to_jsonb(o)), '[]') FROM opendataflow.unmanaged_namespaces() o),
         'held', (SELECT coalesce(jsonb_agg(to_jsonb(o)), '[]') FROM (
                      SELECT c.dataset, c.data_id, c.reason, h.since FROM opendataflow.chunk c
                      CROSS JOIN LATERAL (SELECT max(h.at) AS since FROM opendataflow.history h

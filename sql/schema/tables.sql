@@ -1,5 +1,7 @@
 -- The tables of OpenDataFlow: what users declared, and the state of every chunk, task and run.
 -- Only the functions in sql/functions move a state; triggers refuse anything else and write the history.
+-- This is the base, migration 1: every database is made by it. It may be edited until the first release, which refuses
+-- databases that were made before; from then on tables change by the files of sql/migrations only.
 
 CREATE SCHEMA opendataflow;
 
@@ -7,11 +9,14 @@ CREATE SCHEMA opendataflow;
 -- blocks of numbers, or a later claim could get a smaller fence.
 CREATE SEQUENCE opendataflow.fence AS bigint CACHE 1;
 
+-- The migrations that were applied. `works_from`: the oldest program, by its last migration, that can work with the tables
+-- after this one; `digest`: of the statements that were run, which tells a database that an unreleased version has made.
 CREATE TABLE opendataflow.migration (
     number      integer PRIMARY KEY,
     name        text NOT NULL,
     applied_at  timestamptz NOT NULL DEFAULT now(),
-    works_from  integer NOT NULL -- the oldest program, by its last migration, that can work with the tables after this one
+    works_from  integer NOT NULL,
+    digest      text NOT NULL
 );
 
 -- One row: the digest of the functions and views that are installed.
@@ -168,7 +173,7 @@ CREATE INDEX task_state ON opendataflow.task (job, state, sort_key);
 ALTER TABLE opendataflow.task ADD PRIMARY KEY (job, data_id);
 
 -- How many tasks of a job are in each state: the sum of all its rows. Every statement that changes tasks adds a row for
--- each state that it changes (one row that all of them changed would let them wait for each other); fold_counts() adds
+-- each state that it changes (one row that all of them changed would let them wait for each other); compact_counts() adds
 -- rows up now and then.
 CREATE TABLE opendataflow.task_count (
     job    text NOT NULL,

@@ -9,7 +9,7 @@ from typing import IO
 from tests.e2e.conftest import Program
 
 MOMENTS = {
-    "at its beginning": ("Store", "before_claim", "before"),
+    "at its beginning": ("Store", "facts_before_claim", "before"),
     "before its claim": ("Store", "claim_one", "before"),
     "between claim and start": ("ProcessLauncher", "start", "before"),
     "while the script runs": ("ProcessLauncher", "ended", "before"),

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import yaml
 
-from opendataflow.store.migrations import sql_files
 from tests.e2e import images
 from tests.helm.chart import CHART
-from tests.sql.newer import ADDITION, FUNCTION, NEXT
+from tests.sql.newer import ADDITION, FUNCTION, NEXT, WORKS_FROM
 
 OPERATOR = "local/opendataflow-operator:next"
 _DOCKERFILE = """
@@ -29,7 +28,7 @@ USER 65532:65532
 def operator() -> Path:
     """Return the archive of the next operator's image; build it unless it is there."""
     files = {
-        f"next/migrations/{NEXT}.sql": f"-- Works from: {sql_files.newest()}\n{ADDITION}\n",
+        f"next/migrations/{NEXT}.sql": f"{WORKS_FROM}\n{ADDITION}\n",
         "next/functions/99_newer.sql": FUNCTION,
         "Dockerfile": _DOCKERFILE,
     }

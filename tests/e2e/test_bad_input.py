@@ -1,6 +1,7 @@
 """Whatever is wrong, a person reads one sentence that names it, and nothing is half applied."""
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from opendataflow.names import ExitCode
+from opendataflow.store.embedded import EmbeddedPostgres
 from tests.e2e.conftest import Answer, Inside, Program
 from tests.sql.conftest import Connection, open_connection
 
@@ -271,10 +273,45 @@ def test_functions_of_another_version_are_refused_and_migrating_is_proposed(
 
 
 def test_a_newer_schema_is_refused_with_the_way_out(dataflow: Program, inside: Inside, db: Connection) -> None:
-    db.execute("INSERT INTO opendataflow.migration VALUES (9999, '9999_of_tomorrow', now(), 9999)")
+    db.execute("INSERT INTO opendataflow.migration VALUES (9999, '9999_of_tomorrow', now(), 9999, '')")
     for command in (("get", "jobs"), ("db", "migrate")):
         words = r"the database has schema 9999, which is newer than this program .* can work with: install"
         assert_one_sentence(inside.ask(dataflow, *command), ExitCode.SCHEMA, words)
+
+
+def test_a_database_of_an_unreleased_version_is_refused_with_the_remedy(
+    dataflow: Program, inside: Inside, db: Connection
+) -> None:
+    db.execute("ALTER TABLE opendataflow.migration DROP digest")
+    for command in (("get", "jobs"), ("db", "migrate")):
+        words = rf"/{db.info.dbname} was made by an unreleased version .* by `DROP SCHEMA opendataflow CASCADE`; then"
+        assert_one_sentence(inside.ask(dataflow, *command), ExitCode.SCHEMA, words)
+
+
+def test_an_embedded_database_of_an_unreleased_version_is_refused_with_the_command_that_deletes_it(
+    embedded: Program, inside: Inside
+) -> None:
+    with EmbeddedPostgres(embedded.home / "postgres") as dsn, open_connection(dsn) as db:
+        assert inside.ask(embedded, "db", "migrate").code == ExitCode.OK
+        db.execute("ALTER TABLE opendataflow.migration DROP digest")
+        folder = re.escape(str(embedded.home))
+        words = (
+            rf"the embedded database in {folder}/postgres was made by an unreleased version of this program and can't "
+            rf"be migrated: end what uses it and delete all of it by `rm -rf {folder}/postgres {folder}/runs`$"
+        )
+        for command in (("get", "jobs"), ("db", "migrate")):
+            said = inside.ask(embedded, *command)
+            assert_one_sentence(said, ExitCode.SCHEMA, words)
+        status = inside.ask(embedded, "db", "status")
+        assert "schema    0001_base  of an unreleased version\n" in status.out
+        assert (status.code, status.err) == (said.code, said.err)
+        found = inside.ask(embedded, "doctor").out
+        assert "problem  the schema is of an unreleased version of this program\n" in found
+        assert "rm -rf" in found
+    remedy = re.search("`(.*)`", said.err)
+    assert remedy
+    subprocess.run(remedy[1], shell=True, check=True)
+    assert inside.ask(embedded, "get", "jobs").code == ExitCode.OK
 
 
 # Arguments -----------------------------------------------------------------------------------------------

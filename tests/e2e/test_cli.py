@@ -567,7 +567,7 @@ def test_migrate_makes_the_schema_and_then_has_nothing_to_do(dataflow: Program, 
 def test_db_status_tells_the_place_and_the_schema(dataflow: Program, db: Connection, inside: Inside) -> None:
     answer = inside.ask(dataflow, "db", "status")
     assert re.match(rf"database  \S+/{db.info.dbname}, Postgres \d+\.\d+\n", answer.out)
-    assert "0001_tables  applied" in answer.out
+    assert "0001_base  applied" in answer.out
     assert answer.out.rstrip().endswith("current")
     assert (answer.code, answer.err) == (ExitCode.OK, "")
     assert not db.info.password or db.info.password not in answer.out

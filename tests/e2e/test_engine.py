@@ -217,7 +217,7 @@ async def test_a_run_is_cancelled_on_request_and_its_task_is_not_tried_again(dsn
     async with engine_over(dsn, tmp_path, script, chunks=3, parallelism=3) as (engine, seen, store):
         running = asyncio.create_task(engine.run())
         await _until(lambda: (tmp_path / "started-0-0").exists() and len(seen.ends) == 2)
-        await store.ask("cancel", "job", ["0-0"], "ada", None)
+        await store.call_verb("cancel", "job", ["0-0"], "ada", None)
         progress = await running
         assert (_done(progress), progress[0].of(TaskState.FAILED)) == (2, 1)
         assert [end.run_state for end in seen.ends] == [RunState.SUCCEEDED, RunState.SUCCEEDED, RunState.CANCELLED]

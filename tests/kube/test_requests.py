@@ -105,7 +105,7 @@ async def test_an_action_is_done_and_its_status_says_what_became_of_it(
         ({"action": "skip", "status": "QUEUED"}, ["j 2: SKIPPED", "j 10: SKIPPED"]),
         ({"action": "hold", "dataset": "a", "range": {"to": "1"}}, ["a 1: HOLD"]),
         ({"action": "publish", "dataset": "b", "chunks": ["11"]}, ["b 11: READY"]),
-        ({"action": "resubmit", "dataset": "b", "status": "READY", "cascade": True}, ["b 1: READY"]),
+        ({"action": "resubmit", "dataset": "b", "status": "READY", "cascade": True}, ["b 1: QUEUED"]),
     ],
 )
 @pytest.mark.usefixtures("db")

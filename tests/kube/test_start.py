@@ -20,12 +20,11 @@ from psycopg.sql import SQL, Identifier
 
 from opendataflow.names import ExitCode
 from opendataflow.store.connections.connection import connect
-from opendataflow.store.migrations import sql_files
 from opendataflow.store.migrations.schema import migrate
 from tests.kube.conftest import OwnCluster, apply_resources, new_namespace
 from tests.kube.recorder import with_finalizer
 from tests.kube.scene import SECONDS, Running, Scene, new_scene
-from tests.sql.newer import ADDITION, newer_program
+from tests.sql.newer import ADDITION, WORKS_FROM, newer_program
 from tests.waiting import wait_until
 
 MIGRATE = [sys.executable, "-c", "from opendataflow.control.main import main; main()", "migrate"]
@@ -109,12 +108,12 @@ def test_no_address_at_all_ends_it_with_what_it_needs(scene: Scene) -> None:
     assert "Traceback" not in operator.operator.said()
 
 
-def test_an_older_schema_ends_it_with_the_command_that_helps(scene: Scene) -> None:
+def test_a_database_of_an_unreleased_version_ends_it_with_the_remedy(scene: Scene) -> None:
     with psycopg.connect(scene.operators.dsn, autocommit=True) as admin:
-        admin.execute("DELETE FROM opendataflow.migration WHERE number > 1")
+        admin.execute("ALTER TABLE opendataflow.migration DROP digest")
     operator = scene.start()
     assert operator.until_ended() == ExitCode.SCHEMA
-    assert "older schema than this program" in operator.operator.said()
+    assert "was made by an unreleased version of this program" in operator.operator.said()
     assert "`opendataflow migrate`" in operator.operator.said()
     assert "Traceback" not in operator.operator.said()
 
@@ -132,7 +131,7 @@ def test_runs_live_through_an_upgrade_and_the_way_back(scene: Scene) -> None:
     scene.flow("load", 4, {"run-seconds": "forever"}, parallelism=2)
     pods = scene.running("load", 2)
     assert before.operator.stop() == 0
-    with newer_program(ADDITION, f"-- Works from: {sql_files.newest()}"):
+    with newer_program(ADDITION, WORKS_FROM):
         migrated(scene.operators.dsn)
     refused = scene.start()
     assert refused.until_ended() == ExitCode.SCHEMA

@@ -69,7 +69,7 @@ class Chunk:
 
 @dataclass
 class Task:
-    """`due_in`: seconds until a RETRYING is due; `held`: what a release returns to; `run`: its last one."""
+    """`due_in`: seconds until a retry is due; `held`: what a release returns to; `run`: its last one."""
 
     state: str = OPEN
     held: str | None = None
@@ -124,9 +124,9 @@ class Breaker:
 
 @dataclass
 class Model:
-    """The whole store. `breaker_size`: how many chunks have to fail in a row."""
+    """The whole store. `breaker_threshold`: how many chunks have to fail in a row."""
 
-    breaker_size: int = 5
+    breaker_threshold: int = 5
     breakers: dict[str, Breaker] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
     chunks: dict[Key, Chunk] = field(default_factory=dict)
@@ -348,7 +348,7 @@ class Model:
         spared = task.attempts + task.infrastructure_attempts + 1 < run.attempt  # it was open while this one ran
         breaker.failed.pop(run.data_id, None)
         breaker.failed[run.data_id] = run.id
-        if len(breaker.failed) >= self.breaker_size:
+        if len(breaker.failed) >= self.breaker_threshold:
             spared |= run.data_id not in breaker.forgiven
             self._open(run.job, breaker)
         breaker.burnt.append((run.data_id, outcome.failure_class))

@@ -11,6 +11,8 @@ from opendataflow.store.migrations import sql_files
 
 NEXT = "9999_next"
 NEXT_APPLIED = f"migration {NEXT} applied"
+WORKS_FROM = f"-- Works from: {sql_files.newest()}"
+"""This program can work with the tables after it."""
 ADDITION = "ALTER TABLE opendataflow.run ADD a_new_column text;"
 FUNCTION = "CREATE FUNCTION opendataflow.of_the_newer_program() RETURNS integer LANGUAGE sql AS 'SELECT 1';"
 

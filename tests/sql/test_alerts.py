@@ -25,7 +25,7 @@ def told(db: Connection, target: str = "t", *, pause: float = 0, limit: int = 10
     """What a target gets now, and takes: "j failed" where it fails, "j failed well" where it does not any more."""
     alerts = taken_on(db, target, pause=pause, limit=limit, ttl=ttl)
     for a in alerts:
-        db.execute("SELECT opendataflow.alert_told(%s, %s, %s, %s)", (target, a["job"], a["kind"], a["failing"]))
+        db.execute("SELECT opendataflow.record_alert(%s, %s, %s, %s)", (target, a["job"], a["kind"], a["failing"]))
     return sorted(f"{a['job']} {a['kind']}{'' if a['failing'] else ' well'}" for a in alerts)
 
 
@@ -53,7 +53,7 @@ def test_the_first_failed_chunk_is_told_with_its_reason_and_no_other_after_it(db
     assert (alert["job"], alert["kind"], alert["failing"]) == ("j", "failed", True)
     assert (alert["count"], alert["data_id"], alert["message"]) == (1, "1", "exit code 3: oops")
     assert alert["since"] is not None
-    db.execute("SELECT opendataflow.alert_told('t', 'j', 'failed', true)")
+    db.execute("SELECT opendataflow.record_alert('t', 'j', 'failed', true)")
     fail(db, "j", 3)
     assert told(db) == []
 
@@ -170,7 +170,7 @@ def test_what_is_well_for_a_day_is_forgotten(db: Connection) -> None:
 
 def test_a_failed_task_is_found_by_an_index(db: Connection) -> None:
     db.execute("SET LOCAL enable_seqscan = off")
-    query = "EXPLAIN SELECT job, kind FROM opendataflow.failing"
+    query = "EXPLAIN SELECT job, kind FROM opendataflow.active_alert"
     plan = "\n".join(next(iter(row.values())) for row in db.execute(query))
     assert "task_state" in plan
     assert "Seq Scan on task" not in plan

@@ -188,7 +188,9 @@ def test_a_claim_that_comes_while_a_failure_is_committed_waits_to_see_whether_th
 
 def test_engines_are_not_sent_to_a_job_that_can_not_be_probed_now(target: Target) -> None:
     def hungry() -> list[str]:
-        return [r["j"] for r in target.db.execute("SELECT hungry AS j FROM opendataflow.hungry(ARRAY['j'])")]
+        return [
+            r["j"] for r in target.db.execute("SELECT claimable_jobs AS j FROM opendataflow.claimable_jobs(ARRAY['j'])")
+        ]
 
     target.open()
     assert hungry() == []

@@ -85,7 +85,7 @@ def test_a_chunk_without_a_producer_is_asked_for_with_everything_below_it(db: Co
 def test_a_chunk_with_a_producer_is_asked_for_through_it(db: Connection) -> None:
     diamond(db)
     assert asked(db, "resubmit_chunks_cascade", "d", "1") == [
-        (None, "1", "done", "READY"),
+        (None, "1", "done", "QUEUED"),
         ("bottom", "1", "done", "WAITING"),
     ]
     assert problems(db) == []

@@ -74,7 +74,7 @@ def test_counts_are_exact_while_many_claim_complete_and_fold(dsn: str, db: Conne
     def fold_and_look() -> None:
         with open_connection(dsn) as own:
             while not finished.is_set():
-                own.execute("SELECT opendataflow.fold_counts()")
+                own.execute("SELECT opendataflow.compact_counts()")
                 wrong.extend(problem for problem in problems(own) if "counted" in problem)
 
     workers = [threading.Thread(target=work_off, args=(dsn,)) for _ in range(3)]

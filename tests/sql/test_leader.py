@@ -14,14 +14,14 @@ from psycopg.errors import DatabaseError
 
 from opendataflow.errors import Deposed
 from opendataflow.model.records.run import Host
-from opendataflow.store.leader import lead
+from opendataflow.store.leader import acquire_leadership
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import apply, claim, dataset, end, job, task, value
 
 
 def leads(db: AnyConnection[object], lease: str, seconds: float = 3600) -> int | None:
-    query = "SELECT opendataflow.lead(%s::uuid, 'pod', 'uid', '', make_interval(secs => %s)) AS epoch"
+    query = "SELECT opendataflow.acquire_leadership(%s::uuid, 'pod', 'uid', '', make_interval(secs => %s)) AS epoch"
     row = db.execute(query, (lease, seconds)).fetchone()
     assert isinstance(row, dict)
     epoch: int | None = row["epoch"]
@@ -123,13 +123,13 @@ def test_five_runs_that_were_not_started_open_no_breaker(db: Connection) -> None
 async def test_the_store_asks_for_the_leadership(store: Store) -> None:
     host = Host("pod", "uid")
     first, second = new_lease(), new_lease()
-    assert await lead(store, first, host, 60) == 1
-    assert await lead(store, second, host, 60) is None
+    assert await acquire_leadership(store, first, host, 60) == 1
+    assert await acquire_leadership(store, second, host, 60) is None
 
 
 async def test_what_a_deposed_operator_asks_for_is_refused_and_changes_nothing(store: Store, db: Connection) -> None:
     host, old, new = Host("pod", "uid"), new_lease(), new_lease()
-    await lead(store, old, host, 60)
+    await acquire_leadership(store, old, host, 60)
     store.leader = old
     await store.apply([dataset("a", "1") | {"options": {}}], [], "old", lambda *_: None)
     db.execute("UPDATE opendataflow.lease SET expires_at = now()")
@@ -141,8 +141,8 @@ async def test_what_a_deposed_operator_asks_for_is_refused_and_changes_nothing(s
 
 def test_what_is_in_namespaces_that_the_leader_does_not_work_in_is_told(graph_of_three: Connection) -> None:
     db, first, second = graph_of_three, new_lease(), new_lease()
-    query = "SELECT opendataflow.lead(%s::uuid, 'pod', 'uid', '', interval '1 hour', %s)"
-    told = "SELECT namespace, jobs, runs FROM opendataflow.out_of_sight()"
+    query = "SELECT opendataflow.acquire_leadership(%s::uuid, 'pod', 'uid', '', interval '1 hour', %s)"
+    told = "SELECT namespace, jobs, runs FROM opendataflow.unmanaged_namespaces()"
     db.execute(query, (first, []))
     (run,) = claim(db, first, "make")
     assert db.execute(told).fetchall() == []  # it works everywhere
@@ -150,9 +150,9 @@ def test_what_is_in_namespaces_that_the_leader_does_not_work_in_is_told(graph_of
     db.execute(query, (second, ["other"]))
     unseen = {"namespace": "team", "jobs": ["make"], "runs": [run["run"]]}
     assert db.execute(told).fetchall() == [unseen]
-    assert value(db, "SELECT opendataflow.job_status('make') -> 'out_of_sight'") == [unseen]
-    assert value(db, "SELECT opendataflow.why('make', '1') -> 'out_of_sight'") == unseen | {"jobs": []}
-    assert value(db, "SELECT opendataflow.why('make', '2') -> 'out_of_sight'") is None
+    assert value(db, "SELECT opendataflow.job_status('make') -> 'unmanaged_namespaces'") == [unseen]
+    assert value(db, "SELECT opendataflow.why('make', '1') -> 'unmanaged_namespaces'") == unseen | {"jobs": []}
+    assert value(db, "SELECT opendataflow.why('make', '2') -> 'unmanaged_namespaces'") is None
     db.execute("SELECT opendataflow.delete_job('make', 'test')")
     assert db.execute(told).fetchall() == [unseen | {"jobs": []}]
     end(db, run, "DONE")
@@ -161,6 +161,6 @@ def test_what_is_in_namespaces_that_the_leader_does_not_work_in_is_told(graph_of
 
 async def test_who_leads_without_any_work_changes_nothing_of_where_it_is_done(store: Store, db: Connection) -> None:
     host = Host("pod", "uid")
-    await lead(store, new_lease(), host, 0, ["team"])
-    await lead(store, new_lease(), host, 60)
+    await acquire_leadership(store, new_lease(), host, 0, ["team"])
+    await acquire_leadership(store, new_lease(), host, 60)
     assert value(db, "SELECT namespaces FROM opendataflow.leader") == ["team"]

@@ -128,11 +128,20 @@ def test_without_an_address_it_says_what_it_needs() -> None:
 
 
 def test_a_schema_that_is_too_new_ends_it_at_once(dsn: str, db: Connection) -> None:
-    db.execute("INSERT INTO opendataflow.migration VALUES (9999, 'later', now(), 9999)")
+    db.execute("INSERT INTO opendataflow.migration VALUES (9999, 'later', now(), 9999, '')")
     code, said = migrate(dsn, LONG)
     assert code == 5
     assert len(said.splitlines()) == 1
     assert "the database has schema 9999, which is newer than this program" in said
+
+
+def test_a_database_of_an_unreleased_version_ends_it_at_once(dsn: str, db: Connection) -> None:
+    db.execute("ALTER TABLE opendataflow.migration DROP digest")
+    code, said = migrate(dsn, LONG)
+    assert code == 5
+    assert len(said.splitlines()) == 1
+    assert f"/{db.info.dbname} was made by an unreleased version of this program" in said
+    assert not db.info.password or db.info.password not in said
 
 
 def test_a_wait_that_is_no_duration_is_a_mistake_in_the_command(dsn: str) -> None:

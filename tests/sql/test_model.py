@@ -113,13 +113,13 @@ def answers(rows: list[dict[str, Any]]) -> Answers:
 class StoreMachine(RuleBasedStateMachine):
     """Several clients of one store: `people` declare, publish and ask; two `engines` claim and complete."""
 
-    def __init__(self, people: Connection, engines: list[Connection], told: set[str], breaker_size: int) -> None:
+    def __init__(self, people: Connection, engines: list[Connection], told: set[str], breaker_threshold: int) -> None:
         super().__init__()
         self.people = people
         self.engines = engines
         self.told = told  # jobs of which the store says that they have QUEUED tasks, in an answer or by NOTIFY
         self.ready: set[str] = set()
-        self.model = Model(breaker_size)
+        self.model = Model(breaker_threshold)
         self.fences: dict[int, int] = {}
         self.positions: dict[str, tuple[int, str]] = {}
         self.name = ""
@@ -460,19 +460,21 @@ def clients(dsn: str, number: int) -> Iterator[list[Connection]]:
         yield connections
 
 
-@pytest.mark.parametrize(("breaker_size", "examples"), [(5, 100), (2, 60)])
-def test_any_sequence_of_requests_leaves_the_store_as_the_rules_say(dsn: str, breaker_size: int, examples: int) -> None:
+@pytest.mark.parametrize(("breaker_threshold", "examples"), [(5, 100), (2, 60)])
+def test_any_sequence_of_requests_leaves_the_store_as_the_rules_say(
+    dsn: str, breaker_threshold: int, examples: int
+) -> None:
     """With so few ids five different chunks never fail in a row; where two are enough, breakers open all the time."""
     told: set[str] = set()
     with clients(dsn, 3) as (people, *engines):
         people.add_notify_handler(lambda notification: told.add(notification.payload))
         people.execute("LISTEN opendataflow_queued")
         people.execute(
-            "CREATE OR REPLACE FUNCTION opendataflow.breaker_size() RETURNS integer "
-            f"LANGUAGE sql IMMUTABLE AS 'SELECT {breaker_size}'"
+            "CREATE OR REPLACE FUNCTION opendataflow.breaker_threshold() RETURNS integer "
+            f"LANGUAGE sql IMMUTABLE AS 'SELECT {breaker_threshold}'"
         )
         run_state_machine_as_test(
-            partial(StoreMachine, people, engines, told, breaker_size),  # type: ignore[arg-type]  # any factory does
+            partial(StoreMachine, people, engines, told, breaker_threshold),  # type: ignore[arg-type]  # any factory does
             settings=settings(max_examples=examples, stateful_step_count=40, print_blob=True),
         )
 

@@ -73,7 +73,7 @@ def test_while_nothing_passes_one_run_at_a_time_looks_with_growing_pauses(tested
     tested.fail(first, "c1")
     tested.fail(second, "c1")
     assert tested.claim(8) == []
-    assert value(tested.db, "SELECT kind FROM opendataflow.failing") == "tests"  # somebody is told
+    assert value(tested.db, "SELECT kind FROM opendataflow.active_alert") == "tests"  # somebody is told
     assert tested.pause_after(first) == 10  # what failed beside it says nothing new
     tested.pass_pause()
     (look,) = tested.claim(8)

@@ -86,7 +86,7 @@ def test_an_input_in_any_other_status_than_ready_blocks(db: Connection, lease: s
         ask(db, "hold_chunks", "a", "x")
     if status == "PENDING":
         raw(db, "UPDATE opendataflow.chunk SET status = 'PENDING' WHERE dataset = 'a'")
-        db.execute("SELECT opendataflow.recount('{j}', '{x}')")
+        db.execute("SELECT opendataflow.recount_blockers('{j}', '{x}')")
     assert chunks(db)["a/x"] == status
 
     assert (tasks(db)["j/x"], claimed(db, lease)) == ("WAITING", [])
@@ -108,7 +108,7 @@ def test_an_output_in_a_locking_status_blocks(db: Connection, lease: str, status
         apply(db, [dataset("b2")], [job("j", ["a"], ["b2"]), job("k", ["a"], ["b"])])
     else:
         raw(db, "UPDATE opendataflow.chunk SET status = %s WHERE dataset = 'b'", status)
-        db.execute("SELECT opendataflow.recount('{j}', '{x}')")
+        db.execute("SELECT opendataflow.recount_blockers('{j}', '{x}')")
     assert chunks(db)["b/x"] == status
     blocked = "k" if status == "RUNNING" else "j"
 

@@ -76,7 +76,7 @@ def test_the_request_that_was_done_last_is_told(db: Connection) -> None:
     three(db)
     assert report(db)["resubmit"] is None
     answer = {"counts": {"done": 1}, "message": "resubmit: 1 done", "refusal": None}
-    db.execute("SELECT opendataflow.remember_answer('job j', 'fix-1', %s)", (Jsonb(answer),))
+    db.execute("SELECT opendataflow.record_answer('job j', 'fix-1', %s)", (Jsonb(answer),))
     assert report(db)["resubmit"] == {"id": "fix-1", "answer": answer}
 
 

@@ -15,7 +15,7 @@ from opendataflow.core.text.verbs import VERB
 from opendataflow.errors import UnknownThing
 from opendataflow.model.records.claim import Selection
 from opendataflow.model.resources.statuses import MOST_LINES
-from opendataflow.store.requests import Remembered, Request, forget_gone, once
+from opendataflow.store.requests import Remembered, Request, answer_once, delete_stale_answers
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import apply, ask, chunks, claim, dataset, end, job, open_lease, tasks, value
@@ -50,7 +50,7 @@ def events(db: Connection) -> int:
 
 
 async def test_a_request_is_done_and_answered_with_numbers_and_lines(store: Store, two_jobs: Connection) -> None:
-    answer = await once(store, resubmit("fix-1", "1", "10"), NOW)
+    answer = await answer_once(store, resubmit("fix-1", "1", "10"), NOW)
 
     assert answer == Remembered(
         1, 1, 0, "resubmit: 1 done, 1 unchanged", NOW, None,
@@ -61,7 +61,7 @@ async def test_a_request_is_done_and_answered_with_numbers_and_lines(store: Stor
 
 
 async def test_the_history_says_who_has_asked_and_why(store: Store, two_jobs: Connection) -> None:
-    await once(store, resubmit("fix-1", "1", reason="cut"), NOW)
+    await answer_once(store, resubmit("fix-1", "1", reason="cut"), NOW)
 
     query = "SELECT DISTINCT actor, reason FROM opendataflow.history WHERE event = 'resubmit'"
     assert two_jobs.execute(query).fetchall() == [{"actor": "DataFlowJob team/j", "reason": "cut"}]
@@ -70,19 +70,19 @@ async def test_the_history_says_who_has_asked_and_why(store: Store, two_jobs: Co
 async def test_the_same_request_again_changes_nothing_and_is_answered_the_same(
     store: Store, two_jobs: Connection
 ) -> None:
-    first = await once(store, resubmit("fix-1", "1"), NOW)
+    first = await answer_once(store, resubmit("fix-1", "1"), NOW)
     [run] = claim(two_jobs, open_lease(two_jobs), "j")
     end(two_jobs, run, "DONE")
     before = events(two_jobs)
 
-    assert await once(store, resubmit("fix-1", "1"), NOW + timedelta(hours=1)) == first
+    assert await answer_once(store, resubmit("fix-1", "1"), NOW + timedelta(hours=1)) == first
     assert events(two_jobs) == before
     assert tasks(two_jobs)["j/1"] == "DONE"
 
 
 async def test_another_id_is_another_request(store: Store, two_jobs: Connection) -> None:
     for request in ("fix-1", "fix-2"):
-        await once(store, resubmit(request, "1"), NOW)
+        await answer_once(store, resubmit(request, "1"), NOW)
         [run] = claim(two_jobs, open_lease(two_jobs), "j")
         assert run["data_id"] == "1"
         end(two_jobs, run, "DONE")
@@ -91,7 +91,7 @@ async def test_another_id_is_another_request(store: Store, two_jobs: Connection)
 async def test_a_resubmit_of_what_runs_lets_it_run_once_more_after_its_end(store: Store, two_jobs: Connection) -> None:
     [run] = claim(two_jobs, open_lease(two_jobs), "j")
 
-    answer = await once(store, resubmit("fix-1", "10"), NOW)
+    answer = await answer_once(store, resubmit("fix-1", "10"), NOW)
 
     assert (answer.done, answer.lines) == (1, ("j 10: RUNNING (it is running: it runs again after its end)",))
     end(two_jobs, run, "DONE")
@@ -99,7 +99,7 @@ async def test_a_resubmit_of_what_runs_lets_it_run_once_more_after_its_end(store
 
 
 async def test_a_cascade_reaches_the_jobs_below(store: Store, two_jobs: Connection) -> None:
-    answer = await once(store, resubmit("fix-1", "1", cascade=True), NOW)
+    answer = await answer_once(store, resubmit("fix-1", "1", cascade=True), NOW)
 
     assert answer.lines == ("j 1: QUEUED", "k 1: WAITING")
     assert (tasks(two_jobs)["j/1"], tasks(two_jobs)["k/1"]) == ("QUEUED", "WAITING")
@@ -107,7 +107,7 @@ async def test_a_cascade_reaches_the_jobs_below(store: Store, two_jobs: Connecti
 
 @pytest.mark.usefixtures("two_jobs")
 async def test_chunks_can_be_chosen_by_their_range_and_state(store: Store) -> None:
-    answer = await once(store, resubmit("fix-1", chosen=Selection("2", None, ("DONE",))), NOW)
+    answer = await answer_once(store, resubmit("fix-1", chosen=Selection("2", None, ("DONE",))), NOW)
 
     assert answer.lines == ("j 2: QUEUED",)
 
@@ -116,7 +116,7 @@ async def test_of_many_answers_the_first_are_told(store: Store, db: Connection) 
     ids = [str(number) for number in range(1, 101)]
     apply(db, [dataset("a", *ids), dataset("b")], [job("j", ["a"], ["b"])])
 
-    answer = await once(store, resubmit("x", verb=VERB["hold"], chosen=Selection()), NOW)
+    answer = await answer_once(store, resubmit("x", verb=VERB["hold"], chosen=Selection()), NOW)
 
     assert (answer.done, answer.message) == (100, "hold: 100 done")
     assert list(answer.lines) == [f"j {number}: HELD" for number in range(1, MOST_LINES + 1)]
@@ -155,28 +155,28 @@ async def test_a_refusal_changes_nothing_and_is_remembered_with_its_sentence(
 ) -> None:
     before, request = events(two_jobs), resubmit("fix-1", "1", **changes)
 
-    answer = await once(store, request, NOW)
+    answer = await answer_once(store, request, NOW)
 
     assert (answer.refusal, answer.message, answer.done) == (word, sentence, 0)
     assert events(two_jobs) == before
-    assert await once(store, request, NOW + timedelta(hours=1)) == answer
+    assert await answer_once(store, request, NOW + timedelta(hours=1)) == answer
 
 
 async def test_a_refused_request_is_not_done_when_its_cause_is_gone(store: Store, two_jobs: Connection) -> None:
     ask(two_jobs, "hold", "j", "10")
     ask(two_jobs, "skip", "j", "10")
     request = resubmit("fix-1", "1", "10")
-    refused = await once(store, request, NOW)
+    refused = await answer_once(store, request, NOW)
     assert (refused.refused, refused.message) == (1, "10 of job j is skipped: release it first; nothing was changed")
     ask(two_jobs, "release", "j", "10")
 
-    assert await once(store, request, NOW) == refused
+    assert await answer_once(store, request, NOW) == refused
     assert tasks(two_jobs)["j/1"] == "DONE"
 
 
 @pytest.mark.usefixtures("two_jobs")
 async def test_of_many_refusals_the_first_are_told_and_all_are_counted(store: Store) -> None:
-    answer = await once(store, resubmit("fix-1", *map(str, range(100, 150))), NOW)
+    answer = await answer_once(store, resubmit("fix-1", *map(str, range(100, 150))), NOW)
 
     assert answer.refused == 50
     assert answer.message.startswith(
@@ -189,22 +189,22 @@ async def test_a_data_set_may_be_asked_for_by_whom_it_is_shared_with(store: Stor
     two_jobs.execute("UPDATE opendataflow.dataset SET share_with = '{other}' WHERE id = 'a'")
     request = resubmit("x", "1", verb=VERB["hold"], target="a", of_chunks=True, namespace="other")
 
-    assert (await once(store, request, NOW)).done == 1
+    assert (await answer_once(store, request, NOW)).done == 1
     assert chunks(two_jobs)["a/1"] == "HOLD"
 
 
 async def test_what_a_file_has_declared_may_be_asked_for_by_every_namespace(store: Store, db: Connection) -> None:
     apply(db, [dataset("a", "1"), dataset("b")], [job("j", ["a"], ["b"])])
 
-    assert (await once(store, resubmit("x", "1", verb=VERB["hold"], namespace="other"), NOW)).done == 1
+    assert (await answer_once(store, resubmit("x", "1", verb=VERB["hold"], namespace="other"), NOW)).done == 1
 
 
 async def test_a_target_that_may_come_is_waited_for(store: Store, two_jobs: Connection) -> None:
     for request in (resubmit("1", "1", target="x"), resubmit("1", "1", target="x", of_chunks=True)):
         with pytest.raises(UnknownThing, match="there is no"):
-            await once(store, request, NOW, target_may_come=True)
+            await answer_once(store, request, NOW, target_may_come=True)
     assert value(two_jobs, "SELECT count(*) FROM opendataflow.request") == 0
-    assert (await once(store, resubmit("1", "1"), NOW, target_may_come=True)).done == 1
+    assert (await answer_once(store, resubmit("1", "1"), NOW, target_may_come=True)).done == 1
 
 
 # Crashes and rivals
@@ -215,7 +215,7 @@ def _ask_at_once(dsn: str, barrier: Barrier, answers: Any) -> None:
         store = await Store.open(lambda: dsn, 1)
         try:
             barrier.wait(300)
-            return await once(store, resubmit("fix-1", "1"), datetime.now(UTC))
+            return await answer_once(store, resubmit("fix-1", "1"), datetime.now(UTC))
         finally:
             await store.close()
 
@@ -247,7 +247,7 @@ def _reopenings(db: Connection) -> int:
 
 
 async def test_many_who_ask_in_one_moment_do_it_once(store: Store, two_jobs: Connection) -> None:
-    answers = await asyncio.gather(*(once(store, resubmit("fix-1", "1"), NOW + timedelta(n)) for n in range(8)))
+    answers = await asyncio.gather(*(answer_once(store, resubmit("fix-1", "1"), NOW + timedelta(n)) for n in range(8)))
 
     assert len(set(answers)) == 1
     assert _reopenings(two_jobs) == 1
@@ -256,7 +256,7 @@ async def test_many_who_ask_in_one_moment_do_it_once(store: Store, two_jobs: Con
 def _die_before_commit(dsn: str) -> None:
     async def asked() -> None:
         store = await Store.open(lambda: dsn, 1)
-        await once(store, resubmit("fix-1", "1"), NOW)
+        await answer_once(store, resubmit("fix-1", "1"), NOW)
 
     with open_connection(dsn) as db:
         db.execute(
@@ -289,13 +289,13 @@ async def test_who_dies_before_the_commit_has_done_nothing_and_the_next_one_does
     two_jobs.execute("DROP TRIGGER stop ON opendataflow.request")
 
     assert events(two_jobs) == before
-    assert (await once(store, resubmit("fix-1", "1"), NOW)).done == 1
+    assert (await answer_once(store, resubmit("fix-1", "1"), NOW)).done == 1
 
 
 def _die_after_commit(dsn: str) -> None:
     async def asked() -> None:
         store = await Store.open(lambda: dsn, 1)
-        await once(store, resubmit("fix-1", "1"), NOW)
+        await answer_once(store, resubmit("fix-1", "1"), NOW)
         os.kill(os.getpid(), signal.SIGKILL)
 
     asyncio.run(asked())
@@ -310,7 +310,7 @@ async def test_who_dies_after_the_commit_has_done_it_and_the_next_one_tells_it(
     assert process.exitcode == -signal.SIGKILL
     assert _reopenings(two_jobs) == 1
 
-    answer = await once(store, resubmit("fix-1", "1"), NOW + timedelta(hours=1))
+    answer = await answer_once(store, resubmit("fix-1", "1"), NOW + timedelta(hours=1))
 
     assert (answer.done, answer.finished_at) == (1, NOW)
     assert _reopenings(two_jobs) == 1
@@ -321,11 +321,11 @@ async def test_who_dies_after_the_commit_has_done_it_and_the_next_one_tells_it(
 
 async def test_answers_of_what_is_gone_are_forgotten_an_hour_later(store: Store, two_jobs: Connection) -> None:
     for owner in ("job j", "action 1", "action 2", "action 3"):
-        await once(store, resubmit("x", "1", owner=owner), NOW)
+        await answer_once(store, resubmit("x", "1", owner=owner), NOW)
     two_jobs.execute("UPDATE opendataflow.request SET at = %s WHERE owner <> 'action 3'", (NOW,))
     two_jobs.execute("UPDATE opendataflow.request SET at = %s WHERE owner = 'action 3'", (NOW + timedelta(hours=1),))
 
-    assert await forget_gone(store, "action ", ["action 1"], NOW + timedelta(hours=1, minutes=1)) == 1
+    assert await delete_stale_answers(store, "action ", ["action 1"], NOW + timedelta(hours=1, minutes=1)) == 1
 
     left = two_jobs.execute("SELECT owner FROM opendataflow.request ORDER BY owner").fetchall()
     assert [row["owner"] for row in left] == ["action 1", "action 3", "job j"]

@@ -1,5 +1,7 @@
 """The schema: made anew or migrated it is the same, and the program refuses one that it does not work with."""
 
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -8,10 +10,10 @@ import pytest
 from opendataflow.errors import SchemaMismatch
 from opendataflow.store.connections.connection import connect
 from opendataflow.store.migrations import sql_files
-from opendataflow.store.migrations.schema import migrate, migrate_step_by_step, read_state, require_current
+from opendataflow.store.migrations.schema import migrate, read_state, require_current
 from tests.sql import graph
 from tests.sql.conftest import Connection
-from tests.sql.newer import ADDITION, NEXT_APPLIED, newer_program
+from tests.sql.newer import ADDITION, NEXT_APPLIED, WORKS_FROM, newer_program
 
 CATALOG = """
     SELECT format('%s.%s %s %s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
@@ -33,13 +35,19 @@ CATALOG = """
 """
 
 
-async def test_a_migrated_schema_is_the_same_as_a_fresh_one(empty_dsn: str, db: Connection) -> None:
-    async with await connect(empty_dsn) as connection:
-        await migrate_step_by_step(connection)
-        migrated = [row["line"] for row in await (await connection.execute(CATALOG)).fetchall()]
-    fresh = [row["line"] for row in db.execute(CATALOG)]
+async def _catalog(dsn: str) -> list[str]:
+    async with await connect(dsn) as connection:
+        await migrate(connection)
+        return [row["line"] for row in await (await connection.execute(CATALOG)).fetchall()]
+
+
+async def test_a_migrated_schema_is_the_same_as_a_fresh_one(empty_dsn: str, dsn: str) -> None:
+    before = await _catalog(dsn)
+    with newer_program(ADDITION, WORKS_FROM):
+        migrated, fresh = await _catalog(dsn), await _catalog(empty_dsn)
     assert len(fresh) > 100
     assert migrated == fresh
+    assert set(before) < set(migrated)
 
 
 async def test_migrating_twice_does_nothing_the_second_time(empty_dsn: str) -> None:
@@ -56,11 +64,48 @@ async def test_a_database_without_the_schema_is_refused_with_the_command_that_he
 
 
 async def test_an_older_schema_is_refused_with_the_command_that_helps(dsn: str) -> None:
+    with newer_program(ADDITION):
+        async with await connect(dsn) as connection:
+            with pytest.raises(SchemaMismatch, match="older schema than this program: run `dataflow db migrate`"):
+                await require_current(connection)
+
+
+UNRELEASED = {
+    "numbered migrations": """ALTER TABLE opendataflow.migration DROP digest;
+        INSERT INTO opendataflow.migration (number, name, works_from) VALUES (2, '0002_daily_work', 2)""",
+    "the first of all": "ALTER TABLE opendataflow.migration DROP digest, DROP works_from",
+    "an earlier edit of the base": "UPDATE opendataflow.migration SET digest = '0123456789abcdef'",
+}
+
+
+@pytest.mark.parametrize("change", UNRELEASED.values(), ids=UNRELEASED)
+async def test_a_database_of_an_unreleased_version_is_refused_with_the_remedy_and_stays_as_it_is(
+    dsn: str, change: str
+) -> None:
     async with await connect(dsn) as connection:
-        await connection.execute("DELETE FROM opendataflow.migration")
-        await connection.execute("INSERT INTO opendataflow.migration VALUES (0, 'before', now(), 0)")
-        with pytest.raises(SchemaMismatch, match="older schema than this program: run `dataflow db migrate`"):
-            await require_current(connection)
+        await connection.execute(change.encode())
+        before = [row["line"] for row in await (await connection.execute(CATALOG)).fetchall()]
+        parts = connection.info
+        words = (
+            rf"the database {parts.host}:{parts.port}/{parts.dbname} was made by an unreleased version of this program "
+            r"and can't be migrated: use a new database, or delete all state in it by "
+            r"`DROP SCHEMA opendataflow CASCADE`; then run `dataflow db migrate`, or in the operator's image "
+            r"`opendataflow migrate`$"
+        )
+        for refused in (require_current(connection), migrate(connection)):
+            with pytest.raises(SchemaMismatch, match=words):
+                await refused
+        assert [row["line"] for row in await (await connection.execute(CATALOG)).fetchall()] == before
+        await connection.execute("DROP SCHEMA opendataflow CASCADE")
+        await migrate(connection)
+        await require_current(connection)
+
+
+def test_a_line_of_comment_makes_no_other_base() -> None:
+    base = sql_files.migrations()[0]
+    commented = replace(base, text=f"-- New words.\n\n{base.text}".replace("\n-- ", "\n-- Other words. "))
+    assert commented.digest == base.digest
+    assert replace(base, text=base.text.replace("infrastructure_limit", "other")).digest != base.digest
 
 
 async def test_a_newer_schema_that_this_program_can_not_work_with_is_refused_and_not_migrated(dsn: str) -> None:
@@ -75,7 +120,7 @@ async def test_a_newer_schema_that_this_program_can_not_work_with_is_refused_and
 
 
 async def test_an_older_program_brings_back_its_functions_on_newer_tables_that_it_can_work_with(dsn: str) -> None:
-    with newer_program(ADDITION, f"-- Works from: {sql_files.newest()}"):
+    with newer_program(ADDITION, WORKS_FROM):
         async with await connect(dsn) as connection:
             assert await migrate(connection) == [NEXT_APPLIED, "functions, views and triggers replaced"]
             assert await connection.execute("SELECT opendataflow.of_the_newer_program()")
@@ -92,12 +137,12 @@ async def test_an_older_program_brings_back_its_functions_on_newer_tables_that_i
 
 
 async def test_the_newer_program_goes_on_with_its_own_tables_after_the_older_one(dsn: str) -> None:
-    with newer_program(ADDITION, f"-- Works from: {sql_files.newest()}"):
+    with newer_program(ADDITION, WORKS_FROM):
         async with await connect(dsn) as connection:
             await migrate(connection)
     async with await connect(dsn) as connection:
         await migrate(connection)
-    with newer_program(ADDITION, f"-- Works from: {sql_files.newest()}"):
+    with newer_program(ADDITION, WORKS_FROM):
         async with await connect(dsn) as connection:
             assert await migrate(connection) == ["functions, views and triggers replaced"]
             await require_current(connection)
@@ -107,7 +152,7 @@ async def test_runs_that_were_claimed_before_both_migrations_complete_after_them
     graph.apply(db, [graph.dataset("in", "1", "2"), graph.dataset("out")], [graph.job("load", ["in"], ["out"])])
     lease = graph.open_lease(db)
     (before,) = graph.claim(db, lease, "load")
-    with newer_program(ADDITION, f"-- Works from: {sql_files.newest()}"):
+    with newer_program(ADDITION, WORKS_FROM):
         async with await connect(dsn) as connection:
             await migrate(connection)
     (between,) = graph.claim(db, lease, "load")
@@ -117,19 +162,6 @@ async def test_runs_that_were_claimed_before_both_migrations_complete_after_them
         graph.end(db, run, "DONE")
     assert graph.tasks(db) == {"load/1": "DONE", "load/2": "DONE"}
     assert graph.problems(db) == []
-
-
-async def test_a_schema_of_before_the_rule_is_migrated(empty_dsn: str) -> None:
-    rule = next(m.number for m in sql_files.migrations() if m.name.endswith("works_from"))
-    async with await connect(empty_dsn) as connection:
-        for migration in sql_files.migrations():
-            if migration.number < rule - 1:
-                await connection.execute(migration.text)
-                record = "INSERT INTO opendataflow.migration (number, name) VALUES (%s, %s)"
-                await connection.execute(record, (migration.number, migration.name))
-        assert (await read_state(connection)).works_from == rule - 2
-        assert f"migration {rule:04}_tasks_from applied" in await migrate(connection)
-        await require_current(connection)
 
 
 async def test_functions_of_an_older_program_are_replaced(dsn: str) -> None:
@@ -143,21 +175,14 @@ async def test_functions_of_an_older_program_are_replaced(dsn: str) -> None:
 
 def test_every_sql_file_is_carried_by_the_program() -> None:
     tracked = Path(__file__).parents[2] / "sql"
-    assert {m.name for m in sql_files.migrations()} == {p.stem for p in (tracked / "migrations").glob("*.sql")}
+    base, *later = sql_files.migrations()
+    assert [path.read_text() for path in (tracked / "schema").glob("*.sql")] == [base.text]
+    assert {m.name for m in later} == {p.stem for p in (tracked / "migrations").glob("*.sql")}
     assert all(p.read_text() in sql_files.functions_text() for p in (tracked / "functions").glob("*.sql"))
 
 
-async def test_migrating_counts_the_tasks_that_are_there(empty_dsn: str) -> None:
-    async with await connect(empty_dsn) as connection:
-        migrations = {migration.name: migration for migration in sql_files.migrations()}
-        counting = next(name for name in migrations if name.endswith("daily_work"))
-        for name in sorted(migrations):
-            if name == counting:
-                await connection.execute("INSERT INTO opendataflow.job (id) VALUES ('j')")
-                await connection.execute(
-                    """INSERT INTO opendataflow.task (job, data_id, state, sort_key)
-                       VALUES ('j', '1', 'DONE', '1'), ('j', '2', 'DONE', '2'), ('j', '3', 'QUEUED', '3')"""
-                )
-            await connection.execute(migrations[name].text)
-        found = await (await connection.execute("SELECT state, tasks FROM opendataflow.task_count")).fetchall()
-    assert {row["state"]: row["tasks"] for row in found} == {"DONE": 2, "QUEUED": 1}
+def test_every_sql_file_has_a_number_of_its_own() -> None:
+    tracked = Path(__file__).parents[2] / "sql"
+    for folder in ("functions", "migrations"):
+        numbers = Counter(path.name.split("_")[0] for path in (tracked / folder).glob("*.sql"))
+        assert [number for number, files in numbers.items() if files > 1] == []

@@ -97,7 +97,7 @@ async def lease_of(store: Store, seconds: float = 60) -> str:
 
 
 async def test_a_request_is_answered_for_each_id_in_natural_order(store: Store, one_job: Connection) -> None:
-    answers = await store.ask("hold", "j", ["10", "2", "1"], "ada", "not today")
+    answers = await store.call_verb("hold", "j", ["10", "2", "1"], "ada", "not today")
 
     assert answers == [Answer(i, "done", "HELD", None) for i in ("1", "2", "10")]
     assert tasks(one_job) == {"j/1": "HELD", "j/2": "HELD", "j/10": "HELD"}
@@ -117,7 +117,7 @@ async def test_one_unknown_id_leaves_everything_as_it_was(
     ask(one_job, "hold", "j", "2")
     before = (tasks(one_job), chunks(one_job), history_length(one_job))
 
-    answers = await store.ask(verb, owner, ["1", "2", "nothing"], "ada", None)
+    answers = await store.call_verb(verb, owner, ["1", "2", "nothing"], "ada", None)
 
     assert [a.message for a in answers if a.result == "unknown"] == [
         "job j has no task for nothing" if owner == "j" else "data set a has no chunk nothing"
@@ -129,7 +129,7 @@ async def test_one_refused_id_leaves_everything_as_it_was(store: Store, one_job:
     claim(one_job, open_lease(one_job), "j")
     before = (tasks(one_job), chunks(one_job), history_length(one_job))
 
-    answers = await store.ask("publish", "b", ["1", "2", "3"], "ada", None)
+    answers = await store.call_verb("publish", "b", ["1", "2", "3"], "ada", None)
 
     assert {a.data_id: a.result for a in answers} == {"1": "refused", "2": "done", "3": "done"}
     assert (tasks(one_job), chunks(one_job), history_length(one_job)) == before
@@ -140,7 +140,7 @@ async def test_unchanged_and_remembered_ids_do_not_stop_the_others(store: Store,
     end(one_job, claim(one_job, lease, "j")[0], "DONE")
     claim(one_job, lease, "j")
 
-    answers = await store.ask("resubmit", "j", ["1", "2", "10"], "ada", None)
+    answers = await store.call_verb("resubmit", "j", ["1", "2", "10"], "ada", None)
 
     assert [a.result for a in answers] == ["done", "remembered", "unchanged"]
     assert tasks(one_job)["j/1"] == "QUEUED"
@@ -149,7 +149,7 @@ async def test_unchanged_and_remembered_ids_do_not_stop_the_others(store: Store,
 async def test_a_request_for_nothing_is_answered_with_nothing(store: Store, one_job: Connection) -> None:
     for verb, owner in (("resubmit", "j"), ("hold", "j"), ("release", "j"), ("publish", "a"), ("hold_chunks", "a")):
         verb_of_store: Any = verb
-        assert await store.ask(verb_of_store, owner, [], "ada", None) == []
+        assert await store.call_verb(verb_of_store, owner, [], "ada", None) == []
     assert tasks(one_job) == {"j/1": "QUEUED", "j/2": "QUEUED", "j/10": "QUEUED"}
 
 
@@ -171,20 +171,20 @@ async def test_tasks_are_chosen_by_range_in_natural_order_and_by_state(
     store: Store, one_job: Connection, chosen: Selection, ids: list[str]
 ) -> None:
     ask(one_job, "hold", "j", "1")
-    assert [a.data_id for a in await store.ask("hold", "j", chosen, "ada", None)] == ids
+    assert [a.data_id for a in await store.call_verb("hold", "j", chosen, "ada", None)] == ids
 
 
 async def test_chunks_are_chosen_by_range_and_status(store: Store, one_job: Connection) -> None:
     ask(one_job, "hold_chunks", "a", "1")
     ready = Selection(states=("READY",), of_chunks=True)
-    assert [a.data_id for a in await store.ask("hold_chunks", "a", ready, "ada", None)] == ["2", "10"]
+    assert [a.data_id for a in await store.call_verb("hold_chunks", "a", ready, "ada", None)] == ["2", "10"]
     some = Selection("2", "2", of_chunks=True)
-    assert [a.data_id for a in await store.ask("release_chunks", "a", some, "ada", None)] == ["2"]
+    assert [a.data_id for a in await store.call_verb("release_chunks", "a", some, "ada", None)] == ["2"]
 
 
 async def test_a_dry_run_tells_what_would_be_and_changes_nothing(store: Store, one_job: Connection) -> None:
     before = (tasks(one_job), chunks(one_job), history_length(one_job))
-    answers = await store.ask("hold", "j", Selection("2"), "ada", None, dry_run=True)
+    answers = await store.call_verb("hold", "j", Selection("2"), "ada", None, dry_run=True)
     assert answers == [Answer("2", "done", "HELD", None), Answer("10", "done", "HELD", None)]
     assert (tasks(one_job), chunks(one_job), history_length(one_job)) == before
 
@@ -192,7 +192,7 @@ async def test_a_dry_run_tells_what_would_be_and_changes_nothing(store: Store, o
 @pytest.mark.parametrize("of_chunks", [True, False])
 async def test_nothing_is_chosen_of_what_is_not_there(store: Store, of_chunks: bool) -> None:
     with pytest.raises(UnknownThing, match=r"^there is no (job|data set) nobody$"):
-        await store.ask("hold_chunks", "nobody", Selection(of_chunks=of_chunks), "ada", None)
+        await store.call_verb("hold_chunks", "nobody", Selection(of_chunks=of_chunks), "ada", None)
 
 
 # Errors
@@ -201,13 +201,13 @@ async def test_nothing_is_chosen_of_what_is_not_there(store: Store, of_chunks: b
 @pytest.mark.parametrize("verb", ["resubmit", "hold", "release"])
 async def test_a_job_that_is_not_there_is_named(store: Store, verb: Any) -> None:
     with pytest.raises(UnknownThing, match=r"^there is no job nobody$"):
-        await store.ask(verb, "nobody", ["x"], "ada", None)
+        await store.call_verb(verb, "nobody", ["x"], "ada", None)
 
 
 @pytest.mark.parametrize("verb", ["publish", "resubmit_chunks", "hold_chunks", "release_chunks"])
 async def test_a_data_set_that_is_not_there_is_named(store: Store, verb: Any) -> None:
     with pytest.raises(UnknownThing, match=r"^there is no data set nothing$"):
-        await store.ask(verb, "nothing", ["x"], "ada", None)
+        await store.call_verb(verb, "nothing", ["x"], "ada", None)
 
 
 async def test_declaring_chunks_of_a_data_set_that_is_not_there_is_named(store: Store) -> None:
@@ -237,7 +237,7 @@ async def test_what_the_functions_refuse_is_refused_here(dsn: str) -> None:
     store = await Store.open(lambda: serializable)
     try:
         with pytest.raises(Refused, match="only be changed in a READ COMMITTED transaction, this one is SERIALIZABLE"):
-            await store.ask("hold", "j", ["x"], "ada", None)
+            await store.call_verb("hold", "j", ["x"], "ada", None)
     finally:
         await store.close()
 
@@ -442,7 +442,7 @@ async def next_of(notifications: AsyncIterator[str]) -> str:
 async def test_a_publication_is_told_to_those_who_listen(store: Store, one_job: Connection) -> None:
     ask(one_job, "hold_chunks", "a", "1", "2", "10")
     async with store.listening() as jobs:
-        await store.ask("publish", "a", ["2"], "ada", None)
+        await store.call_verb("publish", "a", ["2"], "ada", None)
         assert await next_of(jobs) == "j"
 
 
@@ -464,7 +464,7 @@ async def test_whatever_makes_a_task_queued_is_told_to_those_who_listen(
             assert await next_of(jobs) == "k"
         else:
             owner, data_id, woken = ids[verb]
-            await store.ask(verb, owner, [data_id], "ada", None)
+            await store.call_verb(verb, owner, [data_id], "ada", None)
             assert await next_of(jobs) == woken
 
 
@@ -610,7 +610,7 @@ async def test_progress_counts_tasks_and_status_tells_the_next_retry(store: Stor
     status = await store.job_status("j")
     assert status is not None
     assert 0 < status["next_due"] <= 3600
-    assert await store.hungry(["j", "nobody"]) == ["j"]
+    assert await store.claimable_jobs(["j", "nobody"]) == ["j"]
 
 
 async def test_a_task_that_waits_says_for_what_with_evidence(store: Store, busy: Row) -> None:

@@ -11,8 +11,8 @@ from opendataflow.core.text.explain import (
     duration,
     explain,
     meaning,
-    out_of_sight_sentence,
     shell_command,
+    unmanaged_namespaces_sentence,
 )
 from opendataflow.names import ChunkStatus, TaskState
 
@@ -42,7 +42,7 @@ def evidence(state: str, **changes: Any) -> dict[str, Any]:
         "before_it": 0,
         "engines": 1,
         "engine_lives": True,
-        "out_of_sight": None,
+        "unmanaged_namespaces": None,
         "blockers": [],
         "last_run": None,
         **changes,
@@ -384,7 +384,7 @@ def test_the_opening_and_the_close_of_a_breaker_are_one_line_each() -> None:
 def test_a_run_in_a_namespace_that_nobody_watches_is_told_with_both_ways_out() -> None:
     last = RUN | {"state": "RUNNING"}
     unseen = {"namespace": "team", "jobs": [], "runs": [last["run"]]}
-    sentences = explain(evidence("RUNNING", out_of_sight=unseen, last_run=last))
+    sentences = explain(evidence("RUNNING", unmanaged_namespaces=unseen, last_run=last))
     assert sentences[1] == (
         f"the operator does not work in namespace team, so the end of 1 run there ({last['run']}) is not seen: take "
         f"team into its namespaces again; if nothing of a run is alive any more: dataflow lost {last['run']}"
@@ -392,7 +392,7 @@ def test_a_run_in_a_namespace_that_nobody_watches_is_told_with_both_ways_out() -
 
 
 def test_of_many_jobs_that_stand_still_some_are_named() -> None:
-    said = out_of_sight_sentence({"namespace": "team", "jobs": list("abcdefg"), "runs": []})
+    said = unmanaged_namespaces_sentence({"namespace": "team", "jobs": list("abcdefg"), "runs": []})
     assert said == (
         "the operator does not work in namespace team, so a, b, c, d, e … start nothing: take team into its namespaces "
         "again"

@@ -42,7 +42,7 @@ from opendataflow.launch.cluster.seen import application_seen, pod_seen
 from opendataflow.model.records.run import Host
 from opendataflow.opening.database import is_named, open_store
 from opendataflow.settings import Settings
-from opendataflow.store.leader import identity, lead
+from opendataflow.store.leader import acquire_leadership, identity
 from opendataflow.store.store import Store
 
 LEASE_SECONDS = 60.0
@@ -220,7 +220,7 @@ class _Leading:
     async def renew(self) -> None:
         """Take it or keep it; Refused while an operator has it."""
         host = Host(f"cleanup on {socket.gethostname()}", "")
-        if await lead(self._store, self._lease, host, LEASE_SECONDS) is None:
+        if await acquire_leadership(self._store, self._lease, host, LEASE_SECONDS) is None:
             raise Refused(
                 "an operator leads: stop it first (one that was killed leads for 20 seconds more); its pods would be "
                 f"freed before their outcomes are committed; {_FORCE}"

@@ -15,7 +15,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_exponential
 from opendataflow.engine.ports import Target
 from opendataflow.errors import DataflowError, NotDelivered
 from opendataflow.model.records.alert import Alert
-from opendataflow.store.alerts import alert_told, claim_alerts, release_alerts
+from opendataflow.store.alerts import claim_alerts, record_alert, release_alerts
 from opendataflow.store.store import Store
 
 LOOK_SECONDS = 5.0
@@ -86,7 +86,7 @@ class Alerts:
                 except NotDelivered:
                     await release_alerts(self._store, target, alerts[place:])
                     raise
-                await alert_told(self._store, target, alert)
+                await record_alert(self._store, target, alert)
 
     async def _deliver(self, target: str, alert: Alert) -> None:
         """Deliver one message; one line at the engine when a target breaks, one when it works again."""

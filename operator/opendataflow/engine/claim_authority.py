@@ -14,7 +14,7 @@ from opendataflow.engine.ports import LocalLauncher
 from opendataflow.engine.takeover import Takeover
 from opendataflow.errors import DataflowError, Deposed
 from opendataflow.model.records.run import Host
-from opendataflow.store.leader import lead
+from opendataflow.store.leader import acquire_leadership
 from opendataflow.store.store import Store
 
 
@@ -126,7 +126,7 @@ class Leadership:
 
     async def _lead(self) -> int | None:
         before = time.monotonic()
-        epoch = await lead(self._store, self.lease, self._host, limits.LEASE_SECONDS, self._namespaces)
+        epoch = await acquire_leadership(self._store, self.lease, self._host, limits.LEASE_SECONDS, self._namespaces)
         self._answered(epoch is not None)
         if epoch is not None:
             self._until = before + limits.LEASE_SECONDS

@@ -332,7 +332,7 @@ class Engine(Generic[OrderT]):
         await self._store.retry_due()
         await self._look_at_jobs()
         await self._look_at_day()
-        for job in await self._store.hungry(list(self._jobs)):
+        for job in await self._store.claimable_jobs(list(self._jobs)):
             if job in self._jobs:
                 self._jobs[job].hungry, self._jobs[job].position = True, Position()
         self._wake.set()

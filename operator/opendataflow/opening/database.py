@@ -46,6 +46,11 @@ def existing_dsn(settings: Settings, passkey: Passkey) -> str | None:
     return running_dsn(settings)
 
 
+def embedded_folders(settings: Settings) -> list[Path]:
+    """Return the folders that are deleted to make the embedded database anew: its own, and that of its runs."""
+    return [settings.postgres_home, settings.runs_home]
+
+
 @asynccontextmanager
 async def dsn_source(settings: Settings, named: str | None) -> AsyncIterator[DsnSource]:
     """Give the database's address; an embedded one (`named` is None) runs meanwhile, and starts again should it die."""
@@ -71,7 +76,7 @@ async def open_store(settings: Settings, size: int = 4, passkey: Passkey | None 
             from opendataflow.store.migrations.schema import migrate
 
             async with await connect(source()) as connection:
-                await migrate(connection)
+                await migrate(connection, folders=embedded_folders(settings))
         store = await Store.open(source, size)
         try:
             yield store

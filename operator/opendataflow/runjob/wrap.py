@@ -69,7 +69,7 @@ class Wrapper:
 
     async def once(self, wrap: Wrap) -> int:
         """Run one chunk if one is ready; return the exit code: the script's, or 75 where nothing can run."""
-        before = await self._store.before_claim(wrap.job)
+        before = await self._store.facts_before_claim(wrap.job)
         self._check_passwords(before.declared)
         wrap = await self._prepared(wrap, before)
         await self._launcher.announce(self._lease)
@@ -102,7 +102,7 @@ class Wrapper:
         return wrap
 
     async def _force(self, job: str, data_id: str, actor: str) -> None:
-        (answer,) = await self._store.ask("force", job, [data_id], actor, "dataflow run --force")
+        (answer,) = await self._store.call_verb("force", job, [data_id], actor, "dataflow run --force")
         if answer.result == "unknown":
             raise UnknownThing(answer.message or f"job {job} has no task for {data_id}")
         if answer.result == "refused":

@@ -18,9 +18,9 @@ async def claim_alerts(store: Store, target: str, limit: int, pause: float, ttl:
     return [Alert(**{**row, "kind": AlertKind(row["kind"])}) for row in rows]
 
 
-async def alert_told(store: Store, target: str, alert: Alert) -> None:
+async def record_alert(store: Store, target: str, alert: Alert) -> None:
     """Remember that a target has been told."""
-    query = "SELECT opendataflow.alert_told(%s, %s, %s, %s)"
+    query = "SELECT opendataflow.record_alert(%s, %s, %s, %s)"
     await store.row(query, target, alert.job, alert.kind, alert.failing)
 
 

@@ -7,7 +7,7 @@ from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
 
-async def lead(
+async def acquire_leadership(
     store: Store, lease: str, host: Host, ttl: float, namespaces: Collection[str] | None = None
 ) -> int | None:
     """Take or renew the leadership for `ttl` seconds; return its epoch, None while another operator has it.
@@ -15,7 +15,7 @@ async def lead(
     All runs of the operator before belong to this lease then. `namespaces`: the only ones that it works in, empty for
     all; None for who leads without any work.
     """
-    query = "SELECT opendataflow.lead(%s::uuid, %s, %s, %s, make_interval(secs => %s), %s) AS epoch"
+    query = "SELECT opendataflow.acquire_leadership(%s::uuid, %s, %s, %s, make_interval(secs => %s), %s) AS epoch"
     places = None if namespaces is None else list(namespaces)
     epoch = (await store.row(query, lease, host.name, host.boot, "", ttl, places))["epoch"]
     return None if epoch is None else int(epoch)
@@ -32,6 +32,6 @@ async def ended_runs(store: Store, runs: Collection[int]) -> list[int]:
     return [row["id"] for row in await store.rows(query, list(runs))]
 
 
-async def out_of_sight(store: Store) -> list[Row]:
+async def unmanaged_namespaces(store: Store) -> list[Row]:
     """Namespaces that the operator does not work in, with the jobs and the runs that are there all the same."""
-    return await store.rows("SELECT * FROM opendataflow.out_of_sight()")
+    return await store.rows("SELECT * FROM opendataflow.unmanaged_namespaces()")

@@ -33,7 +33,7 @@ async def load_chunks(  # noqa: PLR0913  # what the function in the database tak
 
     async def attempt(connection: AsyncConnection[Row]) -> Row:
         if why_not is not None:
-            query = "SELECT opendataflow.lock_datasets(opendataflow.reach(ARRAY[%s]), true)"
+            query = "SELECT opendataflow.lock_datasets(opendataflow.reachable_datasets(ARRAY[%s]), true)"
             await connection.execute(query, (dataset,))
             query = "SELECT * FROM opendataflow.chunk WHERE dataset = %s ORDER BY opendataflow.sort_key(data_id)"
             found = await (await connection.execute(query, (dataset,))).fetchall()

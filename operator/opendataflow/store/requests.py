@@ -52,24 +52,26 @@ class Remembered:
     lines: tuple[str, ...] = ()
 
 
-async def once(store: Store, request: Request, now: datetime, *, target_may_come: bool = False) -> Remembered:
+async def answer_once(store: Store, request: Request, now: datetime, *, target_may_come: bool = False) -> Remembered:
     """Do a request, all of it or nothing, or return what it was answered before.
 
     `target_may_come`: raise UnknownThing, and remember nothing, where its job or data set is not there.
     """
 
     async def attempt(connection: AsyncConnection[Row]) -> tuple[Remembered, bool]:
-        before = await _row(connection, "SELECT opendataflow.answered(%s, %s) AS answer", request.owner, request.id)
+        before = await _row(
+            connection, "SELECT opendataflow.recorded_answer(%s, %s) AS answer", request.owner, request.id
+        )
         if before["answer"] is not None:
-            return _read(before["answer"]), True
+            return _from_row(before["answer"]), True
         if target_may_come:
             require: LiteralString = "SELECT opendataflow.require_dataset(%s)"
             await _row(
                 connection, require if request.of_chunks else "SELECT opendataflow.require_job(%s)", request.target
             )
-        answer = await _done(store, connection, request, now)
-        query: LiteralString = "SELECT opendataflow.remember_answer(%s, %s, %s) AS first"
-        first = await _row(connection, query, request.owner, request.id, Jsonb(_written(answer)))
+        answer = await _execute(store, connection, request, now)
+        query: LiteralString = "SELECT opendataflow.record_answer(%s, %s, %s) AS first"
+        first = await _row(connection, query, request.owner, request.id, Jsonb(_to_row(answer)))
         return answer, bool(first["first"])
 
     while True:
@@ -78,41 +80,43 @@ async def once(store: Store, request: Request, now: datetime, *, target_may_come
             return answer
 
 
-async def forget_gone(store: Store, prefix: str, owners: Iterable[str], now: datetime) -> int:
+async def delete_stale_answers(store: Store, prefix: str, owners: Iterable[str], now: datetime) -> int:
     """Forget the answers to owners with a prefix that are there no more; return how many.
 
     Only those of an hour ago and before: an owner may have come after `owners` was made.
     """
-    query = "SELECT opendataflow.forget_gone(%s, %s, %s) AS gone"
+    query = "SELECT opendataflow.delete_stale_answers(%s, %s, %s) AS gone"
     return int((await store.row(query, prefix, list(owners), now - timedelta(hours=1)))["gone"])
 
 
-async def _done(store: Store, connection: AsyncConnection[Row], request: Request, now: datetime) -> Remembered:
+async def _execute(store: Store, connection: AsyncConnection[Row], request: Request, now: datetime) -> Remembered:
     """Do it, or find out why not; where not, nothing of it stays."""
     counts: dict[str, int] = {}
     try:
         async with connection.transaction(), translated(store.where):
-            query = "SELECT opendataflow.refuse_foreign(%s, %s, %s)"
+            query = "SELECT opendataflow.require_namespace_access(%s, %s, %s)"
             await _row(connection, query, request.target, request.of_chunks, request.namespace)
-            answers, counts = await _told(connection, request)
+            answers, counts = await _call_verb(connection, request)
             if not answers and isinstance(request.chosen, Selection):
                 raise nothing(request.verb.name, request.target, request.chosen)
-            refuse_if_any(answers, counts, await _known(connection, request.target) if counts.get("unknown") else ())
+            refuse_if_any(
+                answers, counts, await _known_ids(connection, request.target) if counts.get("unknown") else ()
+            )
     except (Refused, UnknownThing) as error:
         refused = counts.get("refused", 0) + counts.get("unknown", 0)
-        return Remembered(0, 0, refused, str(error), now, refusal=_word(error))
+        return Remembered(0, 0, refused, str(error), now, refusal=_refusal_of(error))
     done, unchanged = counts.get("done", 0) + counts.get("remembered", 0), counts.get("unchanged", 0)
     message = f"{request.verb.name}: {done} done" + (f", {unchanged} unchanged" if unchanged else "")
     return Remembered(done, unchanged, 0, message, now, lines=tuple(line(answer, request.target) for answer in answers))
 
 
-def _word(error: Refused | UnknownThing) -> Refusal:
+def _refusal_of(error: Refused | UnknownThing) -> Refusal:
     if isinstance(error, UnknownThing):
         return Refusal.UNKNOWN
     return Refusal.NOT_SHARED if isinstance(error, NotShared) else Refusal.REFUSED
 
 
-async def _told(connection: AsyncConnection[Row], request: Request) -> tuple[list[Answer], dict[str, int]]:
+async def _call_verb(connection: AsyncConnection[Row], request: Request) -> tuple[list[Answer], dict[str, int]]:
     """Call the verb; return its first answers, those that refuse before all others, and how many there are by result.
 
     Ids are chosen and answers counted in Postgres: a million of them never come here.
@@ -142,7 +146,7 @@ async def _told(connection: AsyncConnection[Row], request: Request) -> tuple[lis
     return [Answer(*list(answer.values())[:-1]) for answer in row["first"]], row["counts"]
 
 
-async def _known(connection: AsyncConnection[Row], target: str) -> list[str]:
+async def _known_ids(connection: AsyncConnection[Row], target: str) -> list[str]:
     query = "SELECT known_ids AS id FROM opendataflow.known_ids(%s, 5000)"
     return [row["id"] for row in await (await connection.execute(query, (target,))).fetchall()]
 
@@ -153,7 +157,7 @@ async def _row(connection: AsyncConnection[Row], query: LiteralString, *values: 
     return row
 
 
-def _written(answer: Remembered) -> Row:
+def _to_row(answer: Remembered) -> Row:
     """The answer as table `request` has it; statuses tell of its `counts` and `message`."""
     return {
         "counts": {"done": answer.done, "unchanged": answer.unchanged, "refused": answer.refused},
@@ -164,7 +168,7 @@ def _written(answer: Remembered) -> Row:
     }
 
 
-def _read(answer: Row) -> Remembered:
+def _from_row(answer: Row) -> Remembered:
     return Remembered(
         **answer["counts"],
         message=answer["message"],

@@ -37,8 +37,8 @@ from opendataflow.store.connections.connection import (
     Row,
     TryAgainError,
     connect,
-    heed_cancellation,
     place,
+    raise_if_cancelled,
     translated,
 )
 from opendataflow.store.migrations import schema
@@ -120,9 +120,9 @@ class Store:
         query = "SELECT opendataflow.claim(%s::uuid, %s, %s, %s, decode(%s, 'hex'), %s) AS claimed"
         return _claimed((await self.row(query, lease, job, limit, after.rank, after.key, data_id))["claimed"])
 
-    async def before_claim(self, job: str) -> BeforeClaim:
+    async def facts_before_claim(self, job: str) -> BeforeClaim:
         """What one RunJob has to know before its claim. UnknownThing where there is no such job."""
-        found = (await self.row("SELECT opendataflow.before_claim(%s) AS found", job))["found"]
+        found = (await self.row("SELECT opendataflow.facts_before_claim(%s) AS found", job))["found"]
         if found["facts"] is None:
             raise UnknownThing(f"there is no job {job}")
         return BeforeClaim(_declared(found["facts"]), found["running"], found["due"])
@@ -184,7 +184,7 @@ class Store:
 
     async def run(self, run: int) -> ClaimedRun | None:
         """One run, or None."""
-        row = await self.row("SELECT opendataflow.described_run(%s) AS run", run)
+        row = await self.row("SELECT opendataflow.run_for_takeover(%s) AS run", run)
         return _claimed_run(row["run"]) if row["run"] else None
 
     async def declared_jobs(self, jobs: Sequence[str]) -> dict[str, DeclaredJob]:
@@ -192,9 +192,12 @@ class Store:
         rows = await self.rows("SELECT * FROM opendataflow.job_facts(%s)", list(jobs))
         return {row["job"]["id"]: _declared(row) for row in rows}
 
-    async def hungry(self, jobs: Sequence[str]) -> list[str]:
+    async def claimable_jobs(self, jobs: Sequence[str]) -> list[str]:
         """Those of some jobs that have QUEUED tasks."""
-        return [row["job"] for row in await self.rows("SELECT hungry AS job FROM opendataflow.hungry(%s)", list(jobs))]
+        return [
+            row["job"]
+            for row in await self.rows("SELECT claimable_jobs AS job FROM opendataflow.claimable_jobs(%s)", list(jobs))
+        ]
 
     async def progress(self, jobs: Sequence[str]) -> list[Progress]:
         """How far jobs are."""
@@ -213,7 +216,7 @@ class Store:
 
         async def attempt(connection: AsyncConnection[Row]) -> list[str]:
             await connection.execute("SELECT opendataflow.lock_apply()")
-            links = await (await connection.execute("SELECT * FROM opendataflow.links()")).fetchall()
+            links = await (await connection.execute("SELECT * FROM opendataflow.list_links()")).fetchall()
             known = await (await connection.execute("SELECT id FROM opendataflow.dataset")).fetchall()
             replaced = {job["id"] for job in jobs}
             new = [{"job": j["id"], "inputs": j["inputs"], "outputs": j["outputs"]} for j in jobs]
@@ -232,7 +235,7 @@ class Store:
         query = "SELECT opendataflow.declare_chunks(%s, %s, %s::jsonb[], %s)"
         await self.row(query, dataset, list(ids), [None] * len(ids), actor)
 
-    async def ask(
+    async def call_verb(
         self,
         verb: LiteralString,
         owner: str,
@@ -497,4 +500,4 @@ async def _payloads(connection: AsyncConnection[Row]) -> AsyncIterator[str]:
     while True:
         async for notification in connection.notifies(timeout=LISTEN_SECONDS):
             yield notification.payload
-        heed_cancellation()
+        raise_if_cancelled()

@@ -2,35 +2,43 @@
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import typer
 
 from opendataflow.cli.app import Panel, app, with_store
 from opendataflow.errors import SchemaMismatch
 from opendataflow.names import ExitCode
-from opendataflow.opening.database import dsn_source, named_dsn
+from opendataflow.opening.database import dsn_source, embedded_folders, named_dsn
 from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import read_settings
 from opendataflow.store.connections.connection import DsnSource, connect, place
 from opendataflow.store.migrations import sql_files
-from opendataflow.store.migrations.schema import SchemaState, in_the_way, migrate, read_state
+from opendataflow.store.migrations.schema import SchemaState, migrate, read_state, unreleased, view_conflict
 
 db = typer.Typer(help="The database: its schema, and whether its contents hold together.", no_args_is_help=True)
 app.add_typer(db, name="db", rich_help_panel=Panel.KEEP)
 
 
-def _database() -> AbstractAsyncContextManager[DsnSource]:
+def _database() -> tuple[AbstractAsyncContextManager[DsnSource], list[Path]]:
+    """Return the database's address, and the folders of an embedded one."""
     settings = read_settings()
-    return dsn_source(settings, named_dsn(settings, Passkey()))
+    named = named_dsn(settings, Passkey())
+    return dsn_source(settings, named), [] if named is not None else embedded_folders(settings)
 
 
 @db.command("migrate")
 def migrate_database() -> None:
     """Bring the database to the schema of this program; does nothing where it has it."""
 
+    database, folders = _database()
+
+    def note(sentence: str) -> None:
+        typer.echo(f"waiting: {sentence}", err=True)
+
     async def ask() -> list[str]:
-        async with _database() as source, await connect(source()) as connection:
-            return await migrate(connection, note=lambda sentence: typer.echo(f"waiting: {sentence}", err=True))
+        async with database as source, await connect(source()) as connection:
+            return await migrate(connection, note=note, folders=folders)
 
     done = asyncio.run(ask())
     for line in done or ["the schema is up to date"]:
@@ -40,31 +48,40 @@ def migrate_database() -> None:
 @db.command("status")
 def database_status() -> None:
     """Show which schema the database has and which this program works with. Exit code 5 where they differ."""
+    database, folders = _database()
 
     async def ask() -> tuple[str, int, SchemaState, str | None]:
-        async with _database() as source:
+        async with database as source:
             dsn = source()
             async with await connect(dsn) as connection:
                 state = await read_state(connection)
-                sentence = await in_the_way(connection) if state.current else None
+                sentence = await view_conflict(connection) if state.current else None
                 return place(dsn), connection.info.server_version, state, sentence
 
     where, version, state, sentence = asyncio.run(ask())
     typer.echo(f"database  {where}, Postgres {version // 10000}.{version % 10000}")
     for migration in sql_files.migrations():
-        typer.echo(f"schema    {migration.name}  {'applied' if migration.number in state.applied else 'pending'}")
-    for number in state.newer:
+        typer.echo(f"schema    {migration.name}  {_word(migration, state)}")
+    for number in [] if state.unreleased else state.newer:
         typer.echo(f"schema    {number:04}  of a newer program")
     same = state.functions == sql_files.functions_digest()
     typer.echo(f"functions {state.functions or 'none'}  {'current' if same else 'of another version'}")
     if sentence is not None:
         typer.echo(f"views     {sentence}")
+    if state.unreleased:
+        raise unreleased(where, folders)
     if not state.current:
         raise SchemaMismatch(
             "the database is newer than this program can work with: install a newer one"
             if state.too_new
             else "the database is not up to date: run `dataflow db migrate`"
         )
+
+
+def _word(migration: sql_files.Migration, state: SchemaState) -> str:
+    if migration.number not in state.applied:
+        return "pending"
+    return "applied" if state.applied[migration.number] == migration.digest else "of an unreleased version"
 
 
 @db.command("verify")

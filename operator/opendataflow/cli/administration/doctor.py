@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -22,16 +22,16 @@ from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, Panel, app
 from opendataflow.cli.output.printing import Output, console, document
-from opendataflow.core.text.explain import counted, duration, out_of_sight_sentence, shell_command
+from opendataflow.core.text.explain import counted, duration, shell_command, unmanaged_namespaces_sentence
 from opendataflow.errors import DataflowError
 from opendataflow.launch.process.host import this_host
 from opendataflow.names import ExitCode
-from opendataflow.opening.database import existing_dsn
+from opendataflow.opening.database import embedded_folders, existing_dsn, is_named
 from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import Settings, read_settings
 from opendataflow.store.connections.connection import connect, place
 from opendataflow.store.connections.peek import embedded_exists, health
-from opendataflow.store.migrations.schema import OLDEST_SERVER, SchemaState, read_state
+from opendataflow.store.migrations.schema import OLDEST_SERVER, SchemaState, new_database, read_state
 
 _JAVA = 17
 """The oldest Java that Spark 4 starts with."""
@@ -142,13 +142,13 @@ async def _database(settings: Settings) -> list[Finding]:
             return [
                 Finding(Level.OK, f"the embedded Postgres in {settings.postgres_home} {made}: it starts when needed")
             ]
-        return await _asked(dsn)
+        return await _asked(dsn, [] if is_named(settings) else embedded_folders(settings))
     except DataflowError as error:
         remedy = "start it, or set DATAFLOW_DSN to where it is (docs/how-to/postgres.md)"
         return [Finding(Level.PROBLEM, str(error), remedy)]
 
 
-async def _asked(dsn: str) -> list[Finding]:
+async def _asked(dsn: str, folders: Sequence[Path]) -> list[Finding]:
     async with await connect(dsn) as connection:
         version = connection.info.server_version
         text = f"Postgres {version // 10000}.{version % 10000} at {place(dsn)} answers"
@@ -157,7 +157,7 @@ async def _asked(dsn: str) -> list[Finding]:
             return [
                 Finding(Level.PROBLEM, f"{text}, but 15 is the oldest that works", "move the database to a newer one")
             ]
-        findings.append(_schema(state := await read_state(connection)))
+        findings.append(_schema(state := await read_state(connection), folders))
         if state.current:
             before = time.time()
             found = await health(connection)
@@ -166,7 +166,9 @@ async def _asked(dsn: str) -> list[Finding]:
     return findings
 
 
-def _schema(state: SchemaState) -> Finding:
+def _schema(state: SchemaState, folders: Sequence[Path]) -> Finding:
+    if state.unreleased:
+        return Finding(Level.PROBLEM, "the schema is of an unreleased version of this program", new_database(folders))
     if state.too_new:
         return Finding(Level.PROBLEM, "the schema is too new for this program", "install the newer program")
     if not state.current:
@@ -198,8 +200,8 @@ def _engines(found: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(Level.OK, "no engine is running, and nothing could run")
     for run in found["orphans"]:
         yield _orphan(run)
-    for elsewhere in found["out_of_sight"]:
-        text, remedy = out_of_sight_sentence(elsewhere).split(": ", 1)
+    for elsewhere in found["unmanaged_namespaces"]:
+        text, remedy = unmanaged_namespaces_sentence(elsewhere).split(": ", 1)
         yield Finding(Level.WARNING, text, remedy)
     for chunk in found["held"]:
         why = f" ({chunk['reason']})" if chunk["reason"] else ""

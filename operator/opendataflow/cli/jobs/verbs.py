@@ -123,7 +123,7 @@ def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
 
     async def ask(store: Store) -> tuple[list[Answer], list[str]]:
         try:
-            answers = await store.ask(function, owner, chosen, actor(), given["reason"], dry_run=dry_run)
+            answers = await store.call_verb(function, owner, chosen, actor(), given["reason"], dry_run=dry_run)
         except UnknownThing as error:
             raise await _unknown_owner(store, verb, owner, str(error)) from error
         unknown = any(answer.result == "unknown" for answer in answers)

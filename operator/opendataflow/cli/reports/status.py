@@ -20,8 +20,8 @@ from opendataflow.core.text.explain import (
     duration,
     explain,
     failed_sentence,
-    out_of_sight_sentence,
     shell_command,
+    unmanaged_namespaces_sentence,
     waiting_sentence,
 )
 from opendataflow.core.text.project_tests import tests_sentence
@@ -134,7 +134,7 @@ def status_lines(status: Status) -> list[str]:
     )
     tests = status["tests"]
     tested = [f"tests      {tests_sentence(tests)}"] if tests and tests["failed"] else []
-    unseen = [f"unseen     {out_of_sight_sentence(found)}" for found in status["out_of_sight"]]
+    unseen = [f"unseen     {unmanaged_namespaces_sentence(found)}" for found in status["unmanaged_namespaces"]]
     return [*unseen, *breaker, *tested, *_pace(status), *_failed(status), *_waiting(status)]
 
 

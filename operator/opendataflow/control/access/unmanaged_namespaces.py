@@ -7,8 +7,8 @@ namespace is back, or a person says that they are dead.
 import logging
 
 from opendataflow.control.monitoring.probes import Health
-from opendataflow.core.text.explain import out_of_sight_sentence
-from opendataflow.store.leader import out_of_sight
+from opendataflow.core.text.explain import unmanaged_namespaces_sentence
+from opendataflow.store.leader import unmanaged_namespaces
 from opendataflow.store.store import Store
 
 _WHAT = "namespaces"
@@ -26,7 +26,7 @@ class Outside:
 
     async def look(self) -> None:
         """Ask Postgres, and say it."""
-        found = [out_of_sight_sentence(row) for row in await out_of_sight(self._store)]
+        found = [unmanaged_namespaces_sentence(row) for row in await unmanaged_namespaces(self._store)]
         for sentence in found:
             if sentence not in self._said:
                 logger.warning("%s", sentence)

@@ -20,7 +20,7 @@ from opendataflow.model.resources.actions import DataFlowAction, DataFlowActionS
 from opendataflow.model.resources.jobs import DataFlowJob, Resubmit
 from opendataflow.model.resources.statuses import ActionCounts, DataFlowActionStatus
 from opendataflow.names import ANNOTATION_REQUESTED_BY, Refusal, TaskState
-from opendataflow.store.requests import Remembered, Request, forget_gone, once
+from opendataflow.store.requests import Remembered, Request, answer_once, delete_stale_answers
 from opendataflow.store.store import Store
 
 ACTIONS = custom("dataflowactions")
@@ -61,7 +61,7 @@ class Requests:
         now = self._now()
         young = now - datetime.fromisoformat(entry.created) < timedelta(seconds=TARGET_SECONDS)
         try:
-            answer = await once(self._store, _of_action(entry, entry.model.spec), now, target_may_come=young)
+            answer = await answer_once(self._store, _of_action(entry, entry.model.spec), now, target_may_come=young)
         except UnknownThing:
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_SECONDS, self._look_again, entry.key)
             return
@@ -72,12 +72,12 @@ class Requests:
         model = entry.model
         if not isinstance(model, DataFlowJob) or model.spec.resubmit is None:
             return
-        answer = await once(self._store, _of_resubmit(entry, model.id, model.spec.resubmit), self._now())
+        answer = await answer_once(self._store, _of_resubmit(entry, model.id, model.spec.resubmit), self._now())
         logger.info("DataFlowJob %s: resubmit %s: %s", entry.key.owner, model.spec.resubmit.id, answer.message)
 
     async def forget(self, entry: Entry) -> None:
         """A DataFlowAction is gone: its uid never comes again."""
-        await self._store.row("SELECT opendataflow.forget_answers(%s)", [_owner(entry)])
+        await self._store.row("SELECT opendataflow.delete_answers(%s)", [_owner(entry)])
 
     async def clean(self, entries: Iterable[Entry]) -> None:
         """Delete the finished actions whose ttl is over, and forget the answers of those that went while nobody looked.
@@ -88,7 +88,7 @@ class Requests:
         for entry in actions:
             if self._is_over(entry):
                 await self._delete(entry)
-        await forget_gone(self._store, _PREFIX, [_owner(entry) for entry in actions], self._now())
+        await delete_stale_answers(self._store, _PREFIX, [_owner(entry) for entry in actions], self._now())
 
     def _is_over(self, entry: Entry) -> bool:
         if not _finished(entry):

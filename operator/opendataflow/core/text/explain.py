@@ -38,8 +38,8 @@ def explain(why: Evidence) -> list[str]:
         sentences += [_blocker(why, blocker) for blocker in why["blockers"]]
     if state in _OPEN:
         sentences += _limits(why, state)
-    if why["out_of_sight"]:
-        sentences.append(out_of_sight_sentence(why["out_of_sight"]))
+    if why["unmanaged_namespaces"]:
+        sentences.append(unmanaged_namespaces_sentence(why["unmanaged_namespaces"]))
     last = why["last_run"]
     if last and state is TaskState.RUNNING and not why["engine_lives"]:
         sentences.append(
@@ -82,7 +82,7 @@ def duration(seconds: float) -> str:
 
 
 def breaker_note(job: str, told: Evidence) -> str:
-    """What happened to the breaker of a job, in one line. `told`: as opendataflow.judge_ends() says it."""
+    """What happened to the breaker of a job, in one line. `told`: as opendataflow.update_breakers() says it."""
     if told["opened"]:
         return (
             f"{job}: {told['chunks']} chunks failed in a row, the last with: {told['message']}. The breaker is open: "
@@ -93,7 +93,7 @@ def breaker_note(job: str, told: Evidence) -> str:
 
 
 def breaker_sentence(breaker: Evidence) -> str:
-    """What an open breaker waits for. `breaker`: as opendataflow.open_breaker() says it."""
+    """What an open breaker waits for. `breaker`: as opendataflow.describe_breaker() says it."""
     if breaker["probe"] is not None:
         following = f"run {breaker['probe']} is its probe"
     elif breaker["next_in_seconds"]:
@@ -123,9 +123,9 @@ def no_parallelism_sentence(job: str) -> str:
     return f"job {job} has parallelism 0, nothing new starts; to let it run: {shell_command('scale', job, '1')}"
 
 
-def out_of_sight_sentence(found: Evidence) -> str:
+def unmanaged_namespaces_sentence(found: Evidence) -> str:
     """What stands still in a namespace that the operator does not work in. `found`: a row of
-    opendataflow.out_of_sight()."""
+    opendataflow.unmanaged_namespaces()."""
     namespace, jobs, runs = found["namespace"], found["jobs"], found["runs"]
     waits = [f"{', '.join(jobs[:_NAMED])}{' …' if len(jobs) > _NAMED else ''} start nothing"] if jobs else []
     if runs:

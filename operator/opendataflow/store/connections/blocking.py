@@ -23,10 +23,10 @@ _BLOCKING = """
 
 
 @asynccontextmanager
-async def watched(connection: AsyncConnection[Row]) -> AsyncIterator[Callable[[], str]]:
+async def watch_blockers(connection: AsyncConnection[Row]) -> AsyncIterator[Callable[[], str]]:
     """Look who blocks a session for as long as the block lasts; gives what says so of the last time it was blocked."""
     found: list[Row] = []
-    looking = asyncio.create_task(_look(connection, found), name="who blocks")
+    looking = asyncio.create_task(_poll_blockers(connection, found), name="who blocks")
     try:
         yield lambda: _sentence(found)
     finally:
@@ -34,7 +34,7 @@ async def watched(connection: AsyncConnection[Row]) -> AsyncIterator[Callable[[]
         await asyncio.gather(looking, return_exceptions=True)
 
 
-async def _look(connection: AsyncConnection[Row], found: list[Row]) -> None:
+async def _poll_blockers(connection: AsyncConnection[Row], found: list[Row]) -> None:
     await asyncio.sleep(FIRST_SECONDS)
     info = connection.info
     dsn = make_conninfo(info.dsn, password=info.password) if info.password else info.dsn

@@ -172,7 +172,7 @@ class OneConnection:
         await self._connection.close()
 
 
-def heed_cancellation() -> None:
+def raise_if_cancelled() -> None:
     """Raise CancelledError where this coroutine was cancelled and has not heard of it: psycopg's pool forgets that
     where a connection comes at the same moment, and so does `asyncio.wait_for` of Python 3.11, by which psycopg
     waits."""

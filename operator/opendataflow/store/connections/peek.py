@@ -27,9 +27,9 @@ async def health(connection: AsyncConnection[Row]) -> Row:
     return found
 
 
-async def peek(address: str, kind: str, owner: str | None, start: str, limit: int) -> list[str]:
+async def ids_starting_with(address: str, kind: str, owner: str | None, start: str, limit: int) -> list[str]:
     """Return ids that begin like `start`: of jobs, data sets (`kind` job, dataset), or the data ids of `owner`."""
     async with await connect(address) as connection:
-        query = "SELECT starting_with AS id FROM opendataflow.starting_with(%s, %s, %s, %s)"
+        query = "SELECT ids_starting_with AS id FROM opendataflow.ids_starting_with(%s, %s, %s, %s)"
         rows = await (await connection.execute(query, (kind, owner, start, limit))).fetchall()
     return [row["id"] for row in rows]

@@ -10,7 +10,7 @@ from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from opendataflow.errors import DataflowError, Unreachable
-from opendataflow.store.connections.connection import SETTINGS, DsnSource, Row, connect, heed_cancellation
+from opendataflow.store.connections.connection import SETTINGS, DsnSource, Row, connect, raise_if_cancelled
 
 
 class Pool:
@@ -52,7 +52,7 @@ class Pool:
         try:
             while True:
                 async with self._pool.connection() as connection:
-                    heed_cancellation()
+                    raise_if_cancelled()
                     if await _is_there(connection):
                         yield connection
                         return

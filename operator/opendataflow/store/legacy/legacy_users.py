@@ -36,7 +36,7 @@ async def write_sql(
     """Run statements in one transaction; return how many rows each has changed. InvalidInput for other ones."""
 
     async def attempt(connection: AsyncConnection[Row]) -> list[int]:
-        if (sentence := await schema.in_the_way(connection)) is not None:
+        if (sentence := await schema.view_conflict(connection)) is not None:
             raise Refused(sentence)
         await connection.execute("SELECT set_config('opendataflow.writer', %s, true)", (actor,))
         counts = []

@@ -1,14 +1,16 @@
 """The schema of the database: which one it has, and bringing it to the one that this program works with.
 
-Tables change by numbered migrations; functions, views and triggers belong to the program and are replaced as a whole.
-So an older program can go on with newer tables, where their migrations say so: it brings back its own functions. It
-never touches rows of users, and never runs by itself on a database that the user named.
+Tables are made by the base and changed by numbered migrations; functions, views and triggers belong to the program and
+are replaced as a whole. So an older program can go on with newer tables, where their migrations say so: it brings back
+its own functions. It never touches rows of users, and never runs by itself on a database that the user named.
 """
 
 import asyncio
+import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from psycopg import AsyncConnection
 from psycopg.errors import (
@@ -20,7 +22,7 @@ from psycopg.errors import (
 )
 
 from opendataflow.errors import Refused, SchemaMismatch
-from opendataflow.store.connections.blocking import watched
+from opendataflow.store.connections.blocking import watch_blockers
 from opendataflow.store.connections.connection import Row, TryAgainError, one_line, place, translated
 from opendataflow.store.migrations import sql_files
 
@@ -34,23 +36,27 @@ _REMEDY = "run `dataflow db migrate`, or in the operator's image `opendataflow m
 _MIGRATION_LOCK = (20133, 0)
 
 _STATE = """
-    SELECT coalesce(array_agg(m.number ORDER BY m.number), '{}') AS applied,
-           coalesce(max(coalesce((to_jsonb(m) ->> 'works_from')::integer, m.number)), 0) AS works_from,
-           (SELECT i.functions FROM opendataflow.installed i) AS functions
-    FROM opendataflow.migration m"""
-"""By its name as a text: tables of an older program have no such column."""
+    SELECT (SELECT coalesce(jsonb_agg(to_jsonb(m) ORDER BY m.number), '[]') FROM opendataflow.migration m) AS applied,
+           (SELECT i.functions FROM opendataflow.installed i) AS functions"""
+"""Whole rows: the tables of an unreleased schema may lack a column."""
 
 
 @dataclass(frozen=True)
 class SchemaState:
-    """`applied`: numbers of the migrations that the database has; `functions`: the digest of its functions.
+    """`applied`: the migrations that the database has, number -> digest; `functions`: the digest of its functions.
 
-    `works_from`: the number of the oldest program that can work with its tables.
+    A digest is None where an unreleased schema has none. `works_from`: the number of the oldest program that can work
+    with its tables.
     """
 
-    applied: tuple[int, ...]
+    applied: Mapping[int, str | None]
     functions: str | None
     works_from: int = 0
+
+    @property
+    def unreleased(self) -> bool:
+        """Whether the tables were made by other files than this program's: by those of an unreleased version."""
+        return any(self.applied.get(m.number, m.digest) != m.digest for m in sql_files.migrations())
 
     @property
     def pending(self) -> list[sql_files.Migration]:
@@ -70,21 +76,24 @@ class SchemaState:
     @property
     def current(self) -> bool:
         """Whether this program can work with the database as it is."""
-        return not self.pending and not self.too_new and self.functions == sql_files.functions_digest()
+        tables = not self.unreleased and not self.pending and not self.too_new
+        return tables and self.functions == sql_files.functions_digest()
 
 
 async def read_state(connection: AsyncConnection[Row]) -> SchemaState:
     """Read which schema the database has; an empty one has none."""
     found = await (await connection.execute("SELECT to_regclass('opendataflow.installed') AS found")).fetchone()
     if found is None or found["found"] is None:
-        return SchemaState((), None)
+        return SchemaState({}, None)
     row = await (await connection.execute(_STATE)).fetchone()
     assert row is not None
     return _state(row)
 
 
 def _state(row: Row) -> SchemaState:
-    return SchemaState(tuple(row["applied"]), row["functions"], row["works_from"])
+    applied = {migration["number"]: migration.get("digest") for migration in row["applied"]}
+    works_from = max((migration.get("works_from", 0) for migration in row["applied"]), default=0)
+    return SchemaState(applied, row["functions"], works_from)
 
 
 async def _usual_state(connection: AsyncConnection[Row]) -> SchemaState:
@@ -102,6 +111,8 @@ async def require_current(connection: AsyncConnection[Row]) -> None:
     state = await _usual_state(connection)
     if state.current:
         return
+    if state.unreleased:
+        raise unreleased(place(connection.info.dsn))
     if state.too_new:
         raise _too_new(state)
     if not state.applied:
@@ -112,6 +123,24 @@ async def require_current(connection: AsyncConnection[Row]) -> None:
         "the database has the functions of another version of this program; with the version that is to work with it "
         f"{_REMEDY}"
     )
+
+
+def unreleased(where: str, folders: Sequence[Path] = ()) -> SchemaMismatch:
+    """Return the refusal of a database that an unreleased version has made.
+
+    `where`: its place; `folders`: those of an embedded one, see `migrate`.
+    """
+    name = f"the embedded database in {folders[0]}" if folders else f"the database {where}"
+    return SchemaMismatch(
+        f"{name} was made by an unreleased version of this program and can't be migrated: {new_database(folders)}"
+    )
+
+
+def new_database(folders: Sequence[Path] = ()) -> str:
+    """Return the remedy for a database that an unreleased version has made."""
+    if folders:
+        return f"end what uses it and delete all of it by `rm -rf {shlex.join(str(folder) for folder in folders)}`"
+    return f"use a new database, or delete all state in it by `DROP SCHEMA opendataflow CASCADE`; then {_REMEDY}"
 
 
 def _too_new(state: SchemaState) -> SchemaMismatch:
@@ -126,16 +155,17 @@ async def migrate(
     connection: AsyncConnection[Row],
     patience: float = PATIENCE_SECONDS,
     note: Callable[[str], object] = lambda _: None,
+    folders: Sequence[Path] = (),
 ) -> list[str]:
     """Bring the database to this program's schema, all in one transaction; return what was done, a line each.
 
     Newer tables stay as they are where this program can work with them. SchemaMismatch where it can't. Where somebody
     has a lock that it needs it tries again for `patience` seconds, each time telling `note` who it is; then
-    TryAgainError says so.
+    TryAgainError says so. `folders`: of an embedded database, those that are deleted to begin anew.
     """
     async with translated(place(connection.info.dsn)):
         try:
-            return await _patiently(connection, patience, note)
+            return await _patiently(connection, patience, note, folders)
         except InsufficientPrivilege as error:
             user, database = connection.info.user, connection.info.dbname
             raise Refused(
@@ -144,12 +174,14 @@ async def migrate(
             ) from error
 
 
-async def _patiently(connection: AsyncConnection[Row], patience: float, note: Callable[[str], object]) -> list[str]:
+async def _patiently(
+    connection: AsyncConnection[Row], patience: float, note: Callable[[str], object], folders: Sequence[Path]
+) -> list[str]:
     until = time.monotonic() + patience
     while True:
-        async with watched(connection) as blockers:
+        async with watch_blockers(connection) as blockers:
             try:
-                return await _migrate(connection)
+                return await _migrate(connection, folders)
             except (LockNotAvailable, DeadlockDetected) as error:
                 sentence = f"{blockers()} holds what the change of the schema needs, and nothing was changed"
                 if time.monotonic() >= until:
@@ -159,7 +191,7 @@ async def _patiently(connection: AsyncConnection[Row], patience: float, note: Ca
         await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def _migrate(connection: AsyncConnection[Row]) -> list[str]:
+async def _migrate(connection: AsyncConnection[Row], folders: Sequence[Path]) -> list[str]:
     if connection.info.server_version < OLDEST_SERVER:
         version = connection.info.server_version // 10000
         raise Refused(f"the server is Postgres {version}; OpenDataFlow needs 15 or newer")
@@ -167,6 +199,8 @@ async def _migrate(connection: AsyncConnection[Row]) -> list[str]:
         await connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_SECONDS}s",))
         await connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", _MIGRATION_LOCK)
         state = await read_state(connection)
+        if state.unreleased:
+            raise unreleased(place(connection.info.dsn), folders)
         if state.too_new:
             raise _too_new(state)
         done = await _bring_tables(connection, state)
@@ -176,7 +210,7 @@ async def _migrate(connection: AsyncConnection[Row]) -> list[str]:
             done.append(f"functions, views and triggers replaced{kept}")
         if await make_views(connection):
             done = done or ["views of schema dataflow made"]
-        elif (sentence := await in_the_way(connection)) is not None:
+        elif (sentence := await view_conflict(connection)) is not None:
             done.append(sentence)
     return done
 
@@ -187,9 +221,11 @@ async def make_views(connection: AsyncConnection[Row]) -> bool:
     return row is not None and bool(row["made"])
 
 
-async def in_the_way(connection: AsyncConnection[Row]) -> str | None:
+async def view_conflict(connection: AsyncConnection[Row]) -> str | None:
     """Say in one sentence what keeps the views of schema dataflow from being made, and how to go on."""
-    rows = await (await connection.execute("SELECT in_the_way AS name FROM opendataflow.in_the_way()")).fetchall()
+    rows = await (
+        await connection.execute("SELECT conflicting_relations AS name FROM opendataflow.conflicting_relations()")
+    ).fetchall()
     if not rows:
         return None
     found = " and ".join(f"dataflow.{row['name']}" for row in rows)
@@ -202,24 +238,17 @@ async def in_the_way(connection: AsyncConnection[Row]) -> str | None:
 
 
 async def _bring_tables(connection: AsyncConnection[Row], state: SchemaState) -> list[str]:
-    if not state.applied:
-        await connection.execute(sql_files.schema_text())
-        await _record(connection, sql_files.migrations())
-        return ["tables created"]
     for migration in state.pending:
         await connection.execute(migration.text)
-    await _record(connection, state.pending)
-    return [f"migration {migration.name} applied" for migration in state.pending]
-
-
-async def migrate_step_by_step(connection: AsyncConnection[Row]) -> None:
-    """Make the schema by applying every migration from the first; what `migrate` does for old databases."""
-    async with connection.transaction():
-        for migration in sql_files.migrations():
-            await connection.execute(migration.text)
-        await _record(connection, sql_files.migrations())
-        await _replace_functions(connection)
-        await make_views(connection)
+    for migration in state.pending:  # after all of them: one may have changed this table
+        await connection.execute(
+            "INSERT INTO opendataflow.migration (number, name, works_from, digest) VALUES (%s, %s, %s, %s)",
+            (migration.number, migration.name, migration.works_from, migration.digest),
+        )
+    return [
+        "tables created" if migration.number == sql_files.BASE else f"migration {migration.name} applied"
+        for migration in state.pending
+    ]
 
 
 async def _replace_functions(connection: AsyncConnection[Row]) -> None:
@@ -231,12 +260,3 @@ async def _replace_functions(connection: AsyncConnection[Row]) -> None:
         "ON CONFLICT (one_row) DO UPDATE SET functions = excluded.functions, applied_at = now()",
         (sql_files.functions_digest(),),
     )
-
-
-async def _record(connection: AsyncConnection[Row], migrations: Sequence[sql_files.Migration]) -> None:
-    """Remember what was applied, once all of it is: one migration has changed this table."""
-    for migration in migrations:
-        await connection.execute(
-            "INSERT INTO opendataflow.migration (number, name, works_from) VALUES (%s, %s, %s)",
-            (migration.number, migration.name, migration.works_from),
-        )

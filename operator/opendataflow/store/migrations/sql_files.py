@@ -3,19 +3,35 @@
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
+
+BASE = 1
+"""The number of the base, sql/schema/tables.sql; the files of sql/migrations follow."""
 
 
 @dataclass(frozen=True)
 class Migration:
-    """One numbered file of sql/migrations. `works_from`: the number of the oldest program that can work with the tables
-    after it, as a line `-- Works from: N` says; without one only those that know the migration can."""
+    """The base, or one numbered file of sql/migrations.
+
+    `works_from`: the number of the oldest program that can work with the tables after it, as a line `-- Works from: N`
+    says; without one only those that know the migration can.
+    """
 
     number: int
     name: str
     text: str
     works_from: int
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes whenever a statement changes, and stays where only a line of comment does."""
+        return _digest(re.sub(r"^\s*--.*\n", "", self.text, flags=re.MULTILINE))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _folder() -> Path:
@@ -28,11 +44,6 @@ def _read(folder: str) -> list[tuple[str, str]]:
     return [(path.stem, path.read_text("utf-8")) for path in sorted((_folder() / folder).glob("*.sql"))]
 
 
-def schema_text() -> str:
-    """The tables as they are now, for a new database."""
-    return "\n".join(text for _, text in _read("schema"))
-
-
 def functions_text() -> str:
     """All functions, views and triggers, after dropping what was there."""
     return "\n".join(text for _, text in _read("functions"))
@@ -40,17 +51,18 @@ def functions_text() -> str:
 
 def functions_digest() -> str:
     """Changes whenever a function, view or trigger changes."""
-    return hashlib.sha256(functions_text().encode()).hexdigest()[:16]
+    return _digest(functions_text())
 
 
 def migrations() -> list[Migration]:
-    """All migrations in order."""
-    return [_migration(stem, text) for stem, text in _read("migrations")]
+    """The base and all migrations after it, in order."""
+    base = (_folder() / "schema" / "tables.sql").read_text("utf-8")
+    return [Migration(BASE, "0001_base", base, BASE), *(_migration(stem, text) for stem, text in _read("migrations"))]
 
 
 def newest() -> int:
     """The number of this program: that of its last migration."""
-    return max(_number(path.stem) for path in (_folder() / "migrations").glob("*.sql"))
+    return max((_number(path.stem) for path in (_folder() / "migrations").glob("*.sql")), default=BASE)
 
 
 def _number(stem: str) -> int:

@@ -1,6 +1,6 @@
 """Writing so that doing it twice equals doing it once, and that nobody sees half of it: first beside, then a swap.
 
-Names that begin with a dot are invisible to Spark. It tasks within one file system, and never looks at the data.
+Names that begin with a dot are invisible to Spark. It works within one file system, and never looks at the data.
 """
 
 import ctypes

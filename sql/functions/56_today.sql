@@ -2,7 +2,7 @@
 -- declares it, and no run holds a lock on it: whatever number of jobs may take the same day at the same moment.
 
 -- Refuses `today` as a data set of somebody's own, or as what a job makes.
-CREATE FUNCTION opendataflow.refuse_own_today(p_datasets jsonb, p_jobs jsonb) RETURNS void
+CREATE FUNCTION opendataflow.refuse_reserved_today(p_datasets jsonb, p_jobs jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     v_job text;
@@ -18,7 +18,7 @@ END $$;
 
 -- A job that reads `today` begins with the day on which it is applied first (`first_day` of its row, else that of this
 -- server), unless its file says from where. Returns p_jobs with that.
-CREATE FUNCTION opendataflow.with_first_days(p_jobs jsonb) RETURNS jsonb
+CREATE FUNCTION opendataflow.add_first_days(p_jobs jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_agg(CASE
         WHEN n.value -> 'inputs' ? 'today' AND n.value ->> 'chunk_from' IS NULL
@@ -46,21 +46,21 @@ BEGIN
     CROSS JOIN LATERAL (SELECT min(w.data_id) AS day FROM task w
                         WHERE p_catch_up AND w.job = n.job AND w.data_id ~ '^\d{4}-\d\d-\d\d$' AND w.data_id < p_today) first
     CROSS JOIN LATERAL generate_series(coalesce(first.day, p_today)::timestamp, p_today::timestamp, '1 day') AS d;
-    v_days := days_to_come(v_days);
+    v_days := unpublished_days(v_days);
     IF cardinality(v_days) = 0 THEN
         RETURN '{}';
     END IF;
-    PERFORM begin_event('publish', p_actor), lock_reach('{today}'),
-            spread(array_fill('today'::text, ARRAY[cardinality(v_days)]), v_days),
+    PERFORM begin_event('publish', p_actor), lock_reachable('{today}'),
+            create_downstream_rows(array_fill('today'::text, ARRAY[cardinality(v_days)]), v_days),
             lock_chunks(array_fill('today'::text, ARRAY[cardinality(v_days)]), v_days);
     -- Again under the locks: whoever came first has published them.
-    v_days := days_to_come(v_days);
+    v_days := unpublished_days(v_days);
     PERFORM publish('today', v_days, p_actor, 'the day has come');
     RETURN v_days;
 END $$;
 
 -- Those of the days that are not there yet, or are only declared.
-CREATE FUNCTION opendataflow.days_to_come(p_days text[]) RETURNS text[]
+CREATE FUNCTION opendataflow.unpublished_days(p_days text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN ARRAY(SELECT d FROM unnest(p_days) AS d

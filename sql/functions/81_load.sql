@@ -10,14 +10,14 @@ DECLARE
     v_done    bigint;
     v_refused jsonb;
 BEGIN
-    PERFORM begin_event('declare', p_actor, p_reason), require_dataset(p_dataset), lock_reach(ARRAY[p_dataset]);
+    PERFORM begin_event('declare', p_actor, p_reason), require_dataset(p_dataset), lock_reachable(ARRAY[p_dataset]);
     SELECT count(*) INTO v_known
     FROM unnest(p_ids) AS i, chunk_of(p_dataset, i);
     IF p_publish THEN
         SELECT count(*) FILTER (WHERE p.result = 'done'),
                coalesce(jsonb_agg(p.message ORDER BY p.data_id) FILTER (WHERE p.result <> 'done'), '[]')
         INTO v_done, v_refused FROM publish(p_dataset, p_ids, p_actor, p_reason) p;
-        PERFORM bound_chunks(p_dataset, p_ids, p_bounds);
+        PERFORM set_chunk_bounds(p_dataset, p_ids, p_bounds);
     ELSE
         PERFORM declare_chunks(p_dataset, p_ids, p_bounds, p_actor);
     END IF;
