@@ -70,8 +70,8 @@ def test_jobs_are_listed(dataflow: Program, db: Connection, inside: Inside) -> N
     run_once(db, "square")
     head, square, total = inside.ask(dataflow, "get", "jobs").out.splitlines()
     assert " ".join(head.split()) == "JOB STATE DONE TOTAL RUNNING RETRYING FAILED PARALLELISM INPUTS OUTPUTS"
-    assert " ".join(square.split()) == "square Ready 1 3 0 0 0 100 numbers squares"
-    assert " ".join(total.split()) == "sum Ready 0 3 0 0 0 100 squares sums"
+    assert " ".join(square.split()) == "square Queued 1 3 0 0 0 100 numbers squares"
+    assert " ".join(total.split()) == "sum Queued 0 3 0 0 0 100 squares sums"
 
 
 def test_data_sets_are_listed(dataflow: Program, db: Connection, inside: Inside) -> None:

@@ -22,21 +22,26 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["opendataflow.control.main", "opendataflow.control.operator", "tests.kube.points"])
 
 
-def _main(environ: Mapping[str, str], log: str, die: tuple[str, str, int] | None, often: bool) -> None:
+def _main(environ: Mapping[str, str], log: str, die: tuple[str, str, int] | None, often: bool, hasty: bool) -> None:
     with open(log, "a") as out:
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)
     os.environ.update(environ)
     sys.argv = ["opendataflow", "operator"]
-    from opendataflow.control import operator
+    from opendataflow.control import operator, startup
     from opendataflow.control.access import rights
     from opendataflow.control.main import main
+    from opendataflow.control.resources import reconcile
+    from opendataflow.engine import limits
     from opendataflow.launch.cluster import releases
 
     releases.TOMBSTONE_SECONDS = TOMBSTONE_SECONDS
     if often:
         operator.CLEAN_SECONDS = operator.SWEEP_SECONDS = 1.0
         rights.LOOK_SECONDS = 5.0
+    if hasty:
+        startup.PAUSE_SECONDS = operator.RETRY_SECONDS = reconcile.PAUSE_SECONDS = limits.RECONNECT_SECONDS = 0.05
+        limits.RENEW_SECONDS = 0.5
     if die is not None:
         from tests.kube.points import die_at
 
@@ -84,7 +89,8 @@ class Operator:
 @dataclass
 class Operators:
     """Makes operators over one database and one namespace. What they log is in `folder`. `through`: another address
-    of the database, which they use. `often`: they look within seconds for what may go, and at their rights."""
+    of the database, which they use. `often`: they look within seconds for what may go, and at their rights. `hasty`:
+    they hardly pause if Postgres does not answer."""
 
     dsn: str
     kubeconfig: Path
@@ -93,6 +99,7 @@ class Operators:
     made: list[Operator] = field(default_factory=list)
     through: str | None = None
     often: bool = False
+    hasty: bool = False
 
     def start(self, *, die: tuple[str, str, int] | None = None, **environ: str) -> Operator:
         """Start one. `die`: (point, before or after, how often it may be reached), see `points`."""
@@ -105,7 +112,7 @@ class Operators:
             "POD_NAME": f"operator-{len(self.made)}",
             **environ,
         }
-        process = _FORKS.Process(target=_main, args=(settings, str(log), die, self.often), daemon=True)
+        process = _FORKS.Process(target=_main, args=(settings, str(log), die, self.often, self.hasty), daemon=True)
         process.start()
         operator = Operator(process, log)
         self.made.append(operator)

@@ -1,5 +1,5 @@
 """A Postgres of one test module that can be stopped, killed and paused, and a proxy in front of one that loses what it
-is told to: requests, or replies to what the server has committed.
+is told to: requests, or replies to what the server has committed. It can also cut connections at every statement.
 """
 
 import asyncio
@@ -8,10 +8,12 @@ import re
 import signal
 import struct
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 import psycopg
@@ -105,6 +107,38 @@ class Loss:
     met: int = 0
 
 
+class Cut(Enum):
+    """How a connection ends at a statement."""
+
+    REQUEST_LOST = "the server never hears of the statement"
+    REPLY_LOST = "the server has executed the statement, and nobody hears of it"
+    TERMINATED = "the server ends the session instead, and says so"
+
+
+_TERMINATED = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
+
+
+@dataclass
+class Cuts:
+    """Every statement is cut the first times that it comes, once in each of `ways`. `met`: how often each was cut."""
+
+    ways: tuple[Cut, ...]
+    met: Counter[str] = field(default_factory=Counter)
+
+    def next(self, statement: str) -> Cut | None:
+        """Return how this statement is cut now; None: not any more."""
+        number = self.met[statement]
+        if number == len(self.ways):
+            return None
+        self.met[statement] += 1
+        return self.ways[number]
+
+    @property
+    def left(self) -> list[str]:
+        """Statements that have come and are to be cut again."""
+        return [statement for statement, number in list(self.met.items()) if number < len(self.ways)]
+
+
 @dataclass
 class PostgresProxy:
     """In front of the server at `dsn`; clients use `through`. Runs in a thread of its own: see `postgres_proxy`."""
@@ -112,6 +146,7 @@ class PostgresProxy:
     dsn: str
     through: str = ""
     losses: list[Loss] = field(default_factory=list)
+    cuts: Cuts | None = None
 
     def lose(self, pattern: str, *, reply: bool = True, times: int = 1) -> Loss:
         """Lose something from now on; returns it, so that a test can see how often that has happened."""
@@ -119,26 +154,41 @@ class PostgresProxy:
         self.losses.append(loss)
         return loss
 
+    def cut_all(self, *ways: Cut) -> Cuts:
+        """Cut every statement from now on, once in each way, which are all by default; a test can see it happen."""
+        self.cuts = Cuts(ways or tuple(Cut))
+        return self.cuts
+
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        sessions: set[asyncio.Task[None]] = set()
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            session = asyncio.create_task(self._accept(reader, writer))
+            sessions.add(session)
+            session.add_done_callback(sessions.discard)
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         self.through = make_conninfo(self.dsn, host="127.0.0.1", port=port, sslmode="disable", gssencmode="disable")
         try:
             yield
         finally:
             server.close()
+            for session in sessions:
+                session.cancel()
+            await asyncio.gather(*sessions, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         parts = conninfo_to_dict(self.dsn)
         try:
             theirs, upstream = await asyncio.open_connection(str(parts["host"]), int(str(parts["port"])))
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             writer.transport.abort()
             return
-        session = _Session(self.losses)
+        session = _Session(self)
         pumps = [
-            asyncio.create_task(session.requests(reader, upstream)),
+            asyncio.create_task(session.requests(reader, upstream, writer)),
             asyncio.create_task(session.replies(theirs, writer)),
         ]
         try:
@@ -146,29 +196,32 @@ class PostgresProxy:
         finally:
             for pump in pumps:
                 pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
             upstream.transport.abort()
             writer.transport.abort()
+            await asyncio.gather(*pumps, return_exceptions=True)
 
 
 class _Session:
     """One connection. Reads as much of the protocol as it takes to know which statement is about to be executed."""
 
-    def __init__(self, losses: list[Loss]) -> None:
-        self._losses = losses
+    def __init__(self, proxy: PostgresProxy) -> None:
+        self._proxy = proxy
         self._statements: dict[bytes, str] = {}
         self._losing = False
 
-    async def requests(self, client: asyncio.StreamReader, server: asyncio.StreamWriter) -> None:
+    async def requests(
+        self, client: asyncio.StreamReader, server: asyncio.StreamWriter, back: asyncio.StreamWriter
+    ) -> None:
         server.write(await _untyped(client))
         while True:
             kind, body = await _message(client)
-            loss = self._loss_of(kind, body)
-            if loss is not None:
-                loss.met += 1
-                if not loss.reply:
-                    return
-                self._losing = True
+            cut = self._cut(kind, body)
+            if cut is Cut.TERMINATED:
+                back.write(b"E" + struct.pack("!I", len(_TERMINATED) + 4) + _TERMINATED)
+                await back.drain()
+            if cut in (Cut.TERMINATED, Cut.REQUEST_LOST):
+                return
+            self._losing = self._losing or cut is Cut.REPLY_LOST
             server.write(kind + struct.pack("!I", len(body) + 4) + body)
             await server.drain()
 
@@ -182,13 +235,15 @@ class _Session:
             client.write(kind + struct.pack("!I", len(body) + 4) + body)
             await client.drain()
 
-    def _loss_of(self, kind: bytes, body: bytes) -> Loss | None:
+    def _cut(self, kind: bytes, body: bytes) -> Cut | None:
         statement = self._statement(kind, body)
         if statement is None:
             return None
-        return next(
-            (loss for loss in self._losses if loss.met < loss.times and re.search(loss.pattern, statement)), None
-        )
+        for loss in self._proxy.losses:
+            if loss.met < loss.times and re.search(loss.pattern, statement):
+                loss.met += 1
+                return Cut.REPLY_LOST if loss.reply else Cut.REQUEST_LOST
+        return None if self._proxy.cuts is None else self._proxy.cuts.next(statement)
 
     def _statement(self, kind: bytes, body: bytes) -> str | None:
         """The statement that a message executes, or is about to."""

@@ -28,7 +28,6 @@ ONLY_SOMETIMES = {
     "engine/engine.Engine._finish_if_done.progress": "engines that end when they have caught up",
     "engine/engine.Engine._listen.listen.listening": "asks nothing: it is told",
     "engine/tenure.Leadership.end.close_lease": "at the end of a process",
-    "control/operator.operate.identity": "before anything is held",
     "control/operator.OneOperator._sweep.ended_runs": "after a death between a commit and a release; it only asks",
     "control/events.Reporter._counted.patch_merge": "what happens again within minutes; nothing rests on events",
     "launch/cluster/creating.created.get": "a create whose answer was lost: test_cluster_faults",

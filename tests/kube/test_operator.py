@@ -89,6 +89,8 @@ def test_parallelism_goes_up_in_seconds_and_down_by_draining(
     with Recorder(cluster, namespace) as recorder:
         apply(kubectl, dataset("raw", 60), dataset("clean"), job("wash", ["raw"], ["clean"], forever, parallelism=10))
         wait_until(lambda: database.running("wash") == 10, "10 run")
+        # An event compares two reports of the operator: the first one has to come before the change.
+        kubectl("wait", "dfj/wash", "--for=jsonpath={.status.progress}=0/60", "--timeout=240s")
         kubectl("scale", "dfj/wash", "--replicas=30")
         wait_until(lambda: database.running("wash") == 30, "30 run")
         kubectl("scale", "dfj/wash", "--replicas=2")

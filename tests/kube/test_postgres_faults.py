@@ -210,6 +210,39 @@ def test_the_answer_to_a_resubmit_may_be_lost_and_it_is_done_once(behind: Scene,
     behind.is_right()
 
 
+def test_an_operator_is_cut_at_every_statement_from_its_start_to_its_end_and_goes_on(
+    behind: Scene, proxy: PostgresProxy
+) -> None:
+    behind.operators.often = behind.operators.hasty = True
+    cuts = proxy.cut_all()
+    operator = behind.start()
+    behind.flow("load", 4, parallelism=2)
+    wait_until(
+        lambda: not operator.operator.alive or behind.database.done("load") == 4,
+        "all is done, or the operator has ended",
+        SECONDS,
+    )
+    assert operator.operator.alive, operator.operator.said()[-3000:]
+    behind.done_at_once("load", 4)
+    behind.sees("load", "Succeeded", "True", "Done")
+    behind.patch("load", resubmit={"id": "again", "chunks": ["0-0"]})
+    wait_until(lambda: behind.status("load").get("resubmit", {}).get("id") == "again", "it is told", SECONDS)
+    wait_until(lambda: len(behind.runs("load")) == 5, "it runs again", SECONDS)
+    behind.until_done("load", 4)
+    behind.is_released()
+    behind.is_right()
+    assert operator.healthy
+    assert operator.operator.stop() == 0
+    assert "Traceback" not in operator.operator.said()
+    cut = "\n".join(statement for statement in cuts.met if statement not in cuts.left)
+    for name in STARTS:
+        assert name in cut
+
+
+STARTS = ("migration", "leader_identity", "lead", "declared_by_resources", "out_of_sight", "job_facts", "publish_today")
+"""What the operator asks of Postgres before it claims, each by the name of a table or a function."""
+
+
 def test_connections_that_are_cut_once_a_second_cost_time_only(behind: Scene, dsn: str) -> None:
     operator = behind.start()
     behind.flow("load", 30, {"run-seconds": "0.3"}, parallelism=5)

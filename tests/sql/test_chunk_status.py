@@ -124,7 +124,7 @@ def brought_to(db: Connection, wanted: str) -> Run:
         raw(db, "UPDATE opendataflow.chunk SET status = 'PENDING' WHERE dataset = 'b'")
     if wanted != plain:
         ask(db, "hold_chunks", "b", "x")
-    assert status(db) == wanted.removesuffix("-RETRYING")
+    assert status(db) == wanted.removesuffix("-RETRY")
     return run
 
 

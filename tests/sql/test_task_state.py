@@ -452,7 +452,7 @@ def test_the_history_says_what_was_forced(db: Connection) -> None:
     brought_to(db, "WAITING")
     ask(db, "force", "j", "x")
     events = "SELECT array_agg(kind || ' ' || event ORDER BY id) FROM opendataflow.history WHERE event = 'force'"
-    assert value(db, events) == ["chunk force", "work force"]
+    assert value(db, events) == ["chunk force", "task force"]
 
 
 # Cancel

@@ -71,43 +71,43 @@ def test_a_busy_database_is_clean(db: Connection, run: Run) -> None:
 CORRUPTIONS = [
     (
         "UPDATE task SET blockers = 3, state = 'WAITING' WHERE (job, data_id) = ('k', '2')",
-        "work k/2 is WAITING with 3 blockers, but 1 things block it",
+        "task k/2 is WAITING with 3 blockers, but 1 things block it",
     ),
     (
         "UPDATE task SET blockers = 2 WHERE (job, data_id) = ('j', '3')",
-        "work j/3 is RETRYING with 2 blockers, but 0 things block it",
+        "task j/3 is RETRYING with 2 blockers, but 0 things block it",
     ),
     (
         "UPDATE task SET blockers = 1 WHERE (job, data_id) = ('j', '4')",
-        "work j/4 is QUEUED with 1 blockers, but 0 things block it",
+        "task j/4 is QUEUED with 1 blockers, but 0 things block it",
     ),
     (
         "UPDATE chunk SET held_status = 'READY', status = 'HOLD' WHERE (dataset, data_id) = ('a', '4')",
-        "work j/4 is QUEUED with 0 blockers, but 1 things block it",
+        "task j/4 is QUEUED with 0 blockers, but 1 things block it",
     ),
     (
         "UPDATE chunk SET status = 'PENDING' WHERE (dataset, data_id) = ('b', '4')",
-        "work j/4 is QUEUED with 0 blockers, but 1 things block it",
+        "task j/4 is QUEUED with 0 blockers, but 1 things block it",
     ),
     (
         "UPDATE chunk SET run = NULL WHERE (dataset, data_id) = ('b', '3')",
-        "work j/3 is RETRYING with 0 blockers, but 1 things block it",
+        "task j/3 is RETRYING with 0 blockers, but 1 things block it",
     ),
     (
         "UPDATE task SET state = 'WAITING' WHERE (job, data_id) = ('j', '4')",
-        "work j/4 is WAITING and nothing blocks it",
+        "task j/4 is WAITING and nothing blocks it",
     ),
     (
         "UPDATE run SET state = 'SUCCEEDED', finished_at = now() WHERE data_id = '2'",
-        "work j/2 is RUNNING, but its run {run} is SUCCEEDED",
+        "task j/2 is RUNNING, but its run {run} is SUCCEEDED",
     ),
     (
         "UPDATE task SET fence = fence + 1 WHERE (job, data_id) = ('j', '2')",
-        "work j/2 is RUNNING, but its run {run} is not there",
+        "task j/2 is RUNNING, but its run {run} is not there",
     ),
     (
         "UPDATE task SET run = -1 WHERE (job, data_id) = ('j', '2')",
-        "work j/2 is RUNNING, but its run -1 is not there",
+        "task j/2 is RUNNING, but its run -1 is not there",
     ),
     (
         "UPDATE task SET state = 'DONE' WHERE (job, data_id) = ('j', '2')",
@@ -151,7 +151,7 @@ CORRUPTIONS = [
     ),
     (
         "DELETE FROM chunk WHERE (dataset, data_id) = ('c', '4')",
-        "work k/4 has no chunk in its data set c",
+        "task k/4 has no chunk in its data set c",
     ),
     (
         "UPDATE task SET state = 'RETRYING', due_at = now(), blockers = 1 WHERE (job, data_id) = ('j', '1')",
@@ -159,11 +159,11 @@ CORRUPTIONS = [
     ),
     (
         "UPDATE task SET sort_key = '\\x00' WHERE (job, data_id) = ('j', '4')",
-        "work j/4 has another sort key than its order gives",
+        "task j/4 has another sort key than its order gives",
     ),
     (
         "UPDATE job SET descending = true WHERE id = 'j'",
-        "work j/4 has another sort key than its order gives",
+        "task j/4 has another sort key than its order gives",
     ),
     (
         "UPDATE chunk SET fence = 1000000 WHERE (dataset, data_id) = ('b', '1')",
@@ -175,7 +175,7 @@ CORRUPTIONS = [
     ),
     (
         "UPDATE task SET state = 'FAILED' WHERE (job, data_id) = ('j', '1')",
-        "work j/1 is FAILED, but its history ends with DONE",
+        "task j/1 is FAILED, but its history ends with DONE",
     ),
     (
         "UPDATE breaker SET opened_at = now(), next_probe_at = now(), tried = '3', probe = 999",
@@ -242,10 +242,10 @@ def test_everything_that_breaks_a_rule_is_told_at_once(db: Connection, run: Run)
     assert sorted(problems(db)) == [
         "chunk c/1 has 1 readers, but 0 running runs read it",
         "chunk c/5 has 2 readers, but 0 running runs read it",
-        "work k/1 is QUEUED with 0 blockers, but 1 things block it",
-        "work k/3 is WAITING and nothing blocks it",
-        "work k/3 is WAITING with 0 blockers, but 1 things block it",
-        "work k/5 is WAITING with 1 blockers, but 2 things block it",
+        "task k/1 is QUEUED with 0 blockers, but 1 things block it",
+        "task k/3 is WAITING and nothing blocks it",
+        "task k/3 is WAITING with 0 blockers, but 1 things block it",
+        "task k/5 is WAITING with 1 blockers, but 2 things block it",
     ]
 
 

@@ -88,7 +88,7 @@ async def operate(settings: Settings, options: OperatorSettings) -> None:
         with _ended_by_signals():
             await new_enough(api, health)
             store = await database.opened(stack)
-            engine_id = await identity(store)
+            engine_id = await database.answer(lambda: identity(store))
         await OneOperator(store, api, options, engine_id, targets, figures, health).run()
 
 

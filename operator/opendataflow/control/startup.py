@@ -6,10 +6,10 @@ started again tells less, and later each time. What only a person can mend ends 
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from opendataflow.control.monitoring.logs import Sparing
 from opendataflow.control.monitoring.metrics import Figures
@@ -30,6 +30,8 @@ REFUSED_SECONDS = 10.0
 CONNECTIONS = 8
 
 JOBS = custom(PLURALS["DataFlowJob"])
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +56,8 @@ async def new_enough(api: Api, health: Health) -> None:
 
 
 class Database:
-    """Opens the store, however long that takes; `namespaces`: whose jobs are told meanwhile, none means all."""
+    """Opens the store and asks it, however long that takes; `namespaces`: whose jobs are told meanwhile, none means
+    all."""
 
     def __init__(
         self, settings: Settings, api: Api, namespaces: Collection[str], figures: Figures, health: Health
@@ -68,11 +71,15 @@ class Database:
         self._health = health
 
     async def opened(self, stack: AsyncExitStack) -> Store:
-        """Return the store, which closes with `stack`. What no waiting helps against is raised."""
+        """Return the store, which closes with `stack`. Raises as `answer` does."""
+        return await self.answer(lambda: stack.enter_async_context(open_store(self._settings, size=CONNECTIONS)))
+
+    async def answer(self, question: Callable[[], Awaitable[T]]) -> T:
+        """Ask Postgres a question again until it answers; return the answer. Raises what no waiting helps against."""
         sparing = Sparing(logger)
         while True:
             try:
-                store = await stack.enter_async_context(open_store(self._settings, size=CONNECTIONS))
+                answer = await question()
             except DataflowError as error:
                 if not error.retryable:
                     raise
@@ -81,7 +88,7 @@ class Database:
             else:
                 self._health.say("Postgres", None)
                 self._health.postgres_answered()
-                return store
+                return answer
             self._health.say("Postgres", sentence)
             self._figures.database(reachable=False)
             if sparing.warn(sentence):

@@ -111,8 +111,8 @@ class Engine(Generic[OrderT]):
             lease = group.create_task(self._every(limits.RENEW_SECONDS, self._tenure.renew, "lease"))
             if prepare is not None:
                 await prepare()
-            await self._look_at_jobs()
-            await self._look_at_day()
+            await self._until_answered(self._look_at_jobs)
+            await self._until_answered(self._look_at_day)
             loops = [
                 lease,
                 group.create_task(self._whenever_woken(self._claim_all, limits.PROBE_SECONDS, "claims")),
@@ -371,22 +371,30 @@ class Engine(Generic[OrderT]):
             except TimeoutError:
                 pass
 
-    async def _surviving(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Do a step; where the database does not answer, say so once and leave it to the next time."""
+    async def _until_answered(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Do a step that comes before the loops, again until the database answers or until nothing new may start."""
+        answered = False
+        while not (answered or self._draining):
+            answered = await self._surviving(step)
+
+    async def _surviving(self, step: Callable[[], Awaitable[None]]) -> bool:
+        """Do a step. If the database does not answer, report it once and return False: the step is left to the next
+        time."""
         try:
             await step()
         except LeaseLost:
-            pass  # the next renewal brings it back
+            return False  # the next renewal brings it back
         except DataflowError as error:
             if not self._patience.again(error):
                 raise
             self._note_away(error)
             await asyncio.sleep(limits.RECONNECT_SECONDS)
-        else:
-            self._patience.answered()
-            if self._away is not None:
-                self._away = None
-                self._observer.note("Postgres answers again")
+            return False
+        self._patience.answered()
+        if self._away is not None:
+            self._away = None
+            self._observer.note("Postgres answers again")
+        return True
 
     def _note_away(self, error: DataflowError) -> None:
         if self._away is not type(error):

@@ -4,7 +4,8 @@ Three questions, in this order.
 
 1. Has `main` ended?  The container counts, never the pod's phase: a sidecar keeps it Running, and a pod may be Failed
    without an end of `main`. It ended *by itself* if it did before anything else began to end it: a deletion, the
-   kubelet's disruption, the deadline. The first line that applies counts:
+   kubelet's disruption, the deadline. Times of pods are whole seconds: an earlier state of the pod may prove it where
+   the times do not. The first line that applies counts:
 
     exit code 0, by itself                                Success
     a valid report, not by itself                         Success: it had told so before it was stopped
@@ -75,6 +76,11 @@ def judge_pod(
     return _alive(pod, now)
 
 
+def ended_by_itself(pod: PodSeen) -> bool:
+    """Return whether `main` ended before anything else began to end the pod. No later state can refute it."""
+    return pod.ended is not None and (pod.by_itself or _by_itself(pod, pod.ended))
+
+
 def with_last_line(outcome: Outcome, pod: PodSeen, log: str) -> Outcome:
     """Return the outcome with the last line of the log behind an exit code that nothing else explains."""
     end = pod.ended or (pod.failed_init[1] if pod.failed_init is not None else None)
@@ -121,7 +127,7 @@ def hindrances(found: Iterable[tuple[Reason, str]]) -> dict[str, tuple[int, str]
 
 
 def _of_end(pod: PodSeen, end: Ending, stopped: Outcome | None) -> Outcome:
-    by_itself = _by_itself(pod, end)
+    by_itself = ended_by_itself(pod)
     if end.exit_code == 0 and by_itself:
         return Outcome(OutcomeClass.SUCCESS, "exit code 0", 0)
     report = read_report(end.message)

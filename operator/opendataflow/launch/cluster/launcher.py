@@ -22,7 +22,7 @@ from typing import Any
 
 from opendataflow import names
 from opendataflow.core.kubernetes.application_outcome import judge_application, what_hinders_application
-from opendataflow.core.kubernetes.pod_outcome import CANCELLED, judge_pod, what_hinders, with_last_line
+from opendataflow.core.kubernetes.pod_outcome import CANCELLED, ended_by_itself, judge_pod, what_hinders, with_last_line
 from opendataflow.core.pipelines.report import read_report
 from opendataflow.errors import (
     ClusterRefused,
@@ -319,6 +319,9 @@ class ClusterLauncher:
             if pod.gone or (known.namespace, known.name) != (pod.namespace, pod.name):
                 return  # somebody's copy with our labels
             pod = replace(known, gone=True)  # another one has the name, so ours is gone
+        elif known is not None and ended_by_itself(known):
+            # The run may be judged only after its pod was deleted, in the same second.
+            pod = replace(pod, by_itself=True)
         self._pods[run] = pod
         self._look_at(run)
 

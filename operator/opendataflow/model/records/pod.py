@@ -51,6 +51,7 @@ class PodSeen:
     as written. `executors`: whether it starts pods of its own, which end with it. `gone`: the object is deleted.
     `unheard`: Kubernetes says that nothing is heard from its node, and it ran when it was heard from last.
     `main`: the container that counts, which in the driver of a SparkApplication has another name.
+    `by_itself`: an earlier state of the same pod proves that `main` ended before anything else began to end the pod.
     """
 
     namespace: str
@@ -84,6 +85,7 @@ class PodSeen:
     unheard: bool = False
     gone: bool = False
     main: str = MAIN_CONTAINER
+    by_itself: bool = False
 
     @property
     def terminal(self) -> bool:
