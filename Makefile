@@ -1,11 +1,11 @@
-# Two commands for newcomers: `make demo` and `make test`. Both install what they need into .venv first.
+# Two commands for newcomers: `make demo` and `make test`. Both first install their requirements into .venv.
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Tests wait more than they compute: twice as many processes as there are processors. WORKERS=0 runs them in one.
+# Tests wait more than they compute, so there are two processes per processor. WORKERS=0 runs the tests in one process.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? 2 * n : 8)))
 PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
-# The tests on real nodes have their cluster to themselves: they run after all others, in one process.
+# The tests on real nodes need exclusive use of their cluster: they run after all others, in one process.
 ON_NODES := tests/e2e/cluster
 
 .PHONY: install demo test check unit sql helm golden kube e2e cluster-up cluster-down bench bench-operator bench-pipelines \
@@ -20,11 +20,11 @@ install: .venv/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-# The main job on real data: see examples/flights/README.md.
+# Runs the main example on real data: see examples/flights/README.md.
 demo: install
 	@$(BIN)/python examples/flights/demo.py
 
-# Everything: style, types, layers, then all tests, the fast ones first.
+# Checks style, types and layers, then runs all tests, the fast ones first.
 test: check
 	$(PYTEST) --ignore=$(ON_NODES)
 	$(BIN)/pytest $(ON_NODES)
@@ -42,37 +42,37 @@ e2e: install
 	$(PYTEST) tests/e2e --ignore=$(ON_NODES)
 	$(BIN)/pytest $(ON_NODES)
 
-# A cluster with real nodes that stays, to play with; the tests on real nodes use it while it is there.
+# Starts or stops a cluster with real nodes for experiments. The tests on real nodes use this cluster if it exists.
 cluster-up cluster-down: install
 	@$(BIN)/python -m tests.e2e.cluster $(@:cluster-%=%)
 
-# Prints speeds, and beside them those of plain statements and of other queues. Takes about a quarter of an hour.
+# Measures speeds, and compares them with plain statements and other queues. Takes about a quarter of an hour.
 bench: install
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
 	$(BIN)/python -m tests.bench
 
-# How fast the operator is beside an Indexed Job of Kubernetes and bare API calls, on a cluster of its own with fake nodes.
-# Takes about half an hour; see `.venv/bin/python -m tests.bench.operator --help` for less.
+# Compares the operator's speed with an Indexed Job of Kubernetes and with bare API calls, on its own cluster with fake
+# nodes. Takes about half an hour. For a shorter run, see `.venv/bin/python -m tests.bench.operator --help`.
 bench-operator: install
 	$(BIN)/python -m tests.bench.operator
 
-# How fast pipelines are beside scripts that are written by hand for the same work. Takes half an hour or more; see
-# `.venv/bin/python -m tests.bench.pipelines --help` for less.
+# Compares the speed of pipelines with handwritten scripts for the same data. Takes half an hour or more. For a shorter
+# run, see `.venv/bin/python -m tests.bench.pipelines --help`.
 bench-pipelines: install
 	$(BIN)/python -m tests.bench.pipelines
 
-# Writes the custom resource definitions and the reference anew, out of the models and the chart's values.
+# Generates the custom resource definitions and the reference, from the models, the commands and the chart's values.
 crds: install
 	$(BIN)/python crds/generate.py
 	$(BIN)/python docs/generate.py
 
-# Builds both images with docker, podman or buildah, whichever is there: docs/how-to/images.md.
+# Builds both images with docker, podman or buildah: docs/how-to/images.md.
 images:
 	@$(PYTHON) -m images.build $(if $(BUILDER),--builder '$(BUILDER)') $(if $(BASE_IMAGE),--base-image '$(BASE_IMAGE)') \
 		$(if $(TAG),--tag '$(TAG)') $(if $(SOURCE),--source '$(SOURCE)') $(if $(EXTRAS),--extras '$(EXTRAS)') \
 		$(if $(OPTIONS),-- $(OPTIONS))
 
-# Writes anew what the chart renders to. Read the difference before you commit it.
+# Writes the rendered manifests of the chart again. Review the difference before you commit it.
 golden: install
 	$(BIN)/python -m tests.helm.golden
 
@@ -80,7 +80,7 @@ format: install
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# Writes the locked versions anew, with hashes and without naming where they come from.
+# Updates the locked versions, with hashes and without the address of the package index.
 lock: install
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra dev --generate-hashes --universal --python-version 3.11 \
@@ -89,8 +89,8 @@ lock: install
 		--python-version 3.11 --no-header --no-annotate --upgrade --output-file requirements/bench.txt
 	@$(MAKE) --no-print-directory lock-images
 
-# What the images have: versions as in dev.txt, without what they do not need. Built with hatchling; Spark is a layer of its own,
-# below which operator.txt is installed.
+# Locks the packages of the images, with the versions of dev.txt. The packages for the build and those of the layer for
+# Spark have files of their own.
 LOCK := $(BIN)/uv pip compile --quiet --constraint requirements/dev.txt --generate-hashes --universal --python-version 3.11 \
 	--no-header --no-annotate
 lock-images: install

@@ -1,5 +1,6 @@
-"""Writes crds/*.yaml, and the chart's copies of them, out of the models: `make crds`. A test compares them. It says
-nothing of its own.
+"""Generates crds/*.yaml and the chart's copies of them from the models: `make crds`.
+
+A test compares the files. This module writes these files only.
 """
 
 from pathlib import Path
@@ -9,11 +10,11 @@ from opendataflow.model.resources.crd import crd_files
 FOLDER = Path(__file__).parent
 CHART = FOLDER.parent / "helm" / "opendataflow" / "files" / "crds"
 KEEP = {"helm.sh/resource-policy": "keep"}
-"""With this, helm leaves them where it uninstalls the chart: with them, all resources would go."""
+"""With this annotation, helm keeps the definitions at an uninstall. Without it, all resources would be deleted too."""
 
 
 def files() -> dict[Path, str]:
-    """Path -> text of every file."""
+    """Return path -> text of every file."""
     own = {FOLDER / name: text for name, text in crd_files().items()}
     return own | {CHART / name: text for name, text in crd_files(KEEP).items()}
 

@@ -1,6 +1,7 @@
-"""The reference of the chart's values, out of the comments in its values.yaml, for `generate`. It reads nothing else.
+"""Generates the reference of the chart's values from the comments in values.yaml, for `generate`.
 
-A value with a comment above it is one row, also where it is a map. A map without one is a heading of what is in it.
+A value with a comment above it becomes one row, also if it is a map. The entries of a map without a comment become
+rows.
 """
 
 import json
@@ -15,10 +16,10 @@ VALUES = Path(__file__).parents[1] / "helm" / "opendataflow" / "values.yaml"
 
 HEAD = """# Values of the chart
 
-<!-- Written by docs/generate.py out of helm/opendataflow/values.yaml. -->
+<!-- Written by docs/generate.py from helm/opendataflow/values.yaml. -->
 
-Set them by `--set NAME=VALUE` or in a file that `-f` names: [install with Helm](../how-to/install-with-helm.md).
-A value that is not listed here is refused, and so are values that contradict each other.
+Set them with `--set NAME=VALUE` or in a file for `-f`: [install with Helm](../how-to/install-with-helm.md).
+Values that are not listed here are refused, and so are contradictory values.
 
 | value | default | what it means |
 |---|---|---|
@@ -28,13 +29,13 @@ _KEY = re.compile(r"( *)([A-Za-z]+):(?: +(.+))?")
 
 
 def page() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     rows = [f"| `{name}` | `{_shown(default)}` | {_cell(text)} |\n" for name, default, text in values()]
     return HEAD + "".join(rows)
 
 
 def values() -> Iterator[tuple[str, Any, str]]:
-    """The path, the default and the comment of each value, as they are written."""
+    """Yield the path, the default and the comment of each value, in the order of the file."""
     text = VALUES.read_text("utf-8")
     defaults = yaml.safe_load(text)
     above: list[tuple[int, str]] = []
@@ -45,15 +46,15 @@ def values() -> Iterator[tuple[str, Any, str]]:
             comment.append(line.strip().removeprefix("#").strip())
             continue
         found = _KEY.fullmatch(line)
-        said, comment = " ".join(comment), []
+        description, comment = " ".join(comment), []
         if found is None or (inside is not None and len(found[1]) > inside):
             continue
         indent, inside = len(found[1]), None
         above = [*((depth, name) for depth, name in above if depth < indent), (indent, found[2])]
-        if said or found[3]:
+        if description or found[3]:
             path = [name for _, name in above]
             inside = indent
-            yield ".".join(path), _at(defaults, path), said
+            yield ".".join(path), _at(defaults, path), description
 
 
 def _at(value: Any, path: list[str]) -> Any:

@@ -1,4 +1,4 @@
-"""The reference of the command line, from the commands themselves, for `generate`.
+"""Generates the reference of the command line from the commands themselves, for `generate`.
 
 The text does not depend on the width of a terminal or on the environment.
 """
@@ -37,7 +37,7 @@ Each command ends with one of [these exit codes](exit-codes.md). An error is one
 
 CLUSTER = """## Options for a cluster
 
-The commands under "See" and "Ask for" accept these options. They choose
+The commands under "Show" and "Change" accept these options. They choose
 [a cluster](../how-to/through-a-kubeconfig.md) instead of Postgres.
 """
 

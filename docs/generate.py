@@ -19,39 +19,43 @@ import command_line
 from opendataflow.model.projects.project import DjangoProject, Project, schema_text
 from opendataflow.model.resources.api import DataFlowAction, DataFlowJob, DataSet
 from opendataflow.model.resources.crd import KINDS, Kind
-from opendataflow.model.resources.spark import OnSpark
+from opendataflow.model.resources.spark import SparkRuntime
 from opendataflow.names import CATEGORY
 
 FOLDER = Path(__file__).parent / "reference"
 
 JOB_FILES = """# Job files
 
-<!-- Written by docs/generate.py out of operator/opendataflow/model. -->
+<!-- Written by docs/generate.py from operator/opendataflow/model. -->
 
-A job file holds any number of resources, divided by `---`. A field that is not listed here is refused, by name.
-Numbers where text is wanted are refused: quote data ids like `"1.0"`. Durations are like `90s`, `5m` or `1h30m`.
+A job file contains any number of resources, separated by `---`. A field that is not listed here is refused, by name.
+Numbers in place of text are refused: quote data ids like `"1.0"`. Durations are like `90s`, `5m` or `1h30m`.
 Passwords are never written in plain text. On a cluster the same resources are
 [custom resources](custom-resources.md).
 """
 
 CUSTOM_RESOURCES = f"""# Custom resources
 
-<!-- Written by docs/generate.py out of operator/opendataflow/model. -->
+<!-- Written by docs/generate.py from operator/opendataflow/model. -->
 
-`kubectl apply -f crds/` makes them known to a cluster (tried with Kubernetes 1.34). `kubectl explain dfj.spec` shows
-what is here, `kubectl get {CATEGORY}` lists all of them.
+`kubectl apply -f crds/` installs their definitions in a cluster (tested with Kubernetes 1.34).
+`kubectl explain dfj.spec` shows the fields of this page. `kubectl get {CATEGORY}` lists all resources.
 
-The specs of `DataSet` and `DataFlowJob` are [those of job files](job-file.md). What only a cluster needs, or only one
-machine, says so. An API server refuses what is wrong, with the sentences of job files. What it can't see is told by the
-operator as the condition `Stalled`: what is about more than one resource, such as an id that another namespace has or
-`encryptedPassword` with a script that has no command; variables that would be set twice; and the character NUL in keys.
+The specs of `DataSet` and `DataFlowJob` are [those of job files](job-file.md). Fields for a cluster only, or for one
+machine only, are marked. An API server refuses invalid resources, with the error messages of job files. The operator
+reports errors that an API server can't find in the condition `Stalled`:
 
-To ask for chunks again, with an id of your choice; the same command twice asks once:
+- errors that need more than one resource, such as an id that another namespace has, or `encryptedPassword` with a
+  script that has no command;
+- variables that would be set twice;
+- the character NUL in keys.
+
+To request chunks again, choose an id. A second command with the same id has no effect:
 
     kubectl patch dfj NAME --type=merge -p '{{"spec":{{"resubmit":{{"id":"fix-42","chunks":["2013-02-03"]}}}}}}'
 
-The API server refuses a second id until `status.resubmit.id` is the first one. For everything else, or to have a record
-of who asked and why, create a `DataFlowAction`:
+The API server refuses a second id until `status.resubmit.id` is the first one. For all other verbs, or to record the
+person and the reason, create a `DataFlowAction`:
 
 ```yaml
 apiVersion: opendataflow.io/v1alpha1
@@ -69,15 +73,15 @@ spec:
 
 PROJECT = """# project.yml
 
-<!-- Written by docs/generate.py out of operator/opendataflow/model/projects/project.py. -->
+<!-- Written by docs/generate.py from operator/opendataflow/model/projects/project.py. -->
 
-A folder with this file is a project of pipelines: see [Pipelines](../how-to/pipelines.md). `version: 2` at its top
-tells the form below from [that of the Django tool](#in-the-form-of-the-django-tool). A field that is not listed here is
-refused, by name.
+A folder with this file is a project of pipelines: see [Pipelines](../how-to/pipelines.md). With `version: 2`, the file
+has the form below. Without `version`, it has [the Django tool's form](#in-the-form-of-the-django-tool). A field that is
+not listed here is refused, by name.
 
-Editors check and complete the file with [project.schema.json](project.schema.json), which knows both forms;
-`dataflow pipeline schema` prints it. For the YAML language server, write where it is into the first line:
-`# yaml-language-server: $schema=project.schema.json`. A project of `dataflow pipeline init` has both.
+Editors validate and complete the file with [project.schema.json](project.schema.json), which covers both forms.
+`dataflow pipeline schema` prints this schema. For the YAML language server, put its path into the first line:
+`# yaml-language-server: $schema=project.schema.json`. `dataflow pipeline init` writes both.
 """
 
 DJANGO_PROJECT = """## In the form of the Django tool
@@ -87,7 +91,7 @@ Without `version` the file has the Django tool's keys and no others. Transformat
 
 
 def pages() -> dict[str, str]:
-    """File name -> text of each page."""
+    """Return file name -> text of each page."""
     custom = [CUSTOM_RESOURCES, *_request(DataFlowAction)]
     for kind in KINDS:
         custom += _status(kind)
@@ -141,8 +145,8 @@ def _status(kind: Kind) -> Iterator[str]:
 
 
 def _fields(model: type[BaseModel], path: str) -> Iterator[str]:
-    # What a program is comes before what everything on Spark has in common.
-    shared = OnSpark.model_fields if model is not OnSpark and issubclass(model, OnSpark) else {}
+    # The fields of this model come before the fields that it shares with all Spark programs.
+    shared = SparkRuntime.model_fields if model is not SparkRuntime and issubclass(model, SparkRuntime) else {}
     for name, field in sorted(model.model_fields.items(), key=lambda item: item[0] in shared):
         spelled = f"{path}{field.alias or name}"
         nested = _model(field.annotation)

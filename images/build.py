@@ -1,8 +1,8 @@
-"""Builds the project's images with docker, podman or buildah, whichever is there; `make images` calls it.
+"""Builds the project's images with docker, podman or buildah. `make images` calls it.
 
-It gives the builder only files that git knows, all of one age, so that equal sources give equal layers. Beside each
-image goes a list of what is in it (SPDX), where `syft` or `go` is there to write one. It needs the standard
-library only, and never sends an image anywhere.
+The builder gets only files that git knows, all with the same time, so that equal sources result in equal layers. For
+each image it writes a list of its contents (SPDX), if `syft` or `go` is installed. It needs the standard library only,
+and never pushes an image.
 """
 
 import argparse
@@ -26,11 +26,11 @@ IMAGES = ("operator", "spark")
 BUILDERS = ("docker", "podman", "buildah")
 SOURCES = ("LICENSE", "README.md", "pyproject.toml", "operator", "sql", "images", "requirements")
 NOT_NEEDED = (":!images/*.py", ":!requirements/dev.txt", ":!requirements/bench.txt")
-"""What goes to the builder, and what of it does not; as git says it."""
+"""Git pathspecs of the files for the builder, and of exceptions."""
 
 BASE_IMAGE = "python:3.12-slim-bookworm"
 REPOSITORY = "opendataflow"
-"""The first part of the images' names, unless somebody says otherwise; the chart names them so, too."""
+"""Default for the first part of the images' names. The chart uses the same names."""
 
 ANSWER_SECONDS = 60
 
@@ -38,15 +38,15 @@ SYFT = "github.com/anchore/syft/cmd/syft@v1.57.1"
 
 
 class Impossible(Exception):
-    """The images can't be built here; the text says why, in a sentence."""
+    """The images can't be built on this machine. The text is the reason, in one sentence."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What to build.
+    """The parameters of a build.
 
-    `name`: with `{}` for operator or spark, and a registry or none. `archives`: where archives go, None: nowhere.
-    `authorities`: a file of the certificate authorities that the build has to trust, where the network has its own.
+    `name`: an image name with `{}` for operator or spark. A registry is optional. `archives`: the folder for archives.
+    None: write none. `authorities`: a file with certificate authorities that the build must trust.
     """
 
     name: str
@@ -63,18 +63,18 @@ class Order:
 
 
 def sources() -> list[Path]:
-    """Return the files for the builder, relative to the project's root: those that git knows or would take."""
+    """Return the files for the builder, relative to the project's root: those that git tracks or would add."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *SOURCES, *NOT_NEEDED]
     try:
-        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise Impossible("images are built from a git work tree: git says which files are part of one") from error
-    return sorted(Path(name) for name in said.split("\0") if name and (ROOT / name).is_file())
+    return sorted(Path(name) for name in listed.split("\0") if name and (ROOT / name).is_file())
 
 
 @contextmanager
 def context(order: Order) -> Iterator[Path]:
-    """Give a folder with copies of the sources: all with the same time and one of two modes."""
+    """Yield a folder with copies of the sources, all with the same time and one of two modes."""
     with tempfile.TemporaryDirectory(prefix="opendataflow-images-") as name:
         folder = Path(name)
         for path in sources():
@@ -92,7 +92,7 @@ def context(order: Order) -> Iterator[Path]:
 
 
 def find_builder(wanted: Sequence[str] = BUILDERS) -> str:
-    """Return the first of some builders that works here: one that is installed may lack its daemon, or the rights."""
+    """Return the first builder that works here. An installed builder may lack its daemon or its rights."""
     reasons = []
     for name in wanted:
         why_not = _why_not(name)
@@ -113,7 +113,7 @@ def _why_not(builder: str) -> str | None:
 
 
 def whole_name(name: str) -> str:
-    """Say which registry an image is of: Docker and Kubernetes take it for granted, podman and buildah do not."""
+    """Add the default registry to an image name. Docker and Kubernetes assume it, podman and buildah do not."""
     first, slash, _ = name.partition("/")
     if slash and (re.search("[.:]", first) or first == "localhost"):
         return name
@@ -121,7 +121,7 @@ def whole_name(name: str) -> str:
 
 
 def get_base(name: str, builder: str) -> str:
-    """Pull the base image unless it is there; return what the builder calls it."""
+    """Pull the base image unless it is present. Return its name for the builder."""
     look = ["inspect", "--type=image"] if builder == "buildah" else ["image", "inspect"]
     if _ask(builder, *look, name).returncode == 0:
         return name
@@ -136,7 +136,7 @@ def get_base(name: str, builder: str) -> str:
 
 
 def build(image: str, order: Order, builder: str) -> str:
-    """Build one image; return its whole name."""
+    """Build one image and return its full name."""
     name = whole_name(order.name.format(image))
     arguments = {
         "BASE_IMAGE": order.base_image,
@@ -159,7 +159,7 @@ def build(image: str, order: Order, builder: str) -> str:
 
 
 def _settle(name: str, epoch: int) -> None:
-    """Replace a built image by one in which everything has the same time."""
+    """Replace a built image by a copy in which all files have the same time."""
     before = _ask("docker", "image", "inspect", "--format={{.Id}}", name).stdout.strip()
     with tempfile.TemporaryDirectory(prefix="opendataflow-settled-") as folder:
         saved, settled = Path(folder, "saved.tar"), Path(folder, "settled.tar")
@@ -167,15 +167,15 @@ def _settle(name: str, epoch: int) -> None:
         settle(saved, settled, epoch)
         _run(["docker", "load", "--quiet", "--input", str(settled)])
     if before != _ask("docker", "image", "inspect", "--format={{.Id}}", name).stdout.strip():
-        _ask("docker", "image", "rm", "--no-prune", before)  # not what the next build finds again
+        _ask("docker", "image", "rm", "--no-prune", before)  # but keep the layers in the cache for the next build
 
 
 def archive(name: str, file: Path, builder: str) -> None:
-    """Write a built image to a file, in the format of `docker save`; it is there when it is whole."""
+    """Write a built image to a file, in the format of `docker save`. The file appears when it is complete."""
     draft = file.with_suffix(".unfinished")
     draft.unlink(missing_ok=True)
     if builder == "buildah":
-        # the format of OCI would have its layers compressed, which takes minutes, and longer to be read again
+        # An OCI archive has compressed layers, which take minutes to write and longer to read.
         _run(["buildah", "push", "--quiet", name, f"docker-archive:{draft}:{name}"])
     else:
         _run([builder, "save", "--output", str(draft), name])
@@ -183,7 +183,7 @@ def archive(name: str, file: Path, builder: str) -> None:
 
 
 def known_extras(wanted: str) -> str:
-    """Return the wanted extras; refuse those that images/spark/ivy.xml does not know."""
+    """Return the requested extras. Raise Impossible for one that images/spark/ivy.xml does not define."""
     named = re.findall(r'<conf name="(.+?)"', (ROOT / "images/spark/ivy.xml").read_text())
     known = sorted(set(named) - {"default"})
     if unknown := sorted(set(wanted.split()) - set(known)):
@@ -192,7 +192,7 @@ def known_extras(wanted: str) -> str:
 
 
 def find_syft() -> Path | None:
-    """Return a `syft` that is installed or can be built; None where there is neither it nor `go`."""
+    """Return an installed `syft`, or build it with `go`. Return None if neither is installed."""
     if found := shutil.which("syft"):
         return Path(found)
     if not shutil.which("go"):
@@ -207,7 +207,7 @@ def find_syft() -> Path | None:
 
 
 def list_contents(syft: Path, archived: Path, name: str, file: Path) -> None:
-    """Write which packages an archived image has, as SPDX in JSON."""
+    """Write a list of the packages in an archived image, as SPDX in JSON."""
     scan = [
         str(syft),
         "scan",
@@ -220,7 +220,7 @@ def list_contents(syft: Path, archived: Path, name: str, file: Path) -> None:
 
 
 def make(order: Order, images: Sequence[str], contents: Path | None, builder: str) -> None:
-    """Build images, archive them where that is wanted, and write what is in them to the folder `contents`."""
+    """Build images, archive them on request, and write lists of their packages to the folder `contents`."""
     syft = find_syft() if contents else None
     if contents and not syft:
         print("no list of contents is written: install syft, or Go to build it", file=sys.stderr)
@@ -228,8 +228,8 @@ def make(order: Order, images: Sequence[str], contents: Path | None, builder: st
         for image in images:
             began = time.monotonic()
             name = build(image, order, builder)
-            said = order.name.format(image)
-            print(f"{said}: built by {builder} in {time.monotonic() - began:.0f} s", flush=True)
+            short = order.name.format(image)
+            print(f"{short}: built by {builder} in {time.monotonic() - began:.0f} s", flush=True)
             file = (order.archives or Path(temporary)) / f"{image}.tar"
             if order.archives or syft:
                 archive(name, file, builder)
@@ -266,13 +266,13 @@ def version() -> str:
 
 
 def authorities(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Return the file of certificate authorities that the environment names, if any."""
+    """Return the file in SSL_CERT_FILE, or None."""
     named = environ.get("SSL_CERT_FILE")
     return Path(named) if named and Path(named).is_file() else None
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Build what the arguments say."""
+    """Parse the arguments and build the images."""
     parser = argparse.ArgumentParser(
         "python3 -m images.build", description="Builds the images of OpenDataFlow with docker, podman or buildah."
     )

@@ -1,6 +1,7 @@
-"""Gives everything in an image of docker one time, as podman and buildah do it while they build.
+"""Sets one time for all files in an image of docker. podman and buildah do this during a build.
 
-So equal sources give equal layers. It reads and writes archives of `docker save`, and needs the standard library only.
+Equal sources then result in equal layers. This module reads and writes archives of `docker save`, and needs the
+standard library only.
 """
 
 import hashlib
@@ -13,13 +14,13 @@ from pathlib import Path
 from typing import IO, Any
 
 _KEPT = ("architecture", "config", "history", "os", "rootfs", "variant")
-"""Of the description of an image; the rest tells of the build itself."""
+"""Fields of an image's description that are kept. The others describe the build itself."""
 _TIMES = ("mtime", "atime", "ctime")
-"""Of a file, to fractions of a second."""
+"""Headers with the times of a file, to fractions of a second."""
 
 
 def settle(saved: Path, settled: Path, epoch: int) -> None:
-    """Write an archive of one image anew, with all times set to `epoch`."""
+    """Copy an archive of one image, with all times set to `epoch` (seconds since 1970)."""
     with tarfile.open(saved) as old, tarfile.open(settled, "w") as new:
         (image,) = json.load(_content(old, "manifest.json"))
         described = json.load(_content(old, image["Config"]))
@@ -54,7 +55,7 @@ def _content(archive: tarfile.TarFile, name: str) -> IO[bytes]:
 
 
 def _add(archive: tarfile.TarFile, content: IO[bytes], name: str = "") -> str:
-    """Add a file, whose name is that of its content where it has none; return the name."""
+    """Add a file and return its name. Without a name, it is named after the hash of its content."""
     content.seek(0)
     name = name or f"{hashlib.file_digest(content, 'sha256').hexdigest()}.tar"  # type: ignore[arg-type]
     entry = tarfile.TarInfo(name)

@@ -22,16 +22,16 @@ class Seen:
     def completed(self, completion: Completion, run: ClaimedRun, result: Completed) -> None:  # noqa: ARG002 # a protocol
         self.ends.append(result)
 
-    def held_back(self, job: str, reason: NotStarted | None) -> None:
+    def starts_blocked(self, job: str, reason: NotStarted | None) -> None:
         self.held.append((job, None if reason is None else type(reason)))
 
-    def took(self, step: Step, seconds: float) -> None:
+    def observe_duration(self, step: Step, seconds: float) -> None:
         pass
 
-    def turned(self, loop: str) -> None:
+    def heartbeat(self, loop: str) -> None:
         pass
 
-    def unfit(self, job: str) -> None:
+    def outdated(self, job: str) -> None:
         self.notes.append(f"{job} was applied")
 
     def note(self, text: str) -> None:

@@ -12,7 +12,7 @@ import yaml
 from opendataflow import names
 from opendataflow.control.resources.orders import PodOrders
 from opendataflow.core.kubernetes.pods import Operator
-from opendataflow.model.fields.rules import ON_A_CLUSTER
+from opendataflow.model.fields.rules import CLUSTER_CONTEXT
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.records.dataset import DataSetFacts
 from opendataflow.model.records.run import Host
@@ -32,7 +32,7 @@ Document = dict[str, Any]
 def job_of(written: Document) -> DataFlowJob:
     """A job as a cluster takes it."""
     whole = {"apiVersion": API_VERSION, "kind": "DataFlowJob", **written}
-    return DataFlowJob.model_validate(whole, context=ON_A_CLUSTER, by_name=False)
+    return DataFlowJob.model_validate(whole, context=CLUSTER_CONTEXT, by_name=False)
 
 
 def made(case: Document) -> tuple[Document, Document]:

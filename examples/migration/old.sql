@@ -1,4 +1,4 @@
--- What is there already: orders, 300,000 unless `migration.rows` says otherwise, and somebody who may read them.
+-- The source database: orders (300,000, or the number in `migration.rows`), and a user who may read them.
 CREATE TABLE orders (
     id bigint PRIMARY KEY,
     customer text NOT NULL,

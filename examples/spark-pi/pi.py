@@ -1,6 +1,6 @@
-"""Estimates pi by tossing points into a square: one run for each shard, with points of its own.
+"""Estimates pi with random points in a square: one run for each shard, with its own points.
 
-The number of points is the argument. What has come out is printed, and in a pod it is the report of the run.
+The argument is the number of points. The result is printed. In a pod it is also the report of the run.
 """
 
 import json
@@ -16,7 +16,7 @@ REPORT = Path("/dev/termination-log")
 
 
 def hits(seed: str, points: int) -> int:
-    """Return how many points fall into the quarter of a circle."""
+    """Return the number of points within the quarter circle."""
     toss = Random(seed).random
     return sum(toss() ** 2 + toss() ** 2 < 1 for _ in range(points))
 

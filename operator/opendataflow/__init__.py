@@ -1,7 +1,7 @@
-"""OpenDataFlow: runs partitioned batch work when its data is ready.
+"""OpenDataFlow: runs partitioned batch jobs when their data is ready.
 
-The picture of the layers is in docs/architecture.md. This package never imports its own parts here, so that
-importing one layer does not load the others.
+docs/architecture.md describes the layers. This module never imports another module of the package: to import one layer
+must not load the others.
 """
 
 __version__ = "0.1.0"

@@ -1,32 +1,31 @@
-"""The one tree of exceptions; each says what is wrong, where, and what to do, in one sentence.
+"""The exception tree. The text of each error is one sentence: what is wrong, where, and what to do.
 
     DataflowError
     ├── InvalidInput          the user's file or arguments are wrong           retry: no
-    │   └── UnknownThing      a job, data set, chunk or run that is not there   retry: no
+    │   └── UnknownThing      a job, data set, chunk or run does not exist     retry: no
     ├── Refused               the state does not allow it                      retry: no
     │   ├── IdTaken           an id belongs to another resource                retry: no
     │   └── NotShared         a data set is not shared with this namespace     retry: no
     ├── SchemaMismatch        the database needs `dataflow db migrate`         retry: no
     ├── Unreachable           Postgres does not answer                         retry: yes
-    │   └── NoAccess          it refuses the user, password or database        retry: for a while
+    │   └── NoAccess          Postgres refuses the user, password or database  retry: for a while
     ├── NotStarted            a run could not be started
-    │   ├── CreateUncertain   nobody knows whether its pod was created         retry: yes
-    │   ├── Backpressure      the cluster takes no more at this moment         retry: yes
-    │   ├── NoRights          this program may not work in the namespace       retry: no
+    │   ├── CreateUncertain   it is unknown whether the pod was created        retry: yes
+    │   ├── Backpressure      the cluster accepts no more pods for now         retry: yes
+    │   ├── NoRights          this program lacks rights in the namespace       retry: no
     │   ├── NotCreatable      the cluster does not accept the pod              retry: no
-    │   └── NamespaceGone     the namespace is being deleted, or is not there  retry: no
+    │   └── NamespaceGone     the namespace is terminating or does not exist   retry: no
     ├── ClusterUnreachable    the Kubernetes API does not answer               retry: yes
-    ├── ClusterRefused        the Kubernetes API says no                       retry: no
+    ├── ClusterRefused        the Kubernetes API refuses the request           retry: no
     ├── LeaseLost             this process may not claim any more              retry: after renewal
-    ├── Deposed               another operator has taken over                  retry: no
+    ├── LeadershipLost        another operator has taken over                  retry: no
     ├── StepFailed            a step of a pipeline has failed                  retry: no
-    ├── Unanswered            the server of a project does not answer          retry: yes
+    ├── Unanswered            the git server of a project does not answer      retry: yes
     ├── NotInstalled          an extra of this package is needed               retry: no
-    ├── NotDelivered          a target does not take a notification            retry: yes
-    └── EmbeddedPostgresError the embedded server can't be made or started     retry: no
+    ├── NotDelivered          a target does not accept a notification          retry: yes
+    └── EmbeddedPostgresError the embedded server can't be created or started  retry: no
 
-`retryable` says whether the same call may succeed later without anybody's help. Nothing here is raised by this
-module itself.
+`retryable`: the same call may succeed later, although no person changes anything. This module never raises an error.
 """
 
 from typing import ClassVar
@@ -35,14 +34,14 @@ from opendataflow.names import ExitCode
 
 
 class DataflowError(Exception):
-    """An error whose text is one sentence for a person; the command line prints it without a traceback."""
+    """Base class. The text is one sentence for a person; the command line prints it without a traceback."""
 
     retryable: ClassVar[bool] = False
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
 class InvalidInput(DataflowError):
-    """What the user wrote can't be honoured; the text names the place and the remedy."""
+    """User input is invalid. The text names the place and the remedy."""
 
     exit_code = ExitCode.USAGE
 
@@ -52,7 +51,7 @@ class UnknownThing(InvalidInput):
 
 
 class Refused(DataflowError):
-    """The state of the thing does not allow the request."""
+    """The state of a job, chunk or task does not allow the request."""
 
 
 class IdTaken(Refused):
@@ -60,11 +59,11 @@ class IdTaken(Refused):
 
 
 class NotShared(Refused):
-    """A job's namespace may not use a data set of another one."""
+    """The namespace of a job may not use a data set of another namespace."""
 
 
 class SchemaMismatch(DataflowError):
-    """The database's schema is not the one that this program works with."""
+    """This program does not work with the schema of the database."""
 
     exit_code = ExitCode.SCHEMA
 
@@ -77,21 +76,21 @@ class Unreachable(DataflowError):
 
 
 class NoAccess(Unreachable):
-    """Postgres answers, and refuses the connection: somebody has to mend that, see `engine.patience`."""
+    """Postgres answers and refuses the connection. A person has to fix that; see `engine.database_retries`."""
 
 
 class NotStarted(DataflowError):
-    """A run could not be started; its subclasses say what follows."""
+    """A run could not be started. The subclass decides what the engine does next."""
 
 
 class CreateUncertain(NotStarted):
-    """The API server did not answer, or failed: the pod may be there or not. The same name is created again."""
+    """The API server did not answer, or failed: the pod may exist. The caller creates the same name again."""
 
     retryable = True
 
 
 class Backpressure(NotStarted):
-    """A quota is used up or the API server is overloaded. `retry_after`: seconds that it asks for."""
+    """A quota is used up or the API server is overloaded. `retry_after`: seconds to wait, as the API server asks."""
 
     retryable = True
 
@@ -101,21 +100,21 @@ class Backpressure(NotStarted):
 
 
 class NoRights(NotStarted):
-    """This program lacks rights in the namespace; nothing was asked of the cluster."""
+    """This program lacks rights in the namespace. No request was sent to the cluster."""
 
 
 class NotCreatable(NotStarted):
-    """The API server refuses the pod; the text is its sentence."""
+    """The API server refuses the pod. The text is the message of the API server."""
 
 
 class NamespaceGone(NotStarted):
-    """The namespace is being deleted or is not there."""
+    """The namespace is being deleted or does not exist."""
 
 
 class ClusterUnreachable(DataflowError):
-    """The Kubernetes API does not answer, or answers that it can't now, or does not accept our credentials now.
+    """The Kubernetes API does not answer, is overloaded, or does not accept the credentials at the moment.
 
-    `retry_after`: seconds that it asks to wait, None where it does not say.
+    `retry_after`: seconds to wait, as the API server asks; None if it does not ask.
     """
 
     retryable = True
@@ -127,7 +126,7 @@ class ClusterUnreachable(DataflowError):
 
 
 class ClusterRefused(DataflowError):
-    """The Kubernetes API refuses a request. `code`: of HTTP. `reason`: the API's word, such as NotFound or Conflict."""
+    """The Kubernetes API refuses a request. `code`: the HTTP status. `reason`: such as NotFound or Conflict."""
 
     def __init__(self, message: str, code: int, reason: str = "") -> None:
         super().__init__(message)
@@ -136,33 +135,33 @@ class ClusterRefused(DataflowError):
 
 
 class LeaseLost(DataflowError):
-    """The lease of this process has ended: it must not claim until it holds a new one."""
+    """The lease of this process has ended. The process must not claim before it holds a new one."""
 
     retryable = True
 
 
-class Deposed(DataflowError):
-    """Another operator leads now: this process has to end."""
+class LeadershipLost(DataflowError):
+    """Another operator leads now. This process has to end."""
 
 
 class NotDelivered(DataflowError):
-    """A target does not take a notification; the text says why, without the target's address."""
+    """A target does not accept a notification. The text gives the reason, without the address of the target."""
 
     retryable = True
 
 
 class StepFailed(DataflowError):
-    """A step of a pipeline, or its unit test, has failed; the text is one sentence with file and line."""
+    """A step of a pipeline, or its unit test, has failed. The text is one sentence with file and line."""
 
 
 class Unanswered(DataflowError):
-    """The server that a project is fetched from does not answer."""
+    """The git server of a pipeline project does not answer."""
 
     retryable = True
 
 
 class NotInstalled(DataflowError):
-    """What a command needs is an extra of this package, or a program; the text says how it is installed."""
+    """A command needs an extra of this package, or another program. The text tells how to install it."""
 
 
 class EmbeddedPostgresError(DataflowError):

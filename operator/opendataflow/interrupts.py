@@ -1,4 +1,4 @@
-"""How programs begin whose user may press Ctrl-C before they have begun. It imports nothing of the project."""
+"""Ctrl-C while a program is still importing its modules. This module imports nothing of the project."""
 
 import os
 import signal
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def left_at_once() -> Iterator[None]:
-    """Let Ctrl-C end the program without a word, as long as it imports: nothing is there to be told or tidied up.
+def exit_on_interrupt() -> Iterator[None]:
+    """Let Ctrl-C exit without a message while the block runs: nothing has started, so nothing needs cleaning up.
 
-    Python's own way is an exception out of some import, with its traceback. What nohup has taken away stays so.
+    By default Python prints a traceback of the interrupted import. A SIGINT that nohup ignores stays ignored.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is signal.default_int_handler:

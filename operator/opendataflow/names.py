@@ -1,7 +1,7 @@
-"""Every name that more than one part of the program must spell alike.
+"""Names that several modules share: states, outcome classes, labels, variables, and the names of runs.
 
-States, outcome classes, environment names and the names of runs. This module holds words and the rules for
-making them; it never decides anything and imports nothing of the project.
+This module contains constants and the functions that build names. It never decides anything and imports nothing of the
+project.
 """
 
 import re
@@ -11,13 +11,13 @@ GROUP = "opendataflow.io"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 CATEGORY = "dataflow"
-"""What `kubectl get dataflow` lists: all resources of the group."""
+"""The category of all resources of the group: `kubectl get dataflow` lists them."""
 
 QUEUED_CHANNEL = "opendataflow_queued"
-"""The NOTIFY channel that says: tasks of the job in the payload may have become claimable."""
+"""The NOTIFY channel. The payload is a job whose tasks may have become claimable."""
 
 TODAY = "today"
-"""The data set that is built in: its chunks are days, like 2026-11-28."""
+"""The built-in data set. Its chunks are days, like 2026-11-28."""
 
 SECRET_VARIABLES = frozenset(
     {
@@ -33,91 +33,93 @@ SECRET_VARIABLES = frozenset(
         "PASSKEY_NEW",
     }
 )
-"""What may hold a password or a token in this program's environment; no process that it starts gets it."""
+"""Variables that may hold a password or a token. Child processes never get them."""
 
 SHELL_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-"""The names that a variable of a shell can have."""
+"""Matches the name of a shell variable."""
 
-_SLUG = 40 - len(f"-r{2**63 - 1}")
-"""How much of a job's name fits beside the longest number of a run."""
+_SLUG_LENGTH = 40 - len(f"-r{2**63 - 1}")
+"""How many characters of a job's name fit in front of the longest run id."""
 
 
 LABEL_RUN = f"{GROUP}/run"
-"""The id of a run, on its pod."""
+"""On the pod of a run: the id of the run."""
 
 LABEL_JOB = f"{GROUP}/job"
-"""The job of a run, as far as a label can spell it."""
+"""The job of a run, shortened to a valid label value."""
 
 LABEL_ENGINE = f"{GROUP}/engine"
-"""Which database the run is remembered in."""
+"""The identity of the database that the run belongs to."""
 
 LABEL_DONE = f"{GROUP}/done"
-"""The minute since the epoch in which the outcome of the run had been committed: the pod may go some time later."""
+"""The minute since the epoch in which the outcome of the run was committed. The pod is deleted some time later."""
 
 LABEL_APPLICATION = f"{GROUP}/application"
-"""Which database a SparkApplication belongs to. Its labels are on its driver and executors too, so it has none of those
-that a run's pod is known by; its driver has them beside it."""
+"""On a SparkApplication: the identity of its database.
+
+Spark copies the labels of an application to its driver and executors. So an application has no label that marks the pod
+of a run; only the driver gets those labels, in its template."""
 LABEL_EXECUTOR_OF = f"{GROUP}/executor-of"
-"""On an executor's pod: the run that it works for, by the name of its driver's pod."""
+"""On the pod of an executor: the name of the driver's pod."""
 
 ANNOTATION_CONTEXT = f"{GROUP}/context"
 ANNOTATION_SPARK = f"{GROUP}/spark"
-"""What a Spark driver is to do, see core/kubernetes/spark_pods.py."""
+"""The order for a Spark driver, see core/kubernetes/spark_pods.py."""
 ANNOTATION_PIPELINE = f"{GROUP}/pipeline"
-"""What a run of a pipeline is to do, see core/pipelines/pipeline_order.py."""
+"""The order for a pipeline run, see core/pipelines/pipeline_order.py."""
 ANNOTATION_EXECUTORS = f"{GROUP}/executors"
-"""On a driver's pod: it starts executors, which have to be deleted when its outcome is committed."""
+"""On the pod of a driver: the driver starts executors, which are deleted when its outcome is committed."""
 ANNOTATION_JOB = f"{GROUP}/job-id"
 ANNOTATION_DATA_ID = f"{GROUP}/data-id"
 ANNOTATION_FENCE = f"{GROUP}/fence"
 ANNOTATION_REQUESTED_BY = f"{GROUP}/requested-by"
-"""Who has asked by a DataFlowAction, as that person's own program says."""
+"""On a DataFlowAction: the person who asked, as the client of that person reports."""
 ANNOTATION_START_DEADLINE = f"{GROUP}/start-deadline"
-"""Seconds from the pod's creation until its main container has to run."""
+"""Seconds between the creation of the pod and the start of its main container."""
 ANNOTATION_RETRY_AFTER = f"{GROUP}/retry-after"
-"""Seconds after which a run on a node that does not answer is given up without proof of its death."""
+"""Seconds after which a run on an unreachable node is lost, without proof that it has ended."""
 ANNOTATION_KEEP_LOG = f"{GROUP}/keep-log"
-"""`false`: nobody reads what the run has printed."""
+"""`false`: the log of the run is not read."""
 ANNOTATION_RUN = f"{GROUP}/run"
-"""The id of a run, on its SparkApplication."""
+"""On a SparkApplication: the id of the run."""
 ANNOTATION_RUN_DEADLINE = f"{GROUP}/run-deadline"
-"""Seconds that the driver of a SparkApplication may take: no field of it says so."""
+"""Seconds that the driver of a SparkApplication may run. A SparkApplication has no field for it."""
 
 FINALIZER = f"{GROUP}/outcome"
-"""Keeps a run's pod until its outcome is committed."""
+"""Keeps the pod of a run until its outcome is committed."""
 
 NO_ANSWER = "the git server does not answer"
-"""How the termination message of a pod's fetching begins where the network was to blame."""
+"""Prefix of the termination message of the fetch container after a network error."""
 NO_EXECUTOR = "no executor has come up"
-"""How a Spark driver's termination message begins where it was ended for want of executors."""
+"""Prefix of the termination message of a Spark driver that ended because it got no executors."""
 
 SPARK_ARCHIVE = "DATAFLOW_SPARK_ARCHIVE"
-"""The variable that names the archive of Spark's classes, as it is in images."""
+"""The variable in images that names the class data archive of Spark."""
 
 MAIN_CONTAINER = "main"
 DRIVER_CONTAINER = "spark-kubernetes-driver"
 EXECUTOR_CONTAINER = "spark-kubernetes-executor"
-"""Spark's own names for its containers, in the pods of a SparkApplication."""
+"""The names that Spark gives its containers in the pods of a SparkApplication."""
 OPENER_CONTAINER = "open-passwords"
 FETCH_CONTAINER = "fetch-project"
 RESERVED_PREFIX = "DATAFLOW_"
-"""Variables of this prefix are the framework's."""
+"""Prefix of the variables that are reserved for the framework."""
 DATA_VOLUME = "dataflow"
 CONTEXT_VOLUME = "dataflow-context"
 SCRATCH_VOLUME = "dataflow-scratch"
 PROJECT_VOLUME = "dataflow-project"
 DATA_FOLDER = "/dataflow"
-"""Where a pod with encrypted passwords has its memory volume: the opened values, and a static busybox."""
+"""The mount path of the memory volume in pods with encrypted passwords: decrypted values, and a static busybox."""
 CONTEXT_FOLDER = "/etc/opendataflow"
-"""Where a pod has its context file. Not inside the memory volume, which the main container can't write."""
+"""The folder of the context file in a pod. Not in the memory volume: the main container can't write there."""
 PROJECT_FOLDER = "/opt/dataflow-project"
-"""Where a pod has the project of its pipeline, if it is not in its image."""
+"""The folder of the pipeline project in a pod, if the image does not contain the project."""
 PIPELINE_FILE = "pipeline.json"
-"""The name of the order of a pipeline's run, beside the context."""
+"""The file name of the order for a pipeline run, beside the context."""
 REPORT_FILE = "report.json"
-"""What a run on one machine writes beside its context to report."""
+"""The file name of the report that a local run writes beside its context."""
 SPARK_FILE = "spark.json"
-"""The name of a Spark driver's order, beside the context."""
+"""The file name of the order for a Spark driver, beside the context."""
 
 
 class ChunkStatus(StrEnum):
@@ -146,7 +148,7 @@ class TaskState(StrEnum):
 
 
 class RunState(StrEnum):
-    """The state of one attempt."""
+    """The state of a run: one attempt at one task."""
 
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
@@ -154,7 +156,7 @@ class RunState(StrEnum):
     LOST = "LOST"
     CANCELLED = "CANCELLED"
     GIVEN_BACK = "GIVEN_BACK"
-    """As people are shown a LOST one of the class NotStarted: it has done nothing, and failed at nothing."""
+    """Shown to people instead of LOST if the class is NotStarted: the run did nothing, and nothing failed."""
 
 
 class StepStatus(StrEnum):
@@ -165,11 +167,11 @@ class StepStatus(StrEnum):
     DONE = "DONE"
     FAILED = "FAILED"
     SKIPPED = "SKIPPED"
-    """Not run, or not to its end: another step has failed."""
+    """The step did not run, or did not finish, because another step failed."""
 
 
 class OutcomeClass(StrEnum):
-    """Why a run ended as it did; the class decides which budget a failure burns."""
+    """Why a run ended. The class decides which retry budget a failure consumes."""
 
     SUCCESS = "Success"
     APPLICATION = "Application"
@@ -182,7 +184,7 @@ class OutcomeClass(StrEnum):
 
 
 class Refusal(StrEnum):
-    """Why a request was not done, in one word for programs."""
+    """Why a request was refused, as a word for programs."""
 
     UNKNOWN = "Unknown"
     NOT_SHARED = "NotShared"
@@ -191,7 +193,7 @@ class Refusal(StrEnum):
 
 
 class AlertKind(StrEnum):
-    """What people are told about."""
+    """The kinds of notifications."""
 
     FAILED = "failed"
     BREAKER = "breaker"
@@ -200,7 +202,7 @@ class AlertKind(StrEnum):
 
 
 class ConditionType(StrEnum):
-    """What a status tells as True, False or Unknown (docs/reference/status.md)."""
+    """The type of a condition in a status (docs/reference/status.md)."""
 
     READY = "Ready"
     PROGRESSING = "Progressing"
@@ -213,9 +215,9 @@ class ConditionType(StrEnum):
 
 
 class Reason(StrEnum):
-    """The one word of a condition or an event, for programs."""
+    """The reason of a condition or an event, as a word for programs."""
 
-    # Why a resource can't be honoured.
+    # Why a resource is not accepted.
     INVALID_SPEC = "InvalidSpec"
     ID_TAKEN = "IdTaken"
     NOT_SHARED = "NotShared"
@@ -231,14 +233,14 @@ class Reason(StrEnum):
     RIGHTS_MISSING = "RightsMissing"
     API_UNREACHABLE = "ApiUnreachable"
     NAMESPACE_TERMINATING = "NamespaceTerminating"
-    # Why pods that are there do not run.
+    # Why existing pods do not run.
     IMAGE_PULL = "ImagePull"
     UNSCHEDULABLE = "Unschedulable"
     NODE_UNREACHABLE = "NodeUnreachable"
     POD_PENDING = "PodPending"
     SUBMISSION_PENDING = "SubmissionPending"
     SUBMISSION_FAILED = "SubmissionFailed"
-    # How the tasks are.
+    # The states of tasks, of a job or of a data set.
     DONE = "Done"
     RUNNING = "Running"
     QUEUED = "Queued"
@@ -259,7 +261,7 @@ class Reason(StrEnum):
     NOT_TESTED = "NotTested"
     DATABASE_ANSWERS = "DatabaseAnswers"
     DATABASE_UNREACHABLE = "DatabaseUnreachable"
-    # What has happened.
+    # Events.
     ACCEPTED = "Accepted"
     BREAKER_OPENED = "BreakerOpened"
     RUNS_FAILING = "RunsFailing"
@@ -271,7 +273,7 @@ class Reason(StrEnum):
 
 
 class JobState(StrEnum):
-    """How a job is, in one word; as `dataflow get jobs` says it, and what only a cluster can add."""
+    """The state of a job in one word, as `dataflow get jobs` shows it. Some states exist on a cluster only."""
 
     PENDING = "Pending"
     STALLED = "Stalled"
@@ -286,7 +288,7 @@ class JobState(StrEnum):
 
 
 class ExitCode(IntEnum):
-    """What the command line's exit codes mean; documented in docs/reference/exit-codes.md."""
+    """Exit codes of the command line (docs/reference/exit-codes.md)."""
 
     OK = 0
     FAILED = 1
@@ -299,26 +301,26 @@ class ExitCode(IntEnum):
 
 
 def is_shell_name(text: str) -> bool:
-    """Say whether a shell can have a variable of this name."""
+    """Return whether a shell variable can have this name."""
     return re.fullmatch(SHELL_NAME, text) is not None
 
 
 def shell_name(text: str) -> str:
-    """Return `text` with each character that a shell variable's name can't have replaced by `_`."""
+    """Return `text` as the name of a shell variable: every other character becomes `_`."""
     name = re.sub(r"[^A-Za-z0-9_]", "_", text)
     return f"_{name}" if name[:1].isdigit() else name
 
 
 def run_name(job: str, run: int) -> str:
-    """Return the name of a run's pod or folder: at most 40 characters, a DNS-1035 label.
+    """Return the name of a run's pod or folder: a DNS-1035 label of at most 40 characters.
 
-    The run id alone makes it unique; the job's name in front is for people.
+    The run id alone makes the name unique. The name of the job in front is for people.
     """
     slug = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")
     slug = slug if slug[:1].isalpha() else f"j-{slug}"
-    return f"{slug[:_SLUG].rstrip('-')}-r{run}"
+    return f"{slug[:_SLUG_LENGTH].rstrip('-')}-r{run}"
 
 
 def label_value(text: str) -> str:
-    """Return as much of a text as the value of a Kubernetes label can hold: for people and selectors, not unique."""
+    """Return a text as the value of a Kubernetes label, shortened if necessary. The result need not be unique."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:63].rstrip("-._")

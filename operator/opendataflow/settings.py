@@ -1,6 +1,6 @@
-"""What the environment tells the program: where Postgres is, where local state lives, whom to tell of failures.
+"""Settings from the environment: the address of Postgres, the folder of local state, the targets of notifications.
 
-Read once, by the command line; every other part gets values as arguments. It never opens a file.
+Only entry points read them; every other module gets values as arguments. This module never opens a file.
 """
 
 import os
@@ -15,7 +15,7 @@ from opendataflow.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Notifications:
-    """Who is told when something fails, as it is written; may hold tokens. None: nobody of this kind."""
+    """Targets of notifications, unparsed. The values may hold tokens. None: no target of this kind."""
 
     command: str | None = field(default=None, repr=False)
     webhook: str | None = field(default=None, repr=False)
@@ -25,9 +25,11 @@ class Notifications:
 
 @dataclass(frozen=True)
 class Settings:
-    """`dsn`: the address of the database. `properties`: the file that has it, where there is no `dsn`; None: the one
-    of the current folder, if any, else the embedded Postgres under `home` is meant. `home`: the folder of local state.
-    `kube`: commands go through a cluster; `kubeconfig`: the environment names one.
+    """Settings of the command line.
+
+    `dsn`: the address of the database. `properties`: a file with the address, if there is no `dsn`. If both are None,
+    the file in the current folder counts, else the embedded Postgres under `home`. `home`: the folder of local state.
+    `kube`: commands go through a cluster. `kubeconfig`: the variable KUBECONFIG is set.
     """
 
     dsn: str | None
@@ -39,26 +41,28 @@ class Settings:
 
     @property
     def postgres_home(self) -> Path:
-        """The folder of the embedded Postgres."""
+        """Return the folder of the embedded Postgres."""
         return self.home / "postgres"
 
     @property
     def clones_home(self) -> Path:
-        """Where projects of pipelines are kept that are fetched."""
+        """Return the folder of fetched pipeline projects."""
         return self.home / "projects"
 
     @property
     def runs_home(self) -> Path:
-        """The folder with one folder for each local run: its logs, context and process record."""
+        """Return the folder of local runs. Each run has a folder there: its log, context and process record."""
         return self.home / "runs"
 
 
 @dataclass(frozen=True)
 class OperatorSettings:
-    """`parallelism`: the most runs at a time of all jobs together. `namespaces`: the only ones whose resources are
-    honoured; none means all. `port`: of probes and figures. `image`: the operator's own, which opens passwords in pods.
-    `spark_image`, `spark_account`: the image and the service account of Spark drivers, where a job names none.
-    `name`: of this process, for people.
+    """Settings of the operator.
+
+    `parallelism`: how many runs of all jobs together may be active. `namespaces`: the operator ignores resources of
+    other namespaces; empty means all namespaces. `port`: serves probes and metrics. `image`: the operator's own image,
+    which decrypts passwords in pods. `spark_image`, `spark_account`: image and service account of Spark drivers, if a
+    job names none. `name`: the name of this process, for people.
     """
 
     parallelism: int = 1000
@@ -71,8 +75,11 @@ class OperatorSettings:
 
 
 def read_operator_settings(environ: Mapping[str, str] = os.environ) -> OperatorSettings:
-    """Read DATAFLOW_PARALLELISM, DATAFLOW_NAMESPACES (with commas), DATAFLOW_PORT, DATAFLOW_IMAGE and POD_NAME,
-    DATAFLOW_SPARK_IMAGE and DATAFLOW_SPARK_SERVICE_ACCOUNT."""
+    """Read the settings of the operator: DATAFLOW_PARALLELISM, DATAFLOW_NAMESPACES (separated by commas), and others.
+
+    The others are DATAFLOW_PORT, DATAFLOW_IMAGE, DATAFLOW_SPARK_IMAGE, DATAFLOW_SPARK_SERVICE_ACCOUNT and POD_NAME.
+    Raises InvalidInput for a number that is none or is too small.
+    """
     default = OperatorSettings()
     return OperatorSettings(
         parallelism=_number(environ, "DATAFLOW_PARALLELISM", default.parallelism, least=1),
@@ -95,8 +102,8 @@ def _number(environ: Mapping[str, str], name: str, default: int, least: int) -> 
 def read_settings(environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Settings:
     """Read DATAFLOW_DSN, DATAFLOW_PROPERTIES, DATAFLOW_HOME, DATAFLOW_KUBE, KUBECONFIG and DATAFLOW_NOTIFY_*.
 
-    Without DATAFLOW_HOME the home is `~/.local/state/opendataflow` (XDG_STATE_HOME), and for root
-    `/var/lib/opendataflow`: the embedded Postgres runs as an unprivileged user then, who can't enter /root.
+    Without DATAFLOW_HOME the home is `~/.local/state/opendataflow` (or under XDG_STATE_HOME). For root it is
+    `/var/lib/opendataflow`: root's embedded Postgres runs as an unprivileged user, who can't enter /root.
     """
     root = (os.getuid() if uid is None else uid) == 0
     given = environ.get("DATAFLOW_HOME")

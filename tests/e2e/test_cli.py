@@ -131,7 +131,7 @@ def test_status_tells_what_failed_what_waits_and_the_commands_that_help(
     assert lines[0] == "square   1 of 3 done, 1 QUEUED, 1 FAILED   parallelism 100"
     assert "gaps       1 gap: 1" in lines
     assert "failed     1 chunk (1): no retries left (1 allowed): exit code 1: oops" in lines
-    assert "when the cause is mended: dataflow resubmit square 1" in lines
+    assert "when the cause is fixed: dataflow resubmit square 1" in lines
     assert "waiting    1 chunk (1): input squares is FAILED (not usable)" in lines
     assert "see: dataflow why sum 1" in lines
 
@@ -228,7 +228,7 @@ def test_why_follows_a_failed_input_to_the_job_that_makes_it(dataflow: Program, 
         "1 of job sum is WAITING",
         (
             "waits for input chunk 1 of squares, which is FAILED (not usable); job square, which makes it, is FAILED "
-            "(exit code 1); when the cause is mended: dataflow resubmit square 1"
+            "(exit code 1); when the cause is fixed: dataflow resubmit square 1"
         ),
     ]
 
@@ -248,7 +248,7 @@ def test_why_tells_of_a_queued_task_what_is_before_it_and_that_nothing_runs(
     chain(db)
     assert inside.ask(dataflow, "why", "square", "10").out.splitlines() == [
         "10 of job square is QUEUED",
-        "before it: 2 ready chunks of the job",
+        "before it: 2 queued tasks of the job",
         "no engine is running; to start one: dataflow local -f FILE",
     ]
 
@@ -381,7 +381,7 @@ def test_skip_says_that_a_task_will_not_be_done_until_its_release(
     assert inside.ask(dataflow, "skip", "square", "1", "--reason", "no such number").out == "square 1: SKIPPED\n"
     assert inside.ask(dataflow, "why", "square", "1").out == (
         "1 of job square is SKIPPED by a person (it was QUEUED): no such number; "
-        "to let it go on: dataflow release square 1\n"
+        "to release it: dataflow release square 1\n"
     )
     answer = inside.ask(dataflow, "resubmit", "square", "1")
     assert (answer.code, answer.err) == (ExitCode.FAILED, "error: 1 of job square is skipped: release it first\n")
@@ -634,7 +634,7 @@ def test_local_ends_with_3_where_something_failed_and_names_the_way_on(dataflow:
     answer = dataflow.ask("local", "-f", str(file), "--until-caught-up")
     assert answer.code == ExitCode.UNFINISHED
     assert re.search(r"square  2  FAILED  no retries left \(0 allowed\): exit code 9: no such table\n", answer.out)
-    assert "when the cause is mended: dataflow resubmit square 2\n" in answer.out
+    assert "when the cause is fixed: dataflow resubmit square 2\n" in answer.out
 
 
 def test_local_ends_with_3_where_something_waits(dataflow: Program, db: Connection, file: Path) -> None:

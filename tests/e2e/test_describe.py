@@ -71,7 +71,7 @@ def test_what_has_not_run_yet_says_what_it_waits_for(dataflow: Program, db: Conn
         "validated": "not yet",
         "safe": "to read it, no; to change it, yes",
     }
-    assert "to let it go: dataflow release --dataset numbers 1" in evidence(inside, dataflow)
+    assert "to release it: dataflow release --dataset numbers 1" in evidence(inside, dataflow)
 
 
 def test_a_new_version_of_an_input_makes_it_stale(
@@ -101,8 +101,8 @@ def test_who_published_a_chunk_stands_for_it(dataflow: Program, db: Connection, 
     declare(db)
     inside.ask(dataflow, "publish", "squares", "1", "--reason", "loaded by hand")
     said = answers(inside, dataflow)
-    assert said["correct"] == "as far as the person says who has published it"
-    assert said["validated"] == "yes, by a person's word"
+    assert said["correct"] == "as far as the person who published it says"
+    assert said["validated"] == "yes, by a person"
     assert "chunk 1 of squares was published by " in evidence(inside, dataflow)
     assert ": loaded by hand" in evidence(inside, dataflow)
 
@@ -112,10 +112,10 @@ def test_a_chunk_that_waits_for_a_word_says_with_which_commands(
 ) -> None:
     assert made
     raw(db, "UPDATE opendataflow.chunk SET status = 'PENDING' WHERE dataset = 'squares' AND data_id = '1'")
-    assert answers(inside, dataflow)["validated"] == "not yet: it waits for a person's word"
+    assert answers(inside, dataflow)["validated"] == "not yet: it waits for somebody to accept or reject it"
     assert "dataflow accept squares 1" in evidence(inside, dataflow)
     inside.ask(dataflow, "accept", "squares", "1", "--reason", "totals agree")
-    assert answers(inside, dataflow)["validated"] == "yes, by a person's word"
+    assert answers(inside, dataflow)["validated"] == "yes, by a person"
     assert ": totals agree" in evidence(inside, dataflow)
 
 

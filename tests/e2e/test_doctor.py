@@ -76,7 +76,7 @@ def test_a_run_whose_engine_is_silent_is_told_with_what_helps(
     [(text, (level, remedy))] = [
         (text, told) for text, told in findings(dataflow, inside).items() if text.startswith("run ")
     ]
-    assert text.startswith(f"run {run['run']} of j 1 at host belongs to an engine that has not been heard of")
+    assert text.startswith(f"run {run['run']} of j 1 at host belongs to an engine whose lease has expired")
     assert (level, remedy) == (
         "warning",
         f"start an engine there; if that machine is gone: dataflow lost {run['run']}",
@@ -93,7 +93,7 @@ def test_what_waits_for_a_person_is_told(dataflow: Program, declared: Connection
     held = [text for text in found if "is held since" in text]
     assert [text.split(" is held")[0] for text in held] == ["chunk 1 of a"]
     assert found[held[0]] == ("warning", "dataflow release --dataset a 1")
-    assert found["chunk 1 of b waits for a person's word"] == ("warning", "dataflow accept b 1")
+    assert found["chunk 1 of b waits for somebody to accept or reject it"] == ("warning", "dataflow accept b 1")
     assert found["job j is suspended"] == ("warning", "dataflow resume j")
 
 

@@ -19,7 +19,7 @@ from psycopg.sql import SQL, Identifier
 
 from opendataflow.cli.jobs.job_files import apply_files, read_files
 from opendataflow.engine import limits
-from opendataflow.engine.claim_authority import LocalTenure
+from opendataflow.engine.claim_authority import LocalClaimAuthority
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
 from opendataflow.errors import NoAccess
@@ -147,8 +147,8 @@ async def engine_over(
         seen = Seen()
         orders = {"job": FileOrders(declared.jobs[0], home, "python3", home / "clones")}
         launcher = ProcessLauncher(home / "runs")
-        tenure = LocalTenure(store, launcher, seen.note)
-        yield Engine(store, launcher, tenure, orders, seen, parallelism=slots, until_caught_up=True), seen, store
+        authority = LocalClaimAuthority(store, launcher, seen.note)
+        yield Engine(store, launcher, authority, orders, seen, parallelism=slots, until_caught_up=True), seen, store
     finally:
         await store.close()
 
@@ -227,13 +227,13 @@ async def test_a_run_is_cancelled_on_request_and_its_task_is_not_tried_again(dsn
 async def test_a_change_that_the_engine_is_told_of_counts_at_once(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "PROBE_SECONDS", 3600)
+    monkeypatch.setattr(limits, "POLL_SECONDS", 3600)
     script = "while [ ! -e stop ]; do sleep 0.02; done"
     async with engine_over(dsn, tmp_path, script, chunks=3, parallelism=1) as (engine, seen, store):
         running = asyncio.create_task(engine.run())
         await _until(lambda: len(seen.claims) == 1)
         await store.scale("job", 3, "ada", None)
-        engine.look_again()
+        engine.refresh_jobs()
         async with asyncio.timeout(300):
             await _until(lambda: len(seen.claims) == 3)
         (tmp_path / "stop").touch()

@@ -61,7 +61,7 @@ def test_suspending_drains_and_resuming_goes_on(dataflow: Program, declared: Con
     said = inside.ask(dataflow, "suspend", "square", "--reason", "night batch").out
     assert said == "job square is suspended: nothing new starts; 2 runs still go on\n"
     assert claim(declared, open_lease(declared), "square", 2) == []
-    assert "to let it go on: dataflow resume square" in inside.ask(dataflow, "why", "square", "7").out
+    assert "to resume it: dataflow resume square" in inside.ask(dataflow, "why", "square", "7").out
     assert inside.ask(dataflow, "suspend", "square").out == "job square was suspended already; 2 runs still go on\n"
 
     said = inside.ask(dataflow, "resume", "square").out

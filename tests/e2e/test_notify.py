@@ -64,7 +64,7 @@ class Beside:
         self, store: Store, *targets: Box | CommandTarget | WebhookTarget | MailTarget, pause: float = 0
     ) -> None:
         self.notes: list[str] = []
-        self.alerts = Alerts(store, targets, self.notes.append, look=0.05, pause=pause)
+        self.alerts = Alerts(store, targets, self.notes.append, poll_seconds=0.05, pause_seconds=pause)
 
     async def __aenter__(self) -> "Beside":
         self._future = asyncio.create_task(self.alerts.run())
@@ -289,5 +289,5 @@ def test_notify_test_without_any_target_says_which_variables_there_are(dataflow:
     answer = run(dataflow, "notify", "test")
     assert answer.code == ExitCode.USAGE
     assert answer.err.startswith(
-        "error: nobody is told of failures: set DATAFLOW_NOTIFY_COMMAND, DATAFLOW_NOTIFY_WEBHOOK"
+        "error: failures are reported to nobody: set DATAFLOW_NOTIFY_COMMAND, DATAFLOW_NOTIFY_WEBHOOK"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from psycopg.types.json import Jsonb
 
-from opendataflow.engine.claim_authority import LocalTenure
+from opendataflow.engine.claim_authority import LocalClaimAuthority
 from opendataflow.engine.engine import Engine
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.records.run import Command, Ended, Host, Proof, Report, RunOrder
@@ -39,7 +39,7 @@ def probes_within(seconds: float) -> int:
 class Anything:
     """Makes orders for any job."""
 
-    def fits(self, declared: DeclaredJob) -> bool:  # noqa: ARG002 # a protocol
+    def matches(self, declared: DeclaredJob) -> bool:  # noqa: ARG002 # a protocol
         return True
 
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> RunOrder:  # noqa: ARG002 # a protocol
@@ -58,10 +58,10 @@ class Database:
     async def announce(self, lease: str) -> None:
         pass
 
-    async def depart(self, lease: str) -> None:
+    async def withdraw(self, lease: str) -> None:
         pass
 
-    async def owner_gone(self, lease: str, host: Host) -> Proof:  # noqa: ARG002 # a protocol
+    async def prove_owner_dead(self, lease: str, host: Host) -> Proof:  # noqa: ARG002 # a protocol
         return Proof(False, "nobody asks")
 
     async def start(self, order: RunOrder) -> None:
@@ -71,7 +71,7 @@ class Database:
     async def adopt(self, run: ClaimedRun) -> bool:  # noqa: ARG002 # a protocol
         return False
 
-    async def arrives(self, run: ClaimedRun) -> bool:  # noqa: ARG002 # a protocol
+    async def wait_for_late_start(self, run: ClaimedRun) -> bool:  # noqa: ARG002 # a protocol
         return False
 
     async def ended(self) -> Ended:
@@ -83,7 +83,7 @@ class Database:
     async def prove_dead(self, name: str, host: Host) -> Proof:  # noqa: ARG002 # a protocol
         return Proof(False, "nobody asks")
 
-    async def left_behind(self, name: str) -> Report:  # noqa: ARG002 # a protocol
+    async def recover_report(self, name: str) -> Report:  # noqa: ARG002 # a protocol
         return Report()
 
     async def release(self, name: str) -> None:
@@ -112,8 +112,8 @@ async def test_700_jobs_that_lose_one_database_make_few_probes_and_recover_witho
     db.execute("SELECT opendataflow.apply(%s, %s, 'test')", (Jsonb(datasets), Jsonb(jobs)))
     store = await Store.open(lambda: dsn, size=6)
     database, seen = Database(there=False), Seen()
-    tenure = LocalTenure(store, database, seen.note)
-    engine = Engine(store, database, tenure, dict.fromkeys(names, Anything()), seen, parallelism=JOBS * CHUNKS)
+    authority = LocalClaimAuthority(store, database, seen.note)
+    engine = Engine(store, database, authority, dict.fromkeys(names, Anything()), seen, parallelism=JOBS * CHUNKS)
     working = asyncio.create_task(engine.run())
 
     await until(lambda: count(db, "breaker WHERE opened_at IS NOT NULL") == JOBS)

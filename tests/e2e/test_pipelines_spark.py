@@ -391,7 +391,7 @@ def test_a_source_that_does_not_fit_is_the_fault_of_the_read(
     [
         ("column: id", "column: day", "0-9", "read a has failed: project.yml, line 6: a has no column day; it has"),
         ("id INT, t", "id INTEGERS, t", "0-9", "read a has failed: project.yml, line 6: the schema is not Spark's DDL"),
-        ("out", "out", "nine", 'read a has failed: project.yml, line 6: the data id "nine" says no bounds'),
+        ("out", "out", "nine", 'read a has failed: project.yml, line 6: the data id "nine" contains no bounds'),
         ("destination: out", "destination: {name: out, partition: t}", "0-9",
          "write out has failed: project.yml, line 8: the result has a column t, which is the name of"),
         ("type: range", "type: list", "7" * 235,

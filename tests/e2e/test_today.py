@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from opendataflow.cli.jobs.job_files import apply_files, read_files
-from opendataflow.engine.claim_authority import LocalTenure
+from opendataflow.engine.claim_authority import LocalClaimAuthority
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
 from opendataflow.launch.process.launcher import ProcessLauncher
@@ -117,7 +117,7 @@ async def test_an_engine_that_runs_over_midnight_goes_on_and_catches_up_what_an_
         return Engine(
             store,
             launcher,
-            LocalTenure(store, launcher, seen.note),
+            LocalClaimAuthority(store, launcher, seen.note),
             {"loadbob": FileOrders(declared.jobs[0], folder, "python3", folder / "clones")},
             seen,
             parallelism=1,

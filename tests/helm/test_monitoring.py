@@ -1,4 +1,4 @@
-"""Alert rules and the dashboard ask for figures that the operator has."""
+"""Alert rules and the dashboard ask for metrics that the operator has."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from opendataflow.control.monitoring.metrics import Figures
+from opendataflow.control.monitoring.metrics import Metrics
 from opendataflow.names import OutcomeClass, TaskState
 from tests.helm.chart import CHART, Helm, of_kind
 
@@ -18,14 +18,14 @@ SCRAPED = {"namespace", "service", "pod", "instance", "le"}
 
 
 def operator() -> tuple[set[str], set[str]]:
-    """The names of all figures, and of all labels."""
-    figures = Figures("1")
-    figures.job("load", {}, breaker_open=False)
-    figures.run_ended("load", OutcomeClass.SUCCESS, 1.0)
-    figures.queue("claims", 0)
-    figures.rights("a", missing=True)
-    figures.request("GET", 200)
-    samples = [s for f in text_string_to_metric_families(figures.exposition().decode()) for s in f.samples]
+    """The names of all metrics, and of all labels."""
+    metrics = Metrics("1")
+    metrics.job("load", {}, breaker_open=False)
+    metrics.run_ended("load", OutcomeClass.SUCCESS, 1.0)
+    metrics.queue("claims", 0)
+    metrics.rights("a", missing=True)
+    metrics.request("GET", 200)
+    samples = [s for f in text_string_to_metric_families(metrics.exposition().decode()) for s in f.samples]
     return {s.name for s in samples}, {label for s in samples for label in s.labels}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from opendataflow.control.resources.bodies import entry_of
+from opendataflow.control.resources.bodies import parse_entry
 from opendataflow.control.resources.catalog import Entry
 from opendataflow.control.resources.requests import ACTIONS, Requests
 from opendataflow.launch.cluster.access import from_kubeconfig
@@ -18,7 +18,7 @@ _PAUSE_SECONDS = 0.05
 
 async def entries(api: Api, namespace: str) -> list[Entry]:
     """The actions of a namespace, as they are now."""
-    return [entry_of("DataFlowAction", body) async for page, _ in api.pages(ACTIONS, namespace) for body in page]
+    return [parse_entry("DataFlowAction", body) async for page, _ in api.pages(ACTIONS, namespace) for body in page]
 
 
 @contextmanager

@@ -38,7 +38,7 @@ def _main(environ: Mapping[str, str], log: str, die: tuple[str, str, int] | None
     releases.TOMBSTONE_SECONDS = TOMBSTONE_SECONDS
     if often:
         operator.CLEAN_SECONDS = operator.SWEEP_SECONDS = 1.0
-        rights.LOOK_SECONDS = 5.0
+        rights.CHECK_SECONDS = 5.0
     if hasty:
         startup.PAUSE_SECONDS = operator.RETRY_SECONDS = reconcile.PAUSE_SECONDS = limits.RECONNECT_SECONDS = 0.05
         limits.RENEW_SECONDS = 0.5

@@ -53,7 +53,7 @@ def points() -> list[Point]:
             name = str(path.relative_to(_ROOT))
             if name not in _NOT_THE_OPERATOR_S and "process/" not in name:
                 found += _points_of(path, name)
-    return [point for point in found if "LocalTenure" not in point.name]
+    return [point for point in found if "LocalClaimAuthority" not in point.name]
 
 
 class _Finder(ast.NodeVisitor):
@@ -163,7 +163,7 @@ def _wrap_store(wanted: Point, reach: Any) -> None:
 
 
 def _wrap_api(wanted: Point, reach: Any) -> None:
-    original = Api._asked
+    original = Api._request
 
     @asynccontextmanager
     async def asked(self: Api, *given: Any, **named: Any) -> AsyncIterator[Any]:
@@ -173,4 +173,4 @@ def _wrap_api(wanted: Point, reach: Any) -> None:
             yield response
         reach("after", here)
 
-    setattr(Api, "_asked", asked)  # noqa: B010 # mypy: a method is replaced
+    setattr(Api, "_request", asked)  # noqa: B010 # mypy: a method is replaced

@@ -9,10 +9,10 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from opendataflow.control.resources.bodies import PLURALS, entry_of
+from opendataflow.control.resources.bodies import PLURALS, parse_entry
 from opendataflow.control.resources.catalog import Catalog, Entry, Key
 from opendataflow.control.status.status_writer import StatusWriter
-from opendataflow.core.status.status_events import Happening
+from opendataflow.core.status.status_events import StatusEvent
 from opendataflow.errors import NotStarted
 from opendataflow.launch.cluster.access import from_kubeconfig
 from opendataflow.launch.cluster.api import Api, Resource
@@ -47,18 +47,18 @@ class CountingApi(Api):
 class Around:
     """What is known beside Postgres, and what was told."""
 
-    held_back: dict[str, NotStarted] = field(default_factory=dict)
+    start_errors: dict[str, NotStarted] = field(default_factory=dict)
     told: list[str] = field(default_factory=list)
 
-    def why_held_back(self, name: str) -> NotStarted | None:
-        return self.held_back.get(name)
+    def start_error(self, name: str) -> NotStarted | None:
+        return self.start_errors.get(name)
 
-    def why_pods_wait(self) -> dict[str, dict[str, tuple[int, str]]]:
+    def pod_problems_by_job(self) -> dict[str, dict[str, tuple[int, str]]]:
         return {}
 
-    def tell(self, key: Key, uid: str, happening: Happening) -> None:
+    def record(self, key: Key, uid: str, event: StatusEvent) -> None:
         assert uid
-        self.told.append(f"{key.name}: {happening.reason}")
+        self.told.append(f"{key.name}: {event.reason}")
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Telling:
     def put(self, body: Mapping[str, Any], *, accept: bool = True) -> Entry:
         """Create a resource and put it into the catalog; `accept`: as if the store had taken it over."""
         path = self.path(body["kind"], "")
-        entry = entry_of(body["kind"], self.cluster.create(path.removesuffix("/"), body))
+        entry = parse_entry(body["kind"], self.cluster.create(path.removesuffix("/"), body))
         self.catalog.put(entry)
         if accept:
             self.catalog.accept(entry)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pydantic import ValidationError
 
-from opendataflow.model.fields.rules import ON_A_CLUSTER
+from opendataflow.model.fields.rules import CLUSTER_CONTEXT
 from opendataflow.model.resources.crd import KINDS
 from opendataflow.names import API_VERSION
 from tests import specs
@@ -48,7 +48,7 @@ def faults(body: specs.Body) -> list[str]:
             {**known, "metadata": {"name": body["metadata"]["name"]}},
             by_alias=True,
             by_name=False,
-            context=ON_A_CLUSTER,
+            context=CLUSTER_CONTEXT,
         )
     except ValidationError as error:
         return [

@@ -226,7 +226,7 @@ def test_a_job_deleted_while_the_watch_is_begun_anew_is_missed(behind: Scene, pr
     behind.begun("load")
     proxy.fail(Fault("GET", r"/dataflowjobs\?.*watch=true", answer=ENDS["an event of 500"], delay=1))
     proxy.cut_soon()
-    wait_until(lambda: "is begun anew" in operator.operator.said(), "the watch has failed", SECONDS)
+    wait_until(lambda: "watch of resources starts again" in operator.operator.said(), "the watch has failed", SECONDS)
     behind.api.kubectl(f"--namespace={behind.namespace}", "delete", "dfj/load")
     wait_until(lambda: "is gone: nothing new of it starts" in operator.operator.said(), "it is missed", SECONDS)
     behind.is_right()

@@ -10,7 +10,7 @@ import pytest
 
 from opendataflow import names
 from opendataflow.core.kubernetes import application_outcome
-from opendataflow.core.kubernetes.pods import Container, Operator, PodWishes
+from opendataflow.core.kubernetes.pods import Container, Operator, PodConfig
 from opendataflow.core.kubernetes.spark_application import spark_application
 from opendataflow.core.runs.environment import JobFacts
 from opendataflow.errors import NotCreatable
@@ -35,7 +35,7 @@ RUN = ClaimedRun(1, "load", "1.0", 41, 1, 0, 0, {}, "lease", Host("kubernetes", 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launching, "TICK_SECONDS", 0.2)
-    monkeypatch.setattr(releases, "AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(releases, "RETRY_SECONDS", 0.1)
     monkeypatch.setattr(releases, "TOMBSTONE_SECONDS", 1.0)
     monkeypatch.setattr(releases, "LEAVE_SECONDS", SECONDS)
 
@@ -62,9 +62,9 @@ class Place:
     def order(self, **told: Any) -> PodOrder:
         driver = {"annotations": said(**told)}
         spec = {"type": "Python", "sparkVersion": "4.0.0", "mainApplicationFile": "local:///a.py", "driver": driver}
-        wishes = PodWishes(Container(""), template={"spec": spec})
+        config = PodConfig(Container(""), template={"spec": spec})
         job = JobFacts("load", "local:///a.py", (), (), namespace=self.namespace)
-        manifest = spark_application(job, RUN, {}, wishes, Operator(self.namespace, "none/operator:1"))
+        manifest = spark_application(job, RUN, {}, config, Operator(self.namespace, "none/operator:1"))
         return PodOrder(RUN.run, RUN.name, self.namespace, manifest)
 
     def application(self) -> Object | None:
@@ -123,7 +123,7 @@ async def test_the_next_process_adopts_it_before_it_has_a_driver(place: Place) -
         assert await second.adopt(RUN)
         assert (await end(second)).lost
     async with place.launcher() as third:
-        assert third.strangers() == (1,)
+        assert third.unknown_runs() == (1,)
         await third.release_ended([1])
         await place.until(lambda application: not kept(application))
 
@@ -170,7 +170,7 @@ async def test_the_next_process_sweeps_the_tombstones_that_it_finds(place: Place
         await end(first)
         await first.release("load-r1")
     async with place.launcher(clock=lambda: time.time() + 130) as second:
-        assert second.strangers() == ()
+        assert second.unknown_runs() == ()
         await second.sweep()
         await place.until_gone()
 

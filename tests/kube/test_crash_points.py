@@ -27,15 +27,15 @@ ONLY_SOMETIMES = {
     "engine/engine.Engine.run.progress": "at the end of a process",
     "engine/engine.Engine._finish_if_done.progress": "engines that end when they have caught up",
     "engine/engine.Engine._listen.listen.listening": "asks nothing: it is told",
-    "engine/tenure.Leadership.end.close_lease": "at the end of a process",
-    "control/operator.OneOperator._sweep.ended_runs": "after a death between a commit and a release; it only asks",
-    "control/events.Reporter._counted.patch_merge": "what happens again within minutes; nothing rests on events",
-    "launch/cluster/creating.created.get": "a create whose answer was lost: test_cluster_faults",
+    "engine/claim_authority.Leadership.end.close_lease": "at the end of a process",
+    "control/operator.OperatorProcess._sweep.ended_runs": "after a death between a commit and a release; it only asks",
+    "control/status/events.EventWriter._update_count.patch_merge": "repeats; nothing depends on events",
+    "launch/cluster/creating.create_or_find.get": "a create whose answer was lost: test_cluster_faults",
     "launch/cluster/applications.free_application.get": "runs as SparkApplications: test_application_launcher",
     "launch/cluster/applications.free_application.patch_merge": "runs as SparkApplications: test_application_launcher",
-    "launch/cluster/executors.Executors._answer.delete_collection": "drivers of Spark with executors: test_spark",
-    "control/startup.Database._tell.patch_merge": "where Postgres is away at the start: test_start; it only tells",
-    "control/startup.Database._tell_jobs.pages": "where Postgres is away at the start: test_start; it only asks",
+    "launch/cluster/executors.Executors._delete_collection.delete_collection": "drivers with executors: test_spark",
+    "control/startup.Database._write_status.patch_merge": "Postgres is unreachable at the start: test_start",
+    "control/startup.Database._write_statuses.pages": "Postgres is unreachable at the start: test_start",
 }
 """Points that this test does not come to, or where nothing is at stake, and why."""
 

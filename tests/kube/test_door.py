@@ -23,7 +23,7 @@ from opendataflow.errors import (
 from opendataflow.launch.cluster import access, watch
 from opendataflow.launch.cluster.access import from_kubeconfig, in_cluster
 from opendataflow.launch.cluster.api import EVENTS, NAMESPACES, PODS, Api, Resource, custom, selector
-from opendataflow.launch.cluster.watch import Follower, Happening
+from opendataflow.launch.cluster.watch import ChangeKind, Follower
 from tests.kube.cluster.api import Api as Admin
 from tests.kube.cluster.pods import has_ended, pod
 from tests.kube.cluster.proxy import Fault, Proxy, refusal, watch_error
@@ -407,18 +407,18 @@ class Seen:
 
     async def _follow(self, follower: Follower[str]) -> None:
         async for change in follower.changes():
-            self.changes.append((change.happening.value, change.what))
+            self.changes.append((change.kind.value, change.object))
 
-    async def until(self, happening: Happening, what: str | None = None, times: int = 1) -> None:
+    async def until(self, kind: ChangeKind, what: str | None = None, times: int = 1) -> None:
         def there() -> bool:
             if self._future.done():
                 self._future.result()
-            return self.changes.count((happening.value, what)) >= times
+            return self.changes.count((kind.value, what)) >= times
 
         await eventually(there)
 
     async def __aenter__(self) -> "Seen":
-        await self.until(Happening.SYNCED)
+        await self.until(ChangeKind.SYNCED)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -442,9 +442,9 @@ async def test_what_is_there_and_what_changes_is_seen(api: Api, namespace: str) 
     async with Seen(api, namespace) as seen:
         assert seen.changes == [("LISTING", None), ("LISTED", "a"), ("SYNCED", None)]
         await api.create(MAPS, namespace, config_map("b", mine="1"))
-        await seen.until(Happening.CHANGED, "b")
+        await seen.until(ChangeKind.CHANGED, "b")
         await api.delete(MAPS, namespace, "b")
-        await seen.until(Happening.DELETED, "b")
+        await seen.until(ChangeKind.DELETED, "b")
 
 
 async def test_an_empty_list_is_a_list(api: Api, namespace: str) -> None:
@@ -458,7 +458,7 @@ async def test_after_a_cut_it_goes_on_where_it_was(behind: Api, proxy: Proxy, ap
         proxy.fail(Fault("GET", "watch=true", answer=refusal(503, "ServiceUnavailable")))
         proxy.cut()
         await api.create(MAPS, namespace, config_map("b", mine="1"))
-        await seen.until(Happening.CHANGED, "b")
+        await seen.until(ChangeKind.CHANGED, "b")
     assert [change for change in seen.changes if change[0] == "LISTING"] == [("LISTING", None)]
     assert seen.notes == []
 
@@ -470,10 +470,10 @@ async def test_where_it_was_is_gone_everything_is_listed_anew(
     async with Seen(behind, namespace) as seen:
         await eventually(lambda: any("watch=true" in path for _, path in proxy.seen))
         await api.create(MAPS, namespace, config_map("b", mine="1"))
-        await seen.until(Happening.CHANGED, "b")
+        await seen.until(ChangeKind.CHANGED, "b")
         proxy.fail(Fault("GET", "watch=true", answer=answer))
         proxy.cut()
-        await seen.until(Happening.SYNCED, times=2)
+        await seen.until(ChangeKind.SYNCED, times=2)
         assert ("LISTED", "b") in seen.changes
 
 

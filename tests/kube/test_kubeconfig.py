@@ -11,7 +11,7 @@ import pytest
 
 from opendataflow.cli import commands
 from opendataflow.cli.cluster import actions
-from opendataflow.cli.cluster.where import Cluster
+from opendataflow.cli.cluster.choice import Cluster
 from opendataflow.launch.cluster import api as client
 from opendataflow.launch.cluster.access import from_kubeconfig
 from opendataflow.names import API_VERSION, ExitCode
@@ -159,7 +159,7 @@ async def test_an_action_whose_creation_got_no_answer_is_asked_for_once(cluster:
     async with Proxy(cluster.kubeconfig) as proxy, client.Api(from_kubeconfig([proxy.kubeconfig])) as api:
         proxy.faults.append(Fault("POST", "dataflowactions", drop="reply"))
         spec = {"job": "j", "action": "hold", "chunks": ["3"]}
-        status = await actions.asked(Cluster(api, namespace), spec, "ada@laptop")
+        status = await actions.request_action(Cluster(api, namespace), spec, "ada@laptop")
         assert [method for method, _ in proxy.seen].count("POST") == 2
 
     assert (status.phase, status.lines) == ("Done", ("j 3: HELD",))
@@ -323,16 +323,16 @@ def test_postgres_is_meant_where_it_is_named_and_the_cluster_where_it_is_said(
 def test_an_embedded_database_goes_before_a_kubeconfig_that_happens_to_be_there(
     cluster: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from opendataflow.cli.cluster import where
+    from opendataflow.cli.cluster import choice
 
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
     monkeypatch.setenv("DATAFLOW_HOME", str(tmp_path))
     for name in VARIABLES[:3]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    assert where.through_cluster()
+    assert choice.through_cluster()
     (tmp_path / "postgres").mkdir()
-    assert not where.through_cluster()
+    assert not choice.through_cluster()
 
 
 @pytest.mark.usefixtures("resources")

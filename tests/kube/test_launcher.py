@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from opendataflow import names
-from opendataflow.core.kubernetes.pods import Container, Operator, PodWishes, run_pod
+from opendataflow.core.kubernetes.pods import Container, Operator, PodConfig, run_pod
 from opendataflow.core.runs.environment import JobFacts
 from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NotCreatable
 from opendataflow.launch.cluster import launcher as launching
@@ -37,7 +37,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "FIRST_PAUSE", 0.01)
     monkeypatch.setattr(watch, "LONGEST_PAUSE", 0.1)
     monkeypatch.setattr(launching, "TICK_SECONDS", 0.2)
-    monkeypatch.setattr(releases, "AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(releases, "RETRY_SECONDS", 0.1)
     monkeypatch.setattr(releases, "TOMBSTONE_SECONDS", 1.0)
     monkeypatch.setattr(releases, "LEAVE_SECONDS", SECONDS)
 
@@ -67,11 +67,11 @@ class Place:
         return ClaimedRun(number, "load", f"2013-02-{number:02}", 40 + number, 1, 0, 0, {}, "lease", host, "")
 
     def order(
-        self, number: int = 1, *, template: dict[str, Any] | None = None, wishes: Any = None, **told: Any
+        self, number: int = 1, *, template: dict[str, Any] | None = None, config: Any = None, **told: Any
     ) -> PodOrder:
         run = self.run(number)
         whole = {**(template or {}), "metadata": {"annotations": said(**told)}}
-        wished = PodWishes(Container("none/none:1", ("./load.sh",)), template=whole, **(wishes or {}))
+        wished = PodConfig(Container("none/none:1", ("./load.sh",)), template=whole, **(config or {}))
         job = JobFacts("load", "./load.sh", (), (), namespace=self.namespace)
         manifest = run_pod(job, run, {}, wished, Operator(self.namespace, "none/operator:1"))
         return PodOrder(number, run.name, self.namespace, manifest)
@@ -117,10 +117,10 @@ async def nothing_ends(launcher: ClusterLauncher, seconds: float = 1.0) -> None:
             await launcher.ended()
 
 
-async def hindered(launcher: ClusterLauncher, reason: Reason) -> str:
+async def pod_problems(launcher: ClusterLauncher, reason: Reason) -> str:
     """Wait until the first run is hindered for a reason; return the sentence."""
     async with asyncio.timeout(SECONDS):
-        while (found := launcher.hindered().get(1, (None, "")))[0] is not reason:  # noqa: ASYNC110
+        while (found := launcher.pod_problems().get(1, (None, "")))[0] is not reason:  # noqa: ASYNC110
             await asyncio.sleep(0.05)  # it tells when asked
     return found[1]
 
@@ -168,7 +168,7 @@ async def test_what_a_kubelet_says_of_a_log_that_is_gone_is_not_taken_for_the_lo
 
 async def test_a_run_whose_log_may_not_be_kept_brings_its_exit_code_alone(place: Place) -> None:
     async with place.launcher() as launcher:
-        await launcher.start(place.order(wishes={"keep_log": False}, exit_code=3))
+        await launcher.start(place.order(config={"keep_log": False}, exit_code=3))
         ended = await end(launcher)
         assert verdict(ended) == (OutcomeClass.APPLICATION, "exit code 3")
         assert ended.log_tail == ""
@@ -198,7 +198,7 @@ async def test_a_sidecar_that_goes_on_keeps_nobody_waiting(place: Place) -> None
 
 async def test_the_deadline_of_a_run_is_kubernetes_own(place: Place) -> None:
     async with place.launcher() as launcher:
-        await launcher.start(place.order(wishes={"run_deadline": 1.0}, run_seconds="forever"))
+        await launcher.start(place.order(config={"run_deadline": 1.0}, run_seconds="forever"))
         assert verdict(await end(launcher)) == (OutcomeClass.DEADLINE, "stopped at its deadline")
 
 
@@ -292,13 +292,13 @@ def lost(own_cluster: OwnCluster, own_namespace: str) -> Place:
 
 
 @asynccontextmanager
-async def on_a_lost_node(place: Place, node: str, **wishes: Any) -> AsyncIterator[ClusterLauncher]:
+async def on_a_lost_node(place: Place, node: str, **config: Any) -> AsyncIterator[ClusterLauncher]:
     """A run on a node of which nothing is heard any more, and whose pod somebody has deleted since."""
     await asyncio.to_thread(add_nodes, place.admin, [node])
     pinned = {"spec": {"nodeName": node, "terminationGracePeriodSeconds": 1}}
     try:
         async with place.launcher() as launcher:
-            await launcher.start(place.order(template=pinned, wishes=wishes, run_seconds="forever"))
+            await launcher.start(place.order(template=pinned, config=config, run_seconds="forever"))
             await place.runs()
             await asyncio.to_thread(stop_heartbeat, place.admin, node)
             place.delete()
@@ -311,7 +311,7 @@ async def test_a_run_on_a_lost_node_waits_until_its_node_is_gone(lost: Place, mo
     monkeypatch.setattr(launching, "LATE_SECONDS", 0.5)
     async with on_a_lost_node(lost, "lost-1") as launcher:
         await nothing_ends(launcher, 4)
-        assert await hindered(launcher, Reason.NODE_UNREACHABLE) == "node lost-1 does not answer or is slow"
+        assert await pod_problems(launcher, Reason.NODE_UNREACHABLE) == "node lost-1 does not answer or is slow"
         remove_node(lost.admin, "lost-1")
         kind, message = verdict(await end(launcher))
         assert kind is OutcomeClass.INFRASTRUCTURE
@@ -361,7 +361,7 @@ async def test_a_pod_whose_create_was_not_answered_is_found_before_its_run_is_gi
     async with place.launcher(proxy) as launcher:
         with pytest.raises(CreateUncertain):
             await launcher.start(place.order())
-        assert await launcher.arrives(place.run(1))
+        assert await launcher.wait_for_late_start(place.run(1))
         assert verdict(await end(launcher))[0] is OutcomeClass.SUCCESS
 
 
@@ -370,7 +370,7 @@ async def test_a_run_of_which_nothing_was_sent_is_given_up_at_once(
 ) -> None:
     monkeypatch.setattr(releases, "TOMBSTONE_SECONDS", 3600.0)
     async with place.launcher() as launcher, asyncio.timeout(SECONDS):
-        assert not await launcher.arrives(place.run(1))
+        assert not await launcher.wait_for_late_start(place.run(1))
 
 
 async def test_a_pod_that_is_there_already_is_ours_by_its_labels_alone(place: Place, proxy: Proxy) -> None:
@@ -378,7 +378,7 @@ async def test_a_pod_that_is_there_already_is_ours_by_its_labels_alone(place: Pl
     async with place.launcher(proxy) as launcher:
         place.admin.create(f"/api/v1/namespaces/{place.namespace}/pods", place.order(run_seconds="forever").manifest)
         await launcher.start(place.order(run_seconds="forever"))
-        assert launcher.strangers() == ()
+        assert launcher.unknown_runs() == ()
 
 
 @pytest.mark.parametrize("label", [names.LABEL_RUN, names.LABEL_ENGINE])
@@ -429,7 +429,7 @@ async def test_the_next_process_adopts_what_runs_and_what_has_ended(place: Place
         await place.runs(2)
         await place.until(lambda pod: pod["status"]["phase"] == "Succeeded", 1)
     async with place.launcher() as second:
-        assert sorted(second.strangers()) == [1, 2]
+        assert sorted(second.unknown_runs()) == [1, 2]
         assert await second.adopt(place.run(1))
         assert await second.adopt(place.run(2))
         assert not await second.adopt(place.run(3))
@@ -455,8 +455,8 @@ async def test_a_cancelled_run_gets_its_grace_and_is_cancelled(place: Place) -> 
 async def test_a_run_that_can_not_get_its_image_is_stopped_and_infrastructure(place: Place) -> None:
     later = 0.0
     async with place.launcher(clock=lambda: time.time() + later) as launcher:
-        await launcher.start(place.order(wishes={"start_deadline": 900.0}, image_pull="fail"))
-        await hindered(launcher, Reason.IMAGE_PULL)
+        await launcher.start(place.order(config={"start_deadline": 900.0}, image_pull="fail"))
+        await pod_problems(launcher, Reason.IMAGE_PULL)
         later = 900.0
         kind, message = verdict(await end(launcher))
         assert kind is OutcomeClass.INFRASTRUCTURE
@@ -468,8 +468,8 @@ async def test_a_run_that_finds_no_node_is_stopped_and_infrastructure(place: Pla
     nowhere = {"spec": {"nodeSelector": {"no": "where"}}}
     later = 0.0
     async with place.launcher(clock=lambda: time.time() + later) as launcher:
-        await launcher.start(place.order(template=nowhere, wishes={"start_deadline": 900.0}))
-        await hindered(launcher, Reason.UNSCHEDULABLE)
+        await launcher.start(place.order(template=nowhere, config={"start_deadline": 900.0}))
+        await pod_problems(launcher, Reason.UNSCHEDULABLE)
         later = 900.0
         kind, message = verdict(await end(launcher))
         assert kind is OutcomeClass.INFRASTRUCTURE
@@ -479,7 +479,7 @@ async def test_a_run_that_finds_no_node_is_stopped_and_infrastructure(place: Pla
 async def test_what_hinders_a_living_run_can_be_asked(place: Place) -> None:
     async with place.launcher() as launcher:
         await launcher.start(place.order(image_pull="fail"))
-        assert await hindered(launcher, Reason.IMAGE_PULL)
+        assert await pod_problems(launcher, Reason.IMAGE_PULL)
 
 
 async def test_a_stop_that_was_not_answered_is_asked_for_again(place: Place, proxy: Proxy) -> None:
@@ -608,7 +608,7 @@ async def test_a_pod_whose_run_is_committed_but_not_released_is_found_by_the_nex
         await first.start(place.order(1))
         await end(first)
     async with place.launcher() as second:
-        assert second.strangers() == (1,)
+        assert second.unknown_runs() == (1,)
         await second.release_ended([1, 99])
         await place.until(lambda pod: names.LABEL_DONE in pod["metadata"]["labels"])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.control.resources.bodies import entry_of
+from opendataflow.control.resources.bodies import parse_entry
 from opendataflow.control.resources.catalog import Entry, Fault, Key
 from opendataflow.control.resources.requests import TARGET_SECONDS, Requests
 from opendataflow.errors import ClusterUnreachable
@@ -71,7 +71,7 @@ def resubmitted(db: Connection) -> int:
 def made(cluster: Api, namespace: str, name: str = "fix", **spec: Any) -> Entry:
     """Create an action; return it as a watch tells it."""
     wanted = spec or {"action": "resubmit", "chunks": ["1", "2"]}
-    return entry_of("DataFlowAction", cluster.create(PATH.format(namespace), action(name, **wanted)))
+    return parse_entry("DataFlowAction", cluster.create(PATH.format(namespace), action(name, **wanted)))
 
 
 def told(cluster: Api, namespace: str, name: str = "fix") -> Object:
@@ -131,7 +131,7 @@ async def test_the_history_says_for_whom_the_command_line_has_asked(
     requests: Requests, cluster: Api, namespace: str, db: Connection
 ) -> None:
     body = action("fix", {"opendataflow.io/requested-by": "ada@laptop"}, **HOLD)
-    await requests.handle_action(entry_of("DataFlowAction", cluster.create(PATH.format(namespace), body)))
+    await requests.handle_action(parse_entry("DataFlowAction", cluster.create(PATH.format(namespace), body)))
 
     assert _actor(db) == f"DataFlowAction {namespace}/fix for ada@laptop"
 
@@ -251,7 +251,7 @@ async def test_an_answered_action_is_not_done_again_in_a_new_database(
     db.execute("DELETE FROM opendataflow.request")
     db.execute("SELECT opendataflow.release('j', '{2}', 'test')")
 
-    await requests.handle_action(entry_of("DataFlowAction", cluster.get(f"{PATH.format(namespace)}/fix")))
+    await requests.handle_action(parse_entry("DataFlowAction", cluster.get(f"{PATH.format(namespace)}/fix")))
 
     assert tasks(db)["j/2"] == "QUEUED"
 
@@ -356,7 +356,7 @@ def resubmitting(cluster: Api, namespace: str, **resubmit: Any) -> Entry:
     }
     body = {"apiVersion": API_VERSION, "kind": "DataFlowJob", "metadata": {"name": "j"}, "spec": spec}
     path = PATH.format(namespace).replace("dataflowactions", "dataflowjobs")
-    return entry_of("DataFlowJob", cluster.create(path, body))
+    return parse_entry("DataFlowJob", cluster.create(path, body))
 
 
 async def test_a_resubmit_of_a_job_is_done_once_and_remembered_for_its_status(

@@ -123,7 +123,7 @@ def test_the_id_of_a_resubmit_stands_for_one_request(kubectl: Kubectl) -> None:
     apply(kubectl, job())
     kubectl(*patch(RESUBMIT % "fix-42"))
     other = '{"spec":{"resubmit":{"id":"fix-42","chunks":["2013-02-04"]}}}'
-    assert "an id asks once; write another id for another request" in refusal(kubectl, *patch(other))
+    assert "an id can be used once; write another id for another request" in refusal(kubectl, *patch(other))
 
 
 @pytest.mark.parametrize("kind", ["DataSet", "DataFlowJob"])
@@ -161,7 +161,7 @@ DURATION = 'a duration is hours, minutes and seconds like "90s", "5m" or "1h30m"
         ("{inputs: []}", "a job needs at least one data set in inputs or outputs"),
         ("{id: ' x'}", "an id can't begin or end with a blank"),
         ("{runDeadline: 1d}", DURATION),
-        ("{runDeadline: 0s}", "a run needs more than no time; leave it out for no deadline"),
+        ("{runDeadline: 0s}", "the deadline must be longer than 0; leave it out for no deadline"),
         ("{retry: {backoff: {initial: 20m}}}", "initial is longer than max; write a longer max"),
         ("{env: {a-b: x}}", "the name of a variable has only letters, digits and _ and does not begin with a digit"),
         ("{env: {Password: hunter2}}", "a password is never written in plain text"),

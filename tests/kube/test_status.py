@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from opendataflow.control.resources.bodies import entry_of
+from opendataflow.control.resources.bodies import parse_entry
 from opendataflow.control.status import status_writer as timing
 from opendataflow.core.status.conditions import Fault
 from opendataflow.errors import Backpressure, ClusterUnreachable
@@ -23,7 +23,7 @@ from tests.sql import graph
 @pytest.fixture(autouse=True)
 def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for a quarter of a minute."""
-    monkeypatch.setattr(timing, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(timing, "POLL_SECONDS", 0.5)
     monkeypatch.setattr(timing, "DATASET_SECONDS", 0.5)
 
 
@@ -66,7 +66,7 @@ async def test_what_has_happened_is_told_where_the_watch_is_faster_than_the_answ
     async with here.writer() as writer:
         await here.until("DataFlowJob", "j", lambda status: status.get("progress") == "0/2")
         work_off(here)
-        writer.dirty(entry.key)
+        writer.mark_dirty(entry.key)
         await here.told("j: Accepted", "j: Succeeded")
 
 
@@ -112,7 +112,7 @@ async def test_what_does_not_change_is_not_written_again(here: Telling) -> None:
         await here.until("DataFlowJob", "j", lambda status: "counts" in status)
         writes = len(here.api.writes)
         for _ in range(30):
-            writer.dirty(entry.key)
+            writer.mark_dirty(entry.key)
             await asyncio.sleep(0.1)
         assert len(here.api.writes) == writes
 
@@ -124,7 +124,7 @@ async def test_a_job_that_changes_all_the_time_is_written_every_two_seconds(here
         for _ in range(60):
             for run in graph.claim(here.db, lease, "j"):
                 graph.end(here.db, run, "DONE")
-            writer.dirty(entry.key)
+            writer.mark_dirty(entry.key)
             await asyncio.sleep(0.1)
         await here.until("DataFlowJob", "j", lambda status: status.get("progress") == "60/60")
     times = here.api.of("j")
@@ -152,7 +152,7 @@ async def test_a_resource_that_is_gone_disturbs_nobody(here: Telling) -> None:
         await here.until("DataSet", "a", lambda status: "counts" in status)
         assert here.api.of("j")
         here.catalog.remove(entry.key)
-        writer.dirty(entry.key)
+        writer.mark_dirty(entry.key)
         graph.ask(here.db, "resubmit_chunks", "a", "0")
         await here.until("DataSet", "a", lambda status: status["progress"] == "1/2")
         await here.told("a: Accepted")
@@ -167,10 +167,10 @@ async def test_another_resource_of_the_same_name_has_its_own_status_in_the_end(h
     async with here.writer() as writer:
         await here.until("DataFlowJob", "j", lambda status: said(status, "Stalled") == "True")
         assert here.around.told.count("j: InvalidSpec") == 0
-        entry = entry_of("DataFlowJob", here.cluster.get(here.path("DataFlowJob", "j")))
+        entry = parse_entry("DataFlowJob", here.cluster.get(here.path("DataFlowJob", "j")))
         here.catalog.put(entry)
         here.catalog.accept(entry)
-        writer.dirty(entry.key)
+        writer.mark_dirty(entry.key)
         await here.until("DataFlowJob", "j", lambda status: said(status, "Stalled") == "False")
 
 
@@ -193,11 +193,11 @@ async def test_why_runs_are_held_back_is_told_and_taken_back(here: Telling) -> N
     def reason(status: dict[str, Any]) -> str:
         return next((c["reason"] for c in status.get("conditions", []) if c["type"] == "Progressing"), "")
 
-    here.around.held_back["j"] = Backpressure('pods "x" is forbidden: exceeded quota: small')
+    here.around.start_errors["j"] = Backpressure('pods "x" is forbidden: exceeded quota: small')
     async with here.writer() as writer:
         await here.until("DataFlowJob", "j", lambda status: reason(status) == "QuotaExceeded")
-        here.around.held_back.clear()
-        writer.dirty(entry.key)
+        here.around.start_errors.clear()
+        writer.mark_dirty(entry.key)
         await here.until("DataFlowJob", "j", lambda status: reason(status) == "Queued")
         await here.told("j: QuotaExceeded")
 
@@ -261,7 +261,7 @@ async def test_an_api_server_that_was_away_gets_the_status_when_it_is_back(
             await here.until("DataFlowJob", "j", lambda status: "counts" in status)
             own_cluster.plane.api_server.kill()
             work_off(here)
-            writer.dirty(entry.key)
+            writer.mark_dirty(entry.key)
             await asyncio.sleep(3)
             await asyncio.to_thread(own_cluster.plane.restart_api_server)
             await here.until("DataFlowJob", "j", lambda status: status.get("state") == "Done")

@@ -87,7 +87,7 @@ async def test_an_engine_whose_first_questions_are_never_answered_ends_when_it_i
 async def test_a_migration_is_cut_at_every_statement_and_is_done_once(bare_dsn: str, tmp_path: Path) -> None:
     with postgres_proxy(bare_dsn) as proxy:
         cuts = proxy.cut_all(Cut.REPLY_LOST)  # it is one transaction: all other cuts are as one before its commit
-        await migrate_database(Settings(home=tmp_path, dsn=proxy.through), patience=240)
+        await migrate_database(Settings(home=tmp_path, dsn=proxy.through), wait=240)
     assert not cuts.left
     with open_connection(bare_dsn) as db:
         assert db.execute("SELECT * FROM opendataflow.verify()").fetchall() == []

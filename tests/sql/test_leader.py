@@ -12,7 +12,7 @@ import pytest
 from psycopg import Connection as AnyConnection
 from psycopg.errors import DatabaseError
 
-from opendataflow.errors import Deposed
+from opendataflow.errors import LeadershipLost
 from opendataflow.model.records.run import Host
 from opendataflow.store.leader import acquire_leadership
 from opendataflow.store.store import Store
@@ -134,7 +134,7 @@ async def test_what_a_deposed_operator_asks_for_is_refused_and_changes_nothing(s
     await store.apply([dataset("a", "1") | {"options": {}}], [], "old", lambda *_: None)
     db.execute("UPDATE opendataflow.lease SET expires_at = now()")
     leads(db, new)
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         await store.apply([dataset("b", "1") | {"options": {}}], [], "old", lambda *_: None)
     assert value(db, "SELECT string_agg(id, ' ') FROM opendataflow.dataset") == "a"
 

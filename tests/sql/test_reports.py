@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from opendataflow.core.status.job_state import JobFacts, job_status
+from opendataflow.core.status.job_state import ObservedJob, job_status
 from opendataflow.store.reports import dataset_counts, dataset_gaps, job_reports
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection
@@ -118,7 +118,7 @@ def test_the_word_for_a_job_is_the_one_of_list_jobs(db: Connection, state: str) 
         end(db, run, "DONE")
     for statement in STATES[state]:
         raw(db, statement)
-    facts = JobFacts("j", 1, 1, found=report(db))
+    facts = ObservedJob("j", 1, 1, found=report(db))
     assert job_status(facts, NOW).state == value(db, "SELECT state FROM opendataflow.list_jobs()") == state
 
 
@@ -128,7 +128,7 @@ def test_the_word_for_a_job_that_runs_or_whose_breaker_is_open_is_the_one_of_lis
     lease = open_lease(db)
     runs = claim(db, lease, "j", 6)
     for state in ("Running", "BreakerOpen"):
-        status = job_status(JobFacts("j", 1, 1, found=report(db)), NOW)
+        status = job_status(ObservedJob("j", 1, 1, found=report(db)), NOW)
         assert status.state == value(db, "SELECT state FROM opendataflow.list_jobs()") == state
         for run in runs[:5]:
             end(db, run, "FAILED")

@@ -15,7 +15,7 @@ from opendataflow.core.text.verbs import VERB
 from opendataflow.errors import UnknownThing
 from opendataflow.model.records.claim import Selection
 from opendataflow.model.resources.statuses import MOST_LINES
-from opendataflow.store.requests import Remembered, Request, answer_once, delete_stale_answers
+from opendataflow.store.requests import RecordedAnswer, Request, answer_once, delete_stale_answers
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import apply, ask, chunks, claim, dataset, end, job, open_lease, tasks, value
@@ -52,7 +52,7 @@ def events(db: Connection) -> int:
 async def test_a_request_is_done_and_answered_with_numbers_and_lines(store: Store, two_jobs: Connection) -> None:
     answer = await answer_once(store, resubmit("fix-1", "1", "10"), NOW)
 
-    assert answer == Remembered(
+    assert answer == RecordedAnswer(
         1, 1, 0, "resubmit: 1 done, 1 unchanged", NOW, None,
         ("j 1: QUEUED", "j 10: QUEUED (it has not run yet: there is nothing to do again)"),
     )  # fmt: skip
@@ -211,7 +211,7 @@ async def test_a_target_that_may_come_is_waited_for(store: Store, two_jobs: Conn
 
 
 def _ask_at_once(dsn: str, barrier: Barrier, answers: Any) -> None:
-    async def asked() -> Remembered:
+    async def asked() -> RecordedAnswer:
         store = await Store.open(lambda: dsn, 1)
         try:
             barrier.wait(300)

@@ -251,7 +251,7 @@ def test_rows_of_no_chunk_and_of_two_are_found_with_their_sums(tables: Connectio
     with PostgresSource.open(address) as source:
         found = spread_of(source, Place("shop", "stray", "id"), parts, figures)
         named = spread_of(source, Place("shop", "stray", "data_id", by_id=True), parts, figures)
-    assert [(one.what, one.rows, one.chunks) for one in found.strays] == [
+    assert [(one.description, one.rows, one.chunks) for one in found.strays] == [
         ("id is 3", 1, ("0", "1")),
         ("id is from 6 to 7", 2, ()),
         ("id is NULL", 1, ()),

@@ -7,13 +7,13 @@ import pytest
 from opendataflow import names
 from opendataflow.core.kubernetes.application_outcome import (
     SUBMISSION_SECONDS,
+    find_application_problem,
     judge_application,
-    what_hinders_application,
 )
 from opendataflow.core.kubernetes.pod_outcome import CANCELLED
-from opendataflow.launch.cluster.seen import application_seen, pod_seen
-from opendataflow.model.records.application import ApplicationSeen
-from opendataflow.model.records.pod import PodSeen, Stop
+from opendataflow.launch.cluster.seen import parse_application, parse_pod
+from opendataflow.model.records.application import ObservedApplication
+from opendataflow.model.records.pod import ObservedPod, Stop
 from opendataflow.model.records.run import Outcome
 from opendataflow.names import OutcomeClass, Reason
 from tests.pods import BEGAN, BEGAN_AT, RUNNING, at, container, deleted, pod, terminated, waiting
@@ -29,7 +29,7 @@ SOMEBODY = "its SparkApplication was deleted by somebody"
 FAILED_3 = "driver container failed with ExitCode: 3, Reason: Error"
 
 
-def application(state: str = "", message: str = "", *, attempts: int = 1, **more: Any) -> ApplicationSeen:
+def application(state: str = "", message: str = "", *, attempts: int = 1, **more: Any) -> ObservedApplication:
     """As the Spark operator tells of it. `ended`, `deleted`: seconds; `deadline`: of the run."""
     annotations = {names.ANNOTATION_RUN: "7", names.ANNOTATION_START_DEADLINE: "600"}
     if "deadline" in more:
@@ -50,23 +50,23 @@ def application(state: str = "", message: str = "", *, attempts: int = 1, **more
         "driverInfo": {},
         **({"terminationTime": at(more["ended"])} if "ended" in more else {}),
     }
-    return application_seen({"metadata": metadata, "status": status})
+    return parse_application({"metadata": metadata, "status": status})
 
 
-def driver(state: dict[str, Any] | None = None, *, gone: bool = False, **more: Any) -> PodSeen:
+def driver(state: dict[str, Any] | None = None, *, gone: bool = False, **more: Any) -> ObservedPod:
     """The pod of its driver."""
     labels = {names.LABEL_RUN: "7", names.LABEL_ENGINE: "e1", names.LABEL_APPLICATION: "e1"}
     metadata = {"name": "load-r7-driver", "labels": labels, "finalizers": [], **more.pop("metadata", {})}
     statuses = [] if state is None else [container(names.DRIVER_CONTAINER, state)]
-    seen = pod_seen(pod(metadata=metadata, containerStatuses=statuses, **more))
+    seen = parse_pod(pod(metadata=metadata, containerStatuses=statuses, **more))
     return seen if not gone else _gone(seen)
 
 
-def _gone(seen: PodSeen) -> PodSeen:
-    return PodSeen(**{**{name: getattr(seen, name) for name in PodSeen.__slots__}, "gone": True})
+def _gone(seen: ObservedPod) -> ObservedPod:
+    return ObservedPod(**{**{name: getattr(seen, name) for name in ObservedPod.__slots__}, "gone": True})
 
 
-ENDS: list[tuple[str, ApplicationSeen, PodSeen | None, OutcomeClass, str]] = [
+ENDS: list[tuple[str, ObservedApplication, ObservedPod | None, OutcomeClass, str]] = [
     ("its driver succeeded", application("RUNNING"), driver(terminated(0)), SUCCESS, "exit code 0"),
     ("its driver failed", application("RUNNING"), driver(terminated(3)), APPLICATION, "exit code 3"),
     (
@@ -120,7 +120,7 @@ ENDS: list[tuple[str, ApplicationSeen, PodSeen | None, OutcomeClass, str]] = [
         application("FAILED", "driver pod not found"),
         None,
         INFRASTRUCTURE,
-        "lost: its driver was not seen, and the Spark operator says: driver pod not found",
+        "lost: its driver was not observed, and the Spark operator reports: driver pod not found",
     ),
     (
         "the submission failed",
@@ -154,7 +154,9 @@ ENDS: list[tuple[str, ApplicationSeen, PodSeen | None, OutcomeClass, str]] = [
 
 
 @pytest.mark.parametrize(("seen", "driver", "kind", "message"), [end[1:] for end in ENDS], ids=[end[0] for end in ENDS])
-def test_an_end_is_judged(seen: ApplicationSeen, driver: PodSeen | None, kind: OutcomeClass, message: str) -> None:
+def test_an_end_is_judged(
+    seen: ObservedApplication, driver: ObservedPod | None, kind: OutcomeClass, message: str
+) -> None:
     verdict = judge_application(seen, driver, BEGAN_AT + 100)
     assert isinstance(verdict, Outcome)
     assert (verdict.kind, verdict.message) == (kind, message)
@@ -220,12 +222,12 @@ def test_a_deleted_application_waits_for_its_driver() -> None:
 @pytest.mark.parametrize("gone", [True, False])
 def test_the_driver_of_a_deleted_application_is_ended_where_nobody_else_does_it(gone: bool) -> None:
     seen = application("RUNNING", deleted=100)
-    seen = seen if not gone else ApplicationSeen("team", "load-r7", "a7", run=7, gone=True)
+    seen = seen if not gone else ObservedApplication("team", "load-r7", "a7", run=7, gone=True)
     assert judge_application(seen, driver(RUNNING), BEGAN_AT + 100) == Stop(Outcome(INFRASTRUCTURE, SOMEBODY))
 
 
 def test_an_application_that_is_gone_without_a_driver_was_deleted() -> None:
-    seen = ApplicationSeen("team", "load-r7", "a7", run=7, gone=True)
+    seen = ObservedApplication("team", "load-r7", "a7", run=7, gone=True)
     assert judge_application(seen, None, BEGAN_AT) == Outcome(INFRASTRUCTURE, SOMEBODY)
 
 
@@ -249,20 +251,20 @@ def test_a_driver_without_a_node_is_given_up_by_its_own_start_deadline() -> None
 
 
 def test_what_hinders_is_told_after_a_while() -> None:
-    assert what_hinders_application(application(), None, BEGAN_AT + 29) is None
-    found = what_hinders_application(application(), None, BEGAN_AT + 30)
+    assert find_application_problem(application(), None, BEGAN_AT + 29) is None
+    found = find_application_problem(application(), None, BEGAN_AT + 30)
     assert found is not None
     assert found[0] is Reason.SUBMISSION_PENDING
     assert "does a Spark operator watch this namespace?" in found[1]
-    assert what_hinders_application(application("COMPLETED"), None, BEGAN_AT + 30) is None
+    assert find_application_problem(application("COMPLETED"), None, BEGAN_AT + 30) is None
 
 
 def test_what_hinders_its_driver_is_told_as_of_every_pod() -> None:
     seen = driver(waiting("ErrImagePull", "no such image"), phase="Pending")
-    found = what_hinders_application(application("SUBMITTED"), seen, BEGAN_AT + 30)
+    found = find_application_problem(application("SUBMITTED"), seen, BEGAN_AT + 30)
     assert found == (Reason.IMAGE_PULL, "image pull: no such image (ErrImagePull)")
 
 
 @pytest.mark.parametrize("spoilt", [{}, {"metadata": 5, "status": []}, {"status": {"applicationState": "FAILED"}}])
 def test_any_json_is_read(spoilt: dict[str, Any]) -> None:
-    assert application_seen(spoilt).state == ""
+    assert parse_application(spoilt).state == ""

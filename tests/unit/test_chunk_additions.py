@@ -1,6 +1,6 @@
 """A plan is only ever added to the chunks that there are."""
 
-from opendataflow.core.chunks.chunk_additions import why_not
+from opendataflow.core.chunks.chunk_additions import find_conflict
 from opendataflow.core.chunks.chunk_plan import Column, Draft, PlannedChunk
 from opendataflow.core.chunks.dialects import Postgres
 
@@ -14,13 +14,13 @@ def remembered(chunks: list[PlannedChunk]) -> dict[str, dict[str, object]]:
 
 def test_the_same_plan_can_be_written_again_and_a_part_of_it_completed() -> None:
     chunks = DRAFT.by_range([5, 9])
-    assert why_not("a", chunks, {}) is None
-    assert why_not("a", chunks, remembered(chunks)) is None
-    assert why_not("a", chunks, remembered(chunks[:2])) is None
+    assert find_conflict("a", chunks, {}) is None
+    assert find_conflict("a", chunks, remembered(chunks)) is None
+    assert find_conflict("a", chunks, remembered(chunks[:2])) is None
 
 
 def test_another_plan_of_ranges_is_refused() -> None:
-    said = why_not("a", DRAFT.by_range([5, 9]), remembered(DRAFT.by_range([6, 9])))
+    said = find_conflict("a", DRAFT.by_range([5, 9]), remembered(DRAFT.by_range([6, 9])))
     assert said is not None
     assert said.startswith(
         "a has chunk ..5 (and 1 more), which is not in this plan, so that rows could be in two chunks"
@@ -28,19 +28,22 @@ def test_another_plan_of_ranges_is_refused() -> None:
 
 
 def test_a_chunk_with_other_bounds_is_refused() -> None:
-    said = why_not("a", DRAFT.by_range([5]), {"..4": {"to": 5}})
+    said = find_conflict("a", DRAFT.by_range([5]), {"..4": {"to": 5}})
     assert said is not None
     assert said.startswith("chunk ..4 of a is there with other bounds, and a plan only adds")
-    assert why_not("a", DRAFT.by_range([5]), {"..4": None}) == said
+    assert find_conflict("a", DRAFT.by_range([5]), {"..4": None}) == said
 
 
 def test_later_days_and_further_values_are_added() -> None:
-    assert why_not("a", DRAFT.by_date(DAYS[1:], "day", None), remembered(DRAFT.by_date(DAYS[:3], "day", None))) is None
-    assert why_not("a", DRAFT.by_list(["b", "c"]), remembered(DRAFT.by_list(["a", "b"]))) is None
+    assert (
+        find_conflict("a", DRAFT.by_date(DAYS[1:], "day", None), remembered(DRAFT.by_date(DAYS[:3], "day", None)))
+        is None
+    )
+    assert find_conflict("a", DRAFT.by_list(["b", "c"]), remembered(DRAFT.by_list(["a", "b"]))) is None
 
 
 def test_days_beside_months_or_of_another_zone_and_chunks_without_bounds_are_refused() -> None:
     days = DRAFT.by_date(DAYS, "day", None)
-    assert why_not("a", days, remembered(DRAFT.by_date(["2013-01-01", "2013-02-01"], "month", None)))
-    assert why_not("a", days, remembered(DRAFT.by_date(["2012-12-30", "2012-12-31"], "day", "Asia/Tokyo")))
-    assert why_not("a", days, {"x": None})
+    assert find_conflict("a", days, remembered(DRAFT.by_date(["2013-01-01", "2013-02-01"], "month", None)))
+    assert find_conflict("a", days, remembered(DRAFT.by_date(["2012-12-30", "2012-12-31"], "day", "Asia/Tokyo")))
+    assert find_conflict("a", days, {"x": None})

@@ -57,7 +57,7 @@ def test_a_chunk_of_a_list_is_the_rows_of_its_value() -> None:
 )
 def test_an_id_of_another_kind_is_refused_with_an_example(kind: Kind, data_id: str) -> None:
     with pytest.raises(
-        InvalidInput, match=rf'the data id "{data_id}" says no bounds: with partitioning by {kind} it is '
+        InvalidInput, match=rf'the data id "{data_id}" contains no bounds: with partitioning by {kind} it is '
     ):
         bounds_of(data_id, kind)
 

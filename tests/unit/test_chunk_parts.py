@@ -66,7 +66,7 @@ def test_other_sources_are_not_restricted_by_bounds(written: dict[str, Any]) -> 
         ({"from": 1.5}, "1.5 is neither a whole number nor a text"),
         ({"bucket": "3"}, "a bucket has its number in `bucket`"),
         ({"bucket": 3, "buckets": 3}, "a bucket has its number in `bucket`"),
-        ({"rest": True}, "with `rest` they say what others have"),
+        ({"rest": True}, "with `rest` they need"),
         ({"column": "number", "predicate": "number = 1"}, "the chunk x has a predicate for number only: leave part"),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_destination_takes_the_bounds_of_its_own_data_set_or_of_a_source_divid
     parts = [part for part in (own, other, named) if part is not None]
     assert [(part.column, part.bounds.get("to")) for part in parts] == [("id", None), ("id", -20), ("number", -20)]
     assert {part.predicate for part in parts} == {None}
-    with pytest.raises(InvalidInput, match='the data id "1_b" says no bounds'):
+    with pytest.raises(InvalidInput, match='the data id "1_b" contains no bounds'):
         part_of_destination(
             pipeline(orders, partitioning={**BY_ID, "column": "day"}), Chunk("1_b", {"orders": PLANNED})
         )
@@ -126,7 +126,7 @@ TEXTS = {"column": "id", "from": "b", "to": "m", "kind": "text", "predicate": "â
         (PROJECT.replace("{name: orders", "{name: orders, predicate: id > 0").replace(", partitioning:", "", 1)
          .replace("{column: id, type: range}}", "}", 1).replace("partitioning", "dataset: orders\n      partitioning"),
          TEXTS, "line 9: the chunk x is a range of texts in the order of its database, which is another one here; "),
-        (PROJECT, None, 'line 6: the data id "x" says no bounds'),
+        (PROJECT, None, 'line 6: the data id "x" contains no bounds'),
     ],
     ids=["no such data set", "texts in files", "a predicate for files", "texts in a destination", "an id of no kind"],
 )  # fmt: skip

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from opendataflow.core.kubernetes.cluster_version import too_old
-from opendataflow.core.kubernetes.definitions import outdated
-from opendataflow.core.kubernetes.rights import RIGHTS, For, missing_sentence, worst
+from opendataflow.core.kubernetes.definitions import outdated_sentences
+from opendataflow.core.kubernetes.rights import RIGHTS, Purpose, missing_sentence, most_important
 from opendataflow.model.resources.crd import KINDS, definition
 
 
@@ -29,7 +29,9 @@ def test_a_version_without_a_name_is_named_by_its_numbers() -> None:
 
 def test_missing_rights_are_named_by_verb_resource_and_namespace() -> None:
     some = [
-        right for right in RIGHTS if right.what in ("pods", "pods/log") and right.verb in ("create", "patch", "get")
+        right
+        for right in RIGHTS
+        if right.full_resource in ("pods", "pods/log") and right.verb in ("create", "patch", "get")
     ]
     said = missing_sentence("team", some)
     assert said.startswith(
@@ -45,9 +47,9 @@ def test_rights_that_are_missing_everywhere_ask_for_a_cluster_role() -> None:
 
 
 def test_what_follows_is_that_of_the_most_important_right() -> None:
-    assert worst(RIGHTS) is For.SIGHT
-    assert worst(right for right in RIGHTS if right.resource == "pods") is For.RUNS
-    assert worst(right for right in RIGHTS if right.resource == "events") is For.COMFORT
+    assert most_important(RIGHTS) is Purpose.RESOURCES
+    assert most_important(right for right in RIGHTS if right.resource == "pods") is Purpose.RUNS
+    assert most_important(right for right in RIGHTS if right.resource == "events") is Purpose.OPTIONAL
 
 
 def published(**changes: Any) -> dict[str, Any]:
@@ -63,12 +65,12 @@ def published(**changes: Any) -> dict[str, Any]:
 
 
 def test_definitions_of_this_version_and_ones_that_are_not_told_are_fine() -> None:
-    assert outdated(published()) == []
-    assert outdated({}) == []
+    assert outdated_sentences(published()) == []
+    assert outdated_sentences({}) == []
 
 
 def test_a_field_that_a_definition_lacks_is_named() -> None:
-    (said,) = outdated(published(DataFlowJob=["priority"]))
+    (said,) = outdated_sentences(published(DataFlowJob=["priority"]))
     assert said.startswith(
         "the definition of DataFlowJob in this cluster is older than this operator, it lacks spec.priority:"
     )
@@ -76,5 +78,5 @@ def test_a_field_that_a_definition_lacks_is_named() -> None:
 
 
 def test_of_many_fields_some_are_named() -> None:
-    (said,) = outdated(published(DataFlowJob=["priority", "retry", "inputs", "outputs", "suspend"]))
+    (said,) = outdated_sentences(published(DataFlowJob=["priority", "retry", "inputs", "outputs", "suspend"]))
     assert "and 2 more:" in said

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opendataflow.control.status.status_writer import merge_patch
-from opendataflow.core.status.conditions import fitting
+from opendataflow.core.status.conditions import truncated
 
 
 @given(st.text(), st.integers(10, 200))
 def test_a_text_fits_into_its_bytes(text: str, size: int) -> None:
-    fitted = fitting(text, size)
+    fitted = truncated(text, size)
     assert len(json.dumps(fitted, ensure_ascii=False).encode("utf-8", "surrogatepass")) - 2 <= size
     assert "\n" not in fitted
     assert fitted == " ".join(text.split()) or fitted.endswith("…")

@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given, settings
 from pydantic import Field, ValidationError
 
-from opendataflow.model.fields.field_types import Metadata, Written
-from opendataflow.model.fields.rules import ON_A_CLUSTER, VALIDATIONS, Place, Rule
+from opendataflow.model.fields.field_types import InputModel, Metadata
+from opendataflow.model.fields.rules import CLUSTER_CONTEXT, VALIDATIONS, Place, Rule
 from opendataflow.model.resources.crd import KINDS, Kind, crd_files, definition
 from opendataflow.model.resources.statuses import DataFlowJobStatus
 from tests import specs
@@ -146,7 +146,7 @@ def test_scale_is_the_parallelism_which_has_a_default() -> None:
 # Rules ---------------------------------------------------------------------------------------------------
 
 
-class Invented(Written):
+class Invented(InputModel):
     """A resource of this test."""
 
     rules: ClassVar = (
@@ -172,7 +172,13 @@ def told(kind: str, context: dict[str, Any] | None = None) -> str | None:
 
 def test_a_rule_is_checked_where_it_holds() -> None:
     assert [told(kind) for kind in "abcde"] == [None, "a is not b", "only here", None, "not to be said"]
-    assert [told(kind, ON_A_CLUSTER) for kind in "abcde"] == [None, "a is not b", None, "only there", "not to be said"]
+    assert [told(kind, CLUSTER_CONTEXT) for kind in "abcde"] == [
+        None,
+        "a is not b",
+        None,
+        "only there",
+        "not to be said",
+    ]
 
 
 def test_a_schema_has_the_rules_that_hold_on_a_cluster_and_can_be_said() -> None:
@@ -195,7 +201,7 @@ class Silent(Invented):
 
 
 @pytest.mark.parametrize(("model", "sentence"), [(Ambiguous, "no choice between types"), (Silent, "say NEVER_NULL")])
-def test_what_a_schema_can_not_say_is_an_error(model: type[Written], sentence: str) -> None:
+def test_what_a_schema_can_not_say_is_an_error(model: type[InputModel], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         definition(Kind(model, DataFlowJobStatus, "x", ()))
 
@@ -205,13 +211,13 @@ def test_what_a_schema_can_not_say_is_an_error(model: type[Written], sentence: s
 
 @given(specs.valid)
 def test_good_resources_are_valid_on_a_cluster(body: specs.Body) -> None:
-    kind_of(body["kind"]).model.model_validate(body, by_alias=True, by_name=False, context=ON_A_CLUSTER)
+    kind_of(body["kind"]).model.model_validate(body, by_alias=True, by_name=False, context=CLUSTER_CONTEXT)
 
 
 @given(specs.resources)
 @settings(max_examples=500)
 def test_whatever_is_written_is_valid_or_an_error_of_validation(body: specs.Body) -> None:
     model = kind_of(body["kind"]).model
-    for context in (None, ON_A_CLUSTER):
+    for context in (None, CLUSTER_CONTEXT):
         with contextlib.suppress(ValidationError):
             assert model.model_validate(body, by_alias=True, by_name=False, context=context).model_dump_json()

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opendataflow.crypto.sealed import LARGEST_WORK, NONCE_BYTES, SALT_BYTES, USUAL, Cost, open_sealed, seal
+from opendataflow.crypto.sealed import DEFAULT_COST, MAX_MEMORY, NONCE_BYTES, SALT_BYTES, Cost, open_sealed, seal
 from opendataflow.errors import DataflowError, InvalidInput, Refused
 
 VECTORS = [
@@ -101,7 +101,7 @@ def test_the_new_form_stays_as_it_is() -> None:
 
 
 def test_sealing_is_strong_unless_it_is_told_otherwise() -> None:
-    assert Cost(log2_n=15, r=8, p=1) == USUAL
+    assert Cost(log2_n=15, r=8, p=1) == DEFAULT_COST
     assert unpacked(seal("", KEY, salt=SALT, nonce=NONCE))[:3] == bytes([15, 8, 1])
 
 
@@ -122,7 +122,7 @@ def test_every_bit_of_a_new_ciphertext_counts() -> None:
     for bit in range(8 * len(content)):
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
-        if Cost(*damaged[:3]).bearable():
+        if Cost(*damaged[:3]).is_allowed():
             assert_refused(packed(bytes(damaged)), KEY, NOT_OPEN, Refused)
         else:
             assert_refused(packed(bytes(damaged)), KEY, "asks for more memory or time than one may")
@@ -206,8 +206,8 @@ def test_other_parameters_within_the_bounds_open(cost: Cost) -> None:
 
 @given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255))
 def test_bearable_parameters_never_take_more_than_the_bound(log2_n: int, r: int, p: int) -> None:
-    if Cost(log2_n, r, p).bearable():
-        assert 128 * 2**log2_n * r * p <= LARGEST_WORK
+    if Cost(log2_n, r, p).is_allowed():
+        assert 128 * 2**log2_n * r * p <= MAX_MEMORY
 
 
 def test_sealing_refuses_a_wrong_salt_nonce_or_cost() -> None:

@@ -1,6 +1,6 @@
 """Why a server has ended, as its log says it."""
 
-from opendataflow.store.embedded.log import complaint, fault
+from opendataflow.store.embedded.client import exit_reason, fatal_line
 
 EARLY = "2026-11-28 19:21:05 UTC [7] FATAL:  the database system is not yet accepting connections"
 STARTS = "2026-11-28 19:21:04 UTC [1] LOG:  starting PostgreSQL"
@@ -8,14 +8,14 @@ PORT = '2026-11-28 19:21:05 UTC [1] FATAL:  could not create lock file "x"'
 
 
 def test_what_clients_are_told_that_come_too_early_is_no_reason() -> None:
-    assert fault(f"{STARTS}\n{EARLY}\n") is None
+    assert fatal_line(f"{STARTS}\n{EARLY}\n") is None
 
 
 def test_the_last_line_that_is_fatal_is_the_reason() -> None:
-    assert fault(f"{STARTS}\n{PORT}\n{EARLY}\n") == PORT
-    assert complaint(f"{STARTS}\n{PORT}\nand more\n") == PORT
+    assert fatal_line(f"{STARTS}\n{PORT}\n{EARLY}\n") == PORT
+    assert exit_reason(f"{STARTS}\n{PORT}\nand more\n") == PORT
 
 
 def test_where_nothing_is_fatal_people_are_told_the_last_line() -> None:
-    assert complaint(f"{STARTS}\n{EARLY}\n\n") == EARLY
-    assert complaint("\n") == "it said nothing"
+    assert exit_reason(f"{STARTS}\n{EARLY}\n\n") == EARLY
+    assert exit_reason("\n") == "it said nothing"

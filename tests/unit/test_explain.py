@@ -12,7 +12,7 @@ from opendataflow.core.text.explain import (
     explain,
     meaning,
     shell_command,
-    unmanaged_namespaces_sentence,
+    unmanaged_namespace_sentence,
 )
 from opendataflow.names import ChunkStatus, TaskState
 
@@ -92,7 +92,7 @@ def test_failed_tells_the_reason_the_log_and_the_way_on() -> None:
         "2013 of job load is FAILED: no retries left (2 allowed): exit code 1: oops",
         "last run: 8, attempt 2, FAILED: exit code 1: oops",
         "its log: dataflow logs --run 8",
-        "when the cause is mended: dataflow resubmit load 2013",
+        "when the cause is fixed: dataflow resubmit load 2013",
     ]
 
 
@@ -123,7 +123,7 @@ def test_running_tells_that_it_was_asked_for_again() -> None:
 @pytest.mark.parametrize("state", ["HELD", "SKIPPED"])
 def test_held_tells_what_it_was_and_how_to_let_it_go_on(state: str) -> None:
     assert explain(evidence(state, held_from="RETRYING", reason="audit")) == [
-        f"2013 of job load is {state} by a person (it was RETRYING): audit; to let it go on: dataflow release load 2013"
+        f"2013 of job load is {state} by a person (it was RETRYING): audit; to release it: dataflow release load 2013"
     ]
 
 
@@ -177,7 +177,7 @@ def test_ready_in_a_job_with_no_parallelism_tells_to_raise_it() -> None:
 
 @pytest.mark.parametrize("state", ["WAITING", "QUEUED", "RETRYING"])
 def test_a_suspended_job_is_named_for_all_open_tasks(state: str) -> None:
-    sentence = "job load is suspended, nothing new starts; to let it go on: dataflow resume load"
+    sentence = "job load is suspended, nothing new starts; to resume it: dataflow resume load"
     assert sentence in explain(evidence(state, suspended=True, due_in_seconds=4))
 
 
@@ -205,14 +205,14 @@ def test_an_input_whose_job_failed_tells_why_and_how_to_run_that_job_again() -> 
     failed = {"producer": "export", "producer_state": "FAILED", "producer_reason": "no retries left: exit code 1"}
     assert blocked("IN", "FAILED", reason="exit code 1", **failed) == (
         "waits for input chunk 2013 of orders, which is FAILED (not usable); job export, which makes it, is FAILED "
-        "(no retries left: exit code 1); when the cause is mended: dataflow resubmit export 2013"
+        "(no retries left: exit code 1); when the cause is fixed: dataflow resubmit export 2013"
     )
 
 
 def test_an_input_that_was_set_failed_although_its_job_is_done_has_to_be_made_again() -> None:
     sentence = blocked("IN", "FAILED", reason="bad rows", producer="export", producer_state="DONE")
     assert "FAILED (not usable: bad rows)" in sentence
-    assert sentence.endswith("is DONE; when the cause is mended: dataflow resubmit export 2013")
+    assert sentence.endswith("is DONE; when the cause is fixed: dataflow resubmit export 2013")
 
 
 @pytest.mark.parametrize("state", ["WAITING", "QUEUED", "RUNNING", "RETRYING", "HELD", "SKIPPED"])
@@ -233,7 +233,7 @@ def test_an_input_that_its_job_leaves_out_has_to_be_published() -> None:
 @pytest.mark.parametrize("producer", [{}, {"producer": "export", "producer_state": "DONE"}])
 def test_an_input_under_hold_has_to_be_released_whoever_makes_it(producer: dict[str, str]) -> None:
     assert blocked("IN", "HOLD", reason="audit", **producer) == (
-        "waits for input chunk 2013 of orders, which is HOLD (held by a person: audit); to let it go: "
+        "waits for input chunk 2013 of orders, which is HOLD (held by a person: audit); to release it: "
         "dataflow release --dataset orders 2013"
     )
 
@@ -256,7 +256,7 @@ def test_an_output_that_must_not_be_overwritten_tells_how_to_allow_it(status: st
 
 
 def test_an_output_under_hold_has_to_be_released() -> None:
-    assert blocked("OUT", "HOLD").endswith("; to let it go: dataflow release --dataset orders 2013")
+    assert blocked("OUT", "HOLD").endswith("; to release it: dataflow release --dataset orders 2013")
 
 
 def test_an_output_that_is_being_written_only_takes_time() -> None:
@@ -335,7 +335,7 @@ def test_one_is_not_many() -> None:
 def test_a_run_whose_engine_is_not_heard_of_tells_what_to_do() -> None:
     last = {"run": 7, "attempt": 1, "state": "RUNNING", "seconds": 5.0, "host": "laptop", "message": None}
     sentences = explain(evidence("RUNNING", engine_lives=False, last_run=last))
-    assert any("engine at laptop has not been heard of" in s and "dataflow lost 7" in s for s in sentences)
+    assert any("lease of its engine at laptop has expired" in s and "dataflow lost 7" in s for s in sentences)
 
 
 BREAKER = {
@@ -392,7 +392,7 @@ def test_a_run_in_a_namespace_that_nobody_watches_is_told_with_both_ways_out() -
 
 
 def test_of_many_jobs_that_stand_still_some_are_named() -> None:
-    said = unmanaged_namespaces_sentence({"namespace": "team", "jobs": list("abcdefg"), "runs": []})
+    said = unmanaged_namespace_sentence({"namespace": "team", "jobs": list("abcdefg"), "runs": []})
     assert said == (
         "the operator does not work in namespace team, so a, b, c, d, e … start nothing: take team into its namespaces "
         "again"

@@ -91,7 +91,7 @@ def test_an_input_that_is_asked_for_again_makes_it_uncertain() -> None:
 
 
 def test_a_job_that_was_given_other_data_sets_since_is_told() -> None:
-    assert answered(evidence(stale=True))[1] == "not any more: its job was given other data sets since"
+    assert answered(evidence(stale=True))[1] == "not any more: the data sets of its job have changed since"
 
 
 def test_what_was_measured_is_told() -> None:
@@ -129,7 +129,7 @@ def test_a_run_that_writes_right_now_is_named() -> None:
     [
         ({"kind": "table", "hostname": "h", "database": "d", "schemaname": "s", "tablename": "t"}, "table h d.s.t"),
         ({"url": "s3a://b/p", "format": "parquet"}, "s3a://b/p parquet"),
-        ({}, "no place that was written down"),
+        ({}, "no declared location"),
     ],
 )
 def test_a_place_is_told_as_far_as_it_is_known(declared: dict[str, Any], words: str) -> None:
@@ -145,7 +145,7 @@ def test_what_was_checked_and_holds_makes_it_validated() -> None:
     found["run"]["metrics"] = {"expectations": [checked("keys", True, found="none"), checked("paid", False, "warn")]}
     assert answered(found)[3] == "yes, by 2 expectations, with 1 warning"
     assert said(found, 3).splitlines() == [
-        "chunk 1 of rows is READY because run 3 succeeded; what it has checked is below",
+        "chunk 1 of rows is READY because run 3 succeeded; the checks of the run are below",
         "paid: does not hold (a warning)",
         "keys: holds: none",
     ]
@@ -159,7 +159,7 @@ def test_an_expectation_that_kept_a_chunk_from_ready_is_the_reason_that_it_is_no
     }
     assert answered(found)[3] == "no: what is expected is not so"
     assert said(found, 3).splitlines() == [
-        "run 3 has checked what it would write",
+        "run 3 has checked the rows before writing them",
         "keys: does not hold: 2 values more than once",
         "paid: holds",
     ]

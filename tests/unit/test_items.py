@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.chunks.items import check_apart, data_id_of
+from opendataflow.core.chunks.items import check_distinct, data_id_of
 from opendataflow.errors import InvalidInput
 
 
@@ -21,6 +21,6 @@ def test_equal_items_are_one_chunk_whatever_their_order(item: dict[str, Any]) ->
 
 
 def test_two_items_that_would_replace_each_other_are_refused() -> None:
-    check_apart([{"data_id": "a", "n": 1}, {"data_id": "a", "n": 1}, {"data_id": "b", "n": 1}])
+    check_distinct([{"data_id": "a", "n": 1}, {"data_id": "a", "n": 1}, {"data_id": "b", "n": 1}])
     with pytest.raises(InvalidInput, match="the items 1 and 3 have the data_id a, and are not the same"):
-        check_apart([{"data_id": "a", "n": 1}, {"data_id": "b"}, {"data_id": "a", "n": 2}])
+        check_distinct([{"data_id": "a", "n": 1}, {"data_id": "b"}, {"data_id": "a", "n": 2}])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opendataflow.core.status.conditions import Fault
-from opendataflow.core.status.job_state import JobFacts, job_status, short_duration
+from opendataflow.core.status.job_state import ObservedJob, job_status, short_duration
 from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NoRights, NotCreatable, NotStarted
 from opendataflow.model.resources.statuses import DataFlowJobStatus
 from opendataflow.names import Reason
@@ -55,18 +55,18 @@ def found(counts: dict[str, int], **more: Any) -> dict[str, Any]:
     }
 
 
-def facts(counts: dict[str, int] | None = None, **more: Any) -> JobFacts:
+def facts(counts: dict[str, int] | None = None, **more: Any) -> ObservedJob:
     """A job that was taken over in generation 2; `counts`: what Postgres says, nothing where there are none."""
     known = {"job": "load", "generation": 2, "accepted": 2, "found": None if counts is None else found(counts)}
-    return JobFacts(**{**known, **more})
+    return ObservedJob(**{**known, **more})
 
 
-def told(these: JobFacts) -> dict[str, Any]:
+def told(these: ObservedJob) -> dict[str, Any]:
     """The status as the cluster gets it."""
     return job_status(these, NOW).body()
 
 
-def condition(these: JobFacts, kind: str) -> tuple[str, str, str]:
+def condition(these: ObservedJob, kind: str) -> tuple[str, str, str]:
     """Status, reason and message of one condition."""
     one = next(c for c in told(these)["conditions"] if c["type"] == kind)
     return one["status"], one["reason"], one["message"]
@@ -86,13 +86,13 @@ STATES = [
     ("BreakerOpen", facts(found=found({"RUNNING": 1}, breaker=BREAKER))),
     ("Deleted", facts(found=found({"DONE": 1}, deleted=True, suspended=True))),
     ("Stalled", facts({"RUNNING": 1}, fault=Fault(Reason.INVALID_SPEC, "spec.retry: wrong"))),
-    ("Pending", JobFacts("load", 1)),
-    ("Pending", JobFacts("load", 1, fault=Fault(Reason.DATA_SET_MISSING, "there is no data set bookings"))),
+    ("Pending", ObservedJob("load", 1)),
+    ("Pending", ObservedJob("load", 1, fault=Fault(Reason.DATA_SET_MISSING, "there is no data set bookings"))),
 ]
 
 
 @pytest.mark.parametrize(("word", "these"), STATES)
-def test_the_state_is_one_word(word: str, these: JobFacts) -> None:
+def test_the_state_is_one_word(word: str, these: ObservedJob) -> None:
     assert told(these)["state"] == word
 
 
@@ -109,10 +109,10 @@ WHY_NOTHING_RUNS = [
     (facts(found=found({"QUEUED": 1}, suspended=True)), "False", "Suspended", "dataflow resume load"),
     (facts(found=found({"RUNNING": 2}, suspended=True)), "True", "Draining", "2 runs under way"),
     (facts(found=found({"QUEUED": 2}, breaker=BREAKER)), "False", "BreakerOpen", "no route to host; 2 probes failed"),
-    (facts({"QUEUED": 1}, held_back=QUOTA), "False", "QuotaExceeded", "exceeded quota: small"),
-    (facts({"QUEUED": 1}, held_back=Backpressure("too many requests")), "False", "Throttled", "too many"),
+    (facts({"QUEUED": 1}, start_error=QUOTA), "False", "QuotaExceeded", "exceeded quota: small"),
+    (facts({"QUEUED": 1}, start_error=Backpressure("too many requests")), "False", "Throttled", "too many"),
     (
-        facts({"QUEUED": 1, "RUNNING": 1}, held_back=CreateUncertain("no answer")),
+        facts({"QUEUED": 1, "RUNNING": 1}, start_error=CreateUncertain("no answer")),
         "True",
         "ApiUnreachable",
         "1 run under",
@@ -144,14 +144,14 @@ WHY_NOTHING_RUNS = [
     (facts({"QUEUED": 7}), "True", "Queued", "7 chunks may start"),
     (facts({"RUNNING": 2, "QUEUED": 7}), "True", "Running", "2 runs of at most 3"),
     (facts({"QUEUED": 1}, fault=Fault("IdTaken", "load is that of other/load")), "False", "IdTaken", "other/load"),
-    (facts(away="Postgres at db does not answer"), "Unknown", "DatabaseUnreachable", "db does not answer"),
+    (facts(unreachable="Postgres at db does not answer"), "Unknown", "DatabaseUnreachable", "db does not answer"),
     (facts(accepted=None), "Unknown", "NotTakenOver", "not taken over"),
 ]
 
 
 @pytest.mark.parametrize(("these", "status", "reason", "words"), WHY_NOTHING_RUNS)
 def test_progressing_says_what_goes_on_or_why_nothing_does(
-    these: JobFacts, status: str, reason: str, words: str
+    these: ObservedJob, status: str, reason: str, words: str
 ) -> None:
     said = condition(these, "Progressing")
     assert said[:2] == (status, reason)
@@ -189,7 +189,7 @@ STALLS: list[tuple[NotStarted, str, str]] = [
 
 @pytest.mark.parametrize(("error", "status", "reason"), STALLS)
 def test_what_no_waiting_helps_against_stalls(error: NotStarted, status: str, reason: str) -> None:
-    assert condition(facts({"QUEUED": 1}, held_back=error), "Stalled")[:2] == (status, reason)
+    assert condition(facts({"QUEUED": 1}, start_error=error), "Stalled")[:2] == (status, reason)
 
 
 KSTATUS = [
@@ -198,24 +198,24 @@ KSTATUS = [
     ("Current", facts({"WAITING": 1})),
     ("Current", facts({"FAILED": 1})),
     ("Current", facts(found=found({"QUEUED": 1}, suspended=True))),
-    ("InProgress", JobFacts("load", 1)),
+    ("InProgress", ObservedJob("load", 1)),
     ("InProgress", facts({"DONE": 1}, generation=3)),
-    ("InProgress", facts({"DONE": 1}, away="Postgres at db does not answer")),
-    ("InProgress", JobFacts("load", 1, fault=Fault(Reason.DATA_SET_MISSING, "there is no data set bookings"))),
-    ("Failed", JobFacts("load", 1, fault=Fault(Reason.INVALID_SPEC, "spec.inputs: wrong"))),
+    ("InProgress", facts({"DONE": 1}, unreachable="Postgres at db does not answer")),
+    ("InProgress", ObservedJob("load", 1, fault=Fault(Reason.DATA_SET_MISSING, "there is no data set bookings"))),
+    ("Failed", ObservedJob("load", 1, fault=Fault(Reason.INVALID_SPEC, "spec.inputs: wrong"))),
     ("Failed", facts({"DONE": 1}, generation=3, fault=Fault(Reason.INVALID_SPEC, "spec.inputs: wrong"))),
-    ("Failed", facts({"QUEUED": 1}, held_back=NotCreatable("image: Required value"))),
+    ("Failed", facts({"QUEUED": 1}, start_error=NotCreatable("image: Required value"))),
 ]
 
 
 @pytest.mark.parametrize(("verdict", "these"), KSTATUS)
-def test_tools_that_go_by_kstatus_see_what_is_so(verdict: str, these: JobFacts) -> None:
+def test_tools_that_go_by_kstatus_see_what_is_so(verdict: str, these: ObservedJob) -> None:
     assert kstatus(these.generation, told(these)) == verdict
 
 
 def test_a_spec_that_is_not_taken_over_yet_shows_the_generation_before_it() -> None:
     before = told(facts({"DONE": 1}))
-    status = told(JobFacts("load", 3, before=before))
+    status = told(ObservedJob("load", 3, before=before))
     assert status["observedGeneration"] == 2
     assert kstatus(3, status) == "InProgress"
 
@@ -236,7 +236,7 @@ def test_while_postgres_is_away_the_last_figures_stay() -> None:
             )
         )
     )
-    after = told(facts(away="Postgres at db does not answer", before=before))
+    after = told(facts(unreachable="Postgres at db does not answer", before=before))
     changing = ("conditions",)
     assert {k: v for k, v in after.items() if k not in changing} == {
         k: v for k, v in before.items() if k not in changing
@@ -247,7 +247,7 @@ def test_while_postgres_is_away_the_last_figures_stay() -> None:
 
 
 def test_figures_of_another_job_are_not_taken_for_those_of_one_whose_id_is_taken() -> None:
-    status = told(JobFacts("load", 1, fault=Fault(Reason.ID_TAKEN, "load belongs to other/load")))
+    status = told(ObservedJob("load", 1, fault=Fault(Reason.ID_TAKEN, "load belongs to other/load")))
     assert "counts" not in status
     assert status["state"] == "Stalled"
 
@@ -292,7 +292,7 @@ def test_a_status_of_the_same_facts_is_the_same_a_minute_later() -> None:
 
 
 def test_what_can_not_be_read_of_the_status_before_is_left_out() -> None:
-    status = told(facts(away="away", before={"conditions": [{"type": "Ready"}, 7], "counts": "many"}))
+    status = told(facts(unreachable="away", before={"conditions": [{"type": "Ready"}, 7], "counts": "many"}))
     assert len(status["conditions"]) == 7 - 3  # what only Postgres knows
     assert "counts" not in status
 
@@ -344,7 +344,7 @@ def test_a_status_is_below_32_kib_whatever_is_in_it(
     these = facts(
         job=name,
         found=found(counts, failed=failed, waiting=waiting, last_failures=last, watermark=name),
-        held_back=NotCreatable(text),
+        start_error=NotCreatable(text),
         pods={"ImagePull": (3, text)},
     )
     status = job_status(these, NOW)
@@ -370,7 +370,7 @@ def test_a_status_full_of_the_longest_texts_is_below_32_kib(letter: str) -> None
             suspended=True,
         ),
         fault=Fault("IdTaken", text),
-        away=text,
+        unreachable=text,
     )
     status = job_status(these, NOW).body()
     assert len(json.dumps(status, ensure_ascii=False).encode()) < 32 * 1024

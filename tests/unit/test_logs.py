@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import kopf
 import pytest
 
-from opendataflow.control.monitoring.logs import Format, about, set_up
+from opendataflow.control.monitoring.logs import Format, log_fields, set_up_logging
 
 ENVIRON = {
     "DATAFLOW_DSN": "postgresql://op:very%2Fsecret@db:5432/flow",
@@ -30,13 +30,15 @@ def _as_it_was() -> Iterator[None]:
 def logs(form: Format, level: str = "INFO", environ: dict[str, str] | None = None) -> io.StringIO:
     """Set logging up; return where its lines go."""
     stream = io.StringIO()
-    set_up(level, form, ENVIRON if environ is None else environ, stream)
+    set_up_logging(level, form, ENVIRON if environ is None else environ, stream)
     return stream
 
 
 def test_a_line_of_json_has_the_fields_that_are_known() -> None:
     stream = logs("json")
-    logging.getLogger("opendataflow.x").info("it is %s", "là", extra=about(job="load", data_id="1.10", run=7, fence=9))
+    logging.getLogger("opendataflow.x").info(
+        "it is %s", "là", extra=log_fields(job="load", data_id="1.10", run=7, fence=9)
+    )
     line = json.loads(stream.getvalue())
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d.*(\+00:00|Z)", line.pop("time"))
     assert line == {
@@ -52,7 +54,7 @@ def test_a_line_of_json_has_the_fields_that_are_known() -> None:
 
 def test_a_line_of_text_has_them_behind_it() -> None:
     stream = logs("text")
-    logging.getLogger("x").warning("slow", extra=about(job="load", run=7))
+    logging.getLogger("x").warning("slow", extra=log_fields(job="load", run=7))
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ WARNING x: slow \(job=load run=7\)\n", stream.getvalue())
 
 

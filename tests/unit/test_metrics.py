@@ -2,25 +2,25 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from opendataflow.control.monitoring.metrics import Figures
+from opendataflow.control.monitoring.metrics import Metrics
 from opendataflow.names import OutcomeClass
 
 
-def samples(figures: Figures) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Every sample by name and labels."""
-    families = text_string_to_metric_families(figures.exposition().decode())
+    families = text_string_to_metric_families(metrics.exposition().decode())
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for f in families for s in f.samples}
 
 
 def test_figures_of_jobs_and_runs() -> None:
-    figures = Figures("1.2.3")
-    figures.job("load", {"DONE": 3, "FAILED": 1}, breaker_open=True)
-    figures.run_ended("load", OutcomeClass.SUCCESS, 0.4)
-    figures.run_ended("load", OutcomeClass.OUT_OF_MEMORY)
-    figures.claimed(0.01)
-    figures.leading(7)
-    figures.request("create", 201)
-    seen = samples(figures)
+    metrics = Metrics("1.2.3")
+    metrics.job("load", {"DONE": 3, "FAILED": 1}, breaker_open=True)
+    metrics.run_ended("load", OutcomeClass.SUCCESS, 0.4)
+    metrics.run_ended("load", OutcomeClass.OUT_OF_MEMORY)
+    metrics.claimed(0.01)
+    metrics.leading(7)
+    metrics.request("create", 201)
+    seen = samples(metrics)
     assert seen["opendataflow_tasks", (("job", "load"), ("state", "DONE"))] == 3
     assert seen["opendataflow_tasks", (("job", "load"), ("state", "QUEUED"))] == 0
     assert seen["opendataflow_runs_total", (("job", "load"), ("outcome", "OOMKilled"))] == 1
@@ -33,21 +33,21 @@ def test_figures_of_jobs_and_runs() -> None:
 
 
 def test_every_figure_is_ours_or_of_the_process() -> None:
-    names = {name for name, _ in samples(Figures("1"))}
+    names = {name for name, _ in samples(Metrics("1"))}
     assert {name.split("_")[0] for name in names} == {"opendataflow", "process", "python"}
     assert not any(name.endswith("_created") for name in names)
 
 
 def test_a_job_that_is_gone_leaves_no_figures() -> None:
-    figures = Figures("1")
-    figures.job("load", {"DONE": 3}, breaker_open=False)
-    figures.run_ended("load", OutcomeClass.SUCCESS)
-    figures.forget("load")
-    figures.forget("never seen")
-    assert not any("load" in str(labels) for _, labels in samples(figures))
+    metrics = Metrics("1")
+    metrics.job("load", {"DONE": 3}, breaker_open=False)
+    metrics.run_ended("load", OutcomeClass.SUCCESS)
+    metrics.forget("load")
+    metrics.forget("never seen")
+    assert not any("load" in str(labels) for _, labels in samples(metrics))
 
 
 def test_two_processes_in_one_have_figures_of_their_own() -> None:
-    one, two = Figures("1"), Figures("1")
+    one, two = Metrics("1"), Metrics("1")
     one.leading(1)
     assert samples(two)["opendataflow_leader", ()] == 0

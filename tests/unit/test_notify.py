@@ -23,9 +23,9 @@ from opendataflow.errors import InvalidInput, NotDelivered
 from opendataflow.model.records.alert import Alert
 from opendataflow.names import AlertKind
 from opendataflow.notify.command import CommandTarget
-from opendataflow.notify.configured import targets_of
-from opendataflow.notify.courier import Courier
+from opendataflow.notify.delivery import DeliveryThread
 from opendataflow.notify.mail import MailServer, MailTarget
+from opendataflow.notify.targets import configured_targets
 from opendataflow.notify.webhook import WebhookTarget
 from opendataflow.settings import Notifications
 from tests.unit.servers import CLOSED_PORT, MailBox, full_server, silent_server
@@ -56,7 +56,7 @@ def test_an_open_breaker_is_told_with_what_its_runs_ended_with() -> None:
 def test_what_is_well_again_is_told_with_its_job(kind: AlertKind) -> None:
     said = text(Alert("load", kind, False, SINCE))
     assert said.startswith("job load: ")
-    assert "any more" in said or "well again" in said
+    assert "any more" in said or "healthy again" in said
 
 
 # A command -----------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ async def test_a_time_out_reads_the_same_whoever_notices_it_first(
     server: Callable[[], AbstractContextManager[int]], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        Courier, "do", lambda _, delivery: asyncio.to_thread(delivery)
+        DeliveryThread, "run", lambda _, delivery: asyncio.to_thread(delivery)
     )  # which has a time-out of its own
     with server() as port:
         target = WebhookTarget(f"http://127.0.0.1:{port}/", 0.2) if kind == "webhook" else mail(port, seconds=0.2)
@@ -309,7 +309,7 @@ SMTP = "smtp://mail.example.org/?from=dataflow@example.org&to=ada@example.org"
 
 
 def test_nothing_is_told_to_nobody() -> None:
-    assert targets_of(Notifications()) == []
+    assert configured_targets(Notifications()) == []
 
 
 def test_every_target_that_is_named_is_made_and_shown_without_what_may_be_secret() -> None:
@@ -319,7 +319,7 @@ def test_every_target_that_is_named_is_made_and_shown_without_what_may_be_secret
         "smtps://ada%40example.org@mail.example.org/?from=dataflow@example.org&to=a@example.org,b@example.org",
         "s3cret",
     )
-    assert [target.name for target in targets_of(wanted)] == [
+    assert [target.name for target in configured_targets(wanted)] == [
         "command tell",
         "webhook https://hooks.example.org/…",
         "mail to a@example.org, b@example.org by mail.example.org:465",
@@ -353,6 +353,6 @@ def test_every_target_that_is_named_is_made_and_shown_without_what_may_be_secret
 )
 def test_a_mistake_is_one_sentence_without_the_secret(wanted: Notifications, said: str) -> None:
     with pytest.raises(InvalidInput) as raised:
-        targets_of(wanted)
+        configured_targets(wanted)
     assert said in str(raised.value)
     assert "s3cret" not in str(raised.value)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from opendataflow.model.fields.rules import ON_A_CLUSTER
+from opendataflow.model.fields.rules import CLUSTER_CONTEXT
 from opendataflow.model.fields.validation_errors import sentences
 from opendataflow.model.resources.api import DataFlowAction, DataFlowJob
 from opendataflow.model.resources.crd import KINDS
@@ -26,7 +26,7 @@ def refusal(kind: str, spec: dict[str, Any], context: dict[str, Any] | None) -> 
 
 
 def test_a_script_may_run_the_entry_point_of_its_image_there_only() -> None:
-    read = DataFlowJob.model_validate(body("DataFlowJob", JOB), context=ON_A_CLUSTER)
+    read = DataFlowJob.model_validate(body("DataFlowJob", JOB), context=CLUSTER_CONTEXT)
     assert read.spec.runtime.script is not None
     assert read.spec.runtime.script.command == ()
     assert refusal("DataFlowJob", JOB, None) == ["spec.runtime.script.command: this field is needed"]
@@ -58,7 +58,7 @@ def test_an_action_is_kept_for_a_week() -> None:
     ],
 )
 def test_what_a_cluster_needs_is_no_fault_on_one_machine(kind: str, spec: dict[str, Any], sentence: str) -> None:
-    assert refusal(kind, spec, ON_A_CLUSTER) == [sentence]
+    assert refusal(kind, spec, CLUSTER_CONTEXT) == [sentence]
     MODELS[kind].model_validate(body(kind, spec))
 
 
@@ -96,4 +96,4 @@ def test_what_a_cluster_needs_is_no_fault_on_one_machine(kind: str, spec: dict[s
     ],
 )
 def test_a_fault_of_an_action_is_one_sentence_with_its_place(spec: dict[str, Any], sentence: str) -> None:
-    assert refusal("DataFlowAction", spec, ON_A_CLUSTER) == [sentence]
+    assert refusal("DataFlowAction", spec, CLUSTER_CONTEXT) == [sentence]

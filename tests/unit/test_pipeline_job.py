@@ -13,7 +13,7 @@ from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.pipelines.report import read_report
 from opendataflow.core.text.project_tests import subject_of
 from opendataflow.errors import InvalidInput
-from opendataflow.model.fields.rules import ON_A_CLUSTER
+from opendataflow.model.fields.rules import CLUSTER_CONTEXT
 from opendataflow.model.projects.project import parse_project
 from opendataflow.model.resources.pipeline_runtime import PipelineRuntime
 from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
@@ -160,7 +160,7 @@ def test_on_one_machine_a_path_starts_in_the_folder_of_the_file(written: str, ou
 
 def test_the_output_of_a_job_may_be_an_address() -> None:
     written = {"project": {"path": "/p"}, "pipeline": "a", "output": "s3a://b/c"}
-    pipeline = PipelineRuntime.model_validate(written, context=ON_A_CLUSTER)
+    pipeline = PipelineRuntime.model_validate(written, context=CLUSTER_CONTEXT)
     for order in (pod_order(pipeline, None), local_order(pipeline, None, Path("/jobs"), Path("/clones"))):
         assert json.loads(order)["output"] == "s3a://b/c"
 
@@ -245,5 +245,5 @@ def test_a_report_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     then = read_report((tmp_path / "report.json").read_text())
     assert first is not None and then is not None  # noqa: PT018 # for mypy
     assert (first.unfinished, first.steps[0].status) == (True, StepStatus.RUNNING)
-    assert (then.unfinished, then.steps[0].status, then.says_done) == (False, StepStatus.DONE, True)
+    assert (then.unfinished, then.steps[0].status, then.is_complete) == (False, StepStatus.DONE, True)
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from opendataflow.model.fields.rules import ON_A_CLUSTER
+from opendataflow.model.fields.rules import CLUSTER_CONTEXT
 from opendataflow.model.fields.validation_errors import sentences
 from opendataflow.model.resources.api import DataFlowJob
 from opendataflow.names import API_VERSION
@@ -52,7 +52,10 @@ EVERYWHERE: list[tuple[dict[str, Any], str]] = [
     (git(ref=""), '.project.git.ref: text of 1 or more characters is wanted, found ""'),
     (git(folder="a/../../b"), ".project.git.folder: it is a folder of the repository, such as teams/delays: no slash"),
     (git(folder="/a"), ".project.git.folder: it is a folder of the repository, such as teams/delays: no slash"),
-    (git(username="me"), ".project.git.username: a username says nothing without a password or token; write secretRef"),
+    (
+        git(username="me"),
+        ".project.git.username: a username has no effect without a password or token; write secretRef",
+    ),
     (
         git("git@h:p.git", secretRef=SECRET, knownHosts=[HOST], username="me"),
         ".project.git.username: by ssh the user is a part of the url: git@host:path",
@@ -79,7 +82,7 @@ ON_CLUSTERS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("context", [None, ON_A_CLUSTER], ids=["machine", "cluster"])
+@pytest.mark.parametrize("context", [None, CLUSTER_CONTEXT], ids=["machine", "cluster"])
 @pytest.mark.parametrize(("pipeline", "sentence"), EVERYWHERE)
 def test_what_can_not_be_fetched_is_refused_before(
     pipeline: dict[str, Any], sentence: str, context: dict[str, Any] | None
@@ -91,19 +94,19 @@ def test_what_can_not_be_fetched_is_refused_before(
 
 @pytest.mark.parametrize(("pipeline", "sentence"), ON_CLUSTERS)
 def test_what_a_pod_has_not_is_refused_on_clusters_only(pipeline: dict[str, Any], sentence: str) -> None:
-    assert told(pipeline, ON_A_CLUSTER) == [f"spec.runtime.pipeline{sentence}"]
+    assert told(pipeline, CLUSTER_CONTEXT) == [f"spec.runtime.pipeline{sentence}"]
     assert told(pipeline, None) == []
 
 
 @pytest.mark.parametrize("url", ["ssh://git@h:2222/p", "ssh://h/p", "git@h:p.git"])
 def test_a_pod_fetches_by_ssh_with_a_key_from_a_server_that_is_known(url: str) -> None:
     hosts = [HOST, "[h]:2222,10.0.0.1 ecdsa-sha2-nistp256 AAAA+/==", "|1|a=|b= ssh-rsa AAAA"]
-    assert told(git(url, secretRef=SECRET, knownHosts=hosts), ON_A_CLUSTER) == []
+    assert told(git(url, secretRef=SECRET, knownHosts=hosts), CLUSTER_CONTEXT) == []
 
 
 def test_a_config_map_is_refused_on_one_machine_only() -> None:
     pipeline = {"project": {"configMap": "files"}, "pipeline": "p"}
-    assert told(pipeline, ON_A_CLUSTER) == []
+    assert told(pipeline, CLUSTER_CONTEXT) == []
     (found,) = told(pipeline, None)
     assert found == (
         "spec.runtime.pipeline.project.configMap: there are no ConfigMaps on one machine; write the path of the "
@@ -113,4 +116,4 @@ def test_a_config_map_is_refused_on_one_machine_only() -> None:
 
 @pytest.mark.parametrize("ref", ["main", "release/1.0", "v1.0", "0" * 40, "refs/heads/a@b", "fix(#12)", "größe"])
 def test_refs_as_git_has_them_are_taken(ref: str) -> None:
-    assert told(git(ref=ref), ON_A_CLUSTER) == []
+    assert told(git(ref=ref), CLUSTER_CONTEXT) == []

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.kubernetes.pod_outcome import hindrances, what_hinders
-from opendataflow.launch.cluster.seen import pod_seen
+from opendataflow.core.kubernetes.pod_outcome import count_problems, find_pod_problem
+from opendataflow.launch.cluster.seen import parse_pod
 from opendataflow.names import Reason
 from tests.pods import BEGAN_AT, RUNNING, deleted, pod, terminated, waiting
 
@@ -42,16 +42,16 @@ CASES: list[tuple[dict[str, Any], float, str | None, str]] = [
 
 @pytest.mark.parametrize(("seen", "second", "reason", "words"), CASES)
 def test_what_hinders_a_pod(seen: dict[str, Any], second: float, reason: str | None, words: str) -> None:
-    found = what_hinders(pod_seen(seen), BEGAN_AT + second)
+    found = find_pod_problem(parse_pod(seen), BEGAN_AT + second)
     assert (found[0] if found else None) == reason
     assert words in (found[1] if found else "")
 
 
 def test_it_is_told_in_the_same_words_a_minute_later() -> None:
-    seen = pod_seen(pod(waiting("ContainerCreating"), phase="Pending"))
-    assert what_hinders(seen, BEGAN_AT + 60) == what_hinders(seen, BEGAN_AT + 120)
+    seen = parse_pod(pod(waiting("ContainerCreating"), phase="Pending"))
+    assert find_pod_problem(seen, BEGAN_AT + 60) == find_pod_problem(seen, BEGAN_AT + 120)
 
 
 def test_pods_are_counted_by_reason() -> None:
     found = [(Reason.IMAGE_PULL, "b"), (Reason.IMAGE_PULL, "a"), (Reason.UNSCHEDULABLE, "c")]
-    assert hindrances(found) == {"ImagePull": (2, "a"), "Unschedulable": (1, "c")}
+    assert count_problems(found) == {"ImagePull": (2, "a"), "Unschedulable": (1, "c")}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from opendataflow import names
-from opendataflow.core.kubernetes.pod_outcome import CANCELLED, judge_pod, what_hinders, with_last_line
-from opendataflow.launch.cluster.seen import pod_seen
+from opendataflow.core.kubernetes.pod_outcome import CANCELLED, find_pod_problem, judge_pod, with_last_line
+from opendataflow.launch.cluster.seen import parse_pod
 from opendataflow.model.records.pod import Stop
 from opendataflow.model.records.run import Outcome
 from opendataflow.names import OutcomeClass, Reason
@@ -35,7 +35,7 @@ def with_deadline(seconds: int) -> dict[str, Any]:
 
 
 def verdict(made: dict[str, Any], second: float = 100, **more: Any) -> Any:
-    return judge_pod(pod_seen(made), BEGAN_AT + second, **more)
+    return judge_pod(parse_pod(made), BEGAN_AT + second, **more)
 
 
 ENDS: list[tuple[str, dict[str, Any], OutcomeClass, str]] = [
@@ -162,7 +162,7 @@ ENDS: list[tuple[str, dict[str, Any], OutcomeClass, str]] = [
         APPLICATION,
         'the command can\'t be started: exec: "x": not found',
     ),
-    ("the node lost the container", pod(LOST_BY_NODE), INFRASTRUCTURE, "lost: its node can't tell how it ended"),
+    ("the node lost the container", pod(LOST_BY_NODE), INFRASTRUCTURE, "lost: its node does not know how it ended"),
     (
         "stopped at its deadline",
         pod(terminated(143, 61), phase="Failed", reason="DeadlineExceeded", **with_deadline(60)),
@@ -375,7 +375,7 @@ def test_past_its_start_deadline_it_is_stopped_first_and_infrastructure_once_it_
     assert verdict(made, 599) is None
     stop = verdict(made, 600)
     assert stop == Stop(Outcome(INFRASTRUCTURE, message))
-    seen = replace(pod_seen(made), deleted_at=BEGAN_AT + 600, phase="Failed")
+    seen = replace(parse_pod(made), deleted_at=BEGAN_AT + 600, phase="Failed")
     assert judge_pod(seen, BEGAN_AT + 601, stopped=stop.outcome) == stop.outcome
 
 
@@ -407,17 +407,17 @@ def test_a_run_that_succeeded_before_it_was_cancelled_has_succeeded() -> None:
 
 
 def test_a_cancelled_run_whose_pod_is_gone_is_cancelled() -> None:
-    seen = replace(pod_seen(pod(RUNNING)), gone=True)
+    seen = replace(parse_pod(pod(RUNNING)), gone=True)
     assert judge_pod(seen, BEGAN_AT, stopped=CANCELLED) == CANCELLED
 
 
 def test_a_run_whose_pod_is_gone_was_deleted_by_somebody() -> None:
-    outcome = judge_pod(replace(pod_seen(pod(RUNNING)), gone=True), BEGAN_AT + 60)
+    outcome = judge_pod(replace(parse_pod(pod(RUNNING)), gone=True), BEGAN_AT + 60)
     assert outcome == Outcome(INFRASTRUCTURE, "its pod was deleted by somebody")
 
 
 def test_the_end_counts_although_the_pod_is_gone() -> None:
-    assert judge_pod(replace(pod_seen(pod(terminated(0))), gone=True), BEGAN_AT + 90) == Outcome(
+    assert judge_pod(replace(parse_pod(pod(terminated(0))), gone=True), BEGAN_AT + 90) == Outcome(
         SUCCESS, "exit code 0", 0
     )
 
@@ -461,17 +461,17 @@ HINDERED: list[tuple[dict[str, Any], tuple[Reason, str] | None]] = [
 
 @pytest.mark.parametrize(("made", "hindrance"), HINDERED)
 def test_what_hinders_a_living_run(made: dict[str, Any], hindrance: tuple[Reason, str] | None) -> None:
-    assert what_hinders(pod_seen(made), BEGAN_AT + 120) == hindrance
+    assert find_pod_problem(parse_pod(made), BEGAN_AT + 120) == hindrance
 
 
 def test_the_last_line_of_the_log_explains_a_bare_exit_code() -> None:
-    seen = pod_seen(pod(terminated(3)))
+    seen = parse_pod(pod(terminated(3)))
     outcome = Outcome(APPLICATION, "exit code 3", 3)
     assert with_last_line(outcome, seen, "a\nno such table\n").message == "exit code 3: no such table"
     assert with_last_line(outcome, seen, "").message == "exit code 3"
 
 
 def test_the_log_adds_nothing_to_what_is_explained_already() -> None:
-    seen = pod_seen(pod(terminated(3, message="told")))
+    seen = parse_pod(pod(terminated(3, message="told")))
     outcome = Outcome(APPLICATION, "exit code 3: told", 3)
     assert with_last_line(outcome, seen, "another line") == outcome

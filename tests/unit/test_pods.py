@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from opendataflow import names
 from opendataflow.core.kubernetes.pod_template import merged
-from opendataflow.core.kubernetes.pods import Container, Operator, Password, PodWishes, SecretKey, check_wishes, run_pod
+from opendataflow.core.kubernetes.pods import Container, Operator, Password, PodConfig, SecretKey, check_config, run_pod
 from opendataflow.core.runs.environment import JobFacts
 from opendataflow.errors import InvalidInput
 from opendataflow.model.records.claim import ClaimedRun
@@ -23,7 +23,7 @@ CASES = Path(__file__).parent / "data" / "pods"
 OPERATOR = Operator(engine="0123456789ab", image="example.org/opendataflow:1")
 
 
-def wishes_of(written: dict[str, Any]) -> PodWishes:
+def config_of(written: dict[str, Any]) -> PodConfig:
     main: dict[str, Any] = {**written["main"]}
     main |= {name: tuple(main[name]) for name in ("command", "args") if name in main}
     passwords = {
@@ -34,7 +34,7 @@ def wishes_of(written: dict[str, Any]) -> PodWishes:
         )
         for name, each in written.get("passwords", {}).items()
     }
-    return PodWishes(**{**written, "main": Container(**main), "passwords": passwords})
+    return PodConfig(**{**written, "main": Container(**main), "passwords": passwords})
 
 
 def claimed(run: int = 1, data_id: str = "1.0", fence: int = 5, attempt: int = 1) -> ClaimedRun:
@@ -44,7 +44,7 @@ def claimed(run: int = 1, data_id: str = "1.0", fence: int = 5, attempt: int = 1
 def made(case: dict[str, Any]) -> dict[str, Any]:
     job = JobFacts(**{**case["job"], "inputs": tuple(case["job"]["inputs"]), "outputs": tuple(case["job"]["outputs"])})
     datasets = {each["id"]: DataSetFacts(**each) for each in case["datasets"]}
-    return run_pod(job, claimed(**case["run"]), datasets, wishes_of(case["wishes"]), OPERATOR)
+    return run_pod(job, claimed(**case["run"]), datasets, config_of(case["config"]), OPERATOR)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in CASES.glob("*.yaml") if "." not in path.stem))
@@ -93,7 +93,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"spec": {"containers": {}}}, "podTemplate.spec.containers has to be a list"),
     (
         {"spec": {"containers": [{"image": "x"}]}},
-        "podTemplate.spec.containers[0] has no name; it says which of them is meant",
+        "podTemplate.spec.containers[0] has no name; it identifies the item",
     ),
     (
         {"spec": {"containers": [{"name": "a"}, {"name": "a"}]}},
@@ -143,14 +143,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("template", "sentence"), REFUSED)
 def test_what_the_framework_needs_can_not_be_written(template: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        check_wishes(JOB, PodWishes(Container("x"), template=template))
+        check_config(JOB, PodConfig(Container("x"), template=template))
     assert str(refused.value) == sentence
 
 
 def test_a_ciphertext_needs_a_command() -> None:
     passwords = {"in": Password(sealed="df1:x", passkey=SecretKey("keys", "passkey"))}
     with pytest.raises(InvalidInput) as refused:
-        check_wishes(JOB, PodWishes(Container("x"), passwords=passwords))
+        check_config(JOB, PodConfig(Container("x"), passwords=passwords))
     assert str(refused.value) == (
         "job load: the password of data set in is opened before the command starts, so the command has to be known; "
         "write runtime.script.command"
@@ -159,7 +159,7 @@ def test_a_ciphertext_needs_a_command() -> None:
 
 def test_a_ciphertext_needs_the_secret_of_its_passkey() -> None:
     with pytest.raises(InvalidInput) as refused:
-        check_wishes(JOB, PodWishes(Container("x", ("y",)), passwords={"in": Password(sealed="df1:x")}))
+        check_config(JOB, PodConfig(Container("x", ("y",)), passwords={"in": Password(sealed="df1:x")}))
     assert str(refused.value) == (
         "data set in: encryptedPassword is opened with a passkey from a Secret; write passkeySecretRef"
     )
@@ -191,9 +191,9 @@ _TEMPLATES = st.fixed_dictionaries(
 
 @given(_TEMPLATES)
 def test_any_template_is_refused_with_a_sentence_or_keeps_what_the_framework_needs(template: dict[str, Any]) -> None:
-    wishes = PodWishes(Container("x", ("y",)), template=template)
+    config = PodConfig(Container("x", ("y",)), template=template)
     try:
-        pod = run_pod(JOB, claimed(), {"in": DataSetFacts("in")}, wishes, OPERATOR)
+        pod = run_pod(JOB, claimed(), {"in": DataSetFacts("in")}, config, OPERATOR)
     except InvalidInput:
         return
     assert pod["metadata"]["finalizers"] == [names.FINALIZER]

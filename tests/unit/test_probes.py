@@ -4,7 +4,7 @@ import asyncio
 
 import aiohttp
 
-from opendataflow.control.monitoring.metrics import Figures
+from opendataflow.control.monitoring.metrics import Metrics
 from opendataflow.control.monitoring.probes import Health, Probes
 
 
@@ -21,7 +21,7 @@ def health() -> tuple[Health, Clock]:
     """Something healthy whose loop has turned just now."""
     clock = Clock()
     made = Health(clock)
-    made.turned("claims")
+    made.heartbeat("claims")
     made.postgres_answered()
     made.api_answered()
     return made, clock
@@ -33,7 +33,7 @@ def test_a_loop_that_has_not_turned_for_a_minute_is_not_alive() -> None:
     made.postgres_answered()
     assert made.why_not_alive() == []
     clock.now += 2
-    assert made.why_not_alive() == ["claims has not turned for 61 s"]
+    assert made.why_not_alive() == ["loop claims has not made progress for 61 s"]
 
 
 def test_a_loop_may_wait_for_a_database_that_does_not_answer() -> None:
@@ -58,23 +58,23 @@ def test_nothing_is_ready_before_both_have_answered() -> None:
 def test_what_keeps_it_from_working_is_said_in_place_of_a_silence_and_until_it_is_over() -> None:
     made = Health()
     made.api_answered()
-    made.say("Postgres", "Postgres at h refuses the connection: no such user")
+    made.report("Postgres", "Postgres at h refuses the connection: no such user")
     assert made.why_not_ready() == ["Postgres at h refuses the connection: no such user"]
     made.postgres_answered()
-    made.say("Postgres", None)
+    made.report("Postgres", None)
     assert made.why_not_ready() == []
 
 
 def test_what_only_a_part_of_it_lacks_is_a_note() -> None:
     made, _ = health()
-    made.say("rights b", "it may not create pods in b", blocks=False)
+    made.report("rights b", "it may not create pods in b", blocks=False)
     assert made.why_not_ready() == []
-    assert made.notes() == ["it may not create pods in b"]
+    assert made.warnings() == ["it may not create pods in b"]
 
 
 async def test_answers_over_http() -> None:
     made, clock = health()
-    async with Probes(made, Figures("1"), port=0, host="127.0.0.1") as probes, aiohttp.ClientSession() as client:
+    async with Probes(made, Metrics("1"), port=0, host="127.0.0.1") as probes, aiohttp.ClientSession() as client:
 
         async def get(path: str) -> tuple[int, str]:
             async with client.get(f"http://127.0.0.1:{probes.port}{path}") as response:
@@ -82,12 +82,12 @@ async def test_answers_over_http() -> None:
 
         assert await get("/healthz") == (200, "ok\n")
         assert await get("/readyz") == (200, "ok\n")
-        made.say("rights b", "it may not create pods in b", blocks=False)
+        made.report("rights b", "it may not create pods in b", blocks=False)
         assert await get("/readyz") == (200, "ok\nit may not create pods in b\n")
         status, text = await get("/metrics")
         assert (status, "opendataflow_leader 0.0" in text) == (200, True)
         clock.now += 61
         made.postgres_answered()
-        assert await get("/healthz") == (503, "claims has not turned for 61 s\n")
+        assert await get("/healthz") == (503, "loop claims has not made progress for 61 s\n")
         assert (await get("/readyz"))[0] == 503
     await asyncio.sleep(0)

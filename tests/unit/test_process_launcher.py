@@ -111,7 +111,7 @@ async def test_a_variable_that_a_shell_would_change_or_drop_arrives_too(
     assert (await environment_seen(launcher, order(sys.executable, "-c", DUMP_ENVIRONMENT, env={name: value})))[
         name
     ] == value
-    assert not (folder_of(launcher) / child_module.AWKWARD_FILE).exists()
+    assert not (folder_of(launcher) / child_module.UNSAFE_VARIABLES_FILE).exists()
 
 
 def log_of(end: Ended) -> str:
@@ -349,7 +349,7 @@ async def test_an_error_while_watching_is_raised_by_ended(
     with pytest.raises(OSError, match="no /proc"):
         await launcher.ended()
     for left in launcher._children.values():
-        left.collect()
+        left.reap()
 
 
 def test_the_host_is_named_by_boot_and_process_namespace() -> None:

@@ -47,7 +47,7 @@ def _end(engine: subprocess.Popen[str]) -> None:
 
 
 def test_an_engine_that_lives_is_not_gone(tmp_path: Path, engine: subprocess.Popen[str]) -> None:
-    proof = Presence(tmp_path).gone(LEASE, this_host())
+    proof = Presence(tmp_path).prove_owner_dead(LEASE, this_host())
     _end(engine)
     assert (proof.dead, proof.alive, proof.reason) == (False, True, "its engine is alive")
 
@@ -55,32 +55,32 @@ def test_an_engine_that_lives_is_not_gone(tmp_path: Path, engine: subprocess.Pop
 def test_a_killed_engine_is_gone_though_its_child_lives(tmp_path: Path, engine: subprocess.Popen[str]) -> None:
     engine.kill()
     engine.wait()
-    proof = Presence(tmp_path).gone(LEASE, this_host())
+    proof = Presence(tmp_path).prove_owner_dead(LEASE, this_host())
     _end(engine)
     assert (proof.dead, proof.reason) == (True, "its engine has ended")
 
 
 def test_an_engine_of_another_host_is_never_said_to_be_gone(tmp_path: Path) -> None:
     Presence(tmp_path).hold(LEASE)
-    proof = Presence(tmp_path).gone(LEASE, Host("elsewhere", this_host().boot))
+    proof = Presence(tmp_path).prove_owner_dead(LEASE, Host("elsewhere", this_host().boot))
     assert not proof.dead
     assert "another host, elsewhere" in proof.reason
 
 
 def test_an_engine_from_before_a_restart_is_gone(tmp_path: Path, engine: subprocess.Popen[str]) -> None:
     _end(engine)
-    proof = Presence(tmp_path).gone(LEASE, Host(this_host().name, "another-boot/pid:[1]"))
+    proof = Presence(tmp_path).prove_owner_dead(LEASE, Host(this_host().name, "another-boot/pid:[1]"))
     assert (proof.dead, proof.reason) == (True, "its engine has ended")
 
 
 def test_an_engine_that_has_left_leaves_nothing(tmp_path: Path) -> None:
     presence = Presence(tmp_path)
     presence.hold(LEASE)
-    presence.drop(LEASE)
+    presence.release(LEASE)
     assert list(tmp_path.rglob("*.lock")) == []
 
 
 def test_a_machine_with_the_same_name_is_not_taken_for_this_one_after_a_restart(tmp_path: Path) -> None:
-    proof = Presence(tmp_path).gone(LEASE, Host(this_host().name, "another-boot/pid:[1]"))
+    proof = Presence(tmp_path).prove_owner_dead(LEASE, Host(this_host().name, "another-boot/pid:[1]"))
     assert not proof.dead
-    assert "nothing tells whether its engine lives" in proof.reason
+    assert "it is unknown whether its engine is alive" in proof.reason

@@ -97,7 +97,7 @@ def test_a_column_of_data_ids_says_the_chunk_too() -> None:
 def test_the_sum_of_no_value_is_none_different_from_0() -> None:
     ours = Spread(Tally(), {"a": Tally(3, (None, 5)), "b": Tally(2, (0, 1)), "c": Tally(1, (4, 1))})
     theirs = Spread(Tally(), {"a": Tally(3, (0, 5)), "b": Tally(), "c": Tally(1, (5, 2))})
-    found = {it.chunk: it.what for it in differences(ours, theirs, ["sum of n", "checksum of t"])}
+    found = {it.chunk: it.description for it in differences(ours, theirs, ["sum of n", "checksum of t"])}
     assert found == {"b": "rows 2 and 0; checksum of t", "c": "sum of n 4 and 5; checksum of t"}
 
 
@@ -108,7 +108,8 @@ def test_all_digits_of_sums_count_and_infinities_are_added() -> None:
         tally.add(1, (value, Decimal("Infinity")))
         tally.add(1, (more, Decimal("-Infinity")))
     found = [
-        it.what for it in differences(Spread(ours, {"a": ours}), Spread(theirs, {"a": theirs}), ["sum", "of both"])
+        it.description
+        for it in differences(Spread(ours, {"a": ours}), Spread(theirs, {"a": theirs}), ["sum", "of both"])
     ]
     assert found == [f"sum {ours.figures[0]} and {theirs.figures[0]}"]
     assert str(ours.figures[0]) == "12345678901234567890123456789.0123456790"

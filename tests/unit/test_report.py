@@ -20,7 +20,7 @@ def test_a_whole_report() -> None:
         **told,
         "expectations": [{"name": "keys", "held": True, "severity": "fail", "found": ""}],
     }
-    assert report.says_done
+    assert report.is_complete
 
 
 def test_one_known_field_is_enough_and_others_are_kept() -> None:
@@ -116,18 +116,18 @@ def test_an_expectation_is_a_word_or_says_what_was_found() -> None:
         {"name": "b", "held": True, "severity": "fail", "found": "none"},
         {"name": "c", "held": False, "severity": "warn", "found": ""},
     ]
-    assert [it["name"] for it in report.unmet] == ["a"]
-    assert not report.says_done
+    assert [it["name"] for it in report.failed_expectations] == ["a"]
+    assert not report.is_complete
 
 
 @pytest.mark.parametrize("told", [["a"], {"a": 1}, {"a": {"held": 1}}, {"a": {"severity": "x"}}, {"a": {"mine": 1}}])
 def test_expectations_that_can_not_be_are_ignored_with_a_sentence(told: Any) -> None:
     report = read(expectations=told)
-    assert (report.unmet, set(report.metrics)) == ([], {"rows", "ignored"})
+    assert (report.failed_expectations, set(report.metrics)) == ([], {"rows", "ignored"})
 
 
 def test_a_report_from_the_middle_never_says_done() -> None:
-    assert not read(unfinished=True).says_done
+    assert not read(unfinished=True).is_complete
 
 
 @given(st.text() | st.recursive(st.none() | st.integers(), lambda x: st.dictionaries(st.text(), x)).map(json.dumps))

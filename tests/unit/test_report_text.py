@@ -57,12 +57,12 @@ def test_expectations_that_do_not_hold_are_told_before_those_that_do() -> None:
     report = told({"rows": 1}, [Step("write", DONE)], [*checked, Checked("keys", False, "fail", "2 rows")])
     unmet = {"name": "keys", "held": False, "severity": "fail", "found": "2 rows"}
     assert unmet in report.metrics["expectations"]
-    assert report.unmet == [unmet]
+    assert report.failed_expectations == [unmet]
 
 
 def test_of_two_expectations_with_one_name_the_one_that_does_not_hold_is_told() -> None:
     checked = [Checked("a", False, "fail", "2"), Checked("a", True, "fail", "0"), Checked("a", False, "warn", "1")]
-    assert [it["found"] for it in told({}, [Step("write", FAILED)], checked).unmet] == ["2"]
+    assert [it["found"] for it in told({}, [Step("write", FAILED)], checked).failed_expectations] == ["2"]
 
 
 def test_nothing_known_is_no_reason_to_fail() -> None:

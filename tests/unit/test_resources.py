@@ -18,8 +18,8 @@ from opendataflow.model.resources.api import (
     IntegerRange,
     Location,
     Retry,
+    contains_password,
     duration_seconds,
-    holds_password,
 )
 from opendataflow.names import API_VERSION
 
@@ -178,7 +178,7 @@ def test_anything_else_is_no_duration(text: str) -> None:
     ],
 )
 def test_a_url_with_a_password_is_recognised(url: str) -> None:
-    assert holds_password(url)
+    assert contains_password(url)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_url_with_a_password_is_recognised(url: str) -> None:
     ],
 )
 def test_a_url_without_a_password_is_left_alone(url: str) -> None:
-    assert not holds_password(url)
+    assert not contains_password(url)
     assert Location(url=url).url == url
 
 

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opendataflow import names
-from opendataflow.core.kubernetes.pod_outcome import CANCELLED, judge_pod, what_hinders
-from opendataflow.launch.cluster.seen import pod_seen
-from opendataflow.model.records.pod import Condition, Ending, PodSeen, Waiting
+from opendataflow.core.kubernetes.pod_outcome import CANCELLED, find_pod_problem, judge_pod
+from opendataflow.launch.cluster.seen import parse_pod
+from opendataflow.model.records.pod import Condition, ObservedPod, Termination, Waiting
 from tests.pods import BEGAN_AT, RUNNING, at, container, deleted, pod, terminated, waiting
 
 
 def test_a_running_pod() -> None:
-    assert pod_seen(pod(RUNNING)) == PodSeen(
+    assert parse_pod(pod(RUNNING)) == ObservedPod(
         namespace="team",
         name="load-r7",
         uid="u7",
@@ -31,34 +31,34 @@ def test_a_running_pod() -> None:
 
 
 def test_a_driver_with_executors() -> None:
-    assert pod_seen(pod(RUNNING, metadata={"annotations": {names.ANNOTATION_EXECUTORS: "true"}})).executors
-    assert not pod_seen(pod(RUNNING)).executors
+    assert parse_pod(pod(RUNNING, metadata={"annotations": {names.ANNOTATION_EXECUTORS: "true"}})).executors
+    assert not parse_pod(pod(RUNNING)).executors
 
 
 def test_the_end_of_main() -> None:
-    seen = pod_seen(pod(terminated(3, 90, reason="Error", message="no table", signal=0)))
-    assert seen.ended == Ending(3, None, "Error", "no table", BEGAN_AT + 90)
+    seen = parse_pod(pod(terminated(3, 90, reason="Error", message="no table", signal=0)))
+    assert seen.ended == Termination(3, None, "Error", "no table", BEGAN_AT + 90)
     assert not seen.started
 
 
 def test_the_end_of_a_sidecar_is_not_the_end_of_main() -> None:
     statuses = [container("proxy", terminated(1)), container("main", RUNNING)]
-    assert pod_seen(pod(containerStatuses=statuses)).ended is None
+    assert parse_pod(pod(containerStatuses=statuses)).ended is None
 
 
 def test_a_deletion_was_asked_for_a_grace_period_before_its_timestamp() -> None:
-    seen = pod_seen(pod(RUNNING, metadata=deleted(60, grace=30)))
+    seen = parse_pod(pod(RUNNING, metadata=deleted(60, grace=30)))
     assert (seen.deleted_at, seen.grace) == (BEGAN_AT + 60, 30)
 
 
 def test_why_a_container_waits() -> None:
-    seen = pod_seen(pod(waiting("ImagePullBackOff", "no such image"), phase="Pending"))
+    seen = parse_pod(pod(waiting("ImagePullBackOff", "no such image"), phase="Pending"))
     assert seen.waiting == Waiting("ImagePullBackOff", "no such image")
 
 
 def test_the_init_container_that_failed_and_the_one_that_waits() -> None:
     inits = [container("a", terminated(0)), container("b", terminated(2)), container("c", waiting("ErrImagePull"))]
-    seen = pod_seen(pod(phase="Pending", initContainerStatuses=inits))
+    seen = parse_pod(pod(phase="Pending", initContainerStatuses=inits))
     assert seen.failed_init is not None
     assert (seen.failed_init[0], seen.failed_init[1].exit_code) == ("b", 2)
     assert seen.waiting_init == ("c", Waiting("ErrImagePull"))
@@ -69,38 +69,38 @@ def test_conditions_that_say_that_something_is_wrong() -> None:
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"},
         {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "lastTransitionTime": at(9)},
     ]
-    seen = pod_seen(pod(conditions=conditions))
+    seen = parse_pod(pod(conditions=conditions))
     assert seen.unscheduled == Condition("Unschedulable", "0/3 nodes")
     assert seen.disrupted == Condition("PreemptionByScheduler", None, BEGAN_AT + 9)
 
 
 def test_conditions_that_are_well_are_not_remembered() -> None:
     conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "DisruptionTarget", "status": "False"}]
-    seen = pod_seen(pod(conditions=conditions))
+    seen = parse_pod(pod(conditions=conditions))
     assert (seen.unscheduled, seen.disrupted) == (None, None)
 
 
 def test_what_the_run_asked_for_is_in_the_annotations() -> None:
     annotations = {names.ANNOTATION_START_DEADLINE: "90", names.ANNOTATION_RETRY_AFTER: "1800"}
-    seen = pod_seen(pod(RUNNING, metadata={"annotations": annotations}))
+    seen = parse_pod(pod(RUNNING, metadata={"annotations": annotations}))
     assert (seen.start_deadline, seen.retry_after) == (90, 1800)
 
 
 def test_a_log_is_read_unless_the_run_has_asked_for_the_opposite() -> None:
     told = {name: pod(RUNNING, metadata={"annotations": {names.ANNOTATION_KEEP_LOG: name}}) for name in ("false", "no")}
-    assert {name: pod_seen(found).keep_log for name, found in told.items()} == {"false": False, "no": True}
-    assert pod_seen(pod(RUNNING)).keep_log
+    assert {name: parse_pod(found).keep_log for name, found in told.items()} == {"false": False, "no": True}
+    assert parse_pod(pod(RUNNING)).keep_log
 
 
 def test_spoilt_annotations_are_as_none() -> None:
     annotations = {names.ANNOTATION_START_DEADLINE: "soon", names.ANNOTATION_RETRY_AFTER: "-1"}
-    seen = pod_seen(pod(RUNNING, metadata={"annotations": annotations}))
+    seen = parse_pod(pod(RUNNING, metadata={"annotations": annotations}))
     assert (seen.start_deadline, seen.retry_after) == (600, None)
 
 
 def test_a_released_pod() -> None:
     labels = {names.LABEL_RUN: "7", names.LABEL_DONE: "29931000"}
-    seen = pod_seen(pod(terminated(0), metadata={"labels": labels, "finalizers": ["other.io/keep"]}))
+    seen = parse_pod(pod(terminated(0), metadata={"labels": labels, "finalizers": ["other.io/keep"]}))
     assert (seen.done, seen.finalizer) == (29931000, False)
 
 
@@ -144,6 +144,6 @@ def _spoilt_pods(draw: st.DrawFn) -> Any:
 
 @given(_spoilt_pods() | st.dictionaries(_WORDS, _JSON, max_size=3), st.floats(0, 2e9), st.booleans(), st.booleans())
 def test_any_json_is_seen_and_judged_without_an_error(made: Any, now: float, cancelled: bool, gone: bool) -> None:
-    seen = pod_seen(made)
+    seen = parse_pod(made)
     judge_pod(seen, now, stopped=CANCELLED if cancelled else None, node_gone=gone)
-    what_hinders(seen, now)
+    find_pod_problem(seen, now)

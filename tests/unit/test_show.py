@@ -9,7 +9,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from opendataflow.cli.output.printing import Output, rows
+from opendataflow.cli.output.printing import Output, print_rows
 from opendataflow.cli.reports.status import print_status, status_lines
 from opendataflow.core.text.verbs import did_you_mean
 
@@ -18,7 +18,7 @@ ROW: dict[str, Any] = {"data_id": "2013", "reason": "late", "fence": 7, "at": da
 
 
 def printed(capsys: pytest.CaptureFixture[str], found: list[dict[str, Any]], output: Output = Output.TABLE) -> str:
-    rows(found, output, COLUMNS, "no chunks")
+    print_rows(found, output, COLUMNS, "no chunks")
     return capsys.readouterr().out
 
 
@@ -44,7 +44,7 @@ def test_data_is_shown_as_it_is(capsys: pytest.CaptureFixture[str], text: str) -
 
 
 def test_an_empty_table_is_a_word_on_stderr_and_nothing_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
-    rows([], Output.TABLE, COLUMNS, "no jobs: dataflow apply -f FILE")
+    print_rows([], Output.TABLE, COLUMNS, "no jobs: dataflow apply -f FILE")
     assert capsys.readouterr() == ("", "no jobs: dataflow apply -f FILE\n")
 
 
@@ -168,7 +168,7 @@ def test_failures_come_by_reason_with_the_command_that_helps() -> None:
     group = {"reason": "no retries left (2 allowed): exit code 1: oops", "chunks": 12, "examples": ["a b", "c", "d"]}
     assert status_lines(job_status(failed=[group])) == [
         "failed     12 chunks (a b, c, d …): no retries left (2 allowed): exit code 1: oops",
-        "           when the cause is mended: dataflow resubmit load 'a b' c d",
+        "           when the cause is fixed: dataflow resubmit load 'a b' c d",
     ]
 
 

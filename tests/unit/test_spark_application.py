@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from opendataflow import names
-from opendataflow.core.kubernetes.pods import Container, Operator, Password, PodWishes, SecretKey, run_pod
+from opendataflow.core.kubernetes.pods import Container, Operator, Password, PodConfig, SecretKey, run_pod
 from opendataflow.core.kubernetes.spark_application import check_application, spark_application
 from opendataflow.core.runs.environment import JobFacts
 from opendataflow.errors import InvalidInput
@@ -24,16 +24,16 @@ MAIN = Container(image="")
 def made(case: dict[str, Any], make: Any = spark_application) -> dict[str, Any]:
     job = JobFacts(**{**case["job"], "inputs": tuple(case["job"]["inputs"]), "outputs": tuple(case["job"]["outputs"])})
     datasets = {each["id"]: DataSetFacts(**each) for each in case["datasets"]}
-    written = case["wishes"]
+    written = case["config"]
     passwords = {
         name: Password(SecretKey(**each["secret"]) if "secret" in each else None, each.get("sealed"))
         for name, each in written.get("passwords", {}).items()
     }
-    wishes = PodWishes(**{**written, "main": MAIN, "passwords": passwords})
+    config = PodConfig(**{**written, "main": MAIN, "passwords": passwords})
     host = Host("kubernetes", "")
     run = case["run"]
     claimed = ClaimedRun(run["run"], "load", run["data_id"], run["fence"], run["attempt"], 0, 0, {}, "lease", host, "")
-    result: dict[str, Any] = make(job, claimed, datasets, wishes, OPERATOR)
+    result: dict[str, Any] = make(job, claimed, datasets, config, OPERATOR)
     return result
 
 
@@ -48,7 +48,7 @@ def test_an_application_is_made_as_it_is_written_down(name: str) -> None:
 def test_driver_and_executors_have_the_variables_of_every_run_s_pod() -> None:
     case = yaml.safe_load((CASES / "fields.yaml").read_text())
     spec = made(case)["spec"]
-    case["wishes"].pop("template")
+    case["config"].pop("template")
     expected = made(case, run_pod)["spec"]["containers"][0]["env"]
     assert spec["driver"]["env"][: len(expected)] == expected
     assert spec["executor"]["env"] == expected
@@ -94,7 +94,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"driver": {"podName": "mine"}}, f"{SPEC}.driver.podName can't be set: each run has a driver of its own"),
     ({"driver": []}, f"{SPEC}.driver has to be an object"),
     ({"driver": {"env": {}}}, f"{SPEC}.driver.env has to be a list"),
-    ({"driver": {"env": [{"value": "x"}]}}, f"{SPEC}.driver.env[0] has no name; it says which of them is meant"),
+    ({"driver": {"env": [{"value": "x"}]}}, f"{SPEC}.driver.env[0] has no name; it identifies the item"),
     (
         {"sparkConf": {"spark.kubernetes.driver.pod.name": "x"}},
         f"{SPEC}.sparkConf: spark.kubernetes.driver.pod.name can't be set: each run has a driver of its own",
@@ -135,7 +135,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"driver": {"envFrom": [{"secretRef": {"name": "x"}}]}},
-        f"{SPEC}.driver.envFrom can't be set: its variables could not be told from the framework's: name each in env",
+        (
+            f"{SPEC}.driver.envFrom can't be set: its variables can't be distinguished from those of the framework: "
+            "name each in env"
+        ),
     ),
     (
         {"driver": container(env=[{"name": "dataid", "value": "x"}])},
@@ -173,13 +176,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("written", "sentence"), REFUSED, ids=[sentence for _, sentence in REFUSED])
 def test_what_is_the_framework_s_is_refused_with_a_sentence(written: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        check_application(JOB, PodWishes(MAIN, template={"spec": {**GOOD, **written}}))
+        check_application(JOB, PodConfig(MAIN, template={"spec": {**GOOD, **written}}))
     assert str(caught.value) == sentence
 
 
 def test_the_name_of_an_application_is_its_run_s() -> None:
     with pytest.raises(InvalidInput) as caught:
-        check_application(JOB, PodWishes(MAIN, template={"metadata": {"name": "mine"}, "spec": GOOD}))
+        check_application(JOB, PodConfig(MAIN, template={"metadata": {"name": "mine"}, "spec": GOOD}))
     place = "runtime.sparkApplication.template.metadata.name"
     assert str(caught.value) == f"{place} can't be set; labels and annotations can"
 
@@ -187,7 +190,7 @@ def test_the_name_of_an_application_is_its_run_s() -> None:
 def test_a_ciphertext_is_refused_with_what_to_do() -> None:
     sealed = {"in": Password(sealed="df1:x", passkey=SecretKey("keys", "passkey"))}
     with pytest.raises(InvalidInput) as caught:
-        check_application(JOB, PodWishes(MAIN, template={"spec": GOOD}, passwords=sealed))
+        check_application(JOB, PodConfig(MAIN, template={"spec": GOOD}, passwords=sealed))
     assert str(caught.value) == (
         "data set in: encryptedPassword can't be opened in a SparkApplication, as its image starts the program by "
         "itself; write credentials.secretRef"
@@ -207,4 +210,4 @@ def test_what_is_allowed_is_let_through() -> None:
             "spark.kubernetes.executor.secrets.my-secret": "/etc/secrets",
         },
     }
-    check_application(JOB, PodWishes(MAIN, template={"spec": {**GOOD, **written}}))
+    check_application(JOB, PodConfig(MAIN, template={"spec": {**GOOD, **written}}))

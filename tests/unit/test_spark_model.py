@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from opendataflow.core.runs.spark_settings import driver_settings
-from opendataflow.model.fields.rules import ON_A_CLUSTER
+from opendataflow.model.fields.rules import CLUSTER_CONTEXT
 from opendataflow.model.fields.validation_errors import sentences
 from opendataflow.model.resources.api import DataFlowJob
 from opendataflow.model.resources.spark import _READ_BY_DRIVERS
@@ -147,7 +147,7 @@ ON_CLUSTERS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("context", [None, ON_A_CLUSTER], ids=["machine", "cluster"])
+@pytest.mark.parametrize("context", [None, CLUSTER_CONTEXT], ids=["machine", "cluster"])
 @pytest.mark.parametrize(("spark", "sentence"), EVERYWHERE)
 def test_what_spark_would_refuse_is_refused_before(
     spark: dict[str, Any], sentence: str, context: dict[str, Any] | None
@@ -159,19 +159,19 @@ def test_what_spark_would_refuse_is_refused_before(
 
 @pytest.mark.parametrize(("spark", "sentence"), ON_CLUSTERS)
 def test_what_the_framework_sets_on_a_cluster_is_refused_there_only(spark: dict[str, Any], sentence: str) -> None:
-    assert told(spark, ON_A_CLUSTER) == [PLACE + sentence]
+    assert told(spark, CLUSTER_CONTEXT) == [PLACE + sentence]
     assert told(spark, None) == []
 
 
 def test_what_spark_would_fetch_is_no_program_on_one_machine() -> None:
     spark = {"mainApplicationFile": "s3a://bucket/etl.py"}
     assert told(spark, None) == [f"{PLACE}: on one machine the program is a file there; write its path"]
-    assert told(spark, ON_A_CLUSTER) == []
+    assert told(spark, CLUSTER_CONTEXT) == []
 
 
 def test_a_reference_to_a_secret_is_no_secret() -> None:
     conf = {"spark.kubernetes.executor.secrets.my-token": "/etc/token"}
-    assert told({"main": "a.py", "sparkConf": conf}, ON_A_CLUSTER) == []
+    assert told({"main": "a.py", "sparkConf": conf}, CLUSTER_CONTEXT) == []
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_reference_to_a_secret_is_no_secret() -> None:
 def test_whatever_is_written_as_a_setting_is_refused_or_counts(more: dict[str, Any]) -> None:
     for key in settings({"main": "a.py", **more}):
         written = {"main": "a.py", **more, "sparkConf": {key: "mine"}}
-        assert told(written, ON_A_CLUSTER) or settings(written)[key] == "mine", key
+        assert told(written, CLUSTER_CONTEXT) or settings(written)[key] == "mine", key
 
 
 def settings(spark: dict[str, Any]) -> dict[str, str]:
@@ -207,11 +207,11 @@ def test_every_setting_of_spark_about_the_pod_of_a_driver_is_refused_as_that_is_
                 found = re.findall(rb"spark\.kubernetes\.driver[.A-Z][A-Za-z.]+", classes.read(name))
                 known |= {key.decode() for key in found}
     assert len(known) > 20
-    allowed = {key for key in known if not told({"main": "a.py", "sparkConf": {key: "x"}}, ON_A_CLUSTER)}
+    allowed = {key for key in known if not told({"main": "a.py", "sparkConf": {key: "x"}}, CLUSTER_CONTEXT)}
     assert allowed == set(_READ_BY_DRIVERS)
 
 
-@pytest.mark.parametrize("context", [None, ON_A_CLUSTER], ids=["machine", "cluster"])
+@pytest.mark.parametrize("context", [None, CLUSTER_CONTEXT], ids=["machine", "cluster"])
 def test_short_and_long_names_mean_the_same(context: dict[str, Any] | None) -> None:
     short = {"main": "a.py", "args": ["1"], "conf": {"spark.a": "b"}, "cores": 2, "memory": "2g"}
     long = {

@@ -6,7 +6,7 @@ import pytest
 
 from opendataflow import names
 from opendataflow.core.kubernetes.pod_template import containers_of
-from opendataflow.core.kubernetes.pods import PodWishes, check_wishes
+from opendataflow.core.kubernetes.pods import PodConfig, check_config
 from opendataflow.core.kubernetes.spark_pods import driver_container
 from opendataflow.core.runs.environment import JobFacts
 from opendataflow.core.runs.spark_settings import driver_mebibytes, mebibytes
@@ -78,10 +78,10 @@ def test_a_driver_has_room_for_python_beside_its_heap(written: dict[str, Any], s
 def test_what_a_template_may_not_say_names_the_field_of_this_runtime(field: str, value: Any, sentence: str) -> None:
     job = sparks.job_of(sparks.case("alone")["job"])
     assert job.spec.runtime.spark is not None
-    wishes = PodWishes(
+    config = PodConfig(
         driver_container(job.spec.runtime.spark, "x"),
         template={"spec": {"containers": [{"name": "main", field: value}]}},
     )
     with pytest.raises(InvalidInput) as refused:
-        check_wishes(JobFacts.of(job), wishes)
+        check_config(JobFacts.of(job), config)
     assert str(refused.value) == f"podTemplate.spec.containers[main].{field} can't be set: {sentence}"

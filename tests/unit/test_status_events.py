@@ -4,20 +4,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 from opendataflow.core.status.conditions import Fault
-from opendataflow.core.status.job_state import JobFacts, job_status
-from opendataflow.core.status.status_events import Happening, happenings, scaled
+from opendataflow.core.status.job_state import ObservedJob, job_status
+from opendataflow.core.status.status_events import StatusEvent, scale_events, status_events
 from opendataflow.errors import Backpressure, NotCreatable
 from tests.unit.test_job_state import BREAKER, facts, found, told
 
 NOW = datetime(2026, 11, 28, 11, 0, tzinfo=UTC)
 
 
-def between(before: JobFacts | None, after: JobFacts) -> list[Happening]:
+def between(before: ObservedJob | None, after: ObservedJob) -> list[StatusEvent]:
     """What happened between two looks."""
-    return happenings({} if before is None else told(before), job_status(after, NOW))
+    return status_events({} if before is None else told(before), job_status(after, NOW))
 
 
-def reasons(before: JobFacts | None, after: JobFacts) -> list[str]:
+def reasons(before: ObservedJob | None, after: ObservedJob) -> list[str]:
     return [happening.reason for happening in between(before, after)]
 
 
@@ -37,15 +37,15 @@ def test_a_generation_is_accepted_once() -> None:
 
 
 def test_a_job_that_goes_on_after_an_outage_was_not_accepted_anew() -> None:
-    assert reasons(facts(away="away"), facts({"QUEUED": 1})) == []
+    assert reasons(facts(unreachable="away"), facts({"QUEUED": 1})) == []
 
 
 def test_a_fault_is_told_once_and_again_when_it_is_another_one() -> None:
     taken, wrong = Fault("IdTaken", "load belongs to other/load"), Fault("InvalidSpec", "spec.env: wrong")
-    assert between(None, facts(fault=taken)) == [Happening("Warning", "IdTaken", taken.message)]
+    assert between(None, facts(fault=taken)) == [StatusEvent("Warning", "IdTaken", taken.message)]
     assert reasons(facts(fault=taken), facts(fault=taken)) == []
     assert reasons(facts(fault=taken), facts(fault=wrong)) == ["InvalidSpec"]
-    assert reasons(facts({"QUEUED": 1}), facts({"QUEUED": 1}, held_back=NotCreatable("image: Required"))) == [
+    assert reasons(facts({"QUEUED": 1}), facts({"QUEUED": 1}, start_error=NotCreatable("image: Required"))) == [
         "NotCreatable"
     ]
 
@@ -57,7 +57,7 @@ def test_the_breaker_opens_and_closes() -> None:
 
 
 def test_tests_that_fail_are_told_for_each_version_and_when_they_pass_again() -> None:
-    def tested(**known: str) -> JobFacts:
+    def tested(**known: str) -> ObservedJob:
         return facts(
             found=found({"QUEUED": 1}, tests={"passed": None, "failed": None, "failure": None, "looks": 0, **known})
         )
@@ -66,7 +66,7 @@ def test_tests_that_fail_are_told_for_each_version_and_when_they_pass_again() ->
     failing = tested(passed="c1", failed="c2", failure="the tests fail at c2")
     assert reasons(new, passing) == []
     assert between(passing, failing) == [
-        Happening("Warning", "TestsFail", "the tests fail at c2; runs go on at commit c1, whose tests pass")
+        StatusEvent("Warning", "TestsFail", "the tests fail at c2; runs go on at commit c1, whose tests pass")
     ]
     assert reasons(failing, failing) == []
     assert reasons(failing, tested(passed="c1", failed="c3", failure="the tests fail at c3")) == ["TestsFail"]
@@ -88,7 +88,7 @@ def test_many_failures_between_two_looks_are_one_event() -> None:
     before = facts(found=found({"QUEUED": 9}, last_failures=[failure(1)]))
     after = facts(found=found({"QUEUED": 9}, last_failures=[failure(4, "no space left"), failure(3), failure(1)]))
     assert between(before, after) == [
-        Happening("Warning", "RunsFailing", "d4, run 4: no space left; 2 runs since the last look")
+        StatusEvent("Warning", "RunsFailing", "d4, run 4: no space left; 2 runs since the last update")
     ]
 
 
@@ -96,16 +96,16 @@ def test_an_expectation_that_does_not_hold_has_a_reason_of_its_own() -> None:
     unmet = failure(4, "what is expected is not so: keys") | {"reason": "ExpectationFailed"}
     after = facts(found=found({"QUEUED": 9}, last_failures=[unmet, failure(3)]))
     assert between(facts({"QUEUED": 9}), after) == [
-        Happening(
+        StatusEvent(
             "Warning",
             "ExpectationFailed",
-            "d4, run 4: what is expected is not so: keys; 2 runs since the last look",
+            "d4, run 4: what is expected is not so: keys; 2 runs since the last update",
         )
     ]
 
 
 def test_what_keeps_pods_from_running_is_told() -> None:
-    quota = facts({"QUEUED": 1}, held_back=Backpressure("exceeded quota: small"))
+    quota = facts({"QUEUED": 1}, start_error=Backpressure("exceeded quota: small"))
     pull = facts({"RUNNING": 1}, pods={"ImagePull": (1, "image pull: no such image")})
     assert reasons(facts({"QUEUED": 1}), quota) == ["QuotaExceeded"]
     assert reasons(quota, quota) == []
@@ -116,13 +116,11 @@ def test_what_keeps_pods_from_running_is_told() -> None:
 def test_a_request_that_was_taken_over_is_told() -> None:
     request = {"id": "fix-1", "answer": {"counts": {"done": 3}, "message": "resubmit: 3 done", "refusal": None}}
     after = facts(found=found({"QUEUED": 1}, resubmit=request))
-    assert between(facts({"QUEUED": 1}), after) == [
-        Happening("Normal", "Resubmitted", "fix-1: 3 chunks asked for again")
-    ]
+    assert between(facts({"QUEUED": 1}), after) == [StatusEvent("Normal", "Resubmitted", "fix-1: 3 chunks resubmitted")]
     assert reasons(after, after) == []
 
 
 def test_a_job_is_scaled_once_its_parallelism_was_known() -> None:
-    assert scaled(None, 3) == []
-    assert scaled(3, 3) == []
-    assert scaled(3, 5) == [Happening("Normal", "Scaled", "parallelism 3 -> 5")]
+    assert scale_events(None, 3) == []
+    assert scale_events(3, 3) == []
+    assert scale_events(3, 5) == [StatusEvent("Normal", "Scaled", "parallelism 3 -> 5")]

@@ -12,7 +12,7 @@ def declared(how: str) -> DeclaredJob:
 
 def test_a_job_that_is_applied_anew_is_tried_at_once_whatever_was_wrong_with_it() -> None:
     view = JobView(declared("before"))
-    view.hold_back(NotCreatable("too much memory"), 1000)
+    view.start_failed(NotCreatable("too much memory"), 1000)
     view.declare(declared("before"))
     assert view.demand(0) is None
     view.declare(declared("mended"))

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from opendataflow.control.resources.watching import tell_briefly
+from opendataflow.control.resources.watching import log_callback_error
 
 
 def test_a_callback_that_fails_is_told_in_one_line_but_for_kopf_s_own_that_always_does(
@@ -18,7 +18,7 @@ def test_a_callback_that_fails_is_told_in_one_line_but_for_kopf_s_own_that_alway
 
     async def call() -> None:
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(tell_briefly)
+        loop.set_exception_handler(log_callback_error)
         for callback in (request_cancel_callback, other):
             loop.call_soon(callback)
         await asyncio.sleep(0)

@@ -1,10 +1,10 @@
-{{/* The beginning of every name: at most 40 characters, so that what is added fits into a label. */}}
+{{/* The prefix of every name: at most 40 characters, so that names with a suffix fit into a label. */}}
 {{- define "opendataflow.fullname" -}}
 {{- $own := ternary .Release.Name (printf "%s-opendataflow" .Release.Name) (contains "dataflow" .Release.Name) -}}
 {{- .Values.fullnameOverride | default $own | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* The same for what has no namespace: releases of one name in two namespaces don't meet. */}}
+{{/* The prefix of cluster-scoped names. It differs for releases with the same name in two namespaces. */}}
 {{- define "opendataflow.clusterName" -}}
 {{- printf "%s:%s" .Release.Namespace (include "opendataflow.fullname" .) -}}
 {{- end -}}
@@ -13,7 +13,7 @@
 {{- .Values.serviceAccount.name | default (include "opendataflow.fullname" .) -}}
 {{- end -}}
 
-{{/* What never changes in the life of a release; component is added by hand. */}}
+{{/* Selector labels, which never change for a release. Each object adds its component. */}}
 {{- define "opendataflow.selector" -}}
 app.kubernetes.io/name: opendataflow
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
@@ -26,8 +26,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
-{{/* The labels of an object, those of a user among them: each key once, and the user's count more. The last argument of
-the list is the user's map. */}}
+{{/* The labels of an object, including the user's labels: each key once, and the user's label takes
+precedence. The last element of the list is the map of the user's labels. */}}
 {{- define "opendataflow.labelsWith" -}}
 {{- toYaml (merge (deepCopy (index . 1)) (include "opendataflow.labels" (index . 0) | fromYaml)) -}}
 {{- end -}}
@@ -40,7 +40,7 @@ the list is the user's map. */}}
 {{- printf "%s:%s" .Values.spark.image.repository (.Values.spark.image.tag | default .Chart.AppVersion) -}}
 {{- end -}}
 
-{{/* "true" where the built-in Postgres is used. */}}
+{{/* "true" if the built-in Postgres is used. */}}
 {{- define "opendataflow.builtIn" -}}
 {{- if not .Values.database.existingSecret }}true{{ end -}}
 {{- end -}}
@@ -59,7 +59,7 @@ the list is the user's map. */}}
 {{- dict "all" (ternary $named list .Values.spark.enabled) | toJson -}}
 {{- end -}}
 
-{{/* "true" where the operator may read nodes. */}}
+{{/* "true" if the operator may read nodes. */}}
 {{- define "opendataflow.readNodes" -}}
 {{- if kindIs "invalid" .Values.rbac.readNodes }}{{ if not .Values.namespaces }}true{{ end }}{{ else if .Values.rbac.readNodes }}true{{ end -}}
 {{- end -}}
@@ -68,7 +68,7 @@ the list is the user's map. */}}
 {{- if kindIs "invalid" .Values.podDisruptionBudget.enabled }}{{ if gt (int .Values.replicas) 1 }}true{{ end }}{{ else if .Values.podDisruptionBudget.enabled }}true{{ end -}}
 {{- end -}}
 
-{{/* Restricted, as Pod Security Standards call it. */}}
+{{/* The security context of the level "restricted" of the Pod Security Standards. */}}
 {{- define "opendataflow.podSecurity" -}}
 runAsNonRoot: true
 seccompProfile: {type: RuntimeDefault}
@@ -80,7 +80,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* Where a pod is put; the operator's and the one that cleans up. */}}
+{{/* Scheduling of the operator's pods and of the cleanup pod. */}}
 {{- define "opendataflow.placement" -}}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets: {{ toYaml . | nindent 2 }}
@@ -99,8 +99,8 @@ priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* What every program of the operator's image is told. Its home is never written where there is a DSN.
-`.optional`: it also runs without the Secret. */}}
+{{/* Environment variables of every program of the operator's image. With a DSN, the program never writes to its home.
+`.optional`: the program also runs without the Secret. */}}
 {{- define "opendataflow.env" -}}
 - name: DATAFLOW_DSN
   valueFrom:

@@ -1,4 +1,4 @@
-{{/* What the operator may do where its resources are, as core/kubernetes/rights.py has it. No verb on Secrets, here or anywhere. */}}
+{{/* The operator's rights in the namespaces of its resources, equal to core/kubernetes/rights.py. It has no right on Secrets anywhere. */}}
 {{- define "opendataflow.operatorRules" -}}
 - apiGroups: [opendataflow.io]
   resources: [datasets, dataflowjobs, dataflowactions]
@@ -25,7 +25,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* What freeing run pods and SparkApplications needs. */}}
+{{/* Rights to release run pods and SparkApplications. */}}
 {{- define "opendataflow.cleanupRules" -}}
 - apiGroups: [""]
   resources: [pods]

@@ -1,1 +1,4 @@
-"""The command line: reads arguments, calls one thing below, prints. Sentences for errors, no tracebacks."""
+"""The command line: parses arguments, calls one function of a lower layer, and prints its result.
+
+Errors are sentences, never tracebacks.
+"""

@@ -1,4 +1,4 @@
-"""What all commands share: the application, how a command runs, and who is asking."""
+"""The Typer application that all commands share, and helpers to run a command."""
 
 import asyncio
 import getpass
@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from opendataflow import __version__
-from opendataflow.cli.cluster.where import require_postgres
+from opendataflow.cli.cluster.choice import require_postgres
 from opendataflow.cli.output.printing import Output
 from opendataflow.opening.database import open_store
 from opendataflow.settings import read_settings
@@ -21,17 +21,17 @@ from opendataflow.store.store import Store
 
 T = TypeVar("T")
 
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Form of the answer.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 
 class Panel(StrEnum):
-    """The headings of `dataflow --help`."""
+    """Headings of `dataflow --help`."""
 
-    WORK = "Declare and run"
-    SEE = "See"
-    ASK = "Ask for"
-    KEEP = "Look after it"
-    OLD = "Known from the Java framework"
+    RUN = "Declare and run"
+    SHOW = "Show"
+    CHANGE = "Change"
+    MAINTAIN = "Maintain"
+    LEGACY = "Known from the Java framework"
 
 
 app = typer.Typer(
@@ -43,7 +43,7 @@ app = typer.Typer(
 )
 
 
-def _say_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         write_line(sys.stdout, f"dataflow {__version__}")
         raise typer.Exit
@@ -52,14 +52,17 @@ def _say_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     _: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
 
 
 def actor() -> str:
-    """Who is asking, for the history: user@host; in a container the user may have only a number."""
+    """Return the person who runs the command, as user@host, for the history.
+
+    In a container the user may have no name; then the user is a number.
+    """
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -68,11 +71,11 @@ def actor() -> str:
 
 
 def with_store(ask: Callable[[Store], Awaitable[T]]) -> T:
-    """Open the store, ask it, close it."""
+    """Open the store, call `ask` with the store, close the store, and return the result."""
     require_postgres()
 
-    async def asked() -> T:
+    async def open_and_ask() -> T:
         async with open_store(read_settings()) as store:
             return await ask(store)
 
-    return asyncio.run(asked())
+    return asyncio.run(open_and_ask())

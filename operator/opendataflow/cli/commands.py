@@ -1,11 +1,11 @@
-"""All commands, and how one is run: errors become one sentence and an exit code."""
+"""Registers all commands and runs one of them. An error becomes one sentence and an exit code."""
 
 import logging
 import sys
 
 import typer
 
-# Each of these registers its commands.
+# Each of these modules registers its commands.
 import opendataflow.cli.administration.crypt
 import opendataflow.cli.administration.db
 import opendataflow.cli.administration.doctor
@@ -29,18 +29,18 @@ import opendataflow.cli.reports.history
 import opendataflow.cli.reports.logs
 import opendataflow.cli.reports.status  # noqa: F401
 from opendataflow.cli.app import Panel, app
-from opendataflow.cli.cluster.where import add_to
-from opendataflow.cli.output.printing import silence
+from opendataflow.cli.cluster.choice import add_cluster_options
+from opendataflow.cli.output.printing import silence_stdout
 from opendataflow.errors import DataflowError
 from opendataflow.names import ExitCode
 from opendataflow.stdio import write_line
 
-add_to(app, {Panel.SEE, Panel.ASK})
+add_cluster_options(app, {Panel.SHOW, Panel.CHANGE})
 
 
 def run(arguments: list[str]) -> int:
     """Run one command; return its exit code (docs/reference/exit-codes.md)."""
-    # The pool reports every attempt to connect; what matters of it is told by the one who asked.
+    # The pool logs every attempt to connect. The caller reports the final error.
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     try:
         result = app(arguments, prog_name="dataflow", standalone_mode=False)
@@ -53,8 +53,8 @@ def run(arguments: list[str]) -> int:
         return _fail("nothing was confirmed, so nothing was changed", ExitCode.INTERRUPTED)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except SystemExit:  # Typer's way of telling that the reader of the output has gone, and its only use of it
-        silence()
+    except SystemExit:  # Typer raises this only if the reader of the output has closed the pipe
+        silence_stdout()
         return ExitCode.OK
     return result if isinstance(result, int) else ExitCode.OK
 
@@ -67,18 +67,21 @@ def _fail(sentence: str, code: ExitCode) -> ExitCode:
 
 
 def _flush() -> None:
-    """Print what is waiting: a reader that has gone is noticed here, and not when the interpreter ends."""
+    """Flush stdout, to notice a closed pipe here and not at the exit of the interpreter."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        silence()
+        silence_stdout()
 
 
 def _usage(error: typer.TyperException) -> str:
-    """What is wrong with the arguments, and where to read on; nothing where the help was printed for want of any."""
-    said = error.format_message().replace("Value error, ", "").rstrip(".")
-    if not said:
+    """Return the sentence for wrong arguments, with the command that shows the help.
+
+    Return an empty text if Typer has printed the help instead, because no argument was given.
+    """
+    message = error.format_message().replace("Value error, ", "").rstrip(".")
+    if not message:
         return ""
     context = getattr(error, "ctx", None)
     where = f"see `{context.command_path if context else 'dataflow'} --help`"
-    return f"{said[:1].lower()}{said[1:]}" + (f" Else {where}" if said.endswith("?") else f"; {where}")
+    return f"{message[:1].lower()}{message[1:]}" + (f" Else {where}" if message.endswith("?") else f"; {where}")

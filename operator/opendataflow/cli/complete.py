@@ -1,7 +1,8 @@
-"""What the shell offers after TAB: ids of jobs, data sets and their chunks or tasks.
+"""Shell completion: ids of jobs, of data sets, and of their chunks or tasks.
 
-A completion prints nothing, fails in silence and is over soon. It asks a database that is there: it starts no embedded
-one and changes nothing, since it runs whenever a person presses TAB.
+A completion runs whenever a person presses TAB. Therefore it prints nothing, ignores errors and ends within two
+seconds. It queries a running database only: it never starts the embedded one and never changes
+anything.
 """
 
 import asyncio
@@ -21,22 +22,22 @@ _MOST = 50
 
 
 def complete_job(incomplete: str) -> list[str]:
-    """Ids of jobs."""
+    """Return ids of jobs that start with `incomplete`."""
     return _starting(incomplete, "job")
 
 
 def complete_dataset(incomplete: str) -> list[str]:
-    """Ids of data sets."""
+    """Return ids of data sets that start with `incomplete`."""
     return _starting(incomplete, "dataset")
 
 
 def complete_owner(context: typer.Context, incomplete: str) -> list[str]:
-    """Ids of jobs, or of data sets after --dataset."""
+    """Return ids of jobs, or of data sets if --dataset is given."""
     return _starting(incomplete, "dataset" if context.params.get("dataset") else "job")
 
 
 def complete_data_id(context: typer.Context, incomplete: str) -> list[str]:
-    """Data ids of the job or data set before it."""
+    """Return data ids of the job or data set that precedes this argument."""
     owner = next((context.params[name] for name in ("owner", "job", "dataset") if context.params.get(name)), None)
     return _starting(incomplete, "data_id", owner) if isinstance(owner, str) else []
 
@@ -44,7 +45,7 @@ def complete_data_id(context: typer.Context, incomplete: str) -> list[str]:
 def _starting(incomplete: str, kind: str, owner: str | None = None) -> list[str]:
     logging.disable(logging.CRITICAL)
     found: Sequence[str] = ()
-    with suppress(Exception):  # there is nobody to tell: the shell would print it into the line that is typed
+    with suppress(Exception):  # the shell would print an error into the line that the person types
         found = asyncio.run(_within_time(kind, owner, incomplete))
     return list(found)
 

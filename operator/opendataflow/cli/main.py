@@ -1,20 +1,23 @@
-"""The entry points `dataflow` and `kubectl dataflow`. They import the commands inside, as it takes half a second."""
+"""The entry points `dataflow` and `kubectl dataflow`.
+
+They import the commands inside of a function, because this import takes half a second.
+"""
 
 import os
 import sys
 
-from opendataflow.interrupts import left_at_once
+from opendataflow.interrupts import exit_on_interrupt
 
 
 def kubectl() -> None:
-    """Run the command line as `kubectl dataflow`: it goes through the cluster where nothing else is said."""
+    """Run the command line as `kubectl dataflow`, which uses the cluster unless DATAFLOW_KUBE is set."""
     os.environ.setdefault("DATAFLOW_KUBE", "1")
     main()
 
 
 def main() -> None:
     """Run the command line and exit."""
-    with left_at_once():
+    with exit_on_interrupt():
         from opendataflow.stdio import prepare_streams
 
         prepare_streams()

@@ -1,1 +1,1 @@
-"""The operator around the engine: custom resources in, statuses, events and figures out. kopf is used only here."""
+"""The operator: reads custom resources for the engine, and writes statuses, events and metrics. Only it uses kopf."""

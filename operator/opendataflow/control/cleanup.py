@@ -1,11 +1,12 @@
-"""`opendataflow cleanup`: frees run pods and SparkApplications when the operator is gone for good, so that they and
-their namespaces can go.
+"""`opendataflow cleanup`: frees run pods and SparkApplications after the operator was removed, so that they and their
+namespaces can be deleted.
 
-Only the finalizer goes. What runs goes on, Postgres is not changed, and an operator that is installed again goes on
-with what is there. Nobody leads meanwhile: without --force it takes the leadership itself, which an operator would wait
-for. With --uninstall it is what the chart runs before everything is deleted: it stops the operator itself, and only an
-API server that does not answer, or a signal, keeps it from its end; then it starts the operator again. An operator
-whose own namespace is deleted does the same there as its last deed.
+It removes finalizers only. Active runs go on, Postgres is not changed, and a new operator can continue them. No
+operator may lead meanwhile: without --force this program takes the leadership, so that an operator has to wait.
+
+The chart runs it with --uninstall before it deletes the operator. Then it stops the operator first. Only an unreachable
+API server or a signal can make it fail; in this case it starts the operator again. An operator whose own namespace is
+being deleted frees the objects in that namespace before it ends.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ from opendataflow.launch.cluster.access import find_access
 from opendataflow.launch.cluster.api import APPLICATIONS, DEPLOYMENTS, EVENTS, PODS, Api, Resource, selector
 from opendataflow.launch.cluster.applications import free_application
 from opendataflow.launch.cluster.releases import free_pod
-from opendataflow.launch.cluster.seen import application_seen, pod_seen
+from opendataflow.launch.cluster.seen import parse_application, parse_pod
 from opendataflow.model.records.run import Host
 from opendataflow.opening.database import is_named, open_store
 from opendataflow.settings import Settings
@@ -46,14 +47,15 @@ from opendataflow.store.leader import acquire_leadership, identity
 from opendataflow.store.store import Store
 
 LEASE_SECONDS = 60.0
-"""How long an operator waits for the leadership should this program be killed; a page of pods is freed within that."""
+"""The lease of this program: one page of pods is freed in less. After a crash of this program an operator waits so
+long."""
 
-PATIENCE_SECONDS = 60.0
-"""How long the end of an operator is waited for: longer than it takes to stop, or leads when it is killed."""
+LEADER_SECONDS = 60.0
+"""How long to wait until no operator leads: longer than an operator takes to stop, or leads after it was killed."""
 
-AT_ONCE = 16
+CONCURRENT_REQUESTS = 16
 
-LOOK_SECONDS = 1.0
+RETRY_SECONDS = 1.0
 
 _FORCE = "--force frees the pods of every database, and asks none"
 
@@ -61,69 +63,69 @@ logger = logging.getLogger(__name__)
 
 
 async def clean_up(settings: Settings, namespaces: Sequence[str], *, force: bool) -> None:
-    """Free the run pods and SparkApplications of some namespaces, none means all. Refused while an operator leads,
-    unless `force`.
+    """Free the run pods and SparkApplications of some namespaces (empty: all).
 
-    Without `force` only those of this database are meant. Raises Refused where some could not be freed.
+    With `force`: of every database; otherwise only of this database. Raises Refused if an operator leads (except with
+    `force`), or if some objects could not be freed.
     """
-    async with Api(find_access()) as api, _sole(settings, force=force) as right:
+    async with Api(find_access()) as api, _no_other_leader(settings, force=force) as right:
         freed = await _free_all(api, namespaces, right)
     if freed.refusals:
         raise Refused(f"not everything could be freed: {freed.refusals[0]}")
 
 
 async def uninstall(settings: Settings, namespaces: Sequence[str], deployment: str, wait: float) -> None:
-    """The same before the operator of this Deployment (NAMESPACE/NAME) is deleted: stop it first, and wait for its end.
+    """Stop the operator of a Deployment (NAMESPACE/NAME), and free its objects. Called before the chart is uninstalled.
 
-    Where Postgres does not answer for `wait` seconds, or can't be asked, it frees the pods of every database, and where
-    another operator leads it frees none. What could not be freed is told, and is no error: it would keep everything
-    else from being deleted. Where it fails, or gets SIGTERM, the operator is started again: it is not deleted then.
+    If Postgres does not answer for `wait` seconds, or has no address, free the pods of every database. If another
+    operator leads, free none. Objects that could not be freed are logged, and are no error: an error would keep the
+    chart from being uninstalled. After an error or SIGTERM, start the operator again, because it is not deleted then.
     """
     async with Api(find_access()) as api, _stopped(api, deployment):
         try:
-            freed = await _free_patiently(settings, api, namespaces, wait)
+            freed = await _free_own(settings, api, namespaces, wait)
         except Refused:
             logger.warning("an operator leads this database all the same: its run pods are left to it")
             return
         except (InvalidInput, Unreachable, SchemaMismatch) as error:
-            said = error.args[0].removesuffix(f"; {_FORCE}")
-            logger.warning("%s; so the run pods of every database are freed", said)
-            freed = await _free_all(api, namespaces, _Unasked())
+            reason = error.args[0].removesuffix(f"; {_FORCE}")
+            logger.warning("%s; so the run pods of every database are freed", reason)
+            freed = await _free_all(api, namespaces, _WithoutLeadership())
     for refusal in freed.refusals:
         logger.warning("%s", refusal)
 
 
-async def _free_patiently(settings: Settings, api: Api, namespaces: Sequence[str], wait: float) -> "_Freed":
-    """Free what is of this database once no operator leads it; Unreachable after so many seconds."""
-    until, said = time.monotonic() + wait, False
+async def _free_own(settings: Settings, api: Api, namespaces: Sequence[str], wait: float) -> "_Freed":
+    """Free the objects of this database, once no operator leads. Raises Unreachable after `wait` seconds."""
+    until, logged = time.monotonic() + wait, False
     while True:
         try:
-            async with _sole(settings, force=False, patience=PATIENCE_SECONDS) as right:
+            async with _no_other_leader(settings, force=False, wait=LEADER_SECONDS) as right:
                 return await _free_all(api, namespaces, right)
         except Unreachable as error:
             if time.monotonic() >= until:
                 raise
-            if not said:
+            if not logged:
                 logger.info("%s; it is asked again, for %.0f s", error.args[0].removesuffix(f"; {_FORCE}"), wait)
-            said = True
-        await asyncio.sleep(LOOK_SECONDS)
+            logged = True
+        await asyncio.sleep(RETRY_SECONDS)
 
 
-async def leave_with_namespace(api: Api, engine: str) -> None:
-    """At the end of an operator: where its own namespace is being deleted, free what is kept there for its database.
+async def free_deleted_namespace(api: Api, engine: str) -> None:
+    """Free the objects in the operator's own namespace, if that is being deleted. Called at the end of an operator.
 
-    Nobody else would: such a namespace takes no new operator.
+    No other process would free them: no new operator can start in such a namespace.
     """
     namespace = api.access.namespace
-    if not await _is_going(api, namespace):
+    if not await _is_terminating(api, namespace):
         return
     logger.info("namespace %s is being deleted, and this operator with it: its run pods are freed", namespace)
-    for refusal in (await _free_all(api, [namespace], _Unasked(engine))).refusals:
+    for refusal in (await _free_all(api, [namespace], _WithoutLeadership(engine))).refusals:
         logger.warning("%s", refusal)
 
 
-async def _is_going(api: Api, namespace: str) -> bool:
-    """Whether nothing new can be created in a namespace because it is being deleted. Few may read a namespace."""
+async def _is_terminating(api: Api, namespace: str) -> bool:
+    """Return whether a namespace is being deleted. A dry-run create shows it, because few accounts may read it."""
     event = {
         "metadata": {"generateName": "is-it-going-"},
         "eventTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
@@ -145,13 +147,13 @@ async def _is_going(api: Api, namespace: str) -> bool:
 
 @asynccontextmanager
 async def _stopped(api: Api, deployment: str) -> AsyncIterator[None]:
-    """Scale a Deployment down to nothing, and back where the block fails or this program is told to end."""
+    """Scale a Deployment down to 0. Scale it up again if the block fails or this program gets SIGTERM."""
     this = asyncio.current_task()
     assert this is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     stopping = asyncio.create_task(_scale(api, deployment, 0))
     try:
-        await asyncio.shield(stopping)  # who is told to end meanwhile has to know how many there were
+        await asyncio.shield(stopping)  # after SIGTERM, its result is needed to scale up again
         yield
     except (asyncio.CancelledError, Exception) as error:
         with suppress(DataflowError):
@@ -163,28 +165,32 @@ async def _stopped(api: Api, deployment: str) -> AsyncIterator[None]:
 
 
 async def _scale(api: Api, deployment: str, replicas: int) -> int:
-    """Say how many pods a Deployment is to have; return how many it had. It may be gone."""
+    """Set the replicas of a Deployment; return the previous number. A deleted Deployment is no error."""
     namespace, _, name = deployment.partition("/")
     try:
-        told = await api.patch_merge(DEPLOYMENTS, namespace, f"{name}/scale", {"spec": {"replicas": replicas}})
+        answer = await api.patch_merge(DEPLOYMENTS, namespace, f"{name}/scale", {"spec": {"replicas": replicas}})
     except ClusterRefused as error:
         logger.warning("the operator could not be %s: %s", "started again" if replicas else "stopped", error)
         return 0
     logger.info("Deployment %s is %s", deployment, "started again" if replicas else "stopped")
-    return int((told.get("status") or {}).get("replicas") or 0)
+    return int((answer.get("status") or {}).get("replicas") or 0)
 
 
 async def _free_pod(api: Api, pod: Mapping[str, Any]) -> None:
-    await free_pod(api, pod_seen(pod), {})
+    await free_pod(api, parse_pod(pod), {})
 
 
 async def _free_application(api: Api, application: Mapping[str, Any]) -> None:
-    await free_application(api, application_seen(application), {})
+    await free_application(api, parse_application(application), {})
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of objects that are kept. `label`: its value says of which database; `chosen`: what all of them have."""
+    """A kind of objects with our finalizer.
+
+    `what`: its name for people. `label`: the label with the identity of the database. `chosen`: a label that all of
+    them have. `free`: removes the finalizer.
+    """
 
     what: str
     resource: Resource
@@ -200,17 +206,17 @@ _KINDS = (
 
 
 @dataclass(frozen=True)
-class _Unasked:
-    """No right was asked for. `engine`: the database that is meant, None for every one."""
+class _WithoutLeadership:
+    """No lease is held. `engine`: the identity of the database; None for every database."""
 
     engine: str | None = None
 
     async def renew(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
-class _Leading:
-    """The leadership over one database, whose runs alone are meant."""
+class _Leadership:
+    """The leadership over one database. Only its runs are freed."""
 
     def __init__(self, store: Store, engine: str) -> None:
         self.engine: str | None = engine
@@ -218,7 +224,7 @@ class _Leading:
         self._lease = str(uuid.uuid4())
 
     async def renew(self) -> None:
-        """Take it or keep it; Refused while an operator has it."""
+        """Acquire or renew the leadership. Raises Refused while an operator leads."""
         host = Host(f"cleanup on {socket.gethostname()}", "")
         if await acquire_leadership(self._store, self._lease, host, LEASE_SECONDS) is None:
             raise Refused(
@@ -227,22 +233,24 @@ class _Leading:
             )
 
     async def end(self) -> None:
-        """Let an operator lead at once."""
+        """Give up the leadership, so that an operator can lead at once."""
         await self._store.close_lease(self._lease)
 
 
 @asynccontextmanager
-async def _sole(settings: Settings, *, force: bool, patience: float = 0.0) -> AsyncIterator[_Unasked | _Leading]:
-    """Make sure that no operator leads, for as long as the block lasts. `patience`: seconds to wait until none does."""
+async def _no_other_leader(
+    settings: Settings, *, force: bool, wait: float = 0.0
+) -> AsyncIterator[_WithoutLeadership | _Leadership]:
+    """Ensure that no operator leads during the block. `wait`: seconds to wait until none leads."""
     if force:
-        yield _Unasked()
+        yield _WithoutLeadership()
         return
     if not is_named(settings):
         raise InvalidInput(f"DATAFLOW_DSN is not set, so nobody knows whether an operator leads; {_FORCE}")
     try:
         async with open_store(settings, size=1) as store:
-            right = _Leading(store, await identity(store))
-            await _patiently(right, patience)
+            right = _Leadership(store, await identity(store))
+            await _acquire(right, wait)
             try:
                 yield right
             finally:
@@ -251,33 +259,33 @@ async def _sole(settings: Settings, *, force: bool, patience: float = 0.0) -> As
         raise type(error)(f"{error} So nobody knows whether an operator leads; {_FORCE}") from error
 
 
-async def _patiently(right: _Leading, patience: float) -> None:
-    until = time.monotonic() + patience
+async def _acquire(right: _Leadership, wait: float) -> None:
+    until = time.monotonic() + wait
     while True:
         try:
             return await right.renew()
         except Refused:
             if time.monotonic() >= until:
                 raise
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 @dataclass
 class _Freed:
-    """How many were freed, by namespace and kind; and why others were not."""
+    """The number of freed objects by namespace and kind, and the errors of others."""
 
     number: Counter[tuple[str, str]] = field(default_factory=Counter)
     refusals: list[str] = field(default_factory=list)
 
 
-async def _free_all(api: Api, namespaces: Sequence[str], right: _Unasked | _Leading) -> _Freed:
-    """Free the run pods and SparkApplications of some namespaces, none means all; say how many."""
+async def _free_all(api: Api, namespaces: Sequence[str], right: _WithoutLeadership | _Leadership) -> _Freed:
+    """Free the run pods and SparkApplications of some namespaces (empty: all), and log how many."""
     freed = _Freed()
     for namespace, kind in product(namespaces or (None,), _KINDS):
         try:
-            await _free_those_of(api, namespace, kind, right, freed)
+            await _free_kind(api, namespace, kind, right, freed)
         except ClusterRefused as error:
-            if kind.resource is not APPLICATIONS or error.code not in (403, 404):  # an option that may be missing
+            if kind.resource is not APPLICATIONS or error.code not in (403, 404):  # SparkApplications are optional
                 freed.refusals.append(str(error))
             elif error.code == 403:
                 logger.warning("SparkApplications of runs, where there are any, are not freed: %s", error)
@@ -289,11 +297,11 @@ async def _free_all(api: Api, namespaces: Sequence[str], right: _Unasked | _Lead
     return freed
 
 
-async def _free_those_of(
-    api: Api, namespace: str | None, kind: _Kind, right: _Unasked | _Leading, freed: _Freed
+async def _free_kind(
+    api: Api, namespace: str | None, kind: _Kind, right: _WithoutLeadership | _Leadership, freed: _Freed
 ) -> None:
     chosen = selector({} if right.engine is None else {kind.label: right.engine}, [kind.chosen])
-    free = asyncio.Semaphore(AT_ONCE)
+    free = asyncio.Semaphore(CONCURRENT_REQUESTS)
 
     async def one(found: dict[str, Any]) -> None:
         async with free:
@@ -311,7 +319,7 @@ async def _free(api: Api, kind: _Kind, found: dict[str, Any], freed: _Freed) -> 
     try:
         await kind.free(api, found)
     except ClusterRefused as error:
-        if error.code not in (404, 409):  # it is gone already
+        if error.code not in (404, 409):  # it was deleted meanwhile
             freed.refusals.append(str(error))
     except DataflowError as error:
         freed.refusals.append(str(error))

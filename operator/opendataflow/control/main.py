@@ -1,7 +1,7 @@
-"""`opendataflow`: the program of the operator's image. It reads the arguments and the environment, and hands on.
+"""`opendataflow`: the program of the operator's image. It parses the arguments and the environment, and runs a command.
 
-Each command imports what it needs when it is run: `migrate` comes before every start of an operator, and would spend
-four fifths of its time on importing what only the operator needs.
+Each command imports its modules when it runs. `migrate` runs before each start of an operator, and would spend four
+fifths of its time on imports that only the operator needs.
 """
 
 import argparse
@@ -13,22 +13,22 @@ from contextlib import suppress
 from pathlib import Path
 
 from opendataflow import __version__
-from opendataflow.control.monitoring.logs import hidden, set_up
+from opendataflow.control.monitoring.logs import redact_secrets, set_up_logging
 from opendataflow.errors import DataflowError
 from opendataflow.model.fields.field_types import duration_seconds
 from opendataflow.names import ExitCode
 from opendataflow.settings import read_operator_settings, read_settings
 
 TERMINATION_LOG = Path("/dev/termination-log")
-"""Kubernetes shows what a container has written there."""
+"""Kubernetes shows the content of this file in the status of the pod."""
 
 logger = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Run a command and exit; an error is one sentence."""
+    """Run a command. Log an error as one sentence and exit with its code."""
     given = _parser().parse_args()
-    set_up(given.log_level, given.log_format, os.environ)
+    set_up_logging(given.log_level, given.log_format, os.environ)
     try:
         given.run(given)
     except* DataflowError as errors:
@@ -122,7 +122,7 @@ def _fail(errors: BaseExceptionGroup[DataflowError]) -> None:
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
     logger.error("%s", first)
-    with suppress(OSError):  # for `kubectl describe pod`; outside of a container it is not there
+    with suppress(OSError):  # for `kubectl describe pod`; the file exists in containers only
         if TERMINATION_LOG.exists():
-            TERMINATION_LOG.write_text(hidden(str(first), os.environ))
+            TERMINATION_LOG.write_text(redact_secrets(str(first), os.environ))
     sys.exit(first.exit_code if isinstance(first, DataflowError) else ExitCode.FAILED)

@@ -1,1 +1,4 @@
-"""Ciphertexts and secrets: seal, open, hide. Pure: keys and randomness are arguments; nothing is read or printed."""
+"""Encryption of passwords, and redaction of secrets in texts.
+
+Pure: keys and random bytes are arguments. Nothing here reads or prints.
+"""

@@ -1,8 +1,8 @@
-"""Hides known secrets in texts that people will read, in the forms in which programs print them.
+"""Replaces known secrets in texts for people, in the forms in which programs print them.
 
-It finds a secret as it is, escaped for JSON, a URL or a shell, and in base64, also inside of a longer base64 text. It
-does not find one that is cut into pieces, encrypted, compressed or printed letter by letter: it saves from accidents,
-not from intent. It never prints, and nothing of it shows the secrets.
+It finds a secret unchanged, escaped for JSON, a URL or a shell, and in base64, also within a longer base64 text. It
+does not find a secret that is split, encrypted, compressed or printed letter by letter: it prevents accidents, not
+attacks. It never prints, and no representation of its objects shows a secret.
 """
 
 import base64
@@ -14,7 +14,7 @@ from urllib.parse import quote, quote_plus
 
 MASK = "***"
 SHORTEST = 4
-"""Characters of a secret that can be hidden: shorter ones are everywhere in any text."""
+"""Minimum number of characters of a secret that is replaced. Shorter ones occur in any text."""
 
 _SIGN = "[A-Za-z0-9+/_-]"
 _NAMED = str.maketrans({"\a": r"\a", "\b": r"\b", "\t": r"\t", "\n": r"\n", "\v": r"\v", "\f": r"\f", "\r": r"\r"})
@@ -22,20 +22,20 @@ _NAMED |= str.maketrans({"\x1b": r"\E", "'": r"\'", "\\": r"\\"})
 
 
 class Secrets:
-    """What must not be read. `too_short`: the names of those that can't be hidden; whoever made this tells a person."""
+    """A set of secrets. `too_short`: the names of secrets that can't be hidden. The caller must report them."""
 
     def __init__(self, named: Mapping[str, str]) -> None:
-        """Take the secrets by name, like `bobin_password`. An empty one is no secret."""
+        """`named`: name, such as `bobin_password`, -> secret. An empty secret is ignored."""
         self.too_short = tuple(name for name, secret in named.items() if 0 < len(secret) < SHORTEST)
         pieces = {piece for secret in named.values() for piece in _pieces(secret)}
         self._forms = tuple({form for piece in pieces for form in _forms(piece)})
-        # A lookahead finds occurrences that overlap, too.
+        # A lookahead also finds overlapping occurrences.
         self._encoded = tuple(re.compile(f"(?=({form}))") for piece in pieces for form in _base64_forms(piece))
 
     def redact(self, text: str) -> str:
-        """Return `text` with `***` for every occurrence; for occurrences that overlap, one for all of them.
+        """Return `text` with `***` in place of every occurrence.
 
-        So the longest counts where one secret is a part of another, and no rest of either stays.
+        One `***` replaces overlapping occurrences. If one secret is a part of another, no rest of either remains.
         """
         redacted, position = [], 0
         for start, end in _merged(sorted(self._found(text))):
@@ -69,14 +69,14 @@ def _merged(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _pieces(secret: str) -> Iterator[str]:
-    """The secret, and its lines: logs are read line by line."""
+    """Yield the secret and each of its lines, because logs are read line by line."""
     for piece in {secret, *secret.splitlines()}:
         if len(piece) >= SHORTEST:
             yield piece
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """The secret as it is, and escaped; without the quotes around, which tell nothing."""
+    """Yield the secret unchanged and escaped, without the enclosing quotes."""
     yield secret
     for letters in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
         capitals = re.sub(r"\\u[0-9a-f]{4}", lambda found: r"\u" + found[0][2:].upper(), letters)
@@ -85,10 +85,10 @@ def _forms(secret: str) -> Iterator[str]:
             yield escaped.replace("/", r"\/")
     yield shlex.quote(secret).removeprefix("'").removesuffix("'")
     yield secret.replace("'", r"'\''")
-    yield re.sub(r'(["$`\\])', r"\\\1", secret)  # inside of "…"
+    yield re.sub(r'(["$`\\])', r"\\\1", secret)  # within "…"
     yield re.sub(r"^[#~]|[ !\"$&'()*,;<>?\[\\\]^`{|}]", r"\\\g<0>", secret)  # bash's printf %q
-    for strange in (r"[\x00-\x1f\x7f]", r"[^ -~]"):  # bash's $'…', in a locale with UTF-8 and in one without
-        yield re.sub(strange, _octal, secret.translate(_NAMED))
+    for unprintable in (r"[\x00-\x1f\x7f]", r"[^ -~]"):  # bash's $'…', with a UTF-8 locale and without one
+        yield re.sub(unprintable, _octal, secret.translate(_NAMED))
     percent = (quote(_bytes(secret), safe=""), quote(_bytes(secret)), quote_plus(_bytes(secret)))
     for escaped in percent:
         yield escaped
@@ -100,9 +100,9 @@ def _octal(found: re.Match[str]) -> str:
 
 
 def _base64_forms(secret: str) -> Iterator[str]:
-    """Patterns for the secret at each of the three places that it can have in groups of three bytes.
+    """Yield patterns for the secret at each of the three offsets within groups of three bytes.
 
-    A character of base64 that holds bits of the secret and of its neighbour is any character; it is hidden with it.
+    A base64 character with bits of the secret and of a neighbour matches any character, and is replaced too.
     """
     content = _bytes(secret)
     for shift in range(3):

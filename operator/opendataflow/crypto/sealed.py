@@ -1,12 +1,12 @@
-"""Seals a text with a passkey and opens it again; opens what the old framework has sealed, too.
+"""Encrypts a text with a passkey and decrypts it. Also decrypts ciphertexts of the old framework.
 
     new:  df1:<base64url without padding of: log2(n), r, p (a byte each) | salt 16 | nonce 12 | ciphertext | tag 16>
     old:  <base64 of: nonce 12 | ciphertext | tag 16>
 
 Both are AES-256-GCM. The key is scrypt(passkey, salt, n, r, p), in the old form the first 32 bytes of
-SHA-512(passkey). The version and the parameters are authenticated. Base64 knows no colon: neither form can be taken for
-the other. Salt and nonce are arguments; whoever calls brings fresh random bytes. No error and no representation here
-shows a passkey, a plaintext, or what was given as a ciphertext: it may be a plaintext by mistake.
+SHA-512(passkey). The version and the parameters are authenticated. Base64 has no colon, so the forms can't be confused.
+Salt and nonce are arguments: the caller passes fresh random bytes. No error and no representation here shows a passkey,
+a plaintext, or the text that was given as a ciphertext, because it may be a plaintext by mistake.
 """
 
 import base64
@@ -22,8 +22,8 @@ from opendataflow.errors import InvalidInput, Refused
 
 SALT_BYTES = 16
 NONCE_BYTES = 12
-LARGEST_WORK = 2**27
-"""The most memory, in bytes, that a ciphertext may ask for to be opened, and four times the usual time."""
+MAX_MEMORY = 2**27
+"""Maximum memory in bytes to decrypt a ciphertext. It also limits the time to four times the default cost."""
 
 _MARK = "df1:"
 _OTHER_VERSION = re.compile(r"df[0-9]+:")
@@ -35,29 +35,29 @@ _SMALLEST_R = 8
 
 @dataclass(frozen=True)
 class Cost:
-    """How hard scrypt makes it to guess the passkey: n = 2**log2_n, block size r, parallelism p."""
+    """Parameters of scrypt: n = 2**log2_n, block size r, parallelism p. Higher ones make a passkey harder to guess."""
 
     log2_n: int
     r: int
     p: int
 
-    def bearable(self) -> bool:
-        """Say whether it can be paid: scrypt takes 128 * n * r bytes, p times one after the other."""
+    def is_allowed(self) -> bool:
+        """Return whether the cost is within the limits. scrypt needs 128 * n * r bytes, p times in sequence."""
         smallest = self.log2_n >= 1 and self.r >= _SMALLEST_R and self.p >= 1
-        return smallest and 128 * self.r * self.p <= LARGEST_WORK >> self.log2_n
+        return smallest and 128 * self.r * self.p <= MAX_MEMORY >> self.log2_n
 
 
-USUAL = Cost(log2_n=15, r=8, p=1)
+DEFAULT_COST = Cost(log2_n=15, r=8, p=1)
 """32 MiB and about a tenth of a second."""
 
 
-def seal(plaintext: str, passkey: str, *, salt: bytes, nonce: bytes, cost: Cost = USUAL) -> str:
+def seal(plaintext: str, passkey: str, *, salt: bytes, nonce: bytes, cost: Cost = DEFAULT_COST) -> str:
     """Return the ciphertext, in the new form. `salt`, `nonce`: SALT_BYTES and NONCE_BYTES random bytes, used once.
 
-    InvalidInput where the passkey is empty or one of the two is no Unicode text; ValueError for a wrong salt, nonce or
-    cost, which the program chooses and not a person.
+    Raise InvalidInput if the passkey is empty, or if it or the plaintext is no Unicode text. Raise ValueError for a
+    wrong salt, nonce or cost, which the program chooses.
     """
-    if len(salt) != SALT_BYTES or len(nonce) != NONCE_BYTES or not cost.bearable():
+    if len(salt) != SALT_BYTES or len(nonce) != NONCE_BYTES or not cost.is_allowed():
         raise ValueError("salt, nonce or cost can't be used")
     content = _encoded(plaintext, "plaintext")
     parameters = bytes([cost.log2_n, cost.r, cost.p])
@@ -67,10 +67,10 @@ def seal(plaintext: str, passkey: str, *, salt: bytes, nonce: bytes, cost: Cost 
 
 
 def open_sealed(text: str, passkey: str) -> str:
-    """Return the plaintext of a ciphertext of either form; white space around it does not count.
+    """Return the plaintext of a ciphertext of either form. White space around it is ignored.
 
-    Refused where the passkey is another one or the text is damaged: the cipher can't tell these two apart.
-    InvalidInput where the text can't be a ciphertext, its version is not known, or the passkey is empty.
+    Raise Refused if the passkey is wrong or the text is damaged: the cipher can't distinguish these. Raise InvalidInput
+    if the text can't be a ciphertext, its version is unknown, or the passkey is empty.
     """
     key = _checked_key(passkey)
     text = text.strip()
@@ -86,7 +86,7 @@ def _open_new(text: str, passkey: bytes) -> bytes:
     head = _COST_BYTES + SALT_BYTES
     _check_length(sealed, head + NONCE_BYTES + _TAG_BYTES)
     cost = Cost(*sealed[:_COST_BYTES])
-    if not cost.bearable():
+    if not cost.is_allowed():
         raise InvalidInput("the ciphertext asks for more memory or time than one may: it is damaged; copy it anew")
     key = _stretched(passkey, sealed[_COST_BYTES:head], cost)
     return _decrypted(key, sealed[head:], _MARK.encode() + sealed[:_COST_BYTES])
@@ -110,7 +110,7 @@ def _decrypted(key: bytes, sealed: bytes, associated: bytes | None) -> bytes:
 
 
 def _decoded(written: str, signs: bytes, *, padded: bool) -> bytes:
-    """Decode base64, strictly: one content has one spelling, so that no changed character goes unnoticed."""
+    """Decode base64 strictly: accept one spelling of a content only, so that every changed character is noticed."""
     try:
         decoded = base64.b64decode(written + "=" * (-len(written) % 4), signs, validate=True)
     except ValueError:
@@ -142,5 +142,5 @@ def _checked_key(passkey: str) -> bytes:
 def _encoded(text: str, what: str) -> bytes:
     try:
         return text.encode()
-    except UnicodeEncodeError:  # its own text would show the secret
+    except UnicodeEncodeError:  # the text of this error would show the secret
         raise InvalidInput(f"the {what} is no UTF-8 text") from None

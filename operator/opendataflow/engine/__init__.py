@@ -1,1 +1,1 @@
-"""The loop that every run's life goes through, over two ports: the store and a launcher."""
+"""The engine: one loop that claims, starts, watches, completes and releases runs, over the store and a launcher."""

@@ -1,7 +1,7 @@
-"""The two ways to hold the right to claim: an engine on one machine, and the operator that leads.
+"""The right to claim, in two forms: the lease of a local engine, and the leadership of an operator.
 
-A local engine's lease ends with its process: others prove its runs dead and commit them as lost. An operator's runs
-go on without it: whoever leads next has them as its own. It starts nothing and commits nothing but lost runs.
+The lease of a local engine ends with its process: other engines prove its runs dead and commit them as lost. The runs
+of an operator go on without it: the next leader adopts them. This module starts no run, and commits lost runs only.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Mapping
 from opendataflow.engine import limits
 from opendataflow.engine.ports import LocalLauncher
 from opendataflow.engine.takeover import Takeover
-from opendataflow.errors import DataflowError, Deposed
+from opendataflow.errors import DataflowError, LeadershipLost
 from opendataflow.model.records.run import Host
 from opendataflow.store.leader import acquire_leadership
 from opendataflow.store.store import Store
 
 
-class LocalTenure:
-    """The right of one engine among any number; those that ended are looked after. `note`: tells a person."""
+class LocalClaimAuthority:
+    """The lease of one local engine. Takes over the runs of engines that have ended. `note`: prints a line."""
 
     exclusive = False
 
@@ -32,20 +32,20 @@ class LocalTenure:
 
     @property
     def unproven(self) -> Mapping[int, str]:
-        """Runs that have no engine any more and are not known to be dead, with their jobs."""
+        """Return the runs, with their jobs, whose engine has ended and that are not proven dead."""
         return self._takeover.unproven
 
     async def begin(self) -> None:
-        """Show that this engine lives, and open its lease."""
+        """Lock the presence file of this engine, and open its lease."""
         await self._launcher.announce(self.lease)
         await self._open()
 
     def holds(self) -> bool:
-        """Whether the lease holds by this process's own clock."""
+        """Return whether the lease is valid by the clock of this process."""
         return time.monotonic() < self._until
 
     async def renew(self) -> None:
-        """Renew the lease, or open it again where its row is gone."""
+        """Renew the lease. Open it again if its row was deleted."""
         before = time.monotonic()
         if await self._store.renew_lease(self.lease, limits.LEASE_SECONDS):
             self._until = before + limits.LEASE_SECONDS
@@ -53,13 +53,13 @@ class LocalTenure:
             await self._open()
 
     async def take_over(self) -> set[str]:
-        """Take over the runs of engines that have ended, where they can be proven dead."""
-        return await self._takeover.look()
+        """Take over the runs of ended engines that can be proven dead. Return the jobs that may have QUEUED tasks."""
+        return await self._takeover.take_over()
 
     async def end(self) -> None:
-        """Close the lease and stop showing it."""
+        """Close the lease and remove the presence file."""
         await self._store.close_lease(self.lease)
-        await self._launcher.depart(self.lease)
+        await self._launcher.withdraw(self.lease)
 
     async def _open(self) -> None:
         before = time.monotonic()
@@ -70,9 +70,12 @@ class LocalTenure:
 
 
 class Leadership:
-    """The right of the one operator that leads. `host`: which process this is, for people. `leads`: is told the epoch
-    when this process begins to lead; `answered`: hears each time whether Postgres says that it leads, which is asked
-    every few seconds, by those that wait, too. `namespaces`: the only ones that it works in; none means all."""
+    """The leadership of one operator.
+
+    `host`: the name of this process, for people. `leads`: called with the epoch when this process starts to lead.
+    `answered`: called after each answer of Postgres, with whether this process leads. A standby asks every few seconds,
+    too. `namespaces`: the managed namespaces; empty means all.
+    """
 
     exclusive = True
     unproven: Mapping[int, str] = {}
@@ -94,10 +97,10 @@ class Leadership:
         self._until = 0.0
 
     async def begin(self) -> None:
-        """Wait until no other operator leads; then all of its runs are this one's."""
+        """Wait until no other operator leads, and take the leadership. All runs of the previous leader come with it."""
         while True:
             try:
-                epoch = await self._lead()
+                epoch = await self._acquire()
             except DataflowError as error:
                 if not error.retryable:
                     raise
@@ -108,23 +111,23 @@ class Leadership:
             await asyncio.sleep(limits.RENEW_SECONDS)
 
     def holds(self) -> bool:
-        """Whether the lease holds by this process's own clock."""
+        """Return whether the lease is valid by the clock of this process."""
         return time.monotonic() < self._until
 
     async def renew(self) -> None:
-        """Renew the leadership; Deposed where another operator has it."""
-        if await self._lead() is None:
-            raise Deposed("another operator has taken over")
+        """Renew the leadership. Raises LeadershipLost if another operator leads."""
+        if await self._acquire() is None:
+            raise LeadershipLost("another operator has taken over")
 
     async def take_over(self) -> set[str]:
-        """Nothing: the runs of the operator before came with the leadership."""
+        """Do nothing: the runs of the previous leader came with the leadership."""
         return set()
 
     async def end(self) -> None:
-        """Let the next operator lead at once."""
+        """Give up the lease, so that the next operator leads at once."""
         await self._store.close_lease(self.lease)
 
-    async def _lead(self) -> int | None:
+    async def _acquire(self) -> int | None:
         before = time.monotonic()
         epoch = await acquire_leadership(self._store, self.lease, self._host, limits.LEASE_SECONDS, self._namespaces)
         self._answered(epoch is not None)

@@ -1,4 +1,4 @@
-"""Hands what users declare to the store, after checking that all jobs and data sets fit together."""
+"""Declares data sets and jobs in the store, after a check that all of them fit together."""
 
 from collections.abc import Sequence
 
@@ -10,13 +10,13 @@ from opendataflow.store.store import Store
 
 
 async def declare(store: Store, datasets: list[Row], jobs: list[Row], actor: str) -> list[str]:
-    """Apply rows as core/runs/declared.py makes them, all or nothing; return the jobs that have QUEUED tasks.
+    """Apply rows of core/runs/declared.py in one transaction. Return the jobs that have QUEUED tasks.
 
-    UnknownThing where a data set is missing, InvalidInput where the jobs don't fit together, IdTaken, NotShared.
+    Raises UnknownThing if a data set is missing, InvalidInput if the jobs do not fit together, IdTaken, NotShared.
     """
 
     def check(graph: Sequence[Row], known: set[str]) -> None:
         check_graph([links(row) for row in graph], known)
 
-    first_day = {"first_day": current_day()}  # of jobs that read the days and have no other one
+    first_day = {"first_day": current_day()}  # for jobs that read `today` and have no first day yet
     return await store.apply(datasets, [job | first_day for job in jobs], actor, check)

@@ -1,10 +1,11 @@
-"""The loop that every run's life goes through: claim, start, watch, complete, release.
+"""The loop of the engine: claim, start, watch, complete and release runs.
 
-The intent of a run (its row, fence and locks) is committed before the launcher hears of it, and its outcome before
-the launcher forgets it; whatever the moment at which this process ends, the next one finds each run in a state that
-it can go on from. While Postgres does not answer, runs go on, nothing new starts, and outcomes wait here.
+The intent of a run (its row, fencing token and locks) is committed before the launcher starts it. Its outcome is
+committed before the launcher releases it. So this process may end at any moment: the next one can continue each run.
+While Postgres does not answer, runs go on, no run starts, and outcomes wait in memory.
 
-It never decides which task is queued (Postgres does), never judges an end (core/ does) and never touches a process.
+This module never decides which task is queued (Postgres does), never judges an end (core/ does) and never touches a
+process.
 """
 
 import asyncio
@@ -18,9 +19,9 @@ from opendataflow.core.runs.completion import completion
 from opendataflow.core.runs.plan import Demand, plan
 from opendataflow.core.text.explain import breaker_note
 from opendataflow.engine import limits
+from opendataflow.engine.database_retries import DatabaseRetries
 from opendataflow.engine.days import Clock, current_day, local_time
-from opendataflow.engine.patience import Patience
-from opendataflow.engine.ports import Launcher, Observer, OrderMaker, Tenure
+from opendataflow.engine.ports import ClaimAuthority, Launcher, Observer, OrderMaker
 from opendataflow.engine.starts import Starts
 from opendataflow.engine.view import JobView
 from opendataflow.errors import DataflowError, LeaseLost
@@ -34,16 +35,17 @@ UNFINISHED = (TaskState.QUEUED, TaskState.RUNNING, TaskState.RETRYING)
 
 
 class Engine(Generic[OrderT]):
-    """Runs the tasks of some jobs until it is told to stop, or until nothing is left that it could do.
+    """Runs the tasks of some jobs until it is stopped, or (with `until_caught_up`) until no task is left to do.
 
-    `makers`: what the jobs execute; its owner may change it at any time, and says so with `look_again`.
+    `makers`: the order makers by job. Its owner may change it at any time, and calls `refresh_jobs` then.
+    `parallelism`: the maximum number of active runs of all jobs.
     """
 
-    def __init__(  # noqa: PLR0913  # what a composition root puts together
+    def __init__(  # noqa: PLR0913  # called once, by a composition root
         self,
         store: Store,
         launcher: Launcher[OrderT],
-        tenure: Tenure,
+        authority: ClaimAuthority,
         makers: Mapping[str, OrderMaker[OrderT]],
         observer: Observer,
         *,
@@ -59,65 +61,69 @@ class Engine(Generic[OrderT]):
         self._until_caught_up = until_caught_up
         self._clock = clock
         self._day: str | None = None
-        self._tenure = tenure
+        self._authority = authority
         self._actor = f"engine {launcher.host.name}"
         self._jobs: dict[str, JobView] = {}
         self._runs: dict[int, ClaimedRun] = {}
         self._wake = asyncio.Event()
         self._finished = asyncio.Event()
         self._outcomes: asyncio.Queue[Ended] = asyncio.Queue()
-        self._starts = Starts(launcher, makers, tenure, observer, self._outcomes.put_nowait)
+        self._starts = Starts(launcher, makers, authority, observer, self._outcomes.put_nowait)
         self._starting: set[asyncio.Task[None]] = set()
         self._draining = False
         self._leaving = False
         self._uncertain = True  # an earlier process may have left runs behind under this lease
         self._changed = False
         self._adopt_at = 0.0
-        self._away: type[DataflowError] | None = None
-        self._patience = Patience()
+        self._outage: type[DataflowError] | None = None
+        self._retries = DatabaseRetries()
 
-    # -- from outside ----------------------------------------------------------------------------------------
+    # -- public methods --------------------------------------------------------------------------------------
 
     async def run(self, prepare: Callable[[], Awaitable[None]] | None = None) -> list[Progress]:
-        """Work until the end; return how far the jobs are. `prepare`: what has to be done when the right to claim is
-        held and nothing has been claimed yet."""
-        await self._tenure.begin()
+        """Run until the end and return the progress of the jobs; an empty list after `leave`.
+
+        `prepare`: called when this process holds the right to claim, before the first claim.
+        """
+        await self._authority.begin()
         try:
             await self._work(prepare)
         except BaseExceptionGroup as group:
             await self._hand_over()
-            # Any one of the loops ending ends the process; the first reason is the one to tell.
+            # An error in any loop ends the process. Only the first error is reported.
             raise group.exceptions[0] from group
         finally:
             await self._launcher.close()
-        if self._leaving:  # Postgres may be away
+        if self._leaving:  # Postgres may be unreachable
             await self._hand_over()
             return []
         progress = await self._store.progress(list(self._makers))
-        await self._tenure.end()
+        await self._authority.end()
         return progress
 
     async def _hand_over(self) -> None:
-        """Runs that go on without this process need another one that leads, and soon; those of one machine have to be
-        proven dead first, and its lease says until when that is not so."""
-        if self._tenure.exclusive:
+        """Give up the leadership after an error, so that another operator leads soon.
+
+        The lease of a local engine stays: its runs have to be proven dead first.
+        """
+        if self._authority.exclusive:
             with suppress(DataflowError, TimeoutError):
                 async with asyncio.timeout(limits.HAND_OVER_SECONDS):
-                    await self._tenure.end()
+                    await self._authority.end()
 
     async def _work(self, prepare: Callable[[], Awaitable[None]] | None) -> None:
         async with asyncio.TaskGroup() as group:
             self._group = group
-            lease = group.create_task(self._every(limits.RENEW_SECONDS, self._tenure.renew, "lease"))
+            lease = group.create_task(self._every(limits.RENEW_SECONDS, self._authority.renew, "lease"))
             if prepare is not None:
                 await prepare()
-            await self._until_answered(self._look_at_jobs)
-            await self._until_answered(self._look_at_day)
+            await self._until_answered(self._refresh_jobs)
+            await self._until_answered(self._publish_new_day)
             loops = [
                 lease,
-                group.create_task(self._whenever_woken(self._claim_all, limits.PROBE_SECONDS, "claims")),
+                group.create_task(self._whenever_woken(self._claim_all, limits.POLL_SECONDS, "claims")),
                 group.create_task(self._every(limits.TAKEOVER_SECONDS, self._take_over, "takeovers")),
-                group.create_task(self._every(limits.PROBE_SECONDS, self._probe, "probe")),
+                group.create_task(self._every(limits.POLL_SECONDS, self._poll, "poll")),
                 group.create_task(self._watch(), name="watch"),
                 group.create_task(self._commit(), name="commits"),
                 group.create_task(self._listen(), name="listen"),
@@ -127,43 +133,43 @@ class Engine(Generic[OrderT]):
                 loop.cancel()
 
     def drain(self) -> None:
-        """Start nothing new; end when the runs have ended."""
+        """Start no more runs, and end when the active runs have ended."""
         self._draining = True
         self._wake.set()
 
     async def kill(self) -> None:
-        """Start nothing new and end the runs now; their tasks are tried again."""
+        """Start no more runs, and end the active runs now. Their tasks are retried."""
         self._starts.kill()
         self.drain()
         for run in list(self._runs):
             await self._launcher.kill(run, cancelled=False)
 
     def leave(self) -> None:
-        """Start nothing new and end at once; the runs go on, and the next process finds them."""
+        """Start no more runs, and end at once. The active runs go on, and the next process adopts them."""
         self._leaving = True
         for start in self._starting:
             start.cancel()
         self.drain()
 
-    def look_again(self) -> None:
-        """What some job executes has changed, or its limits: look at it now."""
+    def refresh_jobs(self) -> None:
+        """Read the declared jobs again at once: an order maker or a limit has changed."""
         self._changed = self._uncertain = True
         self._wake.set()
 
     def queues(self) -> dict[str, int]:
-        """How much waits: runs to be started, and ends to be committed."""
+        """Return the lengths of the queues: runs that wait for their start, and ends that wait for their commit."""
         return {"starts": len(self._starting), "ends": self._outcomes.qsize()}
 
     # -- claim and start -------------------------------------------------------------------------------------
 
     async def _claim_all(self) -> None:
-        """Fill the free slots, then see whether there is anything left to wait for."""
+        """Fill the free slots, then finish if nothing is left to wait for."""
         if self._changed:
-            self._changed = False  # what changes from here on is looked at again
-            await self._look_at_jobs()
+            self._changed = False  # reset first: a later change needs another refresh
+            await self._refresh_jobs()
         if not self._draining and (self._uncertain or time.monotonic() > self._adopt_at):
             await self._adopt_own()
-        while not self._draining and self._tenure.holds():
+        while not self._draining and self._authority.holds():
             orders = plan(self._demands(), self._parallelism - len(self._runs))
             if not orders:
                 break
@@ -183,21 +189,21 @@ class Engine(Generic[OrderT]):
         now = time.monotonic()
         if view.position == Position():
             view.searched_at = now
-        view.hungry = False  # whatever wakes the job while the claim is under way counts
-        self._uncertain = True  # until the answer is here, runs may exist that nobody starts
-        claimed = await self._store.claim(self._tenure.lease, job, limit, view.position)
-        self._observer.took("claim", time.monotonic() - now)
+        view.may_have_queued = False  # reset first: a wake-up during the claim must count
+        self._uncertain = True  # until the answer arrives, claimed runs may exist that this process does not know
+        claimed = await self._store.claim(self._authority.lease, job, limit, view.position)
+        self._observer.observe_duration("claim", time.monotonic() - now)
         self._uncertain = False
         if claimed.declared is not None:
             view.declare(claimed.declared)
         for run in claimed.runs:
             self._begin(run, view.declared)
         if len(claimed.runs) == limit:
-            view.position, view.hungry = claimed.position, True
+            view.position, view.may_have_queued = claimed.position, True
         elif view.position != Position() and now - view.searched_at > limits.REWIND_SECONDS:
-            view.position, view.hungry = Position(), True
+            view.position, view.may_have_queued = Position(), True
         else:
-            view.position, view.hungry = claimed.position, view.hungry or claimed.dropped > 0
+            view.position, view.may_have_queued = claimed.position, view.may_have_queued or claimed.dropped > 0
         if claimed.dropped:
             await asyncio.sleep(limits.DROPPED_SECONDS)
 
@@ -210,25 +216,25 @@ class Engine(Generic[OrderT]):
         future.add_done_callback(self._starting.discard)
 
     async def _adopt_own(self) -> None:
-        """Go on with runs that are this engine's and that it does not know: of the process that led before it, or of a
-        claim that was never answered, because the connection broke.
+        """Adopt runs of this lease that this process does not know.
 
-        A claim may be committed long after its connection broke, so this is done again and again.
+        They belong to the previous leader, or to a claim whose connection broke before the answer. Such a claim may be
+        committed much later, so this is repeated.
         """
-        known = set(self._runs)  # before the question: a run that ends meanwhile is not to be begun again
+        known = set(self._runs)  # before the query: a run that ends during the query must not be started again
         waiting = set(self._starts.adopting)
-        running = [run for run, _ in await self._store.running_runs(self._tenure.lease, own=True)]
-        self._wait_no_more(waiting - {run.run for run in running})
+        running = [run for run, _ in await self._store.running_runs(self._authority.lease, own=True)]
+        self._give_up_adopting(waiting - {run.run for run in running})
         found = [run for run in running if run.run not in known and run.run not in self._runs]
         if found:
-            await self._look_at_jobs({run.job for run in found})
+            await self._refresh_jobs({run.job for run in found})
         for run in found:
             self._begin(run, self._jobs[run.job].declared, adopting=True)
         self._uncertain = False
         self._adopt_at = time.monotonic() + limits.TAKEOVER_SECONDS
 
-    def _wait_no_more(self, ended: Collection[int]) -> None:
-        """A person has ended runs that were to be adopted: the commit finds out what they are."""
+    def _give_up_adopting(self, ended: Collection[int]) -> None:
+        """Stop adopting runs that a person has ended. The commit reads their real state."""
         for run in ended:
             if (future := self._starts.adopting.pop(run, None)) is not None:
                 future.cancel()
@@ -243,7 +249,7 @@ class Engine(Generic[OrderT]):
             self._finished.set()
         elif self._until_caught_up:
             progress = await self._store.progress(list(self._makers))
-            stuck = Counter(self._tenure.unproven.values())  # nobody here can end what they wait for
+            stuck = Counter(self._authority.unproven.values())  # only a person can end these runs
             going_on = [p for p in progress if self._jobs[p.job].active and not p.probed_in_vain]
             if not any(p.of(*UNFINISHED) > stuck[p.job] for p in going_on):
                 self._finished.set()
@@ -255,8 +261,7 @@ class Engine(Generic[OrderT]):
             await self._outcomes.put(await self._launcher.ended())
 
     async def _commit(self) -> None:
-        """Commit outcomes as they come; those that come while a commit is under way, or close behind it, go together in
-        the next."""
+        """Commit outcomes. Those that arrive during a commit, or shortly after it, go together into the next commit."""
         committed = 0.0
         while True:
             ended = [await self._outcomes.get()]
@@ -268,25 +273,25 @@ class Engine(Generic[OrderT]):
             await self._complete([completion(runs[e.run], e, self._jobs[runs[e.run].job].policy) for e in ended], runs)
             for run in runs.values():
                 del self._runs[run.run]
-                with suppress(OSError):  # files that are left over disturb nobody
+                with suppress(OSError):  # leftover files do no harm
                     await self._launcher.release(run.name)
             committed = time.monotonic()
             self._wake.set()
 
     async def _complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> None:
-        """Commit, for as long as it takes: an outcome is never given up while Postgres is away."""
+        """Commit outcomes. Retry while Postgres is unreachable: an outcome is never dropped."""
         while True:
             begin = time.monotonic()
             try:
-                lease = self._tenure.lease if self._tenure.exclusive else None
+                lease = self._authority.lease if self._authority.exclusive else None
                 completed, woken = await self._store.complete(completions, self._actor, lease=lease)
                 break
             except DataflowError as error:
-                if not self._patience.again(error):
+                if not self._retries.should_retry(error):
                     raise
-                self._note_away(error)
+                self._report_outage(error)
                 await asyncio.sleep(limits.RECONNECT_SECONDS)
-        self._observer.took("commit", time.monotonic() - begin)
+        self._observer.observe_duration("commit", time.monotonic() - begin)
         results = {result.run: result for result in completed}
         for done in completions:
             result = results[done.run]
@@ -294,77 +299,77 @@ class Engine(Generic[OrderT]):
             if result.breaker is not None:
                 self._observer.note(breaker_note(runs[done.run].job, result.breaker))
         for job in {*woken, *(run.job for run in runs.values())}:
-            self._feed(job)
+            self._wake_job(job)
 
-    def _feed(self, job: str) -> None:
-        """A job may have QUEUED tasks."""
+    def _wake_job(self, job: str) -> None:
+        """Record that a job may have QUEUED tasks."""
         view = self._jobs.get(job)
         if view is not None:
-            view.feed()
+            view.wake()
 
-    # -- around it -------------------------------------------------------------------------------------------
+    # -- loops and polling -----------------------------------------------------------------------------------
 
-    async def _look_at_jobs(self, also: Collection[str] = ()) -> None:
-        """Ask how the jobs are declared now. `also`: jobs of runs that have no maker any more."""
+    async def _refresh_jobs(self, also: Collection[str] = ()) -> None:
+        """Read the declarations of the jobs. `also`: jobs of runs that have no order maker any more."""
         jobs = {*self._makers, *also, *(run.job for run in self._runs.values())}
         for job, declared in (await self._store.declared_jobs(sorted(jobs))).items():
             view = self._jobs.setdefault(job, JobView(declared))
             maker = self._makers.get(job)
             view.declare(declared)
-            fitted, view.fits = view.fits, maker is not None and maker.fits(declared)
-            if fitted and not view.fits and maker is not None:
-                self._observer.unfit(job)
+            matched, view.matches = view.matches, maker is not None and maker.matches(declared)
+            if matched and not view.matches and maker is not None:
+                self._observer.outdated(job)
         for job in set(self._jobs) - jobs - {run.job for run in self._runs.values()}:
             del self._jobs[job]
 
-    async def _look_at_day(self) -> None:
-        """Where a new day has begun: publish it, and those that an outage has cost, for the jobs that read `today`."""
+    async def _publish_new_day(self) -> None:
+        """If a new day has begun, publish it and all missed days for the jobs that read `today`."""
         day = current_day(self._clock)
         if day != self._day:
             await self._store.publish_today(list(self._jobs), day, self._actor, catch_up=True)
             self._day = day
 
-    async def _probe(self) -> None:
-        """Once a second: runs to cancel, due retries, changed jobs, a new day, and QUEUED tasks that were passed by."""
-        for run in await self._store.runs_to_cancel(self._tenure.lease):
+    async def _poll(self) -> None:
+        """Check, once a second, for runs to cancel, due retries, changed jobs, a new day, and missed QUEUED tasks."""
+        for run in await self._store.runs_to_cancel(self._authority.lease):
             self._starts.cancel(run)
-            await self._launcher.kill(run, cancelled=True)  # one that has not started yet: again a second later
+            await self._launcher.kill(run, cancelled=True)  # no effect before its start; repeated a second later
         await self._store.retry_due()
-        await self._look_at_jobs()
-        await self._look_at_day()
+        await self._refresh_jobs()
+        await self._publish_new_day()
         for job in await self._store.claimable_jobs(list(self._jobs)):
             if job in self._jobs:
-                self._jobs[job].hungry, self._jobs[job].position = True, Position()
+                self._jobs[job].may_have_queued, self._jobs[job].position = True, Position()
         self._wake.set()
 
     async def _take_over(self) -> None:
-        for job in await self._tenure.take_over():
-            self._feed(job)
+        for job in await self._authority.take_over():
+            self._wake_job(job)
             self._wake.set()
 
     async def _listen(self) -> None:
-        """Be woken by changes that others make; the probe finds the same a second later."""
+        """Wake jobs when Postgres notifies about changes of others. The poll finds the same changes a second later."""
 
         async def listen() -> None:
             async with self._store.listening() as jobs:
                 async for job in jobs:
-                    self._feed(job)
+                    self._wake_job(job)
                     self._wake.set()
 
         while True:
-            await self._surviving(listen)
+            await self._try_step(listen)
 
     async def _every(self, seconds: float, step: Callable[[], Awaitable[None]], name: str) -> None:
         while True:
-            self._observer.turned(name)
-            await self._surviving(step)
+            self._observer.heartbeat(name)
+            await self._try_step(step)
             await asyncio.sleep(seconds)
 
     async def _whenever_woken(self, step: Callable[[], Awaitable[None]], seconds: float, name: str) -> None:
         while True:
-            self._observer.turned(name)
+            self._observer.heartbeat(name)
             self._wake.clear()
-            await self._surviving(step)
+            await self._try_step(step)
             try:
                 async with asyncio.timeout(seconds):
                     await self._wake.wait()
@@ -372,31 +377,30 @@ class Engine(Generic[OrderT]):
                 pass
 
     async def _until_answered(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Do a step that comes before the loops, again until the database answers or until nothing new may start."""
+        """Repeat a step that comes before the loops until the database answers or the engine drains."""
         answered = False
         while not (answered or self._draining):
-            answered = await self._surviving(step)
+            answered = await self._try_step(step)
 
-    async def _surviving(self, step: Callable[[], Awaitable[None]]) -> bool:
-        """Do a step. If the database does not answer, report it once and return False: the step is left to the next
-        time."""
+    async def _try_step(self, step: Callable[[], Awaitable[None]]) -> bool:
+        """Do a step. If the database does not answer, report it once and return False: the caller may try again."""
         try:
             await step()
         except LeaseLost:
-            return False  # the next renewal brings it back
+            return False  # the next renewal acquires it again
         except DataflowError as error:
-            if not self._patience.again(error):
+            if not self._retries.should_retry(error):
                 raise
-            self._note_away(error)
+            self._report_outage(error)
             await asyncio.sleep(limits.RECONNECT_SECONDS)
             return False
-        self._patience.answered()
-        if self._away is not None:
-            self._away = None
+        self._retries.reset()
+        if self._outage is not None:
+            self._outage = None
             self._observer.note("Postgres answers again")
         return True
 
-    def _note_away(self, error: DataflowError) -> None:
-        if self._away is not type(error):
-            self._away = type(error)
+    def _report_outage(self, error: DataflowError) -> None:
+        if self._outage is not type(error):
+            self._outage = type(error)
             self._observer.note(f"{error} Runs go on; nothing new starts meanwhile.")

@@ -1,6 +1,7 @@
-"""Turns a claimed run into an order for the launcher, from the job file that is on this machine.
+"""Makes the order for a claimed run from a job file on this machine.
 
-What is executed comes from the file, where the data is from Postgres: a data set may have been declared elsewhere.
+The command comes from the file. The locations of the data come from Postgres, because a data set may have been declared
+elsewhere.
 """
 
 from dataclasses import dataclass, replace
@@ -16,10 +17,10 @@ from opendataflow.model.resources.api import DataFlowJob
 
 @dataclass(frozen=True)
 class FileOrders:
-    """Makes the orders of one job. `folder`: of its file. `python`: the interpreter for Spark programs. `clones`: where
-    projects of pipelines are kept that are fetched.
+    """Makes the orders of one job.
 
-    `passwords`: opens those of its data sets, for the eyes of the runs only.
+    `folder`: the folder of the job file. `python`: the interpreter for Spark programs. `clones`: the folder of fetched
+    pipeline projects. `passwords`: decrypts the passwords of the data sets; only the runs get them.
     """
 
     job: DataFlowJob
@@ -28,21 +29,21 @@ class FileOrders:
     clones: Path
     passwords: Passwords | None = None
 
-    def fits(self, declared: DeclaredJob) -> bool:
-        """Whether the file has the data sets that the job has now."""
+    def matches(self, declared: DeclaredJob) -> bool:
+        """Return whether the file names the data sets of the job as it is declared now."""
         spec = self.job.spec
         written = {*((d, "IN") for d in spec.inputs), *((d, "OUT") for d in spec.outputs)}
         return written == {(row["id"], row["itemtype"]) for row in declared.datasets}
 
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> RunOrder:
-        """Return the order.
+        """Return the order for a run.
 
-        InvalidInput where the file does not fit to what is declared, Refused where a password can't be opened.
+        Raises InvalidInput if the file does not match the declaration, Refused if a password can't be decrypted.
         """
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
         made = command(self.job, run, datasets, self.folder, self.python, self.clones, declared.job["tests"])
-        made = replace(made, env={**made.env, **self._opened(declared)})
+        made = replace(made, env={**made.env, **self._decrypted_passwords(declared)})
         return run.order(made, self.job.spec.run_deadline_seconds)
 
-    def _opened(self, declared: DeclaredJob) -> dict[str, str]:
+    def _decrypted_passwords(self, declared: DeclaredJob) -> dict[str, str]:
         return self.passwords.variables(declared.datasets) if self.passwords else {}

@@ -1,7 +1,7 @@
-"""Opens the passwords of a job's data sets for the process that starts its runs.
+"""Decrypts the passwords of a job's data sets for the process that starts the runs.
 
-What it opens goes into the environment of the run and nowhere else: not to Postgres, not into a file, not into a
-sentence. Its `redactor` takes them out of what the run has printed.
+A decrypted password goes into the environment of the run and nowhere else: not to Postgres, a file or a message. The
+`redactor` removes the passwords from the output of a run.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,16 +13,16 @@ from opendataflow.opening.passkey import Passkey
 
 
 class Passwords:
-    """Opens ciphertexts with one passkey, each once. Where there is none to open, nobody is asked for it."""
+    """Decrypts ciphertexts with one passkey, each once. The passkey is read only if there is a ciphertext."""
 
     def __init__(self, passkey: Passkey) -> None:
         self._passkey = passkey
         self._opened: dict[str, str] = {}
 
     def variables(self, datasets: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-        """Return `D_password` of each data set that has a ciphertext; nothing without a passkey.
+        """Return the variable `D_password` of each data set with a ciphertext; an empty dict without a passkey.
 
-        Refused where one does not open, before anything is started.
+        Raises Refused if a ciphertext can't be decrypted.
         """
         sealed = {row["id"]: row["encryptedpass"] for row in datasets if row["encryptedpass"]}
         key = self._passkey.get() if sealed else None
@@ -31,13 +31,13 @@ class Passwords:
         return {shell_name(f"{name}_password"): self._open(name, text, key) for name, text in sealed.items()}
 
     def missing(self, datasets: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Return the variables that are not set because there is no passkey."""
+        """Return the names of variables that are not set because there is no passkey."""
         sealed = [row["id"] for row in datasets if row["encryptedpass"]]
         return [shell_name(f"{name}_password") for name in sealed] if sealed and self._passkey.get() is None else []
 
     def redactor(self) -> Callable[[str], str] | None:
-        """Return what takes the passwords that were opened out of a text; None where none was."""
-        opened = tuple(self._opened.values())  # others may be opened meanwhile
+        """Return a function that removes the decrypted passwords from a text; None if there are none."""
+        opened = tuple(self._opened.values())  # a copy: another call may add passwords meanwhile
         if not opened:
             return None
         from opendataflow.crypto.redact import Secrets
@@ -46,7 +46,7 @@ class Passwords:
 
     def _open(self, name: str, text: str, key: str) -> str:
         if text not in self._opened:
-            from opendataflow.crypto.sealed import open_sealed  # most jobs have no password, and its import takes time
+            from opendataflow.crypto.sealed import open_sealed  # slow to import, and most jobs have no password
 
             try:
                 self._opened[text] = open_sealed(text, key)

@@ -1,7 +1,7 @@
-"""What the engine needs of a launcher and of its right to claim, and whom it tells what happens. The store is used
-directly: there is only one.
+"""The protocols that the engine works with: launcher, claim authority, order maker, observer and notification target.
 
-A launcher starts runs, tells when they have ended, and proves earlier ones dead. It never commits anything.
+The store has no protocol, because there is only one. A launcher starts runs, reports their ends, and proves earlier
+runs dead. It never commits anything.
 """
 
 from collections.abc import Mapping
@@ -20,137 +20,139 @@ Step = Literal["claim", "create", "commit"]
 
 
 class Launcher(Protocol[O_contra]):
-    """A place where runs are processes or pods. Its orders say what is to be started there."""
+    """Starts and watches runs as processes or pods. An order describes one run."""
 
     @property
     def host(self) -> Host:
-        """Where this launcher's runs live."""
+        """Return the host of this launcher's runs."""
 
     @property
     def runs_home(self) -> str:
-        """The folder of its runs, where they don't live in the namespace of their job."""
+        """Return the folder of the runs; empty if runs are in the namespace of their job."""
 
     async def start(self, order: O_contra) -> None:
-        """Start the run, once: a second call with the same name does nothing. Its end arrives at `ended`.
+        """Start a run, once: a second call with the same name does nothing. `ended` returns its end.
 
-        A run that can't be started at all (no such program, no such folder) ends at once, with an exit code
-        of 126 or 127 and the reason in its log tail, as a shell would tell it. Raises NotStarted where it was not
-        started, or where nobody knows: the engine calls again, with the same order.
+        If the program or the folder does not exist, the run ends at once with exit code 126 or 127, as in a shell. The
+        log tail has the reason. Raises NotStarted if the run was not started, or if that is unknown. The engine then
+        calls again with the same order.
         """
 
     async def adopt(self, run: ClaimedRun) -> bool:
-        """Watch a run that an earlier process may have started; its end arrives at `ended`. False: nothing is there."""
+        """Watch a run that an earlier process may have started. Return False if there is no such run."""
 
-    async def arrives(self, run: ClaimedRun) -> bool:
-        """Whether a run that is about to be given up is there after all: waits until all that was sent to start it,
-        also by an earlier process, must have arrived. True: it is watched now."""
+    async def wait_for_late_start(self, run: ClaimedRun) -> bool:
+        """Return whether a run exists that the engine is about to give up; then it is watched.
+
+        Wait until every request to start it has arrived or can't arrive any more, also those of earlier processes.
+        """
 
     async def ended(self) -> Ended:
-        """Wait for the next run to end. Each run that was started is returned once."""
+        """Wait for the next end. Each started run is returned once."""
 
     async def kill(self, run: int, *, cancelled: bool) -> None:
-        """End the run's processes now; `ended` returns it with `cancelled` or with `lost`."""
+        """End a run now. `ended` returns it with `cancelled` or with `lost`."""
 
     async def release(self, name: str) -> None:
-        """Forget a run whose outcome is committed. Keeps its logs."""
+        """Release a run whose outcome is committed. Its log stays."""
 
     async def close(self) -> None:
-        """End every run that would not go on without this process; stop watching."""
+        """Stop watching, and end every run that can't go on without this process."""
 
 
 class LocalLauncher(Launcher[RunOrder], Protocol):
-    """A launcher whose runs end with their host: what an engine leaves behind there can be proven dead."""
+    """A launcher of processes on this host. It can prove runs of earlier engines of the same host dead."""
 
     async def announce(self, lease: str) -> None:
-        """Show that the engine with this lease lives, in a way that ends with its process. Comes before its claims."""
+        """Show that the engine with this lease is alive, until its process ends. The engine claims nothing before."""
 
-    async def depart(self, lease: str) -> None:
-        """Stop showing it and leave nothing behind: every run of the engine is committed."""
+    async def withdraw(self, lease: str) -> None:
+        """Undo `announce`: every run of the engine is committed."""
 
-    async def owner_gone(self, lease: str, host: Host) -> Proof:
-        """Say whether the engine with this lease has certainly ended."""
+    async def prove_owner_dead(self, lease: str, host: Host) -> Proof:
+        """Prove that the engine with this lease has ended."""
 
     async def prove_dead(self, name: str, host: Host) -> Proof:
-        """Make certain that an earlier process's run `name`, started at `host`, does not run and never will.
+        """Prove that the run `name` of an earlier process, started at `host`, does not run and never will.
 
-        Ends what is left of it. Says no where nothing can be known, such as a run of another host.
+        Kill its remaining processes. Return a negative proof if nothing is known, for example about another host.
         """
 
-    async def left_behind(self, name: str) -> Report:
-        """Return what an earlier process's run `name` has told of its steps, and no text that may hold a secret."""
+    async def recover_report(self, name: str) -> Report:
+        """Return the reported steps of an earlier process's run, without texts that may hold a secret."""
 
 
-class Tenure(Protocol):
-    """The right to claim, and what becomes of the runs of those who had it before."""
+class ClaimAuthority(Protocol):
+    """The right to claim. Also takes over the runs of processes that held the right before."""
 
     @property
     def lease(self) -> str:
-        """The lease under which runs are claimed."""
+        """Return the id of the lease under which runs are claimed."""
 
     @property
     def exclusive(self) -> bool:
-        """Whether only runs of this lease may be committed: another process may take them over."""
+        """Return whether this process may commit runs of its lease only, because another one may take them over."""
 
     @property
     def unproven(self) -> Mapping[int, str]:
-        """Runs that have no engine any more and are not known to be dead, with their jobs."""
+        """Return the runs, with their jobs, whose engine has ended and that are not proven dead."""
 
     async def begin(self) -> None:
-        """Take it; wait until that is possible."""
+        """Acquire the right. Wait until that is possible."""
 
     def holds(self) -> bool:
-        """Whether it holds at this moment, by this process's own clock."""
+        """Return whether this process holds the right, by its own clock."""
 
     async def renew(self) -> None:
-        """Renew it. Raises Deposed where another process has taken over."""
+        """Renew the right. Raises LeadershipLost if another process has taken over."""
 
     async def take_over(self) -> set[str]:
-        """Take over what processes before have left behind; return the jobs that may have QUEUED tasks now."""
+        """Take over the runs of earlier processes. Return the jobs that may have QUEUED tasks now."""
 
     async def end(self) -> None:
-        """Give it back: every run is committed, or goes on without this process."""
+        """Give up the right: every run is committed, or goes on without this process."""
 
 
 class Target(Protocol):
-    """Where notifications go. `name`: for people; `address`: what makes it another target, may hold a token."""
+    """A target of notifications. `name`: for people. `address`: identifies the target; may hold a token."""
 
     name: str
     address: str
 
     async def deliver(self, alert: Alert) -> None:
-        """Deliver one message within a few seconds; raise NotDelivered with the reason where that can't be done."""
+        """Deliver one message within a few seconds. Raises NotDelivered with the reason."""
 
 
 class OrderMaker(Protocol[O_co]):
-    """Knows what one job executes."""
+    """Makes the orders for the runs of one job."""
 
-    def fits(self, declared: DeclaredJob) -> bool:
-        """Whether what it knows is about the job as it is declared now; else nothing of the job may start."""
+    def matches(self, declared: DeclaredJob) -> bool:
+        """Return whether this maker describes the job as it is declared now. If not, no run of the job may start."""
 
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> O_co:
-        """Make the order for a claimed run. May raise DataflowError: the run ends with its sentence."""
+        """Return the order for a claimed run. If it raises DataflowError, the run ends with the text of the error."""
 
 
 class Observer(Protocol):
-    """Is told what the engine does, for a person to see. It must return at once and never raise."""
+    """Receives the events of the engine, for people to see. No method may block or raise."""
 
     def claimed(self, run: ClaimedRun) -> None:
-        """A run was claimed and is about to start."""
+        """Handle the claim of a run, which starts next."""
 
     def completed(self, completion: Completion, run: ClaimedRun, result: Completed) -> None:
-        """The outcome of a run is committed."""
+        """Handle the committed outcome of a run."""
 
-    def held_back(self, job: str, reason: NotStarted | None) -> None:
-        """Runs of a job can't be started for now, or can again (None). Told once for each change."""
+    def starts_blocked(self, job: str, reason: NotStarted | None) -> None:
+        """Handle that runs of a job can't be started, or can again (None). Called once for each change."""
 
-    def took(self, step: Step, seconds: float) -> None:
-        """A step of a run's life was done, or tried, in so many seconds."""
+    def observe_duration(self, step: Step, seconds: float) -> None:
+        """Record the duration of one step, successful or not."""
 
-    def turned(self, loop: str) -> None:
-        """A loop of the engine has begun its next turn."""
+    def heartbeat(self, loop: str) -> None:
+        """Record that a loop of the engine starts its next iteration."""
 
-    def unfit(self, job: str) -> None:
-        """A job was applied, and what this engine knows of it is about another version: nothing new of it starts."""
+    def outdated(self, job: str) -> None:
+        """Handle that a job was applied in a version that the engine does not have. No new run of the job starts."""
 
     def note(self, text: str) -> None:
-        """Something else that a person should know: the database is away, a run was taken over."""
+        """Show another message to people, for example that the database is unreachable."""

@@ -1,7 +1,7 @@
-"""From a claim to a started run: asks the launcher, again and again, until the answer is certain.
+"""Starts claimed runs: asks the launcher again until the answer is certain.
 
-A claimed run is never given up because nobody knows whether it was started. It commits nothing: what can't be started
-arrives at the outcomes like every other end.
+A claimed run is never given up while it is unknown whether it was started. This module commits nothing: a run that
+can't be started is reported as an end, like any other.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from opendataflow.engine import limits
-from opendataflow.engine.ports import Launcher, Observer, OrderMaker, Tenure
+from opendataflow.engine.ports import ClaimAuthority, Launcher, Observer, OrderMaker
 from opendataflow.engine.view import JobView
 from opendataflow.errors import Backpressure, CreateUncertain, DataflowError, NoRights, NotStarted
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
@@ -24,55 +24,56 @@ logger = logging.getLogger(__name__)
 
 
 class Starts(Generic[OrderT]):
-    """The starts of one engine. `ended`: takes the ends of runs that were not started."""
+    """The starts of one engine. `ended`: called with the end of a run that was not started."""
 
     def __init__(
         self,
         launcher: Launcher[OrderT],
         makers: Mapping[str, OrderMaker[OrderT]],
-        tenure: Tenure,
+        authority: ClaimAuthority,
         observer: Observer,
         ended: Callable[[Ended], None],
     ) -> None:
         self._launcher = launcher
         self._makers = makers
-        self._tenure = tenure
+        self._authority = authority
         self._observer = observer
-        self._ended = ended
-        self._at_once = asyncio.Semaphore(limits.STARTS_AT_ONCE)
+        self._report_end = ended
+        self._concurrency = asyncio.Semaphore(limits.STARTS_AT_ONCE)
         self._cancelled: set[int] = set()
         self._killing = False
         self.adopting: dict[int, asyncio.Task[None]] = {}
-        """Runs of which nobody knows yet whether they were started: that may take until a person decides."""
+        """Runs that are being adopted: it is unknown whether they were started, perhaps until a person decides."""
 
     def cancel(self, run: int) -> None:
-        """End a run before it starts, where that is still possible."""
+        """End a run before it starts, if it has not started yet."""
         self._cancelled.add(run)
 
     def kill(self) -> None:
-        """Start nothing more; what is not started ends as lost."""
+        """Start no more runs. Claimed runs that have not started end as lost."""
         self._killing = True
 
     async def start(self, run: ClaimedRun, declared: DeclaredJob, view: JobView, *, adopting: bool) -> None:
-        """Start one run, or end it. `adopting`: an earlier process, or an answer that was lost, may have started it."""
+        """Start one run, or report its end. `adopting`: the run may have been started already, for example by an
+        earlier process."""
         try:
-            if adopting and await self._adopted(run):
+            if adopting and await self._try_to_adopt(run):
                 return
-            end = await self._started(run, declared, view)
-            if end is not None and not await self._launcher.arrives(run):
-                self._ended(end)
+            end = await self._try_to_start(run, declared, view)
+            if end is not None and not await self._launcher.wait_for_late_start(run):
+                self._report_end(end)
         finally:
             self._cancelled.discard(run.run)
 
-    async def _started(self, run: ClaimedRun, declared: DeclaredJob, view: JobView) -> Ended | None:
+    async def _try_to_start(self, run: ClaimedRun, declared: DeclaredJob, view: JobView) -> Ended | None:
         view.starting += 1
         try:
-            order = self._order(run, declared)
-            return order if isinstance(order, Ended) else await self._until_certain(run, order, view)
+            order = self._make_order(run, declared)
+            return order if isinstance(order, Ended) else await self._start_until_certain(run, order, view)
         finally:
             view.starting -= 1
 
-    async def _adopted(self, run: ClaimedRun) -> bool:
+    async def _try_to_adopt(self, run: ClaimedRun) -> bool:
         future = asyncio.current_task()
         assert future is not None
         self.adopting[run.run] = future
@@ -81,28 +82,28 @@ class Starts(Generic[OrderT]):
         finally:
             self.adopting.pop(run.run, None)
 
-    def _order(self, run: ClaimedRun, declared: DeclaredJob) -> OrderT | Ended:
+    def _make_order(self, run: ClaimedRun, declared: DeclaredJob) -> OrderT | Ended:
         maker = self._makers.get(run.job)
         if maker is None:
-            return _given_back(run, "its job was deleted before it was started")
-        if not maker.fits(declared):
-            return _given_back(run, "the job was applied anew just before it started")
+            return _not_started(run, "its job was deleted before it was started")
+        if not maker.matches(declared):
+            return _not_started(run, "the job was applied anew just before it started")
         try:
             return maker(run, declared)
         except DataflowError as error:
             return Ended(run.run, exit_code=126, log_tail=str(error))
-        except Exception as error:  # what one job has written must not end the runs of all others
-            logger.exception("run %d of job %s: nothing could be made of what the job says", run.run, run.job)
+        except Exception as error:  # a fault in the spec of one job must not stop the engine
+            logger.exception("run %d of job %s: no order could be made from the job", run.run, run.job)
             return Ended(
                 run.run, exit_code=126, log_tail=f"a fault of this program: {type(error).__name__}; see its log"
             )
 
-    async def _until_certain(self, run: ClaimedRun, order: OrderT, view: JobView) -> Ended | None:
-        """Start it; return its end where it certainly was not started and will not be. None: it runs."""
+    async def _start_until_certain(self, run: ClaimedRun, order: OrderT, view: JobView) -> Ended | None:
+        """Start a run; return None when it runs. Return its end if it was not started and never will be."""
         certainly_not = True
         for pause in _pauses():
-            async with self._at_once:
-                await self._until_allowed()
+            async with self._concurrency:
+                await self._wait_until_allowed()
                 if certainly_not and (end := self._end_before_start(run, view)) is not None:
                     return end
                 begin = time.monotonic()
@@ -110,27 +111,27 @@ class Starts(Generic[OrderT]):
                     await self._launcher.start(order)
                 except CreateUncertain as error:
                     certainly_not = False
-                    self._hold_back(run.job, view, error, pause)
+                    self._report_failed_start(run.job, view, error, pause)
                 except Backpressure as error:
                     certainly_not, pause = True, max(pause, error.retry_after or 0)
-                    self._hold_back(run.job, view, error, pause)
+                    self._report_failed_start(run.job, view, error, pause)
                 except NotStarted as error:
-                    self._hold_back(run.job, view, error, limits.NOT_CREATABLE_SECONDS)
-                    if certainly_not or not isinstance(error, NoRights):  # that one tells nothing of an earlier try
-                        return _given_back(run, str(error))
+                    self._report_failed_start(run.job, view, error, limits.NOT_CREATABLE_SECONDS)
+                    if certainly_not or not isinstance(error, NoRights):  # NoRights says nothing about an earlier try
+                        return _not_started(run, str(error))
                 else:
-                    self._let_go(run.job, view)
-                    if self._killing:  # it may have come between
+                    self._report_recovery(run.job, view)
+                    if self._killing:  # `kill` may have been called during the start
                         await self._launcher.kill(run.run, cancelled=False)
                     return None
                 finally:
-                    self._observer.took("create", time.monotonic() - begin)
+                    self._observer.observe_duration("create", time.monotonic() - begin)
             await view.pause(pause)
         raise AssertionError("the pauses never end")
 
-    async def _until_allowed(self) -> None:
-        """A lease that has ended may mean that another engine is proving this run dead right now."""
-        while not (self._tenure.holds() or self._killing):  # noqa: ASYNC110 # a clock sets no event
+    async def _wait_until_allowed(self) -> None:
+        """Wait until the lease is valid: after its end another engine may be proving this run dead."""
+        while not (self._authority.holds() or self._killing):  # noqa: ASYNC110 # a clock sets no event
             await asyncio.sleep(limits.RECONNECT_SECONDS)
 
     def _end_before_start(self, run: ClaimedRun, view: JobView) -> Ended | None:
@@ -138,25 +139,27 @@ class Starts(Generic[OrderT]):
             return Ended(run.run, cancelled=True)
         if self._killing:
             return Ended(run.run, lost="stopped before it started")
-        if not view.active and view.held_back is not None:
-            return _given_back(run, f"{view.held_back}; it is not tried any more, as the job is suspended or deleted")
+        if not view.active and view.start_error is not None:
+            return _not_started(
+                run, f"{view.start_error}; it is not tried any more, as the job is suspended or deleted"
+            )
         return None
 
-    def _hold_back(self, job: str, view: JobView, error: NotStarted, pause: float) -> None:
-        told = view.held_back
-        view.hold_back(error, pause)
-        if type(told) is not type(error):
-            self._observer.held_back(job, error)
+    def _report_failed_start(self, job: str, view: JobView, error: NotStarted, pause: float) -> None:
+        before = view.start_error
+        view.start_failed(error, pause)
+        if type(before) is not type(error):
+            self._observer.starts_blocked(job, error)
 
-    def _let_go(self, job: str, view: JobView) -> None:
-        told = view.held_back
-        view.started()
-        if told is not None:
-            self._observer.held_back(job, None)
+    def _report_recovery(self, job: str, view: JobView) -> None:
+        before = view.start_error
+        view.start_succeeded()
+        if before is not None:
+            self._observer.starts_blocked(job, None)
 
 
-def _given_back(run: ClaimedRun, reason: str) -> Ended:
-    """The end of a run that costs no attempt: its task is what it was before the claim."""
+def _not_started(run: ClaimedRun, reason: str) -> Ended:
+    """Return the end of a run that consumes no attempt: its task returns to its state before the claim."""
     return Ended(run.run, outcome=Outcome(OutcomeClass.NOT_STARTED, reason), lost=reason)
 
 

@@ -1,6 +1,6 @@
-"""Takes over the runs of engines that have ended: each is proven dead, then committed as lost.
+"""Takes over the runs of engines that have ended. Each run is proven dead, then committed as lost.
 
-Proof of death comes first, always: a run that may still write is left alone, and a person is told what to do.
+A run that may still write is never committed as lost. Instead a message tells the user what to do.
 """
 
 from collections.abc import Callable, Collection
@@ -13,8 +13,8 @@ from opendataflow.model.records.run import Ended, Proof, Report
 from opendataflow.store.store import Store
 
 
-def policy_of(declared: DeclaredJob) -> RetryPolicy:
-    """The retry policy of a job as Postgres remembers it."""
+def retry_policy(declared: DeclaredJob) -> RetryPolicy:
+    """Return the retry policy of a job, as declared in Postgres."""
     row = declared.job
     return RetryPolicy(
         limit=row["retry_limit"],
@@ -25,19 +25,21 @@ def policy_of(declared: DeclaredJob) -> RetryPolicy:
     )
 
 
-async def lose(
-    store: Store, run: ClaimedRun, reason: str, actor: str, told: Report | None = None
+async def commit_lost(
+    store: Store, run: ClaimedRun, reason: str, actor: str, report: Report | None = None
 ) -> tuple[Completed, list[str]]:
-    """Commit a run as lost; return what it is now and the jobs that have QUEUED tasks. Whoever calls it knows it dead.
-    `told`: what it has said of itself."""
+    """Commit a run as lost. Return the result and the jobs that have QUEUED tasks.
+
+    The caller has proof that the run is dead. `report`: the steps that the run reported.
+    """
     declared = (await store.declared_jobs([run.job]))[run.job]
-    ended = Ended(run.run, lost=reason, report=told or Report())
-    completed, woken = await store.complete([completion(run, ended, policy_of(declared))], actor)
+    ended = Ended(run.run, lost=reason, report=report or Report())
+    completed, woken = await store.complete([completion(run, ended, retry_policy(declared))], actor)
     return completed[0], woken
 
 
 class Takeover:
-    """Looks after the runs of others on behalf of one engine. `note`: tells a person, once for each run."""
+    """Takes over runs on behalf of one engine. `note`: prints a line, once for each run."""
 
     def __init__(self, store: Store, launcher: LocalLauncher, lease: str, note: Callable[[str], None]) -> None:
         self._store = store
@@ -46,17 +48,17 @@ class Takeover:
         self._actor = f"engine {launcher.host.name}"
         self._note = note
         self.unproven: dict[int, str] = {}
-        """Runs that have no engine any more and are not known to be dead, with their jobs."""
+        """The runs, with their jobs, whose engine has ended and that are not proven dead."""
 
-    async def look(self, jobs: Collection[str] | None = None) -> set[str]:
-        """Take over what can be proven dead, of some jobs or of all; return the jobs that may have QUEUED tasks now."""
+    async def take_over(self, jobs: Collection[str] | None = None) -> set[str]:
+        """Take over the runs of `jobs` (None: all) that can be proven dead. Return jobs that may have QUEUED tasks."""
         woken: set[str] = set()
         for run, lease_lives in await self._store.running_runs(self._lease, own=False):
             if jobs is not None and run.job not in jobs:
                 continue
             proof = await self._prove_dead(run)
             if proof.dead:
-                woken |= await self._lose(run, proof.reason)
+                woken |= await self._take_over_run(run, proof.reason)
             elif not lease_lives and not proof.alive and run.run not in self.unproven:
                 self.unproven[run.run] = run.job
                 self._note(
@@ -68,12 +70,12 @@ class Takeover:
     async def _prove_dead(self, run: ClaimedRun) -> Proof:
         if run.runs_home != self._launcher.runs_home:
             return Proof(False, f"its files are in {run.runs_home}, those of this engine in {self._launcher.runs_home}")
-        owner = await self._launcher.owner_gone(run.lease, run.host)
+        owner = await self._launcher.prove_owner_dead(run.lease, run.host)
         return await self._launcher.prove_dead(run.name, run.host) if owner.dead else owner
 
-    async def _lose(self, run: ClaimedRun, reason: str) -> set[str]:
+    async def _take_over_run(self, run: ClaimedRun, reason: str) -> set[str]:
         self._note(f"{run.job} {run.data_id}: taken over from an engine that has ended: {reason}")
-        told = await self._launcher.left_behind(run.name)
-        _, woken = await lose(self._store, run, f"its engine has ended; {reason}", self._actor, told)
+        report = await self._launcher.recover_report(run.name)
+        _, woken = await commit_lost(self._store, run, f"its engine has ended; {reason}", self._actor, report)
         await self._launcher.release(run.name)
         return {*woken, run.job}

@@ -1,5 +1,6 @@
-"""What an engine remembers of a job between two claims. Postgres holds the truth; losing all of this costs a few
-questions. It asks nobody and starts nothing.
+"""The engine's view of one job between two claims: a cache that the engine can rebuild from Postgres.
+
+This module sends no query and starts no run.
 """
 
 import asyncio
@@ -10,78 +11,85 @@ from dataclasses import dataclass, field
 from opendataflow.core.runs.plan import Demand
 from opendataflow.core.runs.retry import RetryPolicy
 from opendataflow.engine import limits
-from opendataflow.engine.takeover import policy_of
+from opendataflow.engine.takeover import retry_policy
 from opendataflow.errors import NotStarted
 from opendataflow.model.records.claim import DeclaredJob, Position
 
 
 @dataclass
 class JobView:
-    """One job. `fits`: this engine knows what the job executes as it is declared now. `position`, `hungry`,
-    `searched_at`: of its search for QUEUED tasks. `starting`: runs that are claimed and not yet started; `window`: how
-    many of them there may be. `held_back`: why its runs can't be started for now, until about `held_until`."""
+    """The view of one job.
+
+    `matches`: the order maker describes the job as it is declared now. `may_have_queued`: the next search may find
+    QUEUED tasks. `position`: where the search goes on. `searched_at`: time of the last search from the start.
+    `starting`: number of runs that are claimed and not yet started. `window`: the limit of that number. `start_error`:
+    why runs can't be started at the moment. `paused_until`: when the next claim is allowed.
+    """
 
     declared: DeclaredJob
-    fits: bool = True
+    matches: bool = True
     position: Position = field(default_factory=Position)
-    hungry: bool = True
+    may_have_queued: bool = True
     searched_at: float = 0.0
     starting: int = 0
     window: int = limits.FIRST_STARTS
-    held_back: NotStarted | None = None
-    held_until: float = 0.0
+    start_error: NotStarted | None = None
+    paused_until: float = 0.0
     _freed: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
 
     def declare(self, declared: DeclaredJob) -> None:
-        """It is declared like this now. One that was applied anew is tried at once, whatever was wrong with it."""
+        """Update the declaration. A job that was applied again is tried at once, without the rest of its pause."""
         if declared.job["declared_as"] != self.declared.job["declared_as"]:
-            self.held_until = 0.0
+            self.paused_until = 0.0
         self.declared = declared
 
     @property
     def active(self) -> bool:
-        """Whether its runs may start at all, as far as people have said."""
+        """Return whether the declaration of the job allows runs."""
         row = self.declared.job
-        return self.fits and not row["suspended"] and not row["deleted"] and row["parallelism"] > 0
+        return self.matches and not row["suspended"] and not row["deleted"] and row["parallelism"] > 0
 
     @property
     def policy(self) -> RetryPolicy:
-        """When and how often its tasks are tried again."""
-        return policy_of(self.declared)
+        """Return when and how often the tasks of the job are retried."""
+        return retry_policy(self.declared)
 
     def demand(self, running: int) -> Demand | None:
-        """What it asks for now; None for nothing. Never more than may be started at a time."""
-        if not (self.hungry and self.active) or self.waits:
+        """Return the demand of the job for slots, within its start window; None for no demand.
+
+        `running`: number of active runs of the job.
+        """
+        if not (self.may_have_queued and self.active) or self.claims_paused:
             return None
         row = self.declared.job
         startable = running + max(self.window - self.starting, 0)
         return Demand(row["id"], row["priority"], min(row["parallelism"], startable), running)
 
     @property
-    def waits(self) -> bool:
-        """Whether nothing is to be claimed because what was claimed can't be started."""
-        return self.held_back is not None and (self.starting > 0 or time.monotonic() < self.held_until)
+    def claims_paused(self) -> bool:
+        """Return whether claims have to wait, because claimed runs could not be started yet."""
+        return self.start_error is not None and (self.starting > 0 or time.monotonic() < self.paused_until)
 
-    def started(self) -> None:
-        """A run was started: twice as many may be the next time."""
+    def start_succeeded(self) -> None:
+        """Record a successful start: the start window doubles."""
         self.window = min(2 * self.window, limits.MOST_STARTS)
-        self.held_back, self.held_until = None, 0.0
+        self.start_error, self.paused_until = None, 0.0
 
-    def hold_back(self, reason: NotStarted, pause: float) -> None:
-        """A run could not be started: one at a time from now on, and none for `pause` seconds where none is left."""
+    def start_failed(self, reason: NotStarted, pause: float) -> None:
+        """Record a failed start: one start at a time from now on. Without one, claim nothing for `pause` seconds."""
         self.window = 1
-        self.held_back, self.held_until = reason, time.monotonic() + pause
+        self.start_error, self.paused_until = reason, time.monotonic() + pause
 
     async def pause(self, seconds: float) -> None:
-        """Wait before a start is tried again, or until a run of the job has ended and may have made room for one."""
+        """Wait `seconds` before the next try of a start, or until a run of the job has ended and may have made room."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._freed.acquire()
 
-    def feed(self) -> None:
-        """It may have QUEUED tasks: ask for it, from the start of its order unless that was done just now."""
-        self.hungry = True
-        if self.held_back is not None and self._freed.locked():
+    def wake(self) -> None:
+        """Record that the job may have QUEUED tasks. Search from the start, unless that was done a moment ago."""
+        self.may_have_queued = True
+        if self.start_error is not None and self._freed.locked():
             self._freed.release()
         if time.monotonic() - self.searched_at > limits.REWIND_SECONDS:
             self.position = Position()

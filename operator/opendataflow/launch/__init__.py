@@ -1,1 +1,1 @@
-"""Where runs are started and watched: local processes here, a cluster beside them. Never decides what to run."""
+"""Launchers: they start and watch runs as local processes or on a cluster. They never decide what to run."""

@@ -1,1 +1,1 @@
-"""What users write and what the program remembers: typed, frozen values. Nothing here decides or does IO."""
+"""Models of resources, projects and records: typed, frozen values. No module here decides anything or does IO."""

@@ -1,4 +1,5 @@
-"""Where notifications go: a command, a webhook, mail. Each delivers one message and says why where it could not.
+"""Targets of notifications: a command, a webhook, mail.
 
-It never decides what is told or when, and never waits longer than its time-out.
+Each delivers one message, or raises NotDelivered with the reason. A target never decides which notification is sent or
+when, and never waits longer than its time-out.
 """

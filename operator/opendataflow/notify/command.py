@@ -1,4 +1,4 @@
-"""A program of the user's as a target: started without a shell, ended with all its processes when it takes too long."""
+"""A user's program as a target: started without a shell, and killed with its process group after the time-out."""
 
 import asyncio
 import json
@@ -14,14 +14,14 @@ from opendataflow.core.text.alert import payload, text
 from opendataflow.errors import NotDelivered
 from opendataflow.model.records.alert import Alert
 from opendataflow.names import SECRET_VARIABLES
-from opendataflow.notify.courier import SECONDS, too_slow
+from opendataflow.notify.delivery import SECONDS, timeout_error
 
-_KEPT = 2000
-"""Bytes of what it prints that are looked at."""
+_MAX_STDERR_BYTES = 2000
+"""Maximum number of bytes of stderr that are read to find the last line."""
 
 
 class CommandTarget:
-    """Gets the message as JSON on its standard input, and in variables DATAFLOW_ALERT_*."""
+    """Runs a program with the message as JSON on its standard input, and in variables DATAFLOW_ALERT_*."""
 
     def __init__(self, argv: tuple[str, ...], environ: Mapping[str, str], seconds: float = SECONDS) -> None:
         self._argv = argv
@@ -31,24 +31,24 @@ class CommandTarget:
         self.address = "\0".join(argv)
 
     async def deliver(self, alert: Alert) -> None:
-        """Run it; NotDelivered where its exit code is not 0 or it takes too long."""
-        # Files instead of pipes: what it leaves running in the background holds pipes open, and is not waited for.
-        with TemporaryFile() as message, TemporaryFile() as said:
+        """Run the program. Raise NotDelivered if its exit code is not 0 or it exceeds the time-out."""
+        # Files instead of pipes: background processes of the program keep pipes open, and must not be waited for.
+        with TemporaryFile() as message, TemporaryFile() as stderr:
             message.write(json.dumps(payload(alert), ensure_ascii=False).encode())
             message.seek(0)
-            code = await self._run(alert, message, said)
+            code = await self._run(alert, message, stderr)
             if code != 0:
-                said.seek(max(said.seek(0, os.SEEK_END) - _KEPT, 0))
-                last = said.read().decode("utf-8", "replace").strip().splitlines()[-1:]
+                stderr.seek(max(stderr.seek(0, os.SEEK_END) - _MAX_STDERR_BYTES, 0))
+                last = stderr.read().decode("utf-8", "replace").strip().splitlines()[-1:]
                 raise NotDelivered(f"its exit code is {code}" + (f": {last[0]}" if last else ""))
 
-    async def _run(self, alert: Alert, message: IO[bytes], said: IO[bytes]) -> int:
+    async def _run(self, alert: Alert, message: IO[bytes], stderr: IO[bytes]) -> int:
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._argv,
                 stdin=message,
                 stdout=asyncio.subprocess.DEVNULL,
-                stderr=said,
+                stderr=stderr,
                 env={**self._environ, **_variables(alert)},
                 start_new_session=True,
             )
@@ -58,13 +58,13 @@ class CommandTarget:
             async with asyncio.timeout(self._seconds):
                 return await process.wait()
         except TimeoutError:
-            raise too_slow(self._seconds) from None
+            raise timeout_error(self._seconds) from None
         finally:
             await _end(process)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill it with its group where it has not ended by itself."""
+    """Kill the process group if the program has not exited."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -72,10 +72,10 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _variables(alert: Alert) -> dict[str, str]:
-    told = payload(alert)
+    message = payload(alert)
     return {
         "DATAFLOW_ALERT_TEXT": text(alert),
         "DATAFLOW_ALERT_JOB": alert.job,
         "DATAFLOW_ALERT_KIND": alert.kind.value,
-        "DATAFLOW_ALERT_EVENT": str(told["event"]),
+        "DATAFLOW_ALERT_EVENT": str(message["event"]),
     }

@@ -1,4 +1,4 @@
-"""`RunJob ./script ARGS…`: one run of one chunk around an unchanged script, in the foreground.
+"""`RunJob ./script ARGS…`: runs one chunk around an unchanged script, in the foreground.
 
-A program of its own beside the command line: it starts in a moment because it imports little.
+It is a separate program beside the command line and imports little, so that it starts fast.
 """

@@ -1,6 +1,7 @@
-"""The entry point `RunJob SCRIPT [ARGS…]`. Half of the time of a short run would go into what it leaves out.
+"""The entry point `RunJob SCRIPT [ARGS…]`.
 
-While it imports, nothing is garbage; when it ends, all is committed and the system takes the memory back.
+It disables the garbage collector during imports, and exits without the interpreter's clean-up. Both save time: a short
+run would otherwise take twice as long. Nothing is lost at the exit, because the outcome is committed before.
 """
 
 import gc
@@ -8,12 +9,12 @@ import os
 import sys
 from contextlib import suppress
 
-from opendataflow.interrupts import left_at_once
+from opendataflow.interrupts import exit_on_interrupt
 
 
 def main() -> None:
     """Run one chunk of the script's job and exit with the script's exit code."""
-    with left_at_once():
+    with exit_on_interrupt():
         from opendataflow.stdio import prepare_streams
 
         prepare_streams()
@@ -23,7 +24,7 @@ def main() -> None:
         gc.enable()
     code = run_script(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # its reader has gone
+        with suppress(OSError):  # the reader has closed the pipe
             stream.flush()
     os._exit(code)
 

@@ -1,13 +1,13 @@
-"""Where RunJob's passkey may be: its first argument, as the old framework had it."""
+"""Finds RunJob's passkey among its arguments: in the old framework it was the first one."""
 
 import shutil
 from collections.abc import Mapping, Sequence
 
 
 def split_key(arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[str | None, Sequence[str]]:
-    """Return the passkey that is among RunJob's arguments, if one is, and the command.
+    """Return the passkey among RunJob's arguments, or None, and the command.
 
-    Without PASSKEY, a first argument that is no program before a second one that is: the old form.
+    The first argument is a passkey if PASSKEY is not set, this argument is no program and the second one is a program.
     """
     given = "PASSKEY" in environ
     if not given and len(arguments) > 1 and not shutil.which(arguments[0]) and shutil.which(arguments[1]):

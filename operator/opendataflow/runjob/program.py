@@ -1,4 +1,4 @@
-"""RunJob and `dataflow run` as programs: what they run, with which database, and who may stop them."""
+"""The main functions of RunJob and `dataflow run`: they open the store, handle signals and run one chunk."""
 
 import asyncio
 import os
@@ -14,13 +14,16 @@ from opendataflow.names import ExitCode
 from opendataflow.opening.database import open_store
 from opendataflow.opening.passkey import Passkey
 from opendataflow.runjob.passwords import split_key
-from opendataflow.runjob.wrap import Wrap, Wrapper
+from opendataflow.runjob.wrap import ScriptRunner, WrappedCommand
 from opendataflow.settings import read_settings
 from opendataflow.stdio import write_line
 
 
 def run_script(arguments: Sequence[str]) -> int:
-    """Run one chunk of the script's job; return the script's exit code, or that of a sentence on stderr."""
+    """Run one chunk of the script's job. Return the script's exit code.
+
+    If an error prevents the run, print the error on stderr and return its exit code.
+    """
     try:
         key, command = split_key(arguments, os.environ)
         if key is not None:
@@ -28,43 +31,46 @@ def run_script(arguments: Sequence[str]) -> int:
                 sys.stderr,
                 "the passkey is an argument, which other users of this machine can read: set PASSKEY instead",
             )
-        return run(_wrap(command), Passkey(argument=key))
+        return run(_wrapped(command), Passkey(argument=key))
     except DataflowError as error:
         write_line(sys.stderr, f"error: {error}")
         return error.exit_code
-    except KeyboardInterrupt:  # instead of a passkey; a script that runs is ended by its own handler
+    except KeyboardInterrupt:  # at the prompt for a passkey; while a script runs, a signal handler ends it
         return ExitCode.INTERRUPTED
 
 
-def run(wrap: Wrap, passkey: Passkey) -> int:
-    """Run one chunk; return the exit code."""
-    return asyncio.run(_run(wrap, passkey))
+def run(wrapped: WrappedCommand, passkey: Passkey) -> int:
+    """Run one chunk and return the exit code."""
+    return asyncio.run(_run(wrapped, passkey))
 
 
-def _wrap(arguments: Sequence[str]) -> Wrap:
+def _wrapped(arguments: Sequence[str]) -> WrappedCommand:
     if not arguments:
         raise InvalidInput("RunJob needs a script: RunJob ./myETL.sh [ARGS…]; its name is the job's")
-    return Wrap(job_of(arguments[0]), tuple(arguments))
+    return WrappedCommand(job_of(arguments[0]), tuple(arguments))
 
 
-async def _run(wrap: Wrap, passkey: Passkey) -> int:
+async def _run(wrapped: WrappedCommand, passkey: Passkey) -> int:
     settings = read_settings()
     async with open_store(settings, size=1, passkey=passkey) as store:
         passwords = Passwords(passkey)
         launcher = ProcessLauncher(settings.runs_home, foreground=True, redactor=passwords.redactor)
-        wrapper = Wrapper(store, launcher, passwords, _say)
-        _stop_on_signals(wrapper)
-        return await wrapper.once(wrap)
+        runner = ScriptRunner(store, launcher, passwords, _print)
+        _stop_on_signals(runner)
+        return await runner.run(wrapped)
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     write_line(sys.stdout, line)
 
 
-def _stop_on_signals(wrapper: Wrapper) -> None:
-    """End the script at SIGINT, SIGTERM or SIGHUP; its chunk is given back. What nohup has taken away stays so."""
+def _stop_on_signals(runner: ScriptRunner) -> None:
+    """End the script at SIGINT, SIGTERM or SIGHUP. Its task is tried again.
+
+    A signal that is ignored already, as under nohup, stays ignored.
+    """
     stopping: set[asyncio.Task[None]] = set()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, lambda: stopping.add(loop.create_task(wrapper.stop())))
+            loop.add_signal_handler(number, lambda: stopping.add(loop.create_task(runner.stop())))

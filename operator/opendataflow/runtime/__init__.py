@@ -1,1 +1,1 @@
-"""What runs inside of a run's pod, before and around the user's program. It knows neither Postgres nor Kubernetes."""
+"""Programs that run in the pod of a run, before the user's program. They use neither Postgres nor Kubernetes."""

@@ -1,8 +1,8 @@
-"""Opens the passwords of a run inside its pod: `python -m opendataflow.runtime.open_passwords FOLDER`.
+"""Decrypts the passwords of a run in its pod: `python -m opendataflow.runtime.open_passwords FOLDER`.
 
-The ciphertexts come in DATAFLOW_SEALED (JSON, see `core.pods`), the passkeys in variables from the user's Secrets. In
-FOLDER, a volume in memory, it writes `env`, a script for any POSIX shell that sets the variables, and beside it a
-static `busybox`, which is a shell for images that have none. Nothing that it prints shows a secret.
+It reads the ciphertexts from DATAFLOW_SEALED (JSON, see `core.kubernetes.pods`) and the passkeys from variables of the
+user's Secrets. FOLDER is a volume in memory. It writes `env` there, a script for any POSIX shell that sets the
+variables, and a static `busybox`, a shell for images that have none. It never prints a secret.
 """
 
 import json
@@ -24,9 +24,9 @@ TERMINATION_LOG = Path("/dev/termination-log")
 
 
 def open_passwords(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables to set, opened.
+    """Return the decrypted variables.
 
-    Raises InvalidInput where the framework or a Secret gave something unusable, Refused where one does not open.
+    Raise InvalidInput if DATAFLOW_SEALED or a passkey is unusable. Raise Refused if a password can't be decrypted.
     """
     try:
         wanted = json.loads(environ.get(SEALED_VARIABLE, ""))
@@ -40,7 +40,7 @@ def _opened(name: str, sealed: str, passkey: str | None) -> str:
     if not passkey:
         raise InvalidInput(f"the passkey for {name} is empty: look at the Secret that passkeySecretRef names")
     try:
-        # A file that became a Secret often ends with a line break, and nobody sees it.
+        # A Secret that was created from a file often ends with an invisible line break.
         opened = open_sealed(sealed, passkey.removesuffix("\n").removesuffix("\r"))
     except DataflowError as error:
         raise Refused(f"{name} can't be opened: {error}") from error
@@ -50,7 +50,7 @@ def _opened(name: str, sealed: str, passkey: str | None) -> str:
 
 
 def script(variables: Mapping[str, str]) -> str:
-    """Return a text that sets and exports the variables when a shell reads it; nothing in it is expanded."""
+    """Return a shell script that sets and exports the variables. The shell expands nothing in their values."""
     for name in variables:
         if not is_shell_name(name):
             raise InvalidInput(f"{name} can't be a variable of a shell")
@@ -58,16 +58,17 @@ def script(variables: Mapping[str, str]) -> str:
 
 
 def write(folder: Path, variables: Mapping[str, str], busybox: Path) -> None:
-    """Write `env` and a copy of `busybox` into the folder, each readable as soon as it is there and whole.
+    """Write `env` and a copy of `busybox` into the folder, each by an atomic rename.
 
-    Everybody may read them: `main` has a user of its own, and only it and this program have the volume.
+    Everybody may read them, because the container `main` has another user. Only `main` and this program mount the
+    volume.
     """
     for name, content, mode in (
         (ENV_FILE, script(variables).encode(), 0o444),
         (BUSYBOX, busybox.read_bytes(), 0o555),
     ):
         draft = folder / f".{name}"
-        draft.unlink(missing_ok=True)  # of an earlier attempt, and not writable
+        draft.unlink(missing_ok=True)  # left by an earlier attempt, and read-only
         draft.touch(mode=0o600)
         draft.write_bytes(content)
         draft.chmod(mode)
@@ -75,7 +76,7 @@ def write(folder: Path, variables: Mapping[str, str], busybox: Path) -> None:
 
 
 def main(arguments: list[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Do it; return an exit code. A failure is told on stderr, and in the pod's status for the operator."""
+    """Decrypt and write. Return an exit code. Report a failure on stderr, and to the operator in the pod's status."""
     try:
         busybox = shutil.which(BUSYBOX, path=environ.get("PATH"))
         if len(arguments) != 1 or busybox is None:

@@ -1,1 +1,1 @@
-"""Postgres: the only place that imports psycopg. Calls the functions in sql/ and decides nothing itself."""
+"""The client of the state database: calls the functions in sql/ and makes no decisions itself."""

@@ -1,4 +1,4 @@
-"""What people are told of trouble, and what they were told: sql/functions/65_alerts.sql. It decides nothing."""
+"""Alerts and their deliveries: calls sql/functions/65_alerts.sql. It makes no decisions."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,10 @@ from opendataflow.store.store import Store
 
 
 async def claim_alerts(store: Store, target: str, limit: int, pause: float, ttl: float) -> list[Alert]:
-    """Take on what a target is to be told now; for `ttl` seconds nobody else gets it. `pause`: seconds that must
-    have passed since the last message about the same."""
+    """Claim up to `limit` alerts to deliver to a target now. For `ttl` seconds nobody else can claim them.
+
+    `pause`: minimum number of seconds since the last message about the same job and kind.
+    """
     query = (
         "SELECT * FROM opendataflow.claim_alerts(%s, %s, make_interval(secs => %s), make_interval(secs => %s)) "
         "ORDER BY job, kind"
@@ -19,12 +21,12 @@ async def claim_alerts(store: Store, target: str, limit: int, pause: float, ttl:
 
 
 async def record_alert(store: Store, target: str, alert: Alert) -> None:
-    """Remember that a target has been told."""
+    """Record that an alert was delivered to a target."""
     query = "SELECT opendataflow.record_alert(%s, %s, %s, %s)"
     await store.row(query, target, alert.job, alert.kind, alert.failing)
 
 
 async def release_alerts(store: Store, target: str, alerts: Sequence[Alert]) -> None:
-    """Give back what could not be told."""
+    """Release claimed alerts that could not be delivered."""
     query = "SELECT opendataflow.release_alerts(%s, %s, %s)"
     await store.row(query, target, [a.job for a in alerts], [a.kind.value for a in alerts])

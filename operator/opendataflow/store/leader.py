@@ -1,4 +1,4 @@
-"""Which operator leads, and which requests of resources are done: sql/functions/52_leader.sql. It decides nothing."""
+"""The leadership of operators: calls sql/functions/52_leader.sql. It makes no decisions."""
 
 from collections.abc import Collection
 
@@ -10,10 +10,10 @@ from opendataflow.store.store import Store
 async def acquire_leadership(
     store: Store, lease: str, host: Host, ttl: float, namespaces: Collection[str] | None = None
 ) -> int | None:
-    """Take or renew the leadership for `ttl` seconds; return its epoch, None while another operator has it.
+    """Acquire or renew the leadership for `ttl` seconds. Return its epoch, or None while another operator leads.
 
-    All runs of the operator before belong to this lease then. `namespaces`: the only ones that it works in, empty for
-    all; None for who leads without any work.
+    The runs of the earlier leader then belong to this lease. `namespaces`: the namespaces that the operator manages,
+    empty for all. None: the caller manages none, and leads for a clean-up only.
     """
     query = "SELECT opendataflow.acquire_leadership(%s::uuid, %s, %s, %s, make_interval(secs => %s), %s) AS epoch"
     places = None if namespaces is None else list(namespaces)
@@ -22,16 +22,16 @@ async def acquire_leadership(
 
 
 async def identity(store: Store) -> str:
-    """What the pods of this database's runs are labelled with."""
+    """Return the label value of this database's run pods."""
     return str((await store.row("SELECT opendataflow.leader_identity() AS identity"))["identity"])
 
 
 async def ended_runs(store: Store, runs: Collection[int]) -> list[int]:
-    """Those of some runs whose outcome is committed."""
+    """Return the given runs whose outcome is committed."""
     query = "SELECT r.id FROM opendataflow.runs(%s) r WHERE r.state <> 'RUNNING'"
     return [row["id"] for row in await store.rows(query, list(runs))]
 
 
 async def unmanaged_namespaces(store: Store) -> list[Row]:
-    """Namespaces that the operator does not work in, with the jobs and the runs that are there all the same."""
+    """Return namespaces that the leader does not manage but that have jobs or runs, with these jobs and runs."""
     return await store.rows("SELECT * FROM opendataflow.unmanaged_namespaces()")

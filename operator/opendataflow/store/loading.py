@@ -1,4 +1,4 @@
-"""Declares many chunks of a data set in one transaction, from a list or a plan."""
+"""Declares many chunks of a data set in one transaction, and reads the chunks of a data set."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,10 +11,10 @@ from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
 Existing = Mapping[str, Mapping[str, Any] | None]
-"""The bounds of chunks by their ids."""
+"""Data id -> bounds of existing chunks."""
 
 
-async def load_chunks(  # noqa: PLR0913  # what the function in the database takes
+async def load_chunks(  # noqa: PLR0913  # the arguments of the SQL function
     store: Store,
     dataset: str,
     chunks: Sequence[tuple[str, Mapping[str, Any] | None]],
@@ -25,10 +25,10 @@ async def load_chunks(  # noqa: PLR0913  # what the function in the database tak
     dry_run: bool = False,
     why_not: Callable[[Existing], str | None] | None = None,
 ) -> Row:
-    """Declare chunks (id, bounds), and publish them; {new, known, published, refused}. Where one is refused, or where
-    `dry_run`, nothing is changed.
+    """Declare chunks (id, bounds) and, with `publish`, publish them. Return {new, known, published, refused}.
 
-    `why_not` is asked about the chunks that there are, while nobody else can add any: Refused with what it says.
+    Nothing is changed if a chunk is refused, or with `dry_run`. `why_not`: called with the existing chunks while no
+    other transaction can add any. If it returns a sentence, Refused is raised with this sentence.
     """
 
     async def attempt(connection: AsyncConnection[Row]) -> Row:
@@ -37,8 +37,8 @@ async def load_chunks(  # noqa: PLR0913  # what the function in the database tak
             await connection.execute(query, (dataset,))
             query = "SELECT * FROM opendataflow.chunk WHERE dataset = %s ORDER BY opendataflow.sort_key(data_id)"
             found = await (await connection.execute(query, (dataset,))).fetchall()
-            if (reason_not := why_not({row["data_id"]: row["bounds"] for row in found})) is not None:
-                raise Refused(reason_not)
+            if (conflict := why_not({row["data_id"]: row["bounds"] for row in found})) is not None:
+                raise Refused(conflict)
         query = "SELECT opendataflow.load_chunks(%s, %s, %s::jsonb[], %s, %s, %s) AS loaded"
         ids = [data_id for data_id, _ in chunks]
         bounds = [None if one is None else Jsonb(one) for _, one in chunks]
@@ -50,13 +50,13 @@ async def load_chunks(  # noqa: PLR0913  # what the function in the database tak
 
 
 async def dataset_row(store: Store, dataset: str) -> Row | None:
-    """What is remembered of a data set, its ciphertext too; None where there is none."""
+    """Return the row of a data set, with the ciphertext of its password, or None."""
     found = await store.rows("SELECT * FROM opendataflow.dataset WHERE id = %s", dataset)
     return found[0] if found else None
 
 
 async def chunk_rows(store: Store, dataset: str) -> Sequence[Row]:
-    """The chunks of a data set in their order: data_id, bounds, status."""
+    """Return the chunks of a data set in natural order: data_id, bounds, status."""
     query = (
         "SELECT data_id, bounds, status FROM opendataflow.chunk WHERE dataset = %s "
         "ORDER BY opendataflow.sort_key(data_id)"

@@ -1,7 +1,7 @@
-"""Requests that are done exactly once, however often they are made: those of custom resources.
+"""Requests of custom resources, which are executed exactly once, however often they are repeated.
 
-What is asked and the memory that it was done are one transaction. A refusal is an answer too, and is remembered. It
-does not know resources: a request has an owner, and an id among that owner's.
+The request and the record of its answer are one transaction. A refusal is recorded too. This module does not know
+custom resources: a request has an owner, and an id that is unique for this owner.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from typing import LiteralString
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
-from opendataflow.core.text.verbs import Verb, line, nothing, refuse_if_any
+from opendataflow.core.text.verbs import Verb, line, nothing_selected, refuse_if_any
 from opendataflow.errors import NotShared, Refused, UnknownThing
 from opendataflow.model.records.claim import Answer, Selection
 from opendataflow.model.resources.statuses import MOST_LINES
@@ -23,8 +23,11 @@ from opendataflow.store.store import Store
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked. `owner`: whose request, as in `action UID`; its last one is remembered by `id`. `target`: a job
-    or, `of_chunks`, a data set. `namespace`: must own the target, or have it shared, where a resource owns it."""
+    """One request.
+
+    `owner`: for example `action UID`. Only its last request is recorded, by `id`. `target`: a job or, with `of_chunks`,
+    a data set. `namespace`: if a resource owns the target, this namespace must own it or share it.
+    """
 
     owner: str
     id: str
@@ -39,9 +42,12 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Remembered:
-    """What became of a request. `refusal`: None where it was done; else `message` is the sentence. `lines`: what became
-    of the first ids."""
+class RecordedAnswer:
+    """The recorded answer to a request.
+
+    `refusal`: None if the request was executed. Otherwise `message` is the reason. `lines`: the results of the first
+    ids.
+    """
 
     done: int
     unchanged: int
@@ -52,13 +58,15 @@ class Remembered:
     lines: tuple[str, ...] = ()
 
 
-async def answer_once(store: Store, request: Request, now: datetime, *, target_may_come: bool = False) -> Remembered:
-    """Do a request, all of it or nothing, or return what it was answered before.
+async def answer_once(
+    store: Store, request: Request, now: datetime, *, target_may_come: bool = False
+) -> RecordedAnswer:
+    """Execute a request, all of it or nothing, or return its recorded answer.
 
-    `target_may_come`: raise UnknownThing, and remember nothing, where its job or data set is not there.
+    `target_may_come`: if its job or data set does not exist, raise UnknownThing and record nothing.
     """
 
-    async def attempt(connection: AsyncConnection[Row]) -> tuple[Remembered, bool]:
+    async def attempt(connection: AsyncConnection[Row]) -> tuple[RecordedAnswer, bool]:
         before = await _row(
             connection, "SELECT opendataflow.recorded_answer(%s, %s) AS answer", request.owner, request.id
         )
@@ -81,16 +89,16 @@ async def answer_once(store: Store, request: Request, now: datetime, *, target_m
 
 
 async def delete_stale_answers(store: Store, prefix: str, owners: Iterable[str], now: datetime) -> int:
-    """Forget the answers to owners with a prefix that are there no more; return how many.
+    """Delete recorded answers of owners with this prefix that are not in `owners`. Return their number.
 
-    Only those of an hour ago and before: an owner may have come after `owners` was made.
+    Only answers older than one hour are deleted, because an owner may have been created after `owners` was read.
     """
     query = "SELECT opendataflow.delete_stale_answers(%s, %s, %s) AS gone"
     return int((await store.row(query, prefix, list(owners), now - timedelta(hours=1)))["gone"])
 
 
-async def _execute(store: Store, connection: AsyncConnection[Row], request: Request, now: datetime) -> Remembered:
-    """Do it, or find out why not; where not, nothing of it stays."""
+async def _execute(store: Store, connection: AsyncConnection[Row], request: Request, now: datetime) -> RecordedAnswer:
+    """Execute a request and return its answer. A refusal rolls back all of its changes."""
     counts: dict[str, int] = {}
     try:
         async with connection.transaction(), translated(store.where):
@@ -98,16 +106,18 @@ async def _execute(store: Store, connection: AsyncConnection[Row], request: Requ
             await _row(connection, query, request.target, request.of_chunks, request.namespace)
             answers, counts = await _call_verb(connection, request)
             if not answers and isinstance(request.chosen, Selection):
-                raise nothing(request.verb.name, request.target, request.chosen)
+                raise nothing_selected(request.verb.name, request.target, request.chosen)
             refuse_if_any(
                 answers, counts, await _known_ids(connection, request.target) if counts.get("unknown") else ()
             )
     except (Refused, UnknownThing) as error:
         refused = counts.get("refused", 0) + counts.get("unknown", 0)
-        return Remembered(0, 0, refused, str(error), now, refusal=_refusal_of(error))
+        return RecordedAnswer(0, 0, refused, str(error), now, refusal=_refusal_of(error))
     done, unchanged = counts.get("done", 0) + counts.get("remembered", 0), counts.get("unchanged", 0)
     message = f"{request.verb.name}: {done} done" + (f", {unchanged} unchanged" if unchanged else "")
-    return Remembered(done, unchanged, 0, message, now, lines=tuple(line(answer, request.target) for answer in answers))
+    return RecordedAnswer(
+        done, unchanged, 0, message, now, lines=tuple(line(answer, request.target) for answer in answers)
+    )
 
 
 def _refusal_of(error: Refused | UnknownThing) -> Refusal:
@@ -117,9 +127,9 @@ def _refusal_of(error: Refused | UnknownThing) -> Refusal:
 
 
 async def _call_verb(connection: AsyncConnection[Row], request: Request) -> tuple[list[Answer], dict[str, int]]:
-    """Call the verb; return its first answers, those that refuse before all others, and how many there are by result.
+    """Call the verb. Return its first answers, refusals first, and the number of answers by result.
 
-    Ids are chosen and answers counted in Postgres: a million of them never come here.
+    Postgres selects the ids and counts the answers, because there may be a million of them.
     """
     ids: LiteralString = "%s::text[]"
     values: tuple[object, ...] = (list(request.chosen),) if not isinstance(request.chosen, Selection) else ()
@@ -131,16 +141,16 @@ async def _call_verb(connection: AsyncConnection[Row], request: Request) -> tupl
         values = (request.target, chosen.first, chosen.last, list(chosen.states) or None)
     verb = request.verb.function(of_chunks=request.of_chunks, cascade=request.cascade)
     query: LiteralString = (
-        "WITH told AS MATERIALIZED (SELECT * FROM opendataflow."
+        "WITH answers AS MATERIALIZED (SELECT * FROM opendataflow."
         + verb
         + "(%s, "
         + ids
         + """, %s, %s) WITH ORDINALITY)
         SELECT (SELECT coalesce(jsonb_object_agg(c.result, c.n), '{}')
-                FROM (SELECT t.result, count(*) AS n FROM told t GROUP BY t.result) c) AS counts,
+                FROM (SELECT t.result, count(*) AS n FROM answers t GROUP BY t.result) c) AS counts,
                (SELECT coalesce(json_agg(f ORDER BY f.ordinality), '[]')
-                FROM (SELECT * FROM told t ORDER BY t.result = 'unknown' DESC, t.result = 'refused' DESC, t.ordinality
-                      LIMIT %s) f) AS first"""
+                FROM (SELECT * FROM answers t ORDER BY t.result = 'unknown' DESC, t.result = 'refused' DESC,
+                                                   t.ordinality LIMIT %s) f) AS first"""
     )
     row = await _row(connection, query, request.target, *values, request.actor, request.reason, MOST_LINES)
     return [Answer(*list(answer.values())[:-1]) for answer in row["first"]], row["counts"]
@@ -157,8 +167,8 @@ async def _row(connection: AsyncConnection[Row], query: LiteralString, *values: 
     return row
 
 
-def _to_row(answer: Remembered) -> Row:
-    """The answer as table `request` has it; statuses tell of its `counts` and `message`."""
+def _to_row(answer: RecordedAnswer) -> Row:
+    """Return the answer as the JSON of table `request`. Statuses read its `counts` and `message`."""
     return {
         "counts": {"done": answer.done, "unchanged": answer.unchanged, "refused": answer.refused},
         "message": answer.message,
@@ -168,8 +178,8 @@ def _to_row(answer: Remembered) -> Row:
     }
 
 
-def _from_row(answer: Row) -> Remembered:
-    return Remembered(
+def _from_row(answer: Row) -> RecordedAnswer:
+    return RecordedAnswer(
         **answer["counts"],
         message=answer["message"],
         finished_at=datetime.fromisoformat(answer["finished_at"]),

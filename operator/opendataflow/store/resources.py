@@ -1,4 +1,4 @@
-"""What custom resources have declared, and what becomes of it when they go: sql/functions/79_jobs.sql, 80_apply.sql."""
+"""Declarations of custom resources, and their deletion: calls sql/functions/79_jobs.sql and 80_apply.sql."""
 
 from dataclasses import dataclass
 
@@ -10,20 +10,20 @@ from opendataflow.store.store import Store
 
 @dataclass(frozen=True)
 class Declared:
-    """What the store has taken over of a resource. `owner`: namespace/name. `as_hash`: of what it said then."""
+    """The declaration of a resource in the store. `owner`: namespace/name. `as_hash`: a hash of the declared spec."""
 
     owner: str
     as_hash: str
 
 
 async def declared_by_resources(store: Store) -> dict[tuple[str, str], Declared]:
-    """Everything that resources have declared and that is not deleted, by (DataSet or DataFlowJob, id)."""
+    """Return the declarations that are not deleted, by (DataSet or DataFlowJob, id)."""
     rows = await store.rows("SELECT * FROM opendataflow.declared_by_resources()")
     return {(row["kind"], row["id"]): Declared(row["owner"], row["declared_as"]) for row in rows}
 
 
 async def delete_job(store: Store, job: str, owner: str, actor: str) -> bool:
-    """Delete a job that a resource has declared; False where it is not that one's, or is deleted already."""
+    """Delete a job that a resource has declared. Return False if another owner declared it, or if it is deleted."""
 
     async def attempt(connection: AsyncConnection[Row]) -> bool:
         query = "SELECT opendataflow.delete_job(%s, %s, NULL, %s) AS deleted"
@@ -34,7 +34,7 @@ async def delete_job(store: Store, job: str, owner: str, actor: str) -> bool:
 
 
 async def disown_dataset(store: Store, dataset: str, owner: str) -> None:
-    """Keep a data set whose resource is gone; whoever declares it next owns it."""
+    """Remove the owner of a data set whose resource was deleted. The next resource that declares it owns it."""
 
     async def attempt(connection: AsyncConnection[Row]) -> None:
         await connection.execute("SELECT opendataflow.disown_dataset(%s, %s)", (dataset, owner))

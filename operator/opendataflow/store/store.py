@@ -1,7 +1,8 @@
-"""Everything the program asks of Postgres: one method for each function in sql/functions.
+"""The store: one method for each SQL function that the program calls.
 
-A method translates, calls and returns; it decides nothing. A transaction that lost against another one is repeated
-here; a lost connection is not: the caller has to learn what became of its request.
+A method translates arguments and results, and makes no decisions. It repeats a transaction after a conflict with
+another one. It does not repeat a request after a lost connection: the caller has to find out whether the request was
+committed.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -47,16 +48,16 @@ T = TypeVar("T")
 
 Links = Sequence[Row]
 GraphCheck = Callable[[Links, set[str]], None]
-"""Gets the links of all jobs (job, inputs, outputs) and the ids of all data sets; raises what is wrong with them."""
+"""Called with the links of all jobs (job, inputs, outputs) and the ids of all data sets. Raises if they are invalid."""
 
 
 LISTEN_SECONDS = 1.0
-"""How long a cancellation that was swallowed can stay unheard while nothing else happens."""
+"""Maximum delay of a cancellation that psycopg has swallowed while no notification arrives."""
 
 
 @dataclass(frozen=True)
 class OldRun:
-    """A run that has ended long ago. `goes`: nothing of the present rests on it."""
+    """A run that ended long ago. `goes`: it can be deleted, because nothing refers to it."""
 
     run: int
     job: str
@@ -67,17 +68,20 @@ class OldRun:
 
 
 class Store:
-    """The state of everything, in one Postgres database."""
+    """The state of all jobs, data sets, tasks and runs, in one Postgres database."""
 
     def __init__(self, pool: Connections, where: str) -> None:
         self._pool = pool
         self.where = where
         self.leader: str | None = None
-        """The lease of an operator: its transactions are refused (Deposed) once another one leads."""
+        """The lease of an operator: its transactions are refused (LeadershipLost) once another one leads."""
 
     @classmethod
     async def open(cls, source: DsnSource, size: int = 4) -> Self:
-        """Connect and refuse a schema that this program does not work with. `size`: how many may ask at a time."""
+        """Connect. Raise SchemaMismatch if this program can't work with the schema.
+
+        `size`: the number of connections.
+        """
         dsn = source()
         connection = await connect(dsn)
         try:
@@ -96,10 +100,10 @@ class Store:
         return cls(pool, place(dsn))
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close all connections."""
         await self._pool.close()
 
-    # -- the life of runs ------------------------------------------------------------------------------------
+    # -- runs -----------------------------------------------------------------------------------------------
 
     async def open_lease(self, lease: str, kind: str, host: Host, runs_home: str, ttl: float) -> None:
         """Open a lease for `ttl` seconds on the database's clock."""
@@ -107,7 +111,7 @@ class Store:
         await self.row(query, lease, kind, host.name, host.boot, runs_home, ttl)
 
     async def renew_lease(self, lease: str, ttl: float) -> bool:
-        """Renew a lease, also one that has ended meanwhile; False where its row is gone."""
+        """Renew a lease, also an expired one. Return False if its row is deleted."""
         query = "SELECT opendataflow.renew_lease(%s::uuid, make_interval(secs => %s)) AS renewed"
         return bool((await self.row(query, lease, ttl))["renewed"])
 
@@ -116,12 +120,15 @@ class Store:
         await self.row("SELECT opendataflow.close_lease(%s::uuid)", lease)
 
     async def claim(self, lease: str, job: str, limit: int, after: Position, data_id: str | None = None) -> Claimed:
-        """Claim up to `limit` tasks of a job, from `after` on, or only one. LeaseLost where the lease has ended."""
+        """Claim up to `limit` tasks of a job after the position `after`, or the task of one data id.
+
+        Raise LeaseLost if the lease has ended.
+        """
         query = "SELECT opendataflow.claim(%s::uuid, %s, %s, %s, decode(%s, 'hex'), %s) AS claimed"
         return _claimed((await self.row(query, lease, job, limit, after.rank, after.key, data_id))["claimed"])
 
     async def facts_before_claim(self, job: str) -> BeforeClaim:
-        """What one RunJob has to know before its claim. UnknownThing where there is no such job."""
+        """Return the facts that RunJob needs before its claim. Raise UnknownThing if the job does not exist."""
         found = (await self.row("SELECT opendataflow.facts_before_claim(%s) AS found", job))["found"]
         if found["facts"] is None:
             raise UnknownThing(f"there is no job {job}")
@@ -130,14 +137,14 @@ class Store:
     async def claim_one(
         self, lease: str, host: Host, runs_home: str, ttl: float, job: str, data_id: str | None
     ) -> Claimed:
-        """Open a lease for `ttl` seconds and claim one task under it, the first or that of a data id."""
+        """Open a lease for `ttl` seconds and claim one task with it: the first one, or the one of a data id."""
         query = """SELECT opendataflow.claim_one(%s::uuid, %s, %s, %s, make_interval(secs => %s), %s, %s) AS claimed"""
         return _claimed((await self.row(query, lease, host.name, host.boot, runs_home, ttl, job, data_id))["claimed"])
 
     async def publish_today(self, jobs: Sequence[str], today: str, actor: str, *, catch_up: bool) -> list[str]:
-        """Publish the current day for those of the jobs that read `today`, with `catch_up` also those missed before it.
+        """Publish the current day for the jobs that read `today`. With `catch_up`, publish missed days too.
 
-        Returns the days that were not there yet.
+        Return the days that are new.
         """
         query = "SELECT opendataflow.publish_today(%s, %s, %s, %s) AS days"
         return list((await self.row(query, list(jobs), today, catch_up, actor))["days"])
@@ -145,9 +152,9 @@ class Store:
     async def complete(
         self, completions: Sequence[Completion], actor: str, *, lease: str | None = None, closing: str | None = None
     ) -> tuple[list[Completed], list[str]]:
-        """Commit outcomes, all together; return what the runs are now and the jobs that have QUEUED tasks.
+        """Commit outcomes in one transaction. Return the new states of the runs, and the jobs that have QUEUED tasks.
 
-        `lease`: whose runs they have to be; others stay as they are. `closing`: a lease that ends with it.
+        `lease`: only runs of this lease are changed. `closing`: a lease to close in the same transaction.
         """
         outcomes = Jsonb([_outcome_row(completion) for completion in completions])
         if closing is None:
@@ -169,49 +176,49 @@ class Store:
         return completed, rows[0]["woken"] if rows else []
 
     async def retry_due(self) -> list[str]:
-        """Open tasks whose backoff is over; return the jobs that have QUEUED tasks now."""
+        """Queue tasks whose backoff is over. Return the jobs that have QUEUED tasks now."""
         return list((await self.row("SELECT woken FROM opendataflow.retry_due()"))["woken"])
 
     async def running_runs(self, lease: str, *, own: bool) -> list[tuple[ClaimedRun, bool]]:
-        """Runs of this lease, or of all others, that are not ended; each with whether its lease still lives."""
+        """Return active runs of this lease (`own`) or of all other leases, each with whether its lease is valid."""
         rows = await self.rows("SELECT * FROM opendataflow.running_runs(%s::uuid, %s)", lease, own)
         return [(_claimed_run(row["run"]), row["lease_lives"]) for row in rows]
 
     async def runs_to_cancel(self, lease: str) -> list[int]:
-        """Runs of this lease that a person wants to be ended."""
+        """Return runs of this lease for which a person has requested cancellation."""
         rows = await self.rows("SELECT runs_to_cancel AS run FROM opendataflow.runs_to_cancel(%s::uuid)", lease)
         return [row["run"] for row in rows]
 
     async def run(self, run: int) -> ClaimedRun | None:
-        """One run, or None."""
+        """Return one run, or None."""
         row = await self.row("SELECT opendataflow.run_for_takeover(%s) AS run", run)
         return _claimed_run(row["run"]) if row["run"] else None
 
     async def declared_jobs(self, jobs: Sequence[str]) -> dict[str, DeclaredJob]:
-        """Limits and data sets of jobs, by job id."""
+        """Return job id -> limits and data sets."""
         rows = await self.rows("SELECT * FROM opendataflow.job_facts(%s)", list(jobs))
         return {row["job"]["id"]: _declared(row) for row in rows}
 
     async def claimable_jobs(self, jobs: Sequence[str]) -> list[str]:
-        """Those of some jobs that have QUEUED tasks."""
+        """Return the given jobs that have QUEUED tasks."""
         return [
             row["job"]
             for row in await self.rows("SELECT claimable_jobs AS job FROM opendataflow.claimable_jobs(%s)", list(jobs))
         ]
 
     async def progress(self, jobs: Sequence[str]) -> list[Progress]:
-        """How far jobs are."""
+        """Return the progress of jobs."""
         rows = await self.rows("SELECT * FROM opendataflow.progress(%s)", list(jobs))
         return [
             Progress(r["job"], {TaskState(s): n for s, n in r["counts"].items()}, r["probed_in_vain"]) for r in rows
         ]
 
-    # -- what people ask for ---------------------------------------------------------------------------------
+    # -- changes by people -----------------------------------------------------------------------------------
 
     async def apply(self, datasets: list[Row], jobs: list[Row], actor: str, check: GraphCheck) -> list[str]:
-        """Write data sets and jobs (rows as sql/functions/80_apply.sql describes them), or nothing.
+        """Write data sets and jobs, all or none. For the rows, see sql/functions/80_apply.sql.
 
-        `check` sees the graph as it will be, while no other apply can change it.
+        `check` receives the future graph, while no other apply can change it. Return the jobs that have QUEUED tasks.
         """
 
         async def attempt(connection: AsyncConnection[Row]) -> list[str]:
@@ -247,8 +254,8 @@ class Store:
     ) -> list[Answer]:
         """Call a verb: resubmit, hold, … of a job, or publish, resubmit_chunks, hold_chunks, … of a data set.
 
-        All or nothing: where one id is refused or unknown, or where `dry_run`, nothing is changed and the answers say
-        what would have been. `chosen`: ids, or what they have in common.
+        `chosen`: ids, or a selection. Nothing is changed if one id is refused or unknown, or with `dry_run`. Then the
+        answers describe the results that the verb would have had.
         """
 
         async def attempt(connection: AsyncConnection[Row]) -> list[Answer]:
@@ -263,29 +270,29 @@ class Store:
         return await self.transaction(attempt, undo)
 
     async def scale(self, job: str, parallelism: int, actor: str, reason: str | None) -> Row:
-        """Change how many runs of a job there are at a time; return its limits before and after."""
+        """Change the parallelism of a job. Return its limits before and after."""
         query = "SELECT opendataflow.scale_job(%s, %s, %s, %s) AS limits"
         limits: Row = (await self.row(query, job, parallelism, actor, reason))["limits"]
         return limits
 
     async def suspend(self, job: str, actor: str, reason: str | None, *, suspended: bool) -> Row:
-        """Let a job start nothing new, or let it go on; return its limits before and after."""
+        """Suspend or resume a job. Return its limits before and after."""
         query = "SELECT opendataflow.suspend_job(%s, %s, %s, %s) AS limits"
         limits: Row = (await self.row(query, job, suspended, actor, reason))["limits"]
         return limits
 
     async def old_runs(self, job: str, before: datetime, after: OldRun | None, limit: int) -> list[OldRun]:
-        """Runs of a job that have ended before a time, in the order of their ends, from `after` on."""
+        """Return runs of a job that ended before a time, sorted by their end, starting behind the run `after`."""
         begin = (after.finished_at, after.run) if after else (datetime(1, 1, 1, tzinfo=UTC), 0)
         rows = await self.rows("SELECT * FROM opendataflow.old_runs(%s, %s, %s, %s, %s)", job, before, *begin, limit)
         return [OldRun(**row) for row in rows]
 
     async def clean_runs(self, runs: Sequence[int]) -> int:
-        """Delete those of some runs that may go; return how many."""
+        """Delete the given runs, except those that are still needed. Return the number of deleted runs."""
         return int((await self.row("SELECT opendataflow.clean_runs(%s) AS gone", list(runs)))["gone"])
 
     async def clean_events(self, job: str | None, before: datetime, batch: int, *, dry_run: bool) -> int:
-        """Delete events before a time that may go, of all or one job, in short transactions; return how many."""
+        """Delete old events that are not needed, of all jobs or one, in short transactions. Return their number."""
         events = 0
         after: int | None = 0
         while after is not None:
@@ -294,94 +301,94 @@ class Store:
             events, after = events + cleaned["events"], cleaned["last"]
         return events
 
-    # -- what people ask to see ------------------------------------------------------------------------------
+    # -- reports ---------------------------------------------------------------------------------------------
 
     async def verify(self) -> list[str]:
-        """One sentence for each row that breaks what must hold."""
+        """Return one sentence for each inconsistent row."""
         return [row["verify"] for row in await self.rows("SELECT * FROM opendataflow.verify()")]
 
     async def list_jobs(self) -> list[Row]:
-        """A row for each job."""
+        """Return a row for each job."""
         return await self.rows("SELECT * FROM opendataflow.list_jobs()")
 
     async def list_datasets(self) -> list[Row]:
-        """A row for each data set."""
+        """Return a row for each data set."""
         return await self.rows("SELECT * FROM opendataflow.list_datasets()")
 
     async def list_chunks(self, dataset: str | None, status: str | None, limit: int) -> list[Row]:
-        """Chunks in natural order, of one data set or one status."""
+        """Return chunks in natural order. Optional filters: a data set and a status."""
         return await self.rows("SELECT * FROM opendataflow.list_chunks(%s, %s, %s)", dataset, status, limit)
 
     async def list_runs(self, job: str | None, data_id: str | None, limit: int) -> list[Row]:
-        """Runs, the newest first."""
+        """Return runs, newest first. Optional filters: a job and a data id."""
         return await self.rows("SELECT * FROM opendataflow.list_runs(%s, %s, %s)", job, data_id, limit)
 
     async def pipeline_runs(self, chosen: PipelineRuns, limit: int) -> list[Row]:
-        """Runs of pipelines with their steps, the newest first."""
+        """Return runs of pipelines with their steps, newest first."""
         query = "SELECT * FROM opendataflow.pipeline_runs(%s, %s, %s, %s, %s, %s)"
         return await self.rows(query, *astuple(chosen), limit)
 
     async def pipelines(self) -> list[str]:
-        """The pipelines that jobs run."""
+        """Return the pipelines that jobs run."""
         return [
             row["pipeline"] for row in await self.rows("SELECT pipelines AS pipeline FROM opendataflow.pipelines()")
         ]
 
     async def run_log(self, job: str | None, data_id: str | None, run: int | None) -> Row | None:
-        """The end of the log of a run, or of a task's last run."""
+        """Return the last part of the log of a run, or of a task's last run, or None."""
         rows = await self.rows("SELECT * FROM opendataflow.run_log(%s, %s, %s)", job, data_id, run)
         return rows[0] if rows else None
 
     async def job_status(self, job: str) -> Row | None:
-        """All that one screen shows of a job."""
+        """Return the status of a job, for `dataflow status`, or None."""
         status: Row | None = (await self.row("SELECT opendataflow.job_status(%s) AS status", job))["status"]
         return status
 
     async def why(self, job: str, data_id: str) -> Row | None:
-        """What a task waits for, with evidence."""
+        """Return the blockers of a task, with evidence, or None."""
         why: Row | None = (await self.row("SELECT opendataflow.why(%s, %s) AS why", job, data_id))["why"]
         return why
 
     async def inspection(self, job: str, data_id: str) -> Row | None:
-        """The evidence for the five questions about the chunk of a task."""
+        """Return the evidence for the five questions about the chunk of a task, or None."""
         found: Row | None = (await self.row("SELECT opendataflow.inspection(%s, %s) AS found", job, data_id))["found"]
         return found
 
     async def describe_job(self, job: str) -> Row | None:
-        """All that is known of a job."""
-        return await self._described("SELECT opendataflow.describe_job(%s) AS described", job)
+        """Return all details of a job, or None."""
+        return await self._describe("SELECT opendataflow.describe_job(%s) AS described", job)
 
     async def describe_dataset(self, dataset: str) -> Row | None:
-        """All that is known of a data set."""
-        return await self._described("SELECT opendataflow.describe_dataset(%s) AS described", dataset)
+        """Return all details of a data set, or None."""
+        return await self._describe("SELECT opendataflow.describe_dataset(%s) AS described", dataset)
 
     async def describe_chunk(self, dataset: str, data_id: str) -> Row | None:
-        """All that is known of a chunk."""
-        return await self._described("SELECT opendataflow.describe_chunk(%s, %s) AS described", dataset, data_id)
+        """Return all details of a chunk, or None."""
+        return await self._describe("SELECT opendataflow.describe_chunk(%s, %s) AS described", dataset, data_id)
 
     async def describe_run(self, run: int) -> Row | None:
-        """All that is known of a run."""
-        return await self._described("SELECT opendataflow.describe_run(%s) AS described", run)
+        """Return all details of a run, or None."""
+        return await self._describe("SELECT opendataflow.describe_run(%s) AS described", run)
 
-    async def _described(self, query: LiteralString, *values: object) -> Row | None:
+    async def _describe(self, query: LiteralString, *values: object) -> Row | None:
         described: Row | None = (await self.row(query, *values))["described"]
         return described
 
     async def known_ids(self, owner: str, limit: int = 5000) -> list[str]:
-        """Ids that a job or a data set has."""
+        """Return data ids of a job or a data set."""
         rows = await self.rows("SELECT known_ids AS id FROM opendataflow.known_ids(%s, %s)", owner, limit)
         return [row["id"] for row in rows]
 
     async def next_task(self, job: str) -> str | None:
-        """The data id that a job would take next, or None."""
+        """Return the next data id that a job would claim, or None."""
         found: str | None = (await self.row("SELECT opendataflow.next_task(%s) AS data_id", job))["data_id"]
         return found
 
-    # -- how it is done --------------------------------------------------------------------------------------
+    # -- queries and transactions ----------------------------------------------------------------------------
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[AsyncIterator[str]]:
-        """Listen for jobs that may have QUEUED tasks; ends with Unreachable when the connection does."""
+        """Listen for jobs that may have QUEUED tasks. Raise Unreachable if the connection ends."""
         async with translated(self.where), self._pool.connection() as connection:
             await connection.execute(f"LISTEN {QUEUED_CHANNEL}")
             try:
@@ -393,7 +400,10 @@ class Store:
     async def transaction(
         self, attempt: Callable[[AsyncConnection[Row]], Awaitable[T]], undo: Callable[[T], bool] = lambda _: False
     ) -> T:
-        """Do several things or nothing, again where another transaction came between; `undo`: what rolls back all."""
+        """Run `attempt` in a transaction and return its result. Repeat it after a conflict with another transaction.
+
+        `undo`: called with the result. If it returns True, the transaction is rolled back.
+        """
         results: list[T] = []
 
         async def once() -> None:
@@ -412,7 +422,7 @@ class Store:
         return results[-1]
 
     async def rows(self, query: LiteralString, *values: object) -> list[Row]:
-        """Ask one question, again where another transaction came between."""
+        """Run one query and return its rows. Repeat it after a conflict with another transaction."""
 
         async def once() -> list[Row]:
             async with translated(self.where), self._pool.connection() as connection:
@@ -421,7 +431,7 @@ class Store:
         return await _repeated(once)
 
     async def row(self, query: LiteralString, *values: object) -> Row:
-        """Ask one question that has one row as its answer."""
+        """Run one query that returns exactly one row, and return this row."""
         return (await self.rows(query, *values))[0]
 
 
@@ -434,7 +444,7 @@ async def _chosen(connection: AsyncConnection[Row], owner: str, chosen: Selectio
 
 
 async def _repeated(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Make an attempt, and again with growing pauses where it lost against others."""
+    """Run `attempt`. Repeat it with growing pauses after conflicts with other transactions."""
     try:
         return await attempt()
     except TryAgainError:

@@ -20,7 +20,7 @@ from opendataflow import names
 from opendataflow.control.operator import SWEEP_SECONDS
 from opendataflow.launch.cluster.access import from_kubeconfig
 from opendataflow.launch.cluster.api import PODS, Api, selector
-from opendataflow.launch.cluster.seen import pod_seen
+from opendataflow.launch.cluster.seen import parse_pod
 from opendataflow.launch.cluster.watch import Follower
 
 Manifest = Mapping[str, Any]
@@ -66,14 +66,14 @@ class Loop:
 
     async def _watch(self) -> None:
         follower = Follower(
-            self._api, PODS, pod_seen, note=print, namespace=self._namespace, selector=selector(self._engine)
+            self._api, PODS, parse_pod, note=print, namespace=self._namespace, selector=selector(self._engine)
         )
         with suppress(asyncio.CancelledError):
             async for change in follower.changes():
-                if change.what is None:
+                if change.object is None:
                     self._watches.set()
-                elif change.what.ended is not None and change.what.run in self._ends:
-                    self._ends[change.what.run].set()
+                elif change.object.ended is not None and change.object.run in self._ends:
+                    self._ends[change.object.run].set()
 
     async def _sweep(self) -> None:
         with suppress(asyncio.CancelledError):

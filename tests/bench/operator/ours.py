@@ -14,7 +14,7 @@ from typing import Any, LiteralString, Self
 import psycopg
 from psycopg.rows import dict_row
 
-from opendataflow.control.resources.bodies import entry_of
+from opendataflow.control.resources.bodies import parse_entry
 from opendataflow.control.resources.orders import PodOrders
 from opendataflow.core.kubernetes.pods import Operator
 from opendataflow.model.resources.jobs import DataFlowJob
@@ -142,7 +142,7 @@ class OwnOperator:
         runs = [row["id"] for row in self._db.execute("SELECT id FROM opendataflow.run WHERE job = %s", [name])]
         body = self._place.api.get(f"{self._path('DataFlowJob')}/{name}")
         body["metadata"]["namespace"] = namespace
-        job = entry_of("DataFlowJob", body).model
+        job = parse_entry("DataFlowJob", body).model
         assert isinstance(job, DataFlowJob)
         return asyncio.run(_manifests(self._place.dsn, job, runs))
 

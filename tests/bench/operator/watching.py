@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from opendataflow.launch.cluster.access import from_kubeconfig
 from opendataflow.launch.cluster.api import PODS, Api
-from opendataflow.launch.cluster.watch import Follower, Happening
+from opendataflow.launch.cluster.watch import ChangeKind, Follower
 from opendataflow.names import MAIN_CONTAINER
 
 
@@ -44,10 +44,10 @@ class Watching:
             async with Api(from_kubeconfig([self._kubeconfig])) as api:
                 follower = Follower(api, PODS, _seen, note=print, namespace=self._namespace)
                 async for change in follower.changes():
-                    if change.happening is Happening.SYNCED:
+                    if change.kind is ChangeKind.SYNCED:
                         self._synced.set()
-                    elif change.what is not None:
-                        self._note(*change.what)
+                    elif change.object is not None:
+                        self._note(*change.object)
         except asyncio.CancelledError:
             return
 

@@ -1,4 +1,4 @@
-"""Adds the seats of the plane, where it is known."""
+"""Adds the number of seats of the plane, if it is known."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

@@ -1,4 +1,7 @@
-"""Adds the wind at the hour and place of departure. An hour that is there twice, as clocks are set back, is one."""
+"""Adds the wind speed at the hour and place of departure.
+
+An hour that occurs twice, because clocks were set back, counts as one hour.
+"""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

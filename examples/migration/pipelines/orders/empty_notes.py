@@ -1,4 +1,4 @@
-"""An empty note is none."""
+"""Replaces empty notes by NULL."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

@@ -1,6 +1,6 @@
-"""`dataflow crypt`: makes ciphertexts of passwords, opens them, and moves them to another passkey.
+"""`dataflow crypt`: encrypts passwords, decrypts them, and encrypts them again with another passkey.
 
-Neither a passkey nor a plaintext is ever an argument, and nothing but `open` prints one.
+A passkey or a plaintext is never an argument. Only `open` prints a plaintext.
 """
 
 import os
@@ -16,10 +16,10 @@ from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, open_sealed, sea
 from opendataflow.errors import DataflowError, InvalidInput
 from opendataflow.opening.passkey import NEW_PASSKEY, PASSKEY, ask_hidden, find_passkey
 
-_KEY_FILE_HELP = "A file that only you can open, with the {} in its first line. Without it: {}, else you are asked."
+_KEY_FILE_HELP = "A file that only you can read, with the {} in its first line. Default: {}, else a prompt."
 
-crypt = typer.Typer(help="Ciphertexts of passwords: make, open, move to another passkey.", no_args_is_help=True)
-app.add_typer(crypt, name="crypt", rich_help_panel=Panel.KEEP)
+crypt = typer.Typer(help="Encrypt passwords, decrypt them, or change their passkey.", no_args_is_help=True)
+app.add_typer(crypt, name="crypt", rich_help_panel=Panel.MAINTAIN)
 
 
 def _refuse_old_form(given: bool) -> None:
@@ -35,7 +35,7 @@ def crypt_options(
     encrypt: Annotated[bool, typer.Option("-e", hidden=True, is_eager=True, callback=_refuse_old_form)] = False,
     decrypt: Annotated[bool, typer.Option("-d", hidden=True, is_eager=True, callback=_refuse_old_form)] = False,
 ) -> None:
-    """Ciphertexts of passwords: make, open, move to another passkey."""
+    """Encrypt passwords, decrypt them, or change their passkey."""
 
 
 KeyFile = Annotated[Path | None, typer.Option("--key-file", help=_KEY_FILE_HELP.format("passkey", "PASSKEY"))]
@@ -44,25 +44,25 @@ NewKeyFile = Annotated[
 ]
 
 
-# Unknown arguments come here too, since Typer's own sentence would show them.
+# Accept unknown arguments here: an error of Typer would print them.
 @crypt.command("new", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def new(context: typer.Context, key_file: KeyFile = None) -> None:
-    """Seal a password: typed at the prompt, or all of stdin without its last newline. Prints the ciphertext."""
+    """Encrypt a password and print the ciphertext. Read the password from a prompt, or from stdin."""
     if context.args:
         raise InvalidInput(
             "`dataflow crypt new` takes no argument, since every user of the machine can read arguments: "
             "type the plaintext at the prompt, or pipe it in"
         )
     passkey = find_passkey(PASSKEY, key_file, twice=True)
-    typer.echo(_sealed(_plaintext(), passkey))
+    typer.echo(_seal(_plaintext(), passkey))
 
 
 @crypt.command("open")
 def open_ciphertext(
-    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="A ciphertext; else it is stdin.")] = None,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="A ciphertext. Default: stdin.")] = None,
     key_file: KeyFile = None,
 ) -> None:
-    """Print the plaintext of a ciphertext; a newline after it only where a terminal shows it."""
+    """Print the plaintext of a ciphertext. A newline follows only on a terminal."""
     if texts and len(texts) > 1:
         raise InvalidInput("`dataflow crypt open` takes one ciphertext; a passkey is never an argument")
     text = texts[0] if texts else _read_stdin()
@@ -73,26 +73,26 @@ def open_ciphertext(
 
 @crypt.command("rotate")
 def rotate(
-    texts: Annotated[list[str] | None, typer.Argument(help="Ciphertexts; else the lines of stdin.")] = None,
+    texts: Annotated[list[str] | None, typer.Argument(help="Ciphertexts. Default: the lines of stdin.")] = None,
     key_file: KeyFile = None,
     new_key_file: NewKeyFile = None,
 ) -> None:
-    """Seal ciphertexts with a new passkey: one line for each, in their order; nothing where one does not open."""
+    """Encrypt ciphertexts with a new passkey. Print one line for each, in the same order, or nothing if one fails."""
     given = texts or _read_stdin().splitlines()
     if not given:
         raise InvalidInput("no ciphertext was given: give them as arguments, or as lines on stdin")
     passkey = find_passkey(PASSKEY, key_file)
-    plaintexts = _opened(given, passkey)
+    plaintexts = _open_all(given, passkey)
     new_passkey = find_passkey(NEW_PASSKEY, new_key_file, twice=True)
-    rotated = [_sealed(plaintext, new_passkey) for plaintext in plaintexts]
+    rotated = [_seal(plaintext, new_passkey) for plaintext in plaintexts]
     typer.echo("\n".join(rotated))
 
 
-def _sealed(plaintext: str, passkey: str) -> str:
+def _seal(plaintext: str, passkey: str) -> str:
     return seal(plaintext, passkey, salt=os.urandom(SALT_BYTES), nonce=os.urandom(NONCE_BYTES))
 
 
-def _opened(texts: Sequence[str], passkey: str) -> list[str]:
+def _open_all(texts: Sequence[str], passkey: str) -> list[str]:
     plaintexts = []
     for number, text in enumerate(texts, 1):
         try:
@@ -113,10 +113,10 @@ def _plaintext() -> str:
 
 
 def _read_stdin() -> str:
-    """All of stdin, which is UTF-8 whatever the locale is; empty where it is closed."""
+    """Return stdin, decoded as UTF-8 whatever the locale is. Empty if stdin is closed."""
     if sys.stdin is None:
         return ""
     try:
         return sys.stdin.buffer.read().decode()
-    except UnicodeDecodeError:  # its own text would show what was read
+    except UnicodeDecodeError:  # the text of this error would show the input
         raise InvalidInput("what comes from stdin is no UTF-8 text") from None

@@ -1,4 +1,4 @@
-"""`dataflow db`: the schema of the database, and whether its contents hold together."""
+"""`dataflow db`: migrates the schema of the database, shows it, and checks the consistency of the data."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -16,8 +16,8 @@ from opendataflow.store.connections.connection import DsnSource, connect, place
 from opendataflow.store.migrations import sql_files
 from opendataflow.store.migrations.schema import SchemaState, migrate, read_state, unreleased, view_conflict
 
-db = typer.Typer(help="The database: its schema, and whether its contents hold together.", no_args_is_help=True)
-app.add_typer(db, name="db", rich_help_panel=Panel.KEEP)
+db = typer.Typer(help="Migrate the schema of the database, or check the data.", no_args_is_help=True)
+app.add_typer(db, name="db", rich_help_panel=Panel.MAINTAIN)
 
 
 def _database() -> tuple[AbstractAsyncContextManager[DsnSource], list[Path]]:
@@ -29,7 +29,7 @@ def _database() -> tuple[AbstractAsyncContextManager[DsnSource], list[Path]]:
 
 @db.command("migrate")
 def migrate_database() -> None:
-    """Bring the database to the schema of this program; does nothing where it has it."""
+    """Migrate the database to the schema of this program. Do nothing if it is up to date."""
 
     database, folders = _database()
 
@@ -47,7 +47,7 @@ def migrate_database() -> None:
 
 @db.command("status")
 def database_status() -> None:
-    """Show which schema the database has and which this program works with. Exit code 5 where they differ."""
+    """Show the schema of the database and the schema that this program needs. Exit code 5 if they differ."""
     database, folders = _database()
 
     async def ask() -> tuple[str, int, SchemaState, str | None]:
@@ -86,7 +86,7 @@ def _word(migration: sql_files.Migration, state: SchemaState) -> str:
 
 @db.command("verify")
 def verify() -> int:
-    """Recompute everything that must hold from first principles. Exit code 1 where something does not."""
+    """Check the consistency of all data. Exit code 1 if something is inconsistent."""
     problems = with_store(lambda store: store.verify())
     for problem in problems:
         typer.echo(problem)

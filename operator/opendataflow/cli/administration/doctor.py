@@ -1,6 +1,6 @@
-"""`dataflow doctor`: is everything there that the program needs, and does anything wait for a person?
+"""`dataflow doctor`: checks the requirements of the program, and lists everything that waits for a person.
 
-It changes nothing and starts no server. Each finding is a line, with the command that helps.
+It changes nothing and starts no server. Each finding is one line, with the command that fixes it.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from typing import Any
 from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, Panel, app
-from opendataflow.cli.output.printing import Output, console, document
-from opendataflow.core.text.explain import counted, duration, shell_command, unmanaged_namespaces_sentence
+from opendataflow.cli.output.printing import Output, console, print_document
+from opendataflow.core.text.explain import counted, duration, shell_command, unmanaged_namespace_sentence
 from opendataflow.errors import DataflowError
 from opendataflow.launch.process.host import this_host
 from opendataflow.names import ExitCode
@@ -33,12 +33,12 @@ from opendataflow.store.connections.connection import connect, place
 from opendataflow.store.connections.peek import embedded_exists, health
 from opendataflow.store.migrations.schema import OLDEST_SERVER, SchemaState, new_database, read_state
 
-_JAVA = 17
-"""The oldest Java that Spark 4 starts with."""
-_LITTLE, _TOO_LITTLE = 2**30, 100 * 2**20
-"""Bytes of free disk space."""
-_CLOCKS = 5.0
-"""Seconds that two clocks may differ before times in logs and in the database are hard to compare."""
+_OLDEST_JAVA = 17
+"""The oldest Java that Spark 4 supports."""
+_LOW_SPACE, _VERY_LOW_SPACE = 2**30, 100 * 2**20
+"""Bytes of free disk space. Below the first number: a warning. Below the second: a problem."""
+_CLOCK_SECONDS = 5.0
+"""Maximum difference of two clocks. Above it, times in logs and in the database are hard to compare."""
 
 
 class Level(StrEnum):
@@ -51,20 +51,20 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line. `remedy`: what helps; None where nothing has to be done."""
+    """One line. `remedy`: a command or an instruction that fixes it. None if nothing has to be done."""
 
     level: Level
     text: str
     remedy: str | None = None
 
 
-@app.command("doctor", rich_help_panel=Panel.KEEP)
+@app.command("doctor", rich_help_panel=Panel.MAINTAIN)
 def doctor(output: OutputOption = Output.TABLE) -> int:
-    """Check what the program needs and what waits for a person. Exit code 1 where there is a problem."""
+    """Check the requirements of the program, and list what waits for a person. Exit code 1 if there is a problem."""
     settings = read_settings()
     findings = [*_machine(), *_disk(settings), *asyncio.run(_database(settings))]
     if output is not Output.TABLE:
-        document([asdict(finding) for finding in findings], output)
+        print_document([asdict(finding) for finding in findings], output)
     else:
         _print(findings)
     return ExitCode.FAILED if any(f.level is Level.PROBLEM for f in findings) else ExitCode.OK
@@ -92,43 +92,43 @@ def _machine() -> Iterator[Finding]:
 
 
 def _java() -> Finding:
-    """Whether Spark jobs could run here."""
+    """Return whether this machine has the Java that Spark jobs need."""
     if find_spec("pyspark") is None:
         return Finding(Level.OK, "no Spark here, which only Spark jobs need")
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java")
-    remedy = f"install Java {_JAVA} or newer, or set JAVA_HOME to it"
+    remedy = f"install Java {_OLDEST_JAVA} or newer, or set JAVA_HOME to it"
     if java is None:
         return Finding(Level.WARNING, "no Java, which Spark jobs need", remedy)
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
+        printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding(Level.WARNING, f"{java} does not start: {error}", remedy)
-    found = re.search(r'version "(?:1\.)?([0-9]+)', said)
+    found = re.search(r'version "(?:1\.)?([0-9]+)', printed)
     if found is None:
-        return Finding(Level.WARNING, f"{java} does not tell its version", remedy)
-    if int(found[1]) < _JAVA:
-        return Finding(Level.WARNING, f"Java {found[1]}: Spark jobs need {_JAVA} or newer", remedy)
+        return Finding(Level.WARNING, f"{java} does not report its version", remedy)
+    if int(found[1]) < _OLDEST_JAVA:
+        return Finding(Level.WARNING, f"Java {found[1]}: Spark jobs need {_OLDEST_JAVA} or newer", remedy)
     return Finding(Level.OK, f"Java {found[1]} for Spark jobs")
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:
     for what, folder in (("local state", settings.home), ("logs of runs", settings.runs_home)):
-        there = next(p for p in (folder, *folder.parents) if p.exists())
-        if not os.access(there, os.W_OK | os.X_OK):
+        existing = next(p for p in (folder, *folder.parents) if p.exists())
+        if not os.access(existing, os.W_OK | os.X_OK):
             yield Finding(
                 Level.PROBLEM, f"{folder}, for {what}, can't be written", "set DATAFLOW_HOME to another folder"
             )
             continue
-        yield _space(what, folder, shutil.disk_usage(there).free)
+        yield _space(what, folder, shutil.disk_usage(existing).free)
 
 
 def _space(what: str, folder: Path, free: int) -> Finding:
     text = f"{free / 2**30:.1f} GiB free for {what} in {folder}"
     remedy = "make room, for example: dataflow history clean --older-than 90d"
-    if free < _TOO_LITTLE:
+    if free < _VERY_LOW_SPACE:
         return Finding(Level.PROBLEM, text, remedy)
-    return Finding(Level.WARNING, text, remedy) if free < _LITTLE else Finding(Level.OK, text)
+    return Finding(Level.WARNING, text, remedy) if free < _LOW_SPACE else Finding(Level.OK, text)
 
 
 # The database ------------------------------------------------------------------------------------------------
@@ -142,13 +142,13 @@ async def _database(settings: Settings) -> list[Finding]:
             return [
                 Finding(Level.OK, f"the embedded Postgres in {settings.postgres_home} {made}: it starts when needed")
             ]
-        return await _asked(dsn, [] if is_named(settings) else embedded_folders(settings))
+        return await _check_database(dsn, [] if is_named(settings) else embedded_folders(settings))
     except DataflowError as error:
         remedy = "start it, or set DATAFLOW_DSN to where it is (docs/how-to/postgres.md)"
         return [Finding(Level.PROBLEM, str(error), remedy)]
 
 
-async def _asked(dsn: str, folders: Sequence[Path]) -> list[Finding]:
+async def _check_database(dsn: str, folders: Sequence[Path]) -> list[Finding]:
     async with await connect(dsn) as connection:
         version = connection.info.server_version
         text = f"Postgres {version // 10000}.{version % 10000} at {place(dsn)} answers"
@@ -178,10 +178,10 @@ def _schema(state: SchemaState, folders: Sequence[Path]) -> Finding:
 
 
 def _clock(server: datetime, before: float, after: float) -> Finding:
-    """`server`: its time, asked for between `before` and `after` on this machine's clock."""
+    """Compare the clocks. `server`: its time, read between `before` and `after` on this machine's clock."""
     middle = datetime.fromtimestamp((before + after) / 2, UTC)
     difference = max(0.0, abs((server - middle).total_seconds()) - (after - before) / 2)
-    if difference > _CLOCKS:
+    if difference > _CLOCK_SECONDS:
         text = f"the clocks of this machine and of the database differ by {duration(difference)}"
         return Finding(Level.WARNING, text, "let both be set by NTP; nothing is decided by this machine's clock")
     return Finding(Level.OK, "this machine's clock and the database's agree")
@@ -201,14 +201,14 @@ def _engines(found: dict[str, Any]) -> Iterator[Finding]:
     for run in found["orphans"]:
         yield _orphan(run)
     for elsewhere in found["unmanaged_namespaces"]:
-        text, remedy = unmanaged_namespaces_sentence(elsewhere).split(": ", 1)
+        text, remedy = unmanaged_namespace_sentence(elsewhere).split(": ", 1)
         yield Finding(Level.WARNING, text, remedy)
     for chunk in found["held"]:
         why = f" ({chunk['reason']})" if chunk["reason"] else ""
         text = f"chunk {chunk['data_id']} of {chunk['dataset']} is held since {chunk['since'][:10]}{why}"
         yield Finding(Level.WARNING, text, shell_command("release", chunk["dataset"], chunk["data_id"], dataset=True))
     for chunk in found["pending"]:
-        text = f"chunk {chunk['data_id']} of {chunk['dataset']} waits for a person's word"
+        text = f"chunk {chunk['data_id']} of {chunk['dataset']} waits for somebody to accept or reject it"
         yield Finding(Level.WARNING, text, shell_command("accept", chunk["dataset"], chunk["data_id"]))
     for job in found["suspended"]:
         yield Finding(Level.WARNING, f"job {job} is suspended", shell_command("resume", job))
@@ -216,8 +216,8 @@ def _engines(found: dict[str, Any]) -> Iterator[Finding]:
 
 def _orphan(run: dict[str, Any]) -> Finding:
     text = (
-        f"run {run['run']} of {run['job']} {run['data_id']} at {run['host']} belongs to an engine that has not been "
-        "heard of for a while"
+        f"run {run['run']} of {run['job']} {run['data_id']} at {run['host']} belongs to an engine whose lease has "
+        "expired"
     )
     if run["host"] == os.uname().nodename:
         remedy = f"start an engine here with the same home (its runs are in {run['runs_home']}): it takes the run over"

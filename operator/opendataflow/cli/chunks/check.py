@@ -1,4 +1,4 @@
-"""`dataflow chunks check`: whether each row of a table has one chunk, and another table has the same rows."""
+"""`dataflow chunks check`: checks that each row of a table is in one chunk, and that a target has the same rows."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ from opendataflow.cli.app import OutputOption, with_store
 from opendataflow.cli.chunks.load import chunks
 from opendataflow.cli.chunks.plan import found_dataset, table_of
 from opendataflow.cli.complete import complete_dataset
-from opendataflow.cli.output.printing import Output, console, document, rows
+from opendataflow.cli.output.printing import Output, console, print_document, print_rows
 from opendataflow.core.chunks.chunk_parts import Part, part_of_table
 from opendataflow.core.chunks.reconciliation import Difference, Spread, differences
 from opendataflow.core.text.explain import counted
@@ -31,39 +31,41 @@ Found = tuple[Row, Sequence[Row]]
 
 @chunks.command("check")
 def check_chunks(  # noqa: PLR0913  # each is an option
-    dataset: Annotated[str, typer.Argument(help="The data set that has the chunks.", autocompletion=complete_dataset)],
+    dataset: Annotated[str, typer.Argument(help="The data set with the chunks.", autocompletion=complete_dataset)],
     target: Annotated[
         str | None,
-        typer.Argument(help="A data set that is to have the same rows.", autocompletion=complete_dataset),
+        typer.Argument(help="A data set that must have the same rows.", autocompletion=complete_dataset),
     ] = None,
     sums: Annotated[
-        list[str] | None, typer.Option("--sum", metavar="COLUMN", help="Compare its sum too. May be repeated.")
+        list[str] | None,
+        typer.Option("--sum", metavar="COLUMN", help="Compare the sum of this column too. Can be repeated."),
     ] = None,
     checksum: Annotated[
         list[str] | None,
-        typer.Option("--checksum", metavar="COLUMN", help="Compare a checksum of these columns. May be repeated."),
+        typer.Option("--checksum", metavar="COLUMN", help="Compare a checksum of these columns. Can be repeated."),
     ] = None,
     data_id_column: Annotated[
         str | None,
-        typer.Option("--data-id-column", metavar="COLUMN", help="The target's column with the data id of each row."),
+        typer.Option("--data-id-column", metavar="COLUMN", help="The target's column that contains the data id."),
     ] = None,
     dsn: Annotated[
         str | None,
-        typer.Option("--dsn", metavar="ADDRESS", help="The database, without a password; default: the location."),
+        typer.Option("--dsn", metavar="ADDRESS", help="The database, without a password. Default: the location."),
     ] = None,
     target_dsn: Annotated[
-        str | None, typer.Option("--target-dsn", metavar="ADDRESS", help="The same for the target.")
+        str | None,
+        typer.Option("--target-dsn", metavar="ADDRESS", help="The target's database. Default: its location."),
     ] = None,
     key_file: Annotated[
-        Path | None, typer.Option("--key-file", help="A file with the passkey; default: PASSKEY, DATAFLOW_KEY_FILE.")
+        Path | None, typer.Option("--key-file", help="A file with the passkey. Default: PASSKEY, DATAFLOW_KEY_FILE.")
     ] = None,
     output: OutputOption = Output.TABLE,
 ) -> int:
-    """Look whether each row of a table has one chunk, and a target has the same rows. Exit code 1 where not."""
+    """Check that each row of a table is in one chunk, and that a target has the same rows. Exit code 1 if not."""
     if target is None and (data_id_column or target_dsn):
         raise InvalidInput("--data-id-column and --target-dsn are about a target: name its data set too")
     asked = Figured(tuple(sums or ()), tuple(checksum or ()))
-    row, listed = with_store(lambda store: _found(store, dataset))
+    row, listed = with_store(lambda store: _read_dataset(store, dataset))
     if not listed:
         raise InvalidInput(f"{dataset} has no chunks: `dataflow chunks plan {dataset}` proposes some")
     parts = {it["data_id"]: part_of_table(dataset, it["data_id"], it["bounds"], row["partitioning"]) for it in listed}
@@ -72,24 +74,24 @@ def check_chunks(  # noqa: PLR0913  # each is an option
     with open_source(row, dsn, os.environ, passkey, VARIABLE) as source:
         check_predicates(source, parts)
         ours = spread_of(source, Place(row["schemaname"], table_of(row), column), parts, asked)
-    told = _Told(dataset, target, asked.names, ours)
+    report = _CheckReport(dataset, target, asked.names, ours)
     if target is not None:
-        to, states = with_store(lambda store: _found(store, target))
+        to, states = with_store(lambda store: _read_dataset(store, target))
         own = (to["partitioning"] or {}).get("column", column)
         place = Place(to["schemaname"], table_of(to), data_id_column or own, data_id_column is not None)
         moved = {name: Part(own, part.bounds) for name, part in parts.items()}
         with open_source(to, target_dsn, os.environ, passkey, TARGET_VARIABLE) as source:
-            told.compare(spread_of(source, place, moved, asked), {it["data_id"]: it["status"] for it in states})
-    told.show(output)
-    return ExitCode.OK if told.good else ExitCode.FAILED
+            report.compare(spread_of(source, place, moved, asked), {it["data_id"]: it["status"] for it in states})
+    report.show(output)
+    return ExitCode.OK if report.good else ExitCode.FAILED
 
 
-async def _found(store: Store, dataset: str) -> Found:
+async def _read_dataset(store: Store, dataset: str) -> Found:
     return await found_dataset(store, dataset), await chunk_rows(store, dataset)
 
 
-class _Told:
-    """What was found, for people and programs."""
+class _CheckReport:
+    """The result of a check, as a table or as a document."""
 
     def __init__(self, dataset: str, target: str | None, names: Sequence[str], ours: Spread) -> None:
         self._sides: dict[str, Spread] = {dataset: ours}
@@ -98,7 +100,7 @@ class _Told:
         self._states: Mapping[str, Any] = {}
 
     def compare(self, theirs: Spread, states: Mapping[str, Any]) -> None:
-        """Compare with the target; `states`: of its chunks."""
+        """Compare with the target. `states`: data id -> state of the target's chunks."""
         assert self._target is not None
         self._sides[self._target] = theirs
         self._states = states
@@ -106,28 +108,28 @@ class _Told:
 
     @property
     def good(self) -> bool:
-        """Whether all is as it should be."""
+        """Return whether nothing differs and every row is in one chunk."""
         return not self._different and not any(side.strays for side in self._sides.values())
 
     def show(self, output: Output) -> None:
-        """Show it."""
+        """Print the report."""
         if output is not Output.TABLE:
-            document(self._document(), output)
+            print_document(self._document(), output)
             return
         found = [*self._differing(), *self._strays()]
         if found:
-            rows(found, output, ("chunk", "status", "found") if self._target else ("chunk", "found"), "")
+            print_rows(found, output, ("chunk", "status", "found") if self._target else ("chunk", "found"), "")
         console().print("; ".join(self._summary()), soft_wrap=True)
         sys.stdout.flush()
 
     def _differing(self) -> Iterator[dict[str, Any]]:
         for it in self._different:
-            yield {"chunk": it.chunk, "status": self._states.get(it.chunk), "found": it.what}
+            yield {"chunk": it.chunk, "status": self._states.get(it.chunk), "found": it.description}
 
     def _strays(self) -> Iterator[dict[str, Any]]:
         for name, side in self._sides.items():
             for it in side.strays:
-                words = f"{counted(it.rows, 'row')} of {name}: {it.what}"
+                words = f"{counted(it.rows, 'row')} of {name}: {it.description}"
                 yield {"chunk": ", ".join(it.chunks) or "no chunk", "status": None, "found": words}
 
     def _summary(self) -> Iterator[str]:
@@ -142,7 +144,7 @@ class _Told:
             yield f"{same} ({', '.join(['rows', *self._names])})"
 
     def _document(self) -> dict[str, Any]:
-        different = {it.chunk: it.what for it in self._different}
+        different = {it.chunk: it.description for it in self._different}
         return {
             "good": self.good,
             "figures": ["rows", *self._names],
@@ -150,7 +152,7 @@ class _Told:
                 name: {
                     "rows": side.total.rows,
                     "figures": side.total.figures,
-                    "strays": [{"rows": it.rows, "what": it.what, "chunks": it.chunks} for it in side.strays],
+                    "strays": [{"rows": it.rows, "what": it.description, "chunks": it.chunks} for it in side.strays],
                 }
                 for name, side in self._sides.items()
             },
@@ -158,8 +160,8 @@ class _Told:
         }
 
     def _chunk(self, name: str, different: str | None) -> dict[str, Any]:
-        told: dict[str, Any] = {
+        sides: dict[str, Any] = {
             side: {"rows": found.chunks[name].rows, "figures": found.chunks[name].figures}
             for side, found in self._sides.items()
         }
-        return {"id": name, "status": self._states.get(name), "different": different, **told}
+        return {"id": name, "status": self._states.get(name), "different": different, **sides}

@@ -1,4 +1,4 @@
-"""`dataflow chunks load` and `plan`: many chunks of a data set at once, from a list or out of its table."""
+"""`dataflow chunks load`: declares many chunks of a data set at once, from a list."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,29 +18,29 @@ from opendataflow.store.connections.connection import Row
 from opendataflow.store.loading import Existing, load_chunks
 from opendataflow.store.store import Store
 
-chunks = typer.Typer(help="Chunks of a data set: plan them, load a list of them.", no_args_is_help=True)
-app.add_typer(chunks, name="chunks", rich_help_panel=Panel.ASK)
+chunks = typer.Typer(help="Plan, load and check the chunks of a data set.", no_args_is_help=True)
+app.add_typer(chunks, name="chunks", rich_help_panel=Panel.CHANGE)
 
 Chunks = Sequence[tuple[str, Mapping[str, Any] | None]]
 
 
 @chunks.command("load")
 def load(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The list; - is standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The list of chunks. `-` reads standard input.")],
     dataset: Annotated[
-        str, typer.Option("--dataset", help="The data set whose chunks they are.", autocompletion=complete_dataset)
+        str, typer.Option("--dataset", help="The data set of the chunks.", autocompletion=complete_dataset)
     ],
-    publish: Annotated[bool, typer.Option("--publish", help="Say too that they are there: they become READY.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be changed.")] = False,
+    publish: Annotated[bool, typer.Option("--publish", help="Publish the chunks too: they become READY.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would change, and change nothing.")] = False,
     reason: ReasonOption = None,
 ) -> None:
-    """Declare the chunks of a list: ids, with bounds where it has some. All of them, or none where one is wrong."""
+    """Declare the chunks of a list: ids, and bounds if the list has them. All of them, or none if one is wrong."""
     listed = parse_chunk_list(read_list(file), "standard input" if file == "-" else file)
     made = [(one.id, one.bounds) for one in listed]
-    typer.echo(loaded(dataset, made, reason, publish=publish, dry_run=dry_run))
+    typer.echo(declare_chunks(dataset, made, reason, publish=publish, dry_run=dry_run))
 
 
-def loaded(
+def declare_chunks(
     dataset: str,
     made: Chunks,
     reason: str | None,
@@ -49,7 +49,7 @@ def loaded(
     dry_run: bool = False,
     why_not: Callable[[Existing], str | None] | None = None,
 ) -> str:
-    """Declare chunks, all or none, and return the sentence that says so. `why_not`: as `load_chunks` asks it."""
+    """Declare chunks, all or none. Return the sentence that reports this. `why_not`: see `load_chunks`."""
 
     async def ask(store: Store) -> Row:
         try:
@@ -65,10 +65,10 @@ def loaded(
         more = len(done["refused"]) - 1
         rest = f" (and {more} more like it)" if more else ""
         raise Refused(f"{done['refused'][0]}{rest}; nothing was changed")
-    return _told(dataset, len(made), done, dry_run=dry_run)
+    return _report(dataset, len(made), done, dry_run=dry_run)
 
 
-def _told(dataset: str, number: int, done: Row, *, dry_run: bool) -> str:
+def _report(dataset: str, number: int, done: Row, *, dry_run: bool) -> str:
     known = f", {done['known']} known" if done["known"] else ""
     ready = f"; {done['published']} published" if done["published"] else ""
     changed = "; nothing was changed" if dry_run else ""
@@ -76,7 +76,7 @@ def _told(dataset: str, number: int, done: Row, *, dry_run: bool) -> str:
 
 
 def read_list(file: str) -> str:
-    """Return the text of a list of chunks. InvalidInput where it can't be read."""
+    """Return the text of a list of chunks. Raise InvalidInput if it can't be read."""
     try:
         content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return content.decode()

@@ -1,4 +1,4 @@
-"""`dataflow chunks plan`: proposes chunks of a data set's table, shows them, and writes them where it is told to."""
+"""`dataflow chunks plan`: proposes chunks of a data set's table, prints them, and declares them on request."""
 
 import json
 import os
@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, with_store
-from opendataflow.cli.chunks.load import chunks, loaded
+from opendataflow.cli.chunks.load import chunks, declare_chunks
 from opendataflow.cli.complete import complete_dataset
 from opendataflow.cli.jobs.scale import ReasonOption
-from opendataflow.cli.output.printing import Output, console, document
-from opendataflow.core.chunks.chunk_additions import why_not
+from opendataflow.cli.output.printing import Output, console, print_document
+from opendataflow.core.chunks.chunk_additions import find_conflict
 from opendataflow.core.chunks.chunk_plan import MOST_CHUNKS, By, PlannedChunk
 from opendataflow.core.text.explain import counted
 from opendataflow.core.text.verbs import did_you_mean
@@ -30,10 +30,10 @@ from opendataflow.store.connections.connection import Row
 from opendataflow.store.loading import dataset_row
 from opendataflow.store.store import Store
 
-_BAR = 20
+_BAR_WIDTH = 20
 _ANY_WIDTH = 100_000
-_HOW = {"exact": "counted", "sample": "estimated from a sample", "statistics": "estimated from statistics"}
-_FOR: dict[str, tuple[By, ...]] = {
+_COUNTED = {"exact": "counted", "sample": "estimated from a sample", "statistics": "estimated from statistics"}
+_METHODS_OF: dict[str, tuple[By, ...]] = {
     "--chunks": ("range", "hash"),
     "--rows": ("range", "hash"),
     "--step": ("date",),
@@ -41,11 +41,11 @@ _FOR: dict[str, tuple[By, ...]] = {
     "--rest": ("date", "list"),
     "--exact": ("range",),
 }
-"""Which options say something by which methods only."""
+"""Options that apply to some methods only."""
 
 
 class Step(StrEnum):
-    """What a chunk by date has."""
+    """The length of a chunk by date."""
 
     HOUR = "hour"
     DAY = "day"
@@ -54,7 +54,7 @@ class Step(StrEnum):
 
 
 class NullsIn(StrEnum):
-    """Where rows with NULL go."""
+    """The chunk for rows with NULL."""
 
     OWN = "own"
     FIRST = "first"
@@ -64,58 +64,59 @@ class NullsIn(StrEnum):
 @chunks.command("plan")
 def plan_chunks(  # noqa: PLR0913  # each is an option
     dataset: Annotated[
-        str, typer.Argument(help="The data set; its location is the table.", autocompletion=complete_dataset)
+        str, typer.Argument(help="The data set. Its location names the table.", autocompletion=complete_dataset)
     ],
     by: Annotated[
         tuple[str, str] | None,
         typer.Option(
             "--by",
             metavar="METHOD COLUMN",
-            help="range, date, list or hash, and the column. Default: what the data set's partitioning says.",
+            help="range, date, list or hash, and the column. Default: the data set's partitioning.",
         ),
     ] = None,
     number: Annotated[
-        int | None, typer.Option("--chunks", min=1, max=MOST_CHUNKS, help="By range or hash: how many chunks.")
+        int | None, typer.Option("--chunks", min=1, max=MOST_CHUNKS, help="By range or hash: the number of chunks.")
     ] = None,
     rows: Annotated[
-        int | None, typer.Option("--rows", min=1, help="By range or hash: about so many rows in each.")
+        int | None,
+        typer.Option("--rows", min=1, help="By range or hash: the approximate number of rows in each chunk."),
     ] = None,
-    step: Annotated[Step | None, typer.Option("--step", help="By date: what a chunk has. Default: day.")] = None,
+    step: Annotated[Step | None, typer.Option("--step", help="By date: the length of a chunk. Default: day.")] = None,
     zone: Annotated[
-        str | None, typer.Option("--time-zone", help="By date: where days begin, such as Europe/Berlin; default: UTC.")
+        str | None,
+        typer.Option("--time-zone", help="By date: the time zone of days, such as Europe/Berlin. Default: UTC."),
     ] = None,
     nulls: Annotated[
-        NullsIn, typer.Option("--nulls", help="Rows with NULL: a chunk of their own, or with the first or last one.")
+        NullsIn, typer.Option("--nulls", help="The chunk for rows with NULL: its own, the first or the last one.")
     ] = NullsIn.OWN,
-    rest: Annotated[
-        bool, typer.Option("--rest", help="By date or list: one more chunk for every value that no other chunk has.")
-    ] = False,
+    rest: Annotated[bool, typer.Option("--rest", help="By date or list: add one chunk for all other values.")] = False,
     count: Annotated[
-        bool, typer.Option("--count", help="Count the rows of each chunk, in one pass over the table.")
+        bool, typer.Option("--count", help="Count the rows of each chunk, in one scan of the table.")
     ] = False,
     exact: Annotated[
-        bool, typer.Option("--exact", help="By range: sort all rows, instead of asking statistics or a sample.")
+        bool, typer.Option("--exact", help="By range: sort all rows, instead of using statistics or a sample.")
     ] = False,
     dsn: Annotated[
         str | None,
         typer.Option(
-            "--dsn", metavar="ADDRESS", help="The table's database, without a password; default: the location."
+            "--dsn", metavar="ADDRESS", help="The table's database, without a password. Default: the location."
         ),
     ] = None,
     key_file: Annotated[
-        Path | None, typer.Option("--key-file", help="A file with the passkey; default: PASSKEY, DATAFLOW_KEY_FILE.")
+        Path | None, typer.Option("--key-file", help="A file with the passkey. Default: PASSKEY, DATAFLOW_KEY_FILE.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="FILE", help="Write the list there, for `dataflow chunks load`.")
+        Path | None,
+        typer.Option("--file", metavar="FILE", help="Write the list to this file, for `dataflow chunks load`."),
     ] = None,
-    write: Annotated[
-        bool, typer.Option("--write", help="Declare the chunks; those that are there stay as they are.")
+    write: Annotated[bool, typer.Option("--write", help="Declare the chunks. Existing chunks stay unchanged.")] = False,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="With --write: publish the chunks too. They become READY.")
     ] = False,
-    publish: Annotated[bool, typer.Option("--publish", help="With --write: they become READY too.")] = False,
     reason: ReasonOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Propose chunks of a data set's table: each row in exactly one of them. Changes nothing without --write."""
+    """Propose chunks of a data set's table, with each row in exactly one chunk. Change nothing without --write."""
     if number is not None and rows is not None:
         raise InvalidInput("--chunks and --rows say the same in two ways: give one of them")
     if publish and not write:
@@ -142,7 +143,7 @@ def plan_chunks(  # noqa: PLR0913  # each is an option
         proposed = plan(source, request)
     _show(dataset, proposed, output)
     if file is not None or write:
-        _check_all_there(proposed)
+        _check_all_rows_covered(proposed)
     if file is not None:
         _save(file, proposed.chunks)
     if write:
@@ -150,7 +151,7 @@ def plan_chunks(  # noqa: PLR0913  # each is an option
 
 
 async def found_dataset(store: Store, dataset: str) -> Row:
-    """What is remembered of a data set. UnknownThing where there is none."""
+    """Return the row of a data set. Raise UnknownThing if it does not exist."""
     found = await dataset_row(store, dataset)
     if found is None:
         known = [row["dataset"] for row in await store.list_datasets()]
@@ -160,31 +161,31 @@ async def found_dataset(store: Store, dataset: str) -> Row:
 
 def _method(dataset: Row, by: tuple[str, str] | None) -> tuple[By, str]:
     if by is None:
-        said = dataset["partitioning"]
-        if not said:
+        partitioning = dataset["partitioning"]
+        if not partitioning:
             raise InvalidInput(
                 f"data set {dataset['id']} has no partitioning: say how it is to be divided, such as --by range id"
             )
-        by = (said["type"], said["column"])
+        by = (partitioning["type"], partitioning["column"])
     if by[0] not in get_args(By):
         raise InvalidInput(f"--by {by[0]}: it is range, date, list or hash, and then the column")
     return cast("By", by[0]), by[1]
 
 
 def _check_options(method: By, given: Sequence[str]) -> None:
-    wrong = next((name for name in given if method not in _FOR[name]), None)
+    wrong = next((name for name in given if method not in _METHODS_OF[name]), None)
     if wrong is not None:
-        raise InvalidInput(f"{wrong} means nothing by {method}: it is for {' and '.join(_FOR[wrong])}")
+        raise InvalidInput(f"{wrong} means nothing by {method}: it is for {' and '.join(_METHODS_OF[wrong])}")
 
 
 def table_of(dataset: Row) -> str:
-    """The table of a data set. InvalidInput where it has none."""
+    """Return the table of a data set. Raise InvalidInput if it has none."""
     if not dataset["tablename"]:
         raise InvalidInput(f"data set {dataset['id']} has no table: write location.tablename")
     return str(dataset["tablename"])
 
 
-def _check_all_there(proposed: Plan) -> None:
+def _check_all_rows_covered(proposed: Plan) -> None:
     if proposed.outside:
         raise Refused(
             f"{counted(proposed.outside, 'row')} of {proposed.table} would be in no chunk: give --rest, which makes "
@@ -194,8 +195,10 @@ def _check_all_there(proposed: Plan) -> None:
 
 def _write(dataset: str, proposed: Plan, reason: str | None, *, publish: bool) -> None:
     made = [(chunk.id, chunk.bounds) for chunk in proposed.chunks]
-    told = loaded(dataset, made, reason, publish=publish, why_not=partial(why_not, dataset, proposed.chunks))
-    typer.echo(told, err=True)
+    report = declare_chunks(
+        dataset, made, reason, publish=publish, why_not=partial(find_conflict, dataset, proposed.chunks)
+    )
+    typer.echo(report, err=True)
 
 
 def _save(file: Path, made: Sequence[PlannedChunk]) -> None:
@@ -210,19 +213,19 @@ def _show(dataset: str, proposed: Plan, output: Output) -> None:
     for note in proposed.notes:
         typer.echo(note, err=True)
     if output is not Output.TABLE:
-        document(_plain(dataset, proposed), output)
+        print_document(_plain(dataset, proposed), output)
         return
     to = console()
     table = _table(proposed, [name for name in ("from", "to") if any(name in it.bounds for it in proposed.chunks)])
     if to.measure(table, options=to.options.update(max_width=_ANY_WIDTH)).maximum > to.width:
-        table = _table(proposed, None)  # the predicates say the rest
+        table = _table(proposed, None)  # the predicates contain the bounds
     to.print(table)
     to.print(_summary(proposed), soft_wrap=True)
     sys.stdout.flush()
 
 
 def _table(proposed: Plan, ends: Sequence[str] | None) -> Table:
-    """All chunks; with these ends of theirs and a bar, or only what has to be seen."""
+    """Return a table of all chunks. `ends`: the bounds to show, with a bar. None: a narrow table without both."""
     shown, most = ends or (), max(proposed.rows.values())
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("chunk", *shown):
@@ -235,7 +238,7 @@ def _table(proposed: Plan, ends: Sequence[str] | None) -> Table:
     for chunk in proposed.chunks:
         rows = proposed.rows[chunk.id]
         cells = [chunk.id, *(str(chunk.bounds.get(name, "-")) for name in shown)]
-        bar = [] if ends is None else ["#" * round(_BAR * rows / most) if most else ""]
+        bar = [] if ends is None else ["#" * round(_BAR_WIDTH * rows / most) if most else ""]
         cells += [str(rows), f"{rows / proposed.all_rows:.1%}", *bar, chunk.predicate]
         table.add_row(*(Text(cell) for cell in cells))
     return table
@@ -251,7 +254,7 @@ def _summary(proposed: Plan) -> str:
     outside = f"{counted(proposed.outside, 'row')} outside of all chunks" if proposed.outside else "no row outside"
     return (
         f"{counted(len(proposed.chunks), 'chunk')} of {proposed.table} by {proposed.by} of {proposed.column}, "
-        f"{counted(proposed.all_rows, 'row')} ({_HOW[proposed.counted]}), skew {proposed.skew:.2f}; "
+        f"{counted(proposed.all_rows, 'row')} ({_COUNTED[proposed.counted]}), skew {proposed.skew:.2f}; "
         f"{nulls}; {outside}; {later}"
     )
 

@@ -1,1 +1,1 @@
-"""The same commands through a kubeconfig: they write and read custom resources, and never speak to Postgres."""
+"""Commands through a kubeconfig: they read and write custom resources, and never connect to Postgres."""

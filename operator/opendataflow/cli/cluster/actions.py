@@ -1,4 +1,7 @@
-"""Verbs through the cluster: makes a DataFlowAction, waits for the operator, prints its answer like Postgres' own."""
+"""Verbs through the cluster: creates a DataFlowAction, waits for the operator, and prints its answer.
+
+The output is the same as for a verb through Postgres.
+"""
 
 import asyncio
 import secrets
@@ -8,7 +11,7 @@ from typing import Any
 
 import typer
 
-from opendataflow.cli.cluster.where import Cluster, with_cluster
+from opendataflow.cli.cluster.choice import Cluster, with_cluster
 from opendataflow.core.text.verbs import Verb
 from opendataflow.errors import (
     ClusterRefused,
@@ -25,9 +28,9 @@ from opendataflow.model.resources.statuses import DataFlowActionStatus
 from opendataflow.names import ANNOTATION_REQUESTED_BY, API_VERSION, Refusal
 
 WAIT_SECONDS = 60.0
-"""How long the operator's answer is waited for."""
+"""Maximum time to wait for the operator's answer."""
 CREATE_SECONDS = 5.0
-"""How long an API server that does not answer is asked again."""
+"""Maximum time to retry the create request while the API server does not answer."""
 _PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 1.0
 
@@ -45,15 +48,15 @@ def ask(
     of_chunks: bool,
     cascade: bool,
 ) -> None:
-    """Ask, wait, print what became of it; raise what Postgres would have said where it was refused."""
+    """Request a verb, wait for its result and print it. If it was refused, raise the same error as Postgres."""
     spec = {
         "dataset" if of_chunks else "job": owner,
         "action": verb.name,
-        **_which(chosen),
+        **_selector(chosen),
         **({"cascade": True} if cascade else {}),
         **({"reason": reason} if reason is not None else {}),
     }
-    status = with_cluster(lambda cluster: asked(cluster, spec, actor))
+    status = with_cluster(lambda cluster: request_action(cluster, spec, actor))
     if status.phase == "Refused":
         raise _ERRORS.get(Refusal(status.reason or Refusal.REFUSED), Refused)(status.message or "refused")
     for line in status.lines:
@@ -63,8 +66,8 @@ def ask(
         typer.echo(f"… and {total - len(status.lines)} more ({status.message})")
 
 
-def _which(chosen: Sequence[str] | Selection) -> dict[str, Any]:
-    """The chunks of a request, as a DataFlowAction says it."""
+def _selector(chosen: Sequence[str] | Selection) -> dict[str, Any]:
+    """Return the fields of a DataFlowAction that select the chunks."""
     if not isinstance(chosen, Selection):
         ids = list(dict.fromkeys(chosen))
         if len(ids) > MOST_ITEMS:
@@ -82,16 +85,16 @@ def _which(chosen: Sequence[str] | Selection) -> dict[str, Any]:
     return {"range": limits} if limits else {"status": states[0]}
 
 
-async def asked(cluster: Cluster, spec: Mapping[str, Any], actor: str) -> DataFlowActionStatus:
-    """Make a DataFlowAction, and return what became of it. ClusterUnreachable where nobody answers in time."""
+async def request_action(cluster: Cluster, spec: Mapping[str, Any], actor: str) -> DataFlowActionStatus:
+    """Create a DataFlowAction and return its final status. Raise ClusterUnreachable if no answer arrives in time."""
     from opendataflow.launch.cluster.api import custom
 
     actions = custom("dataflowactions")
-    # A name of our own: where the answer to the create is lost, creating it again can't ask for it twice.
+    # Not `generateName`: with a fixed name, a repeated create request can't create a second action.
     name = f"{spec['action']}-{secrets.token_hex(5)}"
     metadata = {"name": name, "annotations": {ANNOTATION_REQUESTED_BY: actor}}
     body = {"apiVersion": API_VERSION, "kind": "DataFlowAction", "metadata": metadata, "spec": spec}
-    await _created(lambda: cluster.api.create(actions, cluster.namespace, body))
+    await _create_with_retries(lambda: cluster.api.create(actions, cluster.namespace, body))
     end, pause = time.monotonic() + WAIT_SECONDS, _PAUSE_SECONDS
     while time.monotonic() < end:
         try:
@@ -113,8 +116,8 @@ async def asked(cluster: Cluster, spec: Mapping[str, Any], actor: str) -> DataFl
     )
 
 
-async def _created(create: Callable[[], Awaitable[object]]) -> None:
-    """Create it, again for a moment where nobody knows whether it is there."""
+async def _create_with_retries(create: Callable[[], Awaitable[object]]) -> None:
+    """Send the create request. Repeat it for CREATE_SECONDS while its result is unknown."""
     end, again = time.monotonic() + CREATE_SECONDS, False
     while True:
         try:

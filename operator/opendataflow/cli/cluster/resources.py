@@ -1,12 +1,12 @@
-"""Jobs and data sets as their resources in a namespace show them: their limits are changed there, their statuses read.
+"""Jobs and data sets as custom resources of a namespace: changes their limits and reads their statuses.
 
-A status lags behind Postgres by some seconds and tells less: what it does not tell is left out.
+A status is some seconds older than Postgres and has fewer fields. The missing fields are left out.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from opendataflow.cli.cluster.where import Cluster, with_cluster
+from opendataflow.cli.cluster.choice import Cluster, with_cluster
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.names import TaskState
@@ -14,7 +14,7 @@ from opendataflow.names import TaskState
 Resource = Mapping[str, Any]
 Row = dict[str, Any]
 
-_TOLD = (
+_SHOWN_CONDITIONS = (
     ("Stalled", "True", "stalled"),
     ("DatabaseReachable", "False", "database"),
     ("BreakerOpen", "True", "breaker"),
@@ -23,24 +23,24 @@ _TOLD = (
 
 
 def scale(job: str, parallelism: int, reason: str | None) -> Row:
-    """Change spec.parallelism of a job; return its limits before and after, as Postgres does."""
+    """Change spec.parallelism of a job. Return its limits before and after, like `Store.scale`."""
     found = _change(job, {"parallelism": parallelism}, reason)
     return {**_limits(found), "before": found["spec"].get("parallelism", 1), "after": parallelism}
 
 
 def suspend(job: str, reason: str | None, *, suspended: bool) -> Row:
-    """Change spec.suspend of a job; return its limits before and after, as Postgres does."""
+    """Change spec.suspend of a job. Return its limits before and after, like `Store.suspend`."""
     found = _change(job, {"suspend": suspended}, reason)
     return {**_limits(found), "before": found["spec"].get("suspend", False), "after": suspended}
 
 
 def list_jobs() -> list[Row]:
-    """A row for each job of the namespace, as Postgres has them."""
+    """Return a row for each job of the namespace, like `Store.list_jobs`."""
     return [_job_row(job) for job in with_cluster(lambda cluster: _all(cluster, "dataflowjobs"))]
 
 
 def list_datasets() -> list[Row]:
-    """A row for each data set of the namespace, as Postgres has them."""
+    """Return a row for each data set of the namespace, like `Store.list_datasets`."""
 
     async def ask(cluster: Cluster) -> tuple[list[Resource], list[Resource]]:
         return await _all(cluster, "datasets"), await _all(cluster, "dataflowjobs")
@@ -50,27 +50,27 @@ def list_datasets() -> list[Row]:
 
 
 def statuses(names: Sequence[str]) -> list[Row]:
-    """The statuses of some jobs of the namespace, of all where none is named."""
+    """Return the statuses of jobs of the namespace. `names` is empty: of all jobs."""
 
     async def ask(cluster: Cluster) -> list[Resource]:
         jobs = await _all(cluster, "dataflowjobs")
-        return [_named(cluster, jobs, name) for name in names] if names else jobs
+        return [_find_job(cluster, jobs, name) for name in names] if names else jobs
 
     return [{**_limits(job), **(job.get("status") or {})} for job in with_cluster(ask)]
 
 
 def task_counts(status: Row) -> dict[str, int]:
-    """How many tasks are in which state."""
+    """Return the number of tasks by state."""
     counts = status.get("counts") or {}
     return {state.value: counts.get(state.value.lower(), 0) for state in TaskState}
 
 
 def lines(status: Row) -> Iterator[str]:
-    """What follows the counts of a job."""
+    """Yield the lines below the counts of a job."""
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     if not status.get("counts") and not conditions:
         yield "status     none yet: the operator has not taken the job over"
-    for kind, value, word in _TOLD:
+    for kind, value, word in _SHOWN_CONDITIONS:
         if conditions.get(kind, {}).get("status") == value:
             yield f"{word:<10} {conditions[kind].get('message') or conditions[kind].get('reason')}"
     if status.get("rate"):
@@ -91,7 +91,7 @@ def _change(job: str, spec: Row, reason: str | None) -> Resource:
     async def change(cluster: Cluster) -> Resource:
         from opendataflow.launch.cluster.api import custom
 
-        found = _named(cluster, await _all(cluster, "dataflowjobs"), job)
+        found = _find_job(cluster, await _all(cluster, "dataflowjobs"), job)
         name = found["metadata"]["name"]
         await cluster.api.patch_merge(custom("dataflowjobs"), cluster.namespace, name, {"spec": spec})
         return found
@@ -100,18 +100,18 @@ def _change(job: str, spec: Row, reason: str | None) -> Resource:
 
 
 async def _all(cluster: Cluster, plural: str) -> list[Resource]:
-    """All resources of a kind, by their ids."""
+    """Return all resources of a kind, sorted by id."""
     from opendataflow.launch.cluster.api import custom
 
     found = [item async for items, _ in cluster.api.pages(custom(plural), cluster.namespace) for item in items]
     return sorted(found, key=_id)
 
 
-def _named(cluster: Cluster, jobs: Sequence[Resource], name: str) -> Resource:
+def _find_job(cluster: Cluster, jobs: Sequence[Resource], name: str) -> Resource:
     found = next((job for job in jobs if _id(job) == name), None)
     if found is None:
-        meant = did_you_mean(name, [_id(job) for job in jobs])
-        raise UnknownThing(f"there is no job {name} in namespace {cluster.namespace}{meant}")
+        hint = did_you_mean(name, [_id(job) for job in jobs])
+        raise UnknownThing(f"there is no job {name} in namespace {cluster.namespace}{hint}")
     return found
 
 

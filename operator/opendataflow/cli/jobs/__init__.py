@@ -1,1 +1,1 @@
-"""Commands that declare jobs, run them, and change what they do."""
+"""Commands that declare jobs, run them, and change their limits and tasks."""

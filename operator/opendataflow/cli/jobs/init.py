@@ -1,4 +1,4 @@
-"""`dataflow init`: a first job in a folder, which runs as it is."""
+"""`dataflow init`: writes a first job into a folder. The job runs unchanged."""
 
 import os
 import re
@@ -12,13 +12,13 @@ from opendataflow.cli.app import Panel, app
 from opendataflow.errors import InvalidInput, Refused
 
 _JOB = """\
-# What there is and what has to be done. All fields: docs/reference/job-file.md
+# The data sets and the job. All fields: docs/reference/job-file.md
 apiVersion: opendataflow.io/v1alpha1
 kind: DataSet
 metadata: {{name: {name}-in}}
 spec:
   chunkSource:
-    list: ["2013-01", "2013-02", "2013-03"]   # there already; more of them are in more.csv
+    list: ["2013-01", "2013-02", "2013-03"]   # these chunks exist; more.csv lists more
 ---
 apiVersion: opendataflow.io/v1alpha1
 kind: DataSet
@@ -38,13 +38,13 @@ spec:
 
 _SCRIPT = """\
 #!/bin/sh
-# Runs once for each chunk, in this folder. Exit code 0 says that the chunk is good.
-# What it may know is in its environment: docs/reference/environment.md
+# Runs once for each chunk, in this folder. Exit code 0 means success.
+# Its environment variables: docs/reference/environment.md
 set -eu
 echo "making $dataid: run $DATAFLOW_RUN_ID, attempt $DATAFLOW_ATTEMPT"
 mkdir -p out
 echo "made from $dataid" > "out/$dataid.part"
-mv "out/$dataid.part" "out/$dataid.txt"    # whole, or not there
+mv "out/$dataid.part" "out/$dataid.txt"    # readers never see a half-written file
 """
 
 _MORE = """\
@@ -55,16 +55,18 @@ id,from,to
 """
 
 
-@app.command("init", rich_help_panel=Panel.WORK)
+@app.command("init", rich_help_panel=Panel.RUN)
 def init(
-    folder: Annotated[Path, typer.Argument(help="The folder; made where it is not there. Default: this one.")] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(help="The folder. Created if missing. Default: the current folder.")
+    ] = Path(),
 ) -> None:
-    """Write a first job into a folder: a job file, its script and a list of more chunks. Overwrites nothing."""
+    """Write a first job into a folder: a job file, its script and a list of more chunks. Never overwrite a file."""
     name = _job_name(folder)
     files = {"job.yaml": _JOB.format(name=name), "work.sh": _SCRIPT, "more.csv": _MORE}
-    there = [file for file in files if os.path.lexists(folder / file)]
-    if there:
-        raise Refused(f"{folder / there[0]} is there already: nothing was written; take another folder")
+    existing = [file for file in files if os.path.lexists(folder / file)]
+    if existing:
+        raise Refused(f"{folder / existing[0]} is there already: nothing was written; take another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
@@ -79,6 +81,6 @@ def init(
 
 
 def _job_name(folder: Path) -> str:
-    """The name of the job: that of the folder, as far as a name and a shell's variables allow it."""
+    """Return the name of the job: the folder's name, without characters that a job id can't have."""
     words = re.sub(r"[^a-z0-9]+", "-", folder.absolute().resolve().name.lower()).strip("-")[:40].rstrip("-")
     return words if words[:1].isalpha() else f"job-{words}".rstrip("-")

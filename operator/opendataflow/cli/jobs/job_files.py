@@ -14,7 +14,7 @@ from opendataflow.store.store import Store
 
 @dataclass(frozen=True)
 class Declared:
-    """What some job files declare together. `folders`: job id -> the folder of its file."""
+    """The resources of all given job files. `folders`: job id -> the folder of its file."""
 
     datasets: tuple[DataSet, ...]
     jobs: tuple[DataFlowJob, ...]
@@ -22,7 +22,10 @@ class Declared:
 
 
 def read_files(paths: Iterable[Path]) -> Declared:
-    """Read job files; InvalidInput where one can't be read or is wrong, or two declare the same thing."""
+    """Read job files.
+
+    Raise InvalidInput if a file can't be read, has an error, or declares an id that another file declares.
+    """
     datasets: dict[str, DataSet] = {}
     jobs: dict[str, DataFlowJob] = {}
     folders: dict[str, Path] = {}
@@ -39,7 +42,7 @@ def read_files(paths: Iterable[Path]) -> Declared:
 
 
 async def apply_files(store: Store, declared: Declared, actor: str) -> list[str]:
-    """Apply what the files declare, all or nothing; return the jobs that have QUEUED tasks."""
+    """Apply the resources of the files, all or none. Return the jobs that have QUEUED tasks."""
     datasets = [dataset_row(dataset) for dataset in declared.datasets]
     return await declare(store, datasets, [job_row(job) for job in declared.jobs], actor)
 

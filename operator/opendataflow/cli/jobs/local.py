@@ -1,4 +1,4 @@
-"""`dataflow local`: the engine with processes of this machine."""
+"""`dataflow local`: runs the engine, with runs as processes of this machine."""
 
 import asyncio
 import os
@@ -16,9 +16,9 @@ from opendataflow.cli.jobs.job_files import Declared, apply_files, read_files
 from opendataflow.cli.output.live import Display
 from opendataflow.cli.output.printing import console
 from opendataflow.cli.reports.status import job_status, print_status
-from opendataflow.core.runs.command import check_here
+from opendataflow.core.runs.command import check_runs_locally
 from opendataflow.engine.alerts import Alerts
-from opendataflow.engine.claim_authority import LocalTenure
+from opendataflow.engine.claim_authority import LocalClaimAuthority
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
 from opendataflow.engine.passwords import Passwords
@@ -29,7 +29,7 @@ from opendataflow.model.records.run import RunOrder
 from opendataflow.model.resources.api import DataFlowJob
 from opendataflow.model.resources.jobfile import absolute_path
 from opendataflow.names import ExitCode, TaskState
-from opendataflow.notify.configured import Target, targets_of
+from opendataflow.notify.targets import Target, configured_targets
 from opendataflow.opening.database import open_store
 from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import Settings, read_settings
@@ -38,40 +38,43 @@ from opendataflow.store.store import Store
 _OPEN = (TaskState.WAITING, TaskState.QUEUED, TaskState.RETRYING, TaskState.RUNNING, TaskState.FAILED)
 
 
-@app.command("local", rich_help_panel=Panel.WORK)
+@app.command("local", rich_help_panel=Panel.RUN)
 def local(
     files: FilesOption,
     parallelism: Annotated[
         int | None,
         typer.Option(
-            "--parallelism", min=1, help="The most runs at a time of all jobs together; default: the number of cores."
+            "--parallelism",
+            min=1,
+            help="Maximum number of runs at a time, for all jobs together. Default: the number of cores.",
         ),
     ] = None,
     until_caught_up: Annotated[
         bool,
-        typer.Option(
-            "--until-caught-up", help="End when nothing is left that can run. Exit code 3 if something failed or waits."
-        ),
+        typer.Option("--until-caught-up", help="Exit when no task can run. Exit code 3 if a task failed or waits."),
     ] = False,
     key_file: Annotated[
-        Path | None, typer.Option("--key-file", help="A file with the passkey; default: PASSKEY, DATAFLOW_KEY_FILE.")
+        Path | None, typer.Option("--key-file", help="A file with the passkey. Default: PASSKEY, DATAFLOW_KEY_FILE.")
     ] = None,
 ) -> int:
-    """Apply job files and run their jobs here. Ctrl-C lets runs end and starts no new ones; twice ends them."""
+    """Apply job files and run their jobs on this machine.
+
+    Ctrl-C starts no new runs and waits for the others. A second Ctrl-C ends them.
+    """
     declared = read_files(files)
     if not declared.jobs:
         raise InvalidInput(f"{files[0]}: there is no DataFlowJob in it: nothing to run")
     for job in declared.jobs:
-        check_here(job)
+        check_runs_locally(job)
         _check_project(job, declared.folders[job.id])
     settings = read_settings()
-    targets = targets_of(settings.notifications)
+    targets = configured_targets(settings.notifications)
     slots = parallelism or os.cpu_count() or 1
     return asyncio.run(_run(settings, targets, declared, Passkey(key_file), slots, until_caught_up))
 
 
 def _check_project(job: DataFlowJob, folder: Path) -> None:
-    """Say before anything runs what no chunk could be done with: of a project that is a folder of this machine."""
+    """Raise the error of a job's local project before any chunk is claimed: with it, every chunk would fail."""
     runtime = job.spec.runtime.pipeline
     if runtime is None or runtime.project.path is None:
         return
@@ -84,7 +87,7 @@ def _check_project(job: DataFlowJob, folder: Path) -> None:
     check_modules(project, runtime.pipeline)
 
 
-async def _run(  # what the command line has
+async def _run(
     settings: Settings,
     targets: Sequence[Target],
     declared: Declared,
@@ -96,14 +99,14 @@ async def _run(  # what the command line has
     async with open_store(settings, size=6, passkey=passkey) as store:
         await apply_files(store, declared, actor())
         jobs = [job.id for job in declared.jobs]
-        await _open_passwords(store, jobs, passwords)
+        await _check_passwords(store, jobs, passwords)
         screen = console()
         display = Display(screen, jobs)
         launcher = ProcessLauncher(settings.runs_home, redactor=passwords.redactor)
         engine = Engine(
             store,
             launcher,
-            LocalTenure(store, launcher, display.note),
+            LocalClaimAuthority(store, launcher, display.note),
             {
                 job.id: FileOrders(job, declared.folders[job.id], sys.executable, settings.clones_home, passwords)
                 for job in declared.jobs
@@ -114,16 +117,16 @@ async def _run(  # what the command line has
         )
         interrupted = _stop_on_signals(engine, display)
         alerts = Alerts(store, targets, display.note)
-        beside = [asyncio.create_task(alerts.run())]
+        background = [asyncio.create_task(alerts.run())]
         if screen.is_terminal:
-            beside.append(asyncio.create_task(display.follow(store)))
+            background.append(asyncio.create_task(display.follow(store)))
         try:
             progress = await engine.run()
             display.show(progress)
         finally:
-            for future in beside:
+            for future in background:
                 future.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await asyncio.gather(*background, return_exceptions=True)
         await alerts.finish()
         screen.print()
         for job in jobs:
@@ -131,10 +134,10 @@ async def _run(  # what the command line has
         return ExitCode.INTERRUPTED if interrupted else _exit_code(progress)
 
 
-async def _open_passwords(store: Store, jobs: Sequence[str], passwords: Passwords) -> None:
-    """Open them before anything is claimed: a wrong passkey must not cost a chunk its attempt."""
+async def _check_passwords(store: Store, jobs: Sequence[str], passwords: Passwords) -> None:
+    """Open all passwords before the first claim, so that a wrong passkey does not consume an attempt."""
     datasets = [row for job in (await store.declared_jobs(jobs)).values() for row in job.datasets]
-    passwords.variables(datasets)  # not in a thread: a person may be asked, and nothing else goes on yet
+    passwords.variables(datasets)  # in this thread: it may prompt for the passkey, and no run has started yet
     for variable in dict.fromkeys(passwords.missing(datasets)):
         typer.echo(f"{variable} is not set: no passkey is given", err=True)
 
@@ -144,7 +147,10 @@ def _exit_code(progress: Sequence[Progress]) -> int:
 
 
 def _stop_on_signals(engine: Engine[RunOrder], display: Display) -> list[int]:
-    """Drain at the first SIGINT or SIGTERM, end the runs at the second; return the list that receives them."""
+    """Drain at the first SIGINT or SIGTERM and end the runs at the second.
+
+    Return a list to which every received signal is appended.
+    """
     received: list[int] = []
     loop = asyncio.get_running_loop()
     killing: set[asyncio.Task[None]] = set()
@@ -157,7 +163,7 @@ def _stop_on_signals(engine: Engine[RunOrder], display: Display) -> list[int]:
         elif not killing:
             display.note("ending the runs; their tasks are tried again")
             killing.add(loop.create_task(engine.kill()))
-            for known in (signal.SIGINT, signal.SIGTERM):  # a third one ends this process at once
+            for known in (signal.SIGINT, signal.SIGTERM):  # the third signal ends this process at once
                 loop.remove_signal_handler(known)
 
     for number in (signal.SIGINT, signal.SIGTERM):

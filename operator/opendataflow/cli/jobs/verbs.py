@@ -1,6 +1,6 @@
-"""What people ask of chunks and tasks, one command for each verb; and `lost`, by hand.
+"""One command for each verb that changes chunks or tasks, and the command `lost`.
 
-Every one is all or nothing: where one id is unknown or refused, nothing is changed.
+Every command changes all given ids or none: if one id is unknown or refused, nothing is changed.
 """
 
 import inspect
@@ -12,10 +12,10 @@ import typer
 
 from opendataflow.cli.app import Panel, actor, app, with_store
 from opendataflow.cli.cluster import actions
-from opendataflow.cli.cluster.where import through_cluster
+from opendataflow.cli.cluster.choice import through_cluster
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job, complete_owner
-from opendataflow.core.text.verbs import VERBS, Verb, did_you_mean, line, nothing, refuse_if_any, touched
-from opendataflow.engine.takeover import lose
+from opendataflow.core.text.verbs import VERBS, Verb, did_you_mean, line, nothing_selected, refuse_if_any, was_changed
+from opendataflow.engine.takeover import commit_lost
 from opendataflow.errors import InvalidInput, Refused, UnknownThing
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.records.claim import Answer, Selection
@@ -28,24 +28,27 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[
             list[str] | None,
             typer.Argument(
-                help="Data ids; or choose them by the options.", show_default=False, autocompletion=complete_data_id
+                help="Data ids. Or select them by options.", show_default=False, autocompletion=complete_data_id
             ),
         ],
         None,
     ),
-    "first": (Annotated[str | None, typer.Option("--from", help="From this data id on, in natural order.")], None),
-    "last": (Annotated[str | None, typer.Option("--to", help="Up to this data id, which is included.")], None),
-    "status": (Annotated[list[str] | None, typer.Option("--status", help="In this state; may be repeated.")], None),
+    "first": (Annotated[str | None, typer.Option("--from", help="Start at this data id, in natural order.")], None),
+    "last": (Annotated[str | None, typer.Option("--to", help="End at this data id, inclusive.")], None),
+    "status": (Annotated[list[str] | None, typer.Option("--status", help="Only this state. Can be repeated.")], None),
     "failed": (Annotated[bool, typer.Option("--failed", help="The same as --status FAILED.")], False),
-    "dry_run": (Annotated[bool, typer.Option("--dry-run", help="Only say what would be touched.")], False),
-    "reason": (Annotated[str | None, typer.Option("--reason", help="Why; goes into the history.")], None),
+    "dry_run": (
+        Annotated[bool, typer.Option("--dry-run", help="Report what would change, and change nothing.")],
+        False,
+    ),
+    "reason": (Annotated[str | None, typer.Option("--reason", help="The reason, for the history.")], None),
 }
 _DATASET = Annotated[bool, typer.Option("--dataset", help="The first argument is a data set, not a job.")]
-_CASCADE = Annotated[bool, typer.Option("--cascade", help="Also all that was made of it, downwards.")]
+_CASCADE = Annotated[bool, typer.Option("--cascade", help="Also all downstream chunks that were built from it.")]
 
 
 def _parameters(verb: Verb) -> dict[str, tuple[Any, Any]]:
-    """Name -> (annotation, default) of a verb's command; the first one has no default."""
+    """Return name -> (annotation, default) of a verb's command. The first parameter has no default."""
     if verb.tasks and verb.chunks:
         owner = typer.Argument(help="A job, or with --dataset a data set.", autocompletion=complete_owner)
     elif verb.tasks:
@@ -61,7 +64,7 @@ def _parameters(verb: Verb) -> dict[str, tuple[Any, Any]]:
 
 
 def _command(verb: Verb) -> Callable[..., None]:
-    """The command of a verb, with a signature that Typer reads: all verbs take the same options."""
+    """Return the command of a verb, with a signature for Typer. All verbs take nearly the same options."""
 
     def command(**given: Any) -> None:
         _ask(verb, given)
@@ -75,15 +78,15 @@ def _command(verb: Verb) -> Callable[..., None]:
 
 
 for _verb in VERBS:
-    app.command(_verb.name, rich_help_panel=Panel.ASK)(_command(_verb))
+    app.command(_verb.name, rich_help_panel=Panel.CHANGE)(_command(_verb))
 
 
-@app.command("lost", rich_help_panel=Panel.ASK)
+@app.command("lost", rich_help_panel=Panel.CHANGE)
 def lost(
     run: Annotated[int, typer.Argument(help="The run, as `dataflow get runs` shows it.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask whether it is certain.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Say that a run is certainly dead, where the program can't prove it: its host is gone. It is tried again."""
+    """Declare a run dead that the program can't prove dead, because its host is gone. Its task is tried again."""
     if not yes:
         typer.confirm(
             f"Is it certain that nothing of run {run} is alive? A second one would write beside it",
@@ -96,9 +99,9 @@ def lost(
         if found is None:
             raise UnknownThing(f"there is no run {run}: see `dataflow get runs`")
         launcher = ProcessLauncher(read_settings().runs_home)
-        if found.runs_home == launcher.runs_home and (await launcher.owner_gone(found.lease, found.host)).alive:
+        if found.runs_home == launcher.runs_home and (await launcher.prove_owner_dead(found.lease, found.host)).alive:
             raise Refused(f"the engine of run {run} is alive on this machine: stop it, and the run ends with it")
-        now, _ = await lose(store, found, f"said by {actor()}", actor())
+        now, _ = await commit_lost(store, found, f"reported by {actor()}", actor())
         if now.already:
             raise Refused(f"run {run} has ended already: it is {now.run_state}")
         return f"run {run} is lost; {found.data_id} of job {found.job} is {now.task_state}"
@@ -131,16 +134,16 @@ def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
 
     answers, known = with_store(ask)
     if not answers and isinstance(chosen, Selection):
-        raise nothing(verb.name, owner, chosen)
+        raise nothing_selected(verb.name, owner, chosen)
     refuse_if_any(answers, Counter(answer.result for answer in answers), known)
     for answer in answers:
         typer.echo(line(answer, owner, dry_run=dry_run))
     if dry_run:
-        typer.echo(f"{sum(map(touched, answers))} would be touched; nothing was changed")
+        typer.echo(f"{sum(map(was_changed, answers))} would be touched; nothing was changed")
 
 
 def _selection(given: Mapping[str, Any], *, of_chunks: bool) -> list[str] | Selection:
-    """What the command is about; InvalidInput where that is nothing, or two things at once."""
+    """Return the given ids or the selection. Raise InvalidInput if both or neither are given."""
     ids = list(given["data_ids"] or [])
     states = [*(given["status"] or ()), *(["FAILED"] if given["failed"] else [])]
     chosen = bool(states) or given["first"] is not None or given["last"] is not None
@@ -160,11 +163,12 @@ def _selection(given: Mapping[str, Any], *, of_chunks: bool) -> list[str] | Sele
     return Selection(given["first"], given["last"], tuple(states), of_chunks=of_chunks)
 
 
-async def _unknown_owner(store: Store, verb: Verb, owner: str, said: str) -> UnknownThing:
+async def _unknown_owner(store: Store, verb: Verb, owner: str, sentence: str) -> UnknownThing:
+    """Return the error for an unknown owner, with a hint. `sentence`: the error of the store."""
     jobs = [row["job"] for row in await store.list_jobs()]
     datasets = [row["dataset"] for row in await store.list_datasets()]
     if owner in datasets:
-        return UnknownThing(f"{said}: it is a data set{', which needs --dataset' if verb.chunks else ''}")
+        return UnknownThing(f"{sentence}: it is a data set{', which needs --dataset' if verb.chunks else ''}")
     if owner in jobs:
-        return UnknownThing(f"{said}: it is a job")
-    return UnknownThing(f"{said}{did_you_mean(owner, jobs if ' no job ' in said else datasets)}")
+        return UnknownThing(f"{sentence}: it is a job")
+    return UnknownThing(f"{sentence}{did_you_mean(owner, jobs if ' no job ' in sentence else datasets)}")

@@ -1,4 +1,4 @@
-"""`dataflow run`: one run around a script, as RunJob does it, with the choices spelled out."""
+"""`dataflow run`: runs one chunk around a program, like RunJob, with options."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,23 +10,23 @@ from opendataflow.core.runs.wrapped import job_of
 from opendataflow.errors import InvalidInput
 from opendataflow.opening.passkey import Passkey
 from opendataflow.runjob import program
-from opendataflow.runjob.wrap import Wrap
+from opendataflow.runjob.wrap import WrappedCommand
 
 
-@app.command("run", rich_help_panel=Panel.WORK)
+@app.command("run", rich_help_panel=Panel.RUN)
 def run(
     command: Annotated[list[str], typer.Argument(metavar="CMD...", help="The program and its arguments, after `--`.")],
-    job: Annotated[str | None, typer.Option("--job", help="The job; default: the program's name.")] = None,
+    job: Annotated[str | None, typer.Option("--job", help="The job. Default: the program's name.")] = None,
     key_file: Annotated[
-        Path | None, typer.Option("--key-file", help="A file with the passkey; default: PASSKEY, DATAFLOW_KEY_FILE.")
+        Path | None, typer.Option("--key-file", help="A file with the passkey. Default: PASSKEY, DATAFLOW_KEY_FILE.")
     ] = None,
-    data_id: Annotated[str | None, typer.Option("--data-id", help="Only this chunk; default: the first.")] = None,
+    data_id: Annotated[str | None, typer.Option("--data-id", help="Run this chunk. Default: the first one.")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Run it whatever its inputs and outputs are; goes into the history.")
+        bool, typer.Option("--force", help="Ignore the states of its inputs and outputs. The history records this.")
     ] = False,
 ) -> int:
-    """Run one ready chunk of a job around a program, in the foreground; the program's exit code is passed on."""
+    """Run a program for one ready chunk of a job, in the foreground. Exit with the program's exit code."""
     if force and data_id is None:
         raise InvalidInput("--force needs the chunk that is meant: --data-id")
-    wrap = Wrap(job or job_of(command[0]), tuple(command), data_id, actor() if force else None)
-    return program.run(wrap, Passkey(key_file))
+    wrapped = WrappedCommand(job or job_of(command[0]), tuple(command), data_id, actor() if force else None)
+    return program.run(wrapped, Passkey(key_file))

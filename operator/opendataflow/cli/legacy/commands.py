@@ -1,7 +1,7 @@
-"""The commands of the framework that came before, under the names that its users know.
+"""The commands of the old framework, under their old names.
 
-They work on the views of schema dataflow, as their SQL does. What can't be done any more is refused with the command
-that does what was meant.
+They read and write the views of schema `dataflow`, like the SQL of the old framework's users. A command that is no
+longer supported is refused with its replacement.
 """
 
 import json
@@ -12,7 +12,7 @@ import typer
 
 from opendataflow.cli.administration.db import migrate_database
 from opendataflow.cli.app import OutputOption, Panel, actor, app, with_store
-from opendataflow.cli.output.printing import Output, rows
+from opendataflow.cli.output.printing import Output, print_rows
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.model.records.claim import DeclaredJob
@@ -44,46 +44,46 @@ _REPLACED = {
 }
 
 
-@app.command("sql", rich_help_panel=Panel.OLD)
+@app.command("sql", rich_help_panel=Panel.LEGACY)
 def sql(
-    query: Annotated[str, typer.Argument(help="One SELECT; job, dataset and datastatus are the old tables.")],
+    query: Annotated[str, typer.Argument(help="One SELECT. The old tables are job, dataset and datastatus.")],
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show what an SQL query finds. It only reads."""
+    """Print the result of an SQL query. Changes are refused."""
     _show(query, output)
 
 
-@app.command("dml", rich_help_panel=Panel.OLD)
+@app.command("dml", rich_help_panel=Panel.LEGACY)
 def dml(
-    statements: Annotated[list[str], typer.Argument(metavar="STATEMENT...", help="INSERTs or UPDATEs.")],
+    statements: Annotated[list[str], typer.Argument(metavar="STATEMENT...", help="INSERT or UPDATE statements.")],
 ) -> None:
-    """Change rows of job, dataset and datastatus: all statements in one transaction, or nothing."""
+    """Change rows of job, dataset and datastatus. All statements are one transaction."""
     for count in with_store(lambda store: write_sql(store, statements, actor())):
         typer.echo(f"{count} rows affected")
 
 
-@app.command("runs", rich_help_panel=Panel.OLD)
+@app.command("runs", rich_help_panel=Panel.LEGACY)
 def runs(output: OutputOption = Output.TABLE) -> None:
-    """List the 20 rows of datastatus that changed last. More: `dataflow get runs`."""
+    """List the 20 rows of datastatus that changed last. See also `dataflow get runs`."""
     _show(_RUNS, output)
 
 
-@app.command("jobs", rich_help_panel=Panel.OLD)
+@app.command("jobs", rich_help_panel=Panel.LEGACY)
 def jobs(output: OutputOption = Output.TABLE) -> None:
-    """List the rows of job. More: `dataflow get jobs`."""
+    """List the rows of job. See also `dataflow get jobs`."""
     _show(_JOBS, output)
 
 
-@app.command("datasets", rich_help_panel=Panel.OLD)
+@app.command("datasets", rich_help_panel=Panel.LEGACY)
 def datasets(output: OutputOption = Output.TABLE) -> None:
-    """List the rows of dataset. More: `dataflow get datasets`."""
+    """List the rows of dataset. See also `dataflow get datasets`."""
     _show(_DATASETS, output)
 
 
 @app.command("GetJobData", hidden=True)
-@app.command("getjob", rich_help_panel=Panel.OLD)
+@app.command("getjob", rich_help_panel=Panel.LEGACY)
 def getjob(job: JobArgument) -> None:
-    """Show what a job would run with next, as JSON: its data id and data sets; an empty list where nothing is ready."""
+    """Print a job's next data id and its data sets as JSON. Print an empty list if nothing is ready."""
 
     async def ask(store: Store) -> tuple[str | None, DeclaredJob]:
         declared = await store.declared_jobs([job])
@@ -93,13 +93,13 @@ def getjob(job: JobArgument) -> None:
         return await store.next_task(job), declared[job]
 
     data_id, declared = with_store(ask)
-    found = [] if data_id is None else [{"dataid": data_id}, *_described(declared)]
+    found = [] if data_id is None else [{"dataid": data_id}, *_old_form(declared)]
     sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
 
 
-@app.command("endjob", rich_help_panel=Panel.OLD)
+@app.command("endjob", rich_help_panel=Panel.LEGACY)
 def endjob(job: JobArgument, data_id: DataIdArgument, status: StatusArgument) -> None:
-    """Set the status of what a job has made for a data id. A run ends by itself, or by `dataflow cancel`."""
+    """Set the status of a job's outputs for a data id. This does not end a run: use `dataflow cancel`."""
     update = "UPDATE datastatus SET status = %s, modified = now() WHERE jobid = %s AND dataid = %s AND locktype = 'OUT'"
     (count,) = with_store(lambda store: write_sql(store, [update], actor(), (status, job, data_id)))
     if not count:
@@ -109,7 +109,7 @@ def endjob(job: JobArgument, data_id: DataIdArgument, status: StatusArgument) ->
     typer.echo(f"{count} rows updated to {status} for {job} and {data_id} 0 IN file-local locks released")
 
 
-@app.command("SetDataStatus", rich_help_panel=Panel.OLD)
+@app.command("SetDataStatus", rich_help_panel=Panel.LEGACY)
 def set_data_status(
     status: StatusArgument,
     data_id: DataIdArgument,
@@ -117,7 +117,7 @@ def set_data_status(
     job: JobArgument,
     locktype: Annotated[str, typer.Argument(metavar="LOCKTYPE", help="OUT.")],
 ) -> None:
-    """Set the status of a chunk, whether it has a row or not."""
+    """Set the status of a chunk. The chunk need not exist."""
     insert = "INSERT INTO datastatus (dataid, datasetid, jobid, locktype, status) VALUES (%s, %s, %s, %s, %s)"
     values = (data_id, dataset, job, locktype, status)
     (count,) = with_store(lambda store: write_sql(store, [insert], actor(), values))
@@ -132,7 +132,7 @@ def _refuse(name: str, instead: str) -> None:
         raise InvalidInput(f"{name} is not done any more: {instead}")
 
     settings = {"allow_extra_args": True, "ignore_unknown_options": True}
-    app.command(name, hidden=True, help=f"Not done any more: {instead}", context_settings=settings)(refused)
+    app.command(name, hidden=True, help=f"No longer supported: {instead}", context_settings=settings)(refused)
 
 
 for _name, _instead in _REPLACED.items():
@@ -141,10 +141,10 @@ for _name, _instead in _REPLACED.items():
 
 def _show(query: str, output: Output) -> None:
     columns, found = with_store(lambda store: read_sql(store, query))
-    rows(found, output, columns, "no rows returned by the query")
+    print_rows(found, output, columns, "no rows returned by the query")
 
 
-def _described(declared: DeclaredJob) -> list[dict[str, str]]:
+def _old_form(declared: DeclaredJob) -> list[dict[str, str]]:
     columns = ("hostname", "database", "schemaname", "tablename", "username", "encryptedpass", "itemtype")
     return [
         {f"{row['id']}_datasetid": row["id"], **{f"{row['id']}_{c}": row[c] for c in columns if row[c] is not None}}

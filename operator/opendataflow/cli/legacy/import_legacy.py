@@ -1,4 +1,4 @@
-"""`dataflow import-legacy`: takes over the jobs, data sets and statuses of the framework that came before."""
+"""`dataflow import-legacy`: imports the jobs, data sets and statuses of the old framework."""
 
 import asyncio
 import sys
@@ -15,29 +15,40 @@ from opendataflow.store.legacy.legacy_users import import_old
 from opendataflow.store.store import Store
 
 _SHOWN = 20
-"""How many running chunks are listed one by one."""
+"""Maximum number of running chunks that are listed one by one."""
 
 
-@app.command("import-legacy", rich_help_panel=Panel.OLD)
+@app.command("import-legacy", rich_help_panel=Panel.LEGACY)
 def import_legacy(
-    dsn: Annotated[str, typer.Argument(metavar="DSN", help="The old database: postgresql://user@host:5432/database.")],
-    schema: Annotated[str, typer.Option("--schema", help="The schema of its tables.")] = SCHEMA,
+    dsn: Annotated[
+        str,
+        typer.Argument(
+            metavar="DSN", help="The address of the old database, such as postgresql://user@host:5432/database."
+        ),
+    ],
+    schema: Annotated[str, typer.Option("--schema", help="The schema of the old tables.")] = SCHEMA,
     running: Annotated[
-        Running | None, typer.Option("--running", help="What becomes of chunks that are RUNNING there.")
+        Running | None,
+        typer.Option("--running", help="What to do with chunks that are RUNNING there. Default: a prompt."),
     ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Rename the old tables to *_old and make the views, in this database.")
+        bool,
+        typer.Option("--take-over", help="Rename the old tables to *_old and create the views, in the same database."),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Report what would be imported, and change nothing.")
+    ] = False,
 ) -> None:
-    """Import job, dataset and datastatus of the Java framework, all or nothing. What is here already stays as it is."""
+    """Import job, dataset and datastatus of the Java framework, all or nothing. Existing rows stay unchanged."""
     if has_password(dsn):
         typer.echo(
             "the address has a password, which other users of this machine can read: use PGPASSWORD or ~/.pgpass",
             err=True,
         )
     if take_over and schema != SCHEMA:
-        raise InvalidInput(f"--take-over is about the tables of schema {SCHEMA}: those of {schema} are in nobody's way")
+        raise InvalidInput(
+            f"--take-over is about the tables of schema {SCHEMA}: those of {schema} do not conflict with the views"
+        )
     rows = asyncio.run(read_old(dsn, schema))
     state = old_state(rows)
     chunks = state.decided(_decision(state.running, running))
@@ -53,7 +64,7 @@ def import_legacy(
 
 
 def _decision(running: Sequence[OldChunk], given: Running | None) -> Running:
-    """What becomes of running chunks; asked for where it was not given, and never guessed."""
+    """Return what to do with running chunks. Prompt for it if it was not given. Never guess."""
     if not running:
         return Running.SKIP
     for chunk in running[:_SHOWN]:

@@ -1,1 +1,1 @@
-"""Tables, JSON, YAML and the live display. Never reads the database."""
+"""Prints tables, JSON, YAML and the live display. It never reads the database."""

@@ -1,6 +1,6 @@
-"""What a person sees while the engine works: a line for each thing that happens and, on a terminal, a bar for each job.
+"""The live display of `dataflow local`: a line for each event and, on a terminal, a progress bar for each job.
 
-It only shows; the engine tells it.
+It only prints. The engine reports events to it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _REFRESH_SECONDS = 0.5
 
 
 class Display:
-    """Implements the engine's Observer. Successful runs get lines only where no bar shows them."""
+    """An engine Observer. It prints no lines for successful runs on a terminal, because a bar counts them."""
 
     def __init__(self, console: Console, jobs: Sequence[str]) -> None:
         self._console = console
@@ -43,12 +43,12 @@ class Display:
         }
 
     def claimed(self, run: claim.ClaimedRun) -> None:
-        """A run is about to start."""
+        """Report a run that is about to start."""
         if not self._console.is_terminal or run.attempt > 1:
             self._line(run, "started", f"run {run.run}, attempt {run.attempt}")
 
     def completed(self, completion: claim.Completion, run: claim.ClaimedRun, result: claim.Completed) -> None:
-        """A run's outcome is committed."""
+        """Report a run whose outcome is committed."""
         if result.already and result.run_state != completion.state:
             self._line(run, result.run_state, f"run {run.run} was ended by somebody else")
         elif completion.state is RunState.SUCCEEDED:
@@ -63,32 +63,32 @@ class Display:
             detail = completion.message if follows else completion.reason or completion.message
             self._line(run, completion.shown, f"{detail}{follows}")
 
-    def held_back(self, job: str, reason: NotStarted | None) -> None:
-        """Runs can't be started for now, or can again."""
+    def starts_blocked(self, job: str, reason: NotStarted | None) -> None:
+        """Report that runs of a job can't be started for now. `reason` is None: they can start again."""
         self.note(f"{job}: runs start again" if reason is None else f"{job}: {reason}")
 
-    def took(self, step: Step, seconds: float) -> None:
-        """How long a step took: nothing that a person wants to see."""
+    def observe_duration(self, step: Step, seconds: float) -> None:
+        """Ignore the duration of an engine step."""
 
-    def turned(self, loop: str) -> None:
-        """A loop goes on: nothing that a person wants to see."""
+    def heartbeat(self, loop: str) -> None:
+        """Ignore the heartbeat of an engine loop."""
 
-    def unfit(self, job: str) -> None:
-        """A job was applied from elsewhere."""
+    def outdated(self, job: str) -> None:
+        """Report a job that somebody applied with other data sets."""
         self.note(
             f"{job} was applied with other data sets than this engine's file has: nothing new of it starts here; "
             "start the engine again with the new file"
         )
 
     def note(self, text: str) -> None:
-        """Something else to know."""
+        """Print a note."""
         self._print(Text(text, style="yellow"))
 
     async def follow(self, store: Store) -> None:
-        """Keep the bars at what Postgres says, until cancelled."""
+        """Update the bars from Postgres, until cancelled."""
         with self._bars:
             while True:
-                with suppress(DataflowError):  # the engine tells of it
+                with suppress(DataflowError):  # the engine reports it
                     self.show(await store.progress(list(self._lines)))
                 await asyncio.sleep(_REFRESH_SECONDS)
 
@@ -111,7 +111,7 @@ class Display:
 
     def _print(self, line: Text) -> None:
         stamped = Text(datetime.now().astimezone().strftime("%H:%M:%S  "), style="dim")
-        with suppress(OSError):  # nobody can read it; the runs go on
+        with suppress(OSError):  # the output is closed; the runs continue
             self._console.print(
                 stamped.append_text(line.copy()) if line.style == "" else stamped.append(line.plain, line.style)
             )

@@ -1,4 +1,4 @@
-"""How the command line shows things: tables for people, JSON and YAML for programs. It asks for nothing itself."""
+"""Prints results: tables for people, JSON and YAML for programs. It reads nothing itself."""
 
 import json
 import os
@@ -17,8 +17,8 @@ from opendataflow.names import ChunkStatus, TaskState
 
 Row = Mapping[str, Any]
 
-_WIDE = 10_000
-"""Columns of an output that no person looks at: nothing is cut there."""
+_UNLIMITED_WIDTH = 10_000
+"""Columns of an output that is no terminal, so that nothing is cut."""
 
 _COLOURS: dict[str, str] = {
     TaskState.DONE: "green",
@@ -33,12 +33,12 @@ _COLOURS: dict[str, str] = {
 }
 
 
-_SENTENCES = ("message", "reason", "sources", "transformations")
-"""Columns that take more than one line where a terminal is narrow."""
+_WRAPPED = ("message", "reason", "sources", "transformations")
+"""Columns that are wrapped on a narrow terminal."""
 
 
 class Output(StrEnum):
-    """The forms of an answer."""
+    """Output formats."""
 
     TABLE = "table"
     JSON = "json"
@@ -46,43 +46,46 @@ class Output(StrEnum):
 
 
 class _Console(Console):
-    """Where its reader has gone, as `head` does, it falls silent; what is under way goes on."""
+    """A console that stops printing if its reader closes the pipe, as `head` does. The command continues."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        silence()
+        silence_stdout()
 
 
-def silence() -> None:
-    """Print nothing more, also not at exit: nobody reads it."""
+def silence_stdout() -> None:
+    """Redirect stdout to /dev/null, also for the flush at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that cuts nothing where its output is no terminal."""
+    """Return a console. It cuts no text if its output is no terminal."""
     made = _Console(stderr=stderr, highlight=False, soft_wrap=False, markup=False, emoji=False)
     if not made.is_terminal:
-        made.width = _WIDE
+        made.width = _UNLIMITED_WIDTH
     return made
 
 
-def rows(found: Sequence[Row], output: Output, columns: Sequence[str], empty: str) -> None:
-    """Print rows: all their fields as JSON or YAML, the given columns as a table; `empty` where there are none."""
+def print_rows(found: Sequence[Row], output: Output, columns: Sequence[str], empty: str) -> None:
+    """Print rows, as a table of the given columns, or with all fields as JSON or YAML.
+
+    `empty`: printed on stderr instead of an empty table.
+    """
     if output is not Output.TABLE:
-        document([dict(row) for row in found], output)
+        print_document([dict(row) for row in found], output)
         return
     if not found:
         console(stderr=True).print(empty)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.upper().replace("_", " "), overflow="fold", no_wrap=column not in _SENTENCES)
+        table.add_column(column.upper().replace("_", " "), overflow="fold", no_wrap=column not in _WRAPPED)
     for row in found:
         table.add_row(*(_cell(row[column]) for column in columns))
     console().print(table)
 
 
-def document(value: object, output: Output) -> None:
+def print_document(value: object, output: Output) -> None:
     """Print a value as JSON or YAML."""
     plain = json.loads(json.dumps(value, default=_plain, ensure_ascii=False))
     if output is Output.JSON:
@@ -92,7 +95,7 @@ def document(value: object, output: Output) -> None:
 
 
 def coloured(state: object) -> Text:
-    """A state in its colour."""
+    """Return a state as text in its colour."""
     return Text(str(state), style=_COLOURS.get(str(state), ""))
 
 

@@ -1,1 +1,1 @@
-"""`dataflow pipeline`: projects of unit-tested transformations."""
+"""`dataflow pipeline`: commands for projects of unit-tested transformations."""

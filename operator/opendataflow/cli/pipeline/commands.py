@@ -1,4 +1,4 @@
-"""`dataflow pipeline`: projects of unit-tested transformations, by hand and on this machine."""
+"""`dataflow pipeline`: creates, tests and runs pipelines of a project by hand, on this machine."""
 
 import dataclasses
 import os
@@ -14,7 +14,7 @@ import typer
 
 from opendataflow.cli.app import OutputOption, Panel, app
 from opendataflow.cli.chunks.load import read_list
-from opendataflow.cli.output.printing import Output, console, document, rows
+from opendataflow.cli.output.printing import Output, console, print_document, print_rows
 from opendataflow.cli.pipeline.init import write_project
 from opendataflow.cli.pipeline.show import (
     LiveSteps,
@@ -28,7 +28,7 @@ from opendataflow.cli.pipeline.show import (
 from opendataflow.core.chunks.attempts import Result
 from opendataflow.core.chunks.chunk_list import parse_chunk_list
 from opendataflow.core.chunks.dialects import Dialect, Driver
-from opendataflow.core.chunks.items import check_apart, data_id_of
+from opendataflow.core.chunks.items import check_distinct, data_id_of
 from opendataflow.core.pipelines.expectations import Checked
 from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.text.explain import counted
@@ -53,12 +53,12 @@ from opendataflow.spark.pipeline.project.project_folder import OpenProject, open
 from opendataflow.spark.pipeline.storage.databases import attempt_of, dialect_here, drivers_of
 from opendataflow.spark.pipeline.testing.unit_tests import Tested, run_unit_test
 
-pipeline = typer.Typer(help="Projects of unit-tested transformations, by hand.", no_args_is_help=True)
-app.add_typer(pipeline, name="pipeline", rich_help_panel=Panel.WORK)
+pipeline = typer.Typer(help="Create, test and run pipelines by hand.", no_args_is_help=True)
+app.add_typer(pipeline, name="pipeline", rich_help_panel=Panel.RUN)
 
 
 def complete_pipeline(incomplete: str) -> list[str]:
-    """Return the slugs of the project in this folder that begin so."""
+    """Return the slugs of the current project that start with `incomplete`."""
     try:
         return [it.slug for it in open_project(None).pipelines if it.slug.startswith(incomplete)]
     except DataflowError:
@@ -67,31 +67,39 @@ def complete_pipeline(incomplete: str) -> list[str]:
 
 ProjectOption = Annotated[
     Path | None,
-    typer.Option("--project", "-p", help="The project's folder. Default: this one, or the nearest above it."),
+    typer.Option(
+        "--project",
+        "-p",
+        help="The project's folder. Default: the current folder or its nearest parent with a project.",
+    ),
 ]
-SlugArgument = Annotated[str, typer.Argument(metavar="PIPELINE", help="Its slug.", autocompletion=complete_pipeline)]
+SlugArgument = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="The slug of the pipeline.", autocompletion=complete_pipeline)
+]
 MaybeSlug = Annotated[
     str | None,
-    typer.Argument(metavar="PIPELINE", help="Only this one. Default: all.", autocompletion=complete_pipeline),
+    typer.Argument(
+        metavar="PIPELINE", help="The slug of a pipeline. Default: all pipelines.", autocompletion=complete_pipeline
+    ),
 ]
 
 
 @pipeline.command("init")
-def init(folder: Annotated[Path, typer.Argument(help="The folder; made where it is not there.")]) -> None:
-    """Write a first project into a folder, which can be tested and run as it is. Overwrites nothing."""
+def init(folder: Annotated[Path, typer.Argument(help="The folder. Created if missing.")]) -> None:
+    """Write a first project into a folder. It can be tested and run unchanged. Never overwrite a file."""
     for line in write_project(folder):
         typer.echo(line)
 
 
 @pipeline.command("schema")
 def schema() -> None:
-    """Print the JSON schema of project.yml, by which editors check and complete it."""
+    """Print the JSON schema of project.yml. Editors use it to validate and complete the file."""
     typer.echo(schema_text(), nl=False)
 
 
 @pipeline.command("list")
 def list_pipelines(project: ProjectOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Show the pipelines of a project."""
+    """List the pipelines of a project."""
     opened = open_project(project)
     found = [
         {
@@ -102,54 +110,54 @@ def list_pipelines(project: ProjectOption = None, output: OutputOption = Output.
         }
         for it in opened.pipelines
     ]
-    rows(found, output, ("pipeline", "sources", "transformations", "destination"), "there are no pipelines")
-    _note(opened, [it.slug for it in opened.pipelines])
+    print_rows(found, output, ("pipeline", "sources", "transformations", "destination"), "there are no pipelines")
+    _print_notes(opened, [it.slug for it in opened.pipelines])
 
 
 @pipeline.command("describe")
 def describe(slug: SlugArgument, project: ProjectOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Show what a pipeline reads, does and writes, and what is wrong with it. Its modules are loaded for that."""
+    """Show the sources, steps and destination of a pipeline, and its errors. This loads the modules of its steps."""
     opened = open_project(project)
     _, found = opened.file.pipeline(slug)
     with ExitStack() as stack:
-        told = _described(opened, found, stack)
+        description = _describe(opened, found, stack)
         if output is Output.TABLE:
-            _show_described(opened, told)
-            _note(opened, [slug])
+            _show_description(opened, description)
+            _print_notes(opened, [slug])
         else:
-            document(told, output)
+            print_document(description, output)
 
 
-def _show_described(opened: OpenProject, told: Mapping[str, Any]) -> None:
+def _show_description(opened: OpenProject, description: Mapping[str, Any]) -> None:
     form = "the Django tool's form" if opened.file.django else "version 2"
-    typer.echo(f"pipeline {told['pipeline']} of {opened.file.project.name} ({form})")
-    for source in told["sources"]:
+    typer.echo(f"pipeline {description['pipeline']} of {opened.file.project.name} ({form})")
+    for source in description["sources"]:
         chunk = "" if source["chunk"] is None else f", the rows of the chunk by {source['chunk']}"
         typer.echo(f"  read   {source['name']}: {source['path']}{'' if source['there'] else ' (not there)'}{chunk}")
-    for step in told["transformations"]:
+    for step in description["transformations"]:
         typer.echo(f"  step   {step['name']}: {step['fault'] or step['says']}")
-    for expectation in told["expectations"]:
+    for expectation in description["expectations"]:
         typer.echo(f"  expect {expectation['name']}{'' if expectation['severity'] == 'fail' else ', else a warning'}")
-    to = told["destination"]
+    to = description["destination"]
     typer.echo(f"  write  {to['name']}: {to['path']}, {to['format']}" + (f", {to['mode']}" if to["mode"] else ""))
 
 
 @pipeline.command("test")
 def run_tests(slug: MaybeSlug = None, project: ProjectOption = None, output: OutputOption = Output.TABLE) -> int:
-    """Test transformations against the inputs and outputs that are beside them. Exit code 1 where one fails."""
+    """Run the unit tests of transformations, which their modules define. Exit code 1 if a test fails."""
     opened = open_project(project)
     chosen = opened.pipelines if slug is None else (opened.file.pipeline(slug)[1],)
     results: list[Tested] = []
     with ExitStack() as stack:
-        for result in _tested(opened, chosen, stack):
+        for result in _test_results(opened, chosen, stack):
             results.append(result)
             if output is Output.TABLE:
                 show_test(result)
         if output is not Output.TABLE:
-            document([asdict(result) for result in results], output)
+            print_document([asdict(result) for result in results], output)
         else:
             show_tests(results)
-        _note(opened, [it.slug for it in chosen])
+        _print_notes(opened, [it.slug for it in chosen])
     return ExitCode.FAILED if any(result.sentence is not None for result in results) else ExitCode.OK
 
 
@@ -158,27 +166,31 @@ def run(
     slug: SlugArgument,
     data_id: Annotated[
         str | None,
-        typer.Option("--data-id", help="The chunk. Needed, but with --stream, or in the Django tool's form."),
+        typer.Option(
+            "--data-id", help="The data id of the chunk. Required, except with --stream or in the Django tool's form."
+        ),
     ] = None,
     chunks: Annotated[
         Path | None,
         typer.Option(
             "--chunks",
             metavar="FILE",
-            help="A list of chunks, as `chunks plan --file` writes it: the first source is read by its bounds.",
+            help="A list of chunks, from `chunks plan --file`. Its bounds select rows of the first source.",
         ),
     ] = None,
     stream: Annotated[
         Path | None,
-        typer.Option("--stream", metavar="FILE", help="A CSV file of items, also in sources/: run once for each."),
+        typer.Option(
+            "--stream", metavar="FILE", help="A CSV file of items, or its name in sources/. Run once per item."
+        ),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Django tool's form: remove the results of earlier runs.")
+        bool, typer.Option("--replace", help="In the Django tool's form: remove the results of earlier runs.")
     ] = False,
     project: ProjectOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Do one chunk on this machine: read, run the steps in their order, write. Doing it twice equals doing it once."""
+    """Process one chunk on this machine: read, run the steps in order, write. A second run has the same result."""
     opened = open_project(project)
     _, found = opened.file.pipeline(slug)
     _check_options(opened, data_id, stream, chunks, replace)
@@ -186,7 +198,7 @@ def run(
     with ExitStack() as stack:
         stack.enter_context(opened.imports())
         check_modules(opened, slug)
-        # Before modules are loaded, which may ask Spark, as @udf("int") does.
+        # Before the modules are loaded, because some need Spark then, for example for @udf("int").
         spark = None if opened.file.django else stack.enter_context(_session(f"dataflow {slug}", drivers_of(found)))
         steps = load_steps(opened, found)
         check_item(steps, given=stream is not None)
@@ -197,9 +209,10 @@ def run(
             chunk = data_id if opened.file.django or item is None else data_id_of(item)
             order = Order(opened, found, steps, chunk, item, bounds)
             made, result, checked = _run(order, spark, known, replace=replace and number == 0)
-            steps = [dataclasses.replace(step, printed="") for step in steps]  # each module was loaded once
+            # Modules print only while they are loaded, before the first item.
+            steps = [dataclasses.replace(step, printed="") for step in steps]
             done.append(
-                {"data_id": chunk, "item": item, "steps": [asdict(step) for step in made], **_told(result, checked)}
+                {"data_id": chunk, "item": item, "steps": [asdict(step) for step in made], **_outcome(result, checked)}
             )
             if output is Output.TABLE:
                 if item is not None:
@@ -209,15 +222,15 @@ def run(
             if result is None:
                 break
     if output is not Output.TABLE:
-        document(done, output)
-    _fail_where_a_step_has(done)
+        print_document(done, output)
+    _raise_failed_step(done)
 
 
 @pipeline.command("prepare")
 def prepare() -> None:
-    """Let Spark start quicker on this machine: archive its classes. Takes half a minute, and 190 MB in the cache.
+    """Archive Spark's classes, so that Spark starts faster. Takes half a minute, and 190 MB in the cache.
 
-    Runs and tests do it by themselves when they end, in the background; this does it at once, and says why it can't.
+    Runs and tests do this in the background when they end. This command does it now and reports errors.
     """
     try:
         made = archiving.make(os.environ, spark_home(), sys.executable)
@@ -246,8 +259,11 @@ def clean(project: ProjectOption = None) -> None:
     typer.echo(f"{folder} is empty; removed: {removed}")
 
 
-def _tested(opened: OpenProject, chosen: tuple[Pipeline, ...], stack: ExitStack) -> Iterator[Tested]:
-    """Test all. `stack`: gets what lasts until all is told, such as Spark, started by the first one that needs it."""
+def _test_results(opened: OpenProject, chosen: tuple[Pipeline, ...], stack: ExitStack) -> Iterator[Tested]:
+    """Run the tests of pipelines and yield each result.
+
+    `stack`: closes the Spark session after the last result. The first test that needs Spark starts the session.
+    """
     stack.enter_context(opened.imports())
     started: list[Any] = []
 
@@ -288,9 +304,9 @@ def _run(
     return steps, frames.result, frames.checked
 
 
-def _told(result: Result | None, checked: Sequence[Checked]) -> dict[str, Any]:
-    told = {"written": None} if result is None else {"written": result.where, **asdict(result)}
-    return {**told, "expectations": [asdict(it) for it in checked]}
+def _outcome(result: Result | None, checked: Sequence[Checked]) -> dict[str, Any]:
+    written = {"written": None} if result is None else {"written": result.where, **asdict(result)}
+    return {**written, "expectations": [asdict(it) for it in checked]}
 
 
 def _check_options(
@@ -311,7 +327,7 @@ def _check_options(
 
 
 def _bounds(file: Path, data_id: str, source: Source) -> Mapping[str, Mapping[str, Any] | None]:
-    """What the list says of the chunk, as a job has it of a data set."""
+    """Return data set -> the chunk's bounds from a list of chunks. A job passes bounds in the same form."""
     listed = parse_chunk_list(read_list(str(file)), str(file))
     found = next((one for one in listed if one.id == data_id), None)
     if found is None:
@@ -325,23 +341,23 @@ def _items(opened: OpenProject, stream: Path) -> list[Item]:
     path = stream if os.path.exists(stream) else opened.folder / "sources" / stream
     items = items_of(existing(path, str(path), "--stream"), str(path))
     if not opened.file.django:
-        check_apart(items)
+        check_distinct(items)
     if not items:
         typer.echo(f"{path} has no rows, so nothing was run", err=True)
     return items
 
 
-def _described(opened: OpenProject, found: Pipeline, stack: ExitStack) -> dict[str, Any]:
+def _describe(opened: OpenProject, found: Pipeline, stack: ExitStack) -> dict[str, Any]:
     with opened.imports(), captured():
-        steps = [_step(opened, found, step.name, stack) for step in found.transformations]
+        steps = [_describe_step(opened, found, step.name, stack) for step in found.transformations]
     sources = []
     for source in found.sources:
-        path = _place(opened, source)
+        path = _location(opened, source)
         there = source.database is not None or "://" in path or "{" in path or os.path.exists(path)
         by = source.partitioning.column if source.partitioning is not None else source.predicate
         sources.append({"name": source.name, "path": path, "format": _format(source), "there": there, "chunk": by})
     to = found.destination
-    where = str(opened.folder / "output") if opened.file.django else _place(opened, to)
+    where = str(opened.folder / "output") if opened.file.django else _location(opened, to)
     mode = None if opened.file.django else to.mode
     return {
         "pipeline": found.slug,
@@ -352,7 +368,7 @@ def _described(opened: OpenProject, found: Pipeline, stack: ExitStack) -> dict[s
     }
 
 
-def _place(opened: OpenProject, it: Source | Destination) -> str:
+def _location(opened: OpenProject, it: Source | Destination) -> str:
     return opened.named(it.where) if it.database is None else f"{it.where} in {it.database.url}"
 
 
@@ -360,8 +376,8 @@ def _format(it: Source | Destination) -> str:
     return it.format if it.database is None else (dialect_here(it.database) or Dialect).way
 
 
-def _step(opened: OpenProject, found: Pipeline, name: str, stack: ExitStack) -> dict[str, Any]:
-    """What is to be said of a transformation. `stack`: gets Spark, where its module can't be loaded without."""
+def _describe_step(opened: OpenProject, found: Pipeline, name: str, stack: ExitStack) -> dict[str, Any]:
+    """Describe a transformation. `stack`: closes the Spark session, which only some modules need to be loaded."""
     try:
         try:
             step = load_step(opened, found, name)
@@ -378,8 +394,8 @@ def _step(opened: OpenProject, found: Pipeline, name: str, stack: ExitStack) -> 
     return {"name": name, "fault": None, "says": f"{step.engine}, takes {frames}{item} ({step.at})"}
 
 
-def _note(opened: OpenProject, slugs: list[str]) -> None:
-    """Say on stderr what is no error and yet worth knowing."""
+def _print_notes(opened: OpenProject, slugs: list[str]) -> None:
+    """Print notes on stderr: observations that are no errors."""
     for note in opened.file.notes():
         typer.echo(f"note: {note}", err=True)
     for slug in slugs:
@@ -387,7 +403,8 @@ def _note(opened: OpenProject, slugs: list[str]) -> None:
             typer.echo(f"note: {path} is not in the list of transformations, so it is never run", err=True)
 
 
-def _fail_where_a_step_has(done: list[dict[str, Any]]) -> None:
+def _raise_failed_step(done: list[dict[str, Any]]) -> None:
+    """Raise StepFailed for the first step that failed."""
     for made in done:
         for step in made["steps"]:
             if step["status"] is StepStatus.FAILED:

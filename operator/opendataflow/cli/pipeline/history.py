@@ -1,6 +1,6 @@
-"""`dataflow pipeline history`: what became of the runs of pipelines, step by step.
+"""`dataflow pipeline history`: shows runs of pipelines, step by step.
 
-It shows what jobs have run, out of the state database. Runs by hand are seen by who runs them, and kept nowhere.
+It reads runs of jobs from the state database. Runs by hand (`dataflow pipeline run`) are not recorded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, with_store
 from opendataflow.cli.complete import complete_dataset
-from opendataflow.cli.output.printing import Output, Row, coloured, console, rows
+from opendataflow.cli.output.printing import Output, Row, coloured, console, print_rows
 from opendataflow.cli.pipeline.commands import complete_pipeline, pipeline
 from opendataflow.cli.pipeline.show import show_expectations, show_steps
 from opendataflow.core.pipelines.expectations import Checked
@@ -29,19 +29,19 @@ _COLUMNS = ("run", "pipeline", "data_id", "state", "claimed_at", "seconds", "row
 @pipeline.command("history")
 def history(
     slug: Annotated[
-        str | None, typer.Argument(metavar="PIPELINE", help="Only this one.", autocompletion=complete_pipeline)
+        str | None, typer.Argument(metavar="PIPELINE", help="Only this pipeline.", autocompletion=complete_pipeline)
     ] = None,
-    data_id: Annotated[str | None, typer.Option("--data-id", help="Only this chunk; shows each step.")] = None,
-    run: Annotated[int | None, typer.Option("--run", help="Only this run; shows each step.")] = None,
+    data_id: Annotated[str | None, typer.Option("--data-id", help="Only this chunk. Shows each step.")] = None,
+    run: Annotated[int | None, typer.Option("--run", help="Only this run. Shows each step.")] = None,
     dataset: Annotated[
         str | None,
-        typer.Option("--dataset", help="Only what has written this data set.", autocompletion=complete_dataset),
+        typer.Option("--dataset", help="Only runs that wrote this data set.", autocompletion=complete_dataset),
     ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only what has not succeeded.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most so many.")] = 20,
+    failed: Annotated[bool, typer.Option("--failed", help="Only runs that have not succeeded.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Maximum number of runs.")] = 20,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show the runs of pipelines that jobs have made, the newest first: which step failed, with what it printed."""
+    """Show runs of pipelines by jobs, newest first. For one run or chunk, show each step, its output and its error."""
     chosen = PipelineRuns(slug, dataset, data_id, failed, run)
 
     async def ask(store: Store) -> Sequence[Row]:
@@ -61,25 +61,25 @@ def history(
             _show(one)
         return
     short = [_short(one) for one in found] if output is Output.TABLE else found
-    rows(short, output, _COLUMNS, "no runs of pipelines; runs by hand are not kept")
-    sad = next((one["run"] for one in short if output is Output.TABLE and one["reason"]), None)
-    if sad is not None:
-        console(stderr=True).print(f"what failed, and what was printed: dataflow pipeline history --run {sad}")
+    print_rows(short, output, _COLUMNS, "no runs of pipelines; runs by hand are not kept")
+    failed_run = next((one["run"] for one in short if output is Output.TABLE and one["reason"]), None)
+    if failed_run is not None:
+        console(stderr=True).print(f"what failed, and what was printed: dataflow pipeline history --run {failed_run}")
 
 
 def _short(run: Row) -> dict[str, Any]:
-    """A run in one line."""
+    """Return a run as one row of the table."""
     steps = run["steps"]
-    wrong = [step["name"] for step in steps if step["status"] == StepStatus.FAILED]
+    failed = [step["name"] for step in steps if step["status"] == StepStatus.FAILED]
     return {
         **run,
         "rows": (run["metrics"] or {}).get("rows"),
-        "reason": ": ".join([*wrong, *([run["failure_class"]] if run["failure_class"] else [])]),
+        "reason": ": ".join([*failed, *([run["failure_class"]] if run["failure_class"] else [])]),
     }
 
 
 def _show(run: Row) -> None:
-    """A run with its steps."""
+    """Print a run with its steps."""
     out, metrics = console(), run["metrics"] or {}
     head = Text(f"run {run['run']} of {run['job']} {run['data_id']}, attempt {run['attempt']}: ", style="bold")
     took = f", {run['claimed_at'].astimezone():%Y-%m-%d %H:%M:%S}, {duration(run['seconds'])}"
@@ -88,17 +88,17 @@ def _show(run: Row) -> None:
     if run["steps"]:
         show_steps(list(_steps(run["steps"])))
     elif run["state"] == RunState.RUNNING:
-        out.print(Text("its steps are told when it has ended; its log tells them as they begin and end"))
+        out.print(Text("its steps are reported when it has ended; its log shows them as they begin and end"))
     show_expectations([Checked(**it) for it in metrics.get("expectations", ())])
     if run["message"] and run["state"] != RunState.SUCCEEDED:
         out.print(Text(run["message"], style="red"))
     out.print(Text(f"its log: dataflow logs --run {run['run']}"))
 
 
-def _steps(told: Sequence[Row]) -> Iterator[Step]:
-    """The steps, and how many are missing between them."""
+def _steps(reported: Sequence[Row]) -> Iterator[Step]:
+    """Yield the steps. For missing ordinals, yield one placeholder that counts the missing steps."""
     before = 0
-    for step in told:
+    for step in reported:
         if (missing := step["ordinal"] - before - 1) > 0:
             yield Step(f"({counted(missing, 'step')}: see the log)", StepStatus.DONE)
         before = step["ordinal"]

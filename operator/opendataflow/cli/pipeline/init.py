@@ -1,4 +1,4 @@
-"""The project that `dataflow pipeline init` writes: it can be tested and run as it is."""
+"""The project that `dataflow pipeline init` writes. It can be tested and run unchanged."""
 
 import os
 import re
@@ -113,26 +113,26 @@ A project of pipelines, run by OpenDataFlow.
     dataflow pipeline test                              # the unit test of each transformation
     dataflow pipeline run delays --data-id 2013-01-01   # one chunk by hand
     dataflow local -f job.yaml --until-caught-up        # all chunks, with retries and a history
-    dataflow pipeline history                           # what became of them
+    dataflow pipeline history                           # the runs of the job
 
-| file | what it is |
+| file | content |
 |---|---|
 | `project.yml` | the pipelines: sources, transformations in their order, destination |
 | `pipelines/delays/*.py` | one transformation each, with its unit test beside it |
-| `sources/` | what is read on this machine |
-| `output/` | what is written; `dataflow pipeline clean` empties it |
-| `job.yaml` | what runs the pipeline for each chunk that is ready; on a cluster its `project` names a repository |
-| `project.schema.json` | what `project.yml` may say, for editors; `dataflow pipeline schema` prints it anew |
+| `sources/` | the files that are read on this machine |
+| `output/` | the results; `dataflow pipeline clean` empties it |
+| `job.yaml` | the job that runs the pipeline for each ready chunk; on a cluster its `project` names a repository |
+| `project.schema.json` | the schema of `project.yml`, for editors; `dataflow pipeline schema` prints it |
 """
 
 _IGNORED = "output/\n__pycache__/\n"
 
-_MAY_BE_THERE = ("README.md", ".gitignore")
-"""What a new repository has already; it stays as it is."""
+_KEPT_IF_PRESENT = ("README.md", ".gitignore")
+"""Files that a new repository may already have. They are not overwritten."""
 
 
 def write_project(folder: Path) -> list[str]:
-    """Write the files; return what to tell. Raises Refused where one that matters is there already."""
+    """Write the files. Return the lines to print. Raise Refused if a file exists already, see `_KEPT_IF_PRESENT`."""
     name = re.sub(r"[\"'\\:#\n]", " ", folder.absolute().resolve().name).strip() or "project"
     files = {
         "project.yml": _PROJECT.format(name=f'"{name}"'),
@@ -144,9 +144,9 @@ def write_project(folder: Path) -> list[str]:
         "README.md": _README.format(name=name),
         ".gitignore": _IGNORED,
     }
-    there = [file for file in files if os.path.lexists(folder / file)]
-    for file in there:
-        if file not in _MAY_BE_THERE:
+    existing = [file for file in files if os.path.lexists(folder / file)]
+    for file in existing:
+        if file not in _KEPT_IF_PRESENT:
             raise Refused(f"{folder / file} is there already: nothing was written; take another folder")
         del files[file]
     try:
@@ -159,7 +159,7 @@ def write_project(folder: Path) -> list[str]:
     return [
         f"wrote a project into {folder}:",
         *(f"  {file}" for file in files),
-        *(f"there already, and left as it is: {file}" for file in there),
+        *(f"there already, and left as it is: {file}" for file in existing),
         "next:",
         *([f"  cd {shlex.quote(str(folder))}"] if folder.resolve() != Path.cwd() else []),
         "  dataflow pipeline test",

@@ -1,4 +1,4 @@
-"""How runs and tests of pipelines look on a terminal. It only shows."""
+"""Prints runs and tests of pipelines on a terminal. It computes nothing itself."""
 
 import os
 import sys
@@ -27,17 +27,17 @@ _LONGEST_ITEM = 60
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """Say on a terminal what is waited for, as long as it is."""
+    """Show a status line on a terminal while the body runs. `what`: its text."""
     if not console(stderr=True).is_terminal:
         yield
         return
-    # A file of its own: while Spark starts, what goes to this program's is kept from the terminal.
+    # Another file descriptor: while Spark starts, this program's own stderr is redirected.
     with os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8") as terminal, Console(file=terminal).status(what):
         yield
 
 
 class LiveSteps:
-    """A table of the steps that changes while they run; on a terminal only."""
+    """A table of the steps that is updated while they run. Shown on a terminal only."""
 
     def __init__(self, where: Console) -> None:
         self._steps: Sequence[Step] = ()
@@ -48,7 +48,7 @@ class LiveSteps:
             redirect_stdout=False,
             redirect_stderr=False,
             refresh_per_second=8,
-            get_renderable=self._now,
+            get_renderable=self._current_table,
         )
         self._shown = where.is_terminal
 
@@ -62,35 +62,35 @@ class LiveSteps:
             self._live.stop()
 
     def show(self, steps: Sequence[Step]) -> None:
-        """Show how far it is."""
+        """Update the table."""
         self._steps = steps
         for index, step in enumerate(steps):
             if step.status is StepStatus.RUNNING:
                 self._began.setdefault(index, time.monotonic())
 
-    def _now(self) -> Table:
-        """The table at this moment: also of a step that runs, the seconds are told."""
+    def _current_table(self) -> Table:
+        """Return the table at this moment, with the elapsed seconds of the running step."""
         return _table(self._steps, {index: time.monotonic() - began for index, began in self._began.items()})
 
 
 def show_steps(steps: Sequence[Step]) -> None:
-    """Print the steps of a run, and what they have printed."""
+    """Print the steps of a run, and their output."""
     out = console()
     out.print(_table(steps))
     for step in steps:
         _indented(out, f"{step.name} printed:", step.stdout.splitlines())
-        if step.error is not None and "\n" in step.error:  # else the last line says it all
+        if step.error is not None and "\n" in step.error:  # an error of one line is printed by the caller
             _indented(out, f"{step.name} failed:", step.error.splitlines(), "red")
 
 
 def show_item(number: int, many: int, item: Mapping[str, Any]) -> None:
-    """Print which item of a stream the next table is of."""
+    """Print the item of a stream that the next table belongs to."""
     cells = ", ".join(f"{name}={value}" for name, value in item.items() if value is not None)
     console().print(Text(f"item {number + 1} of {many}: {shorten(cells, _LONGEST_ITEM, placeholder=' ...')}", "bold"))
 
 
 def show_run(steps: Sequence[Step], result: Result | None) -> None:
-    """Print the steps of a run, what they have printed, and where the result is."""
+    """Print the steps of a run, their output, and the place of the result."""
     out = console()
     show_steps(steps)
     if result is not None:
@@ -99,7 +99,7 @@ def show_run(steps: Sequence[Step], result: Result | None) -> None:
 
 
 def show_expectations(checked: Sequence[Checked]) -> None:
-    """Print what became of the expectations."""
+    """Print the results of the expectations."""
     if not checked:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -125,7 +125,7 @@ def show_test(result: Tested) -> None:
 
 
 def show_tests(results: Sequence[Tested]) -> None:
-    """Print how many have passed."""
+    """Print how many tests have passed and failed."""
     failed = sum(result.sentence is not None for result in results)
     took = sum(result.seconds for result in results)
     console().print(f"{counted(len(results) - failed, 'test')} passed, {failed} failed, {took:.2f} s")

@@ -1,4 +1,4 @@
-"""`dataflow inspect` and `dataflow describe`: one thing on one screen, with who did what to it and why."""
+"""`dataflow inspect` and `dataflow describe`: show one job, data set, chunk or run with its history."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -8,7 +8,7 @@ from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
-from opendataflow.cli.output.printing import Output, console, document
+from opendataflow.cli.output.printing import Output, console, print_document
 from opendataflow.cli.reports.status import job_status, status_lines, task_status
 from opendataflow.core.pipelines.expectations import told
 from opendataflow.core.status.inspection import inspection_answers, place
@@ -20,10 +20,10 @@ from opendataflow.store.store import Store
 
 Facts = Mapping[str, Any]
 Line = tuple[str, str]
-"""A name and its value; without a name it belongs to the one before."""
+"""A name and its value. An empty name continues the line before."""
 
-describe = typer.Typer(help="One job, data set, chunk or run with all that is known of it.", no_args_is_help=True)
-app.add_typer(describe, name="describe", rich_help_panel=Panel.SEE)
+describe = typer.Typer(help="Show all details of one job, data set, chunk or run.", no_args_is_help=True)
+app.add_typer(describe, name="describe", rich_help_panel=Panel.SHOW)
 
 JobArgument = Annotated[str, typer.Argument(help="A job.", autocompletion=complete_job)]
 DatasetArgument = Annotated[str, typer.Argument(help="A data set.", autocompletion=complete_dataset)]
@@ -32,15 +32,15 @@ DataIdArgument = Annotated[str, typer.Argument(help="A data id.", autocompletion
 _OPEN = (TaskState.WAITING, TaskState.QUEUED, TaskState.RETRYING, TaskState.HELD, TaskState.SKIPPED)
 
 
-@app.command("five", hidden=True)  # its name in the old framework
-@app.command("inspect", rich_help_panel=Panel.SEE)
+@app.command("five", hidden=True)  # the name in the old framework
+@app.command("inspect", rich_help_panel=Panel.SHOW)
 def inspect(job: JobArgument, data_id: DataIdArgument, output: OutputOption = Output.TABLE) -> None:
-    """Answer five questions about a chunk: ready? correct? where it is expected? validated? safe? With the evidence."""
+    """Answer five questions about a chunk, with evidence: ready? correct? where it is expected? validated? safe?"""
 
     async def ask(store: Store) -> tuple[Facts, Sequence[str]]:
         why = await task_status(store, job, data_id)
         found = await store.inspection(job, data_id)
-        if found is None:  # it has gone between
+        if found is None:  # deleted since the query above
             raise UnknownThing(f"job {job} has no task for {data_id}")
         return found, explain(why) if why["state"] in _OPEN else ()
 
@@ -48,7 +48,7 @@ def inspect(job: JobArgument, data_id: DataIdArgument, output: OutputOption = Ou
     answers = inspection_answers(found, blocked)
     if output is not Output.TABLE:
         plain = [{"question": a.question, "answer": a.answer, "evidence": list(a.evidence)} for a in answers]
-        document({"job": job, "data_id": data_id, "answers": plain, "facts": found}, output)
+        print_document({"job": job, "data_id": data_id, "answers": plain, "facts": found}, output)
         return
     to = console()
     to.print(Text(f"{data_id} of job {job}: {found['state']}", style="bold"))
@@ -60,7 +60,7 @@ def inspect(job: JobArgument, data_id: DataIdArgument, output: OutputOption = Ou
 
 @describe.command("job")
 def describe_job(job: JobArgument, output: OutputOption = Output.TABLE) -> None:
-    """Describe a job: what was declared, how far it is, its last runs, who changed its limits."""
+    """Describe a job: its declaration, its progress, its last runs and the changes of its limits."""
 
     async def ask(store: Store) -> Facts:
         return await store.describe_job(job) or await job_status(store, job)
@@ -71,7 +71,7 @@ def describe_job(job: JobArgument, output: OutputOption = Output.TABLE) -> None:
 
 @describe.command("dataset")
 def describe_dataset(dataset: DatasetArgument, output: OutputOption = Output.TABLE) -> None:
-    """Describe a data set: where it is, who makes and reads it, its chunks, what people did to them."""
+    """Describe a data set: its location, its producer and consumers, its chunks and their manual changes."""
 
     async def ask(store: Store) -> Facts:
         return await store.describe_dataset(dataset) or await _no_dataset(store, dataset)
@@ -81,7 +81,7 @@ def describe_dataset(dataset: DatasetArgument, output: OutputOption = Output.TAB
 
 @describe.command("chunk")
 def describe_chunk(dataset: DatasetArgument, data_id: DataIdArgument, output: OutputOption = Output.TABLE) -> None:
-    """Describe a chunk: its status and version, who makes and reads it, and what happened to it."""
+    """Describe a chunk: its status and version, its producer and consumers, and its history."""
 
     async def ask(store: Store) -> Facts:
         found = await store.describe_chunk(dataset, data_id)
@@ -100,7 +100,7 @@ def describe_run(
     run: Annotated[int, typer.Argument(help="A run, as `dataflow get runs` shows it.")],
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Describe a run: what it read and wrote in which version, where that was, and how it ended."""
+    """Describe a run: the versions and places that it read and wrote, and its outcome."""
 
     async def ask(store: Store) -> Facts:
         found = await store.describe_run(run)
@@ -118,7 +118,7 @@ async def _no_dataset(store: Store, dataset: str) -> Facts:
 
 def _show(found: Facts, output: Output, lines: Callable[[Facts], Iterator[Line]]) -> None:
     if output is not Output.TABLE:
-        document(found, output)
+        print_document(found, output)
         return
     to = console()
     for name, value in lines(found):
@@ -173,14 +173,14 @@ def _dataset(found: Facts) -> Iterator[Line]:
 
 
 def _chunk(found: Facts) -> Iterator[Line]:
-    chunk, said, producer = found["chunk"], found["said"], found["producer"]
+    chunk, publication, producer = found["chunk"], found["said"], found["producer"]
     yield "Chunk", f"{chunk['data_id']} of {chunk['dataset']}"
     held = f"; it was {chunk['held_status']}" if chunk["held_status"] else ""
     yield "Status", f"{meaning(chunk['status'], chunk['reason'])}{held}"
     yield "Version", str(chunk["fence"] or "none")
-    if said:
-        by = f"run {said['run']}" if said["event"] == "complete" else said["actor"]
-        yield "Made READY", f"{_time(said['at'])} by {by} ({said['event']}){_why(said)}"
+    if publication:
+        by = f"run {publication['run']}" if publication["event"] == "complete" else publication["actor"]
+        yield "Made READY", f"{_time(publication['at'])} by {by} ({publication['event']}){_why(publication)}"
     if chunk["bounds"]:
         yield "Bounds", ", ".join(f"{name} {value}" for name, value in chunk["bounds"].items())
     for name in ("rows", "bytes", "checksum"):

@@ -1,4 +1,4 @@
-"""`dataflow get`: lists of jobs, data sets, chunks and runs."""
+"""`dataflow get`: lists jobs, data sets, chunks and runs."""
 
 from typing import Annotated
 
@@ -6,9 +6,9 @@ import typer
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.cluster import resources
-from opendataflow.cli.cluster.where import through_cluster
+from opendataflow.cli.cluster.choice import through_cluster
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
-from opendataflow.cli.output.printing import Output, rows
+from opendataflow.cli.output.printing import Output, print_rows
 from opendataflow.cli.reports.status import job_status
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
@@ -17,37 +17,37 @@ from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
 get = typer.Typer(help="List jobs, data sets, chunks or runs.", no_args_is_help=True)
-app.add_typer(get, name="get", rich_help_panel=Panel.SEE)
+app.add_typer(get, name="get", rich_help_panel=Panel.SHOW)
 
-LimitOption = Annotated[int, typer.Option("--limit", min=1, help="The most rows to list.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of rows.")]
 
 
 @get.command("jobs")
 def jobs(output: OutputOption = Output.TABLE) -> None:
-    """List all jobs with how far they are."""
+    """List all jobs with their progress."""
     found = resources.list_jobs() if through_cluster() else with_store(lambda store: store.list_jobs())
     columns = ("job", "state", "done", "total", "running", "retrying", "failed", "parallelism", "inputs", "outputs")
-    rows(found, output, columns, "no jobs: dataflow apply -f FILE")
+    print_rows(found, output, columns, "no jobs: dataflow apply -f FILE")
 
 
 @get.command("datasets")
 def datasets(output: OutputOption = Output.TABLE) -> None:
-    """List all data sets with their chunks' states."""
+    """List all data sets with the numbers of their chunks."""
     found = resources.list_datasets() if through_cluster() else with_store(lambda store: store.list_datasets())
     columns = ("dataset", "kind", "place", "producer", "consumers", "ready", "failed", "chunks")
-    rows(found, output, columns, "no data sets: dataflow apply -f FILE")
+    print_rows(found, output, columns, "no data sets: dataflow apply -f FILE")
 
 
 @get.command("chunks")
 def chunks(
     dataset: Annotated[
-        str | None, typer.Argument(help="A data set; all where none is given.", autocompletion=complete_dataset)
+        str | None, typer.Argument(help="A data set. Default: all.", autocompletion=complete_dataset)
     ] = None,
-    status: Annotated[ChunkStatus | None, typer.Option("--status", help="Only chunks of one status.")] = None,
+    status: Annotated[ChunkStatus | None, typer.Option("--status", help="Only chunks with this status.")] = None,
     limit: LimitOption = 1000,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List chunks in their natural order."""
+    """List chunks in natural order."""
 
     async def ask(store: Store) -> list[Row]:
         found = await store.list_chunks(dataset, status, limit)
@@ -59,21 +59,19 @@ def chunks(
 
     found = with_store(ask)
     columns = ("dataset", "data_id", "status", "run", "published_at", "reason")
-    rows(found, output, columns, "no chunks")
+    print_rows(found, output, columns, "no chunks")
 
 
 @get.command("runs")
 def runs(
-    job: Annotated[
-        str | None, typer.Argument(help="A job; all where none is given.", autocompletion=complete_job)
-    ] = None,
+    job: Annotated[str | None, typer.Argument(help="A job. Default: all.", autocompletion=complete_job)] = None,
     data_id: Annotated[
-        str | None, typer.Argument(help="A data id; all where none is given.", autocompletion=complete_data_id)
+        str | None, typer.Argument(help="A data id. Default: all.", autocompletion=complete_data_id)
     ] = None,
     limit: LimitOption = 50,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List runs, the newest first."""
+    """List runs, newest first."""
 
     async def ask(store: Store) -> list[Row]:
         found = await store.list_runs(job, data_id, limit)
@@ -83,4 +81,4 @@ def runs(
 
     found = with_store(ask)
     columns = ("run", "job", "data_id", "attempt", "state", "claimed_at", "seconds", "message")
-    rows(found, output, columns, "no runs")
+    print_rows(found, output, columns, "no runs")

@@ -1,4 +1,4 @@
-"""`dataflow history clean`: lets old runs and events go, with the logs that are on this machine."""
+"""`dataflow history clean`: deletes old runs and events, with their logs on this machine."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -17,8 +17,8 @@ from opendataflow.names import run_name
 from opendataflow.settings import read_settings
 from opendataflow.store.store import OldRun, Store
 
-history = typer.Typer(help="The history: let what is old go.", no_args_is_help=True)
-app.add_typer(history, name="history", rich_help_panel=Panel.KEEP)
+history = typer.Typer(help="Delete old history.", no_args_is_help=True)
+app.add_typer(history, name="history", rich_help_panel=Panel.MAINTAIN)
 
 _BATCH = 1000
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1), "y": timedelta(days=365)}
@@ -26,19 +26,23 @@ _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=
 
 @history.callback()
 def _group() -> None:
-    """Keep `clean` a command of its own while it is the only one."""
+    """Make Typer keep `clean` as a subcommand, although it is the only one."""
 
 
 @history.command("clean")
 def clean(
-    older_than: Annotated[str, typer.Option("--older-than", help="How old: 12h, 90d, 8w or 2y.")] = "90d",
+    older_than: Annotated[
+        str, typer.Option("--older-than", help="The minimum age, such as 12h, 90d, 8w or 2y.")
+    ] = "90d",
     job: Annotated[
         str | None,
-        typer.Option("--job", help="Only this job and the chunks that it writes.", autocompletion=complete_job),
+        typer.Option("--job", help="Only this job and its output chunks.", autocompletion=complete_job),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count the rows and logs that would be deleted, and delete nothing.")
+    ] = False,
 ) -> None:
-    """Delete old runs, their steps and logs, and old events. What answers for a chunk's current version stays."""
+    """Delete old runs, their steps and logs, and old events. Keep those that explain a chunk's current version."""
     before = datetime.now(UTC) - age(older_than)
 
     async def ask(store: Store) -> tuple[int, int, int]:
@@ -47,8 +51,8 @@ def clean(
         jobs = [job] if job is not None else [row["job"] for row in await store.list_jobs()]
         runs = logs = 0
         for one in jobs:
-            gone = await _clean_runs(store, one, before, dry_run=dry_run)
-            runs, logs = runs + gone[0], logs + gone[1]
+            deleted = await _clean_runs(store, one, before, dry_run=dry_run)
+            runs, logs = runs + deleted[0], logs + deleted[1]
         return runs, logs, await store.clean_events(job, before, _BATCH, dry_run=dry_run)
 
     runs, logs, events = with_store(ask)
@@ -60,7 +64,7 @@ def clean(
 
 
 def age(text: str) -> timedelta:
-    """Return how long 12h, 90d, 8w or 2y is; InvalidInput for anything else."""
+    """Parse an age such as 12h, 90d, 8w or 2y. Raise InvalidInput for anything else."""
     match = re.fullmatch(r"([0-9]{1,5})([hdwy])", text)
     if match is None:
         raise InvalidInput(f"--older-than {text}: write a whole number of hours, days, weeks or years, like 12h or 90d")
@@ -68,18 +72,18 @@ def age(text: str) -> timedelta:
 
 
 async def _clean_runs(store: Store, job: str, before: datetime, *, dry_run: bool) -> tuple[int, int]:
-    """Let old runs of a job go, batch by batch; return how many, and how many log folders.
+    """Delete old runs of a job in batches. Return the numbers of runs and of log folders.
 
-    The folder goes first: where this ends in between, the run is still there and goes the next time.
+    Delete the folder of a run first. If this process ends then, the next call deletes the run.
     """
     settings, host = read_settings(), this_host().name
     runs = logs = 0
     last: OldRun | None = None
     while batch := await store.old_runs(job, before, last, _BATCH):
         last = batch[-1]
-        going = [run for run in batch if run.goes]
-        for run in going:
+        deletable = [run for run in batch if run.goes]
+        for run in deletable:
             if run.host == host and run.runs_home == str(settings.runs_home):
                 logs += remove_folder(settings.runs_home, run_name(run.job, run.run), dry_run=dry_run)
-        runs += len(going) if dry_run else await store.clean_runs([run.run for run in going])
+        runs += len(deletable) if dry_run else await store.clean_runs([run.run for run in deletable])
     return runs, logs

@@ -1,4 +1,4 @@
-"""`dataflow logs`: what a run has printed, or prints right now, or one step of it."""
+"""`dataflow logs`: prints the log of a run, of a run that is still active, or of one step."""
 
 import asyncio
 import shutil
@@ -21,21 +21,21 @@ from opendataflow.names import RunState, run_name
 from opendataflow.store.store import Store
 
 Row = dict[str, Any]
-_LOOK_SECONDS = 0.5
-_PIECE = 64 * 1024
+_POLL_SECONDS = 0.5
+_READ_BYTES = 64 * 1024
 
 
-@app.command("logs", rich_help_panel=Panel.SEE)
+@app.command("logs", rich_help_panel=Panel.SHOW)
 def logs(
     job: Annotated[str | None, typer.Argument(help="A job.", autocompletion=complete_job)] = None,
     data_id: Annotated[
-        str | None, typer.Argument(help="A data id: the log of its last run.", autocompletion=complete_data_id)
+        str | None, typer.Argument(help="A data id. Its last run is meant.", autocompletion=complete_data_id)
     ] = None,
     run: Annotated[int | None, typer.Option("--run", help="A run, as `dataflow get runs` shows it.")] = None,
     step: Annotated[str | None, typer.Option("--step", help="Only this step of a pipeline.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until the run ends.")] = False,
 ) -> None:
-    """Print what a run has printed: all of it where its file is on this machine, else the end that is kept."""
+    """Print the log of a run: the whole log if its file is on this machine, else the stored last part."""
     if run is None and (job is None or data_id is None):
         raise InvalidInput("logs needs a job and a data id, or --run RUN")
     if follow and step is not None:
@@ -62,12 +62,12 @@ def logs(
 
 
 def log_file(run: Row) -> Path:
-    """Where the whole log of a run is, on the machine where it ran; also while it runs."""
+    """Return the path of the whole log on the machine of the run. The file exists while the run is active."""
     return Path(run["log_path"] or f"{run['runs_home']}/{run_name(run['job'], run['run'])}/{LOG}")
 
 
 async def _follow(store: Store, run: Row) -> Row:
-    """Print the log of a run until it has ended; return the run, with `printed` where its file is here."""
+    """Print the log of a run until the run ends. Return the run, with `printed` if its file is on this machine."""
     if not run["runs_home"]:
         raise InvalidInput(f"it runs in a pod: kubectl logs --follow {run_name(run['job'], run['run'])}")
     path, printed = log_file(run), 0
@@ -77,18 +77,18 @@ async def _follow(store: Store, run: Row) -> Row:
         ended = found["state"] != RunState.RUNNING
         with suppress(FileNotFoundError), path.open("rb") as file:
             file.seek(printed)
-            while piece := file.read(_PIECE):
+            while piece := file.read(_READ_BYTES):
                 sys.stdout.buffer.write(piece)
                 printed += len(piece)
             sys.stdout.buffer.flush()
         if ended:
             typer.echo(f"run {run['run']}: {found['state']}", err=True)
             return {**found, "printed": printed} if path.exists() else found
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _print(run: Row, step: str | None) -> None:
-    """Print the log of a run on stdout, and on stderr what is missing."""
+    """Print the log of a run on stdout. If only a part is available, say so on stderr."""
     path = log_file(run)
     try:
         with path.open("rb") as file:
@@ -112,7 +112,7 @@ def _print(run: Row, step: str | None) -> None:
 def _print_step(log: str, step: str) -> None:
     lines = log.splitlines()
     if step not in (steps := steps_in(lines)):
-        there = f"; it has {', '.join(steps)}" if steps else ""
-        raise UnknownThing(f"the log says nothing of a step {step}{did_you_mean(step, steps)}{there}")
+        existing = f"; it has {', '.join(steps)}" if steps else ""
+        raise UnknownThing(f"the log says nothing of a step {step}{did_you_mean(step, steps)}{existing}")
     for line in lines_of_step(lines, step):
         typer.echo(line)

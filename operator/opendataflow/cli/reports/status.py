@@ -1,4 +1,4 @@
-"""`dataflow status` and `why`: what is going on, on one screen."""
+"""`dataflow status` and `why`: show the progress of jobs, and the blockers of a task."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -11,9 +11,9 @@ from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.cluster import resources
-from opendataflow.cli.cluster.where import through_cluster
+from opendataflow.cli.cluster.choice import through_cluster
 from opendataflow.cli.complete import complete_data_id, complete_job
-from opendataflow.cli.output.printing import Output, coloured, console, document
+from opendataflow.cli.output.printing import Output, coloured, console, print_document
 from opendataflow.core.text.explain import (
     breaker_sentence,
     counted,
@@ -21,7 +21,7 @@ from opendataflow.core.text.explain import (
     explain,
     failed_sentence,
     shell_command,
-    unmanaged_namespaces_sentence,
+    unmanaged_namespace_sentence,
     waiting_sentence,
 )
 from opendataflow.core.text.project_tests import tests_sentence
@@ -33,14 +33,12 @@ from opendataflow.store.store import Store
 Status = dict[str, Any]
 
 
-@app.command("status", rich_help_panel=Panel.SEE)
+@app.command("status", rich_help_panel=Panel.SHOW)
 def status(
-    jobs: Annotated[
-        list[str] | None, typer.Argument(help="Jobs; all where none is given.", autocompletion=complete_job)
-    ] = None,
+    jobs: Annotated[list[str] | None, typer.Argument(help="Jobs. Default: all.", autocompletion=complete_job)] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show how far jobs are: done, running, failed with reasons, gaps, rate and time left."""
+    """Show the progress of jobs: done, running, failed with reasons, gaps, rate and time left."""
 
     if through_cluster():
         _through_cluster(jobs or [], output)
@@ -52,7 +50,7 @@ def status(
 
     found = with_store(ask)
     if output is not Output.TABLE:
-        document(found, output)
+        print_document(found, output)
         return
     if not found:
         console(stderr=True).print("no jobs: dataflow apply -f FILE")
@@ -63,7 +61,7 @@ def status(
 def _through_cluster(jobs: Sequence[str], output: Output) -> None:
     found = resources.statuses(jobs)
     if output is not Output.TABLE:
-        document(found, output)
+        print_document(found, output)
         return
     if not found:
         console(stderr=True).print("no jobs in this namespace: kubectl apply -f FILE")
@@ -75,7 +73,7 @@ def _through_cluster(jobs: Sequence[str], output: Output) -> None:
 
 
 async def job_status(store: Store, job: str) -> Status:
-    """The status of a job; UnknownThing where there is none."""
+    """Return the status of a job. Raise UnknownThing if the job does not exist."""
     found = await store.job_status(job)
     if found is None:
         known = [row["job"] for row in await store.list_jobs()]
@@ -84,7 +82,7 @@ async def job_status(store: Store, job: str) -> Status:
 
 
 async def task_status(store: Store, job: str, data_id: str) -> Status:
-    """What a task waits for; UnknownThing where there is no such job or task."""
+    """Return the blockers of a task, with evidence. Raise UnknownThing if the job or the task does not exist."""
     found = await store.why(job, data_id)
     if found is None:
         await job_status(store, job)
@@ -92,23 +90,23 @@ async def task_status(store: Store, job: str, data_id: str) -> Status:
     return found
 
 
-@app.command("why", rich_help_panel=Panel.SEE)
+@app.command("why", rich_help_panel=Panel.SHOW)
 def why(
     job: Annotated[str, typer.Argument(help="A job.", autocompletion=complete_job)],
     data_id: Annotated[str, typer.Argument(help="A data id.", autocompletion=complete_data_id)],
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say what a chunk's task waits for, with evidence, and what to do about it."""
+    """Explain why a chunk's task does not run, with evidence, and what to do about it."""
     found = with_store(lambda store: task_status(store, job, data_id))
     if output is not Output.TABLE:
-        document(found, output)
+        print_document(found, output)
         return
     for sentence in explain(found):
         typer.echo(sentence)
 
 
 def print_status(to: Console, status: Status) -> None:
-    """Print one job's status."""
+    """Print the status of one job."""
     _print_head(to, status["job"], status["counts"], status["parallelism"], suspended=status["suspended"])
     for line in status_lines(status):
         to.print(Text(f"  {line}"))
@@ -128,13 +126,13 @@ def _print_head(to: Console, job: str, counts: Mapping[str, int], parallelism: i
 
 
 def status_lines(status: Status) -> list[str]:
-    """What follows the counts: rate, watermark, what runs, and what failed or waits with the command that helps."""
+    """Return the lines below the counts: rate, watermark, running tasks, failed and waiting tasks with a remedy."""
     breaker = (
         [f"breaker    {breaker_sentence(status['breaker']).removeprefix('breaker ')}"] if status["breaker"] else []
     )
     tests = status["tests"]
     tested = [f"tests      {tests_sentence(tests)}"] if tests and tests["failed"] else []
-    unseen = [f"unseen     {unmanaged_namespaces_sentence(found)}" for found in status["unmanaged_namespaces"]]
+    unseen = [f"unseen     {unmanaged_namespace_sentence(found)}" for found in status["unmanaged_namespaces"]]
     return [*unseen, *breaker, *tested, *_pace(status), *_failed(status), *_waiting(status)]
 
 
@@ -158,7 +156,7 @@ def _pace(status: Status) -> Iterator[str]:
 def _failed(status: Status) -> Iterator[str]:
     for group in status["failed"]:
         yield f"failed     {failed_sentence(group, status['sample'], status['counts'].get(TaskState.FAILED, 0))}"
-        yield f"           when the cause is mended: {shell_command('resubmit', status['job'], *group['examples'])}"
+        yield f"           when the cause is fixed: {shell_command('resubmit', status['job'], *group['examples'])}"
 
 
 def _waiting(status: Status) -> Iterator[str]:
@@ -169,7 +167,7 @@ def _waiting(status: Status) -> Iterator[str]:
 
 
 def _number(number: int, word: str, *, more: bool) -> str:
-    """`more`: only the first ones were looked at, so that there may be more."""
+    """Return a number with its noun. `more`: only a sample was counted, so the true number may be higher."""
     return f"{'at least ' if more else ''}{counted(number, word)}"
 
 

@@ -1,8 +1,8 @@
-"""Knows where this operator may do what, and says what is missing: in the log, at /readyz and in a figure.
+"""Checks the rights of this operator by namespace, and reports missing rights: in the log, at /readyz and as a metric.
 
-Where the rights to see resources are missing nothing is looked at, and what was taken over from there stays as it is;
-where those to run pods are, no run starts. The other namespaces go on. It looks again and again, so that rights which
-are given count within seconds.
+Without the rights to read resources, a namespace is not watched, and its declared jobs and data sets stay unchanged.
+Without the rights to run pods, no run starts there. Other namespaces go on. The checks are repeated, so that granted
+rights take effect within seconds.
 """
 
 import asyncio
@@ -11,34 +11,36 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Protocol
 
-from opendataflow.control.monitoring.logs import Sparing
-from opendataflow.control.monitoring.metrics import Figures
+from opendataflow.control.monitoring.logs import RateLimitedLogger
+from opendataflow.control.monitoring.metrics import Metrics
 from opendataflow.control.monitoring.probes import Health
-from opendataflow.core.kubernetes.rights import RIGHTS, For, Right, missing_sentence, worst
+from opendataflow.core.kubernetes.rights import RIGHTS, Purpose, Right, missing_sentence, most_important
 from opendataflow.errors import ClusterUnreachable
 from opendataflow.launch.cluster.api import Api
 from opendataflow.launch.cluster.rights import missing_rights
 
-LOOK_SECONDS = 60.0
-AGAIN_SECONDS = 5.0
-"""How often rights are looked at of which some are missing."""
+CHECK_SECONDS = 60.0
+CHECK_MISSING_SECONDS = 5.0
+"""The interval while rights are missing."""
 
 logger = logging.getLogger(__name__)
 
 
 class Runs(Protocol):
-    """Who starts runs in namespaces."""
+    """Starts runs in namespaces."""
 
-    def open(self, namespace: str | None) -> None:
-        """There are rights in a namespace, None for all."""
+    def open_namespace(self, namespace: str | None) -> None:
+        """Allow starts in a namespace (None: in all)."""
 
-    def shut(self, namespace: str | None, why: str) -> None:
-        """There are none."""
+    def close_namespace(self, namespace: str | None, why: str) -> None:
+        """Start no run in a namespace (None: in any), because rights are missing."""
 
 
 class Rights:
-    """The rights in some namespaces; none means all. `changed`: is told when something else may be seen than before;
-    `moved` is set then, too."""
+    """The rights in some namespaces (empty: all).
+
+    `changed`: called when the visible namespaces have changed; the event `visibility_changed` is set then, too.
+    """
 
     def __init__(
         self,
@@ -46,61 +48,64 @@ class Rights:
         namespaces: Collection[str],
         runs: Runs,
         changed: Callable[[], None],
-        figures: Figures,
+        metrics: Metrics,
         health: Health,
     ) -> None:
         self._api = api
-        self._where: tuple[str | None, ...] = tuple(sorted(namespaces)) or (None,)
+        self._managed: tuple[str | None, ...] = tuple(sorted(namespaces)) or (None,)
         self._runs = runs
         self._changed = changed
-        self.moved = asyncio.Event()
-        self._figures = figures
+        self.visibility_changed = asyncio.Event()
+        self._metrics = metrics
         self._health = health
         self._missing: dict[str | None, list[Right]] = {}
-        self._sparing = Sparing(logger)
+        self._limited_logger = RateLimitedLogger(logger)
 
-    def visible(self) -> Collection[str] | None:
-        """The namespaces whose resources may be seen; empty for all, None for nothing at all."""
-        seen = [where for where in self._where if self._sees(where)]
+    def visible_namespaces(self) -> Collection[str] | None:
+        """Return the namespaces whose resources may be read: empty means all, None means none."""
+        seen = [where for where in self._managed if self._sees(where)]
         return [where for where in seen if where is not None] if seen else None
 
     def hides(self, namespace: str) -> bool:
-        """Whether the resources of a namespace may be there and not be seen. Outside of a list all are hidden."""
-        where = None if self._where == (None,) else namespace
-        return where not in self._where or not self._sees(where)
+        """Return whether a namespace may have resources that this operator can't read, or does not manage."""
+        where = None if self._managed == (None,) else namespace
+        return where not in self._managed or not self._sees(where)
 
-    async def look(self) -> None:
-        """Find out what is missing where. ClusterUnreachable where there is no answer."""
-        for where in self._where:
-            self._take(where, await missing_rights(self._api, where, RIGHTS))
-        blind = all(self._missing[where] and worst(self._missing[where]) is not For.COMFORT for where in self._where)
+    async def check(self) -> None:
+        """Check the rights in all namespaces, and report missing ones. Raises ClusterUnreachable."""
+        for where in self._managed:
+            self._apply(where, await missing_rights(self._api, where, RIGHTS))
+        blind = all(
+            self._missing[where] and most_important(self._missing[where]) is not Purpose.OPTIONAL
+            for where in self._managed
+        )
         for where, missing in self._missing.items():
             sentence = missing_sentence(where, missing) if missing else None
-            self._health.say(f"rights {where}", sentence, blocks=blind)
+            self._health.report(f"rights {where}", sentence, blocks=blind)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Repeat the check until cancelled."""
         while True:
-            await asyncio.sleep(AGAIN_SECONDS if any(self._missing.values()) else LOOK_SECONDS)
+            await asyncio.sleep(CHECK_MISSING_SECONDS if any(self._missing.values()) else CHECK_SECONDS)
             with suppress(ClusterUnreachable):
-                await self.look()
+                await self.check()
 
     def _sees(self, where: str | None) -> bool:
-        return all(right.needed_for is not For.SIGHT for right in self._missing.get(where, ()))
+        return all(right.needed_for is not Purpose.RESOURCES for right in self._missing.get(where, ()))
 
-    def _take(self, where: str | None, missing: list[Right]) -> None:
+    def _apply(self, where: str | None, missing: list[Right]) -> None:
         before, saw = self._missing.get(where), self._sees(where)
         self._missing[where] = missing
-        self._figures.rights(where or "", missing=bool(missing))
+        self._metrics.rights(where or "", missing=bool(missing))
         if missing:
-            self._sparing.warn(missing_sentence(where, missing))
+            self._limited_logger.warn(missing_sentence(where, missing))
         elif before:
             logger.info("this operator has all its rights in %s now", where or "all namespaces")
-        lacks = [right for right in missing if right.needed_for is not For.COMFORT]
+        lacks = [right for right in missing if right.needed_for is not Purpose.OPTIONAL]
         if lacks:
-            self._runs.shut(where, missing_sentence(where, lacks))
+            self._runs.close_namespace(where, missing_sentence(where, lacks))
         else:
-            self._runs.open(where)
+            self._runs.open_namespace(where)
         if self._sees(where) != saw:
-            self.moved.set()
+            self.visibility_changed.set()
             self._changed()

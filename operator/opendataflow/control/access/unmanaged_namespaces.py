@@ -1,13 +1,13 @@
-"""Says what stands still in namespaces that this operator does not work in, though it has worked there before.
+"""Reports runs and jobs in unmanaged namespaces: the operator managed them before, and does not manage them now.
 
-In the log when that changes, and at /readyz for as long as it is so. It decides nothing: such runs wait until their
-namespace is back, or a person says that they are dead.
+The log reports each change, and /readyz the current state. This module decides nothing: such runs wait until their
+namespace is managed again, or until a person declares them lost.
 """
 
 import logging
 
 from opendataflow.control.monitoring.probes import Health
-from opendataflow.core.text.explain import unmanaged_namespaces_sentence
+from opendataflow.core.text.explain import unmanaged_namespace_sentence
 from opendataflow.store.leader import unmanaged_namespaces
 from opendataflow.store.store import Store
 
@@ -16,19 +16,19 @@ _WHAT = "namespaces"
 logger = logging.getLogger(__name__)
 
 
-class Outside:
-    """What Postgres knows of other namespaces."""
+class UnmanagedNamespaces:
+    """Reports of unmanaged namespaces, from Postgres."""
 
     def __init__(self, store: Store, health: Health) -> None:
         self._store = store
         self._health = health
-        self._said: list[str] = []
+        self._reported: list[str] = []
 
-    async def look(self) -> None:
-        """Ask Postgres, and say it."""
-        found = [unmanaged_namespaces_sentence(row) for row in await unmanaged_namespaces(self._store)]
+    async def check(self) -> None:
+        """Read the unmanaged namespaces from Postgres, and report them."""
+        found = [unmanaged_namespace_sentence(row) for row in await unmanaged_namespaces(self._store)]
         for sentence in found:
-            if sentence not in self._said:
+            if sentence not in self._reported:
                 logger.warning("%s", sentence)
-        self._said = found
-        self._health.say(_WHAT, "; ".join(found) or None, blocks=False)
+        self._reported = found
+        self._health.report(_WHAT, "; ".join(found) or None, blocks=False)

@@ -1,7 +1,7 @@
-"""The operator's logs: on stderr, one line each, as JSON for programs or as text for people.
+"""The logs of the operator: on stderr, one line for each record, as JSON for programs or as text for people.
 
-Who logs about a run says so by `extra=about(...)`. Secrets of this process are hidden, wherever a line has them from:
-libraries and tracebacks, too.
+A line about a run has `extra=log_fields(...)`. The secrets of this process are removed from every line, also from those
+of libraries and tracebacks.
 """
 
 import logging
@@ -20,29 +20,31 @@ from opendataflow.names import SECRET_VARIABLES
 Format = Literal["text", "json"]
 
 FIELDS = ("job", "data_id", "run", "fence")
-"""What a line may be about."""
+"""The extra fields of a line."""
 
-AGAIN_SECONDS = 60.0
-"""How long a sentence is not repeated that is said sparingly."""
+REPEAT_SECONDS = 60.0
+"""The minimum time before a RateLimitedLogger repeats a sentence."""
 
 _CHATTY = ("kopf.objects", "kopf.activities", "asyncio", "aiohttp")
-"""Libraries that tell at level INFO what nobody asked for."""
+"""Loggers of libraries whose lines of level INFO are dropped."""
 _INTERNAL = ("k8s_skip", "settings")
-"""What kopf adds to its lines for itself."""
+"""Internal fields that kopf adds to its records."""
 
 
-def about(
+def log_fields(
     job: str | None = None, data_id: str | None = None, run: int | None = None, fence: int | None = None
 ) -> dict[str, Any]:
-    """What a line is about: `logger.info("…", extra=about(job="load"))`."""
-    said = {"job": job, "data_id": data_id, "run": run, "fence": fence}
-    return {name: value for name, value in said.items() if value is not None}
+    """Return the extra fields of a line, without None: `logger.info("…", extra=log_fields(job="load"))`."""
+    fields = {"job": job, "data_id": data_id, "run": run, "fence": fence}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def set_up(level: str, form: Format, environ: Mapping[str, str], stream: TextIO | None = None) -> None:
-    """Let everything that is logged in this process go to stderr. `level`: like INFO; `environ`: has the secrets."""
+def set_up_logging(level: str, form: Format, environ: Mapping[str, str], stream: TextIO | None = None) -> None:
+    """Send all log records of this process to stderr. `level`: like INFO. `environ`: contains the secrets."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(_Hiding(_json() if form == "json" else _Text(), Secrets(_secrets(environ))))
+    handler.setFormatter(
+        _RedactingFormatter(_json() if form == "json" else _TextFormatter(), Secrets(_secrets(environ)))
+    )
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
@@ -50,32 +52,32 @@ def set_up(level: str, form: Format, environ: Mapping[str, str], stream: TextIO 
         logging.getLogger(name).setLevel(logging.WARNING if root.level > logging.DEBUG else logging.NOTSET)
 
 
-def hidden(text: str, environ: Mapping[str, str]) -> str:
-    """A text without the secrets that a process with this environment has, as they are hidden in its log."""
+def redact_secrets(text: str, environ: Mapping[str, str]) -> str:
+    """Return a text without the secrets of an environment, as the log shows it."""
     return Secrets(_secrets(environ)).redact(text)
 
 
-class Sparing:
-    """Says a sentence at once, and the same one again a minute later at the earliest."""
+class RateLimitedLogger:
+    """Logs a sentence at once, and the same sentence again after `REPEAT_SECONDS` at the earliest."""
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
         self._clock = clock
-        self._said: dict[str, float] = {}
+        self._logged: dict[str, float] = {}
 
     def warn(self, sentence: str) -> bool:
-        """Say whether it was said."""
+        """Log a warning, except for a repetition. Return whether it was logged."""
         now = self._clock()
-        self._said = {each: at for each, at in self._said.items() if now - at < AGAIN_SECONDS}
-        if sentence in self._said:
+        self._logged = {each: at for each, at in self._logged.items() if now - at < REPEAT_SECONDS}
+        if sentence in self._logged:
             return False
-        self._said[sentence] = now
+        self._logged[sentence] = now
         self._logger.warning("%s", sentence)
         return True
 
 
-class _Hiding(logging.Formatter):
-    """Hides secrets in what another formatter makes."""
+class _RedactingFormatter(logging.Formatter):
+    """Removes secrets from the lines of another formatter."""
 
     def __init__(self, inner: logging.Formatter, secrets: Secrets) -> None:
         super().__init__()
@@ -86,16 +88,16 @@ class _Hiding(logging.Formatter):
         return self._secrets.redact(self._inner.format(record))
 
 
-class _Text(logging.Formatter):
-    """2026-11-28T08:00:00Z INFO module: message (job=load run=7)."""
+class _TextFormatter(logging.Formatter):
+    """Formats lines like `2026-11-28T08:00:00Z INFO module: message (job=load run=7)`."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ")
         self.converter = time.gmtime
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the standard library's name
-        said = [f"{name}={getattr(record, name)}" for name in FIELDS if hasattr(record, name)]
-        return super().formatMessage(record) + (f" ({' '.join(said)})" if said else "")
+        fields = [f"{name}={getattr(record, name)}" for name in FIELDS if hasattr(record, name)]
+        return super().formatMessage(record) + (f" ({' '.join(fields)})" if fields else "")
 
 
 def _json() -> logging.Formatter:
@@ -119,13 +121,13 @@ def _secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _password(dsn: str) -> str | None:
-    """The password of a Postgres address, in either of its two forms."""
+    """Return the password of a Postgres address: a URI or key-value pairs. None if it has none."""
     if "://" in dsn:
         try:
             parts = urlsplit(dsn)
         except ValueError:
             return dsn
-        asked = re.search(r"(?:^|&)password=([^&]*)", parts.query)  # counts more than the one before the host
-        return unquote((asked[1] if asked else parts.password) or "") or None
+        match = re.search(r"(?:^|&)password=([^&]*)", parts.query)  # overrides the password before the host
+        return unquote((match[1] if match else parts.password) or "") or None
     match = re.search(r"\bpassword\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S+))", dsn)
     return re.sub(r"\\(.)", r"\1", match[1] or match[2]) if match else None

@@ -1,6 +1,6 @@
-"""The operator's figures, for Prometheus. Who does something calls a method; nothing here asks for anything.
+"""The metrics of the operator, for Prometheus. Other modules call a method for each event; this one never polls.
 
-No label ever holds a data id or a run: the number of series grows with the jobs only.
+No label ever holds a data id or a run, so that the number of series depends on the number of jobs only.
 """
 
 from collections.abc import Mapping
@@ -27,11 +27,11 @@ _QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 _SLOW = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
-class Figures:
-    """All figures of one process, in a registry of its own. `version`: of the program."""
+class Metrics:
+    """All metrics of one process, in a registry of its own. `version`: the version of the program."""
 
     def __init__(self, version: str) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each, that nobody asks for
+        disable_created_metrics()  # type: ignore[no-untyped-call] # they double the number of series
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
@@ -71,25 +71,25 @@ class Figures:
         )
         self._exit = Histogram(
             "opendataflow_exit_to_commit_seconds",
-            "From the end of a run's container to the commit of its outcome; containers tell whole seconds.",
+            "From the end of a run's container to the commit of its outcome; containers report whole seconds.",
             buckets=_SLOW,
             registry=registry,
         )
 
     def exposition(self) -> bytes:
-        """Everything, as Prometheus reads it (CONTENT_TYPE)."""
+        """Return all metrics in the text format of Prometheus (CONTENT_TYPE)."""
         return generate_latest(self._registry)
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
     def job(self, job: str, counts: Mapping[str, int], *, breaker_open: bool) -> None:
-        """How a job is. `counts`: tasks by state; a state that is missing has none."""
+        """Set the metrics of a job. `counts`: number of tasks by state; a missing state counts as 0."""
         for state in TaskState:
             self._tasks.labels(job, state.value).set(counts.get(state.value, 0))
         self._breaker.labels(job).set(breaker_open)
 
     def forget(self, job: str) -> None:
-        """A job is gone: its figures, too."""
+        """Remove the metrics of a deleted job."""
         for state in TaskState:
             self._tasks.remove(job, state.value)
         self._breaker.remove(job)
@@ -99,19 +99,19 @@ class Figures:
     # -- runs ------------------------------------------------------------------------------------------------
 
     def claimed(self, seconds: float) -> None:
-        """A claim was answered."""
+        """Record the duration of a claim."""
         self._claim.observe(seconds)
 
     def created(self, seconds: float) -> None:
-        """The API server answered whether a pod is created."""
+        """Record the duration of a create request for a pod."""
         self._create.observe(seconds)
 
     def committed(self, seconds: float) -> None:
-        """Outcomes were committed."""
+        """Record the duration of a commit of outcomes."""
         self._commit.observe(seconds)
 
     def run_ended(self, job: str, outcome: OutcomeClass, exit_to_commit: float | None = None) -> None:
-        """The outcome of a run is committed. `exit_to_commit`: seconds since its container ended, if known."""
+        """Count a committed outcome. `exit_to_commit`: seconds since the container of the run ended, if known."""
         self._runs.labels(job, outcome.value).inc()
         if exit_to_commit is not None:
             self._exit.observe(max(0.0, exit_to_commit))
@@ -119,26 +119,26 @@ class Figures:
     # -- the process -----------------------------------------------------------------------------------------
 
     def live_runs(self, number: int) -> None:
-        """How many runs have not ended."""
+        """Set the number of active runs."""
         self._live.set(number)
 
     def queue(self, name: str, depth: int) -> None:
-        """How much waits in a queue."""
+        """Set the length of a queue."""
         self._queues.labels(name).set(depth)
 
     def leading(self, epoch: int) -> None:
-        """This process leads now."""
+        """Record that this process leads. `epoch`: grows with each leader."""
         self._leader.set(1)
         self._epoch.set(epoch)
 
     def database(self, *, reachable: bool) -> None:
-        """Whether Postgres answers."""
+        """Set whether Postgres answers."""
         self._database.set(reachable)
 
     def rights(self, namespace: str, *, missing: bool) -> None:
-        """Whether rights are missing in a namespace; empty: in all."""
+        """Set whether rights are missing in a namespace (empty: in all)."""
         self._rights.labels(namespace).set(missing)
 
     def request(self, verb: str, code: int) -> None:
-        """A request to the Kubernetes API has ended. `verb`: the method, like GET; `code`: 0 for no answer."""
+        """Count a request to the Kubernetes API. `verb`: the HTTP method. `code`: the HTTP status; 0 for no answer."""
         self._requests.labels(verb, str(code)).inc()

@@ -1,1 +1,1 @@
-"""Custom resources: watched, parsed, and declared in the store."""
+"""Custom resources: watches and parses them, and declares them in the store."""

@@ -1,7 +1,6 @@
-"""From the body of a resource, as the API server tells it, to an entry of the catalog. Nothing is asked for.
+"""Parses the body of a custom resource into an entry of the catalog. It sends no request.
 
-Strictness about unknown fields is the API server's; whatever else is wrong becomes a fault of the entry, never an
-error.
+The API server refuses unknown fields. Any other invalid value becomes the fault of the entry, never an exception.
 """
 
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from opendataflow.control.resources.catalog import Entry, Fault, Key, Model
-from opendataflow.model.fields.rules import ON_A_CLUSTER
+from opendataflow.model.fields.rules import CLUSTER_CONTEXT
 from opendataflow.model.fields.validation_errors import sentences
 from opendataflow.model.resources.actions import DataFlowAction
 from opendataflow.model.resources.datasets import DataSet
@@ -24,17 +23,17 @@ _MOST_FAULTS = 3
 _LONGEST = 900
 
 
-def key_of(kind: str, body: Mapping[str, Any]) -> Key:
-    """The key of a resource."""
+def parse_key(kind: str, body: Mapping[str, Any]) -> Key:
+    """Return the key of a resource."""
     metadata = body.get("metadata") or {}
     return Key(kind, str(metadata.get("namespace", "")), str(metadata.get("name", "")))
 
 
-def entry_of(kind: str, body: Mapping[str, Any]) -> Entry:
-    """The entry of a resource."""
+def parse_entry(kind: str, body: Mapping[str, Any]) -> Entry:
+    """Return the entry of a resource. An invalid body gives an entry without a model, and with a fault."""
     metadata = body.get("metadata") or {}
     entry = Entry(
-        key=key_of(kind, body),
+        key=parse_key(kind, body),
         uid=str(metadata.get("uid", "")),
         generation=int(metadata.get("generation", 0)),
         model=None,
@@ -51,20 +50,20 @@ def entry_of(kind: str, body: Mapping[str, Any]) -> Entry:
     }
     try:
         entry.model = KINDS[kind].model_validate(
-            written, extra="ignore", by_alias=True, by_name=False, context=ON_A_CLUSTER
+            written, extra="ignore", by_alias=True, by_name=False, context=CLUSTER_CONTEXT
         )
     except ValidationError as error:
-        entry.fault = Fault(Reason.INVALID_SPEC, _together(sentences(KINDS[kind], error)))
+        entry.fault = Fault(Reason.INVALID_SPEC, _join(sentences(KINDS[kind], error)))
     return entry
 
 
 def _creator(metadata: Mapping[str, Any]) -> str:
-    """The program that has written the resource first, such as kubectl-create."""
+    """Return the program that wrote the resource first, such as kubectl-create."""
     written = [field for field in metadata.get("managedFields") or () if not field.get("subresource")]
     first: Mapping[str, Any] = min(written, key=lambda field: str(field.get("time", "")), default={})
     return str(first.get("manager", ""))
 
 
-def _together(found: list[str]) -> str:
+def _join(found: list[str]) -> str:
     more = [f"and {len(found) - _MOST_FAULTS} more"] if len(found) > _MOST_FAULTS else []
     return "; ".join([*found[:_MOST_FAULTS], *more])[:_LONGEST]

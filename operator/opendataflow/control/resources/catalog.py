@@ -1,7 +1,7 @@
-"""The custom resources of the cluster, as the operator sees them now: what users wrote, and what is wrong with it.
+"""The custom resources of the cluster, as the operator sees them now: their specs and their faults.
 
-Memory only, filled by whoever watches; nothing here asks the cluster or Postgres. What it holds of a resource is its
-model and the few fields of its metadata that are needed, never the body.
+The catalog is in memory only, and sends no request to the cluster or to Postgres. For each resource it holds the model
+and a few fields of the metadata, never the body.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """Which resource: its kind, as in `DataFlowJob`, and where it is."""
+    """The key of a resource: its kind (such as `DataFlowJob`), namespace and name."""
 
     kind: str
     namespace: str
@@ -28,15 +28,18 @@ class Key:
 
     @property
     def owner(self) -> str:
-        """As the store remembers whose a job or data set is."""
+        """Return the owner of a job or data set, as the store records it."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass
 class Entry:
-    """One resource. `model`: None where the body is none, then `fault` says why. `fault`: also why the store refuses
-    it. `status`: what the cluster shows as its status. `created`: an RFC 3339 time. `creator`: the program that has
-    created it, as far as the API server knows. `accepted`: the generation that the store has taken over."""
+    """One resource.
+
+    `model`: None if the body is invalid. `fault`: why the body is invalid, or why the store refuses it. `status`: the
+    status that the cluster shows. `created`: an RFC 3339 time. `creator`: the program that created it, if the API
+    server knows it. `accepted`: the generation that is declared in the store.
+    """
 
     key: Key
     uid: str
@@ -51,7 +54,7 @@ class Entry:
 
 
 class Catalog:
-    """All resources by key, and by the id that they have in the store."""
+    """All resources by key, and by their id in the store."""
 
     def __init__(self) -> None:
         self._entries: dict[Key, Entry] = {}
@@ -61,23 +64,23 @@ class Catalog:
         return iter(list(self._entries.values()))
 
     def get(self, key: Key) -> Entry | None:
-        """One resource, or None."""
+        """Return a resource, or None."""
         return self._entries.get(key)
 
     def put(self, entry: Entry) -> None:
-        """A resource is there, or has changed."""
+        """Add or replace a resource."""
         self._entries[entry.key] = entry
 
     def remove(self, key: Key) -> Entry | None:
-        """A resource is gone; return what it was."""
+        """Remove a resource and return it; None if there was none."""
         return self._entries.pop(key, None)
 
     def job(self, job: str) -> Entry | None:
-        """The resource that has declared a job, by the job's id."""
+        """Return the resource that declares a job, by the id of the job."""
         return self._declared("DataFlowJob", job)
 
     def dataset(self, dataset: str) -> Entry | None:
-        """The resource that has declared a data set, by its id."""
+        """Return the resource that declares a data set, by the id of the data set."""
         return self._declared("DataSet", dataset)
 
     def _declared(self, kind: str, name: str) -> Entry | None:
@@ -85,32 +88,32 @@ class Catalog:
         return None if key is None else self._entries.get(key)
 
     def accept(self, entry: Entry) -> None:
-        """The store has taken over what a resource declares."""
+        """Record that a resource is declared in the store."""
         assert isinstance(entry.model, DataSet | DataFlowJob)
         entry.accepted, entry.fault = entry.generation, None
         self._ids[entry.key.kind, entry.model.id] = entry.key
 
 
-class Pending(Generic[K]):
-    """Keys that somebody has to look at, each once however often it was put; in the order of their first arrival."""
+class KeyQueue(Generic[K]):
+    """A queue of keys, in the order of their arrival. A key that is put several times is in the queue once."""
 
     def __init__(self) -> None:
         self._keys: dict[K, None] = {}
-        self._there = asyncio.Event()
+        self._filled = asyncio.Event()
 
     def put(self, key: K) -> None:
-        """Ask for a look at a key."""
+        """Add a key."""
         self._keys[key] = None
-        self._there.set()
+        self._filled.set()
 
     def __len__(self) -> int:
         return len(self._keys)
 
     async def get(self) -> K:
-        """Wait for the next one."""
+        """Wait for the next key, remove it and return it."""
         while not self._keys:
-            self._there.clear()
-            await self._there.wait()
+            self._filled.clear()
+            await self._filled.wait()
         key = next(iter(self._keys))
         del self._keys[key]
         return key

@@ -1,8 +1,8 @@
-"""What resources ask for once: the spec.resubmit of a DataFlowJob, and DataFlowActions.
+"""Handles one-time requests: DataFlowActions, and spec.resubmit of DataFlowJobs.
 
-Postgres remembers what was done, in the transaction that does it: after a crash anywhere the same call tells the answer
-again. An action's status is written here, a job's where all statuses are (it tells of the remembered answer). Where
-Postgres or the API server is away, what they raise goes to the caller, who comes again.
+Postgres records the answer in the transaction that does the work. So after a crash the same call returns the same
+answer. This module writes the status of actions; the status writer writes the status of jobs, with the recorded answer.
+If Postgres or the API server is unreachable, the error goes to the caller, which retries.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from opendataflow.model.resources.actions import DataFlowAction, DataFlowActionS
 from opendataflow.model.resources.jobs import DataFlowJob, Resubmit
 from opendataflow.model.resources.statuses import ActionCounts, DataFlowActionStatus
 from opendataflow.names import ANNOTATION_REQUESTED_BY, Refusal, TaskState
-from opendataflow.store.requests import Remembered, Request, answer_once, delete_stale_answers
+from opendataflow.store.requests import RecordedAnswer, Request, answer_once, delete_stale_answers
 from opendataflow.store.store import Store
 
 ACTIONS = custom("dataflowactions")
 TARGET_SECONDS = 5.0
-"""How long an action waits for its job or data set: they may come from the same `kubectl apply`."""
-_LOOK_AGAIN_SECONDS = 0.5
+"""How long an action waits for its job or data set: the same `kubectl apply` may create them later."""
+_RETRY_SECONDS = 0.5
 _INVALID_TTL = timedelta(hours=168)
 _PREFIX = "action "
 _NOT_FOUND, _CONFLICT = 404, 409
@@ -35,40 +35,39 @@ logger = logging.getLogger(__name__)
 
 
 class Requests:
-    """Does what resources ask for. `look_again`: is told of an action that can't be done yet and has to come again."""
+    """Handles requests. `retry_later`: called with an action that can't be done yet and has to be handled again."""
 
     def __init__(
         self,
         store: Store,
         api: Api,
-        look_again: Callable[[Key], None],
+        retry_later: Callable[[Key], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
         self._api = api
-        self._look_again = look_again
+        self._retry_later = retry_later
         self._now = now
 
     async def handle_action(self, entry: Entry) -> None:
-        """Do a DataFlowAction, and write its status. One that has been answered is left alone: what was done before
-        stays done, also where the database is a new one."""
+        """Do a DataFlowAction, and write its status. Ignore an action with an answer, even if the database is new."""
         if _finished(entry):
             return
         if not isinstance(entry.model, DataFlowAction):
             message = entry.fault.message if entry.fault else "it can't be read"
-            await self._tell(entry, Remembered(0, 0, 0, message, self._now(), refusal=Refusal.INVALID))
+            await self._write_status(entry, RecordedAnswer(0, 0, 0, message, self._now(), refusal=Refusal.INVALID))
             return
         now = self._now()
         young = now - datetime.fromisoformat(entry.created) < timedelta(seconds=TARGET_SECONDS)
         try:
             answer = await answer_once(self._store, _of_action(entry, entry.model.spec), now, target_may_come=young)
         except UnknownThing:
-            asyncio.get_running_loop().call_later(_LOOK_AGAIN_SECONDS, self._look_again, entry.key)
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._retry_later, entry.key)
             return
-        await self._tell(entry, answer)
+        await self._write_status(entry, answer)
 
     async def handle_resubmit(self, entry: Entry) -> None:
-        """Do the spec.resubmit of a job that the store has taken over; its status tells of the answer."""
+        """Do the spec.resubmit of a job that is declared in the store. The status of the job shows the answer."""
         model = entry.model
         if not isinstance(model, DataFlowJob) or model.spec.resubmit is None:
             return
@@ -76,13 +75,13 @@ class Requests:
         logger.info("DataFlowJob %s: resubmit %s: %s", entry.key.owner, model.spec.resubmit.id, answer.message)
 
     async def forget(self, entry: Entry) -> None:
-        """A DataFlowAction is gone: its uid never comes again."""
+        """Delete the recorded answer of a deleted DataFlowAction. Its uid is never used again."""
         await self._store.row("SELECT opendataflow.delete_answers(%s)", [_owner(entry)])
 
     async def clean(self, entries: Iterable[Entry]) -> None:
-        """Delete the finished actions whose ttl is over, and forget the answers of those that went while nobody looked.
+        """Delete finished actions whose ttl is over, and the recorded answers of actions that do not exist any more.
 
-        `entries`: all there are. Call it now and then, such as once a minute.
+        `entries`: all resources. Call it regularly, such as once a minute.
         """
         actions = [entry for entry in entries if entry.key.kind == "DataFlowAction"]
         for entry in actions:
@@ -104,12 +103,12 @@ class Requests:
             if error.code not in (_NOT_FOUND, _CONFLICT):
                 logger.warning("DataFlowAction %s can't be deleted, though its ttl is over: %s", entry.key.owner, error)
 
-    async def _tell(self, entry: Entry, answer: Remembered) -> None:
-        """Write the status of this very resource: an API server takes a status also where its uid is another one's."""
-        told = False
-        while not told:
+    async def _write_status(self, entry: Entry, answer: RecordedAnswer) -> None:
+        """Write the status of an action, unless it was replaced: the API server does not check the uid of a status."""
+        written = False
+        while not written:
             try:
-                told = await self._told(entry, answer)
+                written = await self._try_to_write_status(entry, answer)
             except ClusterRefused as error:
                 if error.code == _NOT_FOUND:
                     return
@@ -117,7 +116,7 @@ class Requests:
                     raise
         logger.info("DataFlowAction %s: %s", entry.key.owner, answer.message)
 
-    async def _told(self, entry: Entry, answer: Remembered) -> bool:
+    async def _try_to_write_status(self, entry: Entry, answer: RecordedAnswer) -> bool:
         namespace, name = entry.key.namespace, entry.key.name
         metadata = (await self._api.get(ACTIONS, namespace, name))["metadata"]
         if metadata["uid"] == entry.uid:
@@ -176,13 +175,13 @@ def _of_resubmit(entry: Entry, job: str, asked: Resubmit) -> Request:
 
 
 def _actor(entry: Entry) -> str:
-    """Who has asked, as far as the resource tells. No resource has its user's name: the cluster's audit log has it."""
-    said = entry.annotations.get(ANNOTATION_REQUESTED_BY, "")[:200]
-    by = f" for {said}" if said else f" by {entry.creator}" if entry.creator else ""
+    """Return the actor for the history. A resource does not contain its user; the audit log of the cluster does."""
+    person = entry.annotations.get(ANNOTATION_REQUESTED_BY, "")[:200]
+    by = f" for {person}" if person else f" by {entry.creator}" if entry.creator else ""
     return f"DataFlowAction {entry.key.owner}{by}"
 
 
-def _status(answer: Remembered) -> dict[str, Any]:
+def _status(answer: RecordedAnswer) -> dict[str, Any]:
     return DataFlowActionStatus(
         phase="Done" if answer.refusal is None else "Refused",
         counts=ActionCounts(done=answer.done, unchanged=answer.unchanged, refused=answer.refused),

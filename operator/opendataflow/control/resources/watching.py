@@ -1,7 +1,7 @@
-"""Watches the custom resources by kopf, and hands on what it sees. Every word to kopf is here.
+"""Watches the custom resources with kopf, and passes each event on. Only this module uses kopf.
 
-Only `on.event`: it writes no annotation, no finalizer and no progress into the resources. Handlers translate and return
-nothing; what they have seen is worked on elsewhere.
+It uses `on.event` only, so kopf writes no annotation, finalizer or progress into the resources. The handlers pass the
+body on and return nothing; other modules process it.
 """
 
 import asyncio
@@ -16,85 +16,88 @@ from typing import Any, Protocol
 import aiohttp
 import kopf
 
-from opendataflow.control.monitoring.logs import Sparing
+from opendataflow.control.monitoring.logs import RateLimitedLogger
 from opendataflow.control.resources.bodies import PLURALS
 from opendataflow.launch.cluster.access import Access
 from opendataflow.names import GROUP, VERSION
 
 Seen = Callable[[str, Mapping[str, Any], bool], None]
-"""Is told the kind, the body and whether the resource is gone."""
+"""Called with the kind, the body, and whether the resource was deleted."""
 
 LOGIN_MINUTES = 10
-"""How long kopf uses what it got at a login; tokens of service accounts last an hour."""
+"""How long kopf uses the credentials of a login. Tokens of service accounts last an hour."""
 
 END_SECONDS = 5.0
 
-AGAIN_SECONDS = 2.0
-"""The pause before a watch is begun anew that has failed."""
+RETRY_SECONDS = 2.0
+"""The pause before a failed watch starts again."""
 
 logger = logging.getLogger(__name__)
 
 
-def _worth_saying(record: logging.LogRecord) -> bool:
-    """Whether what kopf says about itself is news: we take the signals, and tell of a watch that was refused."""
+def _should_log(record: logging.LogRecord) -> bool:
+    """Return whether to log a record of kopf. The operator handles signals, and reports refused watches, itself."""
     error = record.exc_info[1] if record.exc_info else None
     refused = type(error).__module__.startswith("kopf._cogs.clients.")
     return not refused and "OS signals are ignored" not in record.getMessage()
 
 
 for _name in ("running", "orchestration"):
-    logging.getLogger(f"kopf._core.reactor.{_name}").addFilter(_worth_saying)
+    logging.getLogger(f"kopf._core.reactor.{_name}").addFilter(_should_log)
 
 
-class Sight(Protocol):
-    """Which namespaces may be watched. `moved` is set when that changes."""
+class VisibleNamespaces(Protocol):
+    """The namespaces that may be watched. The event `visibility_changed` is set when they change."""
 
-    moved: asyncio.Event
+    visibility_changed: asyncio.Event
 
-    def visible(self) -> Collection[str] | None:
-        """They; empty for all, None for nothing."""
+    def visible_namespaces(self) -> Collection[str] | None:
+        """Return the namespaces: empty means all, None means none."""
 
 
-async def watch(seen: Seen, find_access: Callable[[], Access], sight: Sight, missed: Callable[[], None]) -> None:
-    """Watch until cancelled. `find_access`: how to reach the API server.
+async def watch(
+    seen: Seen, find_access: Callable[[], Access], sight: VisibleNamespaces, missed: Callable[[], None]
+) -> None:
+    """Watch until cancelled. Restart kopf when it fails, and when the visible namespaces change.
 
-    When kopf has failed it is begun anew, and when other namespaces may be watched. `missed` is called each
-    time that it has listed something: of what was deleted before that it tells nothing, at its start no less than after
-    a failure. Also each time that it has looked which kinds there are: it is silent about one that is gone.
+    `seen`: called with each event. `find_access`: returns the access to the API server. `missed`: called when events
+    may have been missed. kopf does not report objects that were deleted before a list, at its start or after a failure.
+    Also, it does not report that a kind was deleted. So `missed` is called after each list, and after each discovery of
+    kinds.
     """
     here = asyncio.get_running_loop()
 
     def hand_on(kind: str, body: Mapping[str, Any], gone: bool) -> None:
         here.call_soon_threadsafe(seen, kind, body, gone)
 
-    sparing = Sparing(logger)
+    limited_logger = RateLimitedLogger(logger)
     while True:
-        sight.moved.clear()
-        namespaces = sight.visible()
+        sight.visibility_changed.clear()
+        namespaces = sight.visible_namespaces()
         if namespaces is None:
-            await sight.moved.wait()
+            await sight.visibility_changed.wait()
             continue
-        kopf_ = _Kopf(hand_on, find_access, namespaces, lambda: here.call_soon_threadsafe(missed))
-        moved = asyncio.create_task(sight.moved.wait())
+        kopf_ = _KopfThread(hand_on, find_access, namespaces, lambda: here.call_soon_threadsafe(missed))
+        moved = asyncio.create_task(sight.visibility_changed.wait())
         either: list[asyncio.Future[Any]] = [moved, kopf_.over]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             moved.cancel()
             await kopf_.end()
-        if sight.moved.is_set():
+        if sight.visibility_changed.is_set():
             continue
         error = kopf_.over.result()
-        said = str(error.args[0]) if error is not None and error.args else "no reason is known"
-        sparing.warn(f"the watch of resources is begun anew: {said}")
-        await asyncio.sleep(AGAIN_SECONDS)
+        reason = str(error.args[0]) if error is not None and error.args else "no reason is known"
+        limited_logger.warn(f"the watch of resources starts again: {reason}")
+        await asyncio.sleep(RETRY_SECONDS)
 
 
-class _Kopf:
-    """One life of kopf, from its start until it fails or is ended, in a thread with a loop of its own.
+class _KopfThread:
+    """One run of kopf, from its start until it fails or is ended, in a thread with an event loop of its own.
 
-    An API server that ends a watch by an error is the end of kopf. Its own way to end cancels every future of the loop
-    that is younger than it, and may wait for ever for one of its own; in a main thread it takes the signals, too.
+    kopf ends if the API server ends a watch with an error. At its end it cancels every future of the loop that is
+    younger, and may wait forever for one of its own. In the main thread it would also handle signals.
     """
 
     def __init__(
@@ -107,18 +110,18 @@ class _Kopf:
         self._trace.on_request_end.append(_when_listed(listed))
         self._sessions: list[aiohttp.ClientSession] = []
         self._over: Future[BaseException | None] = Future()
-        self._over.set_running_or_notify_cancel()  # who waits for it can't cancel it
+        self._over.set_running_or_notify_cancel()  # a waiting coroutine must not cancel it
         self.over = asyncio.wrap_future(self._over)
-        """Done when it has failed, with the reason."""
+        """Done when kopf has ended. The result is the error, or None."""
         self._ending = asyncio.Event()
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(tell_briefly)
+        self._loop.set_exception_handler(log_callback_error)
         self._thread = threading.Thread(target=self._main, name="kopf", daemon=True)
         self._thread.start()
 
     async def end(self) -> None:
-        """End it, and wait for that a little; what does not end then ends with the process."""
-        with suppress(RuntimeError):  # its loop is closed
+        """End kopf, and wait for its thread for at most `END_SECONDS`. After that it ends with the process."""
+        with suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._ending.set)
         await asyncio.to_thread(self._thread.join, END_SECONDS)
 
@@ -152,7 +155,7 @@ class _Kopf:
         return next((part.exception() for part in done if part is not ending and not part.cancelled()), None)
 
     async def _clean_up(self) -> None:
-        """End what is left of it: some of its futures have to be asked more than once, and some never end."""
+        """Cancel the remaining futures of kopf. Some need several cancellations, and some never end."""
         for _ in range(3):
             left = asyncio.all_tasks() - {asyncio.current_task()}
             if not left:
@@ -164,8 +167,8 @@ class _Kopf:
             await session.close()
 
     async def _session(self, access: Access) -> kopf.AiohttpSession:
-        """A connection as the door has it; kopf closes it and asks again when it is refused or has expired."""
-        access.doubt()
+        """Return a session with our credentials. kopf closes it, and asks again, if it is refused or expires."""
+        access.invalidate()
         tls, header = await access.tls(), await access.header()
         session = aiohttp.ClientSession(
             trace_configs=[self._trace],
@@ -177,22 +180,25 @@ class _Kopf:
         return kopf.AiohttpSession(server=access.server, aiohttp_session=session, expiration=expiration)
 
 
-def tell_briefly(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-    """Say in a line what went wrong in a callback. kopf cuts a request short by one that fails each time, as no
-    future is at work there: that is no news, since the request ends with kopf."""
+def log_callback_error(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """Log the error of a callback in one line.
+
+    Errors of `request_cancel_callback` are not logged. kopf cancels a request with this callback, which always fails
+    outside of a future. The request ends with kopf anyway.
+    """
     if "request_cancel_callback" not in context["message"]:
         logger.warning("in the watch of resources: %s: %r", context["message"], context.get("exception"))
 
 
-def _when_listed(tell: Callable[[], object]) -> Callable[..., Awaitable[None]]:
-    """Make what aiohttp calls at the end of each request."""
+def _when_listed(listed: Callable[[], object]) -> Callable[..., Awaitable[None]]:
+    """Return the callback for the end of each request of aiohttp. It calls `listed` after a list or a discovery."""
 
     async def ended(_session: object, _context: object, request: aiohttp.TraceRequestEndParams) -> None:
         if request.method != "GET" or request.response.status != 200:
             return
-        listed = request.url.name in PLURALS.values() and "watch" not in request.url.query
-        if listed or request.url.name == "apis":
-            tell()
+        is_list = request.url.name in PLURALS.values() and "watch" not in request.url.query
+        if is_list or request.url.name == "apis":
+            listed()
 
     return ended
 
@@ -208,17 +214,17 @@ def _settings(namespaces: Collection[str]) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.networking.request_timeout = 10
-    settings.networking.error_backoffs = Endless()
+    settings.networking.error_backoffs = EndlessBackoff()
     settings.watching.chunk_size = 250
     settings.watching.server_timeout = 300
     settings.watching.connect_timeout = 5
-    settings.scanning.disabled = bool(namespaces)  # a namespaced role can't list what the cluster has
+    settings.scanning.disabled = bool(namespaces)  # a namespaced role can't list cluster resources
     settings.process.ultimate_exiting_timeout = None
     return settings
 
 
-class Endless:
-    """Pauses between trials, again and again: the API server may be away for hours."""
+class EndlessBackoff:
+    """Endless pauses between tries, in seconds: the API server may be unreachable for hours."""
 
     def __iter__(self) -> Any:
         yield from (0.5, 1, 2)

@@ -1,9 +1,9 @@
-"""Tells people what has happened, as Events of Kubernetes: `kubectl describe` shows them beside the resource.
+"""Writes Kubernetes Events about custom resources: `kubectl describe` shows them beside the resource.
 
-The first of its kind is told at once; repeats within five minutes are counted in the same Event (a series), which is
-written at most every half minute and keeps the words of the first. Whoever tells never waits and never gets an error:
-where the API server does not answer it is asked again, what it refuses or is too much is dropped, and the log says so.
-It does not decide what is worth telling (core/status/status_events.py).
+The first Event of its kind is written at once. Repeats within five minutes are counted in the same Event (a series),
+which is written at most every 30 seconds and keeps its first text. `record` never blocks and never raises. If the API
+server does not answer, the write is retried. Refused and excess Events are dropped and logged. This module does not
+decide which events to record (core/status/status_events.py does).
 """
 
 import asyncio
@@ -17,22 +17,22 @@ from datetime import UTC, datetime
 from typing import Any
 
 from opendataflow.control.resources.catalog import Key
-from opendataflow.core.status.conditions import fitting
-from opendataflow.core.status.status_events import Happening
+from opendataflow.core.status.conditions import truncated
+from opendataflow.core.status.status_events import StatusEvent
 from opendataflow.errors import ClusterRefused, DataflowError
 from opendataflow.launch.cluster.api import EVENTS, Api
 from opendataflow.names import API_VERSION
 
 SERIES_SECONDS = 300.0
-"""A repeat after a longer pause is a new Event."""
+"""The longest pause between two repeats of a series. After a longer pause a new Event is created."""
 COUNT_SECONDS = 30.0
-"""At least this long between two writes of one Event."""
-AGAIN_SECONDS = 5.0
-"""The pause before an Event is written again that the API server has not answered."""
-MOST = 1000
-"""Objects and reasons that are remembered for their repeats; the one that was told longest ago is forgotten first."""
-MOST_WAITING = 500
-"""Events that may wait to be written; more are dropped."""
+"""The minimum time between two writes of one Event."""
+RETRY_SECONDS = 5.0
+"""The pause before a failed write is retried."""
+MAX_SERIES = 1000
+"""The maximum number of series in memory. The series without a repeat for the longest time is dropped first."""
+MAX_WAITING = 500
+"""The maximum number of Events that wait for a write. Further ones are dropped."""
 NOTE_BYTES = 1000
 CONTROLLER = "opendataflow.io/operator"
 
@@ -44,12 +44,12 @@ _Which = tuple[str, str, str]
 
 @dataclass
 class _Series:
-    """Repeats of one happening. `name`: of its Event, `created` once that is there. `write_at`: when it may be written
-    again."""
+    """An event and its repeats. `name`: the name of its Event. `created`: the Event exists in the cluster. `write_at`:
+    when the next write is allowed."""
 
     key: Key
     uid: str
-    happening: Happening
+    event: StatusEvent
     seen_at: float
     name: str
     created: bool = False
@@ -57,8 +57,8 @@ class _Series:
     write_at: float = 0.0
 
 
-class Reporter:
-    """Writes Events. `instance`: which process this is, such as the pod's name."""
+class EventWriter:
+    """Writes Events. `instance`: the name of this process, such as the name of its pod."""
 
     def __init__(self, api: Api, instance: str, clock: Callable[[], float] = time.time) -> None:
         self._api = api
@@ -69,38 +69,38 @@ class Reporter:
         self._woken = asyncio.Event()
         self._dropped = 0
 
-    def tell(self, key: Key, uid: str, happening: Happening) -> None:
-        """Tell one thing about a resource. Returns at once and never raises."""
+    def record(self, key: Key, uid: str, event: StatusEvent) -> None:
+        """Queue an event about a resource. Never blocks and never raises."""
         now = self._clock()
-        # What a person has done is told each time: an Event keeps the words that it was made with.
-        which = (uid, happening.reason, happening.message if happening.type == "Normal" else "")
+        # A Normal event with another text gets an Event of its own, because an Event keeps its first text.
+        which = (uid, event.reason, event.message if event.type == "Normal" else "")
         series = self._series.pop(which, None)
         if series is not None and now - series.seen_at <= SERIES_SECONDS:
             series.count += 1
-            series.seen_at, series.happening = now, happening
+            series.seen_at, series.event = now, event
         else:
-            series = _Series(key, uid, happening, now, _new_name(key))
+            series = _Series(key, uid, event, now, _new_name(key))
         self._series[which] = series
-        if len(self._series) > MOST:
+        if len(self._series) > MAX_SERIES:
             oldest, _ = self._series.popitem(last=False)
             self._dropped += oldest in self._waiting
             self._waiting.discard(oldest)
-        if len(self._waiting) < MOST_WAITING or which in self._waiting:
+        if len(self._waiting) < MAX_WAITING or which in self._waiting:
             self._waiting.add(which)
             self._woken.set()
         else:
             self._dropped += 1
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write Events until cancelled."""
         while True:
             now = self._clock()
             for which in [which for which in self._waiting if self._series[which].write_at <= now]:
-                if which in self._waiting:  # nor forgotten meanwhile
+                if which in self._waiting:  # it may have been dropped meanwhile
                     self._waiting.remove(which)
                     await self._write(which, self._series[which])
             if self._dropped:
-                logger.warning("%d events were not told: too many at a time", self._dropped)
+                logger.warning("%d events were dropped: too many at a time", self._dropped)
                 self._dropped = 0
             await self._sleep()
 
@@ -115,33 +115,34 @@ class Reporter:
             pass
 
     async def _write(self, which: _Which, series: _Series) -> None:
-        """Create the Event, or write how often it has happened."""
+        """Create the Event of a series, or update its count."""
         series.write_at = self._clock() + COUNT_SECONDS
         try:
-            if series.created and not await self._counted(series):
-                series.name, series.created = _new_name(series.key), False  # they are forgotten after an hour
+            if series.created and not await self._update_count(series):
+                # The API server deletes Events after an hour.
+                series.name, series.created = _new_name(series.key), False
             if not series.created:
                 await self._create(series)
         except DataflowError as error:
             if error.retryable and self._series.get(which) is series:
-                series.write_at = self._clock() + AGAIN_SECONDS
+                series.write_at = self._clock() + RETRY_SECONDS
                 self._waiting.add(which)
-                logger.debug("event %s of %s waits: %s", series.happening.reason, series.key.owner, error)
+                logger.debug("event %s of %s waits: %s", series.event.reason, series.key.owner, error)
             else:
-                logger.info("event %s of %s was not told: %s", series.happening.reason, series.key.owner, error)
+                logger.info("event %s of %s was not recorded: %s", series.event.reason, series.key.owner, error)
 
     async def _create(self, series: _Series) -> None:
         try:
             await self._api.create(EVENTS, series.key.namespace, self._event(series))
-        except ClusterRefused:  # it is there: only the answer was lost
-            await self._counted(series)
+        except ClusterRefused:  # it exists: only the answer was lost
+            await self._update_count(series)
         series.created = True
 
-    async def _counted(self, series: _Series) -> bool:
-        """Write how often it has happened; False: there is no such Event any more."""
+    async def _update_count(self, series: _Series) -> bool:
+        """Update the count of an Event. Return False if the Event does not exist any more."""
         if series.count == 1:
             return True
-        patch = {"series": self._series_of(series)}  # all else of an Event can't be changed
+        patch = {"series": self._series_of(series)}  # no other field of an Event can be changed
         try:
             await self._api.patch_merge(EVENTS, series.key.namespace, series.name, patch)
         except ClusterRefused as error:
@@ -157,10 +158,10 @@ class Reporter:
             "kind": "Event",
             "metadata": {"name": series.name, "namespace": key.namespace},
             "eventTime": _micro_time(series.seen_at),
-            "type": series.happening.type,
-            "reason": series.happening.reason,
-            "note": _note(series.happening),
-            "action": series.happening.reason,
+            "type": series.event.type,
+            "reason": series.event.reason,
+            "note": _note(series.event),
+            "action": series.event.reason,
             "reportingController": CONTROLLER,
             "reportingInstance": self._instance[:128],
             "regarding": regarding(key, series.uid),
@@ -174,7 +175,7 @@ class Reporter:
 
 
 def regarding(key: Key, uid: str) -> Mapping[str, str]:
-    """What an Event is about, as Kubernetes refers to objects."""
+    """Return the reference to the resource of an Event."""
     version = "v1" if key.kind == "Pod" else API_VERSION
     return {"apiVersion": version, "kind": key.kind, "namespace": key.namespace, "name": key.name, "uid": uid}
 
@@ -183,8 +184,8 @@ def _new_name(key: Key) -> str:
     return f"{key.name[:200]}.{secrets.token_hex(8)}"
 
 
-def _note(happening: Happening) -> str:
-    return fitting(happening.message, NOTE_BYTES)
+def _note(event: StatusEvent) -> str:
+    return truncated(event.message, NOTE_BYTES)
 
 
 def _micro_time(seconds: float) -> str:

@@ -1,1 +1,1 @@
-"""Chunks of a data set: their ids, bounds, predicates and plans. Pure."""
+"""Chunks (partitions) of a data set: ids, bounds, predicates, plans and attempts. Pure."""

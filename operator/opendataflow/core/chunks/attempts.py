@@ -1,4 +1,7 @@
-"""Which attempt writes a chunk, and whether it still may: the rule of the fence, for tables and folders. Pure."""
+"""Which attempt writes a chunk, and whether it still may: the check of the fencing token. Pure.
+
+Tables and folders use the same check.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,8 +11,11 @@ from opendataflow.errors import Refused
 
 @dataclass(frozen=True)
 class Attempt:
-    """Who writes a chunk. `fence`: grows with each attempt of a job; None by hand, which counts as the newest one.
-    `token`: tells this attempt from all others."""
+    """One attempt to write a chunk.
+
+    `fence`: the fencing token, which grows with every claim. None if a person started the run by hand; such an attempt
+    counts as the newest. `token`: unique for this attempt.
+    """
 
     dataset: str
     data_id: str
@@ -19,7 +25,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of rows that have passed."""
+    """Number and checksum of the rows that passed; None if not measured."""
 
     rows: int | None
     checksum: str | None
@@ -27,8 +33,10 @@ class Seen:
 
 @dataclass(frozen=True)
 class Result:
-    """What was written. `rows`, `checksum`, `bytes`: None where they are not known. `kept`: nothing was written, as an
-    earlier attempt has, and the chunk is written only once."""
+    """The result of a write. `where`: the table or folder. `rows`, `checksum`, `bytes`: None if unknown.
+
+    `kept`: nothing was written, because an earlier attempt has written the chunk and it is written only once.
+    """
 
     where: str
     rows: int | None = None
@@ -38,13 +46,13 @@ class Result:
 
 
 def fence_of(environ: Mapping[str, str], data_id: str) -> int | None:
-    """Return the fence of the run that this process is, for its own chunk; None by hand."""
+    """Return the fencing token of this process's run, if the run is for the chunk `data_id`; else None."""
     fence = environ.get("DATAFLOW_FENCE", "")
     return int(fence) if fence.isdecimal() and environ.get("DATAFLOW_DATA_ID") == data_id else None
 
 
 def check_newest(attempt: Attempt, known: int | None, place: str) -> None:
-    """Raise Refused where a newer attempt has begun. `known`: the fence that the destination remembers."""
+    """Raise Refused if a newer attempt has begun. `known`: the fencing token that the destination stores."""
     if attempt.fence is not None and known is not None and known > attempt.fence:
         raise Refused(
             f"{place}: {attempt.dataset} knows a newer attempt of the chunk {attempt.data_id} (fence {known}) than "

@@ -1,6 +1,7 @@
-"""What a data id says of its chunk: its bounds, as chunk sources make ids ("2013-01-31", "2013-01", "0-999",
-"3-of-16") or as a plan does ("..999", "1000..", "null"), for chunks whose bounds nobody has remembered; and the name of
-its folder. Pure.
+"""Parse the bounds of a chunk from its data id, and name its partition folder. Pure.
+
+Chunk sources make ids like "2013-01-31", "2013-01", "0-999" and "3-of-16". Plans also make "..999", "1000.." and
+"null". The ids are parsed only for chunks without stored bounds.
 """
 
 import re
@@ -20,17 +21,21 @@ _SHAPES: dict[Kind, str] = {
 
 
 def bounds_of(data_id: str, kind: Kind) -> Bounds:
-    """Return the bounds of a chunk: `from` is inside, `to` is not, and an open end is left out; or `bucket` of
-    `buckets`; or the one `value`; or `nulls`, which is true.
+    """Return the bounds of a chunk.
 
-    Raises InvalidInput where a data id is not of that kind.
+    They are `from` (inclusive) and `to` (exclusive), where an open end is left out; or `bucket` of `buckets`; or the
+    one `value`; or `nulls`, which is true.
+
+    Raise InvalidInput if the data id does not have the form of this kind.
     """
     if data_id == "null" and kind in ("date", "range"):
         return {"nulls": True}
-    made = {"date": _days, "range": _numbers, "hash": _bucket, "list": _value}[kind](data_id)
-    if made is None:
-        raise InvalidInput(f'the data id "{data_id}" says no bounds: with partitioning by {kind} it is {_SHAPES[kind]}')
-    return made
+    bounds = {"date": _days, "range": _numbers, "hash": _bucket, "list": _value}[kind](data_id)
+    if bounds is None:
+        raise InvalidInput(
+            f'the data id "{data_id}" contains no bounds: with partitioning by {kind} it is {_SHAPES[kind]}'
+        )
+    return bounds
 
 
 def _days(data_id: str) -> Bounds | None:
@@ -63,7 +68,7 @@ def _value(data_id: str) -> Bounds | None:
 
 
 def partition_folder(column: str, data_id: str) -> str:
-    """Return the name of the folder of a chunk, such as `month=2013-01`, escaped as Spark and Hive do."""
+    """Return the name of a chunk's folder, such as `month=2013-01`, escaped like Spark and Hive do."""
     return f"{_escaped(column)}={_escaped(data_id)}"
 
 

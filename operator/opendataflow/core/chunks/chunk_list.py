@@ -1,13 +1,13 @@
-"""Reads a list of chunks: CSV with a header, one id a line, or JSON lines. Pure: it gets the text.
+"""Parse a list of chunks: CSV with a header, one id per line, or JSON lines. Pure: the caller reads the file.
 
     id,from,to                      the column `id`; every other column is a bound, as text
     2013-01,2013-01-01,2013-02-01
 
-    2013-01                         one id a line, nothing else
+    2013-01                         one id per line, nothing else
 
     {"id": "0-99", "bounds": {"from": 0, "to": 100}}     bounds keep their types
 
-Every id may be there once. The first line that is wrong is told with its number.
+An id must be unique. An error names the first invalid line by its number.
 """
 
 import csv
@@ -26,7 +26,7 @@ _ID: TypeAdapter[str] = TypeAdapter(Id)
 
 @dataclass(frozen=True)
 class Listed:
-    """A chunk of the list. `bounds`: None where the list has none."""
+    """A chunk of the list. `line`: the number of its line. `bounds`: None if the list has none."""
 
     line: int
     id: str
@@ -34,12 +34,15 @@ class Listed:
 
 
 def parse_chunk_list(text: str, name: str) -> list[Listed]:
-    """Return the chunks in their order; InvalidInput with `name` and the line of the first mistake."""
+    """Return the chunks in the order of the text. `name`: of the file, for errors.
+
+    Raise InvalidInput for the first invalid line.
+    """
     text = text.removeprefix("\ufeff")
-    lines = _json_lines if text.lstrip().startswith("{") else _csv
+    parse = _json_lines if text.lstrip().startswith("{") else _csv
     seen: dict[str, int] = {}
     found = []
-    for listed in lines(text, name):
+    for listed in parse(text, name):
         _check_id(listed, name)
         first = seen.setdefault(listed.id, listed.line)
         if first != listed.line:
@@ -54,8 +57,8 @@ def _check_id(listed: Listed, name: str) -> None:
     try:
         _ID.validate_python(listed.id)
     except ValidationError as error:
-        said = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise InvalidInput(f"{name}, line {listed.line}: the id {listed.id!r} can't be one: {said}") from None
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise InvalidInput(f"{name}, line {listed.line}: the id {listed.id!r} can't be one: {reason}") from None
 
 
 def _csv(text: str, name: str) -> Iterator[Listed]:
@@ -87,8 +90,8 @@ def _csv(text: str, name: str) -> Iterator[Listed]:
 def _check_columns(columns: list[str], name: str, line: int) -> None:
     for column in columns:
         if not column or columns.count(column) > 1:
-            what = f"the column {column} is there twice" if column else "a column has no name"
-            raise InvalidInput(f"{name}, line {line}: {what}")
+            fault = f"the column {column} is there twice" if column else "a column has no name"
+            raise InvalidInput(f"{name}, line {line}: {fault}")
 
 
 def _json_lines(text: str, name: str) -> Iterator[Listed]:

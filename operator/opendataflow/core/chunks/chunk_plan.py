@@ -1,10 +1,11 @@
-"""Chunks of a table, out of where it is to be cut: their ids, bounds and predicates, and the proof that every row is in
-exactly one of them. Pure: the cuts come from the database that has the table.
+"""Plan the chunks of a table: ids, bounds and predicates, and the proof that each row is in exactly one chunk. Pure.
 
-Texts and times are never compared here, since only their database knows its order (its collation, its time zones). A
-plan does not need that: neighbours share one boundary, `< b` here and `>= b` there, so whatever order the database has,
-a value is on exactly one side of each boundary. That the boundaries rise is asked of the database
-(`sources.source.Source.rises`); with it and `problems`, no row is left out and none is in two chunks.
+The boundaries come from the database that has the table.
+
+This module never compares texts or times, because only their database knows its order (collation, time zones). A plan
+does not need to compare them. Neighbours share one boundary: `< b` for one chunk, `>= b` for the next. So a value is on
+exactly one side of each boundary, whatever the order of the database is. The database confirms that the boundaries rise
+(`sources.source.Source.rises`). If they rise and `problems` finds none, each row is in exactly one chunk.
 """
 
 import re
@@ -25,12 +26,13 @@ Nulls = Literal["own", "first", "last"]
 MOST_CHUNKS = 10_000
 MOST_VALUES = 1_000
 _LABEL = 40
+"""The most characters of one value in an id."""
 _ID: TypeAdapter[str] = TypeAdapter(Id)
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table. `nullable`: it may have NULLs, as far as the catalog says."""
+    """A column of the table. `nullable`: whether the catalog allows NULLs."""
 
     name: str
     kind: Kind
@@ -39,11 +41,11 @@ class Column:
 
 @dataclass(frozen=True)
 class PlannedChunk:
-    """A chunk as it is going to be declared.
+    """A chunk of a plan, ready to be declared.
 
-    `bounds`: `column`, `predicate`, and of `from` (inside), `to` (outside), `value`, `bucket` and `buckets`, `nulls`
-    (true: NULLs belong to it), `rest` (true: all that no other chunk has; by list, all but `values`) those that apply;
-    `kind`: what texts in `from`, `to`, `value` and `values` are.
+    `bounds` always has `column` and `predicate`. It has those of the following fields that apply: `from` (inclusive),
+    `to` (exclusive), `value`, `bucket` and `buckets`, `nulls` (true: NULLs belong to the chunk), `rest` (true: all rows
+    of no other chunk; by list, all but `values`), `kind` (of the texts in `from`, `to`, `value` and `values`).
     """
 
     id: str
@@ -51,23 +53,27 @@ class PlannedChunk:
 
     @property
     def predicate(self) -> str:
-        """The condition in the database's SQL."""
+        """The condition in the SQL of the database."""
         return str(self.bounds["predicate"])
 
     @property
     def is_rest(self) -> bool:
-        """Whether it has what no other chunk has."""
+        """Whether the chunk has all rows of no other chunk."""
         return bool(self.bounds.get("rest"))
 
     @property
     def is_null(self) -> bool:
-        """Whether it has NULLs only."""
+        """Whether the chunk has only rows with NULL."""
         return self.bounds.keys() <= {"column", "nulls", "predicate"}
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What all chunks of one plan have in common."""
+    """Makes the chunks of one plan; its fields are common to all of them.
+
+    `nulls`: which chunk gets the rows with NULL: one of its own, the first or the last. `rest`: whether a
+    chunk is added for all other values.
+    """
 
     column: Column
     words: Words
@@ -75,36 +81,36 @@ class Draft:
     rest: bool = False
 
     def by_range(self, cuts: Sequence[Value]) -> list[PlannedChunk]:
-        """Divide at rising `cuts`, one or more. The first and the last chunk are open: they also have what comes later.
+        """Divide at one or more rising `cuts`. The first and the last chunk are open, so that later values fit.
 
-        Ids of whole numbers name the first and the last one, as those of chunk sources do; others the boundaries.
+        The id of whole numbers names the first and the last one, as in chunk sources. Other ids name the boundaries.
         """
         ends = [*pairwise([None, *cuts, None])]
         ids = in_order([_range_id(a, b) for a, b in ends])
         return self._with_nulls([(i, _ends(a, b)) for i, (a, b) in zip(ids, ends, strict=True)])
 
     def by_date(self, edges: Sequence[str], step: str, zone: str | None) -> list[PlannedChunk]:
-        """One chunk from each edge to the next; what lies before and after is the rest."""
+        """Make one chunk from each edge to the next. Earlier and later values belong to the rest."""
         width = {"year": 4, "month": 7, "day": 10, "hour": 13}[step]
-        also = {"step": step, **({"zone": zone} if zone else {})}
+        calendar = {"step": step, **({"zone": zone} if zone else {})}
         ids = in_order([edge[:width].replace(" ", "T") for edge in edges[:-1]])
-        made = [(i, {**also, "from": a, "to": b}) for i, (a, b) in zip(ids, pairwise(edges), strict=True)]
-        rest = {**also, "from": edges[0], "to": edges[-1], "rest": True}
+        made = [(i, {**calendar, "from": a, "to": b}) for i, (a, b) in zip(ids, pairwise(edges), strict=True)]
+        rest = {**calendar, "from": edges[0], "to": edges[-1], "rest": True}
         return self._with_nulls([*made, *([("rest", rest)] if self.rest else [])])
 
     def by_list(self, values: Sequence[Value]) -> list[PlannedChunk]:
-        """One chunk for each value."""
+        """Make one chunk for each value."""
         ids = _unique([_value_id(str(value)) for value in values])
         made: list[tuple[str, dict[str, Any]]] = [(i, {"value": v}) for i, v in zip(ids, values, strict=True)]
         rest = {"rest": True, "values": list(values)}
         return self._with_nulls([*made, *([("rest", rest)] if self.rest else [])])
 
     def by_hash(self, buckets: int) -> list[PlannedChunk]:
-        """One chunk for each bucket."""
+        """Make one chunk for each bucket."""
         return self._with_nulls([(f"{n}-of-{buckets}", {"bucket": n, "buckets": buckets}) for n in range(buckets)])
 
     def _with_nulls(self, made: list[tuple[str, dict[str, Any]]]) -> list[PlannedChunk]:
-        """Where NULLs may be: give them to the chunk that is said, else a chunk of their own."""
+        """Return the chunks, and if the column is nullable, assign the NULLs according to `nulls`."""
         if self.column.nullable and self.nulls == "own":
             made = [*made, ("null", {"nulls": True})]
         elif self.column.nullable:
@@ -121,12 +127,12 @@ class Draft:
 
 
 def problems(chunks: Sequence[PlannedChunk], *, nullable: bool) -> list[str]:
-    """Return a sentence for each gap and each overlap between chunks, by their bounds alone; none where all is well.
+    """Return a sentence for each gap and each overlap between chunks, from their bounds alone; empty if there is none.
 
-    Of ranges it needs no order of values: see above. What lies before the first and after the last chunk is not looked
-    at, see `covers_everything`.
+    No values of ranges are compared, see above. Values before the first and after the last chunk are not checked, see
+    `covers_everything`.
     """
-    found = [f"two chunks have the id {chunk.id}" for chunk in _twice(chunks, lambda chunk: chunk.id)]
+    found = [f"two chunks have the id {chunk.id}" for chunk in _duplicates(chunks, lambda chunk: chunk.id)]
     with_nulls = [chunk for chunk in chunks if chunk.bounds.get("nulls")]
     if len(with_nulls) != (1 if nullable else 0):
         found.append(f"NULLs are in {len(with_nulls)} chunks")
@@ -136,7 +142,7 @@ def problems(chunks: Sequence[PlannedChunk], *, nullable: bool) -> list[str]:
             continue
         if "to" not in one.bounds or one.bounds["to"] != two.bounds.get("from"):
             found.append(f"{two.id} does not begin where {one.id} ends")
-    found += [f"{chunk.id} has what another one has" for chunk in _twice(parts, _content)]
+    found += [f"{chunk.id} has what another one has" for chunk in _duplicates(parts, _content)]
     buckets = [chunk.bounds for chunk in parts if "bucket" in chunk.bounds]
     if buckets and {b["bucket"] for b in buckets} != set(range(buckets[0]["buckets"])):
         found.append("there is not a chunk for each bucket")
@@ -146,7 +152,7 @@ def problems(chunks: Sequence[PlannedChunk], *, nullable: bool) -> list[str]:
 
 
 def covers_everything(chunks: Sequence[PlannedChunk]) -> bool:
-    """Whether a value that comes later has a chunk, whatever it is."""
+    """Return whether every possible value has a chunk, including values that come later."""
     parts = [chunk for chunk in chunks if not (chunk.is_rest or chunk.is_null)]
     if any(chunk.is_rest for chunk in chunks) or not parts or "bucket" in parts[0].bounds:
         return bool(parts)
@@ -156,7 +162,7 @@ def covers_everything(chunks: Sequence[PlannedChunk]) -> bool:
 
 
 def in_order(ids: Sequence[str]) -> list[str]:
-    """Return the ids; numbered where their natural order is another one, or two of them are the same."""
+    """Return the ids. Add a number to each if their natural order differs from the given order, or if ids are equal."""
     keys = [natural_key(data_id) for data_id in ids]
     if all(one < two for one, two in pairwise(keys)):
         return list(ids)
@@ -168,7 +174,7 @@ def _ends(start: Value | None, end: Value | None) -> dict[str, Any]:
     return {name: value for name, value in (("from", start), ("to", end)) if value is not None}
 
 
-def _twice(chunks: Sequence[PlannedChunk], key: Callable[[PlannedChunk], Hashable]) -> Iterator[PlannedChunk]:
+def _duplicates(chunks: Sequence[PlannedChunk], key: Callable[[PlannedChunk], Hashable]) -> Iterator[PlannedChunk]:
     seen: set[Hashable] = set()
     for chunk in chunks:
         if key(chunk) in seen:
@@ -188,12 +194,12 @@ def _range_id(start: Value | None, end: Value | None) -> str:
 
 
 def _label(value: Value) -> str:
-    """A value as a part of an id: short, and without what a shell or a path would stumble over."""
+    """Return a value as a part of an id: short, and without characters that are special in shells or paths."""
     return re.sub(r"[^\w.:+-]", "_", re.sub(r"(?<=\d) (?=\d)", "T", str(value)))[:_LABEL] or "_"
 
 
 def _value_id(text: str) -> str:
-    """The value itself, where it can be an id."""
+    """Return the text as an id: unchanged if it is a valid id, else as a label."""
     try:
         return _ID.validate_python(text)
     except ValidationError:
@@ -201,12 +207,12 @@ def _value_id(text: str) -> str:
 
 
 def _unique(ids: Sequence[str]) -> list[str]:
-    """The ids; one that is there already gets a number that makes it another one."""
+    """Return the ids. An id that occurs again gets a number as suffix."""
     made: dict[str, None] = {}
     for data_id in ids:
-        one, number = data_id, 1
-        while one in made:
+        candidate, number = data_id, 1
+        while candidate in made:
             number += 1
-            one = f"{data_id}~{number}"
-        made[one] = None
+            candidate = f"{data_id}~{number}"
+        made[candidate] = None
     return list(made)

@@ -1,33 +1,35 @@
-"""What the bounds of a chunk mean, as a condition in the SQL of a database. Pure.
+"""Render the bounds of a chunk as a condition in the SQL of a database. Pure.
 
-Plans, reads by JDBC and writes by JDBC all ask here, so that one chunk has the same rows for all of them.
+Plans, reads by JDBC and writes by JDBC all use this module. So a chunk has the same rows for all of them.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Protocol
 
 Kind = Literal["integer", "number", "date", "time", "text", "uuid", "other"]
-"""What a column has, as far as comparing goes. UUIDs are in the order of their texts everywhere."""
+"""How values of a column are compared. Every database sorts UUIDs like their texts."""
 Value = int | str
-"""Whole numbers as such; everything else as the database writes it."""
+"""A whole number, or the text form that the database uses for any other value."""
 
 
 class Words(Protocol):
-    """How a database writes what a predicate consists of."""
+    """The SQL spelling of the parts of a predicate in one database."""
 
     def name(self, text: str) -> str:
-        """A name, quoted."""
+        """Return a quoted name."""
 
     def literal(self, value: Value, kind: Kind | None = None) -> str:
-        """A value; `kind`: of the column that it is compared with, where that is known."""
+        """Return a literal. `kind`: of the column with which the value is compared, if known."""
 
     def bucket(self, column: str, buckets: int) -> str:
-        """The number of the bucket, from 0, that a value of the expression `column` belongs to; the same in every
-        session and version."""
+        """Return an expression for the bucket, from 0, of a value of the expression `column`.
+
+        The result is the same in every session and version of the database.
+        """
 
 
 def predicate_of(bounds: Mapping[str, Any], column: str, words: Words) -> str:
-    """Return the condition for a column, or any expression, that is written as `column`."""
+    """Return the condition. `column`: a quoted column, or any other SQL expression."""
     inside = " AND ".join(_conditions(bounds, column, words))
     if not bounds.get("nulls"):
         return inside

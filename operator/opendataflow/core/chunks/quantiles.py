@@ -1,5 +1,7 @@
-"""Where a column is to be cut into parts of equal rows, out of what its database knows of it: a histogram and the most
-common values. Pure; values are in the database's order, and only whole numbers are computed with.
+"""Find cuts that divide a column into parts with equal numbers of rows, from the statistics of its database. Pure.
+
+The statistics are a histogram and the most common values, in the order of the database. This module interpolates
+between whole numbers only.
 """
 
 from collections.abc import Sequence
@@ -9,16 +11,18 @@ from itertools import accumulate, pairwise
 from opendataflow.core.chunks.chunk_predicates import Value
 
 _BUCKETS_A_CHUNK = 8
-"""So many of the histogram's buckets have to fall into a chunk whose bounds can only be theirs."""
+"""The least number of histogram buckets per chunk, if the bounds of chunks can only be those of buckets."""
 
 _CHUNKS_A_BUCKET = 2
-"""So many chunks at most may be computed inside of a bucket, whose numbers need not be as dense everywhere."""
+"""The most chunks that are interpolated inside one bucket, because its numbers may be unevenly distributed."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A value of the statistics. `frequency`: the share of all rows that have it; None for a bound of the histogram:
-    between two bounds there are equally many rows."""
+    """A value of the statistics. `frequency`: its share of all rows; None for a bound of the histogram.
+
+    The numbers of rows between neighbouring bounds of the histogram are equal.
+    """
 
     value: Value
     frequency: float | None
@@ -26,7 +30,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the database knows of a column. `entries`: in its order."""
+    """The database's statistics of a column. `entries`: in the order of the database."""
 
     entries: Sequence[Entry]
     nulls: float
@@ -35,8 +39,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Cuts:
-    """Where to cut, and the values that were seen. `shares`: of each part, in rows with a value; their
-    sum is 1."""
+    """The cuts, and the lowest and highest known value. `shares`: of each part in the rows with a value; sum 1."""
 
     at: Sequence[Value]
     lowest: Value
@@ -45,7 +48,7 @@ class Cuts:
 
 
 def fine_enough(statistics: Statistics, parts: int) -> bool:
-    """Whether the statistics say where so many parts end."""
+    """Return whether the statistics are detailed enough for this number of parts."""
     bounds = [entry for entry in statistics.entries if entry.frequency is None]
     if all(isinstance(entry.value, int) for entry in statistics.entries):
         return len(statistics.entries) * _CHUNKS_A_BUCKET >= parts
@@ -53,7 +56,7 @@ def fine_enough(statistics: Statistics, parts: int) -> bool:
 
 
 def cuts_of(statistics: Statistics, parts: int) -> Cuts:
-    """Return where to cut into at most `parts` parts; fewer where single values have more rows than a part."""
+    """Return the cuts for at most `parts` parts; fewer if a single value has more rows than a part."""
     entries = statistics.entries
     weights = _weights(statistics)
     until = list(accumulate(weights))
@@ -74,7 +77,7 @@ def cuts_of(statistics: Statistics, parts: int) -> Cuts:
 
 
 def _weights(statistics: Statistics) -> list[float]:
-    """The share of each entry: a bucket of the histogram counts at its upper bound, the first bound has none."""
+    """Return the share of each entry. A histogram bucket counts at its upper bound, so the first bound has no share."""
     entries = statistics.entries
     common = sum(entry.frequency or 0.0 for entry in entries)
     first = next((n for n, entry in enumerate(entries) if entry.frequency is None), -1)
@@ -87,7 +90,7 @@ def _weights(statistics: Statistics) -> list[float]:
 
 
 def _cut(entries: Sequence[Entry], place: int, weight: float, until: float, target: float) -> tuple[Value, float]:
-    """The boundary nearest to `target`, and the share of rows below it."""
+    """Return the boundary nearest to `target`, and the share of rows below the boundary."""
     entry, before = entries[place], until - weight
     if entry.frequency is not None:
         if isinstance(entry.value, int) and target - before > until - target:

@@ -1,8 +1,9 @@
-"""Whether each row of a table is in exactly one chunk, and whether another table has the same rows. Pure.
+"""Check that each row of a table is in exactly one chunk, and that another table has the same rows. Pure.
 
-A database puts rows into groups which no chunk can tell apart: by the boundary that they lie behind, the listed value
-that they have, their bucket. That takes one pass and one look-up a row, however many chunks there are. Here each group
-finds its chunks: one, as it should be, none or several. As in plans, boundaries are compared by the database alone.
+A database counts rows in groups. All rows of a group belong to the same chunks: they lie between the same boundaries,
+or have the same listed value, or the same bucket. Grouping takes one pass and one look-up per row, regardless of the
+number of chunks. This module finds the chunks of each group: one is correct, none or several are an error. Only the
+database compares boundaries, as in plans.
 """
 
 from collections import defaultdict
@@ -16,15 +17,15 @@ from opendataflow.core.chunks.chunk_predicates import Value
 from opendataflow.errors import InvalidInput
 
 Figures = tuple[Any, ...]
-"""Sums and checksums, in the order in which they were asked for; None is the sum of no value."""
+"""Sums and checksums in the requested order. None is the sum of no value."""
 
 _EXACT = Context(prec=150_000, traps=[])
-"""Adds all digits that a database may have; of two infinities it makes NaN, as databases do."""
+"""Keeps all digits that a database may have. The sum of two opposite infinities is NaN, as in databases."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What tells rows apart: boundaries, listed values, and numbers of buckets. Each is there once."""
+    """The criteria of grouping: boundaries, listed values, and numbers of buckets. Each occurs once."""
 
     edges: tuple[Value, ...]
     values: tuple[Value, ...]
@@ -33,9 +34,12 @@ class Grid:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows of one table that belong to the same chunks. `segment`: how many boundaries are not above them. `place`: of
-    their value among the listed ones, from 1. `numbers`: of their bucket, in the order of the grid. `low`, `high`:
-    their lowest and highest value."""
+    """Rows of one table that belong to the same chunks.
+
+    `null`: whether their value is NULL. `segment`: the number of boundaries that are not above them. `place`: the
+    position of their value in the listed values, from 1. `numbers`: their bucket for each number of buckets of the
+    grid. `low`, `high`: their lowest and highest value.
+    """
 
     null: bool
     segment: int | None
@@ -49,13 +53,13 @@ class Group:
 
 @dataclass
 class Tally:
-    """What some rows come to."""
+    """The number of some rows, and their figures."""
 
     rows: int = 0
     figures: Figures = ()
 
     def add(self, rows: int, figures: Figures) -> None:
-        """Count some more."""
+        """Add the number and the figures of more rows."""
         self.rows += rows
         before = self.figures or (0,) * len(figures)
         self.figures = tuple(_EXACT.add(a or 0, b or 0) for a, b in zip(before, figures, strict=True))
@@ -63,16 +67,16 @@ class Tally:
 
 @dataclass(frozen=True)
 class Strays:
-    """Rows that are not in exactly one chunk. `what`: which they are, for people. `chunks`: those that have them."""
+    """Rows that are not in exactly one chunk. `description`: for people. `chunks`: the chunks that contain them."""
 
-    what: str
+    description: str
     rows: int
     chunks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Where the rows of one table are. Rows of several chunks count in each, and once in `total`."""
+    """The rows of one table by chunk. Rows of several chunks count in each of them, and once in `total`."""
 
     total: Tally
     chunks: Mapping[str, Tally]
@@ -81,14 +85,14 @@ class Spread:
 
 @dataclass(frozen=True)
 class Difference:
-    """A chunk of which two tables have other rows. `what`: in which way, for people."""
+    """A chunk whose rows differ between two tables. `description`: of the difference, for people."""
 
     chunk: str
-    what: str
+    description: str
 
 
 def grid_of(parts: Mapping[str, Part]) -> Grid:
-    """Return what has to be known of a row. Raises InvalidInput where the parts are not all of one column."""
+    """Return the criteria by which the rows have to be grouped. Raise InvalidInput if the parts use several columns."""
     columns = sorted({str(part.column) for part in parts.values()})
     if len(columns) > 1:
         raise InvalidInput(f"the chunks are divided by several columns: {', '.join(columns)}; that proves nothing")
@@ -102,7 +106,7 @@ def grid_of(parts: Mapping[str, Part]) -> Grid:
 
 @dataclass
 class Chunks:
-    """Finds the chunks of a group. `ranks`: of the grid's boundaries as the database sorts them, from 1."""
+    """Finds the chunks of a group. `ranks`: the rank of each boundary of the grid in the database's order, from 1."""
 
     parts: Mapping[str, Part]
     grid: Grid
@@ -111,7 +115,7 @@ class Chunks:
     _rest: list[tuple[str, set[Any]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Note for each chunk which groups it has."""
+        """Index the chunks by segment, listed value and bucket."""
         rank = dict(zip(self.grid.edges, self.ranks, strict=True))
         last = max(self.ranks, default=0)
         places = {value: place for place, value in enumerate(self.grid.values, 1)}
@@ -122,8 +126,9 @@ class Chunks:
             if bounds.get("nulls"):
                 self._by["null",].append(name)
             if bounds.get("rest"):
-                but = {("segment", it) for it in span} if "from" in bounds else set()
-                self._rest.append((name, but | {("place", places[value]) for value in bounds.get("values", ())}))
+                excluded = {("segment", segment) for segment in span} if "from" in bounds else set()
+                excluded |= {("place", places[value]) for value in bounds.get("values", ())}
+                self._rest.append((name, excluded))
             elif "bucket" in bounds:
                 self._by["bucket", int(bounds["buckets"]), int(bounds["bucket"])].append(name)
             elif "value" in bounds:
@@ -133,17 +138,17 @@ class Chunks:
                     self._by["segment", segment].append(name)
 
     def of(self, group: Group) -> tuple[str, ...]:
-        """Return the ids of all chunks that have these rows."""
+        """Return the ids of all chunks that contain a group."""
         if group.null:
             return tuple(self._by.get(("null",), ()))
         keys: list[tuple[Any, ...]] = [("segment", group.segment), ("place", group.place)]
         keys += [("bucket", *pair) for pair in zip(self.grid.buckets, group.numbers, strict=True)]
         found = [name for key in keys for name in self._by.get(key, ())]
-        return (*found, *(name for name, but in self._rest if not but & set(keys)))
+        return (*found, *(name for name, excluded in self._rest if not excluded & set(keys)))
 
 
 def spread(chunks: Chunks, groups: Sequence[Group], column: str) -> Spread:
-    """Return where the rows of a table are."""
+    """Return the rows of a table by chunk. `column`: the partitioning column, for descriptions."""
     found = {name: Tally() for name in chunks.parts}
     total, strays = Tally(), []
     for group in groups:
@@ -152,12 +157,12 @@ def spread(chunks: Chunks, groups: Sequence[Group], column: str) -> Spread:
         for name in names:
             found[name].add(group.rows, group.figures)
         if len(names) != 1:
-            strays.append(Strays(_words(group, column), group.rows, names))
+            strays.append(Strays(_describe(group, column), group.rows, names))
     return Spread(total, found, strays)
 
 
 def spread_by_id(ids: Sequence[str], groups: Mapping[str | None, tuple[int, Figures]], column: str) -> Spread:
-    """Return the same for a table whose rows have the data id of their chunk in a column."""
+    """Return the rows by chunk of a table that stores the data id of each row in a column."""
     found = {name: Tally() for name in ids}
     total, strays = Tally(), []
     for data_id, (rows, figures) in groups.items():
@@ -169,26 +174,27 @@ def spread_by_id(ids: Sequence[str], groups: Mapping[str | None, tuple[int, Figu
     return Spread(total, found, strays)
 
 
-def _words(group: Group, column: str) -> str:
+def _describe(group: Group, column: str) -> str:
     if group.null:
         return f"{column} is NULL"
     return f"{column} is {group.low}" if group.low == group.high else f"{column} is from {group.low} to {group.high}"
 
 
 def differences(source: Spread, target: Spread, names: Sequence[str]) -> Iterator[Difference]:
-    """Yield the chunks of which the target has other rows. `names`: of the figures."""
+    """Yield the chunks whose rows differ between source and target. `names`: the names of the figures."""
     for chunk, ours in source.chunks.items():
-        what = _different(ours, target.chunks[chunk], names)
-        if what:
-            yield Difference(chunk, "; ".join(what))
+        found = _compare(ours, target.chunks[chunk], names)
+        if found:
+            yield Difference(chunk, "; ".join(found))
 
 
-def _different(ours: Tally, theirs: Tally, names: Sequence[str]) -> list[str]:
-    what = [] if ours.rows == theirs.rows else [f"rows {ours.rows} and {theirs.rows}"]
+def _compare(ours: Tally, theirs: Tally, names: Sequence[str]) -> list[str]:
+    """Return one description for each figure that differs."""
+    found = [] if ours.rows == theirs.rows else [f"rows {ours.rows} and {theirs.rows}"]
     for name, one, other in zip(names, _padded(ours, names), _padded(theirs, names), strict=True):
-        if (one or 0) != (other or 0) and not (one != one and other != other):  # NaN is the same as NaN
-            what.append(name if name.startswith("checksum") else f"{name} {one or 0} and {other or 0}")
-    return what
+        if (one or 0) != (other or 0) and not (one != one and other != other):  # NaN equals NaN here
+            found.append(name if name.startswith("checksum") else f"{name} {one or 0} and {other or 0}")
+    return found
 
 
 def _padded(tally: Tally, names: Sequence[str]) -> Figures:

@@ -1,1 +1,1 @@
-"""Manifests of run pods and SparkApplications, and how their ends are judged. Pure."""
+"""Manifests of run pods and SparkApplications, classification of their ends, rights and definitions. Pure."""

@@ -1,7 +1,7 @@
-"""Adds a pipeline's project to the pod of a Spark driver (core/kubernetes/spark_pods.py). Pure.
+"""Add a pipeline's project to the pod of a Spark driver (core/kubernetes/spark_pods.py). Pure.
 
-A git repository is fetched by an init container, which alone has the token, into a volume that only the driver reads
-besides; a ConfigMap is mounted. Executors get neither: functions reach them with their code.
+An init container fetches a git repository into a volume. Only this container has the token, and only the driver reads
+the volume. A ConfigMap is mounted. Executors get neither, because Spark sends them the code of functions.
 """
 
 import copy
@@ -20,12 +20,14 @@ _SIZE = "1Gi"
 _RESOURCES = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 _AUTHORITIES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-"""Variables of main that fetching needs, too; those of proxies in small letters as well."""
+"""Variables of `main` that the fetching container gets, too. The names of proxies may also be in lower case."""
 
 
 def with_project(pod: dict[str, Any], pipeline: PipelineRuntime, tests: Tests) -> dict[str, Any]:
-    """Return the driver's pod, whose template of executors is made already, with what the run of a pipeline needs.
-    `tests`: what is known of the project's."""
+    """Return the driver's pod with the project of the pipeline. The template of its executors must be made before.
+
+    `tests`: the stored results of the project's unit tests.
+    """
     spec, place = pod["spec"], pipeline.project
     pod["metadata"]["annotations"][names.ANNOTATION_PIPELINE] = pod_order(pipeline, tests)
     add_file(spec, names.PIPELINE_FILE, names.ANNOTATION_PIPELINE)
@@ -47,10 +49,10 @@ def with_project(pod: dict[str, Any], pipeline: PipelineRuntime, tests: Tests) -
 
 def _fetch(pipeline: PipelineRuntime, main: Mapping[str, Any], mount: Mapping[str, Any]) -> dict[str, Any]:
     git = pipeline.project.git
-    assert git is not None  # what is neither a path nor a ConfigMap
+    assert git is not None  # the project is neither a path nor a ConfigMap
     secret = git.secret_ref
     token = [] if secret is None else [from_secret(TOKEN_VARIABLE, SecretKey(secret.name, secret.key))]
-    told = {"name": names.CONTEXT_VOLUME, "mountPath": names.CONTEXT_FOLDER, "readOnly": True}
+    context = {"name": names.CONTEXT_VOLUME, "mountPath": names.CONTEXT_FOLDER, "readOnly": True}
     scratch = next(each for each in main["volumeMounts"] if each["mountPath"].rstrip("/") == SCRATCH_FOLDER)
     known = [item for item in main["env"] if item["name"].upper() in _PROXIES or item["name"] in _AUTHORITIES]
     trusted = [item["value"] for item in known if item["name"] in _AUTHORITIES and "value" in item]
@@ -65,7 +67,7 @@ def _fetch(pipeline: PipelineRuntime, main: Mapping[str, Any], mount: Mapping[st
         "resources": copy.deepcopy(_RESOURCES),
         "securityContext": {**CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
         "terminationMessagePolicy": "File",
-        "volumeMounts": [told, dict(mount), dict(scratch), *authorities],
+        "volumeMounts": [context, dict(mount), dict(scratch), *authorities],
     }
 
 

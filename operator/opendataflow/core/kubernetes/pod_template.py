@@ -1,8 +1,8 @@
-"""Merges what users write about their pods (`podTemplate`) into what this project makes of them. Pure.
+"""Merge the `podTemplate` of a job into the pod that the framework makes. Pure.
 
-The rules are those of Kubernetes' strategic merge, as in `kubectl patch`: objects are merged field by field, lists of
-containers, variables, volumes and the like by the key of their items, any other list is replaced, null removes a field.
-What the framework depends on can't be written: the sentences of `check_template` say where it is written instead.
+The rules are those of Kubernetes' strategic merge, as in `kubectl patch`. Objects are merged field by field. Lists of
+containers, variables, volumes and the like are merged by a key of their items. Any other list is replaced. A null
+removes a field. Fields that the framework sets are refused; the errors of `check_template` name the alternative.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ MERGE_KEYS: Mapping[str, str] = {
     "volumeMounts": "mountPath",
     "volumes": "name",
 }
-"""The lists that are merged, and the field that says which items are the same."""
+"""The lists that are merged, with the field that identifies an item."""
 
 _INSTEAD_IN_SPEC = {
     "activeDeadlineSeconds": "write the job's runDeadline",
@@ -60,7 +60,7 @@ _FOLDERS = (names.DATA_FOLDER, names.CONTEXT_FOLDER, names.PROJECT_FOLDER)
 _CONTAINERS = (names.OPENER_CONTAINER, names.FETCH_CONTAINER, names.MAIN_CONTAINER)
 
 _INSTEAD_IN_MAIN = {
-    "envFrom": "its variables could not be told from the framework's: name each in env",
+    "envFrom": "its variables can't be distinguished from those of the framework: name each in env",
     "lifecycle": "a hook can't be judged: do it in the command",
     "restartPolicy": "a run pod never restarts its containers",
     "terminationMessagePath": "runs report at /dev/termination-log",
@@ -69,7 +69,7 @@ _INSTEAD_IN_MAIN = {
 
 
 def merged(base: Any, written: Any, field: str = "") -> Any:
-    """Return `base` with what is `written` merged into it; neither is changed. `field`: the name of both."""
+    """Return `base` with `written` merged into it; neither argument is changed. `field`: the name of their field."""
     if isinstance(base, Mapping) and isinstance(written, Mapping):
         kept = {name: value for name, value in base.items() if name not in written}
         added = {name: merged(base.get(name), value, name) for name, value in written.items() if value is not None}
@@ -101,8 +101,10 @@ def check_template(
     taken: Mapping[str, str],
     runtime: Literal["script", "spark", "pipeline"] = "script",
 ) -> None:
-    """Check that a template can be merged and takes nothing that the framework needs. `taken`: its variables, with
-    their origins. Raises InvalidInput: a sentence with the place and what to do."""
+    """Raise InvalidInput, with the place and a remedy, if a template can't be merged or sets fields of the framework.
+
+    `taken`: the names of the run's variables with their origins.
+    """
     _check_metadata(_object(template, "metadata", "podTemplate"))
     spec = _object(template, "spec", "podTemplate")
     check_tree(spec, "podTemplate.spec")
@@ -150,12 +152,12 @@ def _check_main(main: Mapping[str, Any], taken: Mapping[str, str], runtime: str)
 
 
 def is_within(folder: str, path: str) -> bool:
-    """Whether a path is a folder or in it."""
+    """Return whether a path is the folder or inside of it."""
     return f"{path.rstrip('/')}/".startswith(f"{folder}/")
 
 
 def check_tree(value: Any, place: str) -> None:
-    """Check what merging relies on, everywhere: no directives, and each item of a merged list has its key, once."""
+    """Raise InvalidInput if a tree can't be merged: it has directives, or items without a key or with the same key."""
     if not isinstance(value, Mapping):
         return
     for field, inner in value.items():
@@ -177,7 +179,7 @@ def _check_items(items: list[Any], key: str, place: str) -> None:
     seen = set()
     for number, item in enumerate(items):
         if not isinstance(item, Mapping) or not isinstance(item.get(key), str | int):
-            raise InvalidInput(f"{place}[{number}] has no {key}; it says which of them is meant")
+            raise InvalidInput(f"{place}[{number}] has no {key}; it identifies the item")
         if key != "containerPort" and not isinstance(item[key], str):
             raise InvalidInput(f"{place}[{number}].{key} has to be a text; quote it")
         if item[key] in seen:
@@ -193,6 +195,6 @@ def _object(of: Mapping[str, Any], field: str, place: str) -> Mapping[str, Any]:
 
 
 def containers_of(spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield all containers of a pod's spec, those that run before it begins, too."""
+    """Yield all containers of a pod's spec, init containers first."""
     yield from spec.get("initContainers") or []
     yield from spec.get("containers") or []

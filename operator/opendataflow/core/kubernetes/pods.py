@@ -1,12 +1,12 @@
-"""Makes the manifest of a run's pod. Pure: the same run gives the same pod.
+"""Build the manifest of a run's pod. Pure: the same run gives the same pod.
 
-What the framework needs is put on top of the user's `podTemplate`, and its defaults below it: the pod security standard
-*restricted*, no service account token, no variables of services. Values reach the program untouched: `$` is doubled,
-because Kubernetes would expand `$(X)`.
+The framework's required fields override the user's `podTemplate`, and the `podTemplate` overrides its defaults. The
+defaults are the pod security standard *restricted*, no service account token, and no variables of services. `$` is
+doubled in values, because Kubernetes would expand `$(X)`.
 
-Passwords: `secretRef` is a variable from a Secret. A ciphertext is opened inside the pod, by an init container that
-reads the user's passkey from a Secret and writes to a volume in memory; `main` reads it by a static shell beside it and
-becomes the command. Neither the manifest nor this program ever has one of them.
+Passwords: `secretRef` becomes a variable from a Secret. A ciphertext is decrypted inside the pod. An init container
+reads the user's passkey from a Secret and writes the passwords to a volume in memory. In `main`, a static shell reads
+them from there and then executes the command. Neither the manifest nor this program ever contains a plain password.
 """
 
 import json
@@ -31,11 +31,12 @@ from opendataflow.model.records.claim import ClaimedRun
 from opendataflow.model.records.dataset import DataSetFacts
 
 SEALED_VARIABLE = "DATAFLOW_SEALED"
-"""Of the init container: JSON, variable to set -> {"sealed": ciphertext, "passkey": variable that has the passkey}."""
+"""Variable of the init container. JSON: variable to set -> {"sealed": ciphertext, "passkey": variable with the
+passkey}."""
 
 _BUSYBOX = f"{names.DATA_FOLDER}/busybox"
 WITH_PASSWORDS = (_BUSYBOX, "sh", "-c", f'. {names.DATA_FOLDER}/env && exec "$@"', "sh")
-"""What is before a command that gets opened passwords."""
+"""The prefix of a command that needs decrypted passwords."""
 _OPENER = ("python", "-m", "opendataflow.runtime.open_passwords", names.DATA_FOLDER)
 _OPENER_RESOURCES = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
 _POD_SECURITY = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -54,7 +55,7 @@ class SecretKey:
 
 @dataclass(frozen=True)
 class Password:
-    """How a data set's password reaches a pod: from a Secret, or as a ciphertext with the Secret of its passkey."""
+    """The source of a data set's password: a Secret, or a ciphertext with the Secret of its passkey."""
 
     secret: SecretKey | None = None
     sealed: str | None = None
@@ -63,7 +64,7 @@ class Password:
 
 @dataclass(frozen=True)
 class Container:
-    """What `main` is. No command: the image's own entry point. `runtime`: which one of the job it is made of."""
+    """The container `main`. `command`: empty for the entry point of the image. `runtime`: the job's kind of runtime."""
 
     image: str
     command: tuple[str, ...] = ()
@@ -75,9 +76,12 @@ class Container:
 
 
 @dataclass(frozen=True)
-class PodWishes:
-    """What a job says of its pods. `passwords`: by data set. Times in seconds; None: no limit, or wait for ever.
-    `keep_log`: whether the operator may read what they print."""
+class PodConfig:
+    """The configuration of a job's pods. `template`: the `podTemplate`. `passwords`: by data set id.
+
+    Times are in seconds. `run_deadline`: None for no limit. `retry_after`: None to wait without limit for a node that
+    does not answer. `keep_log`: whether the operator may read the log of the pods.
+    """
 
     main: Container
     template: Mapping[str, Any] = field(default_factory=dict)
@@ -90,9 +94,8 @@ class PodWishes:
 
 @dataclass(frozen=True)
 class Operator:
-    """`engine`: the identity of its database. `image`: its own image, which also opens passwords in pods.
-
-    `spark_image`, `spark_account`: the image and the service account of Spark drivers, where a job names none.
+    """The operator's settings for pods. `engine`: the identity of its database. `image`: its own image, which also
+    decrypts passwords in pods. `spark_image`, `spark_account`: defaults for the image and service account of drivers.
     """
 
     engine: str
@@ -105,60 +108,61 @@ def run_pod(
     job: JobFacts,
     run: ClaimedRun,
     datasets: Mapping[str, DataSetFacts],
-    wishes: PodWishes,
+    config: PodConfig,
     operator: Operator,
 ) -> dict[str, Any]:
-    """Return the manifest. `datasets`: by id, at least those of the job, whose namespace is known.
+    """Return the manifest of a pod. `job`: its namespace must be known. `datasets`: by id, at least those of the job.
 
-    Raises InvalidInput with a sentence for what the user has to change, see `check_wishes`.
+    Raise InvalidInput like `check_config`.
     """
-    check_wishes(job, wishes)
-    opened = {name: each for name, each in _passwords(job, wishes).items() if each.sealed is not None}
+    check_config(job, config)
+    sealed = {name: each for name, each in _passwords(job, config).items() if each.sealed is not None}
     base = {"metadata": {"annotations": {_DEFAULT_CONTAINER: names.MAIN_CONTAINER}}, "spec": _defaults()}
-    pod = merged(base, {part: written for part, written in wishes.template.items() if written is not None})
+    pod = merged(base, {part: written for part, written in config.template.items() if written is not None})
     spec = pod["spec"]
     spec["restartPolicy"] = "Never"
-    if wishes.run_deadline is not None:
-        spec["activeDeadlineSeconds"] = max(1, math.ceil(wishes.run_deadline))
-    if opened:
-        spec["initContainers"] = [_opener(opened, operator.image), *spec.get("initContainers", [])]
-    spec["volumes"] = [*_volumes(bool(opened)), *spec.get("volumes", [])]
+    if config.run_deadline is not None:
+        spec["activeDeadlineSeconds"] = max(1, math.ceil(config.run_deadline))
+    if sealed:
+        spec["initContainers"] = [_opener(sealed, operator.image), *spec.get("initContainers", [])]
+    spec["volumes"] = [*_volumes(bool(sealed)), *spec.get("volumes", [])]
     main = next(each for each in spec["containers"] if each["name"] == names.MAIN_CONTAINER)
-    main |= _command(wishes.main, bool(opened))
-    main["env"] = [*_variables(job, run, datasets, wishes), *main.get("env", [])]
-    main["volumeMounts"] = [*_mounts(bool(opened)), *main.get("volumeMounts", [])]
-    if wishes.main.resources:
-        main["resources"] = merged(main.get("resources", {}), wishes.main.resources)
+    main |= _command(config.main, bool(sealed))
+    main["env"] = [*_variables(job, run, datasets, config), *main.get("env", [])]
+    main["volumeMounts"] = [*_mounts(bool(sealed)), *main.get("volumeMounts", [])]
+    if config.main.resources:
+        main["resources"] = merged(main.get("resources", {}), config.main.resources)
     for container in containers_of(spec):
         container["securityContext"] = merged(CONTAINER_SECURITY, container.get("securityContext", {}))
-    metadata = _metadata(pod["metadata"], job, run, datasets, wishes, operator.engine)
+    metadata = _metadata(pod["metadata"], job, run, datasets, config, operator.engine)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def check_wishes(job: JobFacts, wishes: PodWishes) -> None:
-    """Check what can be known before there is a run. Raises InvalidInput: one sentence, without the value of anything.
+def check_config(job: JobFacts, config: PodConfig) -> None:
+    """Raise InvalidInput for faults that can be found before a run starts. The sentence never contains a value.
 
-    Two things that set one variable, a `podTemplate` that takes what the framework needs, a ciphertext without the
-    Secret of its passkey, and one for a job that leaves the command to its image: nothing could go before it.
+    The faults are: a variable that is set twice, a `podTemplate` with fields of the framework, a ciphertext without the
+    Secret of its passkey, and a ciphertext for a job without a command. The framework can't decrypt passwords before
+    the entry point of an image.
     """
-    check_template(wishes.template, taken_names(job), wishes.main.runtime)
-    for name, password in _passwords(job, wishes).items():
+    check_template(config.template, taken_names(job), config.main.runtime)
+    for name, password in _passwords(job, config).items():
         if password.sealed is None:
             continue
         if password.passkey is None:
             raise InvalidInput(
                 f"data set {name}: encryptedPassword is opened with a passkey from a Secret; write passkeySecretRef"
             )
-        if not wishes.main.command:
+        if not config.main.command:
             raise InvalidInput(
                 f"job {job.id}: the password of data set {name} is opened before the command starts, so the command "
                 "has to be known; write runtime.script.command"
             )
 
 
-def _passwords(job: JobFacts, wishes: PodWishes) -> dict[str, Password]:
-    """The passwords of the job's own data sets, in the order of the job."""
-    return {name: wishes.passwords[name] for name, _ in job.roles() if name in wishes.passwords}
+def _passwords(job: JobFacts, config: PodConfig) -> dict[str, Password]:
+    """Return the passwords of the job's data sets, in the order of the job."""
+    return {name: config.passwords[name] for name, _ in job.roles() if name in config.passwords}
 
 
 def _defaults() -> dict[str, Any]:
@@ -175,21 +179,21 @@ def _metadata(
     job: JobFacts,
     run: ClaimedRun,
     datasets: Mapping[str, DataSetFacts],
-    wishes: PodWishes,
+    config: PodConfig,
     engine: str,
 ) -> dict[str, Any]:
     labels = {names.LABEL_RUN: str(run.run), names.LABEL_JOB: names.label_value(job.id), names.LABEL_ENGINE: engine}
-    told = context(job, _facts(run), datasets, run.bounds)
+    run_context = context(job, _facts(run), datasets, run.bounds)
     annotations = {
         names.ANNOTATION_JOB: job.id,
         names.ANNOTATION_DATA_ID: run.data_id,
         names.ANNOTATION_FENCE: str(run.fence),
-        names.ANNOTATION_START_DEADLINE: f"{wishes.start_deadline:g}",
-        names.ANNOTATION_CONTEXT: json.dumps(told, ensure_ascii=False),
+        names.ANNOTATION_START_DEADLINE: f"{config.start_deadline:g}",
+        names.ANNOTATION_CONTEXT: json.dumps(run_context, ensure_ascii=False),
     }
-    if wishes.retry_after is not None:
-        annotations[names.ANNOTATION_RETRY_AFTER] = f"{wishes.retry_after:g}"
-    if not wishes.keep_log:
+    if config.retry_after is not None:
+        annotations[names.ANNOTATION_RETRY_AFTER] = f"{config.retry_after:g}"
+    if not config.keep_log:
         annotations[names.ANNOTATION_KEEP_LOG] = "false"
     return {
         "name": run.name,
@@ -200,14 +204,14 @@ def _metadata(
     }
 
 
-def _command(container: Container, opened: bool) -> dict[str, Any]:
+def _command(container: Container, has_passwords: bool) -> dict[str, Any]:
     words = [*container.command, *container.args]
     made: dict[str, Any] = {
         "image": container.image,
         "terminationMessagePath": "/dev/termination-log",
-        "terminationMessagePolicy": "File",  # the other one copies the log, and so its secrets, into the status
+        "terminationMessagePolicy": "File",  # the other policy copies the log, with its secrets, into the status
     }
-    if opened:
+    if has_passwords:
         made["command"] = [*WITH_PASSWORDS, *map(_literal, words)]
     else:
         made |= {"command": [*map(_literal, container.command)]} if container.command else {}
@@ -217,25 +221,26 @@ def _command(container: Container, opened: bool) -> dict[str, Any]:
 
 
 def _variables(
-    job: JobFacts, run: ClaimedRun, datasets: Mapping[str, DataSetFacts], wishes: PodWishes
+    job: JobFacts, run: ClaimedRun, datasets: Mapping[str, DataSetFacts], config: PodConfig
 ) -> list[dict[str, Any]]:
     values = environment(job, _facts(run), datasets) | {"DATAFLOW_CONTEXT": f"{names.CONTEXT_FOLDER}/{CONTEXT_FILE}"}
     return [
         *({"name": name, "value": _literal(value)} for name, value in values.items()),
         *(
             from_secret(password_variable(name), password.secret)
-            for name, password in _passwords(job, wishes).items()
+            for name, password in _passwords(job, config).items()
             if password.secret is not None
         ),
     ]
 
 
-def _opener(opened: Mapping[str, Password], image: str) -> dict[str, Any]:
-    keys = list(dict.fromkeys(password.passkey for password in opened.values() if password.passkey is not None))
+def _opener(sealed: Mapping[str, Password], image: str) -> dict[str, Any]:
+    """Return the init container that decrypts passwords."""
+    keys = list(dict.fromkeys(password.passkey for password in sealed.values() if password.passkey is not None))
     variable = {key: f"PASSKEY_{number}" for number, key in enumerate(keys)}
-    sealed = {
+    ciphertexts = {
         password_variable(name): {"sealed": password.sealed, "passkey": variable[password.passkey]}
-        for name, password in opened.items()
+        for name, password in sealed.items()
         if password.passkey is not None
     }
     return {
@@ -243,7 +248,7 @@ def _opener(opened: Mapping[str, Password], image: str) -> dict[str, Any]:
         "image": image,
         "command": list(_OPENER),
         "env": [
-            {"name": SEALED_VARIABLE, "value": _literal(json.dumps(sealed, ensure_ascii=False))},
+            {"name": SEALED_VARIABLE, "value": _literal(json.dumps(ciphertexts, ensure_ascii=False))},
             *(from_secret(variable[key], key) for key in keys),
         ],
         "resources": _OPENER_RESOURCES,
@@ -251,21 +256,21 @@ def _opener(opened: Mapping[str, Password], image: str) -> dict[str, Any]:
     }
 
 
-def _volumes(opened: bool) -> list[dict[str, Any]]:
+def _volumes(has_passwords: bool) -> list[dict[str, Any]]:
     source = {"fieldPath": f"metadata.annotations['{names.ANNOTATION_CONTEXT}']"}
-    told = {"name": names.CONTEXT_VOLUME, "downwardAPI": {"items": [{"path": CONTEXT_FILE, "fieldRef": source}]}}
+    files = {"name": names.CONTEXT_VOLUME, "downwardAPI": {"items": [{"path": CONTEXT_FILE, "fieldRef": source}]}}
     memory = {"name": names.DATA_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": _DATA_SIZE}}
-    return [told, memory] if opened else [told]
+    return [files, memory] if has_passwords else [files]
 
 
-def _mounts(opened: bool) -> list[dict[str, Any]]:
-    told = {"name": names.CONTEXT_VOLUME, "mountPath": names.CONTEXT_FOLDER, "readOnly": True}
+def _mounts(has_passwords: bool) -> list[dict[str, Any]]:
+    files = {"name": names.CONTEXT_VOLUME, "mountPath": names.CONTEXT_FOLDER, "readOnly": True}
     memory = {"name": names.DATA_VOLUME, "mountPath": names.DATA_FOLDER, "readOnly": True}
-    return [told, memory] if opened else [told]
+    return [files, memory] if has_passwords else [files]
 
 
 def from_secret(variable: str, secret: SecretKey) -> dict[str, Any]:
-    """Return a variable of a container whose value only the kubelet looks up."""
+    """Return a variable of a container with a reference to a Secret. Only the kubelet reads its value."""
     return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret.name, "key": secret.key}}}
 
 
@@ -274,5 +279,5 @@ def _facts(run: ClaimedRun) -> RunFacts:
 
 
 def _literal(text: str) -> str:
-    """Return a text that Kubernetes turns into the given one: it expands `$(X)` and `$$`."""
+    """Return a text that Kubernetes expands to `text`. Kubernetes expands `$(X)` and `$$`."""
     return text.replace("$", "$$")

@@ -1,6 +1,6 @@
-"""Which rights the programs need, what follows where the operator lacks some, and how that is said. Pure.
+"""The rights that the programs need, and the sentences about missing ones. Pure.
 
-The roles of the chart and of the reference are compared with these (tests/helm/test_rights.py).
+tests/helm/test_rights.py compares them with the roles of the chart and of the reference.
 """
 
 from collections.abc import Iterable
@@ -11,27 +11,27 @@ from itertools import groupby
 from opendataflow.names import GROUP
 
 
-class For(StrEnum):
-    """What a right is for. SIGHT: to see the resources; RUNS: to run their jobs; COMFORT: it works without."""
+class Purpose(StrEnum):
+    """The purpose of a right, the most important first: reading the resources, starting runs, optional features."""
 
-    SIGHT = "sight"
+    RESOURCES = "resources"
     RUNS = "runs"
-    COMFORT = "comfort"
+    OPTIONAL = "optional"
 
 
 @dataclass(frozen=True)
 class Right:
-    """One verb on one resource. `group`: empty for those of Kubernetes' core; `sub`: a subresource, or empty."""
+    """One verb on one resource. `group`: empty for the core group. `sub`: a subresource, or empty."""
 
     verb: str
     resource: str
     group: str = ""
     sub: str = ""
-    needed_for: For = For.RUNS
+    needed_for: Purpose = Purpose.RUNS
 
     @property
-    def what(self) -> str:
-        """The resource as `kubectl` writes it, like pods/log or dataflowjobs.opendataflow.io."""
+    def full_resource(self) -> str:
+        """The resource as `kubectl` writes it, such as pods/log or dataflowjobs.opendataflow.io."""
         return self.resource + (f".{self.group}" if self.group else "") + (f"/{self.sub}" if self.sub else "")
 
 
@@ -41,63 +41,62 @@ _PODS = ("get", "list", "watch", "create", "patch", "delete", "deletecollection"
 _SPARK = "sparkoperator.k8s.io"
 
 RIGHTS: tuple[Right, ...] = (
-    *(Right(verb, kind, GROUP, needed_for=For.SIGHT) for kind in _OURS for verb in ("list", "watch")),
-    Right("get", "dataflowactions", GROUP, needed_for=For.SIGHT),
-    *(Right("patch", kind, GROUP, "status", For.SIGHT) for kind in _OURS),
+    *(Right(verb, kind, GROUP, needed_for=Purpose.RESOURCES) for kind in _OURS for verb in ("list", "watch")),
+    Right("get", "dataflowactions", GROUP, needed_for=Purpose.RESOURCES),
+    *(Right("patch", kind, GROUP, "status", Purpose.RESOURCES) for kind in _OURS),
     *(Right(verb, "pods") for verb in _PODS),
-    Right("get", "pods", sub="log", needed_for=For.COMFORT),
-    Right("delete", "dataflowactions", GROUP, needed_for=For.COMFORT),
-    *(Right(verb, "events", "events.k8s.io", needed_for=For.COMFORT) for verb in ("create", "patch")),
+    Right("get", "pods", sub="log", needed_for=Purpose.OPTIONAL),
+    Right("delete", "dataflowactions", GROUP, needed_for=Purpose.OPTIONAL),
+    *(Right(verb, "events", "events.k8s.io", needed_for=Purpose.OPTIONAL) for verb in ("create", "patch")),
 )
-"""What the operator needs in each namespace, and asks for at its start and again and again."""
+"""The rights that the operator needs in each namespace. It checks them at its start, and then at intervals."""
 
 APPLICATIONS: tuple[Right, ...] = tuple(Right(verb, "sparkapplications", _SPARK) for verb in _PODS)
-"""What it needs beside them for jobs that are SparkApplications: an option, so that nobody is told what is missing."""
+"""Additional rights for jobs with SparkApplications. They are optional, so missing ones are not reported."""
 
-READ_NODES = (Right("get", "nodes", needed_for=For.COMFORT),)
-"""To know that a node is gone."""
+READ_NODES = (Right("get", "nodes", needed_for=Purpose.OPTIONAL),)
+"""The right to find out that a node does not exist any more."""
 
 WHOLE_CLUSTER: tuple[Right, ...] = tuple(
-    Right(verb, "customresourcedefinitions", "apiextensions.k8s.io", needed_for=For.COMFORT)
+    Right(verb, "customresourcedefinitions", "apiextensions.k8s.io", needed_for=Purpose.OPTIONAL)
     for verb in ("list", "watch")
 )
-"""What kopf looks at beside them where all namespaces are watched."""
+"""Additional rights that kopf needs if the operator watches all namespaces."""
 
 DRIVER: tuple[Right, ...] = tuple(
     Right(verb, "pods") for verb in ("get", "list", "watch", "create", "delete", "deletecollection")
 )
-"""What the driver of a Spark job needs for its executors, by an account of its own."""
+"""The rights of the service account of Spark drivers, for their executors."""
 
 CLEANUP: tuple[Right, ...] = tuple(Right(verb, "pods") for verb in ("list", "patch"))
 CLEANUP_APPLICATIONS: tuple[Right, ...] = tuple(
     Right(verb, "sparkapplications", _SPARK) for verb in ("get", "list", "patch")
 )
-"""To free what is left (control/cleanup.py)."""
+"""The rights to remove finalizers without an operator (control/cleanup.py)."""
 STOP = (Right("patch", "deployments", "apps", "scale"),)
-"""To stop the operator before that."""
+"""The right to stop the operator before the cleanup."""
 
 
 def missing_sentence(namespace: str | None, missing: Iterable[Right]) -> str:
-    """Say what is missing where, what follows, and what to do. `namespace`: None for all."""
+    """Return a sentence: the missing rights, the consequence and the remedy. `namespace`: None for all."""
     missing = list(missing)
-    lacks = "; ".join(
-        f"{', '.join(right.verb for right in rights)} {what}" for what, rights in groupby(missing, lambda r: r.what)
-    )
-    follows = {
-        For.SIGHT: "nothing is done there",
-        For.RUNS: "no runs start there",
-        For.COMFORT: "the rest works",
-    }[worst(missing)]
+    by_resource = groupby(missing, lambda right: right.full_resource)
+    lacks = "; ".join(f"{', '.join(right.verb for right in rights)} {resource}" for resource, rights in by_resource)
+    consequence = {
+        Purpose.RESOURCES: "nothing is done there",
+        Purpose.RUNS: "no runs start there",
+        Purpose.OPTIONAL: "the rest works",
+    }[most_important(missing)]
     if namespace is None:
         remedy = "a ClusterRole has to allow it, or DATAFLOW_NAMESPACES name the namespaces that it may work in"
-        return f"this operator may not {lacks} in all namespaces, so {follows}: {remedy}"
+        return f"this operator may not {lacks} in all namespaces, so {consequence}: {remedy}"
     return (
-        f"this operator may not {lacks} in namespace {namespace}, so {follows}: a Role and a RoleBinding in "
+        f"this operator may not {lacks} in namespace {namespace}, so {consequence}: a Role and a RoleBinding in "
         f"{namespace} have to allow it, where that namespace is there"
     )
 
 
-def worst(missing: Iterable[Right]) -> For:
-    """What the most important one of some rights is for."""
+def most_important(missing: Iterable[Right]) -> Purpose:
+    """Return the most important purpose of some rights."""
     kinds = {right.needed_for for right in missing}
-    return next(kind for kind in For if kind in kinds)
+    return next(kind for kind in Purpose if kind in kinds)

@@ -1,9 +1,9 @@
-"""Makes the SparkApplication of a run (Kubeflow, v1beta2) out of the job's template. Pure: the same run gives the same.
+"""Build the SparkApplication of a run (Kubeflow, v1beta2) from the job's template. Pure: a run always gives the same.
 
-The run's context is that of every other run's pod, put where a SparkApplication says it: labels on the driver,
-annotations on both roles, and variables and the context file where the role is described. A role with a `template` is
-described there, for that is what the Spark operator hands to Spark; else in its `env` and `volumeMounts`, which the
-webhook of the Spark operator writes into its pods.
+The variables and files of the run are those of any run's pod. Labels are on the driver, annotations on driver and
+executors. A role with a `template` gets its variables and the context file there, because the Spark operator passes the
+template to Spark. Any other role gets them in `env` and `volumeMounts`, which the webhook of the Spark operator copies
+to its pods.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any
 
 from opendataflow import names
 from opendataflow.core.kubernetes.pod_template import check_tree, is_within, merged
-from opendataflow.core.kubernetes.pods import Operator, PodWishes, run_pod
+from opendataflow.core.kubernetes.pods import Operator, PodConfig, run_pod
 from opendataflow.core.runs.environment import JobFacts, taken_names
 from opendataflow.errors import InvalidInput
 from opendataflow.model.records.claim import ClaimedRun
@@ -35,60 +35,65 @@ _CONF_MOUNTS = re.compile(r"spark\.kubernetes\.(?:driver|executor)\.secrets\..+"
 _CONF_NAMES = re.compile(r"spark\.kubernetes\.(?:driver|executor)\.(?:label|annotation)\.(.+)")
 _POD_NAME = "spark.kubernetes.driver.pod.name"
 _OF_DRIVER = (names.LABEL_RUN, names.LABEL_JOB, names.LABEL_ENGINE)
-_TOLD_EXECUTORS = (names.ANNOTATION_JOB, names.ANNOTATION_DATA_ID, names.ANNOTATION_FENCE, names.ANNOTATION_CONTEXT)
+_EXECUTOR_ANNOTATIONS = (
+    names.ANNOTATION_JOB,
+    names.ANNOTATION_DATA_ID,
+    names.ANNOTATION_FENCE,
+    names.ANNOTATION_CONTEXT,
+)
 
 
 def spark_application(
     job: JobFacts,
     run: ClaimedRun,
     datasets: Mapping[str, DataSetFacts],
-    wishes: PodWishes,
+    config: PodConfig,
     operator: Operator,
 ) -> dict[str, Any]:
-    """Return the manifest. `wishes.template`: that of the SparkApplication. The rest: as for `run_pod`.
+    """Return the manifest. `config.template`: of the SparkApplication. The other arguments: as for `run_pod`.
 
-    Raises InvalidInput with a sentence for what the user has to change, see `check_application`.
+    Raise InvalidInput like `check_application`.
     """
-    check_application(job, wishes)
-    pod = run_pod(job, run, datasets, replace(wishes, template={}, run_deadline=None), operator)
-    told = pod["metadata"]["annotations"]
-    # They go through the arguments of a program whose locale nobody knows.
-    told[names.ANNOTATION_CONTEXT] = json.dumps(json.loads(told[names.ANNOTATION_CONTEXT]))
-    template = deepcopy(dict(wishes.template))
+    check_application(job, config)
+    pod = run_pod(job, run, datasets, replace(config, template={}, run_deadline=None), operator)
+    annotations = pod["metadata"]["annotations"]
+    # ASCII only: the Spark operator passes annotations as arguments to a program with an unknown locale.
+    annotations[names.ANNOTATION_CONTEXT] = json.dumps(json.loads(annotations[names.ANNOTATION_CONTEXT]))
+    template = deepcopy(dict(config.template))
     spec: dict[str, Any] = template["spec"]
     spec |= {"mode": "cluster", "restartPolicy": {"type": "Never"}}
     for role, container in _ROLES.items():
         _describe(spec, role, container, pod["spec"])
     _add(spec["driver"], "labels", {name: pod["metadata"]["labels"][name] for name in _OF_DRIVER})
-    _add(spec["driver"], "annotations", {name: text for name, text in told.items() if _is_ours(name)})
-    _add(spec["executor"], "annotations", {name: told[name] for name in _TOLD_EXECUTORS})
+    _add(spec["driver"], "annotations", {name: text for name, text in annotations.items() if _is_ours(name)})
+    _add(spec["executor"], "annotations", {name: annotations[name] for name in _EXECUTOR_ANNOTATIONS})
     return {
         "apiVersion": "sparkoperator.k8s.io/v1beta2",
         "kind": "SparkApplication",
-        "metadata": _metadata(template.get("metadata") or {}, run, pod["metadata"], wishes, operator.engine),
+        "metadata": _metadata(template.get("metadata") or {}, run, pod["metadata"], config, operator.engine),
         "spec": spec,
     }
 
 
 def _metadata(
-    written: Mapping[str, Any], run: ClaimedRun, pod: Mapping[str, Any], wishes: PodWishes, engine: str
+    written: Mapping[str, Any], run: ClaimedRun, pod: Mapping[str, Any], config: PodConfig, engine: str
 ) -> dict[str, Any]:
-    told = {name: text for name, text in pod["annotations"].items() if _is_ours(name)}
-    del told[names.ANNOTATION_CONTEXT]  # it is on the pods
-    told[names.ANNOTATION_RUN] = str(run.run)
-    if wishes.run_deadline is not None:
-        told[names.ANNOTATION_RUN_DEADLINE] = f"{wishes.run_deadline:g}"
+    annotations = {name: text for name, text in pod["annotations"].items() if _is_ours(name)}
+    del annotations[names.ANNOTATION_CONTEXT]  # only pods need it
+    annotations[names.ANNOTATION_RUN] = str(run.run)
+    if config.run_deadline is not None:
+        annotations[names.ANNOTATION_RUN_DEADLINE] = f"{config.run_deadline:g}"
     return {
         "name": run.name,
         "namespace": pod["namespace"],
         "labels": {**(written.get("labels") or {}), names.LABEL_APPLICATION: engine},
-        "annotations": {**(written.get("annotations") or {}), **told},
+        "annotations": {**(written.get("annotations") or {}), **annotations},
         "finalizers": [names.FINALIZER],
     }
 
 
 def _describe(spec: dict[str, Any], role: str, container: str, pod: Mapping[str, Any]) -> None:
-    """Give a role the variables and the context file of a run's pod."""
+    """Add the variables and the context file of a run's pod to a role."""
     written = spec[role] = spec.get(role) or {}
     main = pod["containers"][0]
     if written.get("template") is not None:
@@ -113,29 +118,28 @@ def _is_ours(name: str) -> bool:
     return name.partition("/")[0] == names.GROUP
 
 
-# What can't be written -----------------------------------------------------------------------------------
+# Checks --------------------------------------------------------------------------------------------------
 
 
-def check_application(job: JobFacts, wishes: PodWishes) -> None:
-    """Check what can be known before there is a run. Raises InvalidInput: one sentence, without the value of anything.
+def check_application(job: JobFacts, config: PodConfig) -> None:
+    """Raise InvalidInput for faults that can be found before a run starts. The sentence never contains a value.
 
-    What the Spark operator would do in another way than a run is done; names, variables and volumes that are the
-    framework's; settings whose names say that they are secrets; a password that would have to be opened: nothing can go
-    before the program that an image's own entry point starts. Whatever else is wrong with the template is the API
-    server's, or the Spark operator's.
+    The faults are: fields that would change the life of a run; names, variables and volumes of the framework; settings
+    whose names indicate a secret; and encrypted passwords, because the framework can't decrypt passwords before the
+    entry point of an image. The API server and the Spark operator find other faults of the template.
     """
     for name, _ in job.roles():
-        if name in wishes.passwords and wishes.passwords[name].sealed is not None:
+        if name in config.passwords and config.passwords[name].sealed is not None:
             raise InvalidInput(
                 f"data set {name}: encryptedPassword can't be opened in a SparkApplication, as its image starts the "
                 "program by itself; write credentials.secretRef"
             )
-    metadata = _object(wishes.template, "metadata", _PLACE)
+    metadata = _object(config.template, "metadata", _PLACE)
     for field in metadata:
         if field not in ("labels", "annotations"):
             raise InvalidInput(f"{_PLACE}.metadata.{field} can't be set; labels and annotations can")
     _check_names(metadata, f"{_PLACE}.metadata")
-    spec, place = _object(wishes.template, "spec", _PLACE), f"{_PLACE}.spec"
+    spec, place = _object(config.template, "spec", _PLACE), f"{_PLACE}.spec"
     _check_life(spec, place)
     taken = taken_names(job)
     _check_conf(_object(spec, "sparkConf", place), taken, f"{place}.sparkConf")
@@ -204,7 +208,8 @@ def _check_role(role: Mapping[str, Any], container: str, taken: Mapping[str, str
 def _check_container(container: Mapping[str, Any], taken: Mapping[str, str], place: str) -> None:
     if container.get("envFrom"):
         raise InvalidInput(
-            f"{place}.envFrom can't be set: its variables could not be told from the framework's: name each in env"
+            f"{place}.envFrom can't be set: its variables can't be distinguished from those of the framework: name "
+            "each in env"
         )
     for each in _items(container, "env", place):
         _check_variable(each["name"], taken, f"{place}.env")
@@ -235,7 +240,7 @@ def _check_names(of: Mapping[str, Any], place: str) -> None:
 
 
 def _check_not_null(of: Mapping[str, Any], field: str, place: str) -> None:
-    """A null takes away what is merged into."""
+    """Raise InvalidInput for a null, because it would remove the fields into which the framework merges."""
     if field in of and of[field] is None:
         raise InvalidInput(f"{place}.{field} can't be null; leave it out")
 
@@ -253,5 +258,5 @@ def _items(of: Mapping[str, Any], field: str, place: str, *, key: str = "name") 
         raise InvalidInput(f"{place}.{field} has to be a list")
     for number, item in enumerate(value or []):
         if not isinstance(item, Mapping) or not isinstance(item.get(key), str):
-            raise InvalidInput(f"{place}.{field}[{number}] has no {key}; it says which of them is meant")
+            raise InvalidInput(f"{place}.{field}[{number}] has no {key}; it identifies the item")
         yield item

@@ -1,9 +1,9 @@
 """Build the pod of a Spark driver from a run's pod (core/kubernetes/pods.py), and the template of its executors. Pure.
 
-Executors get what the driver has: variables, secrets, volumes, the opener of passwords. They are no runs: no finalizer,
-no label that a run is found by, but one that names the run they work for. The driver reads its order
-(`opendataflow.spark.driver`) from an annotation, as programs read their context: nothing of it is on a command line,
-and the driver's account needs rights on pods only.
+Executors get the variables, secrets and volumes of the driver, and the init container that decrypts passwords. They are
+not runs: they have no finalizer, and a label with the name of their run instead of a run's own labels. The driver
+(`opendataflow.spark.driver`) reads its order from an annotation, as programs read their context. So no part of the
+order is on a command line, and the service account of the driver needs rights on pods only.
 """
 
 import copy
@@ -14,12 +14,13 @@ from typing import Any, Literal
 from opendataflow import names
 from opendataflow.core.kubernetes.pods import WITH_PASSWORDS, Container
 from opendataflow.core.runs.spark_settings import EXECUTOR_CONTAINER, driver_mebibytes, driver_settings
-from opendataflow.model.resources.spark import OnSpark
+from opendataflow.model.resources.spark import SparkRuntime
 
 ENTRY_POINT = "/opt/opendataflow/entrypoint"
-"""Of the Spark image: starts an executor where its argument is `executor`, which Spark adds."""
+"""The entry point of the Spark image. It starts an executor if its argument is `executor`, which Spark adds."""
 UI_PORT = 4040
-SCRATCH_FOLDER = "/tmp"  # a volume of the pod's own
+SCRATCH_FOLDER = "/tmp"
+"""A writable volume of the pod."""
 
 _DRIVER = ("python", "-m", "opendataflow.spark.driver")
 _KEPT_ANNOTATIONS = (
@@ -31,10 +32,10 @@ _KEPT_ANNOTATIONS = (
 _DRIVERS_OWN = ("args", "command", "lifecycle", "livenessProbe", "ports", "readinessProbe", "resources", "startupProbe")
 
 
-def driver_container(spark: OnSpark, image: str, runtime: Literal["spark", "pipeline"] = "spark") -> Container:
-    """Return what `main` of a driver's pod is. `runtime`: which one of the job it is made of.
+def driver_container(spark: SparkRuntime, image: str, runtime: Literal["spark", "pipeline"] = "spark") -> Container:
+    """Return the container `main` of a driver's pod. `runtime`: the job's kind of runtime.
 
-    Its CPU request is below a template's, see `driver_pod`.
+    It has no CPU request: a `podTemplate` may set it, see `driver_pod`.
     """
     memory = f"{driver_mebibytes(spark)}Mi"
     return Container(
@@ -47,11 +48,14 @@ def driver_container(spark: OnSpark, image: str, runtime: Literal["spark", "pipe
 
 
 def driver_pod(
-    pod: Mapping[str, Any], spark: OnSpark, program: Mapping[str, Any], account: str, patience: float
+    pod: Mapping[str, Any], spark: SparkRuntime, program: Mapping[str, Any], account: str, patience: float
 ) -> dict[str, Any]:
-    """Return the pod of a driver. `pod`: of a run whose main is a `driver_container`. `program`: what it runs, a `main`
-    with its `arguments`, or a `module` of ours. `account`: the service account of drivers with executors,
-    unless the job or its template names one. `patience`: seconds for executors to come up."""
+    """Return the pod of a driver.
+
+    `pod`: of a run whose `main` is a `driver_container`. `program`: a `main` with its `arguments`, or a `module` of the
+    framework. `account`: the service account of drivers with executors, unless the job or its template names one.
+    `patience`: how many seconds the driver waits for executors to start.
+    """
     made = copy.deepcopy(dict(pod))
     metadata, spec = made["metadata"], made["spec"]
     main = main_of(spec)
@@ -60,15 +64,15 @@ def driver_pod(
     _add_scratch(spec, main)
     executor = executor_template(made) if spark.has_executors else None
     title = f"{metadata['annotations'][names.ANNOTATION_JOB]} {metadata['annotations'][names.ANNOTATION_DATA_ID]}"
-    told = {
+    order = {
         **program,
-        # The session of a pipeline has a page only where it is told to, see spark/pipeline/measure/session.py.
+        # Sessions of pipelines have no web page by default, see spark/pipeline/measure/session.py.
         "settings": ({"spark.ui.enabled": "true"} if "module" in program else {})
         | driver_settings(spark, metadata["name"], title, metadata["namespace"], main["image"]),
         "executor": executor,
         "patience": patience,
     }
-    metadata["annotations"][names.ANNOTATION_SPARK] = json.dumps(told, ensure_ascii=False)
+    metadata["annotations"][names.ANNOTATION_SPARK] = json.dumps(order, ensure_ascii=False)
     add_file(spec, names.SPARK_FILE, names.ANNOTATION_SPARK)
     main["env"].append({"name": "DATAFLOW_POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
     if not any(port.get("name") == "ui" or port["containerPort"] == UI_PORT for port in main.get("ports", [])):
@@ -84,14 +88,14 @@ def executor_template(driver: Mapping[str, Any]) -> dict[str, Any]:
     """Return the template of the executors of a driver's pod."""
     metadata, spec = driver["metadata"], copy.deepcopy(driver["spec"])
     main = main_of(spec)
-    opened = main["command"][: len(WITH_PASSWORDS)] == list(WITH_PASSWORDS)
+    has_passwords = main["command"][: len(WITH_PASSWORDS)] == list(WITH_PASSWORDS)
     for field in _DRIVERS_OWN:
         main.pop(field, None)
-    if opened:
+    if has_passwords:
         main |= {"command": list(WITH_PASSWORDS), "args": [ENTRY_POINT]}
-    main |= {"name": EXECUTOR_CONTAINER, "workingDir": SCRATCH_FOLDER}  # where it copies the program's files to
+    main |= {"name": EXECUTOR_CONTAINER, "workingDir": SCRATCH_FOLDER}  # Spark copies the files there
     spec.pop("activeDeadlineSeconds", None)
-    spec["containers"] = [main]  # what runs beside the driver would keep an executor from ending
+    spec["containers"] = [main]  # a sidecar would keep the executor's pod running
     ours = f"{names.GROUP}/"
     labels = {name: value for name, value in metadata["labels"].items() if not name.startswith(ours)}
     annotations = {
@@ -111,12 +115,12 @@ def executor_template(driver: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main_of(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the container of the run."""
+    """Return the container `main` of a pod's spec."""
     return next(each for each in spec["containers"] if each["name"] == names.MAIN_CONTAINER)
 
 
 def _add_scratch(spec: dict[str, Any], main: dict[str, Any]) -> None:
-    """Give it a folder to write to, also where the root file system is read-only; a template's own one is as good."""
+    """Add a writable folder, because the root file system may be read-only, unless the template has mounted one."""
     if any(mount["mountPath"].rstrip("/") == SCRATCH_FOLDER for mount in main["volumeMounts"]):
         return
     spec["volumes"].append({"name": names.SCRATCH_VOLUME, "emptyDir": {}})
@@ -124,7 +128,7 @@ def _add_scratch(spec: dict[str, Any], main: dict[str, Any]) -> None:
 
 
 def add_file(spec: dict[str, Any], name: str, annotation: str) -> None:
-    """Let the pod find one of its annotations as a file beside the context."""
-    told = next(volume for volume in spec["volumes"] if volume["name"] == names.CONTEXT_VOLUME)
+    """Mount an annotation of the pod as a file next to the context."""
+    files = next(volume for volume in spec["volumes"] if volume["name"] == names.CONTEXT_VOLUME)
     source = {"fieldPath": f"metadata.annotations['{annotation}']"}
-    told["downwardAPI"]["items"].append({"path": name, "fieldRef": source})
+    files["downwardAPI"]["items"].append({"path": name, "fieldRef": source})

@@ -1,1 +1,1 @@
-"""The life of a run: command, environment, outcome, retry, and which job gets a free slot. Pure."""
+"""Runs: command, environment, outcome, retry, and the distribution of free slots to jobs. Pure."""

@@ -1,7 +1,7 @@
-"""From the end of a run to what is committed: the outcome, the verdict on its task, the state of the run, its steps.
+"""Turn the end of a run into the completion to commit: outcome, verdict on the task, state of the run, steps. Pure.
 
-Pure. What a run reports counts beside how it ended: an expectation that does not hold fails it, also where its exit
-code is 0, and the step that it was in is told where it did not get to say how it ended.
+The report of a run counts as well as its end. A failed expectation of severity `fail` fails the run, even with exit
+code 0. If the run could not report its end, the message names the step that was running.
 """
 
 from dataclasses import replace
@@ -13,8 +13,8 @@ from opendataflow.model.records.run import Ended, Outcome, Report, StepTold
 from opendataflow.names import OutcomeClass, RunState, StepStatus, TaskState
 
 _LONGEST = 1000
-"""Letters of a message."""
-_TASK_STATE = {
+"""The most characters of a message."""
+_TASK_STATES = {
     Decision.DONE: TaskState.DONE,
     Decision.RETRY: TaskState.RETRYING,
     Decision.FAILED: TaskState.FAILED,
@@ -22,21 +22,24 @@ _TASK_STATE = {
 
 
 def completion(run: ClaimedRun, ended: Ended, policy: RetryPolicy) -> Completion:
-    """Return what has to be committed for a run that has ended. The time of a retry is a delay: the store's clock
-    adds it, so that the machines' clocks need not agree."""
-    outcome = _reported(judge(ended), ended.report)
+    """Return the completion of an ended run.
+
+    The time of a retry is a delay in seconds. The store adds it to its own clock, so that clocks of machines need not
+    agree.
+    """
+    outcome = _with_report(judge(ended), ended.report)
     infrastructure = outcome.kind is OutcomeClass.INFRASTRUCTURE
-    burns = outcome.kind not in (OutcomeClass.INFRASTRUCTURE, OutcomeClass.NOT_STARTED)
+    counts_as_attempt = outcome.kind not in (OutcomeClass.INFRASTRUCTURE, OutcomeClass.NOT_STARTED)
     verdict = decide(
         outcome,
-        attempts=run.attempts + burns,
+        attempts=run.attempts + counts_as_attempt,
         infrastructure_attempts=run.infrastructure_attempts + infrastructure,
         policy=policy,
     )
     return Completion(
         run=run.run,
         fence=run.fence,
-        verdict=_TASK_STATE[verdict.decision],
+        verdict=_TASK_STATES[verdict.decision],
         state=_run_state(outcome, ended),
         kind=outcome.kind,
         message=outcome.message,
@@ -53,14 +56,14 @@ def completion(run: ClaimedRun, ended: Ended, policy: RetryPolicy) -> Completion
     )
 
 
-def _reported(outcome: Outcome, report: Report) -> Outcome:
-    """The outcome with what the run's report says of it."""
-    if outcome.succeeded and report.unmet:
-        unmet = "; ".join(f"{it['name']} ({it['found']})" if it["found"] else it["name"] for it in report.unmet)
-        return replace(
-            outcome, kind=OutcomeClass.EXPECTATION, message=f"what is expected is not so: {unmet}"[:_LONGEST]
-        )
-    if outcome.kind is OutcomeClass.APPLICATION and report.unmet:
+def _with_report(outcome: Outcome, report: Report) -> Outcome:
+    """Return the outcome, changed by the expectations and the unfinished step of the run's report."""
+    if outcome.succeeded and report.failed_expectations:
+        failed = report.failed_expectations
+        names = "; ".join(f"{one['name']} ({one['found']})" if one["found"] else one["name"] for one in failed)
+        message = f"what is expected is not so: {names}"[:_LONGEST]
+        return replace(outcome, kind=OutcomeClass.EXPECTATION, message=message)
+    if outcome.kind is OutcomeClass.APPLICATION and report.failed_expectations:
         return replace(outcome, kind=OutcomeClass.EXPECTATION)
     if not outcome.succeeded and report.unfinished:
         within = next((step.name for step in report.steps if step.status is StepStatus.RUNNING), None)
@@ -69,7 +72,7 @@ def _reported(outcome: Outcome, report: Report) -> Outcome:
 
 
 def _ended_step(step: StepTold, outcome: Outcome) -> StepTold:
-    """A step of a run that has ended: none of them runs any more."""
+    """Return a step with its final status, after its run has ended."""
     if step.status is StepStatus.RUNNING:
         status, error = (StepStatus.DONE, None) if outcome.succeeded else (StepStatus.FAILED, outcome.message)
         return replace(step, status=status, error=error)
@@ -83,5 +86,5 @@ def _run_state(outcome: Outcome, ended: Ended) -> RunState:
         return RunState.SUCCEEDED
     if outcome.kind is OutcomeClass.CANCELLED:
         return RunState.CANCELLED
-    given_back = outcome.kind is OutcomeClass.NOT_STARTED  # it has failed at nothing
-    return RunState.LOST if ended.lost is not None or given_back else RunState.FAILED
+    not_started = outcome.kind is OutcomeClass.NOT_STARTED  # the program itself has not failed
+    return RunState.LOST if ended.lost is not None or not_started else RunState.FAILED

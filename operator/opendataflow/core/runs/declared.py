@@ -1,6 +1,6 @@
-"""What users wrote, as the rows that the store keeps. Pure; the keys are the columns of sql/schema/tables.sql.
+"""Convert resources of users to the rows that the store writes. Pure; keys are columns of sql/schema/tables.sql.
 
-Commands and code of users are not among them: what is executed stays in the user's file.
+Commands and code of users are never in these rows. They stay in the user's file.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def dataset_row(dataset: DataSet) -> Row:
-    """The row of a data set, with `chunks`: [{id, bounds}] of its chunk source. InvalidInput for `today`."""
+    """Return the row of a data set with `chunks`: [{id, bounds}], from its chunk source. InvalidInput for `today`."""
     if dataset.id == TODAY:
         raise InvalidInput(f"DataSet {TODAY}: the data set {TODAY} is built in: give yours another id")
     facts = DataSetFacts.of(dataset)
@@ -35,7 +35,7 @@ def dataset_row(dataset: DataSet) -> Row:
 
 
 def _secrets(dataset: DataSet) -> Row | None:
-    """Which Secret of the cluster has the password, or the passkey that opens it; never what is in it."""
+    """Return references to the Secrets with the password or with its passkey. It never contains their values."""
     credentials = dataset.spec.credentials
     if credentials is None:
         return None
@@ -44,7 +44,7 @@ def _secrets(dataset: DataSet) -> Row | None:
 
 
 def job_row(job: DataFlowJob) -> Row:
-    """The row of a job with `inputs`, `outputs` and `env`. InvalidInput where two things would set one variable."""
+    """Return the row of a job with `inputs`, `outputs` and `env`. Raise InvalidInput if a variable is set twice."""
     check_names(JobFacts.of(job))
     spec, policy = job.spec, RetryPolicy.of(job.spec.retry)
     return {
@@ -71,26 +71,26 @@ def job_row(job: DataFlowJob) -> Row:
 
 
 def links(row: Row) -> JobLinks:
-    """The links of a job out of a row with `job`, `inputs` and `outputs`."""
+    """Return the links of a job from a row with `job`, `inputs` and `outputs`."""
     return JobLinks(row["job"], tuple(row["inputs"]), tuple(row["outputs"]))
 
 
 _LIMITS = {"parallelism", "suspend", "priority", "resubmit"}
-"""Fields that don't change what a run is."""
+"""Fields that do not change what a run does."""
 
 
-def declared_as(model: DataSet | DataFlowJob) -> str:
-    """What a resource says, as two hashes: of what its runs depend on, and of its limits."""
+def spec_digest(model: DataSet | DataFlowJob) -> str:
+    """Return two digests of a spec, joined by a dot: of the fields that change runs, and of the limits."""
     spec = model.spec.model_dump(mode="json", by_alias=True, exclude={"resubmit"})
-    work = {name: value for name, value in spec.items() if name not in _LIMITS}
+    definition = {name: value for name, value in spec.items() if name not in _LIMITS}
     limits = {name: value for name, value in spec.items() if name in _LIMITS}
-    return f"{_digest(work)}.{_digest(limits)}"
+    return f"{_digest(definition)}.{_digest(limits)}"
 
 
-def same_work(one: str | None, other: str) -> bool:
-    """Whether two versions of a job start the same runs."""
+def starts_same_runs(one: str | None, other: str) -> bool:
+    """Return whether two digests of a job's spec differ at most in the limits."""
     return one is not None and one.partition(".")[0] == other.partition(".")[0]
 
 
-def _digest(said: object) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+def _digest(spec: object) -> str:
+    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]

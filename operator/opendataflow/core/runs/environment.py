@@ -1,8 +1,8 @@
-"""What a run gets to see: its environment variables, and the context file with the same and more.
+"""The environment variables of a run, and its context file. Pure.
 
-The names without capitals are those of the framework that came before, so that its users' scripts run
-unchanged. Values are handed on untouched; two things that would set one variable are refused. Plain passwords
-are not known here: whoever opens the ciphertext adds `D_password` by itself.
+Variables in lower case have the names of the old framework, so that scripts of its users run unchanged. Values are
+never changed. A variable that would be set twice is an error. This module never has plain passwords: the code that
+decrypts a password adds the variable `D_password`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,11 @@ from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.model.records.dataset import DataSetFacts
 from opendataflow.names import RESERVED_PREFIX, is_shell_name, shell_name
 
-if TYPE_CHECKING:  # a wrapped script starts without the models of job files, whose import takes longer than its run
+if TYPE_CHECKING:  # RunJob must not import the models of job files: the import takes longer than a short script
     from opendataflow.model.resources.api import DataFlowJob
 
 CONTEXT_FILE = "context.json"
-"""The name of the context in the run's folder."""
+"""The file name of the context in the run's folder."""
 
 _BUILT_IN = (
     "dataid",
@@ -37,7 +37,7 @@ _SUFFIXES = ("datasetid", "itemtype", *_COLUMNS, "password")
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What a run inherits from its job. `program`: the first word of its command. The rest: ids and items."""
+    """The facts of a job that its runs need. `program`: the first word of the command. `env`: the job's env items."""
 
     id: str
     program: str
@@ -48,7 +48,7 @@ class JobFacts:
 
     @classmethod
     def of(cls, job: "DataFlowJob") -> Self:
-        """Return the facts of a job as it is written."""
+        """Return the facts of a job from its resource."""
         return cls(
             id=job.id,
             program=_program(job),
@@ -65,7 +65,7 @@ class JobFacts:
 
 
 def _program(job: "DataFlowJob") -> str:
-    """What a job executes, in a word: program, main file of Spark, pipeline, or the image with its own entry point."""
+    """Return what a job executes, in a word: program, main file of Spark, pipeline, or image with an entry point."""
     runtime = job.spec.runtime
     if runtime.script is not None:
         return runtime.script.command[0] if runtime.script.command else runtime.script.image or ""
@@ -78,7 +78,7 @@ def _program(job: "DataFlowJob") -> str:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What is a run's own: its id, the chunk, which attempt it is, and its fence."""
+    """The facts of one run: its id, data id, attempt and fencing token."""
 
     run: int
     data_id: str
@@ -87,20 +87,20 @@ class RunFacts:
 
 
 def check_names(job: JobFacts) -> None:
-    """Check that no two things set the same variable; it needs no run. Raises InvalidInput as `taken_names` does."""
+    """Raise InvalidInput, like `taken_names`, if a variable is set twice. The check needs no run."""
     taken_names(job)
 
 
 def taken_names(job: JobFacts) -> Mapping[str, str]:
-    """Return the names of all variables of a job's runs, each with its origin, for people.
+    """Return the names of all variables of a job's runs, with the origin of each, for people.
 
-    Raises InvalidInput with both origins and the remedy where two things set the same variable. A variable counts also
-    where its column is null now.
+    Raise InvalidInput, with both origins and a remedy, if a variable is set twice. Variables whose column is null now
+    count too.
     """
     origins = dict.fromkeys(_BUILT_IN, "the framework")
     for dataset, _ in job.roles():
         for suffix in _SUFFIXES:
-            _take(job, origins, _variable(dataset, suffix), f"the data set {dataset}")
+            _add_name(job, origins, _variable(dataset, suffix), f"the data set {dataset}")
     for name in job.env:
         origin = f"the env item {name}"
         if not is_shell_name(name):
@@ -112,11 +112,11 @@ def taken_names(job: JobFacts) -> Mapping[str, str]:
                 f"job {job.id}: the names {RESERVED_PREFIX}* are the framework's, also that of {origin}; "
                 "rename the env item"
             )
-        _take(job, origins, name, origin)
+        _add_name(job, origins, name, origin)
     return origins
 
 
-def _take(job: JobFacts, origins: dict[str, str], name: str, origin: str) -> None:
+def _add_name(job: JobFacts, origins: dict[str, str], name: str, origin: str) -> None:
     if name in origins:
         remedy = "rename the env item" if origin.startswith("the env") else "give one of them another id"
         raise InvalidInput(f"job {job.id}: {origins[name]} and {origin} both set the variable {name}; {remedy}")
@@ -124,7 +124,7 @@ def _take(job: JobFacts, origins: dict[str, str], name: str, origin: str) -> Non
 
 
 def password_variable(dataset: str) -> str:
-    """Return the name of the variable that has a data set's password, opened."""
+    """Return the name of the variable with the plain password of a data set."""
     return _variable(dataset, "password")
 
 
@@ -133,10 +133,10 @@ def _variable(dataset: str, suffix: str) -> str:
 
 
 def environment(job: JobFacts, run: RunFacts, datasets: Mapping[str, DataSetFacts]) -> dict[str, str]:
-    """Return every variable of a run, values untouched. `datasets`: by id, at least those of the job.
+    """Return all variables of a run with unchanged values. `datasets`: by id, at least those of the job.
 
-    `{run_folder}` in DATAFLOW_CONTEXT is for the launcher to fill in. Raises InvalidInput as `check_names`
-    does, and UnknownThing for a data set that is not given.
+    DATAFLOW_CONTEXT contains the placeholder `{run_folder}`, which the launcher replaces. Raise InvalidInput like
+    `check_names`, and UnknownThing if a data set of the job is not given.
     """
     check_names(job)
     variables = {
@@ -167,9 +167,9 @@ def context(
     datasets: Mapping[str, DataSetFacts],
     bounds: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Return the content of the context file, ready for JSON; it holds no password, encrypted or not.
+    """Return the content of the context file for JSON. It contains no password, encrypted or plain.
 
-    `bounds`: data set id -> what its chunk covers, where that is known. What is not known is null.
+    `bounds`: data set id -> the bounds of its chunk, if known. Unknown values are null.
     """
     return {
         "job": job.id,

@@ -1,7 +1,6 @@
-"""Checks that the declared jobs and data sets fit together: every data set is known, made by one job, and no
-job waits for itself.
+"""Check the graph of jobs and data sets: known data sets, one producer for each, no cycles. Pure.
 
-Pure; it looks at the union of what is declared and never at the state of any chunk.
+The check uses all declared resources together. It never uses the state of a chunk.
 """
 
 import difflib
@@ -16,7 +15,7 @@ from opendataflow.names import TODAY
 
 @dataclass(frozen=True)
 class JobLinks:
-    """The data sets that one job reads and makes, by id."""
+    """The ids of the data sets that one job reads (inputs) and writes (outputs)."""
 
     id: str
     inputs: tuple[str, ...]
@@ -24,14 +23,15 @@ class JobLinks:
 
 
 def check_graph(jobs: Iterable[JobLinks], datasets: Collection[str]) -> None:
-    """Check all jobs together. `datasets`: the ids of all data sets that are declared; `today` is built in.
+    """Check all jobs together. `datasets`: the ids of all declared data sets; `today` is built in.
 
-    Raises InvalidInput with one line for each unknown data set, maker of `today` and second producer; without these,
-    with the path of one cycle. UnknownThing where nothing but data sets is missing.
+    Raise InvalidInput with one line for each unknown data set, each producer of `today` and each second producer. Raise
+    UnknownThing instead if data sets are unknown and nothing else is wrong. Raise InvalidInput with the path of one
+    cycle if there are no other faults.
     """
     ordered = sorted(jobs, key=lambda job: job.id)
     unknown = list(_unknown_datasets(ordered, {*datasets, TODAY}))
-    faults = [*_makers_of_today(ordered), *_second_producers(ordered)]
+    faults = [*_producers_of_today(ordered), *_second_producers(ordered)]
     if unknown or faults:
         kind = InvalidInput if faults else UnknownThing
         raise kind("\n".join([*unknown, *faults]))
@@ -49,7 +49,7 @@ def _unknown_datasets(jobs: list[JobLinks], datasets: Collection[str]) -> Iterat
                     yield f"job {job.id}: spec.{field}[{index}]: there is no data set {name}; {remedy}"
 
 
-def _makers_of_today(jobs: list[JobLinks]) -> Iterator[str]:
+def _producers_of_today(jobs: list[JobLinks]) -> Iterator[str]:
     for job in jobs:
         if TODAY in job.outputs:
             yield f"job {job.id}: spec.outputs: the data set {TODAY} is built in and comes by itself; no job makes it"
@@ -69,19 +69,20 @@ def _second_producers(jobs: list[JobLinks]) -> Iterator[str]:
 
 def _check_cycles(jobs: list[JobLinks]) -> None:
     producers = {name: job.id for job in jobs for name in job.outputs}
-    between = {(producers[name], job.id): name for job in jobs for name in job.inputs if name in producers}
+    edges = {(producers[name], job.id): name for job in jobs for name in job.inputs if name in producers}
     sorter: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter()
-    for maker, reader in between:
-        sorter.add(reader, maker)
+    for producer, reader in edges:
+        sorter.add(reader, producer)
     try:
         sorter.prepare()
     except graphlib.CycleError as error:
-        # In the path each job makes what the next one reads; let it begin at the alphabet's first.
+        # In the path, each job reads an output of the job before it. It starts with the lowest id, so that the message
+        # is the same every time.
         cycle = error.args[1][:-1]
         start = cycle.index(min(cycle))
         path = [*cycle[start:], *cycle[: start + 1]]
         links = ", ".join(
-            f"{reader} reads {between[maker, reader]} of {maker}" for maker, reader in itertools.pairwise(path)
+            f"{reader} reads {edges[producer, reader]} of {producer}" for producer, reader in itertools.pairwise(path)
         )
         raise InvalidInput(
             f"the jobs wait for each other: {' -> '.join(path)} ({links}); remove one of these inputs"

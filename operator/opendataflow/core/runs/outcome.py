@@ -1,19 +1,20 @@
-"""Judges how a run ended. Pure: it sees what the launcher saw and never asks anybody.
+"""Classify the end of a run from the observations of its launcher. Pure.
 
-The first line that applies counts, where the launcher has not judged it itself (core/kubernetes/pod_outcome.py):
+The first line of the table that applies counts. A launcher may have set the outcome itself, as for pods
+(core/kubernetes/pod_outcome.py); then this outcome is used.
 
-    what was seen                                       outcome
+    observation                                         outcome
     --------------------------------------------------  -----------------------------------------------
     exit code 0, neither cancelled nor past its deadline  Success
     cancelled by a person                               Cancelled
-    lost: nobody can tell how it ended                  Infrastructure, with the reason
+    lost: its end is unknown                            Infrastructure, with the reason
     stopped at its deadline (also with exit code 0)     DeadlineExceeded
-    its report says that its project's tests fail       NotStarted, with the sentence
-    signal 9 that was not ours                          Application, "killed by SIGKILL (out of memory?)"
+    report: the unit tests of its project fail          NotStarted, with the sentence
+    signal 9, not sent by the launcher                  Application, "killed by SIGKILL (out of memory?)"
     another signal                                      Application, with the signal's name
-    another exit code                                   Application, with the failure that its report tells, else
-                                                        the last line of its output
-    nothing at all                                      Infrastructure
+    another exit code                                   Application, with the failure from its report, else with the
+                                                        last line of its output
+    none of these                                       Infrastructure
 """
 
 import re
@@ -27,10 +28,11 @@ _LONGEST_SENTENCE = 600
 _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _JAVA_FRAME = re.compile(r"at \S+\(.*\)|\.\.\. \d+ (more|common frames omitted)")
 _MARKS = set("^~ ")
+"""Characters of lines with which databases mark a place in the statement above."""
 
 
 def judge(ended: Ended) -> Outcome:
-    """Return the verdict on an ended run, with one line for people and the exit code where there was one."""
+    """Return the outcome of an ended run: its class, one line for people, and the exit code if there was one."""
     if ended.outcome is not None:
         return ended.outcome
     kind, message = _verdict(ended)
@@ -46,8 +48,8 @@ def _verdict(ended: Ended) -> tuple[OutcomeClass, str]:
         return OutcomeClass.INFRASTRUCTURE, f"lost: {ended.lost}"
     if ended.deadline_exceeded:
         return OutcomeClass.DEADLINE, "stopped at its deadline"
-    if ended.report.untested is not None:
-        return OutcomeClass.NOT_STARTED, ended.report.untested
+    if ended.report.test_failure is not None:
+        return OutcomeClass.NOT_STARTED, ended.report.test_failure
     if ended.signal is not None:
         return OutcomeClass.APPLICATION, f"killed by {_signal_name(ended.signal)}"
     if ended.exit_code is not None:
@@ -66,15 +68,18 @@ def _signal_name(number: int) -> str:
 
 
 def failure_line(sentence: str) -> str:
-    """Return the sentence that a run's report says why it has failed with. It is longer than a line of a log may be: it
-    was meant to be read, and says at its end what to do."""
+    """Return the failure of a run's report as one line.
+
+    It may be longer than a line of a log: it is written for people, and the remedy is at its end.
+    """
     return last_line(sentence, _LONGEST_SENTENCE)
 
 
 def last_line(log: str, longest: int = _LONGEST_LINE) -> str:
-    """Return the last line that says something, without colours and control characters.
+    """Return the last meaningful line, without colours and control characters.
 
-    Nothing is said by a frame of a Java stack, nor by the marks that some databases put below a statement, with it.
+    Frames of a Java stack are skipped. So are the marks that some databases print below a statement, together with the
+    statement.
     """
     lines = [_readable(line) for line in _TERMINAL_SEQUENCE.sub("", log).splitlines()]
     lines = [line for line in lines if line and not _JAVA_FRAME.fullmatch(line)]

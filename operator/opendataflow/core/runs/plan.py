@@ -1,6 +1,6 @@
-"""Decides which jobs get the free slots. Pure: it sees counts and returns what to claim.
+"""Distribute free slots to jobs. Pure: it gets counts and returns orders to claim.
 
-Which task of a job comes first, and whether it is queued at all, is decided in Postgres only.
+Only Postgres decides which tasks of a job are queued, and in which order they are claimed.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 
 @dataclass(frozen=True)
 class Demand:
-    """A job that may have QUEUED tasks. `running`: its runs now; `parallelism`: the most it may have."""
+    """A job that may have QUEUED tasks. `running`: its present runs; `parallelism`: its limit of runs."""
 
     job: str
     priority: int
@@ -27,18 +27,20 @@ class ClaimOrder:
 
 
 def plan(demands: Iterable[Demand], free: int) -> list[ClaimOrder]:
-    """Share `free` slots among jobs: a higher priority is served first and fully; jobs of one priority get slots in
-    turn, the one with the fewest runs first. No job gets more than its parallelism leaves. One order for each job
-    that gets any, in the order of priority and name."""
+    """Distribute `free` slots and return one order for each job that gets any, by priority and name.
+
+    Jobs of a higher priority get all slots they can use first. Jobs of the same priority get slots in turn, beginning
+    with the job that has the fewest runs. No job exceeds its parallelism.
+    """
     ordered = sorted(demands, key=lambda d: (-d.priority, d.job))
-    hungry = [(-d.priority, d.running, d.job, d) for d in ordered if d.running < d.parallelism]
+    candidates = [(-d.priority, d.running, d.job, d) for d in ordered if d.running < d.parallelism]
     grants: dict[str, int] = {}
-    heapify(hungry)
+    heapify(candidates)
     for _ in range(free):
-        if not hungry:
+        if not candidates:
             break
-        priority, running, job, demand = heappop(hungry)
+        priority, running, job, demand = heappop(candidates)
         grants[job] = grants.get(job, 0) + 1
         if running + 1 < demand.parallelism:
-            heappush(hungry, (priority, running + 1, job, demand))
+            heappush(candidates, (priority, running + 1, job, demand))
     return [ClaimOrder(d.job, grants[d.job]) for d in ordered if d.job in grants]

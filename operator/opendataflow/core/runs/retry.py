@@ -1,8 +1,8 @@
-"""Decides whether a chunk is tried again, and after how long. Pure: time passes elsewhere.
+"""Decide whether a task is retried, and after which delay. Pure.
 
-There are two budgets. A program that fails, takes too long or needs too much memory burns the retries of
-`limit`; a lost process or node burns those of `infrastructure_limit`; what was never started burns none. A
-cancelled run is never tried again.
+There are two budgets of retries. A program that fails, exceeds its deadline or runs out of memory consumes one of
+`limit`. A lost process or node consumes one of `infrastructure_limit`. A run that did not start consumes none. A
+cancelled run is never retried.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,13 @@ from opendataflow.names import OutcomeClass
 if TYPE_CHECKING:  # see core/runs/environment.py
     from opendataflow.model.resources.api import Retry
 
-_LARGEST_EXPONENT = 2**53  # every whole number up to here is exactly a float
+_LARGEST_EXPONENT = 2**53
+"""A float represents every whole number up to this one exactly."""
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Retries after the first attempt, by budget, and the waits before them in seconds; `factor` >= 1."""
+    """The number of retries after the first attempt, by budget, and the delays in seconds. `factor`: 1 or more."""
 
     limit: int = 2
     infrastructure_limit: int = 5
@@ -30,7 +31,7 @@ class RetryPolicy:
 
     @classmethod
     def of(cls, retry: "Retry") -> Self:
-        """Return the policy as a job's `spec.retry` says it."""
+        """Return the policy of a job's `spec.retry`."""
         backoff = retry.backoff
         return cls(
             limit=retry.limit,
@@ -42,7 +43,7 @@ class RetryPolicy:
 
     def delay(self, failures: int) -> float:
         """Return the seconds to wait after the `failures`th failure (1 or more) of a class."""
-        # Floats: with integers Python would work out a power of any length instead of overflowing.
+        # Floats overflow. Integers would grow without limit, which takes time and memory.
         try:
             wait = self.initial * float(self.factor) ** min(failures - 1, _LARGEST_EXPONENT)
         except OverflowError:
@@ -51,7 +52,7 @@ class RetryPolicy:
 
 
 class Decision(StrEnum):
-    """What becomes of the task after a run."""
+    """The next state of a task after a run."""
 
     DONE = "done"
     RETRY = "retry"
@@ -60,7 +61,7 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The decision, and a sentence for people. `delay`: seconds to wait, only for a retry."""
+    """The decision, and its reason for people. `delay`: seconds until the retry; None without a retry."""
 
     decision: Decision
     reason: str
@@ -68,10 +69,10 @@ class Verdict:
 
 
 def decide(outcome: Outcome, attempts: int, infrastructure_attempts: int, policy: RetryPolicy) -> Verdict:
-    """Decide what follows a run.
+    """Return the decision for a run that has ended.
 
-    `attempts` counts the failures of the program, `infrastructure_attempts` those of the infrastructure, both
-    with this run.
+    `attempts`: the number of failures of the program. `infrastructure_attempts`: the number of failures of the
+    infrastructure. Both include this run.
     """
     if outcome.succeeded:
         return Verdict(Decision.DONE, outcome.message)

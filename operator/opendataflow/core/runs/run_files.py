@@ -1,4 +1,4 @@
-"""What every run finds around it, however it was started: its variables, and the context file beside its log. Pure."""
+"""The variables and files of every run, however it is started. The context file is next to the log. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ from opendataflow.model.records.claim import ClaimedRun
 from opendataflow.model.records.dataset import DataSetFacts
 
 
-def surroundings(
+def environment_and_files(
     job: JobFacts, run: ClaimedRun, datasets: Mapping[str, DataSetFacts]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the variables of a run and the files of its folder. InvalidInput where two things set one variable."""
-    this = RunFacts(run.run, run.data_id, run.attempt, run.fence)
-    text = json.dumps(context(job, this, datasets, run.bounds), indent=2, ensure_ascii=False)
-    return environment(job, this, datasets), {CONTEXT_FILE: text}
+    """Return the variables of a run and the files of its folder. Raise InvalidInput if a variable is set twice."""
+    facts = RunFacts(run.run, run.data_id, run.attempt, run.fence)
+    text = json.dumps(context(job, facts, datasets, run.bounds), indent=2, ensure_ascii=False)
+    return environment(job, facts, datasets), {CONTEXT_FILE: text}

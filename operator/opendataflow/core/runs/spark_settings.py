@@ -1,20 +1,20 @@
-"""What Spark is told of a run, and how much memory its pods need. Pure.
+"""Spark settings of a run, and the memory of its pods. Pure.
 
-A user's settings go over the framework's defaults; what the framework must have, nobody can have written
-(model/resources/spark.py).
+Settings of users override the defaults of the framework. Settings that the framework requires can't be written by
+users: model/resources/spark.py refuses them.
 """
 
 from collections.abc import Callable
 from fractions import Fraction
 
-from opendataflow.model.resources.spark import Driver, Executor, OnSpark
+from opendataflow.model.resources.spark import Driver, Executor, SparkRuntime
 
 OVERHEAD_FACTOR = 0.4
-"""Of the heap, for what is beside it: what Spark itself takes for programs that are not only a JVM."""
+"""Memory outside the heap as a share of the heap. Spark uses the same factor for Python programs."""
 LEAST_OVERHEAD = 384
-"""Mebibytes; Spark's own."""
+"""The least memory outside the heap, in mebibytes, as in Spark."""
 WORKER_OVERHEAD = 128
-"""Mebibytes for each core of a driver that does the work itself: its Python workers."""
+"""Mebibytes for the Python worker of each core of a driver without executors."""
 EXECUTOR_CONTAINER = "main"
 
 _API_MILLISECONDS = "60000"
@@ -23,45 +23,45 @@ _UNITS = {"k": Fraction(1, 1024), "m": Fraction(1), "g": Fraction(1024), "t": Fr
 
 
 def mebibytes(memory: str) -> int:
-    """Return the size of "512m" or "4g" in mebibytes, rounded up."""
+    """Return a size like "512m" or "4g" in mebibytes, rounded up."""
     size = int(memory[:-1]) * _UNITS[memory[-1].lower()]
     return -(-size.numerator // size.denominator)
 
 
 def overhead(size: Driver | Executor) -> int:
-    """Return the mebibytes beside the heap."""
+    """Return the memory outside the heap in mebibytes."""
     if size.memory_overhead is not None:
         return mebibytes(size.memory_overhead)
     return max(LEAST_OVERHEAD, int(mebibytes(size.memory) * OVERHEAD_FACTOR))
 
 
-def driver_mebibytes(spark: OnSpark) -> int:
-    """Return the memory of the driver's pod."""
+def driver_mebibytes(spark: SparkRuntime) -> int:
+    """Return the memory of the driver's pod in mebibytes."""
     size = spark.driver_size
     workers = 0 if spark.has_executors or size.memory_overhead is not None else WORKER_OVERHEAD * size.cores
     return mebibytes(size.memory) + overhead(size) + workers
 
 
-def needed(spark: OnSpark, place: Callable[[str], str] = str) -> dict[str, str]:
-    """Return the settings that name what the program needs. `place`: where a file is."""
+def dependency_settings(spark: SparkRuntime, locate: Callable[[str], str] = str) -> dict[str, str]:
+    """Return the settings for files, jars and packages of a program. `locate`: returns the path of a written file."""
     files = {"spark.submit.pyFiles": spark.py_files, "spark.jars": spark.deps.jars, "spark.files": spark.deps.files}
-    found = {name: ",".join(map(place, written)) for name, written in files.items() if written}
+    found = {name: ",".join(map(locate, written)) for name, written in files.items() if written}
     return found | ({"spark.jars.packages": ",".join(spark.deps.packages)} if spark.deps.packages else {})
 
 
-def driver_settings(spark: OnSpark, name: str, title: str, namespace: str, image: str) -> dict[str, str]:
-    """Return the settings of a driver in a pod, aside from those that only the pod knows.
+def driver_settings(spark: SparkRuntime, name: str, title: str, namespace: str, image: str) -> dict[str, str]:
+    """Return the settings of a driver in a pod, except those that are known only inside the pod.
 
-    `name`: of the run and so of its pod. `title`: for people. `image`: of the executors.
+    `name`: of the run and of its pod. `title`: the name of the application, for people. `image`: of the executors.
     """
     size = spark.driver_size
     found = {
         "spark.app.name": title,
-        "spark.log.level": "WARN",  # or the last line of a log, which a failure shows, would be about Spark's own end
-        "spark.jars.ivy": "/tmp/.ivy2",  # a volume of the pod's own
+        "spark.log.level": "WARN",  # with INFO, the last line of a failed run's log would be about Spark's shutdown
+        "spark.jars.ivy": "/tmp/.ivy2",  # a writable volume of the pod
         **(_executor_defaults() if spark.has_executors else {}),
         **spark.settings,
-        **needed(spark),
+        **dependency_settings(spark),
         "spark.submit.deployMode": "client",
         "spark.app.id": name,
         "spark.driver.memory": size.memory,
@@ -69,12 +69,15 @@ def driver_settings(spark: OnSpark, name: str, title: str, namespace: str, image
     }
     if not spark.has_executors:
         return found | {"spark.master": f"local[{size.cores}]"}
-    return found | _executor_settings(spark, name, namespace, image) | _number_of(spark)
+    return found | _executor_settings(spark, name, namespace, image) | _executor_count(spark)
 
 
 def _executor_defaults() -> dict[str, str]:
-    """What a driver would need more rights for is off. A slow API server is waited for: after 10 s Spark would start
-    another executor beside the one that is on its way."""
+    """Return defaults for drivers with executors.
+
+    Features that need more rights are off. Requests have a long timeout: with Spark's default of 10 s, a slow API
+    server would lead to a second executor for one request.
+    """
     return {
         "spark.kubernetes.driver.connectionTimeout": _API_MILLISECONDS,
         "spark.kubernetes.driver.ownPersistentVolumeClaim": "false",
@@ -84,7 +87,7 @@ def _executor_defaults() -> dict[str, str]:
     }
 
 
-def _executor_settings(spark: OnSpark, name: str, namespace: str, image: str) -> dict[str, str]:
+def _executor_settings(spark: SparkRuntime, name: str, namespace: str, image: str) -> dict[str, str]:
     size = spark.executor
     policy = {"spark.kubernetes.container.image.pullPolicy": spark.image_pull_policy}
     return {
@@ -102,14 +105,14 @@ def _executor_settings(spark: OnSpark, name: str, namespace: str, image: str) ->
     }
 
 
-def _number_of(spark: OnSpark) -> dict[str, str]:
+def _executor_count(spark: SparkRuntime) -> dict[str, str]:
     allocation = spark.allocation
     if allocation is None:
         return {"spark.executor.instances": str(spark.executor.instances)}
     initial = allocation.minimum if allocation.initial is None else allocation.initial
     return {
         "spark.dynamicAllocation.enabled": "true",
-        "spark.dynamicAllocation.shuffleTracking.enabled": "true",  # nobody else keeps shuffled data
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",  # there is no external shuffle service
         "spark.dynamicAllocation.minExecutors": str(allocation.minimum),
         "spark.dynamicAllocation.maxExecutors": str(allocation.maximum),
         "spark.dynamicAllocation.initialExecutors": str(initial),

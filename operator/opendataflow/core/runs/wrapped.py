@@ -1,24 +1,27 @@
-"""The run of a script that its caller names, of a job that only Postgres describes. Pure."""
+"""The run of a wrapped script (RunJob). Its caller names the script; Postgres describes the job. Pure."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from opendataflow.core.runs.environment import JobFacts
-from opendataflow.core.runs.run_files import surroundings
+from opendataflow.core.runs.run_files import environment_and_files
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.records.dataset import DataSetFacts
 from opendataflow.model.records.run import Command, RunOrder
 
 
 def job_of(script: str) -> str:
-    """The job that a script is for: its file's name without the extension."""
+    """Return the id of a script's job: the file name without the extension."""
     return Path(script).stem
 
 
 def wrapped_order(
     run: ClaimedRun, declared: DeclaredJob, argv: tuple[str, ...], cwd: Path, passwords: Mapping[str, str]
 ) -> RunOrder:
-    """Return the order for a claimed run that executes `argv` in `cwd`. `passwords`: variables for its eyes only."""
+    """Return the order for a claimed run that executes `argv` in `cwd`.
+
+    `passwords`: variables with plain passwords, for this process only. They are not in the files of the run.
+    """
     datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
     facts = JobFacts(
         id=run.job,
@@ -27,5 +30,5 @@ def wrapped_order(
         outputs=tuple(row["id"] for row in declared.datasets if row["itemtype"] == "OUT"),
         env=declared.job["env"],
     )
-    env, files = surroundings(facts, run, datasets)
+    env, files = environment_and_files(facts, run, datasets)
     return run.order(Command(argv, {**env, **passwords}, cwd, files), declared.job["run_deadline"])

@@ -1,8 +1,8 @@
-"""Conditions of a status, after the conventions of the Kubernetes API. Pure; what they are about is elsewhere.
+"""Conditions of a status, after the conventions of the Kubernetes API. Pure; it does not know the kinds of resources.
 
-`kubectl wait --for=condition=…` and tools that go by kstatus (sigs.k8s.io/cli-utils) read them. kstatus says Failed
-where Stalled is True; InProgress where status.observedGeneration is not metadata.generation, or Ready is not True;
-else Current. It never looks at Progressing.
+`kubectl wait --for=condition=…` and tools with kstatus (sigs.k8s.io/cli-utils) read conditions. For kstatus a resource
+is Failed if Stalled is True. It is InProgress if status.observedGeneration differs from metadata.generation, or if
+Ready is not True. Otherwise it is Current. kstatus ignores Progressing.
 """
 
 import json
@@ -19,62 +19,65 @@ from opendataflow.names import ConditionType
 Truth = Literal["True", "False", "Unknown"]
 
 MESSAGE_BYTES = 1000
-"""Of a condition's message, as it is stored: a status has eight of them and stays below 32 KiB."""
+"""The most bytes of a condition's message as JSON. A status has eight conditions, and must be smaller than 32 KiB."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a resource can't be honoured: a reason in CamelCase, and a sentence with the place and the remedy."""
+    """Why a resource can't be accepted: a reason in CamelCase, and a sentence with the place and the remedy."""
 
     reason: str
     message: str
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a condition says now; None for what nobody knows."""
+class ConditionValue:
+    """The present value of a condition. `holds`: None if unknown."""
 
-    so: bool | None
+    holds: bool | None
     reason: str
     message: str = ""
 
     @property
     def status(self) -> Truth:
-        """As Kubernetes spells it."""
-        return "Unknown" if self.so is None else "True" if self.so else "False"
+        """The status in the spelling of Kubernetes."""
+        return "Unknown" if self.holds is None else "True" if self.holds else "False"
 
 
 def conditions(
-    said: Mapping[ConditionType, Said | None],
+    values: Mapping[ConditionType, ConditionValue | None],
     before: Mapping[str, Any],
     observed: int | None,
     now: datetime,
 ) -> tuple[Condition, ...]:
-    """Return the conditions. `said`: in their order, None for one that stays as it was. `before`: the status that the
-    cluster shows, as JSON. A condition keeps its time for as long as it is what it was."""
+    """Return the conditions of a status.
+
+    `values`: in the order of the result; None for a condition that does not change. `before`: the status in the
+    cluster, as JSON. A condition keeps its transition time until its status changes. `observed`: the generation.
+    """
     known = {condition.type: condition for condition in read_conditions(before)}
-    told = (_condition(kind, one, known.get(kind), observed, now) for kind, one in said.items())
-    return tuple(condition for condition in told if condition is not None)
+    found = (_condition(kind, value, known.get(kind), observed, now) for kind, value in values.items())
+    return tuple(condition for condition in found if condition is not None)
 
 
 def _condition(
-    kind: ConditionType, said: Said | None, before: Condition | None, observed: int | None, now: datetime
+    kind: ConditionType, value: ConditionValue | None, before: Condition | None, observed: int | None, now: datetime
 ) -> Condition | None:
-    if said is None:
+    if value is None:
         return before
-    same = before is not None and before.status == said.status
+    same = before is not None and before.status == value.status
     return Condition(
         type=kind,
-        status=said.status,
+        status=value.status,
         observed_generation=observed,
         last_transition_time=before.last_transition_time if before is not None and same else now.replace(microsecond=0),
-        reason=said.reason,
-        message=fitting(said.message, MESSAGE_BYTES),
+        reason=value.reason,
+        message=truncated(value.message, MESSAGE_BYTES),
     )
 
 
 def read_conditions(status: Mapping[str, Any]) -> list[Condition]:
-    """The conditions of a status as the cluster shows it; those that can't be read are left out."""
+    """Return the conditions of a status in the cluster. Invalid conditions are left out."""
     read = []
     listed = status.get("conditions")
     for body in listed if isinstance(listed, list) else []:
@@ -86,12 +89,12 @@ def read_conditions(status: Mapping[str, Any]) -> list[Condition]:
 
 
 def condition(of: Iterable[Condition], kind: ConditionType) -> Condition | None:
-    """One of some conditions."""
+    """Return the condition of a type; None if there is none."""
     return next((one for one in of if one.type == kind), None)
 
 
-def fitting(text: str, size: int) -> str:
-    """Return a text in one line that takes at most `size` bytes where it is stored as JSON; the rest is cut."""
+def truncated(text: str, size: int) -> str:
+    """Return a text as one line, truncated to at most `size` bytes of JSON."""
     line = " ".join(text.split())
     if _stored(line) <= size:
         return line

@@ -1,7 +1,7 @@
-"""Answers the five questions about the chunk of a task, with the evidence. Pure: what it judges comes from the store.
+"""Answer the five questions about the chunk of a task, with evidence. Pure: the facts come from the store.
 
 Is the data ready? Is it correct? Is it where it is expected? Is it validated? Is it safe to read and to change?
-The answers about a run that has ended rest on what is never cleaned, so that they are the same a year later.
+The answers about an ended run use only data that is never cleaned. So they do not change with time.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,23 +16,23 @@ Evidence = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Answered:
-    """One answer. `answer`: yes, no, not yet, or with what it is limited by; `evidence`: sentences."""
+class InspectionAnswer:
+    """One answer. `answer`: yes, no or not yet, with restrictions if there are any. `evidence`: sentences."""
 
     question: str
     answer: str
     evidence: tuple[str, ...]
 
 
-def inspection_answers(found: Evidence, blocked: Sequence[str] = ()) -> list[Answered]:
-    """Return the five answers. `found`: what opendataflow.inspection() returns; `blocked`: what `why` says of an open
-    task."""
+def inspection_answers(found: Evidence, blocked: Sequence[str] = ()) -> list[InspectionAnswer]:
+    """Return the five answers. `found`: the row of opendataflow.inspection(). `blocked`: the sentences of `why`, if the
+    task is open."""
     return [
-        Answered("Is the data ready?", *_ready(found, blocked)),
-        Answered("Is it the correct data?", *_correct(found)),
-        Answered("Is it where it is expected?", *_place(found)),
-        Answered("Is it validated?", *_validated(found)),
-        Answered("Is it safe to read and to change?", *_safe(found)),
+        InspectionAnswer("Is the data ready?", *_ready(found, blocked)),
+        InspectionAnswer("Is it the correct data?", *_correct(found)),
+        InspectionAnswer("Is it where it is expected?", *_place(found)),
+        InspectionAnswer("Is it validated?", *_validated(found)),
+        InspectionAnswer("Is it safe to read and to change?", *_safe(found)),
     ]
 
 
@@ -76,21 +76,22 @@ def _status(found: Evidence, dataset: Evidence) -> str:
 
 def _correct(found: Evidence) -> Answer:
     run = found["run"]
-    outside = [d for d in _outputs(found) if _from_outside(d)]
-    sentences = [*_run(found), *(_said(found, d) for d in outside), *_measures(found)]
-    if run is None and not outside:
-        return "not yet", ("no run has made it", *sentences)
-    changed = [_changed(found, d) for d in _inputs(found) if _is_other_version(d)]
-    sentences += [_used(found, d) for d in _inputs(found) if d["used_fence"] is not None and not _is_other_version(d)]
+    published = [d for d in _outputs(found) if _is_published_by_person(d)]
+    sentences = [*_run(found), *(_readiness_origin(found, d) for d in published), *_measurements(found)]
+    if run is None and not published:
+        return "not yet", ("no run has written it", *sentences)
+    changed = [_changed_input(found, d) for d in _inputs(found) if _is_other_version(d)]
+    unchanged = [d for d in _inputs(found) if d["used_fence"] is not None and not _is_other_version(d)]
+    sentences += [_unchanged_input(found, d) for d in unchanged]
     if run is not None:
-        sentences += [_unread(found, d) for d in _inputs(found) if d["used_fence"] is None]
-    if changed and not outside:
+        sentences += [_unread_input(found, d) for d in _inputs(found) if d["used_fence"] is None]
+    if changed and not published:
         again = f"to make it again: {shell_command('resubmit', found['job'], found['data_id'])}"
         return "not any more: it was made from data that has changed since", (*sentences, *changed, again)
-    if outside:
-        return "as far as the person says who has published it", tuple(sentences)
+    if published:
+        return "as far as the person who published it says", tuple(sentences)
     if found["stale"]:
-        return "not any more: its job was given other data sets since", tuple(sentences)
+        return "not any more: the data sets of its job have changed since", tuple(sentences)
     succeeded = run["state"] == RunState.SUCCEEDED
     if succeeded and any(d["used_fence"] is not None and d["status"] != ChunkStatus.READY for d in _inputs(found)):
         return "not certain: what it was made from is not READY any more", tuple(sentences)
@@ -99,7 +100,7 @@ def _correct(found: Evidence) -> Answer:
     return "not yet" if run["state"] == RunState.RUNNING else "no", tuple(sentences)
 
 
-def _from_outside(dataset: Evidence) -> bool:
+def _is_published_by_person(dataset: Evidence) -> bool:
     return dataset["status"] == ChunkStatus.READY and dataset["run"] is None
 
 
@@ -122,25 +123,25 @@ def _run(found: Evidence) -> Iterator[str]:
         f"({duration(found['seconds'])})"
     )
     if run["state"] != RunState.SUCCEEDED and run["message"]:
-        yield f"it said: {run['message']}"
+        yield f"its message: {run['message']}"
 
 
-def _used(found: Evidence, dataset: Evidence) -> str:
+def _unchanged_input(found: Evidence, dataset: Evidence) -> str:
     now = "the present one" if dataset["status"] == ChunkStatus.READY else meaning(dataset["status"], dataset["reason"])
     return f"it read version {dataset['used_fence']} of {_chunk(found, dataset)}, which is {now}"
 
 
-def _unread(found: Evidence, dataset: Evidence) -> str:
+def _unread_input(found: Evidence, dataset: Evidence) -> str:
     why = "it was not READY, and the run was forced" if found["run"]["forced"] else "the job reads it since"
     return f"it read no version of {_chunk(found, dataset)}: {why}"
 
 
-def _changed(found: Evidence, dataset: Evidence) -> str:
+def _changed_input(found: Evidence, dataset: Evidence) -> str:
     now = f"version {dataset['fence']}" if dataset["status"] == ChunkStatus.READY else dataset["status"]
     return f"it read version {dataset['used_fence']} of {_chunk(found, dataset)}, which is {now} now"
 
 
-def _measures(found: Evidence) -> Iterator[str]:
+def _measurements(found: Evidence) -> Iterator[str]:
     for dataset in found["datasets"]:
         known = [f"{dataset[name]} {name}" for name in ("rows", "bytes") if dataset[name] is not None]
         if dataset["checksum"]:
@@ -180,10 +181,10 @@ def _where(declared: Evidence) -> list[Any]:
 
 
 def place(declared: Evidence) -> str:
-    """Where a data set is, in words; the row may lack columns."""
+    """Return the place of a data set in words. The row may lack columns."""
     table = ".".join(str(declared[c]) for c in ("database", "schemaname", "tablename") if declared.get(c))
     parts = [declared.get("kind"), declared.get("hostname"), table, declared.get("url"), declared.get("format")]
-    return " ".join(str(part) for part in parts if part) or "no place that was written down"
+    return " ".join(str(part) for part in parts if part) or "no declared location"
 
 
 # Validated ---------------------------------------------------------------------------------------------------
@@ -192,53 +193,54 @@ def place(declared: Evidence) -> str:
 def _validated(found: Evidence) -> Answer:
     if any(d["status"] == ChunkStatus.PENDING for d in _outputs(found)):
         pending = [d for d in _outputs(found) if d["status"] == ChunkStatus.PENDING]
-        return "not yet: it waits for a person's word", tuple(
+        return "not yet: it waits for somebody to accept or reject it", tuple(
             f"when {_chunk(found, d)} is good: {shell_command('accept', d['dataset'], found['data_id'])}; when it is "
             f"not: {shell_command('reject', d['dataset'], found['data_id'])}"
             for d in pending
         )
     ready = [d for d in _outputs(found) if d["status"] == ChunkStatus.READY]
-    checked = _checked(found)
+    checked = _expectation_results(found)
     if not ready:
-        unmet = [it for it in checked if not it["held"] and it["severity"] == "fail"]
-        why = [f"run {found['run']['id']} has checked what it would write", *_all_told(checked)] if checked else []
-        return (
-            ("no: what is expected is not so", tuple(why)) if unmet else ("not yet", ("there is nothing to validate",))
-        )
-    people = [d for d in ready if d["said"] and d["said"]["event"] != "complete"]
-    sentences = [_said(found, d, checked) for d in ready]
-    if len(people) == len(ready):
-        return "yes, by a person's word", tuple(sentences)
+        if not any(not it["held"] and it["severity"] == "fail" for it in checked):
+            return "not yet", ("there is nothing to validate",)
+        sentence = f"run {found['run']['id']} has checked the rows before writing them"
+        return "no: what is expected is not so", (sentence, *_expectation_sentences(checked))
+    by_people = [d for d in ready if d["said"] and d["said"]["event"] != "complete"]
+    sentences = [_readiness_origin(found, d, checked) for d in ready]
+    if len(by_people) == len(ready):
+        return "yes, by a person", tuple(sentences)
     if checked:
-        warned = sum(not it["held"] for it in checked)
-        but = f", with {counted(warned, 'warning')}" if warned else ""
-        return f"yes, by {counted(len(checked), 'expectation')}{but}", (*sentences, *_all_told(checked))
+        warnings = sum(not it["held"] for it in checked)
+        restriction = f", with {counted(warnings, 'warning')}" if warnings else ""
+        answer = f"yes, by {counted(len(checked), 'expectation')}{restriction}"
+        return answer, (*sentences, *_expectation_sentences(checked))
     return "by the exit code of its run only", tuple(sentences)
 
 
-def _checked(found: Evidence) -> Sequence[Evidence]:
-    """What the last run has found out about the rows that it was to write, if it is over."""
+def _expectation_results(found: Evidence) -> Sequence[Evidence]:
+    """Return the results of expectations of the last run, if the run has ended."""
     run = found["run"]
     if run is None or run["state"] == RunState.RUNNING:
         return ()
     return (run["metrics"] or {}).get("expectations") or ()
 
 
-def _all_told(checked: Sequence[Evidence]) -> list[str]:
-    """What does not hold comes first, warnings behind it."""
+def _expectation_sentences(checked: Sequence[Evidence]) -> list[str]:
+    """Return a sentence for each expectation: failures first, then warnings, then those that hold."""
     return [told(it) for it in sorted(checked, key=lambda it: (it["held"], it["severity"] == "warn"))]
 
 
-def _said(found: Evidence, dataset: Evidence, checked: Sequence[Evidence] = ()) -> str:
-    said = dataset["said"]
-    if said is None:
+def _readiness_origin(found: Evidence, dataset: Evidence, checked: Sequence[Evidence] = ()) -> str:
+    """Return who or which run made a chunk READY."""
+    event = dataset["said"]
+    if event is None:
         return f"who made {_chunk(found, dataset)} READY is not known any more"
-    if said["event"] == "complete":
-        and_so = "what it has checked is below" if checked else "nobody has looked at it"
-        return f"{_chunk(found, dataset)} is READY because run {said['run']} succeeded; {and_so}"
-    reason = f": {said['reason']}" if said["reason"] else ""
-    word = {"publish": "published", "accept": "accepted"}.get(said["event"], f"made READY by {said['event']}")
-    return f"{_chunk(found, dataset)} was {word} by {said['actor']} at {_time(said['at'])}{reason}"
+    if event["event"] == "complete":
+        validation = "the checks of the run are below" if checked else "nobody has checked it"
+        return f"{_chunk(found, dataset)} is READY because run {event['run']} succeeded; {validation}"
+    reason = f": {event['reason']}" if event["reason"] else ""
+    word = {"publish": "published", "accept": "accepted"}.get(event["event"], f"made READY by {event['event']}")
+    return f"{_chunk(found, dataset)} was {word} by {event['actor']} at {_time(event['at'])}{reason}"
 
 
 # Safe --------------------------------------------------------------------------------------------------------
@@ -266,5 +268,5 @@ def _safe(found: Evidence) -> Answer:
 
 
 def _time(text: str | None) -> str:
-    """A time of the database's JSON, to the second, with its zone."""
+    """Return a time of the database's JSON to the second, with its zone."""
     return f"{text[:10]} {text[11:19]} {text[-6:]}" if text else "an unknown time"

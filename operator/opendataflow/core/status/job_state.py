@@ -1,7 +1,7 @@
-"""From what is known of a job to the status of its DataFlowJob. Pure: whoever knows it hands it in.
+"""Compute the status of a DataFlowJob. Pure.
 
-What Postgres can't say while it is away stays as it was told last, and DatabaseReachable says so. A text here never
-tells how long something takes from now on: it would change, and be written, at every look.
+While Postgres is unreachable, its values in the status do not change, and DatabaseReachable is False. No text contains
+a remaining time: it would change, and so be written, at every update.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from opendataflow import names
-from opendataflow.core.status.conditions import Fault, Said, conditions, fitting
+from opendataflow.core.status.conditions import ConditionValue, Fault, conditions, truncated
 from opendataflow.core.text.explain import (
     breaker_opened,
     counted,
@@ -29,23 +29,23 @@ from opendataflow.names import ConditionType, JobState, OutcomeClass, Reason, Ta
 
 NAME_BYTES = 253
 FAILURE_BYTES = 400
-"""Of the message of one of the last failures, as it is stored."""
+"""The most bytes of the message of one of the last failures, as JSON."""
 
 _STALLING = (Reason.NOT_CREATABLE, Reason.NAMESPACE_TERMINATING, Reason.RIGHTS_MISSING)
-"""Why runs can't be started that no waiting helps against."""
+"""Reasons why runs can't be started that only a person can resolve."""
 
-_PASSING = (Reason.DATA_SET_MISSING,)
-"""Faults that go away by themselves when another resource comes: what is applied together is not to look broken."""
+_TEMPORARY = (Reason.DATA_SET_MISSING,)
+"""Faults that end when another resource is created. Resources that are applied together must not become Stalled."""
 
 
 @dataclass(frozen=True)
-class JobFacts:
-    """What is known of a job.
+class ObservedJob:
+    """The known facts of a job.
 
-    `generation`: of the resource; `accepted`: the one that the store has taken over. `found`: what
-    opendataflow.job_reports() says of it; None where that is not known now, because Postgres is `away` (a sentence) or
-    has no such job. `held_back`: why its runs can't be started. `pods`: why pods that are there do not run yet: reason
-    -> (how many, a sentence). `before`: the status that the cluster shows, as JSON.
+    `generation`: of the resource. `accepted`: the generation that the store has taken over. `found`: the row of
+    opendataflow.job_reports(); None if Postgres is unreachable or has no such job. `unreachable`: a sentence if
+    Postgres is unreachable. `start_error`: why runs can't be started. `pods`: problems of existing pods, reason ->
+    (number of pods, sentence). `before`: the status in the cluster, as JSON.
     """
 
     job: str
@@ -53,61 +53,61 @@ class JobFacts:
     accepted: int | None = None
     fault: Fault | None = None
     found: Mapping[str, Any] | None = None
-    away: str | None = None
-    held_back: NotStarted | None = None
+    unreachable: str | None = None
+    start_error: NotStarted | None = None
     pods: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     before: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def taken_over(self) -> bool:
-        """Whether the store has what the resource says now."""
+        """Whether the store has taken over the present generation."""
         return self.accepted == self.generation and self.fault is None
 
     @property
-    def observed(self) -> int | None:
-        """The generation that was looked at to its end."""
-        return observed(self.generation, self.accepted, self.fault, self.before)
+    def observed_generation(self) -> int | None:
+        """The value of status.observedGeneration."""
+        return observed_generation(self.generation, self.accepted, self.fault, self.before)
 
     def tasks(self, *states: TaskState) -> int:
-        """How many tasks are in these states."""
+        """Return the number of tasks in these states."""
         counts = (self.found or {}).get("counts", {})
         return sum(counts.get(state, 0) for state in states)
 
 
-def job_status(facts: JobFacts, now: datetime) -> DataFlowJobStatus:
-    """Return the status; less than 32 KiB whatever the facts."""
-    said: dict[ConditionType, Said | None] = {
+def job_status(facts: ObservedJob, now: datetime) -> DataFlowJobStatus:
+    """Return the status. It is always smaller than 32 KiB."""
+    values: dict[ConditionType, ConditionValue | None] = {
         ConditionType.READY: _ready(facts),
         ConditionType.PROGRESSING: _progressing(facts),
         ConditionType.STALLED: _stalled(facts),
         ConditionType.SUSPENDED: _suspended(facts),
         ConditionType.SUCCEEDED: _succeeded(facts),
-        ConditionType.DATABASE_REACHABLE: database(facts.away, known=facts.found is not None),
+        ConditionType.DATABASE_REACHABLE: database_condition(facts.unreachable, known=facts.found is not None),
         ConditionType.BREAKER_OPEN: _breaker(facts),
     }
     if facts.found is None or facts.found["tests"] is not None:
-        said[ConditionType.TESTS_PASSED] = _tested(facts)
-    told = conditions(said, facts.before, facts.observed, now)
-    figures = _figures(facts)
+        values[ConditionType.TESTS_PASSED] = _tested(facts)
     return DataFlowJobStatus(
-        observed_generation=facts.observed,
-        conditions=told,
+        observed_generation=facts.observed_generation,
+        conditions=conditions(values, facts.before, facts.observed_generation, now),
         state=_state(facts),
         selector=f"{names.LABEL_JOB}={names.label_value(facts.job)}",
-        **figures,
+        **_figures(facts),
     )
 
 
-def observed(generation: int, accepted: int | None, fault: Fault | None, before: Mapping[str, Any]) -> int | None:
-    """The generation of a resource that was looked at to its end; what was told of it while it is not known anew."""
+def observed_generation(
+    generation: int, accepted: int | None, fault: Fault | None, before: Mapping[str, Any]
+) -> int | None:
+    """Return the last generation that the operator has processed; while unknown, the value of the status before."""
     if fault is not None:
         return generation
-    told = before.get("observedGeneration")
-    return accepted if accepted is not None else told if isinstance(told, int) else None
+    reported = before.get("observedGeneration")
+    return accepted if accepted is not None else reported if isinstance(reported, int) else None
 
 
-def held_back_reason(error: NotStarted) -> Reason:
-    """Why runs can't be started, in one word."""
+def start_error_reason(error: NotStarted) -> Reason:
+    """Return the reason, in one word, for which runs can't be started."""
     match error:
         case Backpressure() if "exceeded quota" in str(error):  # the API has no field for it
             return Reason.QUOTA_EXCEEDED
@@ -125,137 +125,141 @@ def held_back_reason(error: NotStarted) -> Reason:
             return Reason.API_UNREACHABLE
 
 
-def database(away: str | None, *, known: bool = True) -> Said | None:
-    """DatabaseReachable. `known`: something was asked of it."""
-    if away is not None:
-        message = f"{away}; what is told here is how it was before"
-        return Said(False, Reason.DATABASE_UNREACHABLE, message)
-    return Said(True, Reason.DATABASE_ANSWERS) if known else Said(None, Reason.NOT_TAKEN_OVER)
+def database_condition(unreachable: str | None, *, known: bool = True) -> ConditionValue | None:
+    """Return the value of DatabaseReachable. `known`: whether the database has answered a query."""
+    if unreachable is not None:
+        message = f"{unreachable}; this status shows the values from before"
+        return ConditionValue(False, Reason.DATABASE_UNREACHABLE, message)
+    return ConditionValue(True, Reason.DATABASE_ANSWERS) if known else ConditionValue(None, Reason.NOT_TAKEN_OVER)
 
 
-def ready(fault: Fault | None, away: str | None, *, taken_over: bool) -> Said:
-    """Ready: what the resource says now is taken over, and somebody works by it."""
+def ready_condition(fault: Fault | None, unreachable: str | None, *, taken_over: bool) -> ConditionValue:
+    """Return the value of Ready: the present generation is taken over, and Postgres is reachable."""
     if fault is not None:
-        return Said(False, fault.reason, fault.message)
+        return ConditionValue(False, fault.reason, fault.message)
     if not taken_over:
-        return Said(False, Reason.NOT_TAKEN_OVER, "the operator has not taken over what it says now")
-    if away is not None:
-        return Said(False, Reason.DATABASE_UNREACHABLE, away)
-    return Said(True, Reason.TAKEN_OVER)
+        return ConditionValue(False, Reason.NOT_TAKEN_OVER, "the operator has not taken over the present spec yet")
+    if unreachable is not None:
+        return ConditionValue(False, Reason.DATABASE_UNREACHABLE, unreachable)
+    return ConditionValue(True, Reason.TAKEN_OVER)
 
 
-def stalled(fault: Fault | None) -> Said:
-    """Stalled: nothing goes on until a person changes something."""
-    if fault is not None and fault.reason not in _PASSING:
-        return Said(True, fault.reason, fault.message)
-    return Said(False, Reason.NOT_STALLED)
+def stalled_condition(fault: Fault | None) -> ConditionValue:
+    """Return the value of Stalled: nothing happens until a person changes something."""
+    if fault is not None and fault.reason not in _TEMPORARY:
+        return ConditionValue(True, fault.reason, fault.message)
+    return ConditionValue(False, Reason.NOT_STALLED)
 
 
-def _ready(facts: JobFacts) -> Said:
-    return ready(facts.fault, facts.away, taken_over=facts.taken_over)
+def _ready(facts: ObservedJob) -> ConditionValue:
+    return ready_condition(facts.fault, facts.unreachable, taken_over=facts.taken_over)
 
 
-def _stalled(facts: JobFacts) -> Said:
-    if facts.fault is None and facts.held_back is not None:
-        reason = held_back_reason(facts.held_back)
+def _stalled(facts: ObservedJob) -> ConditionValue:
+    if facts.fault is None and facts.start_error is not None:
+        reason = start_error_reason(facts.start_error)
         if reason in _STALLING:
-            return Said(True, reason, str(facts.held_back))
-    return stalled(facts.fault)
+            return ConditionValue(True, reason, str(facts.start_error))
+    return stalled_condition(facts.fault)
 
 
-def _unknown(facts: JobFacts) -> Said | None:
-    """What a condition says that only Postgres knows, where that does not say anything: what it said before."""
-    return None if facts.before.get("conditions") else Said(None, Reason.NOT_TAKEN_OVER)
+def _unknown(facts: ObservedJob) -> ConditionValue | None:
+    """Return the value of a condition while Postgres does not provide it: None, to keep it, or unknown at first."""
+    return None if facts.before.get("conditions") else ConditionValue(None, Reason.NOT_TAKEN_OVER)
 
 
-def _suspended(facts: JobFacts) -> Said | None:
+def _suspended(facts: ObservedJob) -> ConditionValue | None:
     if facts.found is None:
         return _unknown(facts)
     if facts.found["suspended"]:
-        return Said(True, Reason.SUSPENDED, suspended_sentence(facts.job))
-    return Said(False, Reason.ACTIVE)
+        return ConditionValue(True, Reason.SUSPENDED, suspended_sentence(facts.job))
+    return ConditionValue(False, Reason.ACTIVE)
 
 
-def _breaker(facts: JobFacts) -> Said | None:
+def _breaker(facts: ObservedJob) -> ConditionValue | None:
     if facts.found is None:
         return _unknown(facts)
     if facts.found["breaker"]:
-        return Said(True, Reason.BREAKER_OPENED, breaker_opened(facts.found["breaker"]))
-    return Said(False, Reason.BREAKER_CLOSED)
+        return ConditionValue(True, Reason.BREAKER_OPENED, breaker_opened(facts.found["breaker"]))
+    return ConditionValue(False, Reason.BREAKER_CLOSED)
 
 
-def _tested(facts: JobFacts) -> Said | None:
-    """TestsPassed, of a job that wants the unit tests of its project to pass; None: it stays as it was."""
+def _tested(facts: ObservedJob) -> ConditionValue | None:
+    """Return the value of TestsPassed for a job that requires the unit tests of its project; None to keep it."""
     if facts.found is None:
         return None
     tests = facts.found["tests"]
     message = tests_sentence(tests)
     if tests["failed"] is not None:
-        return Said(False, Reason.TESTS_FAIL, message)
-    return Said(True, Reason.TESTS_PASS, message) if tests["passed"] else Said(None, Reason.NOT_TESTED, message)
+        return ConditionValue(False, Reason.TESTS_FAIL, message)
+    if tests["passed"]:
+        return ConditionValue(True, Reason.TESTS_PASS, message)
+    return ConditionValue(None, Reason.NOT_TESTED, message)
 
 
-def _succeeded(facts: JobFacts) -> Said | None:
+def _succeeded(facts: ObservedJob) -> ConditionValue | None:
     if facts.found is None:
         return _unknown(facts)
     total, skipped = sum(facts.found["counts"].values()), facts.tasks(TaskState.SKIPPED)
     done = facts.tasks(TaskState.DONE)
     if total and done + skipped == total:
-        beside = f", {skipped} skipped" if skipped else ""
-        return Said(True, Reason.DONE, f"{counted(done, 'chunk')} done{beside}")
+        also = f", {skipped} skipped" if skipped else ""
+        return ConditionValue(True, Reason.DONE, f"{counted(done, 'chunk')} done{also}")
     if facts.tasks(TaskState.RUNNING, TaskState.QUEUED, TaskState.RETRYING):
-        return Said(False, Reason.RUNNING, f"{done} of {counted(total, 'chunk')} done")
-    return _standing(facts)
+        return ConditionValue(False, Reason.RUNNING, f"{done} of {counted(total, 'chunk')} done")
+    return _not_succeeded(facts)
 
 
-def _standing(facts: JobFacts) -> Said:
-    """Why a job is not done of which nothing can run."""
+def _not_succeeded(facts: ObservedJob) -> ConditionValue:
+    """Return why a job that can't run any task is not done."""
     assert facts.found is not None
     sample = facts.found["sample"]
     if (failed := facts.tasks(TaskState.FAILED)) > 0:
         groups = facts.found["failed"]
         causes = "; ".join(failed_sentence(group, sample, failed) for group in groups[:3])
         examples = groups[0]["examples"] if groups else []
-        mended = f"; when the cause is mended: {shell_command('resubmit', facts.job, *examples)}"
+        remedy = f"; when the cause is fixed: {shell_command('resubmit', facts.job, *examples)}"
         unmet = groups and all(group.get("class") == OutcomeClass.EXPECTATION for group in groups)
         reason = Reason.EXPECTATION_FAILED if unmet else Reason.CHUNKS_FAILED
-        return Said(False, reason, f"{counted(failed, 'chunk')} failed: {causes}{mended}")
+        return ConditionValue(False, reason, f"{counted(failed, 'chunk')} failed: {causes}{remedy}")
     if (waiting := facts.tasks(TaskState.WAITING)) > 0:
         groups = facts.found["waiting"]
         causes = "; ".join(waiting_sentence(group, sample, waiting) for group in groups[:3])
         see = f"; see: {shell_command('why', facts.job, groups[0]['examples'][0])}" if groups else ""
-        return Said(False, Reason.WAITING, f"{counted(waiting, 'chunk')} waiting: {causes}{see}")
+        return ConditionValue(False, Reason.WAITING, f"{counted(waiting, 'chunk')} waiting: {causes}{see}")
     if (held := facts.tasks(TaskState.HELD)) > 0:
-        return Said(False, Reason.CHUNKS_HELD, f"{counted(held, 'chunk')} held by a person")
-    return Said(False, Reason.NO_CHUNKS, "no chunk of its inputs or outputs is known yet")
+        return ConditionValue(False, Reason.CHUNKS_HELD, f"{counted(held, 'chunk')} held by a person")
+    return ConditionValue(False, Reason.NO_CHUNKS, "no chunk of its inputs or outputs is known yet")
 
 
-def _progressing(facts: JobFacts) -> Said:
+def _progressing(facts: ObservedJob) -> ConditionValue:
     if facts.fault is not None:
-        return Said(False, facts.fault.reason, facts.fault.message)
-    if facts.away is not None:
-        return Said(None, Reason.DATABASE_UNREACHABLE, facts.away)
+        return ConditionValue(False, facts.fault.reason, facts.fault.message)
+    if facts.unreachable is not None:
+        return ConditionValue(None, Reason.DATABASE_UNREACHABLE, facts.unreachable)
     if facts.found is None:
-        return Said(None, Reason.NOT_TAKEN_OVER, "the operator has not taken over what it says now")
+        return ConditionValue(None, Reason.NOT_TAKEN_OVER, "the operator has not taken over the present spec yet")
     running = facts.tasks(TaskState.RUNNING)
-    hindrance = _hindrance(facts)
-    if hindrance is not None:
-        reason, message = hindrance
+    obstacle = _obstacle(facts)
+    if obstacle is not None:
+        reason, message = obstacle
         runs = f"; {counted(running, 'run')} under way" if running else ""
-        return Said(running > 0, reason, f"{message}{runs}")
+        return ConditionValue(running > 0, reason, f"{message}{runs}")
     if running:
-        return Said(True, Reason.RUNNING, f"{counted(running, 'run')} of at most {facts.found['parallelism']}")
-    if waiting := facts.tasks(TaskState.QUEUED):
-        return Said(True, Reason.QUEUED, f"{counted(waiting, 'chunk')} may start")
-    if retry := facts.tasks(TaskState.RETRYING):
-        return Said(True, Reason.RETRYING, f"{counted(retry, 'chunk')} failed and will be tried again after a pause")
+        message = f"{counted(running, 'run')} of at most {facts.found['parallelism']}"
+        return ConditionValue(True, Reason.RUNNING, message)
+    if queued := facts.tasks(TaskState.QUEUED):
+        return ConditionValue(True, Reason.QUEUED, f"{counted(queued, 'chunk')} may start")
+    if retrying := facts.tasks(TaskState.RETRYING):
+        message = f"{counted(retrying, 'chunk')} failed and will be tried again after a pause"
+        return ConditionValue(True, Reason.RETRYING, message)
     done = _succeeded(facts)
     assert done is not None
-    return Said(False, done.reason, done.message)
+    return ConditionValue(False, done.reason, done.message)
 
 
-def _hindrance(facts: JobFacts) -> tuple[str, str] | None:
-    """What keeps runs from being started that could be otherwise; None where nothing does."""
+def _obstacle(facts: ObservedJob) -> tuple[str, str] | None:
+    """Return reason and message of an obstacle that prevents runs of open tasks; None if there is none."""
     assert facts.found is not None
     open_tasks = facts.tasks(*(state for state in TaskState if state not in (TaskState.DONE, TaskState.SKIPPED)))
     if facts.found["deleted"]:
@@ -269,8 +273,8 @@ def _hindrance(facts: JobFacts) -> tuple[str, str] | None:
         return Reason.BREAKER_OPEN, breaker_opened(facts.found["breaker"])
     if stopped_by_tests(facts.found["tests"]):
         return Reason.TESTS_FAIL, tests_sentence(facts.found["tests"])
-    if facts.held_back is not None:
-        return held_back_reason(facts.held_back), str(facts.held_back)
+    if facts.start_error is not None:
+        return start_error_reason(facts.start_error), str(facts.start_error)
     if facts.pods:
         reason, (pods, sentence) = max(facts.pods.items(), key=lambda item: (item[1][0], item[0]))
         return reason, f"{counted(pods, 'pod')} can't run: {sentence}"
@@ -279,10 +283,9 @@ def _hindrance(facts: JobFacts) -> tuple[str, str] | None:
     return None
 
 
-def _state(facts: JobFacts) -> str | None:
-    """As opendataflow.list_jobs() has it, where Postgres knows."""
-    stalls = _stalled(facts)
-    if stalls.so:
+def _state(facts: ObservedJob) -> str | None:
+    """Return the state of the job by the rules of opendataflow.list_jobs(); kept while Postgres is unreachable."""
+    if _stalled(facts).holds:
         return JobState.STALLED
     if facts.found is None:
         before = facts.before.get("state")
@@ -297,26 +300,26 @@ def _state(facts: JobFacts) -> str | None:
         (total and facts.tasks(TaskState.DONE, TaskState.SKIPPED) == total, JobState.DONE),
         (facts.tasks(TaskState.QUEUED), JobState.QUEUED),
     )
-    return next((state for so, state in states if so), JobState.WAITING)
+    return next((state for holds, state in states if holds), JobState.WAITING)
 
 
 _FIGURES = ("counts", "progress", "rate", "eta", "watermark", "last_failures", "resubmit", "replicas")
 
 
-def _figures(facts: JobFacts) -> dict[str, Any]:
-    """The fields of a status that only Postgres knows; those of before where it says nothing."""
+def _figures(facts: ObservedJob) -> dict[str, Any]:
+    """Return the fields of the status from Postgres; those of the status before if they are unknown."""
     found = facts.found
     if found is None:
-        return kept(DataFlowJobStatus, facts.before, _FIGURES)
+        return kept_fields(DataFlowJobStatus, facts.before, _FIGURES)
     by_state = {state.value.lower(): facts.tasks(state) for state in TaskState}
     total, done, running = sum(by_state.values()), by_state["done"], by_state["running"]
-    moving = facts.tasks(TaskState.QUEUED, TaskState.RUNNING, TaskState.RETRYING) > 0
+    active = facts.tasks(TaskState.QUEUED, TaskState.RUNNING, TaskState.RETRYING) > 0
     rate = found["per_minute"] * 60 if found["per_minute"] else None
     return {
         "counts": TaskCounts(total=total, stale=found.get("stale", 0), **by_state),
         "progress": f"{done}/{total}",
         "rate": None if rate is None else float(f"{rate:.3g}"),
-        "eta": short_duration(found["eta_seconds"]) if moving and found["eta_seconds"] else None,
+        "eta": short_duration(found["eta_seconds"]) if active and found["eta_seconds"] else None,
         "watermark": _name(found["watermark"]),
         "last_failures": tuple(_failure(failure) for failure in found.get("last_failures", ())),
         "resubmit": _resubmitted(found.get("resubmit")),
@@ -324,8 +327,8 @@ def _figures(facts: JobFacts) -> dict[str, Any]:
     }
 
 
-def kept(model: type[BaseModel], before: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
-    """Some fields of a status as the cluster shows it; nothing where it can't be read."""
+def kept_fields(model: type[BaseModel], before: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+    """Return some fields of the status in the cluster; empty if the status is invalid."""
     try:
         known = model.model_validate(dict(before))
     except ValidationError:
@@ -334,7 +337,7 @@ def kept(model: type[BaseModel], before: Mapping[str, Any], fields: tuple[str, .
 
 
 def short_duration(seconds: float) -> str:
-    """How long something takes, in two parts at most: 45s, 12m, 3h20m, 4d6h. Rounded up: never 0s."""
+    """Return a duration with at most two units: 45s, 12m, 3h20m, 4d6h. It is rounded up, and never 0s."""
     if seconds < 60:
         return f"{max(1, round(seconds))}s"
     minutes = -(-int(seconds) // 60)
@@ -349,10 +352,10 @@ def short_duration(seconds: float) -> str:
 
 def _failure(failure: Mapping[str, Any]) -> Failure:
     return Failure(
-        data_id=fitting(failure["data_id"], NAME_BYTES),
+        data_id=truncated(failure["data_id"], NAME_BYTES),
         run=failure["run"],
         reason=failure.get("reason") or "",
-        message=fitting(failure["message"], FAILURE_BYTES),
+        message=truncated(failure["message"], FAILURE_BYTES),
         at=datetime.fromisoformat(failure["at"]).replace(microsecond=0),
     )
 
@@ -362,9 +365,9 @@ def _resubmitted(request: Mapping[str, Any] | None) -> Resubmitted | None:
         return None
     answer = request["answer"]
     message = answer["message"] if answer.get("refusal") else ""
-    # The id is whole: a new request waits until it is told.
-    return Resubmitted(id=request["id"], chunks=answer["counts"]["done"], message=fitting(message, FAILURE_BYTES))
+    # The id is never truncated: the API server refuses a new request until the status has the id of the one before.
+    return Resubmitted(id=request["id"], chunks=answer["counts"]["done"], message=truncated(message, FAILURE_BYTES))
 
 
 def _name(name: str | None) -> str | None:
-    return None if name is None else fitting(name, NAME_BYTES)
+    return None if name is None else truncated(name, NAME_BYTES)

@@ -1,6 +1,6 @@
-"""The rows of a database of the framework that came before, as what is taken over from them. Pure.
+"""Convert the rows of a database of the old framework to the state that is imported. Pure.
 
-It says what it leaves out, and never guesses what became of a run.
+The result lists the rows that are not imported. This module never guesses the result of a run.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,13 +16,13 @@ Row = Mapping[str, Any]
 
 _TAKEN = tuple(str(status) for status in ChunkStatus if status is not ChunkStatus.DECLARED)
 _TODAY = "today"
-"""Built in here as there: it has no row of its own to be taken over."""
-_NAMED = 5
-"""How many rows a sentence names one by one."""
+"""The built-in data set of both frameworks. It has no row that could be imported."""
+_MOST_NAMED = 5
+"""The number of rows that a sentence names."""
 
 
 class Running(StrEnum):
-    """What becomes of chunks that were being written: nobody but their owner knows how that ended."""
+    """The new status of chunks that are RUNNING in the old database. Only their owner knows how their runs ended."""
 
     FAILED = "failed"
     RESUBMIT = "resubmit"
@@ -31,7 +31,7 @@ class Running(StrEnum):
 
 @dataclass(frozen=True)
 class OldRows:
-    """All rows of the three tables."""
+    """All rows of the three tables of the old framework."""
 
     jobs: tuple[Row, ...]
     datasets: tuple[Row, ...]
@@ -40,7 +40,7 @@ class OldRows:
 
 @dataclass(frozen=True)
 class OldChunk:
-    """A chunk with its status. `maker`: the jobid of its row."""
+    """A chunk with its status. `maker`: the jobid of its row, which is the producer."""
 
     dataset: str
     data_id: str
@@ -51,7 +51,10 @@ class OldChunk:
 
 @dataclass(frozen=True)
 class OldState:
-    """What is taken over. `jobs`: rows {jobid, itemtype, datasetid, itemvalue}; `left`: sentences about what is not."""
+    """The state to import. `jobs`: rows {jobid, itemtype, datasetid, itemvalue}. `running`: chunks that are RUNNING.
+
+    `left`: sentences about rows that are not imported.
+    """
 
     datasets: tuple[tuple[str, Row], ...]
     jobs: tuple[Row, ...]
@@ -60,14 +63,14 @@ class OldState:
     left: tuple[str, ...]
 
     def decided(self, running: Running) -> tuple[OldChunk, ...]:
-        """All chunks, the running ones as it was decided."""
+        """Return all chunks; the running ones with the status of the decision, or without them for SKIP."""
         if running is Running.SKIP:
             return self.chunks
         return (*self.chunks, *(replace(chunk, status=running.value.upper()) for chunk in self.running))
 
 
 def old_state(rows: OldRows) -> OldState:
-    """Return what is taken over. InvalidInput, with one line for each fault, where a row can't be honoured."""
+    """Return the state to import. Raise InvalidInput, with one line for each fault, if a row is invalid."""
     faults: list[str] = []
     left: list[str] = []
     datasets = _datasets(rows.datasets, faults)
@@ -145,5 +148,5 @@ def _time(chunk: OldChunk) -> float:
 
 
 def _first(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

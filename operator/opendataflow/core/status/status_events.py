@@ -1,6 +1,6 @@
-"""What has happened to a resource, out of what its status was and is: the one place that makes events of it. Pure.
+"""Derive events from the changes of a resource's status. Pure. No other module makes status events.
 
-A status is told at most every two seconds and says nothing of single chunks, so there is never an event for each.
+A status is written at most every two seconds and contains no single chunks. So there is never one event per chunk.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,15 +13,15 @@ from opendataflow.names import ConditionType, OutcomeClass, Reason
 
 
 @dataclass(frozen=True)
-class Happening:
-    """One event: for people, in a sentence; `reason` in one word for programs."""
+class StatusEvent:
+    """One event. `reason`: one word for programs. `message`: a sentence for people."""
 
     type: Literal["Normal", "Warning"]
     reason: str
     message: str
 
 
-_HINDRANCES = frozenset(
+_REPORTED_PROBLEMS = frozenset(
     {
         Reason.QUOTA_EXCEEDED,
         Reason.THROTTLED,
@@ -32,101 +32,105 @@ _HINDRANCES = frozenset(
         Reason.SUBMISSION_PENDING,
     }
 )
-"""Reasons of Progressing that somebody may have to do something about. What a person has asked for is none of them,
-and neither is an API server that is away: it could not take the event."""
+"""Reasons of Progressing that may need the attention of a person.
+
+States that a person has requested are not among them. An unreachable API server is not either: it could not accept the
+event.
+"""
 
 
-def happenings(before: Mapping[str, Any], after: Status) -> list[Happening]:
-    """Return what has happened. `before`: the status that was told last, as JSON; empty where there was none."""
+def status_events(before: Mapping[str, Any], after: Status) -> list[StatusEvent]:
+    """Return the events between two statuses. `before`: the status written last, as JSON; empty if there was none."""
     was = read_conditions(before)
     found = [*_accepted(before, after), *_stalled(was, after)]
     if isinstance(after, DataFlowJobStatus):
         found += [
             *_turned(was, after),
             *_tested(was, after),
-            *_hindered(was, after),
+            *_not_progressing(was, after),
             *_failing(before, after),
             *_resubmitted(before, after),
         ]
     return found
 
 
-def scaled(before: int | None, after: int) -> list[Happening]:
-    """The parallelism of a job has changed; `before`: None where it was not known."""
+def scale_events(before: int | None, after: int) -> list[StatusEvent]:
+    """Return the event for a changed parallelism. `before`: None if it was unknown."""
     if before is None or before == after:
         return []
-    return [Happening("Normal", Reason.SCALED, f"parallelism {before} -> {after}")]
+    return [StatusEvent("Normal", Reason.SCALED, f"parallelism {before} -> {after}")]
 
 
-def _accepted(before: Mapping[str, Any], after: Status) -> Iterator[Happening]:
+def _accepted(before: Mapping[str, Any], after: Status) -> Iterator[StatusEvent]:
     ready = condition(after.conditions, ConditionType.READY)
-    if _is(ready) and after.observed_generation != before.get("observedGeneration"):
-        yield Happening("Normal", Reason.ACCEPTED, f"generation {after.observed_generation} is taken over")
+    if _is_true(ready) and after.observed_generation != before.get("observedGeneration"):
+        yield StatusEvent("Normal", Reason.ACCEPTED, f"generation {after.observed_generation} is taken over")
 
 
-def _stalled(was: list[Condition], after: Status) -> Iterator[Happening]:
+def _stalled(was: list[Condition], after: Status) -> Iterator[StatusEvent]:
     old, new = condition(was, ConditionType.STALLED), condition(after.conditions, ConditionType.STALLED)
-    if new is not None and _is(new) and not (_is(old) and old is not None and old.reason == new.reason):
-        yield Happening("Warning", new.reason, new.message)
+    if new is not None and _is_true(new) and not (_is_true(old) and old is not None and old.reason == new.reason):
+        yield StatusEvent("Warning", new.reason, new.message)
 
 
 _TURNS: tuple[tuple[ConditionType, bool, Literal["Normal", "Warning"], Reason, str], ...] = (
     (ConditionType.BREAKER_OPEN, True, "Warning", Reason.BREAKER_OPENED, ""),
     (ConditionType.BREAKER_OPEN, False, "Normal", Reason.BREAKER_CLOSED, "a run has succeeded: the breaker is closed"),
     (ConditionType.SUSPENDED, True, "Normal", Reason.SUSPENDED, ""),
-    (ConditionType.SUSPENDED, False, "Normal", Reason.RESUMED, "the job goes on"),
+    (ConditionType.SUSPENDED, False, "Normal", Reason.RESUMED, "the job continues"),
     (ConditionType.SUCCEEDED, True, "Normal", Reason.SUCCEEDED, ""),
 )
-"""A condition, what it has become, and the event: its message, or the condition's own where that is empty."""
+"""A condition, its new value, and the type, reason and message of the event. An empty message stands for the message
+of the condition."""
 
 
-def _turned(was: list[Condition], after: Status) -> Iterator[Happening]:
-    for kind, so, weight, reason, message in _TURNS:
+def _turned(was: list[Condition], after: Status) -> Iterator[StatusEvent]:
+    for kind, holds, severity, reason, message in _TURNS:
         old, new = condition(was, kind), condition(after.conditions, kind)
-        turned = new is not None and new.status == str(so) and (old is None or old.status != new.status)
-        if turned and new is not None and (so or (old is not None and old.status == "True")):
-            yield Happening(weight, reason, message or new.message)
+        turned = new is not None and new.status == str(holds) and (old is None or old.status != new.status)
+        if turned and new is not None and (holds or (old is not None and old.status == "True")):
+            yield StatusEvent(severity, reason, message or new.message)
 
 
-def _tested(was: list[Condition], after: Status) -> Iterator[Happening]:
-    """Another version of the project fails its tests, or one passes them after that."""
+def _tested(was: list[Condition], after: Status) -> Iterator[StatusEvent]:
+    """Yield an event if another version of the project fails its tests, or if a version passes after a failure."""
     old, new = condition(was, ConditionType.TESTS_PASSED), condition(after.conditions, ConditionType.TESTS_PASSED)
     failing = old is not None and old.status == "False"
     if new is not None and new.status == "False" and not (failing and old is not None and old.message == new.message):
-        yield Happening("Warning", new.reason, new.message)
-    if new is not None and _is(new) and failing:
-        yield Happening("Normal", new.reason, new.message)
+        yield StatusEvent("Warning", new.reason, new.message)
+    if new is not None and _is_true(new) and failing:
+        yield StatusEvent("Normal", new.reason, new.message)
 
 
-def _hindered(was: list[Condition], after: Status) -> Iterator[Happening]:
+def _not_progressing(was: list[Condition], after: Status) -> Iterator[StatusEvent]:
     old, new = condition(was, ConditionType.PROGRESSING), condition(after.conditions, ConditionType.PROGRESSING)
-    if new is not None and new.reason in _HINDRANCES and (old is None or old.reason != new.reason):
-        yield Happening("Warning", new.reason, new.message)
+    if new is not None and new.reason in _REPORTED_PROBLEMS and (old is None or old.reason != new.reason):
+        yield StatusEvent("Warning", new.reason, new.message)
 
 
-def _failing(before: Mapping[str, Any], after: DataFlowJobStatus) -> Iterator[Happening]:
-    """Runs have failed since: told once at a look, with the newest of them."""
-    told = before.get("lastFailures")
-    known = (
-        {failure.get("run") for failure in told if isinstance(failure, Mapping)} if isinstance(told, list) else set()
-    )
+def _failing(before: Mapping[str, Any], after: DataFlowJobStatus) -> Iterator[StatusEvent]:
+    """Yield one event for all runs that have failed since the last status, with the newest of them."""
+    reported = before.get("lastFailures")
+    failures = reported if isinstance(reported, list) else []
+    known = {failure.get("run") for failure in failures if isinstance(failure, Mapping)}
     new = [failure for failure in after.last_failures if failure.run not in known]
     if new:
         last = new[0]
-        more = f"; {len(new)} runs since the last look" if len(new) > 1 else ""
+        more = f"; {len(new)} runs since the last update" if len(new) > 1 else ""
         unmet = last.reason == OutcomeClass.EXPECTATION
         reason = Reason.EXPECTATION_FAILED if unmet else Reason.RUNS_FAILING
-        yield Happening("Warning", reason, f"{last.data_id}, run {last.run}: {last.message}{more}")
+        yield StatusEvent("Warning", reason, f"{last.data_id}, run {last.run}: {last.message}{more}")
 
 
-def _resubmitted(before: Mapping[str, Any], after: DataFlowJobStatus) -> Iterator[Happening]:
-    told = before.get("resubmit")
-    known = told.get("id") if isinstance(told, Mapping) else None
+def _resubmitted(before: Mapping[str, Any], after: DataFlowJobStatus) -> Iterator[StatusEvent]:
+    reported = before.get("resubmit")
+    known = reported.get("id") if isinstance(reported, Mapping) else None
     request = after.resubmit
     if request is not None and request.id != known:
         message = f": {request.message}" if request.message else ""
-        yield Happening("Normal", Reason.RESUBMITTED, f"{request.id}: {request.chunks} chunks asked for again{message}")
+        sentence = f"{request.id}: {request.chunks} chunks resubmitted{message}"
+        yield StatusEvent("Normal", Reason.RESUBMITTED, sentence)
 
 
-def _is(one: Condition | None) -> bool:
+def _is_true(one: Condition | None) -> bool:
     return one is not None and one.status == "True"

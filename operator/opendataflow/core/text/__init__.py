@@ -1,1 +1,1 @@
-"""Sentences for people: why a task is blocked, the answers of verbs, notifications. Pure."""
+"""Text for people: why a task is not running, the answers of verbs, notifications. Pure."""

@@ -1,4 +1,4 @@
-"""The words of a notification. Pure; it never says more than the reason that `dataflow status` shows."""
+"""Text and payload of a notification. Pure. It contains no more details than `dataflow status` shows."""
 
 from opendataflow.core.text.explain import counted, shell_command
 from opendataflow.model.records.alert import Alert
@@ -6,7 +6,7 @@ from opendataflow.names import AlertKind
 
 
 def text(alert: Alert) -> str:
-    """One or two sentences for a person."""
+    """Return one or two sentences for a person."""
     job = alert.job
     match alert.kind, alert.failing:
         case AlertKind.FAILED, True:
@@ -21,20 +21,20 @@ def text(alert: Alert) -> str:
         case AlertKind.BREAKER, True:
             return (
                 f"job {job}: {alert.count} chunks failed in a row, the last with: {_reason(alert)}. One probe at a "
-                f"time finds out when it is well again. See: {shell_command('status', job)}"
+                f"time finds out when it is healthy again. See: {shell_command('status', job)}"
             )
         case AlertKind.BREAKER, False:
-            return f"job {job}: well again, it goes on with all its runs"
+            return f"job {job}: healthy again, all its runs continue"
         case AlertKind.TESTS, True:
             return f"job {job}: {_reason(alert)}. See: {shell_command('status', job)}"
         case AlertKind.TESTS, False:
-            return f"job {job}: well again, the tests of its project pass"
+            return f"job {job}: healthy again, the tests of its project pass"
         case _:
             return "a test of the notifications of OpenDataFlow: this target works"
 
 
 def payload(alert: Alert) -> dict[str, object]:
-    """The message as programs get it; chat services show its `text`."""
+    """Return the notification as JSON for webhooks. Chat services show its field `text`."""
     return {
         "text": text(alert),
         "job": alert.job,

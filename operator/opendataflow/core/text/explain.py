@@ -1,4 +1,7 @@
-"""Says in sentences why a task is not running, and which command helps. Pure: the evidence comes from the store."""
+"""Sentences that explain why a task is not running, and name the command that helps. Pure.
+
+The evidence comes from the store. This module reads nothing itself.
+"""
 
 import shlex
 from collections.abc import Iterator, Mapping
@@ -10,7 +13,7 @@ from opendataflow.names import TODAY, ChunkStatus, TaskState
 
 Evidence = Mapping[str, Any]
 
-_MEANING = {
+_MEANINGS = {
     ChunkStatus.DECLARED: "not made yet",
     ChunkStatus.READY: "there already",
     ChunkStatus.RUNNING: "being written",
@@ -19,31 +22,31 @@ _MEANING = {
     ChunkStatus.HOLD: "held by a person",
     ChunkStatus.PENDING: "not accepted yet",
 }
-_COUNTED = 10_000
-"""How many queued tasks before one are counted."""
+_MOST_COUNTED = 10_000
+"""The number of queued tasks up to which the store counts."""
 
-_NAMED = 5
-"""How many jobs or runs are named."""
+_MOST_NAMED = 5
+"""The number of jobs or runs that a sentence names."""
 
 _OPEN = (TaskState.WAITING, TaskState.QUEUED, TaskState.RETRYING)
 
 
 def explain(why: Evidence) -> list[str]:
-    """Return sentences, the most important first. `why`: the answer of opendataflow.why()."""
+    """Return sentences, the most important first. `why`: the row of opendataflow.why()."""
     state = TaskState(why["state"])
-    sentences = [_state(why, state)]
+    sentences = [_state_sentence(why, state)]
     if why["forced"] and state in _OPEN:
         sentences.append("it is forced: it waits neither for inputs, nor for locked outputs, nor for their readers")
     if state in (TaskState.WAITING, TaskState.RETRYING):
-        sentences += [_blocker(why, blocker) for blocker in why["blockers"]]
+        sentences += [_blocker_sentence(why, blocker) for blocker in why["blockers"]]
     if state in _OPEN:
-        sentences += _limits(why, state)
+        sentences += _limit_sentences(why, state)
     if why["unmanaged_namespaces"]:
-        sentences.append(unmanaged_namespaces_sentence(why["unmanaged_namespaces"]))
+        sentences.append(unmanaged_namespace_sentence(why["unmanaged_namespaces"]))
     last = why["last_run"]
     if last and state is TaskState.RUNNING and not why["engine_lives"]:
         sentences.append(
-            f"its engine at {last['host']} has not been heard of for a while: start one there again; "
+            f"the lease of its engine at {last['host']} has expired: start one there again; "
             f"if nothing of the run is alive any more: dataflow lost {last['run']}"
         )
     if last and state is not TaskState.RUNNING:
@@ -52,18 +55,18 @@ def explain(why: Evidence) -> list[str]:
     if last:
         sentences.append(f"its log: dataflow logs --run {last['run']}")
     if state is TaskState.FAILED:
-        sentences.append(f"when the cause is mended: {_resubmit(why['job'], why)}")
+        sentences.append(f"when the cause is fixed: {_resubmit_command(why['job'], why)}")
     return sentences
 
 
 def meaning(status: str, reason: str | None = None) -> str:
-    """A chunk's status with what it says: DECLARED (not made yet), HOLD (held by a person: audit)."""
-    words = [] if reason and status == ChunkStatus.RESUBMIT else [_MEANING[ChunkStatus(status)]]
+    """Return a chunk's status with its meaning, such as "HOLD (held by a person: audit)"."""
+    words = [] if reason and status == ChunkStatus.RESUBMIT else [_MEANINGS[ChunkStatus(status)]]
     return f"{status} ({': '.join([*words, *([reason] if reason else [])])})"
 
 
 def shell_command(verb: str, *arguments: str, dataset: bool = False) -> str:
-    """A command of this program as it can be pasted into a shell. `dataset`: it is for chunks of a data set."""
+    """Return a `dataflow` command, quoted for a shell. `dataset`: whether it is about chunks of a data set."""
     options = ["--dataset"] if dataset else []
     if any(argument.startswith("-") for argument in arguments):
         options.append("--")  # chunks of a range may begin below zero
@@ -71,7 +74,7 @@ def shell_command(verb: str, *arguments: str, dataset: bool = False) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A duration as people say it: 0.2 s, 45 s, 12 min, 3.5 h, 4 days."""
+    """Return a duration for people: 0.2 s, 45 s, 12 min, 3.5 h, 4 days."""
     if seconds < 9.95:
         return f"{seconds:.2g} s"
     if seconds < 90:
@@ -81,19 +84,19 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days"
 
 
-def breaker_note(job: str, told: Evidence) -> str:
-    """What happened to the breaker of a job, in one line. `told`: as opendataflow.update_breakers() says it."""
-    if told["opened"]:
+def breaker_note(job: str, change: Evidence) -> str:
+    """Return one line about a breaker that has opened or closed. `change`: a row of update_breakers()."""
+    if change["opened"]:
         return (
-            f"{job}: {told['chunks']} chunks failed in a row, the last with: {told['message']}. The breaker is open: "
-            f"one probe at a time, the first in {duration(told['pause'])}; failures cost no attempts meanwhile"
+            f"{job}: {change['chunks']} chunks failed in a row, the last with: {change['message']}. The breaker is "
+            f"open: one probe at a time, the first in {duration(change['pause'])}; failures cost no attempts meanwhile"
         )
-    failed = f" and {counted(told['probes'], 'failed probe')}" if told["probes"] else ""
-    return f"{job}: a run has succeeded: the breaker is closed, after {duration(told['seconds'])}{failed}"
+    failed = f" and {counted(change['probes'], 'failed probe')}" if change["probes"] else ""
+    return f"{job}: a run has succeeded: the breaker is closed, after {duration(change['seconds'])}{failed}"
 
 
 def breaker_sentence(breaker: Evidence) -> str:
-    """What an open breaker waits for. `breaker`: as opendataflow.describe_breaker() says it."""
+    """Return what an open breaker waits for. `breaker`: the row of opendataflow.describe_breaker()."""
     if breaker["probe"] is not None:
         following = f"run {breaker['probe']} is its probe"
     elif breaker["next_in_seconds"]:
@@ -104,7 +107,7 @@ def breaker_sentence(breaker: Evidence) -> str:
 
 
 def breaker_opened(breaker: Evidence) -> str:
-    """Since when and why a breaker is open; the same from one moment to the next."""
+    """Return since when and why a breaker is open. The text does not change while time passes."""
     since = datetime.fromisoformat(breaker["opened_at"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     probes = f"; {counted(breaker['probes'], 'probe')} failed since then" if breaker["probes"] else ""
     return (
@@ -114,22 +117,21 @@ def breaker_opened(breaker: Evidence) -> str:
 
 
 def suspended_sentence(job: str) -> str:
-    """Why nothing of a suspended job starts."""
-    return f"job {job} is suspended, nothing new starts; to let it go on: {shell_command('resume', job)}"
+    """Return why a suspended job starts no runs."""
+    return f"job {job} is suspended, nothing new starts; to resume it: {shell_command('resume', job)}"
 
 
 def no_parallelism_sentence(job: str) -> str:
-    """Why nothing of a job starts that may run nothing at a time."""
+    """Return why a job with parallelism 0 starts no runs."""
     return f"job {job} has parallelism 0, nothing new starts; to let it run: {shell_command('scale', job, '1')}"
 
 
-def unmanaged_namespaces_sentence(found: Evidence) -> str:
-    """What stands still in a namespace that the operator does not work in. `found`: a row of
-    opendataflow.unmanaged_namespaces()."""
-    namespace, jobs, runs = found["namespace"], found["jobs"], found["runs"]
-    waits = [f"{', '.join(jobs[:_NAMED])}{' …' if len(jobs) > _NAMED else ''} start nothing"] if jobs else []
+def unmanaged_namespace_sentence(unmanaged: Evidence) -> str:
+    """Return what is blocked in an unmanaged namespace. `unmanaged`: a row of opendataflow.unmanaged_namespaces()."""
+    namespace, jobs, runs = unmanaged["namespace"], unmanaged["jobs"], unmanaged["runs"]
+    waits = [f"{', '.join(jobs[:_MOST_NAMED])}{' …' if len(jobs) > _MOST_NAMED else ''} start nothing"] if jobs else []
     if runs:
-        named = ", ".join(map(str, runs[:_NAMED])) + (" …" if len(runs) > _NAMED else "")
+        named = ", ".join(map(str, runs[:_MOST_NAMED])) + (" …" if len(runs) > _MOST_NAMED else "")
         waits.append(f"the end of {counted(len(runs), 'run')} there ({named}) is not seen")
     dead = f"; if nothing of a run is alive any more: {shell_command('lost', str(runs[0]))}" if runs else ""
     return (
@@ -139,30 +141,32 @@ def unmanaged_namespaces_sentence(found: Evidence) -> str:
 
 
 def waiting_sentence(group: Evidence, sample: int, total: int) -> str:
-    """What some tasks of a job wait for. `group`: one of `waiting` as opendataflow.job_status() says it, counted among
-    the first `sample` of `total`."""
-    what = "input" if group["itemtype"] == "IN" else "output"
-    return f"{some_chunks(group, sample, total)}: {what} {group['dataset']} is {meaning(group['status'])}"
+    """Return what a group of tasks waits for.
+
+    `group`: one of `waiting` of opendataflow.job_status(), counted among the first `sample` of `total` tasks.
+    """
+    role = "input" if group["itemtype"] == "IN" else "output"
+    return f"{some_chunks(group, sample, total)}: {role} {group['dataset']} is {meaning(group['status'])}"
 
 
 def failed_sentence(group: Evidence, sample: int, total: int) -> str:
-    """Why some tasks of a job failed. `group`: one of `failed`, as above."""
+    """Return why a group of tasks failed. `group`: one of `failed` of opendataflow.job_status()."""
     return f"{some_chunks(group, sample, total)}: {group['reason'] or 'no reason is known'}"
 
 
 def some_chunks(group: Evidence, sample: int, total: int) -> str:
-    """3 chunks (1, 2, 3), or at least 500 chunks (1, 2, 3 …)."""
+    """Return the size of a group with examples: "3 chunks (1, 2, 3)", or "at least 500 chunks (1, 2, 3 …)"."""
     more = " …" if group["chunks"] > len(group["examples"]) else ""
     at_least = "at least " if total > sample else ""
     return f"{at_least}{counted(group['chunks'], 'chunk')} ({', '.join(group['examples'])}{more})"
 
 
 def counted(number: int, word: str) -> str:
-    """1 chunk, 2 chunks."""
+    """Return a number with its noun: "1 chunk", "2 chunks"."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def _state(why: Evidence, state: TaskState) -> str:
+def _state_sentence(why: Evidence, state: TaskState) -> str:
     name = f"{why['data_id']} of job {why['job']} is {state}"
     last = why["last_run"]
     match state:
@@ -172,14 +176,15 @@ def _state(why: Evidence, state: TaskState) -> str:
             return f"{name}: {_next_attempt(why)}"
         case TaskState.RUNNING if last:
             again = "; it was asked for again and runs once more after its end" if why["again"] else ""
-            return f"{name}: run {last['run']}, attempt {last['attempt']}, for {_so_far(last)}{again}"
+            return f"{name}: run {last['run']}, attempt {last['attempt']}, for {_run_so_far(last)}{again}"
         case TaskState.HELD | TaskState.SKIPPED:
             again = "; it was asked for again meanwhile" if why["again"] else ""
             reason = f": {why['reason']}" if why["reason"] else ""
             release = shell_command("release", why["job"], why["data_id"])
-            return f"{name} by a person (it was {why['held_from']}){reason}{again}; to let it go on: {release}"
+            return f"{name} by a person (it was {why['held_from']}){reason}{again}; to release it: {release}"
         case TaskState.DONE if why["stale"]:
-            return f"{name}, but made from data that has changed since; to make it again: {_resubmit(why['job'], why)}"
+            resubmit = _resubmit_command(why["job"], why)
+            return f"{name}, but made from data that has changed since; to make it again: {resubmit}"
         case _:
             return name
 
@@ -191,29 +196,29 @@ def _next_attempt(why: Evidence) -> str:
     return f"the last attempt failed, the next one is due {when}; {left} more may fail after it"
 
 
-def _so_far(run: Evidence) -> str:
+def _run_so_far(run: Evidence) -> str:
     return f"{duration(run['seconds'])} at {run['host']}"
 
 
-def _blocker(why: Evidence, blocker: Evidence) -> str:
+def _blocker_sentence(why: Evidence, blocker: Evidence) -> str:
     chunk = f"chunk {why['data_id']} of {blocker['dataset']}"
     status, reason = ChunkStatus(blocker["status"]), blocker["reason"]
     if blocker["itemtype"] == "IN":
         if blocker["producer_state"] in (TaskState.FAILED, TaskState.RETRYING):
-            reason = None  # the producer's own says more
+            reason = None  # the producer's own reason is more precise
         return f"waits for input {chunk}, which is {meaning(status, reason)}; {_origin(why, blocker)}"
     if blocker["readers"]:
         return f"waits for {counted(blocker['readers'], 'running run')} to end reading its output {chunk}"
-    return f"may not write its output {chunk}, which is {meaning(status, reason)}{_unlock(why, blocker)}"
+    return f"may not write its output {chunk}, which is {meaning(status, reason)}{_unlock_command(why, blocker)}"
 
 
 def _origin(why: Evidence, blocker: Evidence) -> str:
-    """Where an input chunk comes from, and what brings it."""
+    """Return where an input chunk comes from, and which command provides it."""
     dataset, producer, state = blocker["dataset"], blocker["producer"], blocker["producer_state"]
     publish, accept, reject = (shell_command(v, dataset, why["data_id"]) for v in ("publish", "accept", "reject"))
     match ChunkStatus(blocker["status"]):
         case ChunkStatus.HOLD:
-            return _release(why, blocker)
+            return _release_command(why, blocker)
         case ChunkStatus.PENDING:
             return f"when it is good: {accept}; when it is not: {reject}"
     if dataset == TODAY:
@@ -224,22 +229,22 @@ def _origin(why: Evidence, blocker: Evidence) -> str:
     makes = f"job {producer}, which makes it, is {state}"
     if state in (TaskState.FAILED, TaskState.DONE):
         reason = f" ({blocker['producer_reason']})" if blocker["producer_reason"] else ""
-        return f"{makes}{reason}; when the cause is mended: {_resubmit(producer, why)}"
+        return f"{makes}{reason}; when the cause is fixed: {_resubmit_command(producer, why)}"
     return f"{makes}; see: {shell_command('why', producer, why['data_id'])}"
 
 
-def _unlock(why: Evidence, blocker: Evidence) -> str:
-    """What makes an output chunk writable."""
+def _unlock_command(why: Evidence, blocker: Evidence) -> str:
+    """Return the command that makes an output chunk writable."""
     match ChunkStatus(blocker["status"]):
         case ChunkStatus.HOLD:
-            return f"; {_release(why, blocker)}"
+            return f"; {_release_command(why, blocker)}"
         case ChunkStatus.FAILED | ChunkStatus.PENDING | ChunkStatus.READY:
-            return f"; to write it anew: {_resubmit(why['job'], why)}"
+            return f"; to write it anew: {_resubmit_command(why['job'], why)}"
         case _:
             return ""
 
 
-def _limits(why: Evidence, state: TaskState) -> Iterator[str]:
+def _limit_sentences(why: Evidence, state: TaskState) -> Iterator[str]:
     job = why["job"]
     if why["deleted"]:
         yield f"job {job} is deleted: apply its file again"
@@ -247,9 +252,9 @@ def _limits(why: Evidence, state: TaskState) -> Iterator[str]:
         yield suspended_sentence(job)
     if why["breaker"]:
         force = shell_command("force", job, why["data_id"])
-        yield f"{breaker_sentence(why['breaker'])}; to try at once whether it is well again: {force}"
+        yield f"{breaker_sentence(why['breaker'])}; to check at once whether it is healthy again: {force}"
     if stopped_by_tests(why["tests"]):
-        yield f"{tests_sentence(why['tests'])}; to look at once: {_resubmit(job, why)}"
+        yield f"{tests_sentence(why['tests'])}; to test again at once: {_resubmit_command(job, why)}"
     if state is not TaskState.QUEUED:
         return
     if why["parallelism"] == 0:
@@ -257,15 +262,15 @@ def _limits(why: Evidence, state: TaskState) -> Iterator[str]:
     elif why["running"] >= why["parallelism"]:
         yield f"job {job} runs {why['running']} at a time (its parallelism) and all of them are busy: it has to wait"
     if why["before_it"]:
-        at_least = "at least " if why["before_it"] >= _COUNTED else ""
+        at_least = "at least " if why["before_it"] >= _MOST_COUNTED else ""
         yield f"before it: {at_least}{counted(why['before_it'], 'queued task')} of the job"
     if not why["engines"]:
         yield "no engine is running; to start one: dataflow local -f FILE"
 
 
-def _resubmit(job: str, why: Evidence) -> str:
+def _resubmit_command(job: str, why: Evidence) -> str:
     return shell_command("resubmit", job, why["data_id"])
 
 
-def _release(why: Evidence, blocker: Evidence) -> str:
-    return f"to let it go: {shell_command('release', blocker['dataset'], why['data_id'], dataset=True)}"
+def _release_command(why: Evidence, blocker: Evidence) -> str:
+    return f"to release it: {shell_command('release', blocker['dataset'], why['data_id'], dataset=True)}"

@@ -1,7 +1,7 @@
-"""Which version of a job's project has passed its unit tests, and what is said of it. Pure.
+"""Which version of a job's project has passed its unit tests, and the sentences about it. Pure.
 
-Runs find out (spark/pipeline/job.py), Postgres remembers a row of `project_test` for each job, and every run is told
-it. A version is a commit, or a digest of what is no repository.
+Runs execute the tests (spark/pipeline/job.py). Postgres stores one row of `project_test` for each job, and every run
+gets this row. A version is a commit, or a digest of a project that is not in a repository.
 """
 
 import hashlib
@@ -12,39 +12,40 @@ from typing import Any
 from opendataflow.model.resources.pipeline_runtime import PipelineRuntime
 
 Tests = Mapping[str, Any] | None
-"""The row; None where nothing is to be tested, or nobody remembers."""
+"""The row of `project_test`; None if the project requires no tests, or no result is stored."""
 _SHOWN = 12
+"""How many characters of a commit are shown."""
 
 
 def subject_of(pipeline: PipelineRuntime | None) -> str | None:
-    """What tells the tests of one project, pipeline and image from those of another; None where none have to pass."""
+    """Return a digest of project, pipeline and image, to which test results belong; None if no tests are required."""
     if pipeline is None or not pipeline.require_tests:
         return None
-    said = [pipeline.project.model_dump(mode="json"), pipeline.pipeline, pipeline.image]
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    tested = [pipeline.project.model_dump(mode="json"), pipeline.pipeline, pipeline.image]
+    return hashlib.sha256(json.dumps(tested, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def tests_known(pipeline: PipelineRuntime, tests: Tests) -> dict[str, str | None] | None:
-    """What a run of the pipeline has to know of its tests; None where nothing was remembered of them."""
+    """Return the test results that a run of the pipeline needs; None if no result is stored for this pipeline."""
     if tests is None or tests["subject"] != subject_of(pipeline):
         return None
     return {name: tests[name] for name in ("subject", "passed", "failed", "failure")}
 
 
 def stopped_by_tests(tests: Tests) -> bool:
-    """Whether nothing may run but a look whether the project is mended."""
+    """Return whether the tests fail in every known version, so that only a run that tests again may start."""
     return tests is not None and tests["failed"] is not None and tests["passed"] is None
 
 
 def tests_sentence(tests: Mapping[str, Any]) -> str:
-    """How the tests are, and what follows."""
+    """Return a sentence: the result of the tests, and its consequence."""
     if tests["failed"] is None:
         return f"they pass{at(tests['passed'])}" if tests["passed"] else "nothing was tested yet"
     if tests["passed"] is not None:
         return f"{tests['failure']}; runs go on{at(tests['passed'])}, whose tests pass"
-    return f"{tests['failure']}; no chunk is done until the project is mended, which is looked at again and again"
+    return f"{tests['failure']}; no chunk is done until the project is fixed, which is checked again and again"
 
 
 def at(version: str) -> str:
-    """Where that is, for a sentence; nothing of what has no commit."""
+    """Return " at commit …" for a sentence; an empty text if the version is no commit."""
     return "" if ":" in version else f" at commit {version[:_SHOWN]}"

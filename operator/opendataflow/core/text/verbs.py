@@ -1,6 +1,6 @@
-"""The verbs that people use for chunks and tasks: what each is called in Postgres, and what is said of its answers.
+"""Verbs for chunks and tasks: their functions in Postgres, their help texts, and the sentences about their answers.
 
-The command line and the operator say the same, so the words are here. Pure: who asks, and how, is not known here.
+The command line and the operator share these texts. Pure. This module does not know who sent a request, or how.
 """
 
 import difflib
@@ -12,12 +12,15 @@ from opendataflow.errors import Refused, UnknownThing
 from opendataflow.model.records.claim import Answer, Selection
 
 _SENTENCES = 5
-"""How many ids are named one by one where a request is refused."""
+"""How many ids a refusal lists one by one."""
 
 
 @dataclass(frozen=True)
 class Verb:
-    """One verb. `tasks`, `chunks`: its functions in Postgres for tasks of a job and for chunks of a data set."""
+    """One verb. `tasks`, `chunks`: its functions in Postgres for tasks of a job and for chunks of a data set.
+
+    `cascade`: whether both also exist with the suffix `_cascade`, for everything downstream.
+    """
 
     name: str
     help: str
@@ -26,10 +29,10 @@ class Verb:
     cascade: bool = False
 
     def function(self, *, of_chunks: bool, cascade: bool) -> LiteralString:
-        """The function in Postgres for what is asked."""
-        found = self.chunks if of_chunks else self.tasks
-        assert found is not None
-        return found + "_cascade" if cascade else found
+        """Return the name of the function in Postgres for a request."""
+        function = self.chunks if of_chunks else self.tasks
+        assert function is not None
+        return function + "_cascade" if cascade else function
 
 
 VERBS = (
@@ -48,26 +51,26 @@ VERBS = (
     ),
     Verb(
         "release",
-        "Undo a hold or a skip: what was put aside is what it was, with what was asked meanwhile.",
+        "Undo a hold or a skip: restore the old state, and apply requests that were made meanwhile.",
         tasks="release",
         chunks="release_chunks",
     ),
-    Verb("skip", "Say that a task will not be done; `dataflow release` undoes it.", tasks="skip"),
+    Verb("skip", "Exclude a task from processing; `dataflow release` undoes it.", tasks="skip"),
     Verb(
         "force",
-        "Run a task next, whatever its inputs and outputs are; only never beside a run that writes the same chunk.",
+        "Run a task next, whatever the states of its inputs and outputs are. Never while a run writes the same chunk.",
         tasks="force",
     ),
-    Verb("cancel", "End runs now; their tasks are FAILED and not tried again.", tasks="cancel"),
+    Verb("cancel", "End runs now. Their tasks become FAILED and are not retried.", tasks="cancel"),
     Verb(
         "publish",
-        "Say that chunks of a data set are there: they become READY, new ones are declared by it.",
+        "Report that chunks of a data set exist: they become READY. Unknown data ids become new chunks.",
         chunks="publish",
     ),
-    Verb("accept", "Say that chunks that wait for it (PENDING) are good: they become READY.", chunks="accept"),
+    Verb("accept", "Accept chunks that are PENDING: they become READY.", chunks="accept"),
     Verb(
         "reject",
-        "Say that chunks that wait for it (PENDING) are not good: they and the task that made them become FAILED.",
+        "Reject chunks that are PENDING: they and the tasks that made them become FAILED.",
         chunks="reject",
     ),
 )
@@ -76,30 +79,30 @@ VERB = {verb.name: verb for verb in VERBS}
 
 
 def line(answer: Answer, owner: str, *, dry_run: bool = False) -> str:
-    """Say what became of one id, or would have become of it."""
-    word = "" if not dry_run else "would be " if touched(answer) else "stays "
+    """Return one line: the new state of one id, or with `dry_run` the state that it would have."""
+    word = "" if not dry_run else "would be " if was_changed(answer) else "stays "
     detail = f" ({answer.message})" if answer.message else ""
     return f"{answer.job or owner} {answer.data_id}: {word}{answer.state}{detail}"
 
 
-def touched(answer: Answer) -> bool:
-    """Whether something was changed."""
+def was_changed(answer: Answer) -> bool:
+    """Return whether the request changed the task or chunk."""
     return answer.result in ("done", "remembered")
 
 
-def nothing(verb: str, owner: str, chosen: Selection) -> Refused:
-    """What is said where nothing is there to choose: no chunk of data set a is FAILED from 3 to 7."""
+def nothing_selected(verb: str, owner: str, chosen: Selection) -> Refused:
+    """Return the error for an empty selection, such as "no chunk of data set a is FAILED from 3 to 7: …"."""
     things = f"no chunk of data set {owner}" if chosen.of_chunks else f"no task of job {owner}"
-    is_so = f"is {' or '.join(chosen.states)}" if chosen.states else "is there"
+    condition = f"is {' or '.join(chosen.states)}" if chosen.states else "is there"
     first = f" from {chosen.first}" if chosen.first is not None else ""
     last = f" to {chosen.last}" if chosen.last is not None else ""
-    return Refused(f"{things} {is_so}{first}{last}: there is nothing to {verb}")
+    return Refused(f"{things} {condition}{first}{last}: there is nothing to {verb}")
 
 
 def refuse_if_any(answers: Sequence[Answer], counts: Mapping[str, int], known: Sequence[str] = ()) -> None:
-    """Raise UnknownThing or Refused with the sentences of what can't be done; then nothing was changed.
+    """Raise UnknownThing or Refused if any id is unknown or refused. In this case nothing was changed.
 
-    `answers`: at least the first of each kind; `counts`: how many there are by result; `known`: ids that there are.
+    `answers`: at least the first of each result; `counts`: the number of answers by result; `known`: ids that exist.
     """
     rest = "; nothing was changed" if sum(counts.values()) > 1 else ""
     unknown = [f"{a.message}{did_you_mean(a.data_id, known)}" for a in answers if a.result == "unknown"]
@@ -111,7 +114,7 @@ def refuse_if_any(answers: Sequence[Answer], counts: Mapping[str, int], known: S
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """What may have been meant, to follow a sentence about an unknown name; nothing where nothing is known."""
+    """Return a suggestion that follows a sentence about an unknown name; an empty text if no name is known."""
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         return f" (did you mean {close[0]}?)"

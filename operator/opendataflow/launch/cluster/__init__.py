@@ -1,1 +1,1 @@
-"""Runs as pods. The only package that speaks to the Kubernetes API; it never decides what a pod means."""
+"""Runs as pods. Only this package sends requests to the Kubernetes API. It never judges the state of a pod."""

@@ -1,7 +1,8 @@
-"""How to reach the Kubernetes API and who we are there: from the pod's service account, or from a kubeconfig file.
+"""The address of the Kubernetes API and our credentials: from the service account of the pod, or from a kubeconfig.
 
-Reads what `kubectl` reads: certificates and tokens inside or beside the file, `tokenFile`, user and password, and
-`exec` plugins. Credentials are read anew when they get old or are refused. It never sends a request to the cluster.
+Supports the fields that `kubectl` supports: certificates and tokens inside or beside the file, `tokenFile`, user and
+password, and `exec` plugins. Credentials are read again when they expire or are refused. This module never sends a
+request to the cluster.
 """
 
 import asyncio
@@ -26,13 +27,13 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TOKEN_SECONDS = 60.0
 """How long a token from a file is used before the file is read again; the kubelet renews it well before its end."""
 EXEC_SECONDS = 60.0
-"""How long an `exec` plugin may take."""
+"""The timeout of an `exec` plugin."""
 _BEFORE_EXPIRY = 60.0
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who we are until `until` (time.time()): a header, or a client certificate with its key (PEM)."""
+    """Credentials: an Authorization header, or a client certificate with its key (PEM). `until`: when they expire."""
 
     header: str | None = None
     certificate: tuple[str, str] | None = None
@@ -40,9 +41,10 @@ class Identity:
 
 
 class Access:
-    """Where the API is and how to be let in. `namespace`: the one that is meant where none is named.
+    """The address of the API, with credentials.
 
-    `identify`: finds out who we are; it may read files or wait for a program, so call it off the event loop.
+    `identify`: returns the credentials. It may read files or wait for a program, so it is called in a thread.
+    `authorities`: certificates of trusted authorities (PEM). `namespace`: the default namespace.
     """
 
     def __init__(
@@ -66,18 +68,18 @@ class Access:
         self._lock = asyncio.Lock()
 
     async def header(self) -> str | None:
-        """Return the value of the Authorization header, None where a certificate or nobody speaks for us."""
+        """Return the value of the Authorization header; None if there is none, for example with a certificate."""
         return (await self._current()).header
 
     async def tls(self) -> ssl.SSLContext | None:
-        """Return what to connect with, None for plain HTTP; the same object for as long as the certificate is."""
+        """Return the TLS context; None for plain HTTP. It is the same object as long as the certificate is the same."""
         identity = await self._current()
         if self.server.startswith("https://") and self._tls is None:
             self._tls = await asyncio.to_thread(self._context, identity.certificate)
         return self._tls
 
-    def doubt(self) -> None:
-        """Read the credentials anew before the next request: the API has refused them."""
+    def invalidate(self) -> None:
+        """Read the credentials again before the next request, because the API has refused them."""
         self._identity = None
 
     async def _current(self) -> Identity:
@@ -93,7 +95,7 @@ class Access:
     def _context(self, certificate: tuple[str, str] | None) -> ssl.SSLContext:
         try:
             context = ssl.create_default_context(cadata=self._authorities)
-            # Clusters whose authorities lack key identifiers are common; kubectl takes them, too.
+            # Many clusters have authorities without key identifiers. kubectl accepts them, too.
             context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
             if self._insecure:
                 context.check_hostname = False
@@ -106,7 +108,7 @@ class Access:
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """OpenSSL's Python interface wants files; they exist for a moment, in a folder that is ours alone."""
+    """Load a certificate into a context. Python reads it from files only, so write one in a private folder."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "client.pem"
         path.touch(mode=0o600)
@@ -117,10 +119,10 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> No
 def find_access(
     environ: Mapping[str, str] = os.environ, service_account: Path = SERVICE_ACCOUNT, context: str | None = None
 ) -> Access:
-    """Find the cluster that is meant: KUBECONFIG, else the pod's service account, else ~/.kube/config.
+    """Return the access to the cluster of KUBECONFIG, else of the pod's service account, else of ~/.kube/config.
 
-    `context`: of a kubeconfig; the service account is not meant then. InvalidInput where there is none, with what can
-    be done.
+    `context`: of a kubeconfig; then the service account is ignored. Raises InvalidInput, with a remedy, if no cluster
+    is configured.
     """
     named = [Path(part) for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     if named:
@@ -134,7 +136,7 @@ def find_access(
 
 
 def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Access:
-    """Return the access of a pod's service account."""
+    """Return the access of the pod's service account."""
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
     host = f"[{host}]" if ":" in host else host
     namespace = folder / "namespace"
@@ -147,9 +149,9 @@ def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Ac
 
 
 def from_kubeconfig(paths: list[Path], context: str | None = None) -> Access:
-    """Return the access of the current context, or of the one that is named; the first file that has a thing counts.
+    """Return the access of `context` (None: the current context). The first file that has an entry counts.
 
-    InvalidInput with the place for whatever is wrong with the files.
+    Raises InvalidInput, with the place, if the files are invalid.
     """
     files = [(path, _parsed(path)) for path in paths if path.exists() or len(paths) == 1]
     chosen = context or next((str(file["current-context"]) for _, file in files if file.get("current-context")), None)
@@ -193,7 +195,7 @@ def _from_token_file(path: Path) -> Identity:
 
 
 def _from_exec(plugin: Mapping[str, Any], folder: Path) -> Identity:
-    import subprocess  # few have a plugin
+    import subprocess  # slow to import, and plugins are rare
 
     command = str(plugin.get("command", ""))
     if "/" in command:
@@ -218,9 +220,9 @@ def _from_exec(plugin: Mapping[str, Any], folder: Path) -> Identity:
     except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError) as error:
         raise ClusterUnreachable(f"the credential plugin {command} gave none: {type(error).__name__}") from error
     if status is None:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
+        stderr = done.stderr.decode(errors="replace").strip().splitlines()
         raise ClusterUnreachable(
-            f"the credential plugin {command} ended with exit code {done.returncode}: {said[-1] if said else ''}"
+            f"the credential plugin {command} ended with exit code {done.returncode}: {stderr[-1] if stderr else ''}"
         )
     until = float("inf")
     if status.get("expirationTimestamp"):
@@ -231,7 +233,7 @@ def _from_exec(plugin: Mapping[str, Any], folder: Path) -> Identity:
 
 
 def _named(files: list[tuple[Path, dict[str, Any]]], kind: str, name: Any) -> tuple[dict[str, Any], Path]:
-    """Return the thing of this name, and the folder that its relative paths begin in."""
+    """Return the entry with a name, and the folder that its relative paths refer to."""
     for path, file in files:
         for item in file.get(kind) or []:
             if isinstance(item, dict) and item.get("name") == name:
@@ -240,7 +242,7 @@ def _named(files: list[tuple[Path, dict[str, Any]]], kind: str, name: Any) -> tu
 
 
 def _content(settings: Mapping[str, Any], field: str, folder: Path) -> str | None:
-    """Return what a pair of fields like `client-key-data` (base64) and `client-key` (a path) hold."""
+    """Return the content of a field: `client-key-data` holds base64 text, `client-key` holds a path."""
     try:
         if settings.get(f"{field}-data"):
             return base64.b64decode(settings[f"{field}-data"], validate=True).decode()

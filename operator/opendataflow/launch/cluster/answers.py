@@ -1,6 +1,6 @@
-"""What an answer of the Kubernetes API means that is no success, as an error of this project. Pure.
+"""Turns error answers of the Kubernetes API into errors of this project. Pure.
 
-Nothing is read from a message where the API has a field for it; the places where it has none are marked.
+Messages are parsed only if the API has no field for the information; a comment marks these places.
 """
 
 import re
@@ -21,10 +21,13 @@ _LONGEST = 1000
 _CONFLICT = 409
 
 
-def refusal(what: str, code: int, status: Mapping[str, Any], retry_after: float | None = None) -> DataflowError:
-    """Return the error for an answer to anything but a create. `what`: like "get pods a/b". `status`: the API's Status
-    object, empty where the answer was none. `retry_after`: seconds, from the answer's header."""
-    sentence = f"{what}: {_said(code, status)}"
+def error_of(what: str, code: int, status: Mapping[str, Any], retry_after: float | None = None) -> DataflowError:
+    """Return the error for the answer to any request except a create.
+
+    `what`: the request, like "get pods a/b". `status`: the Status object of the API; empty if the answer has none.
+    `retry_after`: seconds, from the header of the answer.
+    """
+    sentence = f"{what}: {_message(code, status)}"
     if code == 401:
         return ClusterUnreachable(f"{sentence} (the Kubernetes API does not accept our credentials)")
     if code == 429 or code >= 500:
@@ -32,54 +35,57 @@ def refusal(what: str, code: int, status: Mapping[str, Any], retry_after: float 
     return ClusterRefused(sentence, code, str(status.get("reason") or ""))
 
 
-def create_refusal(what: str, code: int, status: Mapping[str, Any], retry_after: float | None = None) -> DataflowError:
-    """Return the error for an answer to a create; ClusterRefused only for AlreadyExists."""
-    said = _said(code, status)
-    sentence = f"{what}: {said}"
+def create_error(what: str, code: int, status: Mapping[str, Any], retry_after: float | None = None) -> DataflowError:
+    """Return the error for the answer to a create. It is ClusterRefused only for AlreadyExists."""
+    message = _message(code, status)
+    sentence = f"{what}: {message}"
     if code == _CONFLICT and status.get("reason") == "AlreadyExists":
         return ClusterRefused(sentence, code, "AlreadyExists")
-    if _namespace_gone(code, status, said):
+    if _namespace_gone(code, status, message):
         return NamespaceGone(sentence)
-    if code == 429 or (code == 403 and _no_room(said)):
+    if code == 429 or (code == 403 and _is_backpressure(message)):
         return Backpressure(sentence, _wait(status, retry_after))
-    # A conflict is about the quota's counters; 401 and 5xx tell nothing about the object.
+    # A conflict is about the counters of a quota. After 401 and 5xx it is unknown whether the object was created.
     if code in (401, 408, _CONFLICT) or code >= 500:
         return CreateUncertain(sentence)
     return NotCreatable(sentence)
 
 
-def expired(code: int, status: Mapping[str, Any]) -> bool:
-    """Whether a list or watch can't go on from where it was, so that everything has to be listed anew.
+def is_expired(code: int, status: Mapping[str, Any]) -> bool:
+    """Return whether a list or watch can't continue, so that everything has to be listed again.
 
-    Also where the version is newer than the API's own: it was restored from a backup.
+    This includes a resource version newer than that of the API server, which was restored from a backup.
     """
     return code == 410 or "ResourceVersionTooLarge" in _causes(status)
 
 
-def is_not_there(error: ClusterRefused) -> bool:
-    """Whether a patch or delete with a uid was refused because that object is gone, perhaps for another of its name.
+def is_gone(error: ClusterRefused) -> bool:
+    """Return whether a patch or delete with a uid was refused because that object is gone or was replaced.
 
-    Any other conflict says nothing of the kind: the object was changed by somebody at the same moment. The uid is named
-    in the message only: "UID in precondition: …" (409) or "metadata.uid: Invalid value" (422).
+    Any other conflict means that another client changed the object at the same moment. Only the message names the uid:
+    "UID in precondition: …" (409) or "metadata.uid: Invalid value" (422).
     """
     return error.code == 404 or (error.code in (_CONFLICT, 422) and "uid" in str(error).lower())
 
 
-def _namespace_gone(code: int, status: Mapping[str, Any], said: str) -> bool:
+def _namespace_gone(code: int, status: Mapping[str, Any], message: str) -> bool:
     if code == 404:
         return _details(status).get("kind") == "namespaces"
-    # The message: from servers that name no cause.
-    return code == 403 and ("NamespaceTerminating" in _causes(status) or "because it is being terminated" in said)
+    # Some servers name no cause, so the message is parsed.
+    return code == 403 and ("NamespaceTerminating" in _causes(status) or "because it is being terminated" in message)
 
 
-def _no_room(said: str) -> bool:
-    """Whether it is about a quota that is used up, or a namespace so new that its account is not there yet. The API
-    has no field for either; "failed quota: must specify limits" is not meant, as that never gets better."""
-    new = re.search(r'serviceaccount "default" not found', said) is not None
-    return "exceeded quota:" in said or new
+def _is_backpressure(message: str) -> bool:
+    """Return whether a quota is used up, or a new namespace has no default service account yet.
+
+    The API has no field for either, so the message is parsed. "failed quota: must specify limits" does not count,
+    because waiting does not help.
+    """
+    new = re.search(r'serviceaccount "default" not found', message) is not None
+    return "exceeded quota:" in message or new
 
 
-def _said(code: int, status: Mapping[str, Any]) -> str:
+def _message(code: int, status: Mapping[str, Any]) -> str:
     message = str(status.get("message") or "").strip() or f"HTTP {code}"
     line = " ".join(message.split())
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"

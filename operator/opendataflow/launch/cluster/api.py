@@ -1,7 +1,7 @@
-"""The door to the Kubernetes API: requests and answers in plain JSON, errors of this project.
+"""Kubernetes API client: requests and answers are plain JSON, and errors are those of this project.
 
-No model objects and no client library beside aiohttp (docs/decisions.md says what they cost). A request is sent once:
-nothing here sends a create, a patch or a delete again, whoever calls decides that. It knows no pod's meaning.
+It uses no model objects and no client library except aiohttp; docs/decisions.md gives the reason. It sends each create,
+patch and delete once: the caller decides on retries. It never interprets the state of an object.
 """
 
 import json
@@ -23,38 +23,38 @@ from opendataflow.errors import (
     NotStarted,
 )
 from opendataflow.launch.cluster.access import Access
-from opendataflow.launch.cluster.answers import create_refusal, refusal
+from opendataflow.launch.cluster.answers import create_error, error_of
 
 REQUEST_SECONDS = 5.0
-"""How long an answer may take. A lease lasts longer than this, so that a create never outlives it."""
+"""The timeout of a request. It is shorter than a lease, so that a create never outlives the lease."""
 LIST_SECONDS = 30.0
 CONNECT_SECONDS = 4.0
 PAGE = 250
 """Objects in a page of a list."""
 CONNECTIONS = 64
 WATCH_SILENCE = 120.0
-"""Seconds without a byte after which a watch is taken for broken; the API sends a bookmark once a minute."""
+"""Seconds without a byte after which a watch counts as broken. The API sends a bookmark once a minute."""
 
 _JSON = "application/json"
 _MERGE = {"Content-Type": "application/merge-patch+json"}
 _STRATEGIC = {"Content-Type": "application/strategic-merge-patch+json"}
 _METADATA = {"Accept": f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}
 _LIST_OF_METADATA = {"Accept": f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
-"""Where nobody reads the answer: no spec and no status. A sweep is answered with all that it has deleted."""
+"""For answers that are not read: without spec and status. A collection delete answers with all deleted objects."""
 _LOG_IS_GONE = "unable to retrieve container logs for "
-"""So begins what a kubelet answers, as if it were the log, when it has removed the container: with forced deletions."""
+"""Prefix of a kubelet's answer, sent as if it were the log, if a forced deletion has removed the container."""
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind of objects: `group` as in its path, like api/v1; `plural`: its name there."""
+    """A kind of objects. `group`: the group in its path, like api/v1. `plural`: its name in the path."""
 
     group: str
     plural: str
 
     def path(self, namespace: str | None, *more: str) -> str:
-        """Return the path of the collection or, with a name and perhaps a subresource, of an object."""
+        """Return the path of the collection. `more`: the name of an object, and perhaps a subresource."""
         place = ("namespaces", namespace) if namespace is not None else ()
         return "/" + "/".join((self.group, *place, self.plural, *more))
 
@@ -65,22 +65,22 @@ NODES = Resource("api/v1", "nodes")
 NAMESPACES = Resource("api/v1", "namespaces")
 EVENTS = Resource("apis/events.k8s.io/v1", "events")
 APPLICATIONS = Resource("apis/sparkoperator.k8s.io/v1beta2", "sparkapplications")
-"""Of the Kubeflow Spark operator: a cluster need not have them."""
+"""The kind of the Kubeflow Spark operator. A cluster need not have it."""
 
 
 def custom(plural: str) -> Resource:
-    """Return one of this project's own kinds."""
+    """Return a kind of this project."""
     return Resource(f"apis/{names.API_VERSION}", plural)
 
 
 class Api:
-    """One cluster. `told`: hears the method and the status of each answer, 0 for none.
+    """The client for one cluster. `on_answer`: called with the method and the HTTP status of each answer; 0 for none.
 
-    Every call but `create` may raise ClusterUnreachable (also: ask later) and ClusterRefused."""
+    Every call except `create` may raise ClusterUnreachable and ClusterRefused."""
 
-    def __init__(self, access: Access, told: Callable[[str, int], None] = lambda _verb, _code: None) -> None:
+    def __init__(self, access: Access, on_answer: Callable[[str, int], None] = lambda _verb, _code: None) -> None:
         self.access = access
-        self._told = told
+        self._on_answer = on_answer
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -95,17 +95,17 @@ class Api:
         if session is not None:
             await session.close()
 
-    async def ask_version(self) -> dict[str, Any]:
-        """Return the version of the API server: everybody may ask that, also to see whether there is an answer."""
+    async def get_version(self) -> dict[str, Any]:
+        """Return the version of the API server. It needs no rights, so it also serves as a health check."""
         return await self._json("GET", "/version", "version of the API server")
 
-    async def ask_schemas(self, group_version: str) -> dict[str, Any]:
-        """Return what the API server publishes of a group's kinds (OpenAPI 3): everybody may ask that, too."""
+    async def get_schemas(self, group_version: str) -> dict[str, Any]:
+        """Return the OpenAPI 3 schemas of a group. It needs no rights."""
         path = f"/openapi/v3/apis/{group_version}"
         return await self._json("GET", path, f"schemas of {group_version}", seconds=LIST_SECONDS)
 
-    async def ask(self, resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask a question that is put as an object which is answered and not kept, like an access review."""
+    async def review(self, resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Create an object that the API answers and does not store, such as an access review."""
         try:
             return await self._json("POST", resource.path(None), f"ask {resource.plural}", body=body)
         except NotCreatable as error:
@@ -116,8 +116,7 @@ class Api:
     async def create(
         self, resource: Resource, namespace: str | None, body: Mapping[str, Any], *, dry: bool = False
     ) -> dict[str, Any]:
-        """Create an object and return it as it is now. Unknown fields are refused rather than dropped. `dry`: only see
-        whether it could be.
+        """Create an object and return it. The API refuses unknown fields. `dry`: validate only, create nothing.
 
         Raises CreateUncertain, Backpressure, NotCreatable, NamespaceGone; ClusterRefused only for AlreadyExists.
         """
@@ -129,15 +128,15 @@ class Api:
             raise CreateUncertain(str(error)) from error
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> dict[str, Any]:
-        """Return an object; ClusterRefused with code 404 where it is not there."""
+        """Return an object. Raises ClusterRefused with code 404 if it does not exist."""
         return await self._json("GET", resource.path(namespace, name), f"get {resource.plural} {name}")
 
     async def pages(
         self, resource: Resource, namespace: str | None = None, *, selector: str = "", size: int = PAGE
     ) -> AsyncGenerator[tuple[list[dict[str, Any]], str], None]:
-        """Yield (objects, resource version) page by page; all pages show the same moment.
+        """Yield (objects, resource version) page by page. All pages are a snapshot of the same moment.
 
-        ClusterRefused with code 410 where that moment is gone before the last page: begin anew.
+        Raises ClusterRefused with code 410 if the snapshot expires before the last page. The caller has to start again.
         """
         more, what = "", f"list {resource.plural}"
         while True:
@@ -153,7 +152,7 @@ class Api:
     async def watch(
         self, resource: Resource, namespace: str | None, *, selector: str, version: str, seconds: int
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the events after a resource version, bookmarks among them, until the API ends it after `seconds`."""
+        """Yield the events after a resource version, with bookmarks, until the API ends the watch after `seconds`."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -163,7 +162,7 @@ class Api:
         }
         timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=WATCH_SILENCE)
         what = f"watch {resource.plural}"
-        async with self._asked("GET", resource.path(namespace), what, query=query, timeout=timeout) as response:
+        async with self._request("GET", resource.path(namespace), what, query=query, timeout=timeout) as response:
             rest = b""
             async for piece in response.content.iter_any():
                 *lines, rest = (rest + piece).split(b"\n") if b"\n" in piece else [rest + piece]
@@ -173,7 +172,7 @@ class Api:
     async def patch_merge(
         self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any], *, status: bool = False
     ) -> dict[str, Any]:
-        """Change an object, or its status, by a JSON merge patch."""
+        """Change an object, or with `status` its status, by a JSON merge patch. Return the object."""
         path = (name, "status") if status else (name,)
         what = f"patch {resource.plural} {'/'.join(path)}"
         return await self._json("PATCH", resource.path(namespace, *path), what, body=patch, headers=_MERGE)
@@ -181,17 +180,20 @@ class Api:
     async def patch_strategic(
         self, resource: Resource, namespace: str | None, name: str, patch: Mapping[str, Any]
     ) -> None:
-        """Change an object of Kubernetes' own kinds; with `metadata.uid` in it: of no other of the same name."""
+        """Change an object of a built-in kind by a strategic merge patch.
+
+        With `metadata.uid` in the patch, no other object of the same name is changed.
+        """
         what = f"patch {resource.plural} {name}"
         path = resource.path(namespace, name)
-        await self._answer("PATCH", path, what, body=patch, headers=_STRATEGIC | _METADATA)
+        await self._send("PATCH", path, what, body=patch, headers=_STRATEGIC | _METADATA)
 
     async def delete(
         self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None, grace: int | None = None
     ) -> None:
-        """Delete an object, with `uid` none but that one. `grace`: seconds, None for the object's own.
+        """Delete an object. With `uid`, delete no other object of its name. `grace`: seconds; None: its own period.
 
-        ClusterRefused: 404 where it is not there, 409 where another one is.
+        Raises ClusterRefused with code 404 if it does not exist, and 409 if another object has the name.
         """
         body: dict[str, Any] = {"propagationPolicy": "Background"}
         if uid is not None:
@@ -201,18 +203,19 @@ class Api:
         await self._json("DELETE", resource.path(namespace, name), f"delete {resource.plural} {name}", body=body)
 
     async def delete_collection(self, resource: Resource, namespace: str, selector: str) -> None:
-        """Delete all objects of a namespace that a label selector finds; it must not be empty."""
+        """Delete all objects of a namespace that match a label selector, which must not be empty."""
         if not selector:
             raise ValueError("a selector is needed: everything would be deleted")
         query = {"labelSelector": selector}
         what = f"delete {resource.plural} in {namespace}"
         path = resource.path(namespace)
-        await self._answer("DELETE", path, what, query=query, headers=_LIST_OF_METADATA, seconds=LIST_SECONDS)
+        await self._send("DELETE", path, what, query=query, headers=_LIST_OF_METADATA, seconds=LIST_SECONDS)
 
     async def log_tail(self, namespace: str, pod: str, container: str, *, size: int) -> str:
-        """Return the last `size` bytes of what a container has printed, or a little less; nothing where that is gone.
+        """Return about the last `size` bytes of a container's log; an empty text if the log is gone.
 
-        The API counts lines from the end but bytes from there onwards, so that a few long lines need another question.
+        The API counts lines from the end, but limits bytes from there on. So long lines need further requests with
+        fewer lines.
         """
         limit = 16 * size
         text = b""
@@ -228,7 +231,7 @@ class Api:
     ) -> tuple[bytes, int]:
         query = {"container": container, "tailLines": str(lines), "limitBytes": str(limit)}
         what, kept, total = f"log of pod {pod}", b"", 0
-        async with self._asked("GET", PODS.path(namespace, pod, "log"), what, query=query) as response:
+        async with self._request("GET", PODS.path(namespace, pod, "log"), what, query=query) as response:
             async for piece in response.content.iter_any():
                 total += len(piece)
                 kept = (kept + piece)[-size:]
@@ -245,10 +248,10 @@ class Api:
         headers: Mapping[str, str] | None = None,
         seconds: float = REQUEST_SECONDS,
     ) -> dict[str, Any]:
-        answer = await self._answer(method, path, what, query=query, body=body, headers=headers, seconds=seconds)
+        answer = await self._send(method, path, what, query=query, body=body, headers=headers, seconds=seconds)
         return _object(answer, what)
 
-    async def _answer(
+    async def _send(
         self,
         method: str,
         path: str,
@@ -261,12 +264,12 @@ class Api:
     ) -> bytes:
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        asked = self._asked(method, path, what, query=query, data=data, headers=headers, timeout=timeout)
-        async with asked as response:
+        request = self._request(method, path, what, query=query, data=data, headers=headers, timeout=timeout)
+        async with request as response:
             return await response.read()
 
     @asynccontextmanager
-    async def _asked(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -277,9 +280,9 @@ class Api:
         headers: Mapping[str, str] | None = None,
         timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109  handed on to the client
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request; credentials that are refused (so nothing was done) are read anew, once."""
+        """Send a request. If the API refuses the credentials, read them again and repeat the request once."""
         timeout = timeout or aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
-        session = self._opened()
+        session = self._get_session()
         for again in (True, False):
             tls, authorization = await self.access.tls(), await self.access.header()
             sent = {"Accept": _JSON, **({"Content-Type": _JSON} if data is not None else {}), **(headers or {})}
@@ -297,39 +300,41 @@ class Api:
                     timeout=timeout,
                     allow_redirects=False,
                 ) as response:
-                    self._told(method, response.status)
+                    self._on_answer(method, response.status)
                     if response.status == 401 and again:
-                        self.access.doubt()
+                        self.access.invalidate()
                         continue
                     if response.status >= 300:
                         raise await _failed(method, what, response)
                     yield response
                     return
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                self._told(method, 0)
-                raise ClusterUnreachable(_no_answer(what, self.access.server, error)) from error
+                self._on_answer(method, 0)
+                raise ClusterUnreachable(_no_answer_sentence(what, self.access.server, error)) from error
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _get_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=CONNECTIONS, socket_factory=_socket),
-                response_class=_Answer,
+                response_class=_Response,
                 headers={"User-Agent": "opendataflow", "Accept-Encoding": "identity"},
             )
         return self._session
 
 
-class _Answer(aiohttp.ClientResponse):
-    """Cuts its connection where nobody waits for it any more, or reads it to its end. To say goodbye in TLS would take
-    an answer from the other side, which may not come before the loop ends, or not for half a minute."""
+class _Response(aiohttp.ClientResponse):
+    """A response that aborts its connection if it is not read to the end.
+
+    A regular TLS shutdown waits for the other side, which may take half a minute, or longer than the event loop lives.
+    """
 
     def close(self) -> None:
-        """It was given up before it had begun."""
+        """Abort a response that was given up before its body."""
         self._cut()
         super().close()
 
     def release(self) -> Any:
-        """What it was asked for is over; one that was read has no connection any more."""
+        """Abort a response that was not read to the end. One that was read has no connection any more."""
         self._cut()
         return super().release()
 
@@ -340,7 +345,7 @@ class _Answer(aiohttp.ClientResponse):
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket that finds out within half a minute that its peer is gone; watches have nothing else to tell them."""
+    """Return a socket that detects a dead peer within half a minute. A watch has no other way to detect it."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -356,7 +361,7 @@ async def _failed(method: str, what: str, response: aiohttp.ClientResponse) -> D
         status = json.loads(body)
     except ValueError:
         status = None
-    judge = create_refusal if method == "POST" else refusal
+    judge = create_error if method == "POST" else error_of
     after = response.headers.get("Retry-After", "")
     return judge(
         what,
@@ -376,7 +381,7 @@ def _object(text: bytes, what: str) -> dict[str, Any]:
     return found
 
 
-def _no_answer(what: str, server: str, error: Exception) -> str:
+def _no_answer_sentence(what: str, server: str, error: Exception) -> str:
     why = "no answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
     return f"{what}: the Kubernetes API at {server} does not answer: {why}"
 
@@ -388,5 +393,5 @@ def _title(namespace: str | None, body: Mapping[str, Any]) -> str:
 
 
 def selector(have: Mapping[str, str], more: Iterable[str] = ()) -> str:
-    """Return a label selector: each label equals its value, and whatever is said beside."""
+    """Return a label selector. `have`: labels with their values. `more`: other requirements, unchanged."""
     return ",".join([*(f"{label}={value}" for label, value in have.items()), *more])

@@ -1,4 +1,4 @@
-"""Creates the object of a run, or finds the one that is there already: one POST, whose answer is made certain."""
+"""Creates the object of a run, or finds the existing one. It sends one POST, and a GET if the name is taken."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
@@ -8,35 +8,36 @@ from opendataflow.launch.cluster.api import Api, Resource
 from opendataflow.model.records.pod import PodOrder
 
 
-class OfRun(Protocol):
-    """What says whose it is."""
+class RunObject(Protocol):
+    """An object that belongs to a run."""
 
     @property
     def run(self) -> int | None:
-        """The run."""
+        """Return the id of the run."""
 
     @property
     def engine(self) -> str | None:
-        """Its database."""
+        """Return the identity of the run's database."""
 
 
-T = TypeVar("T", bound=OfRun)
+T = TypeVar("T", bound=RunObject)
 
 
-async def created(
+async def create_or_find(
     api: Api, resource: Resource, order: PodOrder, project: Callable[[Mapping[str, Any]], T], engine: str
 ) -> T:
-    """Return the object of a run; one that is there already and is ours is as good.
+    """Create the object of a run and return it. Return the existing object if it belongs to the same run.
 
-    Raises CreateUncertain, Backpressure, NotCreatable or NamespaceGone; a second call is always safe.
+    `project`: extracts the facts. `engine`: the identity of the database. Raises CreateUncertain, Backpressure,
+    NotCreatable or NamespaceGone. A second call is always safe.
     """
     try:
         return project(await api.create(resource, order.namespace, order.manifest))
-    except ClusterRefused:  # there is one of this name
+    except ClusterRefused:  # an object of this name exists
         pass
     try:
         found = project(await api.get(resource, order.namespace, order.name))
-    except DataflowError as error:  # also where it has just gone
+    except DataflowError as error:  # also if it was deleted meanwhile
         raise CreateUncertain(str(error)) from error
     if (found.run, found.engine) != (order.run, engine):
         what = order.manifest["kind"]

@@ -1,7 +1,8 @@
-"""Deletes the executors of Spark drivers whose runs are committed: one request for all that come within a moment.
+"""Deletes the executors of Spark drivers whose runs are committed. One request deletes those of several drivers.
 
-They are owned by their driver's pod and would go with it, a minute or two later; and a driver that was killed leaves
-executors that still compute. A server that refuses is told of once: executors go with their driver's pod then.
+The pod of the driver owns its executors, so they would be deleted with it, but a minute or two later. The executors of
+a killed driver still compute until then. If the API server refuses, one message reports it, and the executors are
+deleted with the pod of their driver.
 """
 
 import asyncio
@@ -15,30 +16,33 @@ GATHER_SECONDS = 0.1
 
 
 class Executors:
-    """The executors of one engine's drivers. `note`: tells a person."""
+    """The executors of one engine's drivers. `note`: shows a message to people."""
 
     def __init__(self, api: Api, *, note: Callable[[str], None]) -> None:
         self._api = api
         self._note = note
         self._refused = False
-        self._gathered: dict[str, dict[str, asyncio.Future[bool]]] = {}
+        self._batches: dict[str, dict[str, asyncio.Future[bool]]] = {}
 
-    async def deleted(self, namespace: str, driver: str) -> bool:
-        """Delete the executors of a driver, together with those of others. False: nobody knows; ask again."""
-        batch = self._gathered.setdefault(namespace, {})
+    async def delete(self, namespace: str, driver: str) -> bool:
+        """Delete the executors of a driver, in one request with those of others. Return False if the result is unknown.
+
+        The caller has to call again then.
+        """
+        batch = self._batches.setdefault(namespace, {})
         first = not batch
         future = batch.setdefault(driver, asyncio.get_running_loop().create_future())
         if first:
             await asyncio.sleep(GATHER_SECONDS)
-            await self._delete(namespace, self._gathered.pop(namespace))
+            await self._delete(namespace, self._batches.pop(namespace))
         return await future
 
     async def _delete(self, namespace: str, batch: dict[str, "asyncio.Future[bool]"]) -> None:
-        done = await self._answer(namespace, f"{names.LABEL_EXECUTOR_OF} in ({','.join(batch)})")
+        done = await self._delete_collection(namespace, f"{names.LABEL_EXECUTOR_OF} in ({','.join(batch)})")
         for future in batch.values():
             future.set_result(done)
 
-    async def _answer(self, namespace: str, chosen: str) -> bool:
+    async def _delete_collection(self, namespace: str, chosen: str) -> bool:
         try:
             await self._api.delete_collection(PODS, namespace, selector({}, [chosen]))
         except ClusterUnreachable:

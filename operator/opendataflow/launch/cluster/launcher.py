@@ -1,28 +1,34 @@
-"""The launcher of runs as pods, or as SparkApplications: creates them, tells of their ends, lets them go. Its protocol:
-`engine.ports`.
+"""The launcher of runs as pods or SparkApplications: creates them, reports their ends and releases them. Implements
+`engine.ports.Launcher`.
 
     start: POST once -> registered ----------------.
     adopt: seen already -> registered -------------|
                                                    v
-    one watch of all pods of this engine -> facts of each pod -> judge -> goes on: wait for the next fact
-    a timer: deadlines, nodes that are gone ------------^               -> has to stop: delete it, once
-                                                                        -> outcome: log tail of failed ones -> `ended`
-    release: finalizer off, label done on, in one patch -> forgotten -> swept a minute or two later
+    one watch of all pods of this engine -> facts of each pod -> judge -> still running: wait for the next fact
+    a timer: deadlines, deleted nodes ------------------^               -> has to stop: delete it, once
+                                                                        -> outcome: log tail if failed -> `ended`
+    release: one patch removes the finalizer and sets the label `done` -> deleted a minute or two later
 
-A run whose order is a SparkApplication goes the same way, with its application beside its driver's pod. In memory is a
-few facts for each live pod, never a pod. Nothing is concluded of a run whose pod was never seen: its
-create may still be on its way. It never commits anything and claims nothing.
+The runs of SparkApplications take the same path; the launcher sees the application and the pod of its driver. Memory
+holds a few facts for each live pod, never the pod itself. A run whose pod was never seen is never judged: its create
+may still arrive. This module never claims or commits anything.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from opendataflow import names
-from opendataflow.core.kubernetes.application_outcome import judge_application, what_hinders_application
-from opendataflow.core.kubernetes.pod_outcome import CANCELLED, ended_by_itself, judge_pod, what_hinders, with_last_line
+from opendataflow.core.kubernetes.application_outcome import find_application_problem, judge_application
+from opendataflow.core.kubernetes.pod_outcome import (
+    CANCELLED,
+    ended_by_itself,
+    find_pod_problem,
+    judge_pod,
+    with_last_line,
+)
 from opendataflow.core.pipelines.report import read_report
 from opendataflow.errors import (
     ClusterRefused,
@@ -32,67 +38,55 @@ from opendataflow.errors import (
     NoRights,
 )
 from opendataflow.launch.cluster import releases
-from opendataflow.launch.cluster.answers import is_not_there
+from opendataflow.launch.cluster.answers import is_gone
 from opendataflow.launch.cluster.api import APPLICATIONS, NODES, PODS, Api, Resource, selector
 from opendataflow.launch.cluster.applications import Applications, is_application
-from opendataflow.launch.cluster.creating import created
-from opendataflow.launch.cluster.seen import pod_seen
-from opendataflow.launch.cluster.watch import Change, Follower, Happening
-from opendataflow.model.records.application import ApplicationSeen
+from opendataflow.launch.cluster.creating import create_or_find
+from opendataflow.launch.cluster.namespace_view import NamespaceView
+from opendataflow.launch.cluster.seen import parse_pod
+from opendataflow.launch.cluster.watch import Change, ChangeKind, Follower
+from opendataflow.model.records.application import ObservedApplication
 from opendataflow.model.records.claim import ClaimedRun
-from opendataflow.model.records.pod import PodOrder, PodSeen, Stop
+from opendataflow.model.records.pod import ObservedPod, PodOrder, Stop
 from opendataflow.model.records.run import Ended, Host, Outcome, Report
 from opendataflow.names import OutcomeClass, Reason
 
 LOG_TAIL = 64 * 1024
 LOGS_AT_ONCE = 8
 LOG_SECONDS = 10.0
-"""How long the log of a failed run is asked for: a node that is gone does not answer, and the outcome must not wait."""
+"""The timeout for the log of a failed run. The outcome must not wait for a node that does not answer."""
 TICK_SECONDS = 5.0
 ARRIVAL_SECONDS = 0.5
-"""How often a pod is looked for that may be on its way."""
+"""The interval between two checks for a pod whose create may still arrive."""
 LATE_SECONDS = 10.0
-"""How long after its grace period a pod is looked at with suspicion, and its node is asked for."""
-_LEFT = Outcome(OutcomeClass.INFRASTRUCTURE, "stopped by the operator")
-_NO_POD = PodSeen("", "", "")
-"""Of a run that has ended without a pod that was ever seen."""
+"""How long after its grace period a deleted pod is overdue, so that its node is checked."""
+_STOPPED_BY_OPERATOR = Outcome(OutcomeClass.INFRASTRUCTURE, "stopped by the operator")
+_NO_POD = ObservedPod("", "", "")
+"""Stands for the pod of a run that ended without one that was ever seen."""
 
 
 @dataclass
 class _Run:
-    """A run whose end is waited for. `sure`: no other create of its pod is under way. `stopped`: why we delete its pod.
-    `deleting`: a request for that is under way; `refused`: one was refused, and people know. `reported`: its end is on
-    its way."""
+    """A run that has not ended.
+
+    `certain`: no other create of its pod is under way. `stopped`: why its pod is deleted. `deleting`: a delete request
+    is under way. `refused`: a delete request was refused and reported. `reported`: its end is being reported.
+    """
 
     run: int
     name: str
-    sure: bool = False
+    certain: bool = False
     stopped: Outcome | None = None
     deleting: bool = False
     refused: bool = False
     reported: bool = False
 
 
-@dataclass
-class _View:
-    """What is seen of one namespace, or of all (None). `listed`: runs of the list that is under way; `closed`: why
-    nothing may be done there."""
-
-    namespace: str | None
-    synced: asyncio.Event = field(default_factory=asyncio.Event)
-    listed: set[int] | None = None
-    closed: str | None = None
-    begun: bool = False
-
-    def has(self, pod: PodSeen) -> bool:
-        """Whether a pod is to be seen here."""
-        return self.namespace in (None, pod.namespace)
-
-
 class ClusterLauncher:
-    """Runs as pods of one engine. `engine`: the identity of its database, which its pods carry as a label.
+    """The launcher of one engine. `engine`: the identity of its database, which is a label of its pods.
 
-    `note`: tells a person. `namespaces`: the only ones that are watched, each by a watch of its own; none means all.
+    `note`: shows a message to people. `namespaces`: each is watched by a watch of its own; empty means one watch of all
+    namespaces. `clock`: seconds since the epoch.
     """
 
     def __init__(
@@ -108,67 +102,72 @@ class ClusterLauncher:
         self._engine = engine
         self._note = note
         self._clock = clock
-        self._views: dict[str | None, _View] = {where: _View(where) for where in sorted(namespaces) or (None,)}
+        self._views: dict[str | None, NamespaceView] = {
+            where: NamespaceView(where) for where in sorted(namespaces) or (None,)
+        }
         self._ours = selector({names.LABEL_ENGINE: engine})
-        self._pods: dict[int, PodSeen] = {}
+        self._pods: dict[int, ObservedPod] = {}
         self._runs: dict[int, _Run] = {}
-        self._doubtful: set[int] = set()
-        """Runs of which a create may still be on its way, from this process or from an earlier one."""
+        self._uncertain: set[int] = set()
+        """Runs whose create may still arrive, from this process or from an earlier one."""
         self._ends: asyncio.Queue[Ended | BaseException] = asyncio.Queue()
         self._logs = asyncio.Semaphore(LOGS_AT_ONCE)
         self._releases = releases.pod_releases(api, self._ours, note=note, clock=clock)
-        self._applications = Applications(api, engine, self._look_at, self._spawn, note=note, clock=clock)
+        self._applications = Applications(api, engine, self._judge, self._spawn, note=note, clock=clock)
         self._futures: set[asyncio.Task[None]] = set()
 
-    # -- the port --------------------------------------------------------------------------------------------
+    # -- engine.ports.Launcher -------------------------------------------------------------------------------
 
     @property
     def host(self) -> Host:
-        """No machine: pods outlive whoever has created them."""
+        """Return a name for the cluster. Pods outlive the process that created them."""
         return Host("kubernetes", self._engine)
 
     @property
     def runs_home(self) -> str:
-        """Nowhere: pods live in the namespaces of their jobs."""
+        """Return an empty text: pods are in the namespaces of their jobs."""
         return ""
 
     def begin(self) -> None:
-        """Begin to watch; `synced` tells when everything that is there has been seen."""
+        """Start to watch. `synced` returns when all existing objects have been seen."""
         self._spawn(self._tick(), "deadlines of the run pods")
         self._releases.begin(self._spawn)
         self._applications.begin()
         for where, view in self._views.items():
             if view.closed is None:
-                self.open(where)
+                self.open_namespace(where)
 
-    def open(self, namespace: str | None) -> None:
-        """Work in a namespace, None for all: there are rights. Comes after `begin`, or is done by it."""
+    def open_namespace(self, namespace: str | None) -> None:
+        """Allow starts in a namespace (None: in all), and watch it. `begin` does this for namespaces that are open."""
         view = self._views[namespace]
         view.closed = None
-        if not view.begun:
-            view.begun = True
+        if not view.followed:
+            view.followed = True
             self._spawn(self._follow(view), f"watch of the run pods in {namespace or 'all namespaces'}")
-            self._applications.open(namespace)
+            self._applications.open_namespace(namespace)
 
-    def shut(self, namespace: str | None, why: str) -> None:
-        """Start nothing in a namespace, or in none: rights are missing. Pods that are known are looked after as far as
-        the cluster allows it; where nothing was seen yet nothing is asked before it is opened."""
+    def close_namespace(self, namespace: str | None, why: str) -> None:
+        """Start no run in a namespace (None: in any), because rights are missing. `why`: the sentence for people.
+
+        Known pods are still watched and released, as far as the cluster allows it. A namespace that was never open is
+        not watched.
+        """
         self._views[namespace].closed = why
 
     async def synced(self) -> None:
-        """Wait until all pods and SparkApplications of this engine have been seen once, where that is allowed."""
+        """Wait until all pods and SparkApplications of this engine have been seen once, except in closed namespaces."""
         for view in self._views.values():
             if view.closed is None:
-                await self._seen_all(view)
+                await self._wait_synced(view)
 
-    async def _seen_all(self, view: _View) -> None:
+    async def _wait_synced(self, view: NamespaceView) -> None:
         await view.synced.wait()
         await self._applications.synced(view.namespace)
 
     async def start(self, order: PodOrder) -> None:
-        """Create the run's pod or SparkApplication; one that is there already and is ours is as good.
+        """Create the pod or SparkApplication of a run, or find the existing one.
 
-        Raises CreateUncertain, Backpressure, NotCreatable, NamespaceGone or NoRights; a second call is always safe.
+        Raises CreateUncertain, Backpressure, NotCreatable, NamespaceGone or NoRights. A second call is always safe.
         """
         if order.run in self._runs:
             return
@@ -179,138 +178,140 @@ class ClusterLauncher:
             if is_application(order):
                 await self._applications.create(order)
             elif order.run not in self._pods:
-                seen = await created(self._api, PODS, order, pod_seen, self._engine)
-                # The watch may have been faster and know more.
+                seen = await create_or_find(self._api, PODS, order, parse_pod, self._engine)
+                # The watch may have seen a newer state.
                 self._pods.setdefault(order.run, seen)
-                if view is not None and view.listed is not None:  # a list that began before can't have it
+                if view is not None and view.listed is not None:  # a list that began before does not contain it
                     view.listed.add(order.run)
         except CreateUncertain:
-            self._doubtful.add(order.run)
+            self._uncertain.add(order.run)
             raise
-        self._runs[order.run] = _Run(order.run, order.name, sure=order.run not in self._doubtful)
-        self._doubtful.discard(order.run)
-        self._look_at(order.run)
+        self._runs[order.run] = _Run(order.run, order.name, certain=order.run not in self._uncertain)
+        self._uncertain.discard(order.run)
+        self._judge(order.run)
 
     async def adopt(self, run: ClaimedRun) -> bool:
-        """Go on with what an earlier process has created for a run. False: there is nothing, as far as is known.
+        """Watch a run that an earlier process has created. Return False if none of its objects has been seen.
 
-        False proves nothing: a create may be on its way. `start` is right then, under the same name. It comes when
-        everything was seen that may have the pod: however long rights are missing there, and never where this operator
-        does not work at all.
+        False proves nothing: a create may still arrive. The engine then calls `start`, with the same name. This call
+        waits until all namespaces that may have the pod have been seen. That takes as long as rights are missing there,
+        and never ends for a namespace that this operator does not manage.
         """
-        for view in self._may_have(run):
+        for view in self._views_of(run):
             if run.run in self._pods and self._pods[run.run].main == names.MAIN_CONTAINER:
                 break
-            await self._seen_all(view)
+            await self._wait_synced(view)
         if run.run in self._runs:
             return True
         if run.run not in self._pods and self._applications.get(run.run) is None:
-            self._doubtful.add(run.run)
+            self._uncertain.add(run.run)
             return False
         self._runs[run.run] = _Run(run.run, run.name)
-        self._look_at(run.run)
+        self._judge(run.run)
         return True
 
-    async def arrives(self, run: ClaimedRun) -> bool:
-        """Wait for a create that may still be on its way; whether it has come. Who gives up a run without asking this
-        would leave a pod behind that nobody knows."""
-        until = time.monotonic() + (releases.TOMBSTONE_SECONDS if run.run in self._doubtful else 0)
+    async def wait_for_late_start(self, run: ClaimedRun) -> bool:
+        """Wait for a create that may still arrive, and return whether it did.
+
+        Without this call, giving up a run could leave a pod behind that no process knows.
+        """
+        until = time.monotonic() + (releases.TOMBSTONE_SECONDS if run.run in self._uncertain else 0)
         while run.run not in self._pods and self._applications.get(run.run) is None:
             if time.monotonic() >= until:
-                self._doubtful.discard(run.run)
+                self._uncertain.discard(run.run)
                 return False
             await asyncio.sleep(ARRIVAL_SECONDS)
         return await self.adopt(run)
 
     async def ended(self) -> Ended:
-        """Wait for the next run to end. Each run that was started or adopted is returned once."""
+        """Wait for the next end. Each started or adopted run is returned once."""
         end = await self._ends.get()
         if isinstance(end, BaseException):
             raise end
         return end
 
     async def kill(self, run: int, *, cancelled: bool) -> None:
-        """Delete the run's pod, with its own grace period; its end arrives at `ended`. Unknown runs are left alone."""
+        """Delete the pod of a run, with its own grace period. `ended` returns its end. Ignore unknown runs."""
         known = self._runs.get(run)
         if known is not None and not known.reported:
-            self._stop(known, CANCELLED if cancelled else _LEFT)
+            self._stop(known, CANCELLED if cancelled else _STOPPED_BY_OPERATOR)
 
     async def release(self, name: str) -> None:
-        """Let the pod of a run go whose outcome is committed. It is done soon, and again until it is done."""
+        """Release the pod of a run whose outcome is committed. It is done in the background and retried."""
         found = (run for run, pod in self._pods.items() if pod.name == name)
         run = next(found, None) or next((run for run, known in self._runs.items() if known.name == name), None)
         if run is not None:
-            self._let_go(run)
+            self._release(run)
 
     async def close(self) -> None:
-        """Stop watching. Pods go on, and what is not released yet is released by who comes next."""
+        """Stop watching. Pods go on. The next process releases the pods that are not released yet."""
         await self._releases.finish()
         await self._applications.finish()
         for future in self._futures:
             future.cancel()
         await asyncio.gather(*self._futures, return_exceptions=True)
 
-    # -- for whoever runs the engine -------------------------------------------------------------------------
+    # -- for the operator ------------------------------------------------------------------------------------
 
-    def strangers(self) -> tuple[int, ...]:
-        """Runs whose pods are here though nobody has started or adopted them: their outcome may be committed."""
+    def unknown_runs(self) -> tuple[int, ...]:
+        """Return runs that have a pod, but were neither started nor adopted. Their outcome may be committed."""
         here = {run for run, pod in self._pods.items() if not pod.gone}.union(self._applications.runs())
         return tuple(here - self._runs.keys())
 
     async def release_ended(self, runs: Collection[int]) -> None:
-        """Let the pods of runs go that are known to have ended in Postgres: a process ended before it could."""
+        """Release the pods of runs that have ended in Postgres. An earlier process ended before their release."""
         for run in runs:
             if run not in self._runs:
-                self._let_go(run)
+                self._release(run)
 
     async def sweep(self) -> None:
-        """Delete pods that were released a minute or two ago; their names must not be free earlier."""
+        """Delete pods that were released a minute or two ago. Their names must not be free earlier."""
         await self._releases.sweep()
         await self._applications.sweep()
 
-    def hindered(self) -> dict[int, tuple[Reason, str]]:
-        """Why the pods of living runs don't run although they should by now."""
-        found = {run: self._hindrance(run, self._clock()) for run in self._runs}
+    def pod_problems(self) -> dict[int, tuple[Reason, str]]:
+        """Return, by run, why pods do not run although they should by now: a reason and a sentence."""
+        found = {run: self._pod_problem(run, self._clock()) for run in self._runs}
         return {run: why for run, why in found.items() if why is not None}
 
-    def _hindrance(self, run: int, now: float) -> tuple[Reason, str] | None:
+    def _pod_problem(self, run: int, now: float) -> tuple[Reason, str] | None:
         pod, application = self._pods.get(run), self._applications.get(run)
         if application is not None:
-            return what_hinders_application(application, pod, now)
-        return None if pod is None else what_hinders(pod, now)
+            return find_application_problem(application, pod, now)
+        return None if pod is None else find_pod_problem(pod, now)
 
     # -- watching --------------------------------------------------------------------------------------------
 
-    def _view(self, namespace: str) -> _View | None:
-        """What sees a namespace; None where nothing does."""
+    def _view(self, namespace: str) -> NamespaceView | None:
+        """Return the view that covers a namespace; None if it is not watched."""
         return self._views.get(namespace) or self._views.get(None)
 
-    def _may_have(self, run: ClaimedRun) -> list[_View]:
-        """Where the pod of a run can be: where its job was at the claim, or anywhere where that is not known."""
+    def _views_of(self, run: ClaimedRun) -> list[NamespaceView]:
+        """Return the views that may see the pod of a run: of its namespace at the claim, or all if it is unknown."""
         if not run.runs_home:
             return list(self._views.values())
-        return [self._view(run.runs_home) or _View(run.runs_home)]  # one that nobody fills
+        return [self._view(run.runs_home) or NamespaceView(run.runs_home)]  # a view that is never synced
 
-    async def _follow(self, view: _View) -> None:
-        follower = Follower(self._api, PODS, pod_seen, note=self._note, namespace=view.namespace, selector=self._ours)
+    async def _follow(self, view: NamespaceView) -> None:
+        follower = Follower(self._api, PODS, parse_pod, note=self._note, namespace=view.namespace, selector=self._ours)
         async for change in follower.changes():
-            self._take(view, change)
+            self._apply(view, change)
 
-    def _take(self, view: _View, change: Change[PodSeen]) -> None:
-        if change.happening is Happening.LISTING:
+    def _apply(self, view: NamespaceView, change: Change[ObservedPod]) -> None:
+        if change.kind is ChangeKind.LISTING:
             view.listed = set()
-        elif change.happening is Happening.SYNCED:
+        elif change.kind is ChangeKind.SYNCED:
             self._forget_unlisted(view)
             view.synced.set()
-        elif change.what is not None and change.what.run is not None:
-            if change.happening is Happening.LISTED and view.listed is not None:
-                view.listed.add(change.what.run)
-            gone = change.happening is Happening.DELETED
-            self._remember(change.what.run, replace(change.what, gone=True) if gone else change.what)
+        elif change.object is not None and change.object.run is not None:
+            if change.kind is ChangeKind.LISTED and view.listed is not None:
+                view.listed.add(change.object.run)
+            gone = change.kind is ChangeKind.DELETED
+            self._update(change.object.run, replace(change.object, gone=True) if gone else change.object)
 
-    def _remember(self, run: int, pod: PodSeen) -> None:
+    def _update(self, run: int, pod: ObservedPod) -> None:
         if pod.done is not None:
-            self._releases.seen(pod)
+            self._releases.record_released(pod)
             if run not in self._runs:
                 self._pods.pop(run, None)
                 return
@@ -323,20 +324,20 @@ class ClusterLauncher:
             # The run may be judged only after its pod was deleted, in the same second.
             pod = replace(pod, by_itself=True)
         self._pods[run] = pod
-        self._look_at(run)
+        self._judge(run)
 
-    def _forget_unlisted(self, view: _View) -> None:
-        """What was seen before a list and is not in it is gone."""
+    def _forget_unlisted(self, view: NamespaceView) -> None:
+        """Treat known pods that a list does not contain as deleted."""
         listed, view.listed = view.listed or set(), None
-        for run in [run for run, pod in self._pods.items() if run not in listed and view.has(pod)]:
+        for run in [run for run, pod in self._pods.items() if run not in listed and view.covers(pod.namespace)]:
             if run in self._runs:
-                self._remember(run, replace(self._pods[run], gone=True))
+                self._update(run, replace(self._pods[run], gone=True))
             else:
                 del self._pods[run]
 
     # -- judging ---------------------------------------------------------------------------------------------
 
-    def _look_at(self, run: int, *, node_gone: bool = False) -> None:
+    def _judge(self, run: int, *, node_gone: bool = False) -> None:
         known = self._runs.get(run)
         if known is None or known.reported:
             return
@@ -353,7 +354,7 @@ class ClusterLauncher:
             return judge_application(application, pod, now, stopped=known.stopped, node_gone=node_gone)
         return None if pod is None else judge_pod(pod, now, stopped=known.stopped, node_gone=node_gone)
 
-    async def _report(self, run: int, pod: PodSeen, outcome: Outcome) -> None:
+    async def _report(self, run: int, pod: ObservedPod, outcome: Outcome) -> None:
         log = "" if outcome.succeeded else await self._log(pod)
         outcome = with_last_line(outcome, pod, log)
         self._ends.put_nowait(
@@ -372,8 +373,8 @@ class ClusterLauncher:
             )
         )
 
-    async def _log(self, pod: PodSeen) -> str:
-        """Return the end of the log of what has failed; nothing where it may not be kept, or can't be had any more."""
+    async def _log(self, pod: ObservedPod) -> str:
+        """Return the end of the log of the failed container; an empty text if it is not kept or not available."""
         if not pod.keep_log:
             return ""
         container = pod.main
@@ -388,7 +389,7 @@ class ClusterLauncher:
             return ""
 
     async def _tick(self) -> None:
-        """Look at what only time changes: starts that are late, and pods that should have ended."""
+        """Check deadlines that pass without an event: late starts, and deleted pods that have not ended."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             gone: dict[str, bool] = {}
@@ -397,20 +398,20 @@ class ClusterLauncher:
                     continue
                 self._delete_stopped(known)
                 pod = self._pods.get(known.run)
-                if pod is not None and self._is_late(pod):
+                if pod is not None and self._is_overdue(pod):
                     node = pod.node or ""
                     gone[node] = gone[node] if node in gone else await self._node_gone(node)
-                    self._look_at(known.run, node_gone=gone[node])
+                    self._judge(known.run, node_gone=gone[node])
                 elif pod is None or not pod.started or self._applications.get(known.run) is not None:
-                    self._look_at(known.run)
+                    self._judge(known.run)
 
-    def _is_late(self, pod: PodSeen) -> bool:
-        """Whether a pod should have ended by its node long ago."""
+    def _is_overdue(self, pod: ObservedPod) -> bool:
+        """Return whether the node of a deleted pod should have ended it some time ago."""
         deleted = pod.node is not None and pod.deleted_at is not None
         return deleted and self._clock() > (pod.deleted_at or 0) + pod.grace + LATE_SECONDS
 
     async def _node_gone(self, node: str) -> bool:
-        """Whether a node is certainly no part of the cluster. Where it may not be asked for, nobody knows."""
+        """Return whether a node is certainly deleted. Return False if that is unknown, for example without rights."""
         try:
             await self._api.get(NODES, None, node)
         except ClusterRefused as error:
@@ -422,49 +423,52 @@ class ClusterLauncher:
     # -- ending ----------------------------------------------------------------------------------------------
 
     def _stop(self, known: _Run, outcome: Outcome) -> None:
-        if known.stopped is None or outcome is CANCELLED:  # a person's word counts more than a deadline
+        if known.stopped is None or outcome is CANCELLED:  # a cancellation by a person replaces a deadline
             known.stopped = outcome
         self._delete_stopped(known)
 
     def _delete_stopped(self, known: _Run) -> None:
-        """Delete the pod of a run that has to stop, unless that was done; the timer comes back to it."""
+        """Delete the pod of a run that has to stop, unless it is deleted already. The timer repeats this."""
         if known.stopped is None or known.deleting:
             return
         application, pod = self._applications.get(known.run), self._pods.get(known.run)
-        both: tuple[tuple[Resource, PodSeen | ApplicationSeen | None], ...] = (APPLICATIONS, application), (PODS, pod)
+        both: tuple[tuple[Resource, ObservedPod | ObservedApplication | None], ...] = (
+            (APPLICATIONS, application),
+            (PODS, pod),
+        )
         found = [(kind, each) for kind, each in both if each is not None and each.deleted_at is None and not each.gone]
         if found:
             known.deleting = True
             self._spawn(self._delete(known, found), f"stop of run {known.run}")
 
-    async def _delete(self, known: _Run, found: Sequence[tuple[Resource, PodSeen | ApplicationSeen]]) -> None:
-        """Delete what there is of a run, and nothing else of its name."""
+    async def _delete(self, known: _Run, found: Sequence[tuple[Resource, ObservedPod | ObservedApplication]]) -> None:
+        """Delete the objects of a run, by uid, so that no other object of the same name is deleted."""
         for resource, seen in found:
             try:
                 await self._api.delete(resource, seen.namespace, seen.name, uid=seen.uid)
             except ClusterUnreachable:
                 break
             except ClusterRefused as error:
-                if is_not_there(error):
-                    self._is_gone(known.run, seen)
+                if is_gone(error):
+                    self._mark_gone(known.run, seen)
                 elif error.code != 409:
                     if not known.refused:
                         self._note(f"run {known.run} can't be stopped, and it is tried again: {error}")
                     known.refused = True
         known.deleting = False
 
-    def _is_gone(self, run: int, seen: PodSeen | ApplicationSeen) -> None:
-        if isinstance(seen, PodSeen):
-            self._remember(run, replace(self._pods.get(run, seen), gone=True))
+    def _mark_gone(self, run: int, seen: ObservedPod | ObservedApplication) -> None:
+        if isinstance(seen, ObservedPod):
+            self._update(run, replace(self._pods.get(run, seen), gone=True))
         else:
-            self._applications.gone(run)
+            self._applications.mark_gone(run)
 
-    def _let_go(self, run: int) -> None:
+    def _release(self, run: int) -> None:
         known = self._runs.pop(run, None)
-        self._applications.let_go(run)
+        self._applications.release(run)
         pod = self._pods.pop(run, None)
         if pod is not None and not pod.gone:
-            self._releases.add(pod, sure=known is not None and known.sure)
+            self._releases.add(pod, certain=known is not None and known.certain)
 
     # -- background -----------------------------------------------------------------------------------------------
 
@@ -474,7 +478,7 @@ class ClusterLauncher:
         future.add_done_callback(self._done)
 
     def _done(self, future: "asyncio.Task[None]") -> None:
-        """Hand on an error: an end that is never reported would be waited for without an end."""
+        """Report an error through `ended`. Otherwise the engine would wait for an end forever."""
         self._futures.discard(future)
         if not future.cancelled() and (error := future.exception()) is not None:
             self._ends.put_nowait(error)

@@ -1,8 +1,8 @@
-"""Lets the objects of runs go that are committed, and deletes them once their names are not needed as tombstones any
-more: pods, and SparkApplications.
+"""Removes finalizers from the objects of committed runs (pods and SparkApplications), and deletes the objects later.
 
-A release is one patch: our finalizer off, the label `done` on. Many go at once through a few workers. What can't be
-released now is tried again for as long as this process lives; the next process finds it by its missing label.
+A release is one patch that removes our finalizer and sets the label `done`. A few workers release many objects
+concurrently. A failed release is retried as long as this process lives; the next process finds the object, which has no
+label. A released object stays for a minute: its name is a tombstone, so that a late create can't create it again.
 """
 
 import asyncio
@@ -11,23 +11,23 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from opendataflow import names
 from opendataflow.errors import ClusterRefused, ClusterUnreachable
-from opendataflow.launch.cluster.answers import is_not_there
+from opendataflow.launch.cluster.answers import is_gone
 from opendataflow.launch.cluster.api import PODS, Api, Resource
 from opendataflow.launch.cluster.executors import Executors
-from opendataflow.model.records.pod import PodSeen
+from opendataflow.model.records.pod import ObservedPod
 
 WORKERS = 16
 TOMBSTONE_SECONDS = 60.0
-"""How long after its creation a pod has to be there, so that a create that is late does not make it again."""
-AGAIN_SECONDS = 1.0
+"""How long after its creation a pod has to exist, so that a late create can't create it again."""
+RETRY_SECONDS = 1.0
 LEAVE_SECONDS = 5.0
-"""How long the end of the program waits for releases that are under way."""
+"""How long the end of the program waits for releases."""
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 
 
 class Releasable(Protocol):
-    """What is known of an object that is let go. See `model.pod`."""
+    """The facts of an object that can be released; see `model.records.pod`."""
 
     @property
     def namespace(self) -> str: ...
@@ -46,21 +46,24 @@ class Releasable(Protocol):
 T = TypeVar("T", bound=Releasable)
 
 
-async def free_pod(api: Api, pod: PodSeen, labels: Mapping[str, str]) -> None:
-    """Take our finalizer off a pod, and off no other one of its name; put labels on."""
+async def free_pod(api: Api, pod: ObservedPod, labels: Mapping[str, str]) -> None:
+    """Remove our finalizer from a pod, and set labels. Another pod of the same name is not changed."""
     patch = {"uid": pod.uid, "labels": dict(labels), "$deleteFromPrimitiveList/finalizers": [names.FINALIZER]}
     await api.patch_strategic(PODS, pod.namespace, pod.name, {"metadata": patch})
 
 
 class Releases(Generic[T]):
-    """The releases of one engine's objects of a kind. `ours`: the selector that finds them. `free`: does one.
-    `note`: tells a person. `clock`: seconds since the epoch."""
+    """Releases the objects of one kind, for one engine.
 
-    def __init__(  # what a launcher puts together
+    `own_selector`: the label selector that matches them. `free`: releases one object, with labels to set. `note`: shows
+    a message to people. `clock`: seconds since the epoch.
+    """
+
+    def __init__(
         self,
         api: Api,
         resource: Resource,
-        ours: str,
+        own_selector: str,
         free: Callable[[Api, T, Mapping[str, str]], Awaitable[None]],
         *,
         note: Callable[[str], None],
@@ -68,37 +71,40 @@ class Releases(Generic[T]):
     ) -> None:
         self._api = api
         self._resource = resource
-        self._ours = ours
+        self._own_selector = own_selector
         self._free = free
         self._note = note
         self._refused = False
         self._clock = clock
         self._waiting: asyncio.Queue[T] = asyncio.Queue()
-        self._swept: dict[str, int] = {}
-        """Namespaces with released objects, and the last minute in which one of them was."""
+        self._to_sweep: dict[str, int] = {}
+        """Namespaces with released objects, and the minute (since the epoch) of the last release."""
 
     def begin(self, spawn: Spawn) -> None:
         """Start the workers."""
         for number in range(WORKERS):
             spawn(self._work(), f"release {number} of {self._resource.plural}")
 
-    def add(self, pod: T, *, sure: bool = False) -> None:
-        """Release one soon. One that was deleted vanishes by that, so it keeps its name as long as it has to, unless
-        it is `sure` that no create of it is on its way."""
-        vanishes = pod.deleted_at is not None and pod.created_at is not None and not sure
+    def add(self, pod: T, *, certain: bool = False) -> None:
+        """Queue an object for its release.
+
+        A deleted object vanishes with its release. So its release waits until the name is not needed as a tombstone,
+        unless it is `certain` that no create of it may still arrive.
+        """
+        vanishes = pod.deleted_at is not None and pod.created_at is not None and not certain
         early = (pod.created_at or 0) + TOMBSTONE_SECONDS - self._clock() if vanishes else 0
         if early > 0:
             asyncio.get_running_loop().call_later(min(early, TOMBSTONE_SECONDS), self._waiting.put_nowait, pod)
         else:
             self._waiting.put_nowait(pod)
 
-    def seen(self, pod: T) -> None:
-        """Take note of one that is released and will have to be swept."""
+    def record_released(self, pod: T) -> None:
+        """Record a released object, so that its namespace is swept."""
         if pod.done is not None and not pod.gone:
-            self._swept[pod.namespace] = max(pod.done, self._swept.get(pod.namespace, 0))
+            self._to_sweep[pod.namespace] = max(pod.done, self._to_sweep.get(pod.namespace, 0))
 
     async def finish(self) -> None:
-        """Wait a little for what is under way."""
+        """Wait for releases that are under way, for at most `LEAVE_SECONDS`."""
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._waiting.join()
@@ -106,55 +112,57 @@ class Releases(Generic[T]):
             pass
 
     async def sweep(self) -> None:
-        """Delete what was released before the previous minute began, so for a minute at least, in every namespace.
+        """Delete the objects that were released before the previous minute began, with one request per namespace.
 
-        One request for each namespace, however many pods. Raises nothing: the next sweep does what is left.
+        Raises no error: the next sweep repeats what failed.
         """
         minute = self._minute()
         old = f"{names.LABEL_DONE},{names.LABEL_DONE} notin ({minute},{minute - 1})"
-        for namespace, last in list(self._swept.items()):
+        for namespace, last in list(self._to_sweep.items()):
             try:
-                await self._api.delete_collection(self._resource, namespace, f"{self._ours},{old}")
+                await self._api.delete_collection(self._resource, namespace, f"{self._own_selector},{old}")
             except (ClusterUnreachable, ClusterRefused):
                 continue
-            if last < minute - 1 and self._swept.get(namespace) == last:
-                del self._swept[namespace]
+            if last < minute - 1 and self._to_sweep.get(namespace) == last:
+                del self._to_sweep[namespace]
 
     async def _work(self) -> None:
         while True:
             pod = await self._waiting.get()
             try:
                 if not await self._release(pod):
-                    await asyncio.sleep(AGAIN_SECONDS)
+                    await asyncio.sleep(RETRY_SECONDS)
                     self._waiting.put_nowait(pod)
             finally:
                 self._waiting.task_done()
 
     async def _release(self, pod: T) -> bool:
-        """Say whether it is done."""
+        """Release one object. Return whether it is done."""
         try:
             await self._free(self._api, pod, {names.LABEL_DONE: str(self._minute())})
         except ClusterUnreachable:
             return False
         except ClusterRefused as error:
-            if error.code != 409 and not is_not_there(error) and not self._refused:
+            if error.code != 409 and not is_gone(error) and not self._refused:
                 self._refused = True  # the others are refused for the same reason
                 self._note(f"{self._resource.plural} of runs that have ended can't be released: {error}")
-            return is_not_there(error)
-        self._swept[pod.namespace] = self._minute()
+            return is_gone(error)
+        self._to_sweep[pod.namespace] = self._minute()
         return True
 
     def _minute(self) -> int:
         return int(self._clock()) // 60
 
 
-def pod_releases(api: Api, ours: str, *, note: Callable[[str], None], clock: Callable[[], float]) -> Releases[PodSeen]:
-    """The releases of pods. What one has started goes first: who comes next finds it unreleased, and does it again."""
+def pod_releases(
+    api: Api, own_selector: str, *, note: Callable[[str], None], clock: Callable[[], float]
+) -> Releases[ObservedPod]:
+    """Return the releases of pods. Executors are deleted first: after a crash, the next process repeats both steps."""
     executors = Executors(api, note=note)
 
-    async def free(api: Api, pod: PodSeen, labels: Mapping[str, str]) -> None:
-        if pod.executors and not await executors.deleted(pod.namespace, pod.name):
-            raise ClusterUnreachable(f"nobody knows whether the executors of pod {pod.name} are deleted")
+    async def free(api: Api, pod: ObservedPod, labels: Mapping[str, str]) -> None:
+        if pod.executors and not await executors.delete(pod.namespace, pod.name):
+            raise ClusterUnreachable(f"it is unknown whether the executors of pod {pod.name} are deleted")
         await free_pod(api, pod, labels)
 
-    return Releases(api, PODS, ours, free, note=note, clock=clock)
+    return Releases(api, PODS, own_selector, free, note=note, clock=clock)

@@ -1,4 +1,4 @@
-"""Asks the cluster what this program may do: everybody may ask that about themselves. It decides nothing."""
+"""Asks the cluster which rights this program has. Every account may ask that about itself. It decides nothing."""
 
 import asyncio
 from collections.abc import Iterable
@@ -8,15 +8,15 @@ from opendataflow.errors import ClusterRefused
 from opendataflow.launch.cluster.api import Api, Resource
 
 REVIEWS = Resource("apis/authorization.k8s.io/v1", "selfsubjectaccessreviews")
-AT_ONCE = 4
+CONCURRENT_REQUESTS = 4
 
 
 async def missing_rights(api: Api, namespace: str | None, rights: Iterable[Right]) -> list[Right]:
-    """Return those that this program does not have in a namespace, None for all.
+    """Return the rights that this program lacks in a namespace (None: in all namespaces).
 
-    ClusterUnreachable where there is no answer. Where it may not even ask, nothing is known to be missing.
+    Return an empty list if the cluster refuses the question. Raises ClusterUnreachable.
     """
-    free = asyncio.Semaphore(AT_ONCE)
+    free = asyncio.Semaphore(CONCURRENT_REQUESTS)
 
     async def allowed(right: Right) -> bool:
         attributes = {
@@ -28,7 +28,7 @@ async def missing_rights(api: Api, namespace: str | None, rights: Iterable[Right
         }
         body = {"metadata": {}, "spec": {"resourceAttributes": {k: v for k, v in attributes.items() if v}}}
         async with free:
-            answer = await api.ask(REVIEWS, body)
+            answer = await api.review(REVIEWS, body)
         return bool((answer.get("status") or {}).get("allowed"))
 
     rights = list(rights)

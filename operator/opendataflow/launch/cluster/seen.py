@@ -1,5 +1,5 @@
-"""Makes the few facts that are remembered of a pod, or of a SparkApplication, from its JSON. Never fails, whatever the
-JSON: one that can't be read would stop the watch of all others. It never judges what it sees.
+"""Extracts facts of a pod, or of a SparkApplication, from its JSON. It never raises, for any JSON:
+an object that can't be parsed would stop the watch of all others. It never judges the facts.
 """
 
 import re
@@ -8,15 +8,15 @@ from datetime import datetime
 from typing import Any, overload
 
 from opendataflow import names
-from opendataflow.model.records.application import ApplicationSeen
-from opendataflow.model.records.pod import Condition, Ending, PodSeen, Waiting
+from opendataflow.model.records.application import ObservedApplication
+from opendataflow.model.records.pod import Condition, ObservedPod, Termination, Waiting
 
 START_DEADLINE = 600.0
-"""Seconds; for a pod whose annotation is missing or was spoilt."""
+"""Seconds, for a pod whose annotation is missing or invalid."""
 
 
-def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
-    """Return the facts of a pod; what is missing or is not what it should be is left out."""
+def parse_pod(pod: Mapping[str, Any]) -> ObservedPod:
+    """Return the facts of a pod. Missing or invalid fields become None or empty."""
     metadata, spec, status = _map(pod, "metadata"), _map(pod, "spec"), _map(pod, "status")
     labels = _map(metadata, "labels")
     annotations = _map(metadata, "annotations")
@@ -28,7 +28,7 @@ def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
     failed = next(((name, end) for name, state in inits if (end := _ending(state)) and end.exit_code != 0), None)
     waiting = next(((name, why) for name, state in inits if (why := _waiting(state)) is not None), None)
     deleted, grace = _time(metadata, "deletionTimestamp"), _number(metadata, "deletionGracePeriodSeconds") or 0.0
-    return PodSeen(
+    return ObservedPod(
         namespace=_text(metadata, "namespace") or "",
         name=_text(metadata, "name") or "",
         uid=_text(metadata, "uid") or "",
@@ -49,7 +49,7 @@ def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
         waiting_init=waiting,
         unscheduled=_condition(status, "PodScheduled", "False"),
         disrupted=_condition(status, "DisruptionTarget", "True"),
-        # The timestamp lies a grace period ahead of the request.
+        # The timestamp is the time of the request plus the grace period.
         deleted_at=None if deleted is None else deleted - grace,
         grace=grace,
         finalizer=names.FINALIZER in _any_list(metadata, "finalizers"),
@@ -63,12 +63,12 @@ def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
     )
 
 
-def application_seen(application: Mapping[str, Any]) -> ApplicationSeen:
-    """Return the facts of a SparkApplication, by the same rules."""
+def parse_application(application: Mapping[str, Any]) -> ObservedApplication:
+    """Return the facts of a SparkApplication. Missing or invalid fields become None or empty."""
     metadata, status = _map(application, "metadata"), _map(application, "status")
     labels, annotations = _map(metadata, "labels"), _map(metadata, "annotations")
     state = _map(status, "applicationState")
-    return ApplicationSeen(
+    return ObservedApplication(
         namespace=_text(metadata, "namespace") or "",
         name=_text(metadata, "name") or "",
         uid=_text(metadata, "uid") or "",
@@ -86,12 +86,12 @@ def application_seen(application: Mapping[str, Any]) -> ApplicationSeen:
     )
 
 
-def _ending(state: Mapping[str, Any]) -> Ending | None:
+def _ending(state: Mapping[str, Any]) -> Termination | None:
     ended = state.get("terminated")
     if not isinstance(ended, Mapping):
         return None
     code, signal = ended.get("exitCode"), ended.get("signal")
-    return Ending(
+    return Termination(
         exit_code=code if type(code) is int else -1,
         signal=signal if type(signal) is int and signal > 0 else None,
         reason=_text(ended, "reason"),
@@ -116,8 +116,10 @@ def _condition(status: Mapping[str, Any], kind: str, value: str) -> Condition | 
 
 
 def _unheard(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """Who gives up a node marks its pods as not ready, and leaves all else as the kubelet has told it. Only a gate that
-    somebody has to open looks the same."""
+    """Return whether the node of a pod is unreachable: Ready is False, although ContainersReady is True.
+
+    The node controller marks the pod as not ready; the rest stays as the kubelet reported it. An open readiness gate
+    looks the same, so pods with readiness gates are excluded."""
     unready, ready = _condition(status, "Ready", "False"), _condition(status, "ContainersReady", "True")
     return unready is not None and ready is not None and not _any_list(spec, "readinessGates")
 

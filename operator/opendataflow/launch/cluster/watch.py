@@ -1,11 +1,12 @@
-"""Follows all objects of a kind: a list, then a watch from there, for ever and through whatever breaks.
+"""Follows all objects of a kind: a list, then a watch from its version, without end and through all errors.
 
-    list in pages -> SYNCED -> watch -> ended by the API: watch on from the last version, at once
-                               ^    -> connection broken, 5xx, 429: the same, after a pause that grows
-                               |    -> version too old (410): list anew
+    list in pages -> SYNCED -> watch -> ended by the API: watch again from the last version, at once
+                               ^    -> connection broken, 5xx, 429: the same, after a growing pause
+                               |    -> version too old (410): list again
                                '--------'
 
-Objects are projected as they come and never kept. It says once that the API is away, and once that it is back.
+Objects are projected as they arrive and are not kept. One message reports that the API is unreachable, and one that it
+answers again.
 """
 
 import asyncio
@@ -18,21 +19,21 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from opendataflow.errors import ClusterRefused, ClusterUnreachable, DataflowError
-from opendataflow.launch.cluster.answers import expired, refusal
+from opendataflow.launch.cluster.answers import error_of, is_expired
 from opendataflow.launch.cluster.api import Api, Resource
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
 WATCH_SECONDS = 300
-"""How long one watch lasts; with up to a half more, so that those of many programs do not end together."""
+"""How long one watch lasts, plus up to a half at random, so that the watches of many programs do not end together."""
 SHORTEST_WATCH = 1.0
-"""Seconds; a watch that is ended earlier is not begun again without a pause."""
+"""Seconds. If a watch ends earlier, the next one starts after a pause."""
 
 T = TypeVar("T")
 
 
-class Happening(StrEnum):
-    """What became of an object. LISTING: a list begins; LISTED: one of its objects; SYNCED: that was all."""
+class ChangeKind(StrEnum):
+    """The kind of a change. LISTING: a list begins. LISTED: one of its objects. SYNCED: the list is complete."""
 
     LISTING = "LISTING"
     LISTED = "LISTED"
@@ -43,20 +44,20 @@ class Happening(StrEnum):
 
 @dataclass(frozen=True)
 class Change(Generic[T]):
-    """`what`: the object's projection, None for LISTING and SYNCED."""
+    """One change. `object`: the projected object; None for LISTING and SYNCED."""
 
-    happening: Happening
-    what: T | None = None
+    kind: ChangeKind
+    object: T | None = None
 
 
 class _Expired(Exception):
-    """The watch can't go on from its version."""
+    """Raised if a watch can't continue from its version."""
 
 
 class Follower(Generic[T]):
-    """Follows the objects of a kind in a namespace, or in all, that a label selector finds.
+    """Follows the objects of a kind that match a label selector, in a namespace (None: in all).
 
-    `project`: makes what is handed on of an object; it must not fail. `note`: tells a person.
+    `project`: extracts the facts from an object; it must not raise. `note`: shows a message to people.
     """
 
     def __init__(
@@ -77,10 +78,10 @@ class Follower(Generic[T]):
         self._selector = selector
         self._version: str | None = None
         self._failures = 0
-        self._away = False
+        self._unreachable = False
 
     async def changes(self) -> AsyncGenerator[Change[T], None]:
-        """Yield changes without an end. ClusterRefused where the API will never allow it (no such kind)."""
+        """Yield changes without end. Raises ClusterRefused if a retry can't help."""
         while True:
             try:
                 async with aclosing(self._list() if self._version is None else self._watch(self._version)) as changes:
@@ -95,18 +96,18 @@ class Follower(Generic[T]):
                     self._version = None
                 elif error.code not in (403, 404, 409):
                     raise
-                # 403 and 404: rights and kinds come and go while a chart is installed.
+                # 403 and 404: the chart that brings the rights and kinds may be installed later.
                 await self._pause(error)
 
     async def _list(self) -> AsyncGenerator[Change[T], None]:
-        yield Change(Happening.LISTING)
+        yield Change(ChangeKind.LISTING)
         version = ""
         async for items, version in self._api.pages(self._resource, self._namespace, selector=self._selector):  # noqa: B007
-            self._answered()
+            self._record_answer()
             for item in items:
-                yield Change(Happening.LISTED, self._project(item))
+                yield Change(ChangeKind.LISTED, self._project(item))
         self._version = version
-        yield Change(Happening.SYNCED)
+        yield Change(ChangeKind.SYNCED)
 
     async def _watch(self, version: str) -> AsyncGenerator[Change[T], None]:
         seconds = random.randint(WATCH_SECONDS, WATCH_SECONDS * 3 // 2)
@@ -119,31 +120,31 @@ class Follower(Generic[T]):
                 kind, found = event.get("type"), event.get("object")
                 if kind == "ERROR" or not isinstance(found, dict):
                     raise self._error(found if isinstance(found, dict) else {})
-                self._answered()
+                self._record_answer()
                 self._version = (found.get("metadata") or {}).get("resourceVersion") or self._version
                 if kind != "BOOKMARK":
                     deleted = kind == "DELETED"
-                    yield Change(Happening.DELETED if deleted else Happening.CHANGED, self._project(found))
+                    yield Change(ChangeKind.DELETED if deleted else ChangeKind.CHANGED, self._project(found))
         if time.monotonic() - begun < SHORTEST_WATCH:
             raise ClusterUnreachable(f"watch {self._resource.plural}: the Kubernetes API ends it at once")
 
     def _error(self, status: dict[str, Any]) -> Exception:
         code = status.get("code")
         code = code if isinstance(code, int) else 500
-        return _Expired() if expired(code, status) else refusal(f"watch {self._resource.plural}", code, status)
+        return _Expired() if is_expired(code, status) else error_of(f"watch {self._resource.plural}", code, status)
 
-    def _answered(self) -> None:
+    def _record_answer(self) -> None:
         self._failures = 0
-        if self._away:
-            self._away = False
+        if self._unreachable:
+            self._unreachable = False
             self._note("The Kubernetes API answers again.")
 
     async def _pause(self, error: DataflowError) -> None:
-        """Wait longer after each failure, and by chance: not everybody comes back at the same moment."""
+        """Wait longer after each failure. The pause is partly random, so that clients do not return together."""
         self._failures += 1
-        # A connection that broke once is everyday life.
-        if self._failures > 2 and not self._away:
-            self._away = True
+        # One broken connection is normal and not reported.
+        if self._failures > 2 and not self._unreachable:
+            self._unreachable = True
             self._note(f"{error}. Pods go on; their ends are seen when it answers.")
         pause = min(FIRST_PAUSE * 2 ** min(self._failures - 1, 16), LONGEST_PAUSE)
         if isinstance(error, ClusterUnreachable) and error.retry_after is not None:

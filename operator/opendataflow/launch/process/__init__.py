@@ -1,1 +1,1 @@
-"""Runs as local process groups. The only place that forks, signals and looks at other processes."""
+"""Runs as local processes. Only this package forks, sends signals and inspects other processes."""

@@ -1,8 +1,8 @@
-"""One started run: spawning its shim, hearing of its end, collecting its exit code.
+"""The process of one run: starts its shim, waits for its end, and reaps it.
 
-The end is only looked at first (`waitid` with WNOWAIT): until `collect` the ended process keeps its number,
-so nobody else's session can have that number while the rest of this one is killed. That is why asyncio's own
-subprocesses are not used: they collect at once. Never decides when a run has to end.
+The end is first observed without reaping (`waitid` with WNOWAIT). Until `reap` the ended process keeps its id. So no
+other session can get this id while the rest of the session is killed. The subprocesses of asyncio are not used, because
+they reap at once. This module never decides when a run has to end.
 """
 
 import asyncio
@@ -25,11 +25,12 @@ from opendataflow.launch.process.shim import SHELL, SHIM
 from opendataflow.launch.process.tee import Redact, Tee
 from opendataflow.model.records.run import Host, RunOrder
 
-AWKWARD_FILE = ".environment"
+UNSAFE_VARIABLES_FILE = ".environment"
+"""The file with the variables that can't pass through a shell; see `restore`."""
 
 
 class Stop(StrEnum):
-    """Why a run is ended by the launcher."""
+    """Why the launcher ends a run."""
 
     DEADLINE = "deadline"
     CANCELLED = "cancelled"
@@ -38,7 +39,7 @@ class Stop(StrEnum):
 
 @dataclass(frozen=True)
 class ExitStatus:
-    """How a process ended; both None where somebody else has collected it."""
+    """How a process ended. Both fields are None if other code has reaped it."""
 
     code: int | None = None
     signal: int | None = None
@@ -46,7 +47,11 @@ class ExitStatus:
 
 @dataclass(frozen=True)
 class Child:
-    """A run's process. `ended` and `stopping` are set once, by the operating system and by the launcher."""
+    """The process of a run.
+
+    `token`: identifies this start in the record. `ended`: set once, when the process ends. `stopping`: set once, when
+    the launcher asks it to end.
+    """
 
     order: RunOrder
     folder: RunFolder
@@ -58,28 +63,28 @@ class Child:
 
     @property
     def session(self) -> int:
-        """The number of its session, its process group and its first process."""
+        """Return the id of the session, which is also the id of its process group and its first process."""
         return self.process.pid
 
     def stop(self, why: Stop) -> None:
-        """Ask for the run's end; the first reason counts."""
+        """Ask the run to end. The first reason counts."""
         if not self.stopping.done():
             self.stopping.set_result(why)
 
-    def end(self, status: ExitStatus) -> None:
-        """Take note of its end."""
+    def set_exit_status(self, status: ExitStatus) -> None:
+        """Record the end of the process."""
         if not self.ended.done():
             self.ended.set_result(status)
 
-    def collect(self) -> None:
-        """Let the ended process go: its number is free after that."""
+    def reap(self) -> None:
+        """Reap the ended process. Its id is free after that."""
         self.process.wait()
         with suppress(OSError):
-            draft_of(self.folder, self.token).unlink(missing_ok=True)
+            draft_path(self.folder, self.token).unlink(missing_ok=True)
 
 
-def draft_of(folder: RunFolder, token: str) -> Path:
-    """Return where the shim drafts its record before it links it."""
+def draft_path(folder: RunFolder, token: str) -> Path:
+    """Return the path of the draft that the shim links as the record."""
     return folder.record.with_name(f"{folder.record.name}.{token}")
 
 
@@ -92,22 +97,22 @@ def spawn(
     foreground: bool = False,
     redact: Redact | None = None,
 ) -> Child:
-    """Start the run's shim in a session of its own; a few milliseconds, never cancelled half-way.
+    """Start the shim of a run in a session of its own. Takes a few milliseconds and can't be cancelled in between.
 
-    `foreground`: what it prints is shown as well, and it reads what this program would read; `redact` hides secrets in
-    its log then. Raises OSError or ValueError where no process could be made; nothing runs then.
+    `ln`: the full path of `ln`. `foreground`: also show the output of the run, and let it read this program's standard
+    input; `redact` then removes secrets from its log. Raises OSError or ValueError if no process was created.
     """
     token = new_token()
     folder.prepare(order.command.files)
     environment = run_environment(os.environb, order.command.env, folder.path)
     shim = [SHELL, "-c", SHIM, "dataflow"]
-    shim += [str(folder.record), str(draft_of(folder, token)), record_heading(token, host), ln]
+    shim += [str(folder.record), str(draft_path(folder, token)), record_heading(token, host), ln]
     log = folder.open_log()
     tee = Tee(log, redact) if foreground else None
     out, err = tee.open() if tee else (log, log)
     try:
         process = subprocess.Popen(
-            [*shim, *_around_the_shell(environment, folder), *order.command.argv],
+            [*shim, *_restore_command(environment, folder), *order.command.argv],
             env=environment.plain,
             cwd=order.command.cwd,
             stdin=None if foreground else subprocess.DEVNULL,
@@ -117,7 +122,7 @@ def spawn(
         )
     finally:
         if tee is not None:
-            tee.started()
+            tee.close_write_ends()
         else:
             os.close(log)
     loop = asyncio.get_running_loop()
@@ -126,22 +131,22 @@ def spawn(
     return child
 
 
-def _around_the_shell(environment: Environment, folder: RunFolder) -> list[str]:
-    if not environment.awkward:
+def _restore_command(environment: Environment, folder: RunFolder) -> list[str]:
+    if not environment.unsafe:
         return []
-    file = folder.write_private(AWKWARD_FILE, environment.awkward_file)
+    file = folder.write_private(UNSAFE_VARIABLES_FILE, environment.unsafe_file)
     return [sys.executable, "-I", "-S", restore.__file__, str(file)]
 
 
 def _watch(child: Child, loop: asyncio.AbstractEventLoop) -> None:
-    """Start the thread that waits for the end; without it nobody would ever learn of it."""
+    """Start the thread that waits for the end. Kill the run if there can be no thread: its end would go unnoticed."""
     name = f"wait-{child.order.name}"
     thread = threading.Thread(target=_wait, args=(child, loop), name=name, daemon=True)
     try:
         thread.start()
     except RuntimeError as error:
         os.killpg(child.session, signal.SIGKILL)
-        child.collect()
+        child.reap()
         raise OSError(errno.EAGAIN, "no thread is left to watch it") from error
 
 
@@ -150,8 +155,8 @@ def _wait(child: Child, loop: asyncio.AbstractEventLoop) -> None:
         seen = os.waitid(os.P_PID, child.session, os.WEXITED | os.WNOWAIT)
     except ChildProcessError:
         seen = None
-    with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
-        loop.call_soon_threadsafe(child.end, _exit_status(seen))
+    with suppress(RuntimeError):  # the loop is closed: the program ends
+        loop.call_soon_threadsafe(child.set_exit_status, _exit_status(seen))
 
 
 def _exit_status(seen: os.waitid_result | None) -> ExitStatus:

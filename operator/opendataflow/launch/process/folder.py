@@ -1,4 +1,4 @@
-"""The folder of one run: its log, the files it reads, its process record. Never looks at processes."""
+"""The folder of one run: its log, its input files and its process record. Never inspects processes."""
 
 import os
 import shutil
@@ -16,29 +16,29 @@ CONTEXT = "context.json"
 TAIL_BYTES = 64 * 1024
 
 KEPT = frozenset({LOG, RECORD, CONTEXT})
-"""What stays when a run is over; other files may hold secrets (Spark's properties)."""
+"""The files that stay after the end of a run. Others may hold secrets, such as the properties of Spark."""
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run's folder and what lies in it."""
+    """The folder of one run, and its files."""
 
     path: Path
 
     @property
     def log(self) -> Path:
-        """Standard output and standard error of the run, in the order in which they were written."""
+        """Return the path of the log: standard output and standard error, in the order of their writes."""
         return self.path / LOG
 
     @property
     def record(self) -> Path:
-        """Which process the run is, or a tombstone."""
+        """Return the path of the process record, or of its tombstone."""
         return self.path / RECORD
 
     def prepare(self, files: Mapping[str, str]) -> None:
-        """Create the folder (mode 0700) and the run's files (mode 0600).
+        """Create the folder (mode 0700) and the files of the run (mode 0600).
 
-        Raises OSError, and ValueError for a file whose name is not a plain one or is one of the folder's own.
+        Raises OSError. Raises ValueError for a file name with a folder, with a leading dot, or of the log or record.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, text in files.items():
@@ -47,7 +47,7 @@ class RunFolder:
             self.write_private(name, text.encode("utf-8", "surrogateescape"))
 
     def write_private(self, name: str, content: bytes) -> Path:
-        """Write a file that only its owner can read, in place of whatever had that name."""
+        """Write a file that only its owner can read. Replace an existing file."""
         path = self.path / name
         path.unlink(missing_ok=True)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -55,7 +55,7 @@ class RunFolder:
         return path
 
     def has_record(self) -> bool:
-        """Whether a process or a tombstone has taken this run already."""
+        """Return whether the record of a process, or a tombstone, exists."""
         return os.path.lexists(self.record)
 
     def open_log(self) -> int:
@@ -63,12 +63,12 @@ class RunFolder:
         return os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def write_log(self, sentence: str) -> None:
-        """Append a line to the log; a log that can't be written is not an error of the run."""
+        """Append a line to the log. Ignore errors: the run itself does not fail because of them."""
         with suppress(OSError), open(self.open_log(), "w", encoding="utf-8", errors="replace") as file:
             file.write(f"{sentence}\n")
 
     def read_tail(self) -> str:
-        """Return the end of the log: text that Postgres can hold, at most 64 KiB of UTF-8, of whole lines."""
+        """Return the last whole lines of the log: at most 64 KiB of UTF-8, without NULs, which Postgres refuses."""
         try:
             with self.log.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -79,13 +79,13 @@ class RunFolder:
         text = content.decode("utf-8", "replace").replace("\0", "")
         cut = size > TAIL_BYTES
         encoded = text.encode("utf-8")
-        if len(encoded) > TAIL_BYTES:  # each byte that was no UTF-8 has become three
+        if len(encoded) > TAIL_BYTES:  # each invalid byte has become three bytes
             cut = True
             text = encoded[-TAIL_BYTES:].decode("utf-8", "ignore")
         return _from_line_start(text) if cut else text
 
     def read_report(self) -> str | None:
-        """Return what the run has written to be its report; None where it has not."""
+        """Return the report file of the run; None if the run wrote none."""
         try:
             with (self.path / REPORT_FILE).open("rb") as file:
                 return file.read(LARGEST_FILE + 1).decode("utf-8", "replace")
@@ -93,7 +93,7 @@ class RunFolder:
             return None
 
     def remove_private_files(self) -> None:
-        """Delete all files but the log, the context and the record."""
+        """Delete all files except the log, the context and the record."""
         with suppress(FileNotFoundError), os.scandir(self.path) as entries:
             for entry in entries:
                 if entry.name not in KEPT and not entry.is_dir(follow_symlinks=False):
@@ -101,7 +101,7 @@ class RunFolder:
 
 
 def remove_folder(runs_home: Path, name: str, *, dry_run: bool = False) -> bool:
-    """Delete the folder of a run that has ended, with its log; return whether there was one. A link is left alone."""
+    """Delete the folder of an ended run, with its log. Return whether it existed. A symbolic link is not followed."""
     path = runs_home / name
     if path.is_symlink() or not path.is_dir():
         return False
@@ -111,5 +111,5 @@ def remove_folder(runs_home: Path, name: str, *, dry_run: bool = False) -> bool:
 
 
 def _from_line_start(text: str) -> str:
-    """Drop the part of a line in front; one endless line is kept as it is."""
+    """Drop the incomplete first line. A text of one line stays."""
     return text.partition("\n")[2] or text

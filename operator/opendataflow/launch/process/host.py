@@ -1,4 +1,4 @@
-"""Which machine, boot and process id namespace this process lives in. Reads /proc; never writes anything."""
+"""The host, boot and process id namespace of this process. Reads /proc; never writes anything."""
 
 import os
 from pathlib import Path
@@ -10,10 +10,9 @@ PROC = Path("/proc")
 
 
 def this_host(proc: Path = PROC) -> Host:
-    """Return where this process runs; `boot` is `<kernel boot id>/<process id namespace>`.
+    """Return the host of this process; `boot` is `<kernel boot id>/<process id namespace>`.
 
-    Raises `Refused` where /proc is missing or shows another process id namespace: without it nothing could be
-    known about processes.
+    Raises Refused if /proc is missing or shows another process id namespace: processes could not be inspected.
     """
     try:
         own = int((proc / "self" / "stat").read_bytes().split()[0])

@@ -1,14 +1,14 @@
-"""The launcher of local runs: starts them, tells of their ends, stops them. Its protocol: `engine.ports`.
+"""The launcher of local runs: starts them, stops them and reports their ends. Implements `engine.ports.LocalLauncher`.
 
 One coroutine watches each run from its start to the report of its end:
 
-    started -> ended by itself, or asked to stop (deadline, cancel, close)
-            -> asked to stop: SIGTERM to the whole session, and time to obey
-            -> SIGKILL to whatever is left of the session, until it is empty
-            -> its exit code is collected, its end is reported
+    started -> ends by itself, or is asked to stop (deadline, cancel, close)
+            -> if asked to stop: SIGTERM to the whole session, then a grace period
+            -> SIGKILL to the remaining processes of the session, until it is empty
+            -> its process is reaped, and its end is reported
 
-So a run that is reported has no process left that could still write. Nothing here waits for a process on the
-event loop; the walk through /proc at an end takes about a millisecond. Never judges an end, never commits it.
+So a reported run has no process left that could still write. No call blocks the event loop; one scan of /proc takes
+about a millisecond. This module never judges or commits an end.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ from opendataflow.model.records.run import Ended, Host, Proof, Report, RunOrder
 
 DEADLINE_GRACE = 10.0
 KILL_GRACE = 3.0
-SECONDS_TO_CLOSE = 10.0
+CLOSE_SECONDS = 10.0
 
 
 class ProcessLauncher:
-    """Runs as local processes, each with a folder of its own under `runs_home`.
+    """Starts runs as local processes, each with a folder of its own under `runs_home`.
 
-    `foreground`: show what runs print, and let them read from the terminal; see `tee`. `redactor`: returns what takes
-    the secrets that runs were given so far out of a text: of what is told of a run, in the foreground of its log too.
-    `deadline_grace`, `kill_grace`: seconds between SIGTERM and SIGKILL, at a deadline and at a kill. Raises
-    `Refused` on a machine that is no Linux with /proc.
+    `foreground`: show the output of runs, and let them read the terminal; see `tee`. `redactor`: returns a function
+    that removes the secrets of all runs so far from a text. It applies to reports, and in the foreground also to logs.
+    `deadline_grace`, `kill_grace`: seconds between SIGTERM and SIGKILL, at a deadline and at a kill. Raises Refused
+    if this machine is not Linux with /proc.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ProcessLauncher:
         deadline_grace: float = DEADLINE_GRACE,
         kill_grace: float = KILL_GRACE,
     ) -> None:
-        """Look at the host; create nothing yet."""
+        """Inspect the host. Create nothing yet."""
         self._host = this_host()
         self._ln = find_ln()
         self._runs_home = runs_home.absolute()
@@ -73,32 +73,32 @@ class ProcessLauncher:
 
     @property
     def host(self) -> Host:
-        """This machine, its boot and its process id namespace."""
+        """Return this host, with its boot and its process id namespace."""
         return self._host
 
     @property
     def runs_home(self) -> str:
-        """The folder that the runs' folders are in."""
+        """Return the parent of the folders of all runs."""
         return str(self._runs_home)
 
     async def announce(self, lease: str) -> None:
-        """Show that the engine with this lease lives; see `presence`."""
+        """Show that the engine with this lease is alive; see `presence`."""
         self._presence.hold(lease)
 
-    async def depart(self, lease: str) -> None:
-        """Stop showing it: all its runs are committed."""
-        self._presence.drop(lease)
+    async def withdraw(self, lease: str) -> None:
+        """Undo `announce`: all runs of the engine are committed."""
+        self._presence.release(lease)
 
-    async def owner_gone(self, lease: str, host: Host) -> Proof:
-        """Say whether the engine with this lease has certainly ended."""
-        return self._presence.gone(lease, host)
+    async def prove_owner_dead(self, lease: str, host: Host) -> Proof:
+        """Prove that the engine with this lease has ended."""
+        return self._presence.prove_owner_dead(lease, host)
 
     async def start(self, order: RunOrder) -> None:
-        """Start the run, once for its name. Whatever is wrong with it arrives at `ended`.
+        """Start a run, once for each name. `ended` reports all errors of the run.
 
-        Raises `Refused` after `close`. Where it is cancelled, nothing has been started.
+        Raises Refused after `close`. If this call is cancelled, nothing was started.
         """
-        await asyncio.sleep(0)  # many starts in a row must not hold up the rest of the program
+        await asyncio.sleep(0)  # many starts in a row must not block the event loop
         if self._closed:
             raise Refused(f"run {order.name} can't be started: its launcher is closed")
         if order.name in self._names:
@@ -112,23 +112,23 @@ class ProcessLauncher:
             redact = self._redactor()
             child = spawn(order, folder, self._host, self._ln, foreground=self._foreground, redact=redact)
         except (OSError, ValueError) as error:
-            self._ends.put_nowait(_not_started(order, folder, error))
+            self._ends.put_nowait(_end_without_process(order, folder, error))
             return
         self._children[order.run] = child
         watch = asyncio.create_task(self._watch(child), name=f"watch-{order.name}")
         self._watches.add(watch)
-        watch.add_done_callback(self._watched)
+        watch.add_done_callback(self._watch_done)
 
     async def adopt(self, run: ClaimedRun) -> bool:
-        """Whether it is watched already: what an earlier process has started is not watched here, but proven dead."""
+        """Return whether this process watches the run. Runs of earlier processes are proven dead, never adopted."""
         return run.name in self._names
 
-    async def arrives(self, run: ClaimedRun) -> bool:  # noqa: ARG002 # a protocol
-        """Nothing is on its way between two processes of one machine."""
+    async def wait_for_late_start(self, run: ClaimedRun) -> bool:  # noqa: ARG002 # a protocol
+        """Return False: a local start is never delayed."""
         return False
 
     async def ended(self) -> Ended:
-        """Wait for the next run to end. Each run that was started is returned once."""
+        """Wait for the next end. Each started run is returned once."""
         end = await self._ends.get()
         if isinstance(end, BaseException):
             raise end
@@ -136,46 +136,46 @@ class ProcessLauncher:
         return end if redact is None else await asyncio.to_thread(self._without_secrets, end, redact)
 
     def _without_secrets(self, end: Ended, redact: Callable[[str], str]) -> Ended:
-        log = end.log_tail if self._foreground else redact(end.log_tail)  # there it was written without secrets
+        log = end.log_tail if self._foreground else redact(end.log_tail)  # a foreground log has no secrets
         return replace(end, log_tail=log, report=redacted(end.report, redact))
 
     async def kill(self, run: int, *, cancelled: bool) -> None:
-        """Ask for the run's end now; a run that has ended, or is not known here, is left as it is."""
+        """Ask a run to end now. Ignore ended and unknown runs."""
         child = self._children.get(run)
         if child is not None:
             child.stop(Stop.CANCELLED if cancelled else Stop.LOST)
 
     async def prove_dead(self, name: str, host: Host) -> Proof:
-        """Make certain that an earlier process's run does not run and never will; see `takeover`."""
+        """Prove that a run of an earlier process does not run and never will; see `takeover`."""
         return await prove_dead(self._folder(name), host, self._host)
 
-    async def left_behind(self, name: str) -> Report:
-        """Return the steps that a run of an earlier process has told of. What they have printed and said is left out:
-        the secrets that it may hold are not known to this process."""
-        told = read_report(self._folder(name).read_report(), LARGEST_FILE) or Report()
-        steps = tuple(replace(step, error=None, stdout=None) for step in told.steps)
-        return Report(steps=steps, unfinished=told.unfinished)
+    async def recover_report(self, name: str) -> Report:
+        """Return the steps that a run of an earlier process reported, without their output and errors.
+
+        These texts may hold secrets that this process does not know.
+        """
+        report = read_report(self._folder(name).read_report(), LARGEST_FILE) or Report()
+        steps = tuple(replace(step, error=None, stdout=None) for step in report.steps)
+        return Report(steps=steps, unfinished=report.unfinished)
 
     async def release(self, name: str) -> None:
-        """Forget a run whose outcome is committed. Its log, its context and its record stay."""
+        """Release a run whose outcome is committed. Its log, context and record stay."""
         if any(child.order.name == name for child in self._children.values()):
             return
         self._names.discard(name)
         self._folder(name).remove_private_files()
 
     async def close(self) -> None:
-        """End every run that is left, and wait for it; `ended` still returns them.
+        """End all runs and wait for them. `ended` still returns their ends.
 
-        A process that can't be killed (hanging inside the kernel, another user's) is not waited for longer
-        than the graces and 10 s; its record stays, and who takes over will see whether it is dead.
+        A process may be impossible to kill: it hangs in the kernel, or belongs to another user. Then `close` waits for
+        the grace period plus 10 s. The record stays, so that a later engine can prove the run dead.
         """
         self._closed = True
         for child in self._children.values():
             child.stop(Stop.LOST)
         if self._watches:
-            _, unfinished = await asyncio.wait(
-                set(self._watches), timeout=max(self._graces.values()) + SECONDS_TO_CLOSE
-            )
+            _, unfinished = await asyncio.wait(set(self._watches), timeout=max(self._graces.values()) + CLOSE_SECONDS)
             for watch in unfinished:
                 watch.cancel()
 
@@ -193,20 +193,20 @@ class ProcessLauncher:
         await kill_session(child.session)
         status = await child.ended
         if child.tee is not None:
-            await asyncio.to_thread(child.tee.finish, SECONDS_TO_CLOSE)
-        child.collect()
+            await asyncio.to_thread(child.tee.finish, CLOSE_SECONDS)
+        child.reap()
         del self._children[child.order.run]
-        self._ends.put_nowait(_stopped(child, stop, status) if stop else _ended(child, status))
+        self._ends.put_nowait(_end_by_launcher(child, stop, status) if stop else _end_by_itself(child, status))
 
-    def _watched(self, watch: asyncio.Task[None]) -> None:
-        """Hand on an error of a watch: an end that is never reported would be waited for without an end."""
+    def _watch_done(self, watch: asyncio.Task[None]) -> None:
+        """Report an error of a watch through `ended`. Otherwise the engine would wait for the end forever."""
         self._watches.discard(watch)
         if not watch.cancelled() and (error := watch.exception()) is not None:
             self._ends.put_nowait(error)
 
 
-def _ended(child: Child, status: ExitStatus) -> Ended:
-    """Tell of a run that ended by itself."""
+def _end_by_itself(child: Child, status: ExitStatus) -> Ended:
+    """Return the end of a run that ended by itself."""
     if status.code == REFUSED:
         record = read_record(child.folder.record)
         if not isinstance(record, Record) or record.token != child.token:
@@ -216,8 +216,8 @@ def _ended(child: Child, status: ExitStatus) -> Ended:
     return _report(child.order, child.folder, status)
 
 
-def _stopped(child: Child, stop: Stop, status: ExitStatus) -> Ended:
-    """Tell of a run that the launcher ended; an exit code after SIGTERM says nothing about its work."""
+def _end_by_launcher(child: Child, stop: Stop, status: ExitStatus) -> Ended:
+    """Return the end of a run that the launcher ended. Its exit code is dropped: after SIGTERM it means nothing."""
     return _report(
         child.order,
         child.folder,
@@ -228,7 +228,7 @@ def _stopped(child: Child, stop: Stop, status: ExitStatus) -> Ended:
 
 
 def _why_refused(order: RunOrder, folder: RunFolder) -> str:
-    """Say why the shim did not run the command."""
+    """Return why the shim did not run the command."""
     record = read_record(folder.record)
     if record is None:
         return f"run {order.name} could not record its process in {folder.path}; its log says why"
@@ -237,8 +237,8 @@ def _why_refused(order: RunOrder, folder: RunFolder) -> str:
     return f"run {order.name} was already started by an earlier process"
 
 
-def _not_started(order: RunOrder, folder: RunFolder, error: OSError | ValueError) -> Ended:
-    """Tell of a run for which there is no process: as a shell would where the run is wrong, else as lost."""
+def _end_without_process(order: RunOrder, folder: RunFolder, error: OSError | ValueError) -> Ended:
+    """Return the end of a run without a process: an exit code of a shell if the order is wrong, else lost."""
     cwd = order.command.cwd
     if isinstance(error, ValueError):
         code, sentence = NOT_EXECUTABLE, f"the run's command can't be started: {error}"

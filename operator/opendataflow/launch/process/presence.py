@@ -1,8 +1,8 @@
-"""Shows that an engine lives, by a lock that its process holds and that no death leaves behind.
+"""Shows that an engine is alive, by a file lock that the kernel releases when the process ends.
 
-Each engine locks a file of its own, named after its lease, before it claims anything. Another engine of the same
-machine that can take the lock knows that the first one has ended, however it ended; its children do not inherit the
-lock. Nothing is concluded from a file that is missing or from another machine's.
+Each engine locks a file of its own, named after its lease, before its first claim. If another engine of the same
+machine can lock that file, the first engine has ended. Child processes do not inherit the lock. A missing file, or the
+file of another machine, proves nothing.
 """
 
 import fcntl
@@ -15,14 +15,14 @@ from opendataflow.model.records.run import Host, Proof
 
 
 class Presence:
-    """The presence of one engine, and looking for that of others. `runs_home`: the folder that they share."""
+    """The presence file of one engine, and checks of the files of others. `runs_home`: the folder that they share."""
 
     def __init__(self, runs_home: Path) -> None:
         self._folder = runs_home / "engines"
         self._held: int | None = None
 
     def hold(self, lease: str) -> None:
-        """Show that the engine with this lease lives, until `drop` or the end of the process."""
+        """Show that the engine with this lease is alive, until `release` or the end of the process."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._held = os.open(self._path(lease), os.O_CREAT | os.O_RDWR, 0o600)
@@ -32,17 +32,17 @@ class Presence:
                 f"{self._folder} can't be written ({error.strerror}): make it writable, or name another DATAFLOW_HOME"
             ) from error
 
-    def drop(self, lease: str) -> None:
-        """Stop showing it, and leave nothing: for an engine whose runs are all committed."""
+    def release(self, lease: str) -> None:
+        """Remove the file of an engine whose runs are all committed."""
         if self._held is not None:
             self._path(lease).unlink(missing_ok=True)
             os.close(self._held)
             self._held = None
 
-    def gone(self, lease: str, host: Host) -> Proof:
-        """Say whether the engine with this lease, of this machine, has ended.
+    def prove_owner_dead(self, lease: str, host: Host) -> Proof:
+        """Prove that the engine with this lease, of this machine, has ended.
 
-        Host names are not unique: only a file that the engine has left here shows that it lived here.
+        Host names are not unique: only the file of an engine shows that it ran on this machine.
         """
         here = this_host()
         if host.name != here.name:
@@ -50,7 +50,7 @@ class Presence:
         try:
             found = os.open(self._path(lease), os.O_RDWR)
         except FileNotFoundError:
-            return Proof(False, f"nothing tells whether its engine lives: {self._path(lease)} is missing")
+            return Proof(False, f"it is unknown whether its engine is alive: {self._path(lease)} is missing")
         try:
             fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

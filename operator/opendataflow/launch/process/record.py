@@ -1,13 +1,13 @@
-"""The record of a run's process: the file `process` in the run's folder, and its tombstone.
+"""The record of a run's process: the file `process` in the folder of the run, or its tombstone.
 
-The file appears by link(2), which is atomic and fails where it exists already. So exactly one of two happens,
-whatever is killed at whatever moment:
+The file is created by link(2), which is atomic and fails if the file exists. So exactly one of these happens, no matter
+which process is killed and when:
 
-    the run's shim links its record      the command runs after that; the record says which process it is
-    a takeover links its tombstone       the shim that comes late can't link, and ends without the command
+    the shim of the run links its record   the command runs after that; the record identifies its process
+    a takeover links its tombstone         a later shim can't link its record, and ends without running the command
 
-Four lines or more, the last one `end`, so that a file cut short by a full disk is not taken for a whole one.
-This module never looks at processes.
+A file has four lines or more. The last one is `end`, so that a file cut short by a full disk is detected.
+This module never inspects processes.
 """
 
 import os
@@ -25,7 +25,7 @@ LAST_LINE = "end"
 
 @dataclass(frozen=True)
 class Record:
-    """A process that was started: its id is also its session's. `start`: clock ticks since the boot."""
+    """A started process. `pid`: also the id of its session. `start`: its start time in clock ticks since the boot."""
 
     token: str
     boot: str
@@ -36,27 +36,27 @@ class Record:
 
 @dataclass(frozen=True)
 class Tombstone:
-    """No process was started for this run, and none can be."""
+    """Marks that no process was started for this run, and that none can start."""
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """There is a file, but it is not a record."""
+    """A file that is not a valid record."""
 
 
 def new_token() -> str:
-    """Return a word that no other start shares; it tells whose record lies in a folder."""
+    """Return a random word that identifies one start in its record."""
     return os.urandom(8).hex()
 
 
 def record_heading(token: str, host: Host) -> str:
-    """Return what the shim writes before its own `stat` line; boot and namespace are its parent's."""
+    """Return the lines that the shim writes before its `stat` line. Boot and namespace are those of its parent."""
     boot, namespace = boot_and_namespace(host)
     return f"{FIRST_LINE}\ntoken {token}\nboot {boot}\nnamespace {namespace}"
 
 
 def read_record(path: Path) -> Record | Tombstone | Unreadable | None:
-    """Read the record at `path`; None where there is no file. Raises OSError where it can't be read."""
+    """Read the record at `path`; None if there is no file. Raises OSError if it can't be read."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -79,9 +79,9 @@ def _parse(lines: list[str]) -> Record | Unreadable:
 
 
 def place_tombstone(path: Path, host: Host) -> bool:
-    """Put a tombstone at `path` unless something is there; True: the run never started and never will.
+    """Put a tombstone at `path` unless a file exists. Return whether it was put: then the run never starts.
 
-    Creates the folder, for a run that did not come that far. Raises OSError where that can't be written.
+    Create the folder if it does not exist. Raises OSError if it can't be written.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{new_token()}")

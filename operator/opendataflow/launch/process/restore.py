@@ -1,11 +1,10 @@
-"""Put back the environment that a shell can't pass on, then become the command: a script for the shim.
+"""Restores the variables that a shell can't pass on, then executes the command. The shim runs it as a script:
 
     python -I -S restore.py FILE COMMAND...
 
-A shell drops variables whose names it could not write (`BASH_FUNC_module%%`, `spark.master`) and sets some
-of its own (`IFS`, `PWD`). Where a run has such variables, the launcher puts them into FILE, as NAME=value,
-each ended by a NUL; this script reads and deletes it. It never imports anything of the project: every import
-costs the run time.
+A shell drops variables with names that it can't assign (`BASH_FUNC_module%%`, `spark.master`), and sets some itself
+(`IFS`, `PWD`). If a run has such variables, the launcher writes them to FILE, as NAME=value with a trailing NUL. This
+script reads and deletes FILE. It imports nothing of the project, because every import delays the run.
 """
 
 import errno
@@ -14,7 +13,7 @@ import sys
 
 
 def find(program: str) -> str:
-    """Return the path of `program` as a shell would find it, or itself."""
+    """Return the path of `program` as a shell finds it in PATH; `program` itself if there is none."""
     if "/" not in program:
         for folder in os.get_exec_path():
             path = os.path.join(folder, program)
@@ -24,7 +23,7 @@ def find(program: str) -> str:
 
 
 def main(file: str, command: list[str]) -> None:
-    """Read and delete `file`, then exec `command`; a script without `#!` is given to sh, as a shell does."""
+    """Read and delete `file`, then exec `command`. As in a shell, sh runs a script without `#!`."""
     with open(file, "rb") as content:
         for item in content.read().split(b"\0")[:-1]:
             name, _, value = item.partition(b"=")

@@ -1,14 +1,13 @@
-"""The processes of one session: finding them in /proc, signalling them, waiting until none is left.
+"""The processes of one session: find them in /proc, signal them, wait until none is left.
 
-Every run is a session of its own (`setsid` before the exec). Processes may change their group, as the Python
-workers of PySpark do, and they stay in the session. What a run puts into another session (`setsid`, a real
-daemon, `docker run`) is out of reach here.
+Every run has a session of its own (`setsid` before the exec). A process may change its group, as the Python workers of
+PySpark do, but it stays in the session. A process that starts another session (`setsid`, a daemon, `docker run`) is not
+found here.
 
-Is a scan complete? The list of /proc is read first, then each process is asked for its session. A process
-that forks and ends in between leaves a child that is not on the list; so a scan during which any process
-vanished proves nothing, and is repeated: that is what `steady` tells.
+A scan reads the list of /proc first, then the session of each process. A process may fork and end in between; then its
+child is not on the list. So a scan during which a process vanished is not `complete`, and has to be repeated.
 
-Never decides whether a session may be ended: `takeover` and `launcher` do.
+This module never decides whether a session may be ended: `takeover` and `launcher` do.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ LONGEST_PAUSE = 0.2
 
 @dataclass(frozen=True)
 class Process:
-    """A line of /proc/PID/stat. `start`: clock ticks since the boot. `gone`: only its exit code is left."""
+    """A process. `start`: its start time in clock ticks since the boot. `gone`: it is a zombie."""
 
     pid: int
     start: int
@@ -33,22 +32,22 @@ class Process:
 
 @dataclass(frozen=True)
 class Scan:
-    """What was seen of a session. `steady`: no process vanished meanwhile, so nothing was overlooked."""
+    """The result of a scan. `complete`: no process vanished during the scan, so no member was missed."""
 
     members: tuple[Process, ...]
-    steady: bool
+    complete: bool
 
     @property
     def empty(self) -> bool:
-        """Whether the session has certainly no process left."""
-        return self.steady and not self.members
+        """Return whether the session certainly has no process."""
+        return self.complete and not self.members
 
 
 def parse_stat(line: str) -> Process:
-    """Read a line of /proc/PID/stat; its second field, the program's name, may hold spaces and brackets.
+    """Parse a line of /proc/PID/stat. Its second field, the program name, may contain spaces and brackets.
 
-    A zombie counts as gone only with its last thread: a program whose main thread ended looks like one too.
-    Raises ValueError or IndexError where the line is something else.
+    A zombie counts as gone only if it has no other thread: the main thread of a running program may have ended.
+    Raises ValueError or IndexError if the line is invalid.
     """
     pid = int(line.split(" ", 1)[0])
     fields = line.rpartition(")")[2].split()
@@ -56,7 +55,7 @@ def parse_stat(line: str) -> Process:
 
 
 def find_process(pid: int) -> Process | None:
-    """Return the process `pid`; None where there is none. Raises PermissionError where /proc hides it."""
+    """Return the process `pid`; None if there is none. Raises PermissionError if /proc hides it."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return parse_stat(file.read())
@@ -65,9 +64,9 @@ def find_process(pid: int) -> Process | None:
 
 
 def scan_session(session: int) -> Scan:
-    """Return the processes of `session` that are not gone; about a millisecond for 300 processes."""
+    """Return the processes of `session` that are not gone. Takes about a millisecond for 300 processes."""
     members = []
-    steady = True
+    complete = True
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
@@ -75,20 +74,20 @@ def scan_session(session: int) -> Scan:
             if os.getsid(int(entry)) != session:
                 continue
         except PermissionError:
-            continue  # a security module hides it; the processes of our own runs are not hidden from us
+            continue  # a security module hides it, so it is not a process of our runs
         except ProcessLookupError:
-            steady = False
+            complete = False
             continue
         found = _member(int(entry))
         if found is None:
-            steady = False
+            complete = False
         elif not found.gone:
             members.append(found)
-    return Scan(tuple(members), steady)
+    return Scan(tuple(members), complete)
 
 
 def _member(pid: int) -> Process | None:
-    """Return a process of the session; one of another user, which /proc may hide, counts as just started."""
+    """Return a process of the session. One that /proc hides (of another user) counts as just started."""
     try:
         return find_process(pid)
     except PermissionError:
@@ -96,7 +95,7 @@ def _member(pid: int) -> Process | None:
 
 
 def signal_processes(processes: Collection[Process], number: signal.Signals) -> None:
-    """Send a signal to each of them; those that have ended or belong to another user are passed over."""
+    """Send a signal to each process. Skip those that have ended or belong to another user."""
     for process in processes:
         try:
             os.kill(process.pid, number)
@@ -115,10 +114,10 @@ async def wait_for_session(session: int, seconds: float) -> None:
 
 
 async def kill_session(session: int, *, since: int = 0, seconds: float | None = None) -> tuple[set[int], set[int]]:
-    """Kill the session's processes until none is left, or for `seconds`; None waits for as long as it takes.
+    """Kill the processes of a session until none is left, for at most `seconds` (None: without limit).
 
-    `since`: processes that started earlier (ticks) are not touched. Returns the ids of those that were killed
-    and of those that are left: a process of another user, or one that hangs inside the kernel.
+    `since`: earlier processes (start time in ticks) are not killed. Return the ids of the killed processes, and of
+    those left: they belong to another user or hang in the kernel.
     """
     clock = asyncio.get_running_loop()
     give_up = None if seconds is None else clock.time() + seconds
@@ -128,7 +127,7 @@ async def kill_session(session: int, *, since: int = 0, seconds: float | None = 
         scan = scan_session(session)
         members = [process for process in scan.members if process.start >= since]
         left = {process.pid for process in members}
-        if scan.steady and not left:
+        if scan.complete and not left:
             return killed, set()
         if left and give_up is not None and clock.time() >= give_up:
             return killed - left, left

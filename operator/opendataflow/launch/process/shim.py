@@ -1,14 +1,14 @@
-"""The small shell program that a run starts as: it records its process, then becomes the command.
+"""The shim: a small shell program that records its process, then executes the command of the run.
 
     sh -c SHIM dataflow RECORD DRAFT HEADING LN COMMAND...
 
-A shell because it starts in about a millisecond, where Python needs 20. It writes the draft of the record and
-links it to its place; where that fails it ends with 125 and runs nothing. `exec` keeps the process id and the
-start time, so the record stays true. The part in brackets is a subshell: no variable that it sets can replace
-one of the run's environment, and `$$` is still the shell itself. `ln` is its only other program, by its full
-path: the run's PATH may be anything.
+It is a shell program because a shell starts in about a millisecond, and Python in 20. It writes a draft of the record
+and links the draft to its place. If that fails, it ends with exit code 125 and does not run the command. `exec` keeps
+the process id and the start time, so the record stays valid. The part in brackets is a subshell: its variables can't
+replace those of the run, and `$$` is still the id of the shell itself. `ln` is its only other program. It is called by
+its full path, because the PATH of the run may be anything.
 
-What a shell can't pass on untouched goes around it: see `restore`.
+`restore` handles the variables that a shell can't pass on unchanged.
 """
 
 import shutil
@@ -53,7 +53,7 @@ exec "$@"
 
 
 def find_ln() -> str:
-    """Return the full path of `ln`. Raises `Refused` where there is none."""
+    """Return the full path of `ln`. Raises Refused if there is none."""
     found = shutil.which("ln") or shutil.which("ln", path="/usr/bin:/bin")
     if found is None:
         raise Refused("local runs need the program `ln` (coreutils), and PATH has none: install it")

@@ -1,26 +1,26 @@
-"""Proving that a run of an earlier process is dead, and ending what is left of it.
+"""Proves that a run of an earlier process is dead, and kills its remaining processes.
 
-The earlier process may have been killed at any moment: before it had made the run's folder, between the fork
-and the record, while the run was going on, after its end. In this order:
+The earlier process may have been killed at any moment: before it created the folder of the run, between the fork and
+the record, during the run, or after its end. The checks, in this order:
 
-1.  Another host: nothing can be known here. Nothing is touched: its folder may be another disk's.
-2.  The same host after a restart (another boot id): no process of before is alive.
-3.  The same boot in another process id namespace (a container beside this one): its processes can't be seen.
-4.  No record yet: the tombstone is put in its place. From now on the run's shim can't start the command.
+1.  Another host: nothing can be known. Nothing is changed, because the folder may be on another disk.
+2.  The same host after a restart (another boot id): no earlier process is alive.
+3.  The same boot in another process id namespace (another container): its processes are not visible.
+4.  No record yet: a tombstone takes its place. After that the shim of the run can't start the command.
 5.  A record: every process of its session is killed, until none is left.
 
-Numbers of processes are used again, so in step 5 the recorded number L may by now belong to somebody else.
-The kernel gives out L only when no process has it as its own number, its group's or its session's. Hence all
-that is in session L at one time belongs together: all ours, or all of strangers. Which of them?
+Process ids are reused, so in step 5 the recorded id L may belong to another program by now. The kernel assigns L only
+if no process has it as its own id, as the id of its group, or of its session. So the members of session L belong
+together at any time: all of them belong to the run, or none.
 
-*   Process L is there and started when the record says: ours.
-*   Process L is there and started at another time: L was free in between, so our session was empty then, and
-    nothing can come back into it. The run has ended; the strangers are left alone.
-*   Process L is not there but others are in session L: ours whose first process has ended, or a stranger's
-    daemon with the same past. Ours if one of them writes to the run's log or has the run's folder in its
-    environment, as every run has through DATAFLOW_CONTEXT. Else nothing is proven and nothing is killed.
+*   Process L exists, and its start time is the recorded one: all belong to the run.
+*   Process L exists, and its start time is another one: L was free in between, so the session of the run was empty.
+    It can't get new members. The run has ended, and the other processes are not touched.
+*   Process L does not exist, but session L has members. They belong to the run if one of them writes to its log, or
+    has its folder in the environment (every run has it, in DATAFLOW_CONTEXT). Otherwise nothing is proven and no
+    process is killed.
 
-Nothing here ever guesses: what can't be proven is said to be so, with what a person can do.
+This module never guesses. If nothing is proven, it reports that, with a remedy.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ from opendataflow.launch.process.record import Record, Tombstone, place_tombston
 from opendataflow.launch.process.session import Process, Scan, find_process, kill_session, scan_session
 from opendataflow.model.records.run import Host, Proof
 
-SECONDS_TO_DIE = 10.0
-BY_HAND = "when it is certain that it has ended, `dataflow lost RUN` says so by hand"
+KILL_SECONDS = 10.0
+BY_HAND = "when it is certain that it has ended, run `dataflow lost RUN`"
 
 
-async def prove_dead(folder: RunFolder, then: Host, here: Host, seconds: float = SECONDS_TO_DIE) -> Proof:
-    """Make certain that the run of `folder`, started at `then`, does not run and never will.
+async def prove_dead(folder: RunFolder, then: Host, here: Host, seconds: float = KILL_SECONDS) -> Proof:
+    """Prove that the run of `folder`, started at `then`, does not run and never will.
 
-    `seconds`: how long killed processes get to be gone.
+    `seconds`: how long to wait for the end of killed processes.
     """
     run = folder.path.name
     verdict = _judge_host(run, then, here)
@@ -66,7 +66,7 @@ async def _judge_record(folder: RunFolder, then: Host, here: Host, seconds: floa
 
 
 def _judge_host(run: str, then: Host, here: Host) -> Proof | None:
-    """Return what the two hosts say alone; None where the processes have to be looked at."""
+    """Return the proof that follows from the two hosts alone; None if the processes have to be inspected."""
     if then.name != here.name:
         return Proof(
             False,
@@ -99,18 +99,18 @@ async def _end(folder: RunFolder, record: Record, seconds: float) -> Proof:
 
 
 async def _look(session: int) -> tuple[Process | None, Scan]:
-    """Return the process of that number, and its session's members; none only where none was overlooked."""
+    """Return the process with the id `session`, and a scan of the session. An empty scan is always a complete one."""
     while True:
         leader = find_process(session)
         scan = scan_session(session)
-        if scan.steady or scan.members:
+        if scan.complete or scan.members:
             return leader, scan
         await asyncio.sleep(0)
 
 
 def _belongs(pid: int, folder: RunFolder) -> bool:
-    """Whether a process writes to the run's log or names the run's folder in its environment."""
-    return _writes_to(pid, folder.log) or _names(pid, folder.path)
+    """Return whether a process writes to the log of the run, or has its folder in the environment."""
+    return _writes_to(pid, folder.log) or _names_folder(pid, folder.path)
 
 
 def _writes_to(pid: int, log: Path) -> bool:
@@ -123,7 +123,7 @@ def _writes_to(pid: int, log: Path) -> bool:
     return False
 
 
-def _names(pid: int, folder: Path) -> bool:
+def _names_folder(pid: int, folder: Path) -> bool:
     path = os.fsencode(folder)
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()

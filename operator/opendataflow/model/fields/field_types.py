@@ -1,7 +1,8 @@
-"""What the models of resources are made of: the base class and the types of fields.
+"""The base class of input models, and the types of their fields.
 
-The types are those that a structural schema can say: no unions beyond None; durations are text. Lengths are bounded
-so that an API server can tell beforehand what its rules cost. Nothing here knows a resource, a file or a folder.
+All types can be expressed in a structural schema: no unions except with None, and durations are text. Lengths are
+bounded, because an API server estimates the cost of rules in advance. No type depends on a resource, a file or a
+folder.
 """
 
 import re
@@ -30,12 +31,12 @@ from opendataflow.names import SHELL_NAME
 LARGEST_INTEGER = 2**31 - 1
 LARGEST_BIGINT = 2**63 - 1
 MOST_ITEMS = 1000
-"""The most data ids that are written into one resource; longer lists are loaded by `dataflow chunks load`."""
+"""The most data ids in one resource. Longer lists are loaded by `dataflow chunks load`."""
 
 _AMOUNT = r"([0-9]{{1,{digits}}}(?:\.[0-9]{{1,9}})?)"
 _HOURS, _MINUTES, _SECONDS = (_AMOUNT.format(digits=digits) for digits in (6, 7, 9))
 _DURATION = f"(?:{_HOURS}h)?(?:{_MINUTES}m)?(?:{_SECONDS}s)?"
-"""As many digits as fit into the 292 years that an API server can count in nanoseconds."""
+"""The numbers of digits fit into 292 years, the longest duration that an API server can store in nanoseconds."""
 
 _PASSWORD_IN_URL = (
     r"(?i)//[^/?#@ \t-\r]*:[^/?#\t-\r ]+@"  # scheme://user:password@host
@@ -49,7 +50,7 @@ _NO_PASSWORD = (
 
 
 def duration_seconds(text: str) -> float:
-    """Return the seconds of "90s", "5m", "1h30m" or "1.5s"; raise ValueError for anything else."""
+    """Return a duration like "90s", "5m", "1h30m" or "1.5s" in seconds. Raise ValueError for any other text."""
     match = re.fullmatch(_DURATION, text)
     if match is None or not text:
         raise ValueError(f'a duration is hours, minutes and seconds like "90s", "5m" or "1h30m", not "{text}"')
@@ -57,8 +58,8 @@ def duration_seconds(text: str) -> float:
     return hours * 3600 + minutes * 60 + seconds
 
 
-def holds_password(text: str) -> bool:
-    """Say whether a URL or connection string carries a password in plain text."""
+def contains_password(text: str) -> bool:
+    """Return whether a URL or connection string contains a password in plain text."""
     return re.search(_PASSWORD_IN_URL, text) is not None
 
 
@@ -69,7 +70,7 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def _first_double(ids: tuple[str, ...]) -> int | None:
+def _first_duplicate(ids: tuple[str, ...]) -> int | None:
     seen: set[str] = set()
     for index, name in enumerate(ids):
         if name in seen:
@@ -81,7 +82,7 @@ def _first_double(ids: tuple[str, ...]) -> int | None:
 # Text
 
 _NO_NUL = Rule("text can't hold the character NUL", lambda text: "\0" not in text, schema={"pattern": r"^[^\x00]*$"})
-_NO_NUL_IN_KEY = replace(_NO_NUL, schema={})  # a structural schema says nothing about keys
+_NO_NUL_IN_KEY = replace(_NO_NUL, schema={})  # a structural schema can't restrict keys
 _NO_PASSWORD_KEY = keys_without(r"(?i)password", _NO_PASSWORD)
 
 Text = Annotated[str, Strict(), _NO_NUL]
@@ -139,15 +140,15 @@ Quantity = Annotated[
         schema={"x-kubernetes-int-or-string": True},
     ),
 ]
-"""An amount of a resource, as in Kubernetes; a whole number may be written without quotes."""
+"""A quantity of a resource, as in Kubernetes. A whole number needs no quotes."""
 
 NEVER_NULL = Rule(
-    "one of its words is wanted; leave the field out for none of them",
+    "null is not allowed; leave the field out",
     lambda given: given is not None,
     before=True,
     schema={"nullable": False},
 )
-"""For a choice of words that may be left out: an API server takes no null among words."""
+"""For an optional choice of words: an API server does not accept null in an enum."""
 
 # Numbers
 
@@ -169,62 +170,62 @@ Env = Annotated[
     _NO_PASSWORD_KEY,
     keys_matching(SHELL_NAME, "the name of a variable has only letters, digits and _ and does not begin with a digit"),
 ]
-_ONCE = Rule(
+_UNIQUE = Rule(
     "an id is written twice",
-    lambda ids: _first_double(ids) is None,
-    told=lambda ids: f"{ids[_first_double(ids)]} is written twice",
-    at=lambda ids: f"[{_first_double(ids)}]",
+    lambda ids: _first_duplicate(ids) is None,
+    detailed=lambda ids: f"{ids[_first_duplicate(ids)]} is written twice",
+    at=lambda ids: f"[{_first_duplicate(ids)}]",
     schema={"x-kubernetes-list-type": "set"},
 )
-Ids = Annotated[tuple[Id, ...], Field(max_length=100), _ONCE]
-DataIds = Annotated[tuple[Id, ...], Field(min_length=1, max_length=MOST_ITEMS), _ONCE]
+Ids = Annotated[tuple[Id, ...], Field(max_length=100), _UNIQUE]
+DataIds = Annotated[tuple[Id, ...], Field(min_length=1, max_length=MOST_ITEMS), _UNIQUE]
 Arguments = Annotated[tuple[Text, ...], Field(max_length=MOST_ITEMS)]
 
 
-class Written(BaseModel):
-    """The base of everything that users write: frozen, strict about fields, camel case in YAML."""
+class InputModel(BaseModel):
+    """The base class of all models of user input: frozen, no unknown fields, camel case in YAML."""
 
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
         alias_generator=to_camel,
         populate_by_name=True,
-        hide_input_in_errors=True,  # an error must not carry a secret into a log
+        hide_input_in_errors=True,  # an error must not write a secret to a log
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()
-    """What must hold between the fields; the first that is broken is told."""
+    """Rules about several fields. The first broken rule is reported."""
 
     @model_validator(mode="before")
     @classmethod
-    def _never_a_password(cls, written: Any, info: ValidationInfo) -> Any:
-        return _NO_PASSWORD_KEY.hold(written, info)
+    def _check_no_password(cls, written: Any, info: ValidationInfo) -> Any:
+        return _NO_PASSWORD_KEY.validate_value(written, info)
 
     @model_validator(mode="after")
-    def _rules_hold(self, info: ValidationInfo) -> Self:
+    def _check_rules(self, info: ValidationInfo) -> Self:
         for rule in self.rules:
-            rule.hold(self, info)
+            rule.validate_value(self, info)
         return self
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Write the rules into the schema."""
+        """Add the rules to the schema."""
         found = handler(schema)
-        at_home = handler.resolve_ref_schema(found)
-        at_home.update(add_to_schema(at_home, *cls.rules))
+        definition = handler.resolve_ref_schema(found)
+        definition.update(add_to_schema(definition, *cls.rules))
         return found
 
 
-class Metadata(Written):
-    """What the resource is called."""
+class Metadata(InputModel):
+    """The name and the labels of the resource."""
 
-    name: Id = Field(description="The name of the resource; also its id where spec.id is not written.")
+    name: Id = Field(description="The name of the resource. It is also the id, unless spec.id is written.")
     namespace: Id | None = Field(default=None, description="The Kubernetes namespace of the resource.")
-    labels: TextMap | None = Field(default=None, description="Labels for selecting resources.")
-    annotations: TextMap | None = Field(default=None, description="Notes of tools and people.")
+    labels: TextMap | None = Field(default=None, description="Labels to select resources by.")
+    annotations: TextMap | None = Field(default=None, description="Annotations of tools and people.")
 
 
-class SecretKey(Written):
+class SecretKey(InputModel):
     """A value in a Secret of the resource's namespace. Only run pods read it; the operator never does."""
 
     name: Annotated[

@@ -1,7 +1,7 @@
-"""Turns the errors of the models into sentences: what is wrong, where, and what to do.
+"""Convert the errors of the models to sentences with fault, place and remedy.
 
-The place is in the spelling of YAML; a secret is never repeated. It knows neither files nor clusters: both have their
-texts from here, so that the same mistake gets the same sentence.
+A place is spelled as in YAML. A sentence never contains a secret. Job files and custom resources both use this module,
+so that the same mistake gets the same sentence.
 """
 
 import difflib
@@ -12,13 +12,14 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from opendataflow.model.fields.field_types import holds_password
+from opendataflow.model.fields.field_types import contains_password
 
 Path = tuple[str | int, ...]
 Spelling = Callable[[Path, object], str]
-"""How the value at a place is spelled in its source: 1.10 is not 1.1."""
+"""Returns the spelling of a value in its source: 1.10 is not 1.1."""
 
 _PRIVATE = {"credentials", "url", "options", "env", "conf", "podTemplate"}
+"""Fields whose values are never shown."""
 _LONGEST_VALUE = 40
 
 _WANTED = {
@@ -40,25 +41,25 @@ _WANTED = {
     "too_short": "{min_length} or more items are wanted",
     "tuple_type": "a list is wanted",
 }
-"""What pydantic calls an error -> what a person reads."""
+"""Pydantic's type of an error -> text for people."""
 
 
 def sentences(model: type[BaseModel], error: ValidationError, spelling: Spelling | None = None) -> list[str]:
-    """Return one sentence for each fault. `spelling`: of values in the source, where it differs from JSON's."""
-    return [sentence for _, sentence in placed_sentences(model, error, spelling)]
+    """Return one sentence for each fault. `spelling`: of values in the source, if it may differ from JSON."""
+    return [sentence for _, sentence in located_sentences(model, error, spelling)]
 
 
-def placed_sentences(
+def located_sentences(
     model: type[BaseModel], error: ValidationError, spelling: Spelling | None = None
 ) -> list[tuple[Path, str]]:
-    """Return the same with the path of each fault: keys, and indices of lists."""
-    spelling = spelling or (lambda _, value: cut(str(value)))
+    """Return one sentence for each fault, with its path: keys, and indices of lists."""
+    spelling = spelling or (lambda _, value: shortened(str(value)))
     faults = [fault for fault in error.errors(include_url=False) if not _is_echo(fault)]
     return [(_path(fault), _sentence(model, spelling, fault)) for fault in faults]
 
 
 def _path(fault: ErrorDetails) -> Path:
-    """Return where a fault is; a rule names the key or index below its own place."""
+    """Return the path of a fault. A rule may add a key or an index to the path of its value."""
     at = fault.get("ctx", {}).get("field")
     if at is None:
         return fault["loc"]
@@ -82,12 +83,12 @@ def _sentence(model: type[BaseModel], spelling: Spelling, fault: ErrorDetails) -
 
 
 def _is_echo(fault: ErrorDetails) -> bool:
-    """Say whether a list is called too short only because of items that have their own errors."""
+    """Return whether a list is too short only because items with errors of their own are missing."""
     return fault["type"] == "too_short" and len(fault["input"]) >= fault["ctx"]["min_length"]
 
 
 def _found(spelling: Spelling, path: Path, fault: ErrorDetails) -> str:
-    """Return ", found X" for a short value that is no secret; nothing where the sentence says it all."""
+    """Return ", found X" for a short value that is not secret; an empty text if the value does not help."""
     value = fault["input"]
     if fault["type"] == "missing" or _is_private(path):
         return ""
@@ -95,9 +96,9 @@ def _found(spelling: Spelling, path: Path, fault: ErrorDetails) -> str:
         return ""
     if isinstance(value, bool | int | float):
         return f", found {spelling(path, value)}"
-    if isinstance(value, str) and (len(value) > _LONGEST_VALUE or holds_password(value)):
+    if isinstance(value, str) and (len(value) > _LONGEST_VALUE or contains_password(value)):
         return ""
-    return f", found {shape(value)}"
+    return f", found {describe_value(value)}"
 
 
 def _is_private(path: Path) -> bool:
@@ -110,24 +111,24 @@ def _meant(path: Path, known: list[str]) -> str:
 
 
 def _spelled(path: Path) -> str:
-    """Return ("spec", "inputs", 0) as spec.inputs[0]; a key in brackets is already spelled."""
+    """Return ("spec", "inputs", 0) as spec.inputs[0]. A key in brackets is unchanged."""
     parts = (f"[{part}]" if isinstance(part, int) else part for part in path)
     return re.sub(r"\.\[(?=[0-9]+\])", "[", ".".join(parts))
 
 
-def shape(value: Any) -> str:
-    """Return what a value looks like, for "found ..."."""
+def describe_value(value: Any) -> str:
+    """Return a short description of a value, for "found …"."""
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):
         return "a list"
     if value is None:
         return "nothing"
-    return f'"{cut(value)}"' if isinstance(value, str) else cut(str(value))
+    return f'"{shortened(value)}"' if isinstance(value, str) else shortened(str(value))
 
 
-def cut(text: str) -> str:
-    """Return a text that fits into a sentence."""
+def shortened(text: str) -> str:
+    """Return a text, truncated to fit into a sentence."""
     return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 

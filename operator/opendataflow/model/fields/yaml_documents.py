@@ -1,8 +1,8 @@
-"""YAML without its traps: the text of a file becomes documents of plain values, or one error with its place.
+"""Parse YAML to documents of plain values, or raise one error with its place.
 
-A date stays text, only true and false are booleans, numbers are decimal, a key is written once, and values are those
-that JSON has. The nodes come along, so that who reads the values can say where each was written and how. It knows
-nothing of what is written, and opens no file.
+The parser is stricter than YAML 1.1. A date is text, only true and false are booleans, numbers are decimal, duplicate
+keys are refused, and all values have types of JSON. The nodes are returned too, so that callers can report the line and
+the spelling of each value. This module does not know the models, and opens no file.
 """
 
 import re
@@ -13,22 +13,22 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from opendataflow.errors import InvalidInput
-from opendataflow.model.fields.validation_errors import cut
+from opendataflow.model.fields.validation_errors import shortened
 
 _TAG = "tag:yaml.org,2002:"
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with the plain values of YAML 1.2's core schema, and no other types than those of JSON."""
+    """SafeLoader with the scalars of YAML 1.2's core schema, and with the types of JSON only."""
 
     def construct_object(self, node: Node, deep: bool = False) -> Any:
-        """Build the value of a node; a tag that does not fit its value is an error with a place."""
+        """Return the value of a node. Raise an error with the place if the value does not fit its tag."""
         try:
             return super().construct_object(node, deep)
         except (ValueError, KeyError):
             kind = node.tag.replace(_TAG, "!!")
-            raise _fault(node, f"`{cut(str(node.value))}` can't be read as {kind}") from None
+            raise _fault(node, f"`{shortened(str(node.value))}` can't be read as {kind}") from None
 
 
 def _unknown_tag(loader: _Loader, node: Node) -> None:  # noqa: ARG001 # PyYAML calls it with both
@@ -54,14 +54,17 @@ for _name, _pattern, _first in (
 
 
 def documents(text: str, source: str) -> Iterator[tuple[Node, Any]]:
-    """Yield the node and the value of each document that is not empty."""
+    """Yield the node and the value of each document that is not empty. `source`: the file's name, for errors.
+
+    Raise InvalidInput for invalid YAML.
+    """
     try:
         loader = _Loader(text)
         while loader.check_node():
             node = loader.get_node()
             if node is not None and node.tag != f"{_TAG}null":
                 _check(node, set())
-                # Deep: a value inside itself is an error here instead of an endless loop later.
+                # Deep: a value that contains itself is an error here, instead of an endless loop later.
                 yield node, loader.construct_object(node, deep=True)
     except yaml.MarkedYAMLError as error:
         raise InvalidInput(f"{source}{_place(error.problem_mark)}: {_problem(error)}") from None
@@ -85,11 +88,12 @@ def _problem(error: yaml.MarkedYAMLError) -> str:
 
 
 def line_of(node: Node) -> int:
+    """Return the line of a node, from 1."""
     return int(node.start_mark.line) + 1
 
 
 def _check(node: Node, seen: set[int]) -> None:
-    """Refuse keys that are not text or written twice, and letters that no database can store."""
+    """Refuse keys that are not text, duplicate keys, and characters that Postgres can't store."""
     if id(node) in seen:
         return
     seen.add(id(node))
@@ -122,7 +126,7 @@ def _fault(node: Node, problem: str) -> yaml.MarkedYAMLError:
 
 
 def node_at(root: Node, path: tuple[str | int, ...]) -> Node:
-    """Return the node of the value at a path; where nothing is written there, that of what is around it."""
+    """Return the node of the value at a path; the innermost existing node around it if the path does not exist."""
     node = root
     for part in path:
         inner = _child(node, part)
@@ -137,14 +141,14 @@ def _child(node: Node, part: str | int) -> Node | None:
         child: Node = node.value[part]
         return child
     if isinstance(node, MappingNode):
-        # The last one counts: what a merge key brought in stands before the mapping's own keys.
+        # The last one counts: keys from a merge key are before the mapping's own keys.
         return next((child for key, child in reversed(node.value) if key.value == part), None)
     return None
 
 
 def source_text(root: Node, path: tuple[str | int, ...], value: object) -> str:
-    """Return a number as the file spells it: 1.10 is not 1.1."""
+    """Return a value as the file spells it: 1.10 is not 1.1."""
     node: Node | None = root
     for part in path:
         node = node and _child(node, part)
-    return cut(str(node.value if isinstance(node, ScalarNode) else value))
+    return shortened(str(node.value if isinstance(node, ScalarNode) else value))

@@ -1,1 +1,1 @@
-"""The models of project.yml."""
+"""The models of project.yml: pipelines, databases and expectations."""

@@ -1,10 +1,10 @@
-"""What users write about the databases that pipelines read and write, in project.yml. It never holds a password."""
+"""The models of databases in project.yml, which pipelines read and write. They never contain a password."""
 
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from opendataflow.model.fields.field_types import NonEmpty, Options, Url, Written
+from opendataflow.model.fields.field_types import InputModel, NonEmpty, Options, Url
 from opendataflow.model.fields.rules import matching
 from opendataflow.names import SHELL_NAME
 
@@ -24,24 +24,25 @@ Variable = Annotated[
 ]
 
 
-class Database(Written):
-    """A database, by JDBC, or BigQuery. `${NAME}` in `url` and `user` stands for a variable of the environment."""
+class Database(InputModel):
+    """A database with a JDBC driver, or BigQuery. `${NAME}` in `url` and `user` is replaced by the variable NAME."""
 
     url: Url = Field(
-        description="The JDBC URL, without any password, such as `jdbc:postgresql://host:5432/shop`; of BigQuery "
+        description="The JDBC URL without a password, such as `jdbc:postgresql://host:5432/shop`. For BigQuery, "
         "`bigquery://PROJECT/DATASET`."
     )
-    user: NonEmpty | None = Field(default=None, description="The user to connect as; not for BigQuery.")
+    user: NonEmpty | None = Field(default=None, description="The user name of the connection. Not for BigQuery.")
     password_variable: Variable | None = Field(
         default=None,
-        description="The variable of the environment that holds the password; of BigQuery the key of a service "
-        "account, which is JSON.",
+        description="The environment variable with the password. For BigQuery, the variable with the JSON key of a "
+        "service account.",
     )
     driver: NonEmpty | None = Field(
-        default=None, description="The class of the JDBC driver. Not needed for Postgres, nor where the jar names it."
+        default=None,
+        description="The class of the JDBC driver. Not needed for Postgres, or if the jar registers its driver.",
     )
     options: Options = Field(
         default_factory=dict,
-        description="Spark's options for JDBC, such as `fetchsize`, and those of the driver; for BigQuery those of its "
-        "connector.",
+        description="Options of Spark for JDBC, such as `fetchsize`, and options of the driver. For BigQuery, options "
+        "of its connector.",
     )

@@ -1,11 +1,11 @@
-"""What users write about what must be true of a pipeline's result, in project.yml."""
+"""The models of expectations in project.yml: conditions that the result of a pipeline must meet."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, Strict, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from opendataflow.model.fields.field_types import Duration, Flag, NonEmpty, Text, Written
+from opendataflow.model.fields.field_types import Duration, Flag, InputModel, NonEmpty, Text
 from opendataflow.model.fields.rules import Rule, exactly_one
 
 Columns = Annotated[tuple[NonEmpty, ...], Field(min_length=1, max_length=1000)]
@@ -15,81 +15,81 @@ Number = Annotated[int, Strict()] | Annotated[float, Strict()]
 def _number_or_text(value: Any, known: ValidatorFunctionWrapHandler) -> Any:
     try:
         return known(value)
-    except ValidationError:  # of each kind that it is not
+    except ValidationError:  # it has one error for each type of the union
         raise PydanticCustomError("refused", "{sentence}", {"sentence": "a number or text is wanted"}) from None
 
 
 Value = Annotated[Number | Text, WrapValidator(_number_or_text)]
 
 
-def _rise(lowest: Any, highest: Any) -> bool:
+def _is_ordered(lowest: Any, highest: Any) -> bool:
     return not all(isinstance(end, int | float) for end in (lowest, highest)) or lowest <= highest
 
 
-class Within(Written):
-    """A column whose values lie between two ends."""
+class Within(InputModel):
+    """A column whose values are within a range."""
 
     rules: ClassVar = (
         Rule("a range has min, max or both", lambda it: it.lowest is not None or it.highest is not None),
-        Rule("no number is in a range whose min is above its max", lambda it: _rise(it.lowest, it.highest)),
+        Rule("no number is in a range whose min is above its max", lambda it: _is_ordered(it.lowest, it.highest)),
     )
 
     column: NonEmpty = Field(description="The column; a NULL is allowed.")
-    lowest: Value | None = Field(default=None, alias="min", description="The lowest value that is right.")
-    highest: Value | None = Field(default=None, alias="max", description="The highest value that is right.")
+    lowest: Value | None = Field(default=None, alias="min", description="The lowest valid value.")
+    highest: Value | None = Field(default=None, alias="max", description="The highest valid value.")
 
 
-class Accepted(Written):
-    """A column with some values only."""
+class Accepted(InputModel):
+    """A column whose values are in a list."""
 
     column: NonEmpty = Field(description="The column; a NULL is allowed.")
     accepted: Annotated[tuple[Value, ...], Field(min_length=1, max_length=1000)] = Field(
-        alias="in", description="The values."
+        alias="in", description="The valid values."
     )
 
 
-class Fresh(Written):
-    """A column of times whose newest is not old."""
+class Fresh(InputModel):
+    """A column of times whose newest value is recent."""
 
-    column: NonEmpty = Field(description="The column, of days or times.")
-    within: Duration = Field(description="How old the newest one may be, such as 24h.")
+    column: NonEmpty = Field(description="A column of days or times.")
+    within: Duration = Field(description="The maximum age of the newest value, such as 24h.")
 
 
-class Same(Written):
-    """The rows of the chunk in a source, and those of the result."""
+class Same(InputModel):
+    """A comparison of the chunk's rows in a source with the rows of the result."""
 
-    rules: ClassVar = (
-        Rule("it compares something: rows, sums or checksum", lambda it: it.rows or it.sums or it.checksum),
-    )
+    rules: ClassVar = (Rule("a comparison needs rows, sums or checksum", lambda it: it.rows or it.sums or it.checksum),)
 
     source: NonEmpty = Field(description="The name of the source.")
-    rows: Flag = Field(default=True, description="Whether there are as many rows.")
-    sums: tuple[NonEmpty, ...] = Field(default=(), description="Columns of numbers with the same sums.")
+    rows: Flag = Field(default=True, description="Whether to compare the number of rows.")
+    sums: tuple[NonEmpty, ...] = Field(default=(), description="Columns of numbers whose sums are compared.")
     checksum: tuple[NonEmpty, ...] = Field(
-        default=(), description="Columns that have the same values, of the same types, together and in any order."
+        default=(),
+        description="Columns whose values are compared together, in any row order. Their types must be the same.",
     )
 
 
-class Expectation(Written):
-    """What must be true of the rows that a run writes. Exactly one kind of it."""
+class Expectation(InputModel):
+    """A condition for the rows that a run writes. Exactly one kind of condition is written."""
 
     rules: ClassVar = (exactly_one("notNull", "unique", "range", "values", "fresh", "sql", "same"),)
 
-    name: NonEmpty | None = Field(
-        default=None, description="What it is called in reports. The default says what it is."
-    )
+    name: NonEmpty | None = Field(default=None, description="The name in reports. The default describes the condition.")
     severity: Literal["fail", "warn"] = Field(
-        default="fail", description="What follows where it is not true: `fail` writes nothing, `warn` only says so."
+        default="fail",
+        description="The effect if the condition is false. `fail`: the run fails and writes nothing. `warn`: the run "
+        "only reports it.",
     )
-    not_null: Columns | None = Field(default=None, description="Columns without any NULL.")
+    not_null: Columns | None = Field(default=None, description="Columns without NULL.")
     unique: Columns | None = Field(
-        default=None, description="Columns that together have no value twice in the chunk; with a NULL they may."
+        default=None,
+        description="Columns whose combined values are unique in the chunk. Rows with a NULL are ignored.",
     )
-    range: Within | None = Field(default=None, description="A column whose values lie between two ends.")
-    values: Accepted | None = Field(default=None, description="A column with some values only.")
-    fresh: Fresh | None = Field(default=None, description="A column of times whose newest is not old.")
+    range: Within | None = Field(default=None, description="A column whose values are within a range.")
+    values: Accepted | None = Field(default=None, description="A column whose values are in a list.")
+    fresh: Fresh | None = Field(default=None, description="A column of times whose newest value is recent.")
     sql: NonEmpty | None = Field(
-        default=None, description="An expression of Spark's SQL over all rows, such as `sum(paid) <= sum(amount)`."
+        default=None, description="A Spark SQL expression over all rows, such as `sum(paid) <= sum(amount)`."
     )
     same: Same | None = Field(
         default=None, description="A source whose rows of the chunk are compared with the result."
@@ -97,7 +97,7 @@ class Expectation(Written):
 
     @property
     def title(self) -> str:
-        """Its name, or what it says."""
+        """The name of the expectation, or a description of its condition."""
         return self.name or _title(self)
 
 

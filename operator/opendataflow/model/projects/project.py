@@ -1,8 +1,8 @@
-"""What users write about their pipelines: `project.yml`, in its own form and in that of the Django tool.
+"""The models of `project.yml`, in its own format and in the format of the Django tool.
 
-`version: 2` at the top tells the two apart; without it the file is in the Django tool's form, with its keys and
-nothing else, and becomes the same models here. Each mistake is one sentence with its line. Nothing here opens a file:
-whether sources and transformations are there is found out by who uses them.
+A file with `version: 2` at the top has the format of OpenDataFlow. Any other file has the format of the Django tool,
+and is converted to the same models. Each mistake is one sentence with its line. This module opens no file. It does not
+check whether sources and transformations exist.
 """
 
 import json
@@ -26,9 +26,9 @@ from pydantic_core import CoreSchema
 from yaml.nodes import Node
 
 from opendataflow.errors import InvalidInput
-from opendataflow.model.fields.field_types import Id, NonEmpty, Options, Url, Written
+from opendataflow.model.fields.field_types import Id, InputModel, NonEmpty, Options, Url
 from opendataflow.model.fields.rules import Rule, matching
-from opendataflow.model.fields.validation_errors import placed_sentences, shape
+from opendataflow.model.fields.validation_errors import describe_value, located_sentences
 from opendataflow.model.fields.yaml_documents import documents, line_of, node_at, source_text
 from opendataflow.model.projects.database import Database, TableName
 from opendataflow.model.projects.expectations import Expectation
@@ -38,24 +38,24 @@ PROJECT_FILE = "project.yml"
 VERSION = 2
 
 DATA_ID = "{data_id}"
-"""Stands for the data id of the chunk in the path of a source."""
+"""The placeholder for the chunk's data id in the path of a source."""
 
 
-def _first_double(names: tuple[str, ...]) -> int | None:
+def _first_duplicate(names: tuple[str, ...]) -> int | None:
     return next((index for index, name in enumerate(names) if name in names[:index]), None)
 
 
 def _distinct(name_of: Callable[[Any], str], sentence: str) -> Rule:
-    """No two items of a list have one name. `sentence` has a place for it."""
+    """Return the rule that the names of a list's items are unique. `sentence`: with a placeholder for a name."""
 
-    def double(items: tuple[Any, ...]) -> int | None:
-        return _first_double(tuple(name_of(item) for item in items))
+    def duplicate(items: tuple[Any, ...]) -> int | None:
+        return _first_duplicate(tuple(name_of(item) for item in items))
 
     return Rule(
         sentence.format("a name"),
-        lambda items: double(items) is None,
-        told=lambda items: sentence.format(name_of(items[double(items) or 0])),
-        at=lambda items: f"[{double(items)}]",
+        lambda items: duplicate(items) is None,
+        detailed=lambda items: sentence.format(name_of(items[duplicate(items) or 0])),
+        at=lambda items: f"[{duplicate(items)}]",
     )
 
 
@@ -68,7 +68,7 @@ _FILE_NAME = matching(
     "it is the name of a file or folder: no slashes, and it does not begin with a dot",
 )
 _MOST_BYTES = 200
-"""Of the 255 that a file system takes: the program adds something to some names."""
+"""The most bytes of a file name. File systems allow 255, but the program adds suffixes to some names."""
 _SHORT = Rule(
     f"the name of a file has at most {_MOST_BYTES} bytes, and these letters take several each",
     lambda text: len(text.encode("utf-8", "replace")) <= _MOST_BYTES,
@@ -78,8 +78,8 @@ FileName = Annotated[str, StringConstraints(strict=True, min_length=1, max_lengt
 Module = Annotated[FileName, _without(".py")]
 
 
-class Named(Written):
-    """Something that may be written as its name only."""
+class Named(InputModel):
+    """A model that can be written as its name only."""
 
     @model_validator(mode="before")
     @classmethod
@@ -88,10 +88,10 @@ class Named(Written):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Say in the schema that a text is enough."""
+        """Allow a text in the schema."""
         whole = handler.resolve_ref_schema(super().__get_pydantic_json_schema__(schema, handler))
         whole = {**whole, "properties": dict(whole["properties"])}
-        return {"anyOf": [{"type": "string", "description": "Its name; the rest is as by default."}, whole]}
+        return {"anyOf": [{"type": "string", "description": "The name; all other fields have their defaults."}, whole]}
 
 
 def _only_with_database(*fields: str) -> Rule:
@@ -108,7 +108,7 @@ _NO_PATH = Rule(
 
 
 class Source(Named):
-    """Where a pipeline reads: files, or a table. May be written as its name only."""
+    """A source of a pipeline: files, a table, or a query. It can be written as its name only."""
 
     rules: ClassVar = (
         _only_with_database("table", "query", "connections", "split_by"),
@@ -130,75 +130,75 @@ class Source(Named):
         ),
     )
 
-    name: FileName = Field(description="What it is called.")
+    name: FileName = Field(description="The name of the source.")
     dataset: Id | None = Field(
         default=None,
-        description="The data set of the job that it belongs to, whose bounds of the chunk say which rows are read. "
-        "The default is the one with the name of the source, where the job has it.",
+        description="The job's data set of this source. The chunk's bounds in this data set select the rows. The "
+        "default is the data set with the name of the source, if the job has it.",
     )
     path: Url | None = Field(
         default=None,
-        description="The file or folder, relative to the project, or its address such as `s3a://bucket/folder`; "
-        "`{data_id}` stands for the chunk's data id. The default is `sources/NAME.FORMAT`.",
+        description="The file or folder, relative to the project, or an address such as `s3a://bucket/folder`. "
+        "`{data_id}` is replaced by the chunk's data id. The default is `sources/NAME.FORMAT`.",
     )
     format: NonEmpty = Field(
-        default="csv", description="The format: csv, json, parquet, or another one that Spark reads."
+        default="csv", description="The format: csv, json, parquet, or any other format that Spark reads."
     )
-    options: Options = Field(default_factory=dict, description="Spark's options for reading.")
+    options: Options = Field(default_factory=dict, description="Options of Spark for reading.")
     columns: NonEmpty | None = Field(
         default=None,
         alias="schema",
-        description="The columns as Spark's DDL, such as `day DATE, flights INT`. Without it Spark infers them, which "
-        "takes a pass of its own.",
+        description="The columns in Spark's DDL, such as `day DATE, flights INT`. By default Spark infers them, which "
+        "needs an additional pass over the data.",
     )
     partitioning: Partitioning | None = Field(
-        default=None, description="The column that says which rows are of the chunk; without it all are."
+        default=None, description="The column that determines the rows of the chunk. The default is all rows."
     )
     predicate: NonEmpty | None = Field(
         default=None,
-        description="Instead of partitioning: a condition in SQL that is true of the rows of the chunk. `{data_id}` in "
-        "it stands for the data id as a text in quotes.",
+        description="An SQL condition that selects the rows of the chunk, instead of partitioning. `{data_id}` is "
+        "replaced by the data id as a quoted text.",
     )
-    database: Database | None = Field(default=None, description="The database, where the source is a table or query.")
+    database: Database | None = Field(default=None, description="The database, if the source is a table or a query.")
     table: TableName | None = Field(default=None, description="The table.")
     query: NonEmpty | None = Field(default=None, description="A query instead of a table.")
     connections: Annotated[int, Strict(), Field(ge=1, le=1000)] = Field(
-        default=1, description="How many connections read one chunk at the same time."
+        default=1, description="The number of parallel connections that read one chunk."
     )
     split_by: NonEmpty | None = Field(
         default=None,
-        description="The column of numbers, days or times that divides a chunk among its connections. The default is "
-        "that of partitioning by range.",
+        description="The column of numbers, days or times by which the rows of a chunk are divided among the "
+        "connections. The default is the column of partitioning by range.",
     )
 
     @property
     def where(self) -> str:
-        """The path, with the default filled in; of a table its name."""
+        """The path, or its default; for a table its name."""
         if self.database is not None:
             return self.table or "a query"
         return self.path or f"sources/{self.name}.{self.format}"
 
     @property
     def subquery(self) -> str:
-        """The query as a part of another one, also where it ends with a semicolon or a comment."""
+        """The query in parentheses, for use in another query. It may end with a semicolon or a comment."""
         query = str(self.query).rstrip().rstrip(";")
         return f"({query}\n)" if "--" in query else f"({query})"
 
     @property
     def split_column(self) -> str | None:
-        """The column that divides a chunk among its connections."""
+        """The column by which the rows of a chunk are divided among the connections."""
         by_range = self.partitioning is not None and self.partitioning.type == "range"
         return self.split_by or (self.partitioning.column if self.partitioning and by_range else None)
 
 
 class Transformation(Named):
-    """One step: `pipelines/SLUG/NAME.py`. May be written as its name only."""
+    """One step: `pipelines/SLUG/NAME.py`. It can be written as its name only."""
 
-    name: Module = Field(description="The module in the pipeline's folder; `.py` may be written out.")
+    name: Module = Field(description="The module in the pipeline's folder, with or without `.py`.")
     engine: Literal["spark", "pandas"] | None = Field(
         default=None,
-        description="What run() takes and returns. The default is Spark, or pandas where a parameter of run() has the "
-        "type pandas.DataFrame.",
+        description="The kind of data frames of run(). The default is pandas if a parameter of run() has the type "
+        "pandas.DataFrame, else Spark.",
     )
 
 
@@ -206,7 +206,7 @@ Mode = Literal["replace-chunk", "merge", "append", "replace"]
 
 
 class Destination(Named):
-    """Where a pipeline writes: a folder, or a table. May be written as its name only."""
+    """The destination of a pipeline: a folder or a table. It can be written as its name only."""
 
     rules: ClassVar = (
         _only_with_database("table", "keys", "partitioning"),
@@ -224,49 +224,50 @@ class Destination(Named):
         ),
     )
 
-    name: FileName = Field(description="What it is called; no two pipelines write to one destination.")
+    name: FileName = Field(description="The name of the destination. It must be unique in the project.")
     dataset: Id | None = Field(
         default=None,
-        description="The data set of the job whose bounds of the chunk say, with partitioning, which rows are "
-        "replaced. The default is the one with the name of the destination; where that has none, that of a source "
-        "which is divided by the same column.",
+        description="The job's data set of this destination. With partitioning, the chunk's bounds in this data set "
+        "select the rows to replace. The default is the data set with the name of the destination. If it has no "
+        "bounds, the bounds of a source with the same partitioning column are used.",
     )
     path: Url | None = Field(
         default=None,
-        description="The folder, relative to the project, or its address such as `s3a://bucket/folder`. The default is "
+        description="The folder, relative to the project, or an address such as `s3a://bucket/folder`. The default is "
         "`output/NAME`.",
     )
     format: NonEmpty = Field(
-        default="parquet", description="The format: parquet, csv, json, or another one that Spark writes."
+        default="parquet", description="The format: parquet, csv, json, or any other format that Spark writes."
     )
-    options: Options = Field(default_factory=dict, description="Spark's options for writing.")
+    options: Options = Field(default_factory=dict, description="Options of Spark for writing.")
     partition: NonEmpty = Field(
         default="data_id",
-        description="The column with the chunk's data id: in the names of the chunks' folders, as in `month=2013-01`, "
-        "or of the table, with mode replace-chunk and without partitioning.",
+        description="The column with the chunk's data id. For files, it is in the names of folders, such as "
+        "`month=2013-01`. For tables, it is used with mode replace-chunk and without partitioning.",
     )
     mode: Mode = Field(
         default="replace-chunk",
-        description="What happens to what is there: `replace-chunk` takes away the rows of the chunk, `replace` "
-        "everything, `merge` what has the same keys, `append` nothing, and then a chunk is written only once.",
+        description="The treatment of existing data. `replace-chunk` replaces the rows of the chunk. `replace` "
+        "replaces all data. `merge` replaces rows with the same keys. `append` keeps all data, and writes each chunk "
+        "only once.",
     )
-    database: Database | None = Field(default=None, description="The database, where the destination is a table.")
+    database: Database | None = Field(default=None, description="The database, if the destination is a table.")
     table: TableName | None = Field(
-        default=None, description="The table; made where it is not there, with the types of Spark."
+        default=None, description="The table. If it does not exist, it is created with the types of Spark."
     )
     partitioning: Partitioning | None = Field(
-        default=None, description="The column of the table that says which rows are of the chunk."
+        default=None, description="The column of the table that determines the rows of the chunk."
     )
-    keys: tuple[NonEmpty, ...] = Field(default=(), description="The columns that tell rows apart, for mode merge.")
+    keys: tuple[NonEmpty, ...] = Field(default=(), description="The columns that identify a row, for mode merge.")
 
     @property
     def where(self) -> str:
-        """The path, with the default filled in; of a table its name."""
+        """The path, or its default; for a table its name."""
         return self.table or self.path or f"output/{self.name}"
 
     @property
     def data_id_column(self) -> str | None:
-        """The column of a table that each row has the data id in; None where it has none."""
+        """The column of a table with the data id of each row; None if the table has none."""
         return self.partition if self.mode == "replace-chunk" and self.partitioning is None else None
 
 
@@ -274,49 +275,49 @@ _MOST = 1000
 
 
 def _unknown(it: "Pipeline") -> str | None:
-    """The first source that an expectation names and that is not there."""
+    """Return the first source that an expectation names but the pipeline does not have; None if there is none."""
     known = {source.name for source in it.sources}
     named = (expectation.same.source for expectation in it.expectations if expectation.same is not None)
     return next((name for name in named if name not in known), None)
 
 
-class Pipeline(Written):
-    """Sources, the transformations in their order, and one destination."""
+class Pipeline(InputModel):
+    """A pipeline: sources, an ordered list of transformations, and one destination."""
 
     rules: ClassVar = (
         Rule(
             "an expectation compares with a source of its pipeline",
             lambda it: _unknown(it) is None,
-            told=lambda it: f"the pipeline has no source {_unknown(it)}; same.source names one of its own",
+            detailed=lambda it: f"the pipeline has no source {_unknown(it)}; same.source names one of its own",
             at="expectations",
         ),
         Rule(
             "two expectations have one name; give one of them another one",
-            lambda it: _first_double(tuple(one.title for one in it.expectations)) is None,
+            lambda it: _first_duplicate(tuple(one.title for one in it.expectations)) is None,
             at="expectations",
         ),
     )
 
-    slug: FileName = Field(description="Its name, and that of its folder in `pipelines/`.")
+    slug: FileName = Field(description="The name of the pipeline, and of its folder in `pipelines/`.")
     sources: Annotated[
         tuple[Source, ...],
         Field(min_length=1, max_length=_MOST),
         _distinct(lambda it: it.name, "{} is written twice; a source is read once"),
-    ] = Field(description="What it reads; run() is given the frames in this order.")
-    destination: Destination = Field(description="Where the result of the last transformation is written.")
+    ] = Field(description="The sources. run() gets their frames in this order.")
+    destination: Destination = Field(description="The destination of the last transformation's result.")
     transformations: Annotated[
         tuple[Transformation, ...],
         Field(min_length=1, max_length=_MOST),
         _distinct(lambda it: it.name, "there are two steps with the name {}; give one of them another one"),
     ] = Field(description="The steps, run in this order.")
     expectations: Annotated[tuple[Expectation, ...], Field(max_length=_MOST)] = Field(
-        default=(), description="What must be true of the rows that a run writes."
+        default=(), description="Conditions for the rows that a run writes."
     )
     measure: Literal["steps", "result", "rows"] = Field(
         default="steps",
-        description="What is measured while rows pass: `steps` the rows of each step, and rows and checksum of the "
-        "result; `result` the latter only, so that Spark can hand on filters of steps to the sources; `rows` only the "
-        "rows of the result.",
+        description="The measurements during a run. `steps`: the rows of each step, and rows and checksum of the "
+        "result. `result`: rows and checksum of the result only, so that Spark can push filters down to the sources. "
+        "`rows`: only the rows of the result.",
     )
 
 
@@ -326,47 +327,47 @@ _DESTINATIONS = _distinct(
 )
 
 
-class Project(Written):
-    """A project: some pipelines. `version: 2` tells this form from that of the Django tool."""
+class Project(InputModel):
+    """A project with one or more pipelines. `version: 2` distinguishes it from the format of the Django tool."""
 
     version: Literal[2] = Field(description="The version of this format.")
-    name: NonEmpty = Field(description="What the project is called.")
+    name: NonEmpty = Field(description="The name of the project.")
     pipelines: Annotated[tuple[Pipeline, ...], Field(min_length=1, max_length=_MOST), _SLUGS, _DESTINATIONS] = Field(
         description="The pipelines."
     )
 
 
-# The Django tool's form ----------------------------------------------------------------------------------
+# The format of the Django tool ---------------------------------------------------------------------------
 
 CsvName = Annotated[FileName, _without(".csv")]
 
 
-class DjangoPipeline(Written):
-    """A pipeline in the form of the Django tool."""
+class DjangoPipeline(InputModel):
+    """A pipeline in the format of the Django tool."""
 
-    slug: FileName = Field(description="Its name, and that of its folder in `pipelines/`.")
+    slug: FileName = Field(description="The name of the pipeline, and of its folder in `pipelines/`.")
     sources: Annotated[tuple[CsvName, ...], Field(min_length=1, max_length=_MOST)] = Field(
-        description="Names of data sources; each is `sources/NAME.csv`, and `.csv` may be written out."
+        description="Names of data sources, with or without `.csv`. Each is the file `sources/NAME.csv`."
     )
     destination: NonEmpty = Field(description="The name of one data source.")
     transformations: Annotated[
         tuple[Module, ...],
         Field(min_length=1, max_length=_MOST),
         _distinct(str, "there are two steps with the name {}; give one of them another one"),
-    ] = Field(description="The modules in the pipeline's folder, run in this order; `.py` may be written out.")
+    ] = Field(description="The modules in the pipeline's folder, with or without `.py`. They run in this order.")
 
 
-class DjangoProject(Written):
-    """A project in the form of the Django tool: its transformations take and return frames of pandas."""
+class DjangoProject(InputModel):
+    """A project in the format of the Django tool. Its transformations take and return pandas frames."""
 
-    name: NonEmpty = Field(description="What the project is called.")
+    name: NonEmpty = Field(description="The name of the project.")
     pipelines: Annotated[tuple[DjangoPipeline, ...], Field(min_length=1, max_length=_MOST), _SLUGS] = Field(
         description="The pipelines."
     )
 
     def as_project(self) -> Project:
-        """Return the same as models of our own form."""
-        # Without validation: this form lets two pipelines have one destination, and read one source twice.
+        """Return the project in the format of OpenDataFlow."""
+        # Without validation: the Django tool allows shared destinations, and sources that are read twice.
         return Project.model_construct(
             version=2, name=self.name, pipelines=tuple(_as_pipeline(pipeline) for pipeline in self.pipelines)
         )
@@ -381,12 +382,12 @@ def _as_pipeline(it: DjangoPipeline) -> Pipeline:
     )
 
 
-# Reading -------------------------------------------------------------------------------------------------
+# Parsing -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ProjectFile:
-    """A project as its file says it. `django`: in the form of the Django tool. `source`: the file's name."""
+    """A parsed project file. `django`: whether it has the format of the Django tool. `source`: the file's name."""
 
     project: Project
     django: bool
@@ -398,7 +399,7 @@ class ProjectFile:
         return _place(self.source, self.root, path)
 
     def pipeline(self, slug: str) -> tuple[int, Pipeline]:
-        """Return a pipeline and its index; InvalidInput where there is none of that slug."""
+        """Return a pipeline and its index. Raise InvalidInput if the slug is unknown."""
         for index, pipeline in enumerate(self.project.pipelines):
             if pipeline.slug == slug:
                 return index, pipeline
@@ -406,9 +407,9 @@ class ProjectFile:
         raise InvalidInput(f"{self.source}: there is no pipeline {slug}; known here: {known}")
 
     def notes(self) -> Iterator[str]:
-        """Yield what is allowed here and will not do where the project is deployed."""
+        """Yield notes about contents that are allowed here, but are not allowed if the project is deployed."""
         destinations = [pipeline.destination.name for pipeline in self.project.pipelines]
-        index = _first_double(tuple(destinations))
+        index = _first_duplicate(tuple(destinations))
         if index is not None:
             yield (
                 f"{self.place('pipelines', index, 'destination')}: another pipeline has the destination "
@@ -417,25 +418,26 @@ class ProjectFile:
 
 
 def parse_project(text: str, source: str) -> ProjectFile:
-    """Return what the text says. `source`: the file's name, for errors.
+    """Return the project in a text. `source`: the file's name, for errors.
 
-    Raises InvalidInput: for a fault of YAML at once, else with one line for each fault of the whole file.
+    Raise InvalidInput: for invalid YAML with the first fault, else with one line for each fault of the file.
     """
     written = list(documents(text, source))
     if len(written) != 1:
         raise InvalidInput(f"{source}: one project is wanted, this file has {len(written) or 'none'}")
     root, value = written[0]
     if not isinstance(value, dict):
-        raise InvalidInput(f"{_place(source, root, ())}: a project has a name and pipelines, this is {shape(value)}")
+        kind = describe_value(value)
+        raise InvalidInput(f"{_place(source, root, ())}: a project has a name and pipelines, this is {kind}")
     django = "version" not in value
     model: type[Project | DjangoProject] = DjangoProject if django else Project
     try:
         read = model.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
-        found = placed_sentences(model, error, lambda path, value: source_text(root, path, value))
+        found = located_sentences(model, error, lambda path, value: source_text(root, path, value))
         lines = sorted(((line_of(node_at(root, path)), sentence) for path, sentence in found), key=lambda it: it[0])
         faults = [f"{source}, line {line}: {sentence}" for line, sentence in lines]
-        if django and any(_is_of_the_new_form(value)):
+        if django and any(_has_new_format(value)):
             faults.append(
                 f"{source}: without `version: {VERSION}` it is read in the form of the Django tool; write it at the top"
             )
@@ -447,8 +449,8 @@ def _place(source: str, root: Node, path: tuple[str | int, ...]) -> str:
     return f"{source}, line {line_of(node_at(root, path))}"
 
 
-def _is_of_the_new_form(value: dict[str, Any]) -> Iterator[bool]:
-    """Yield True for each part that only the new form has: something with fields where the old one has a name."""
+def _has_new_format(value: dict[str, Any]) -> Iterator[bool]:
+    """Yield True for each part that only the new format has: a mapping where the old format has a name."""
     pipelines = value.get("pipelines")
     for pipeline in pipelines if isinstance(pipelines, list) else ():
         if isinstance(pipeline, dict):
@@ -462,7 +464,7 @@ def _is_of_the_new_form(value: dict[str, Any]) -> Iterator[bool]:
 
 
 def project_schema() -> dict[str, Any]:
-    """Return the JSON schema of project.yml, for editors: of the form that the file is in."""
+    """Return the JSON schema of project.yml for editors. It covers both formats."""
     _, schema = models_json_schema([(Project, "validation"), (DjangoProject, "validation")], by_alias=True)
     plain: dict[str, Any] = _without_kubernetes(schema["$defs"])
     return {
@@ -476,12 +478,12 @@ def project_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """Return it as the text of a file."""
+    """Return the JSON schema as the text of a file."""
     return json.dumps(project_schema(), indent=2) + "\n"
 
 
 def _without_kubernetes(schema: Any) -> Any:
-    """Return the schema without what only an API server understands."""
+    """Return the schema without keywords of Kubernetes."""
     if isinstance(schema, list):
         return [_without_kubernetes(item) for item in schema]
     if not isinstance(schema, dict):

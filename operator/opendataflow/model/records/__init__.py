@@ -1,1 +1,1 @@
-"""What the program remembers about runs, claims, pods and data sets: frozen values."""
+"""Records of runs, claims, pods, alerts and data sets: frozen values."""

@@ -1,4 +1,4 @@
-"""What people are told about without having asked. Values only."""
+"""An alert about a job, for notifications. Values only."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,9 +8,10 @@ from opendataflow.names import AlertKind
 
 @dataclass(frozen=True)
 class Alert:
-    """Something about a job began failing, or is well again since `since`.
+    """A job has started to fail in one respect (`kind`), or has recovered, since `since`.
 
-    `count`: how many chunks, `data_id`: the first of them, `message`: why; only where it fails.
+    `count`: the number of chunks. `data_id`: the first of them. `message`: the cause. These three are set only if
+    `failing`.
     """
 
     job: str

@@ -1,16 +1,17 @@
-"""A run's SparkApplication: the few facts that are remembered of one. Values only; times as in `model.pod`."""
+"""The observed facts of a run's SparkApplication. Values only. Times are as in `model.records.pod`."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class ApplicationSeen:
-    """A SparkApplication as it was seen last.
+class ObservedApplication:
+    """A SparkApplication as last observed.
 
-    `run`: from its annotation, None where that is no number. `engine`: from its label. `done`: the minute in which it
-    was released. `state`, `message`: what the Spark operator says of it, empty before it has looked at it; `submitted`:
-    whether a driver was ever submitted; `terminated_at`: when its driver ended. `deleted_at`: when somebody asked for
-    its deletion. `start_deadline`, `run_deadline`: seconds. `gone`: the object is deleted.
+    `run`: from its annotation; None if the annotation is not a number. `engine`: from its label. `done`: the minute in
+    which its finalizer was removed. `state`, `message`: from the Spark operator; empty before it has processed the
+    object. `submitted`: whether a driver was ever submitted. `terminated_at`: the end of the driver. `deleted_at`: the
+    time of the request to delete it. `start_deadline`, `run_deadline`: seconds. `gone`: the object does not exist any
+    more.
     """
 
     namespace: str

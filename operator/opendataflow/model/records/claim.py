@@ -1,4 +1,4 @@
-"""What the store and the engine tell each other about runs and their ends. Values only."""
+"""The values that store and engine exchange about tasks, claims and completions. Values only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from opendataflow.names import OutcomeClass, RunState, TaskState, run_name
 
 @dataclass(frozen=True)
 class Position:
-    """Where the search for QUEUED tasks of a job goes on (the watermark): after this rank and key, in hex."""
+    """The position after which the search for QUEUED tasks of a job continues. `key`: in hex."""
 
     rank: int = -1
     key: str = ""
@@ -18,7 +18,7 @@ class Position:
 
 @dataclass(frozen=True)
 class ClaimedRun:
-    """A run whose intent is committed. `attempts`: application failures before it; `bounds`: by data set."""
+    """A run that is claimed and committed. `attempts`: earlier failures of the program. `bounds`: by data set."""
 
     run: int
     job: str
@@ -34,18 +34,21 @@ class ClaimedRun:
 
     @property
     def name(self) -> str:
-        """The run's name: of its folder, and of whatever else a launcher makes for it."""
+        """The name of the run, of its folder, and of the objects that a launcher creates for it."""
         return run_name(self.job, self.run)
 
     def order(self, command: Command, deadline: float | None) -> RunOrder:
-        """The order to execute `command` for this run; `deadline`: seconds, None for no limit."""
+        """Return the order to execute `command` for this run. `deadline`: in seconds; None for no limit."""
         return RunOrder(self.run, self.name, self.job, self.data_id, self.attempt, self.fence, command, deadline)
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """The answer to a claim. `dropped`: tasks that looked QUEUED but could not be taken just now. `declared`: what the
-    job was at that moment, where there are runs: a run must not see an older or a newer one."""
+    """The result of a claim.
+
+    `dropped`: the number of tasks that seemed QUEUED but could not be claimed. `declared`: the job at the time of the
+    claim, if runs were claimed. A run must not use an older or newer version of its job.
+    """
 
     runs: tuple[ClaimedRun, ...]
     dropped: int
@@ -55,8 +58,11 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Completion:
-    """The outcome of a run, for committing. `delay`: seconds until the retry, where `verdict` is RETRYING. `ended_at`:
-    as the launcher tells it, not remembered."""
+    """The outcome of a run to commit.
+
+    `verdict`: the new state of the task. `delay`: seconds until the retry, if the verdict is RETRYING. `ended_at`: from
+    the launcher; it is not stored.
+    """
 
     run: int
     fence: int
@@ -77,15 +83,18 @@ class Completion:
 
     @property
     def shown(self) -> RunState:
-        """The state as people are shown it, as shown_state() in SQL."""
+        """The state that people see, the same as shown_state() in SQL."""
         lost = self.state is RunState.LOST
         return RunState.GIVEN_BACK if lost and self.kind is OutcomeClass.NOT_STARTED else self.state
 
 
 @dataclass(frozen=True)
 class Completed:
-    """What a run and its task are after a commit. `already`: they were so before it. `spared`: its failure cost no
-    attempt. `breaker`: where this run has opened or closed the breaker of its job, what is to be told of it."""
+    """The states of a run and its task after a commit.
+
+    `already`: they were committed before. `spared`: the failure cost no attempt. `breaker`: the change to report if
+    this run has opened or closed the breaker of its job.
+    """
 
     run: int
     run_state: RunState
@@ -97,8 +106,10 @@ class Completed:
 
 @dataclass(frozen=True)
 class Selection:
-    """Tasks of a job, or chunks of a data set: all from `first` to `last` (both included, in natural order) that are in
-    one of these states; None and no states: no limit."""
+    """A selection of a job's tasks, or of a data set's chunks.
+
+    `first`, `last`: both inclusive, in natural order; None for no limit. `states`: empty for all states.
+    """
 
     first: str | None = None
     last: str | None = None
@@ -108,8 +119,10 @@ class Selection:
 
 @dataclass(frozen=True)
 class PipelineRuns:
-    """Runs of pipelines: all, or those of one pipeline, that write one data set, of one data id, that have not
-    succeeded, or one run."""
+    """A selection of runs of pipelines: by pipeline, written data set, data id, failure, or run. None selects all.
+
+    `failed`: only runs that have not succeeded.
+    """
 
     pipeline: str | None = None
     dataset: str | None = None
@@ -120,9 +133,9 @@ class PipelineRuns:
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request for one chunk or task; `result` is done, unchanged, remembered, refused or unknown.
+    """The answer to a request for one chunk or task. `result`: done, unchanged, remembered, refused or unknown.
 
-    `job`: whose task it is, where that is not the one that was asked: a cascade reaches those of other jobs.
+    `job`: the job of the task if it is not the job of the request: a cascade includes tasks of other jobs.
     """
 
     data_id: str
@@ -134,7 +147,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class DeclaredJob:
-    """What the engine has to know of a job that Postgres remembers: rows of `job` and of its data sets."""
+    """A job as Postgres stores it: its row of `job`, and the rows of its data sets."""
 
     job: Mapping[str, Any]
     datasets: tuple[Mapping[str, Any], ...]
@@ -142,15 +155,18 @@ class DeclaredJob:
 
 @dataclass(frozen=True)
 class Progress:
-    """How many tasks of a job are in which state; `probed_in_vain`: its breaker is open, and more probes have failed
-    than a chunk has retries; or the tests of its project fail."""
+    """The number of tasks of a job by state.
+
+    `probed_in_vain`: whether the job can't make progress: its breaker is open, and more probes have failed than a task
+    has retries; or the unit tests of its project fail.
+    """
 
     job: str
     counts: Mapping[TaskState, int]
     probed_in_vain: bool = False
 
     def of(self, *states: TaskState) -> int:
-        """The number of tasks in these states."""
+        """Return the number of tasks in these states."""
         return sum(self.counts.get(state, 0) for state in states)
 
     @property
@@ -161,7 +177,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class BeforeClaim:
-    """What one RunJob has to know of its job. `running`: it has runs that are not ended. `due`: retries are."""
+    """The facts of a job that RunJob needs before it claims.
+
+    `running`: whether runs of the job are active. `due`: whether retries are due.
+    """
 
     declared: DeclaredJob
     running: bool

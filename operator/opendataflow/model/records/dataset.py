@@ -1,6 +1,6 @@
-"""A data set as the database remembers it: where it is, in columns that may be null.
+"""A data set as the database stores it: its location, in columns that may be null.
 
-Values only. The plain password is not here; whoever opens the ciphertext hands it on by itself.
+Values only. It never contains a plain password. The code that decrypts a password passes it on separately.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # see core/runs/environment.py
 
 @dataclass(frozen=True)
 class DataSetFacts:
-    """The columns of a data set that a run gets to see; None where the user wrote nothing."""
+    """The columns of a data set that its runs can read; None if the user wrote nothing."""
 
     id: str
     kind: str | None = None
@@ -29,7 +29,7 @@ class DataSetFacts:
 
     @classmethod
     def of(cls, dataset: "DataSet") -> Self:
-        """Return the facts of a data set as it is written."""
+        """Return the facts of a data set from its resource."""
         location, credentials = dataset.spec.location, dataset.spec.credentials
         return cls(
             id=dataset.id,
@@ -39,5 +39,5 @@ class DataSetFacts:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Self:
-        """Return the facts of a data set as the database remembers it; the row may have more columns."""
+        """Return the facts of a data set from its database row, which may have more columns."""
         return cls(**{field.name: row[field.name] for field in fields(cls)})

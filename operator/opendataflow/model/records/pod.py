@@ -1,6 +1,6 @@
-"""A run's pod: what is wanted of it, and the few facts that are remembered of one. Values only.
+"""The observed facts of a run's pod, and the order to create one. Values only.
 
-Times are seconds since the epoch, of the cluster's clocks, which tell whole seconds.
+Times are seconds since the epoch. They come from the clocks of the cluster, in whole seconds.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from opendataflow.names import MAIN_CONTAINER
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """How a container ended. `message`: its termination message, or what the kubelet says."""
+class Termination:
+    """The end of a container. `message`: its termination message, or a message of the kubelet."""
 
     exit_code: int
     signal: int | None = None
@@ -24,7 +24,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why a container does not run yet."""
+    """The reason why a container has not started yet."""
 
     reason: str
     message: str | None = None
@@ -32,7 +32,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition that says something is wrong: PodScheduled that is False, DisruptionTarget that is True."""
+    """A condition that reports a problem: PodScheduled is False, or DisruptionTarget is True."""
 
     reason: str | None = None
     message: str | None = None
@@ -40,17 +40,17 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class PodSeen:
-    """A pod as it was seen last. `phase`: of Kubernetes, empty where there is none.
+class ObservedPod:
+    """A pod as last observed. `phase`: of Kubernetes; empty if it has none.
 
-    `run`: from its label, None where that is no number. `done`: the minute in which it was released. `ended`,
-    `waiting`, `started`: of the container `main`. `failed_init`: the init container that failed, and how.
-    `waiting_init`: an init container that can't start, and why. `deleted_at`: when somebody asked for its deletion,
-    the grace period not counted. `grace`: seconds. `finalizer`: whether ours is there. `start_deadline`, `retry_after`:
-    seconds, of its annotations, see `names`. `keep_log`: whether what it prints may be read. `memory_limit`: of `main`,
-    as written. `executors`: whether it starts pods of its own, which end with it. `gone`: the object is deleted.
-    `unheard`: Kubernetes says that nothing is heard from its node, and it ran when it was heard from last.
-    `main`: the container that counts, which in the driver of a SparkApplication has another name.
+    `run`: from its label; None if the label is not a number. `done`: the minute in which its finalizer was removed.
+    `ended`, `waiting`, `started`: of the container `main`. `failed_init`: an init container that failed, and its end.
+    `waiting_init`: an init container that can't start, and the reason. `deleted_at`: the time of the request to delete
+    it, without the grace period. `grace`: the grace period in seconds. `finalizer`: whether it has the finalizer of the
+    framework. `start_deadline`, `retry_after`: seconds, from its annotations, see `names`. `keep_log`: whether its log
+    may be read. `memory_limit`: of `main`, as written. `executors`: whether it starts executors, which end with it.
+    `gone`: the object does not exist any more. `unheard`: Kubernetes reports that its node does not answer, and the pod
+    was running before. `main`: the name of the run's container; the driver of a SparkApplication has another one.
     `by_itself`: an earlier state of the same pod proves that `main` ended before anything else began to end the pod.
     """
 
@@ -68,9 +68,9 @@ class PodSeen:
     begun_at: float | None = None
     deadline: float | None = None
     started: bool = False
-    ended: Ending | None = None
+    ended: Termination | None = None
     waiting: Waiting | None = None
-    failed_init: tuple[str, Ending] | None = None
+    failed_init: tuple[str, Termination] | None = None
     waiting_init: tuple[str, Waiting] | None = None
     unscheduled: Condition | None = None
     disrupted: Condition | None = None
@@ -89,20 +89,20 @@ class PodSeen:
 
     @property
     def terminal(self) -> bool:
-        """Whether Kubernetes says that no container of it runs and none will."""
+        """Whether Kubernetes reports that no container runs, and none will start."""
         return self.phase in ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The pod has to be deleted; once it is proven dead this is the outcome, unless it succeeds meanwhile."""
+    """The decision to delete a pod. `outcome`: of the run when the pod has ended, unless the run succeeds before."""
 
     outcome: Outcome
 
 
 @dataclass(frozen=True)
 class PodOrder:
-    """A claimed run, ready to be created as a pod or, where its manifest is one, as a SparkApplication."""
+    """A claimed run, ready to be created. `manifest`: of a pod or a SparkApplication."""
 
     run: int
     name: str

@@ -1,7 +1,4 @@
-"""One attempt, as the engine, the launchers and the store speak of it.
-
-Values only: who starts a run, who watches it and who records it are elsewhere.
-"""
+"""The values that engine, launchers and store exchange about one run. Values only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,11 +10,11 @@ from opendataflow.names import OutcomeClass, StepStatus
 
 @dataclass(frozen=True)
 class Command:
-    """What a run executes.
+    """The command of a run.
 
-    `argv`: the program and its arguments, never through a shell. `env`: the whole of what the run sees beside
-    the launcher's own surroundings. `cwd`: where it starts. `files`: name -> text, written into the run's
-    folder before it starts (the context, Spark's properties); `env` names them with `{run_folder}`.
+    `argv`: the program and its arguments; no shell is used. `env`: all variables that the launcher adds to its own
+    environment. `cwd`: the working directory. `files`: file name -> text. The launcher writes these files (the context,
+    Spark's properties) to the folder of the run before it starts; `env` refers to them with `{run_folder}`.
     """
 
     argv: tuple[str, ...]
@@ -28,7 +25,7 @@ class Command:
 
 @dataclass(frozen=True)
 class RunOrder:
-    """A claimed run, ready to be started. `deadline`: seconds it may take, None for no limit."""
+    """A claimed run, ready to be started. `deadline`: its longest duration in seconds; None for no limit."""
 
     run: int
     name: str
@@ -42,7 +39,7 @@ class RunOrder:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict on an ended run. `message`: one line for people."""
+    """The classified end of a run. `message`: one line for people."""
 
     kind: OutcomeClass
     message: str
@@ -50,14 +47,17 @@ class Outcome:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the run's outputs are good."""
+        """Whether the outputs of the run may be published."""
         return self.kind is OutcomeClass.SUCCESS
 
 
 @dataclass(frozen=True)
 class StepTold:
-    """One step of a run, as its report tells it. `ordinal`: from 1 on; some may have been left out of the report.
-    `error`: a sentence, and below it the traceback. `stdout`: the end of what it has printed."""
+    """One step in the report of a run.
+
+    `ordinal`: from 1; the report may omit steps. `error`: a sentence, followed by the traceback. `stdout`: the end of
+    its output.
+    """
 
     ordinal: int
     name: str
@@ -70,8 +70,11 @@ class StepTold:
 
 @dataclass(frozen=True)
 class Report:
-    """What a run says of its work. `metrics`: by name; `rows`, `bytes` and `checksum` are of what it wrote,
-    `expectations` a list of {name, held, severity, found}. `unfinished`: it was told while the run was under way."""
+    """The report that a run writes about itself.
+
+    `metrics`: by name. `rows`, `bytes` and `checksum` describe the written data; `expectations` is a list of {name,
+    held, severity, found}. `unfinished`: the report was written before the end of the run.
+    """
 
     metrics: Mapping[str, Any] = field(default_factory=dict)
     steps: tuple[StepTold, ...] = ()
@@ -79,35 +82,35 @@ class Report:
 
     @property
     def failure(self) -> str | None:
-        """The sentence of a run that says itself that it has failed."""
+        """The cause, in a sentence, if the run reports that it has failed."""
         return self.metrics.get("failure")
 
     @property
-    def untested(self) -> str | None:
-        """The sentence of a run that has done nothing, because the unit tests of its project fail."""
+    def test_failure(self) -> str | None:
+        """The cause, in a sentence, if the run did nothing because the unit tests of its project fail."""
         tests = self.metrics.get("tests")
         return None if tests is None or tests["passed"] else self.failure or "the unit tests of its project fail"
 
     @property
-    def unmet(self) -> list[Mapping[str, Any]]:
-        """The expectations that do not hold, and have to."""
-        told: list[Mapping[str, Any]] = self.metrics.get("expectations", [])
-        return [it for it in told if not it["held"] and it["severity"] == "fail"]
+    def failed_expectations(self) -> list[Mapping[str, Any]]:
+        """Failed expectations of severity `fail`."""
+        expectations: list[Mapping[str, Any]] = self.metrics.get("expectations", [])
+        return [one for one in expectations if not one["held"] and one["severity"] == "fail"]
 
     @property
-    def says_done(self) -> bool:
-        """Whether the run had done its work when it wrote this."""
-        return self.failure is None and not self.unfinished and not self.unmet
+    def is_complete(self) -> bool:
+        """Whether the run had completed its work when it wrote the report."""
+        return self.failure is None and not self.unfinished and not self.failed_expectations
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a launcher saw at the end of a run. core/runs/outcome.py judges it, unless the launcher has set `outcome`.
+    """The end of a run as its launcher observed it.
 
-    `exit_code`: None where the process did not end by itself. `signal`: the signal that ended it.
-    `deadline_exceeded`: the launcher stopped it for its deadline. `lost`: why nobody can tell how it ended.
-    `cancelled`: the launcher stopped it because a person asked. `log_tail`: at most 64 KiB, the end of its output.
-    `at`: when it ended, in seconds since the epoch, where that is known.
+    core/runs/outcome.py classifies it, unless the launcher has set `outcome`. `exit_code`: None if the process did not
+    exit by itself. `signal`: the signal that ended it. `deadline_exceeded`: the launcher stopped it at its deadline.
+    `lost`: why its end is unknown. `cancelled`: the launcher stopped it at the request of a person. `log_tail`: the end
+    of its output, at most 64 KiB. `at`: the time of the end in seconds since the epoch; None if unknown.
     """
 
     run: int
@@ -127,9 +130,9 @@ class Ended:
 
 @dataclass(frozen=True)
 class Host:
-    """Where a process runs, for proving it dead: two processes with the same `boot` see the same process ids.
+    """The host of a process, to prove its end. Two processes with the same `boot` share their process ids.
 
-    `name`: the host's name. `boot`: the kernel's boot id and the process id namespace.
+    `name`: the host name. `boot`: the kernel's boot id and the process id namespace.
     """
 
     name: str
@@ -138,7 +141,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Proof:
-    """Whether an earlier run or engine has certainly ended, and how that is known. `alive`: it certainly has not."""
+    """Whether an earlier run or engine has certainly ended. `reason`: how it is known. `alive`: it certainly runs."""
 
     dead: bool
     reason: str

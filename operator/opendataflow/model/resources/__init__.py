@@ -1,1 +1,1 @@
-"""The models of custom resources and job files, and what is generated from them."""
+"""The models of custom resources and job files, their statuses, and their definitions for API servers."""

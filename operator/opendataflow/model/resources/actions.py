@@ -1,5 +1,7 @@
-"""What users ask once, with a record of it: `DataFlowAction`. Only a cluster has it; elsewhere the verbs of `dataflow`
-do the same."""
+"""The model of a DataFlowAction: one request, with a record of its result.
+
+It exists on clusters only. On one machine, the verbs of `dataflow` do the same.
+"""
 
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -11,9 +13,9 @@ from opendataflow.model.fields.field_types import (
     Duration,
     Flag,
     Id,
+    InputModel,
     Metadata,
     Text,
-    Written,
     duration_seconds,
 )
 from opendataflow.model.fields.rules import Rule, exactly_one
@@ -44,8 +46,8 @@ def _words(words: Any) -> str:
     return "[" + ", ".join(f"'{word}'" for word in words) + "]"
 
 
-class DataIdRange(Written):
-    """Data ids in natural order, both ends inside; an end that is not written is open."""
+class DataIdRange(InputModel):
+    """A range of data ids in natural order. Both ends are inclusive. An end that is not written is open."""
 
     rules: ClassVar = (
         Rule(
@@ -56,11 +58,11 @@ class DataIdRange(Written):
     )
 
     start: Id | None = Field(default=None, alias="from", description="The first data id.")
-    end: Id | None = Field(default=None, alias="to", description="The last data id; it is included.")
+    end: Id | None = Field(default=None, alias="to", description="The last data id (inclusive).")
 
 
-class DataFlowActionSpec(Written):
-    """What is asked, and of which chunks. It can't be changed: another request is another resource."""
+class DataFlowActionSpec(InputModel):
+    """The request. It can't be changed: create another resource for another request."""
 
     rules: ClassVar = (
         exactly_one("job", "dataset"),
@@ -104,22 +106,27 @@ class DataFlowActionSpec(Written):
         Rule("an action can't be changed; make another DataFlowAction", cel="self == oldSelf"),
     )
 
-    job: Id | None = Field(default=None, description="The id of the job whose tasks it is about.")
-    dataset: Id | None = Field(default=None, description="The id of the data set whose chunks it is about.")
+    job: Id | None = Field(default=None, description="The job whose tasks are selected, by id.")
+    dataset: Id | None = Field(default=None, description="The data set whose chunks are selected, by id.")
     action: Verb = Field(
-        description="resubmit asks again; hold keeps from running, or chunks from being used; release undoes hold and "
-        "skip; skip says it will not be done; force runs next whatever the inputs are; cancel ends runs; publish says "
-        "that chunks are there; accept and reject judge chunks that are PENDING."
+        description="The verb. `resubmit` runs tasks again. `hold` keeps tasks from running, or chunks from being read "
+        "and written. `release` undoes `hold` and `skip`. `skip` excludes tasks. `force` runs tasks next, whatever the "
+        "states of their inputs are. `cancel` ends runs. `publish` makes chunks READY. `accept` and `reject` decide on "
+        "chunks that are PENDING."
     )
-    chunks: DataIds | None = Field(default=None, description="These data ids.")
-    range: DataIdRange | None = Field(default=None, description="All data ids of a range.")
-    status: Annotated[AnyState | None, NEVER_NULL] = Field(default=None, description="All that are in this state.")
-    cascade: Flag = Field(default=False, description="Also all that was made of it, downwards; only of resubmit.")
+    chunks: DataIds | None = Field(default=None, description="Select these data ids.")
+    range: DataIdRange | None = Field(default=None, description="Select all data ids of a range.")
+    status: Annotated[AnyState | None, NEVER_NULL] = Field(
+        default=None, description="Select all tasks or chunks in this state."
+    )
+    cascade: Flag = Field(
+        default=False, description="Also select all downstream chunks that were built from these. Only for `resubmit`."
+    )
     reason: Annotated[Text, Field(max_length=1000)] | None = Field(
-        default=None, description="Why; goes into the history."
+        default=None, description="The reason, for the history."
     )
     ttl: Duration = Field(
-        default="168h", description="How long the resource is kept after it is finished; the history stays."
+        default="168h", description="How long the resource is kept after it is finished. The history is kept longer."
     )
 
     @property
@@ -128,10 +135,10 @@ class DataFlowActionSpec(Written):
         return duration_seconds(self.ttl)
 
 
-class DataFlowAction(Written):
-    """One request to a job or data set, done once, all or nothing, with a record of who asked and what became of it."""
+class DataFlowAction(InputModel):
+    """One request about the tasks of a job or the chunks of a data set. It is executed once, all or nothing."""
 
-    api_version: Literal["opendataflow.io/v1alpha1"] = Field(description="The version of this format.")
+    api_version: Literal["opendataflow.io/v1alpha1"] = Field(description="The API version.")
     kind: Literal["DataFlowAction"] = Field(description="The kind of the resource.")
     metadata: Metadata = Field(description="The name of the request.")
-    spec: DataFlowActionSpec = Field(description="What is asked, and of which chunks.")
+    spec: DataFlowActionSpec = Field(description="The request.")

@@ -1,10 +1,10 @@
-"""The resources that users write: the door to their models, each of which is in a module of its own.
+"""The public names of the resource models.
 
-The one source of the field names, defaults and limits; the custom resource definitions (model/resources/crd.py) and the
-reference are made from it.
+The models are the only source of field names, defaults and limits. The custom resource definitions
+(model/resources/crd.py) and the reference pages are generated from them.
 """
 
-from opendataflow.model.fields.field_types import Id, duration_seconds, holds_password
+from opendataflow.model.fields.field_types import Id, contains_password, duration_seconds
 from opendataflow.model.resources.actions import DataFlowAction
 from opendataflow.model.resources.chunk_source import (
     MAX_CHUNKS,
@@ -35,6 +35,6 @@ __all__ = [
     "Retry",
     "Script",
     "Spark",
+    "contains_password",
     "duration_seconds",
-    "holds_password",
 ]

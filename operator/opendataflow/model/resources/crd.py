@@ -1,7 +1,7 @@
-"""Makes the custom resource definitions out of the models: `crds/*.yaml`, written by `make crds`.
+"""Convert the models to custom resource definitions. Pure: `make crds` writes them to `crds/*.yaml`.
 
-An API server wants a structural schema: everything in its place, no references, no choices between types. What a model
-says that such a schema can't is an error here, not a field that means something else there. Pure: nothing is written.
+An API server requires a structural schema: without references, and without alternatives of types. A model that a
+structural schema can't express is an error here.
 """
 
 from collections.abc import Mapping
@@ -47,10 +47,10 @@ _KEPT = (
     "additionalProperties",
     VALIDATIONS,
 )
-"""What a structural schema may say, in the order in which it is written."""
+"""The keywords of a structural schema, in the order of the output."""
 
 _LARGEST_EXACT = 2**53
-"""An API server reads bounds as floating-point numbers: larger ones are left to the format."""
+"""API servers read bounds as floating-point numbers. Larger bounds are omitted; the format implies them."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ class Kind:
 
     @property
     def name(self) -> str:
-        """The kind."""
+        """The name of the kind."""
         return self.model.__name__
 
     @property
     def plural(self) -> str:
-        """Its name in addresses."""
+        """The plural name, used in URLs."""
         return f"{self.name.lower()}s"
 
 
@@ -93,16 +93,16 @@ KINDS = (
         DataSetStatus,
         "dset",
         (
-            Column("Ready", ".status.progress", description="Chunks that are ready and all."),
-            Column("Running", ".status.counts.running", "integer", description="Chunks that are being written."),
+            Column("Ready", ".status.progress", description="READY chunks and all chunks."),
+            Column("Running", ".status.counts.running", "integer", description="Chunks that a run is writing."),
             Column("Failed", ".status.counts.failed", "integer", description="Chunks whose last attempt failed."),
-            Column("Watermark", ".status.watermark", description="Up to here every chunk is ready."),
-            Column("Id", ".spec.id", priority=1, description="The id in the database, where it is not the name."),
+            Column("Watermark", ".status.watermark", description="The data id up to which every chunk is READY."),
+            Column("Id", ".spec.id", priority=1, description="The id in the database, if it is not the name."),
             Column(
                 "Stalled",
                 '.status.conditions[?(@.type=="Stalled")].message',
                 priority=1,
-                description="Why the operator can't honour it.",
+                description="Why the operator can't accept the resource.",
             ),
             _AGE,
         ),
@@ -112,19 +112,19 @@ KINDS = (
         DataFlowJobStatus,
         "dfj",
         (
-            Column("State", ".status.state", description="How the job is, in one word."),
-            Column("Done", ".status.progress", description="Tasks that are done and all."),
-            Column("Running", ".status.counts.running", "integer", description="Tasks that a run is at."),
-            Column("Failed", ".status.counts.failed", "integer", description="Tasks whose retries are used up."),
-            Column("Parallelism", ".spec.parallelism", "integer", description="The most runs at a time."),
-            Column("ETA", ".status.eta", description="How long the rest takes at the present rate."),
-            Column("Rate", ".status.rate", "number", priority=1, description="Chunks an hour, of late."),
-            Column("Watermark", ".status.watermark", priority=1, description="Up to here all tasks are done."),
+            Column("State", ".status.state", description="The state of the job, in one word."),
+            Column("Done", ".status.progress", description="DONE tasks and all tasks."),
+            Column("Running", ".status.counts.running", "integer", description="Tasks with an active run."),
+            Column("Failed", ".status.counts.failed", "integer", description="Tasks without any retries left."),
+            Column("Parallelism", ".spec.parallelism", "integer", description="The maximum number of runs at a time."),
+            Column("ETA", ".status.eta", description="The remaining time at the present rate."),
+            Column("Rate", ".status.rate", "number", priority=1, description="Processed chunks per hour."),
+            Column("Watermark", ".status.watermark", priority=1, description="The data id up to which all is DONE."),
             Column(
                 "Message",
                 '.status.conditions[?(@.type=="Ready")].message',
                 priority=1,
-                description="How the job is, in a sentence.",
+                description="The state of the job, in a sentence.",
             ),
             _AGE,
         ),
@@ -139,13 +139,13 @@ KINDS = (
         DataFlowActionStatus,
         "dfa",
         (
-            Column("Action", ".spec.action", description="What is asked."),
-            Column("Job", ".spec.job", description="Of which job."),
-            Column("Dataset", ".spec.dataset", description="Of which data set."),
-            Column("Phase", ".status.phase", description="How far it is."),
-            Column("Done", ".status.counts.done", "integer", description="How many chunks were changed."),
-            Column("Message", ".status.message", priority=1, description="What was done, or why not."),
-            Column("Reason", ".spec.reason", priority=1, description="Why it was asked."),
+            Column("Action", ".spec.action", description="The verb of the request."),
+            Column("Job", ".spec.job", description="The job of the request."),
+            Column("Dataset", ".spec.dataset", description="The data set of the request."),
+            Column("Phase", ".status.phase", description="The phase of the request."),
+            Column("Done", ".status.counts.done", "integer", description="The number of changed tasks or chunks."),
+            Column("Message", ".status.message", priority=1, description="The result, or the cause of a refusal."),
+            Column("Reason", ".spec.reason", priority=1, description="The reason of the request."),
             _AGE,
         ),
     ),
@@ -201,21 +201,21 @@ def _column(column: Column) -> Schema:
 
 
 def _root(kind: Kind) -> Schema:
-    """The schema of the whole resource; its metadata is the API server's own matter."""
+    """Return the schema of the whole resource. The API server defines the schema of metadata."""
     schema = _structural(kind.model.model_json_schema(by_alias=True), {}, spec=True)
     properties = schema["properties"]
     for name in ("apiVersion", "kind"):
-        del properties[name]["enum"]  # the API server compares them before
+        del properties[name]["enum"]  # the API server checks them itself
     properties["metadata"] = {"type": "object"}
-    told = _structural(kind.status.model_json_schema(by_alias=True), {}, spec=False)
-    properties["status"] = {**told, "description": f"{told['description']} Written by the operator only."}
+    status = _structural(kind.status.model_json_schema(by_alias=True), {}, spec=False)
+    properties["status"] = {**status, "description": f"{status['description']} Written by the operator only."}
     required = [name for name in schema["required"] if name == "spec"]
     schema = {key: value for key, value in schema.items() if key != "required"}
     return _ordered({**schema, **({"required": required} if required else {})})
 
 
 def _structural(schema: Schema, definitions: Schema, *, spec: bool) -> Schema:
-    """Return a schema of pydantic as a structural one. `spec`: with defaults and null, which a status has not."""
+    """Return a pydantic schema as a structural schema. `spec`: whether to keep defaults and null."""
     definitions = schema.get("$defs", definitions)
     schema = {key: value for key, value in schema.items() if key not in ("$defs", "title")}
     while reference := schema.pop("$ref", None):
@@ -239,14 +239,14 @@ def _structural(schema: Schema, definitions: Schema, *, spec: bool) -> Schema:
 
 
 def _values(schema: Schema, *, spec: bool) -> Schema:
-    """Say which words, null and default there are."""
+    """Return the schema with `enum` for constants, and without superfluous null and default."""
     schema = {**schema}
     if "const" in schema:
         schema["enum"] = [schema.pop("const")]
     if not schema.get("nullable"):
         schema.pop("nullable", None)
     elif "enum" in schema:
-        raise ValueError(f"an API server takes no null among words; say NEVER_NULL: {schema}")
+        raise ValueError(f"an API server does not accept null in an enum; say NEVER_NULL: {schema}")
     if not spec or schema.get("default") in (None, [], {}):
         schema.pop("default", None)
     return schema
@@ -261,7 +261,7 @@ def _nullable(choices: list[Schema], rest: Schema, *, spec: bool) -> Schema:
 
 
 def _number(schema: Schema) -> Schema:
-    """Add the format of a number, drop bounds that are not exact, and drop the type of what has two."""
+    """Return the schema with the format of a number, without inexact bounds, and without the type of int-or-string."""
     if schema.get("x-kubernetes-int-or-string"):
         return {key: value for key, value in schema.items() if key != "type"}
     bounds = {name: schema[name] for name in ("minimum", "maximum") if name in schema}
@@ -276,13 +276,13 @@ def _number(schema: Schema) -> Schema:
 def _ordered(schema: Schema) -> Schema:
     unknown = schema.keys() - set(_KEPT)
     if unknown:
-        raise ValueError(f"a structural schema can't say {', '.join(sorted(unknown))}: {schema}")
+        raise ValueError(f"a structural schema has no {', '.join(sorted(unknown))}: {schema}")
     return {key: schema[key] for key in _KEPT if key in schema}
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes each value where it is, without anchors."""
+    """A YAML writer without anchors and aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 # PyYAML calls it with the value
-        """Write the same value again rather than a reference to it."""
+        """Return True, so that a repeated value is written again, not as an alias."""
         return True

@@ -1,4 +1,4 @@
-"""What users write about a data set: `DataSet`. It never holds a plain password."""
+"""The model of a DataSet. It never contains a plain password."""
 
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
@@ -7,6 +7,7 @@ from pydantic import Field
 
 from opendataflow.model.fields.field_types import (
     Id,
+    InputModel,
     Metadata,
     NamespaceName,
     NonEmpty,
@@ -14,28 +15,27 @@ from opendataflow.model.fields.field_types import (
     SecretKey,
     Text,
     Url,
-    Written,
 )
-from opendataflow.model.fields.rules import Place, Rule, exactly_one, unchangeable
+from opendataflow.model.fields.rules import Place, Rule, exactly_one, immutable
 from opendataflow.model.resources.chunk_source import Bounds, ChunkSource
 
 
-class Location(Written):
-    """Where the data is. Each part that is written reaches the runs; none is needed."""
+class Location(InputModel):
+    """The location of the data. All fields are optional. Runs get each field that is written."""
 
-    kind: Text | None = Field(default=None, description="What the data set is: table, directory, topic ...")
+    kind: Text | None = Field(default=None, description="The kind of the data set: table, directory, topic ...")
     hostname: Text | None = Field(default=None, description="The host of the database or service.")
     database: Text | None = Field(default=None, description="The database.")
     schemaname: Text | None = Field(default=None, description="The schema of the table.")
     tablename: Text | None = Field(default=None, description="The table.")
-    username: Text | None = Field(default=None, description="The user to connect as.")
-    url: Url | None = Field(default=None, description="A URL or JDBC URL, without any password.")
+    username: Text | None = Field(default=None, description="The user name of the connection.")
+    url: Url | None = Field(default=None, description="A URL or JDBC URL, without a password.")
     format: Text | None = Field(default=None, description="The format of files, such as parquet or csv.")
-    options: Options = Field(default_factory=dict, description="Options for reading and writing, without any password.")
+    options: Options = Field(default_factory=dict, description="Options for reading and writing, without a password.")
 
 
-class Credentials(Written):
-    """How a run proves who it is: exactly one of a ciphertext and a Secret. Never a plain password."""
+class Credentials(InputModel):
+    """The password of the data set: exactly one of a ciphertext and a Secret. Never a plain password."""
 
     rules: ClassVar = (
         exactly_one("encryptedPassword", "secretRef"),
@@ -54,50 +54,53 @@ class Credentials(Written):
     )
 
     encrypted_password: NonEmpty | None = Field(
-        default=None, description="The password, encrypted with the user's passkey (made by `dataflow crypt new`)."
+        default=None,
+        description="The password, encrypted with the user's passkey. `dataflow crypt new` creates the ciphertext.",
     )
     passkey_secret_ref: SecretKey | None = Field(
         default=None,
-        description="The Secret with the passkey that opens encryptedPassword in run pods, whose jobs must say "
-        "their command. Needed on a cluster, not used on one machine.",
+        description="The Secret with the passkey that decrypts encryptedPassword in run pods. A job with a script must "
+        "then have a command. Needed on a cluster, not used on one machine.",
     )
     secret_ref: SecretKey | None = Field(
-        default=None, description="The Secret with the password itself. Only for a cluster, not used on one machine."
+        default=None, description="The Secret with the plain password. Only on a cluster, not used on one machine."
     )
 
 
-class Partitioning(Written):
-    """How the destination is partitioned."""
+class Partitioning(InputModel):
+    """The partitioning of a table."""
 
-    column: NonEmpty = Field(description="The column that the partitions are made by.")
+    column: NonEmpty = Field(description="The partitioning column.")
     type: Literal["date", "range", "list", "hash"] = Field(description="The kind of partitioning.")
 
 
-class DataSetSpec(Written):
-    """What the data set is and where it lives."""
+class DataSetSpec(InputModel):
+    """The specification of a data set."""
 
-    rules: ClassVar = (unchangeable("id", "the id of a data set can't be changed; make another DataSet"),)
+    rules: ClassVar = (immutable("id", "the id of a data set can't be changed; make another DataSet"),)
 
-    id: Id | None = Field(default=None, description="The id in the database; the default is the name.")
+    id: Id | None = Field(default=None, description="The id in the database. The default is the name.")
     share_with: Annotated[tuple[NamespaceName, ...], Field(max_length=100)] = Field(
         default=(),
-        description="Other namespaces whose jobs may use it; its own always may. Not used on one machine.",
+        description="Other namespaces whose jobs may use the data set. Jobs of its own namespace always may. Not used "
+        "on one machine.",
     )
-    location: Location = Field(default_factory=Location, description="Where the data is.")
-    credentials: Credentials | None = Field(default=None, description="How runs get in.")
+    location: Location = Field(default_factory=Location, description="The location of the data.")
+    credentials: Credentials | None = Field(default=None, description="The password for runs.")
     chunk_source: ChunkSource | None = Field(
-        default=None, description="The chunks known beforehand; without it they come as they are published."
+        default=None,
+        description="Creates chunks in advance. Without it, chunks are created when they are published.",
     )
-    partitioning: Partitioning | None = Field(default=None, description="How the destination is partitioned.")
+    partitioning: Partitioning | None = Field(default=None, description="The partitioning of the table.")
 
 
-class DataSet(Written):
+class DataSet(InputModel):
     """A table, directory or topic that is processed in chunks."""
 
-    api_version: Literal["opendataflow.io/v1alpha1"] = Field(description="The version of this format.")
+    api_version: Literal["opendataflow.io/v1alpha1"] = Field(description="The API version.")
     kind: Literal["DataSet"] = Field(description="The kind of the resource.")
     metadata: Metadata = Field(description="The name of the data set.")
-    spec: DataSetSpec = Field(default_factory=DataSetSpec, description="What it is and where it lives.")
+    spec: DataSetSpec = Field(default_factory=DataSetSpec, description="The specification of the data set.")
 
     @property
     def id(self) -> str:
@@ -105,6 +108,6 @@ class DataSet(Written):
         return self.spec.id or self.metadata.name
 
     def chunks(self) -> Iterator[tuple[str, Bounds | None]]:
-        """Yield (data id, bounds) of each chunk that is known beforehand."""
+        """Yield (data id, bounds) of each chunk of the chunk source."""
         if self.spec.chunk_source is not None:
             yield from self.spec.chunk_source.chunks()

@@ -1,9 +1,8 @@
-"""Reads a job file: the text of a multi-document YAML becomes data sets and jobs, or one error.
+"""Parse a job file: a YAML text with data sets and jobs.
 
-A number where text is wanted is refused instead of altered (1.10 would become 1.1). Each error is a sentence with the
-place in the spelling of the file; a secret is never repeated in it.
-
-It opens no file and looks at no folder: relative paths are resolved by `absolute_path`, from a folder given.
+A number in a text field is refused, because it would change (1.10 would become 1.1). Each error is a sentence with the
+line, and never contains a secret. This module opens no file. `absolute_path` resolves relative paths from a given
+folder.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +14,7 @@ from pydantic import ValidationError
 from yaml.nodes import Node
 
 from opendataflow.errors import InvalidInput
-from opendataflow.model.fields.validation_errors import sentences, shape
+from opendataflow.model.fields.validation_errors import describe_value, sentences
 from opendataflow.model.fields.yaml_documents import documents, line_of, source_text
 from opendataflow.model.resources.datasets import DataSet
 from opendataflow.model.resources.jobs import DataFlowJob
@@ -26,16 +25,16 @@ _KINDS: dict[str, type[DataSet] | type[DataFlowJob]] = {"DataFlowJob": DataFlowJ
 
 @dataclass(frozen=True)
 class JobFile:
-    """What one file declares, in the order written."""
+    """The resources of one file, in the written order."""
 
     datasets: tuple[DataSet, ...]
     jobs: tuple[DataFlowJob, ...]
 
 
 def parse_job_file(text: str, source: str) -> JobFile:
-    """Return what the text declares. `source`: the file's name, for errors.
+    """Return the resources in a text. `source`: the file's name, for errors.
 
-    Raises InvalidInput: for a fault of YAML at once, else with one line for each fault of the whole file.
+    Raise InvalidInput: for invalid YAML with the first fault, else with one line for each fault of the file.
     """
     resources: list[tuple[DataSet | DataFlowJob, int]] = []
     faults: list[str] = []
@@ -56,9 +55,9 @@ def parse_job_file(text: str, source: str) -> JobFile:
 
 
 def absolute_path(written: str | None, folder: Path) -> Path:
-    """Return the path that `workingDirectory` or `spark.main` means. `folder`: the file's, absolute.
+    """Return the absolute path of `workingDirectory` or `spark.main`. `folder`: the absolute folder of the job file.
 
-    Nothing written means the folder itself. Neither `~` nor variables are expanded.
+    `written`: None for the folder itself. Neither `~` nor variables are expanded.
     """
     if not folder.is_absolute():
         raise ValueError(f"the folder of the job file is not absolute: {folder}")
@@ -71,7 +70,8 @@ def absolute_path(written: str | None, folder: Path) -> Path:
 def _resource(node: Node, written: Any, source: str) -> DataSet | DataFlowJob:
     place = f"{source}, line {line_of(node)}"
     if not isinstance(written, dict):
-        raise InvalidInput(f"{place}: a resource has apiVersion, kind, metadata and spec, this is {shape(written)}")
+        found = describe_value(written)
+        raise InvalidInput(f"{place}: a resource has apiVersion, kind, metadata and spec, this is {found}")
     if written.get("apiVersion") != API_VERSION:
         raise InvalidInput(f"{place}: {_unknown('apiVersion', written, [API_VERSION])}")
     kind = written.get("kind")
@@ -84,15 +84,15 @@ def _resource(node: Node, written: Any, source: str) -> DataSet | DataFlowJob:
         metadata = written.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else None
         title = f"{source}, {kind} {name}" if isinstance(name, str) else f"{place}, {kind}"
-        told = sentences(model, error, lambda path, value: source_text(node, path, value))
-        raise InvalidInput("\n".join(f"{title}: {sentence}" for sentence in told)) from None
+        faults = sentences(model, error, lambda path, value: source_text(node, path, value))
+        raise InvalidInput("\n".join(f"{title}: {sentence}" for sentence in faults)) from None
 
 
 def _unknown(field: str, written: Mapping[str, Any], known: list[str]) -> str:
     names = " and ".join(known)
     if field not in written:
         return f"{field} is missing; known here: {names}"
-    return f"{field} {shape(written[field])} is not known; known here: {names}"
+    return f"{field} {describe_value(written[field])} is not known; known here: {names}"
 
 
 def _taken_ids(resources: Iterable[tuple[DataSet | DataFlowJob, int]], source: str) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""What users write about a job: `DataFlowJob`, for one machine and for a cluster in one format.
+"""The model of a DataFlowJob, in one format for one machine and for clusters.
 
-What only one of the two honours says so in its description and is accepted by both.
+Both accept all fields. The description of a field says if only one of them uses it.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -17,6 +17,7 @@ from opendataflow.model.fields.field_types import (
     Flag,
     Id,
     Ids,
+    InputModel,
     Integer,
     Key,
     Metadata,
@@ -24,29 +25,28 @@ from opendataflow.model.fields.field_types import (
     Quantity,
     Text,
     TextMap,
-    Written,
     duration_seconds,
 )
-from opendataflow.model.fields.rules import Place, Rule, exactly_one, unchangeable
+from opendataflow.model.fields.rules import Place, Rule, exactly_one, immutable
 from opendataflow.model.resources.pipeline_runtime import PipelineRuntime
 from opendataflow.model.resources.spark import Spark
 
 _NOT_LOCAL = "Not used on one machine."
 
 
-class Resources(Written):
-    """What a container asks for and how much it may use, as in a pod."""
+class Resources(InputModel):
+    """The resource requests and limits of a container, as in a pod."""
 
     requests: Annotated[dict[Key, Quantity], Field(max_length=20)] = Field(
-        default_factory=dict, description="What it is sure to get, such as cpu 500m and memory 1Gi."
+        default_factory=dict, description="The guaranteed resources, such as cpu 500m and memory 1Gi."
     )
     limits: Annotated[dict[Key, Quantity], Field(max_length=20)] = Field(
-        default_factory=dict, description="The most that it may use."
+        default_factory=dict, description="The maximum resources."
     )
 
 
-class Script(Written):
-    """Any program, started as it is and never through a shell."""
+class Script(InputModel):
+    """Any program. It is started without a shell."""
 
     rules: ClassVar = (
         Rule("this field is needed", lambda it: it.command != (), at="command", place=Place.MACHINE),
@@ -75,53 +75,53 @@ class Script(Written):
     image: NonEmpty | None = Field(default=None, description=f"The container image. Needed on a cluster. {_NOT_LOCAL}")
     command: Annotated[Arguments, Field(min_length=1)] = Field(
         default=(),
-        description="The program and its arguments. Needed on one machine; on a cluster the default is the image's "
-        "own entry point.",
+        description="The program and its arguments. Needed on one machine. On a cluster the default is the entry point "
+        "of the image.",
     )
-    args: Arguments = Field(default=(), description="Arguments that follow those of the command or entry point.")
+    args: Arguments = Field(default=(), description="Arguments after those of the command or entry point.")
     working_directory: Text | None = Field(
         default=None,
-        description="Where it starts. On one machine it is relative to the folder of the file, which is the default; "
-        "on a cluster it is absolute and the default is the image's.",
+        description="The working directory. On one machine it is relative to the folder of the file, which is the "
+        "default. On a cluster it is absolute, and the default is the image's.",
     )
     image_pull_policy: Annotated[Literal["Always", "IfNotPresent", "Never"] | None, NEVER_NULL] = Field(
-        default=None, description=f"When the image is fetched; the default is Kubernetes'. {_NOT_LOCAL}"
+        default=None, description=f"The pull policy of the image. The default is that of Kubernetes. {_NOT_LOCAL}"
     )
     resources: Resources | None = Field(
-        default=None, description=f"What the container asks for and may use. {_NOT_LOCAL}"
+        default=None, description=f"The resource requests and limits of the container. {_NOT_LOCAL}"
     )
 
 
-class PodMetadata(Written):
-    """Labels and annotations for what is made of each run."""
+class PodMetadata(InputModel):
+    """Labels and annotations of the object that is created for each run."""
 
-    labels: TextMap | None = Field(default=None, description="Labels, beside those of the framework.")
-    annotations: TextMap | None = Field(default=None, description="Annotations, beside those of the framework.")
+    labels: TextMap | None = Field(default=None, description="Labels, in addition to those of the framework.")
+    annotations: TextMap | None = Field(default=None, description="Annotations, in addition to those of the framework.")
 
 
-class SparkApplicationTemplate(Written):
-    """What the SparkApplications of the runs have beside what the framework writes."""
+class SparkApplicationTemplate(InputModel):
+    """The template of the SparkApplications. The framework adds its own fields."""
 
     metadata: PodMetadata | None = Field(default=None, description="Labels and annotations of SparkApplications.")
     spec: dict[str, Any] = Field(
-        description="As in a SparkApplication, sparkoperator.k8s.io/v1beta2, of the Kubeflow Spark operator."
+        description="The spec of a SparkApplication, sparkoperator.k8s.io/v1beta2, of the Kubeflow Spark operator."
     )
 
 
-class SparkApplication(Written):
+class SparkApplication(InputModel):
     """A SparkApplication of the Kubeflow Spark operator for each run."""
 
-    template: SparkApplicationTemplate = Field(description="The SparkApplication of a run.")
+    template: SparkApplicationTemplate = Field(description="The template of the SparkApplication of a run.")
 
     @property
     def program(self) -> str:
-        """The file that a run executes; empty where none is written."""
+        """The file that a run executes; empty if none is written."""
         written = self.template.spec.get("mainApplicationFile")
         return written if isinstance(written, str) else ""
 
 
-class Runtime(Written):
-    """What a run executes: exactly one of the four."""
+class Runtime(InputModel):
+    """The program of a run: exactly one of the four fields."""
 
     rules: ClassVar = (exactly_one("script", "spark", "pipeline", "sparkApplication"),)
 
@@ -133,72 +133,73 @@ class Runtime(Written):
     )
 
 
-class Chunks(Written):
-    """A part of the data ids, in the natural order of data ids. Both ends are inside."""
+class Chunks(InputModel):
+    """A range of data ids in natural order. Both ends are inclusive."""
 
-    start: Id | None = Field(default=None, alias="from", description="The first data id to work on.")
-    end: Id | None = Field(default=None, alias="to", description="The last data id to work on.")
+    start: Id | None = Field(default=None, alias="from", description="The first data id to process.")
+    end: Id | None = Field(default=None, alias="to", description="The last data id to process.")
 
 
-class Backoff(Written):
-    """How long the wait before a retry is: initial, then each time `factor` as long, at most `max`."""
+class Backoff(InputModel):
+    """The delay before a retry: `initial` at first, then multiplied by `factor` each time, at most `max`."""
 
     rules: ClassVar = (
         Rule(
             "initial is longer than max; write a longer max",
             lambda it: it.initial_seconds <= it.maximum_seconds,
             "duration(self.initial) <= duration(self.max)",
-            told=lambda it: f"initial ({it.initial}) is longer than max ({it.maximum}); write a longer max",
+            detailed=lambda it: f"initial ({it.initial}) is longer than max ({it.maximum}); write a longer max",
         ),
     )
 
-    initial: Duration = Field(default="10s", description="The wait after the first failure.")
+    initial: Duration = Field(default="10s", description="The delay after the first failure.")
     factor: Annotated[float, Strict(), Field(ge=1, allow_inf_nan=False)] = Field(
-        default=2.0, description="How many times longer each wait is than the one before."
+        default=2.0, description="The factor between a delay and the next one."
     )
-    maximum: Duration = Field(default="10m", alias="max", description="The longest wait.")
+    maximum: Duration = Field(default="10m", alias="max", description="The longest delay.")
 
     @property
     def initial_seconds(self) -> float:
-        """The wait after the first failure, in seconds."""
+        """The delay after the first failure, in seconds."""
         return duration_seconds(self.initial)
 
     @property
     def maximum_seconds(self) -> float:
-        """The longest wait, in seconds."""
+        """The longest delay, in seconds."""
         return duration_seconds(self.maximum)
 
 
-class Retry(Written):
-    """How often a chunk is tried again by itself."""
+class Retry(InputModel):
+    """The automatic retries of a task."""
 
-    limit: Count = Field(default=2, description="Retries after the first attempt failed.")
+    limit: Count = Field(default=2, description="The number of retries after failures of the program.")
     infrastructure_limit: Count = Field(
-        default=5, description="Retries after failures that were not the program's: a lost node or process."
+        default=5,
+        description="The number of retries after failures of the infrastructure, such as a lost node or process.",
     )
-    backoff: Backoff = Field(default_factory=Backoff, description="The waits between them.")
+    backoff: Backoff = Field(default_factory=Backoff, description="The delays before retries.")
 
 
-class OnNodeUnreachable(Written):
-    """What happens to a run whose node does not answer, so that nobody knows whether it still writes."""
+class OnNodeUnreachable(InputModel):
+    """The handling of a run whose node does not answer, so that the run may still be writing."""
 
     retry_after: Duration = Field(
-        description="Try again after this long without a proof that the run is dead. Only for runs whose writes are "
-        "fenced: two may write at a time."
+        description="Start another attempt after this time, although the end of the run is not proven. Only for runs "
+        "whose writes check the fencing token, because two runs may write at the same time."
     )
 
 
-class PodTemplate(Written):
-    """What run pods have beside what the framework writes: volumes, node selectors, sidecars, service account ..."""
+class PodTemplate(InputModel):
+    """The template of run pods: volumes, sidecars, service account ... The framework adds its own fields."""
 
     metadata: PodMetadata | None = Field(default=None, description="Labels and annotations of run pods.")
     spec: dict[str, Any] = Field(
-        default_factory=dict, description="As in a pod of Kubernetes; the container `main` is the run."
+        default_factory=dict, description="The spec of a pod. The container `main` executes the run."
     )
 
 
-class Resubmit(Written):
-    """Chunks that are asked for again, once for each id: `kubectl patch` may be repeated."""
+class Resubmit(InputModel):
+    """A request to process chunks again. It is executed once for each id, so `kubectl patch` can be repeated."""
 
     rules: ClassVar = (
         Rule(
@@ -207,22 +208,22 @@ class Resubmit(Written):
             "[has(self.chunks), self.failed, has(self.from) || has(self.to)].filter(given, given).size() == 1",
         ),
         Rule(
-            "an id asks once; write another id for another request",
+            "an id can be used once; write another id for another request",
             cel="self.id != oldSelf.id || self == oldSelf",
             at="id",
         ),
     )
 
-    id: Id = Field(description="A name of your choice for this request; the same id again asks for nothing.")
-    ids: DataIds | None = Field(default=None, alias="chunks", description="These data ids.")
-    failed: Flag = Field(default=False, description="All that failed.")
-    start: Id | None = Field(default=None, alias="from", description="From this data id on, in natural order.")
-    end: Id | None = Field(default=None, alias="to", description="Up to this data id, which is included.")
-    cascade: Flag = Field(default=False, description="Also all that was made of it, downwards.")
+    id: Id = Field(description="A name of your choice for this request. The same id again has no effect.")
+    ids: DataIds | None = Field(default=None, alias="chunks", description="Select these data ids.")
+    failed: Flag = Field(default=False, description="Select all failed tasks.")
+    start: Id | None = Field(default=None, alias="from", description="Start at this data id, in natural order.")
+    end: Id | None = Field(default=None, alias="to", description="End at this data id, inclusive.")
+    cascade: Flag = Field(default=False, description="Also select all downstream chunks that were built from these.")
 
 
-class DataFlowJobSpec(Written):
-    """What the job reads, makes and executes."""
+class DataFlowJobSpec(InputModel):
+    """The specification of a job."""
 
     rules: ClassVar = (
         Rule(
@@ -234,7 +235,7 @@ class DataFlowJobSpec(Written):
             "a data set is in inputs and in outputs; a job can't make what it reads",
             lambda it: not set(it.inputs) & set(it.outputs),
             "!has(self.inputs) || !has(self.outputs) || !self.outputs.exists(name, name in self.inputs)",
-            told=lambda it: (
+            detailed=lambda it: (
                 f"{next(name for name in it.outputs if name in it.inputs)} is in inputs and in outputs; "
                 "a job can't make what it reads"
             ),
@@ -247,79 +248,80 @@ class DataFlowJobSpec(Written):
             "!has(self.podTemplate) || !has(self.runtime.sparkApplication)",
             at="podTemplate",
         ),
-        unchangeable("id", "the id of a job can't be changed; make another DataFlowJob"),
+        immutable("id", "the id of a job can't be changed; make another DataFlowJob"),
     )
 
-    id: Id | None = Field(default=None, description="The id in the database; the default is the name.")
-    inputs: Ids = Field(default=(), description="The data sets whose chunks must be ready; `today` is built in.")
-    outputs: Ids = Field(default=(), description="The data sets that the job makes.")
-    runtime: Runtime = Field(description="What a run executes.")
-    parallelism: Count = Field(default=1, description="The most runs at a time; 0 starts none.")
-    suspend: Flag = Field(default=False, description="True: no new runs start; those that run go on.")
-    order: Literal["ascending", "descending"] = Field(default="ascending", description="Which data ids come first.")
-    priority: Integer = Field(default=0, description="The job with the higher number gets free slots first.")
-    chunks: Chunks | None = Field(default=None, description="Work only on a part of the data ids.")
-    retry: Retry = Field(default_factory=Retry, description="How often a chunk is tried again.")
+    id: Id | None = Field(default=None, description="The id in the database. The default is the name.")
+    inputs: Ids = Field(default=(), description="The data sets whose chunks must be READY. `today` is built in.")
+    outputs: Ids = Field(default=(), description="The data sets that the job writes.")
+    runtime: Runtime = Field(description="The program of a run.")
+    parallelism: Count = Field(default=1, description="The maximum number of runs at a time. 0 starts none.")
+    suspend: Flag = Field(default=False, description="True: no new runs start. Active runs continue.")
+    order: Literal["ascending", "descending"] = Field(
+        default="ascending", description="The order in which data ids are processed."
+    )
+    priority: Integer = Field(default=0, description="Jobs with a higher number get free slots first.")
+    chunks: Chunks | None = Field(default=None, description="Process only a range of data ids.")
+    retry: Retry = Field(default_factory=Retry, description="The automatic retries of a task.")
     start_deadline: Annotated[
         Duration,
         Rule(
-            "a run needs more than no time to start; leave it out for the default",
+            "the time to start must be longer than 0; leave it out for the default",
             lambda text: duration_seconds(text) > 0,
             "self.matches('[1-9]')",
         ),
     ] = Field(
         default="10m",
-        description="How long a run may take to start: image pull, a free node. Longer is a failure of the "
-        f"infrastructure. {_NOT_LOCAL}",
+        description="The longest time that a run may need to start, including the wait for a node and the image pull. "
+        f"After it, the run fails because of the infrastructure. {_NOT_LOCAL}",
     )
     run_deadline: (
         Annotated[
             Duration,
             Rule(
-                "a run needs more than no time; leave it out for no deadline",
+                "the deadline must be longer than 0; leave it out for no deadline",
                 lambda text: duration_seconds(text) > 0,
                 "self.matches('[1-9]')",
             ),
         ]
         | None
-    ) = Field(default=None, description="How long a run may take, such as 2h.")
+    ) = Field(default=None, description="The longest duration of a run, such as 2h.")
     on_node_unreachable: OnNodeUnreachable | None = Field(
         default=None,
-        description="What happens to a run whose node does not answer; without it the chunk waits for a proof that "
-        f"the run is dead. {_NOT_LOCAL}",
+        description="The handling of a run whose node does not answer. Without it, the task waits until the end of the "
+        f"run is proven. {_NOT_LOCAL}",
     )
     on_delete: Literal["Drain", "Cancel"] = Field(
         default="Drain",
-        description="What happens to runs when the resource is deleted: Drain lets them go on, Cancel ends them. "
-        f"{_NOT_LOCAL}",
+        description="The handling of active runs if the resource is deleted. `Drain`: they continue. `Cancel`: they "
+        f"are ended. {_NOT_LOCAL}",
     )
     resubmit: Resubmit | None = Field(
-        default=None, description=f"Ask for chunks again. {_NOT_LOCAL} `dataflow resubmit` is the same there."
+        default=None, description=f"Process chunks again. {_NOT_LOCAL} Use `dataflow resubmit` there."
     )
     keep_log: Flag = Field(
         default=True,
-        description="Whether the end of what a failed run has printed is kept in the database, and its last line told "
-        "in messages. False for programs that may print a secret, which nobody can take out of a pod's log. "
-        f"{_NOT_LOCAL}",
+        description="Whether to store the end of a failed run's log in the database, and to show its last line in "
+        f"messages. Write false for programs that may print a secret. {_NOT_LOCAL}",
     )
-    env: Env = Field(default_factory=dict, description="Variables for the runs, beside the standard ones.")
+    env: Env = Field(default_factory=dict, description="Environment variables of runs, besides the standard ones.")
     pod_template: PodTemplate | None = Field(
-        default=None, description=f"What run pods have beside what the framework writes. {_NOT_LOCAL}"
+        default=None, description=f"The template of run pods. The framework adds its own fields. {_NOT_LOCAL}"
     )
 
     @property
     def run_deadline_seconds(self) -> float | None:
-        """How long a run may take, in seconds; None for no limit."""
+        """The longest duration of a run in seconds; None for no limit."""
         return None if self.run_deadline is None else duration_seconds(self.run_deadline)
 
     @property
     def start_deadline_seconds(self) -> float:
-        """How long a run may take to start, in seconds."""
+        """The longest time until a run has started, in seconds."""
         return duration_seconds(self.start_deadline)
 
 
-class DataFlowJob(Written):
-    """A job: for each chunk that is ready in its inputs it makes the chunk of its outputs."""
+class DataFlowJob(InputModel):
+    """A job. For each data id whose input chunks are READY, it writes the output chunks with the same data id."""
 
     rules: ClassVar = (
         Rule(
@@ -332,10 +334,10 @@ class DataFlowJob(Written):
         ),
     )
 
-    api_version: Literal["opendataflow.io/v1alpha1"] = Field(description="The version of this format.")
+    api_version: Literal["opendataflow.io/v1alpha1"] = Field(description="The API version.")
     kind: Literal["DataFlowJob"] = Field(description="The kind of the resource.")
     metadata: Metadata = Field(description="The name of the job.")
-    spec: DataFlowJobSpec = Field(description="What it reads, makes and executes.")
+    spec: DataFlowJobSpec = Field(description="The specification of the job.")
 
     @property
     def id(self) -> str:

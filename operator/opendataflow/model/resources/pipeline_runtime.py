@@ -1,6 +1,6 @@
-"""What users write about a pipeline that a job runs: `runtime.pipeline`, for one machine and for a cluster.
+"""The model of a pipeline that a job runs (`runtime.pipeline`), for one machine and for clusters.
 
-The project itself is described by its own file, see model/projects/project.py.
+The project has a file of its own, see model/projects/project.py.
 """
 
 import re
@@ -8,20 +8,20 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from opendataflow.model.fields.field_types import Flag, NonEmpty, SecretKey, Text, Written
+from opendataflow.model.fields.field_types import Flag, InputModel, NonEmpty, SecretKey, Text
 from opendataflow.model.fields.rules import Place, Rule, exactly_one, matching, without
 from opendataflow.model.projects.project import FileName
-from opendataflow.model.resources.spark import OnSpark
+from opendataflow.model.resources.spark import SparkRuntime
 
 _NOT_LOCAL = "Not used on one machine."
 
 _BY_SSH = "^ssh://|^[^/:@]+@[^/:@]+:"
-"""As git writes it: ssh://git@host/path, or git@host:path."""
+"""The two forms of git: ssh://git@host/path, and git@host:path."""
 _CEL_BY_SSH = f"self.url.matches(r'{_BY_SSH}')"
 
 
 def is_by_ssh(url: str) -> bool:
-    """Whether a repository is reached by ssh."""
+    """Return whether the URL of a repository uses ssh."""
     return re.match(_BY_SSH, url) is not None
 
 
@@ -44,7 +44,7 @@ GitRef = Annotated[
     str,
     StringConstraints(strict=True, min_length=1, max_length=250),
     matching(
-        r"[^\x00-\x20\x7f~^:?*\[\\-][^\x00-\x20\x7f~^:?*\[\\]*",  # as git has it
+        r"[^\x00-\x20\x7f~^:?*\[\\-][^\x00-\x20\x7f~^:?*\[\\]*",  # the rules of git
         "a ref is a branch, a tag or a whole commit; it has no blanks and does not begin with -",
     ),
 ]
@@ -70,7 +70,7 @@ KnownHost = Annotated[
 ]
 
 
-class GitProject(Written):
+class GitProject(InputModel):
     """A git repository."""
 
     rules: ClassVar = (
@@ -94,7 +94,7 @@ class GitProject(Written):
             at="url",
         ),
         Rule(
-            "a username says nothing without a password or token; write secretRef, or leave it out",
+            "a username has no effect without a password or token; write secretRef, or leave it out",
             lambda it: it.username is None or it.secret_ref is not None,
             "!has(self.username) || has(self.secretRef)",
             at="username",
@@ -102,34 +102,34 @@ class GitProject(Written):
     )
 
     url: GitUrl = Field(
-        description="Its address, without a password. On a cluster https or ssh; on one machine also a path, and ssh "
-        "with the keys of whoever runs it."
+        description="The URL of the repository, without a password: https or ssh. On one machine, it can also be a "
+        "path, and ssh uses the keys of the user."
     )
     ref: GitRef = Field(
         default="HEAD",
-        description="A branch, a tag, or a commit with all its digits. The default is the repository's own branch. A "
-        "branch is looked up for each run.",
+        description="A branch, a tag, or a full commit hash. The default is the repository's default branch. A branch "
+        "is resolved again for each run.",
     )
     folder: GitFolder | None = Field(
         default=None,
-        description="The folder in it that has `project.yml`, such as `teams/delays`. The default is the top.",
+        description="The folder of `project.yml` in the repository, such as `teams/delays`. The default is the root.",
     )
     username: Annotated[Text, StringConstraints(max_length=250)] | None = Field(
-        default=None, description=f"The user, where the server wants a certain one. {_NOT_LOCAL}"
+        default=None, description=f"The user name, if the server requires one. {_NOT_LOCAL}"
     )
     secret_ref: SecretKey | None = Field(
         default=None,
-        description=f"The Secret with the token or password, or for ssh the private key. {_NOT_LOCAL}",
+        description=f"The Secret with the token or password, or with the private key for ssh. {_NOT_LOCAL}",
     )
     known_hosts: Annotated[tuple[KnownHost, ...], Field(max_length=20)] = Field(
         default=(),
-        description="The server's keys for ssh, each a line as `ssh-keyscan HOST` prints it; a server with another key "
-        f"is told nothing. {_NOT_LOCAL}",
+        description="The server's ssh keys, one line of `ssh-keyscan HOST` each. The connection to a server with "
+        f"another key is refused. {_NOT_LOCAL}",
     )
 
 
-class ProjectPlace(Written):
-    """Where the project is: exactly one of the three."""
+class ProjectPlace(InputModel):
+    """The location of the project: exactly one of the three fields."""
 
     rules: ClassVar = (
         exactly_one("git", "path", "configMap"),
@@ -148,11 +148,11 @@ class ProjectPlace(Written):
         ),
     )
 
-    git: GitProject | None = Field(default=None, description="A git repository; its commit is recorded for each run.")
+    git: GitProject | None = Field(default=None, description="A git repository. The commit is recorded for each run.")
     path: Annotated[NonEmpty, StringConstraints(max_length=4096)] | None = Field(
         default=None,
-        description="A folder: on one machine relative to that of the file, on a cluster in the image or in a volume "
-        "of podTemplate.",
+        description="A folder. On one machine, relative to the folder of the job file. On a cluster, in the image or "
+        "in a volume of podTemplate.",
     )
     config_map: (
         Annotated[
@@ -167,15 +167,15 @@ class ProjectPlace(Written):
         | None
     ) = Field(
         default=None,
-        description="A ConfigMap with project.yml and the modules of this one pipeline, each under its file name. Only "
-        "for a cluster.",
+        description="A ConfigMap with project.yml and the modules of this pipeline; the keys are the file names. Only "
+        "on a cluster.",
     )
 
 
-class PipelineRuntime(OnSpark):
-    """A pipeline of a project, run by Spark for each chunk."""
+class PipelineRuntime(SparkRuntime):
+    """A pipeline of a project. Spark runs it for each chunk."""
 
-    project: ProjectPlace = Field(description="Where the project is.")
+    project: ProjectPlace = Field(description="The location of the project.")
     pipeline: FileName = Field(description="The slug of the pipeline.")
     output: (
         Annotated[
@@ -192,12 +192,12 @@ class PipelineRuntime(OnSpark):
         | None
     ) = Field(
         default=None,
-        description="The folder, or its address such as s3a://bucket/data, that relative destinations of the project "
-        "are in. The default on one machine: for a path the project itself, for git the folder of the file. On a "
-        "cluster there is none: what a pod writes into itself is gone with it.",
+        description="The folder of relative destinations, or its address such as s3a://bucket/data. On one machine, "
+        "the default is the project's folder for a path, and the folder of the job file for git. On a cluster there is "
+        "no default, because files inside a pod are deleted with the pod.",
     )
     require_tests: Flag = Field(
         default=False,
-        description="Run the unit tests of the pipeline's transformations first; where one fails, nothing is read or "
-        "written and the run fails.",
+        description="Run the unit tests of the pipeline's transformations first. If a test fails, the run fails, and "
+        "nothing is read or written.",
     )

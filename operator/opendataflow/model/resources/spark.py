@@ -1,7 +1,8 @@
-"""What users write about a PySpark program: `runtime.spark`, for one machine and for a cluster in one format.
+"""The model of a PySpark program (`runtime.spark`), in one format for one machine and for clusters.
 
-On one machine driver and executors are one process; on a cluster the driver is the run's pod and starts its executors.
-What Spark would refuse minutes later is refused here, and what the framework sets can't be written as a setting.
+On one machine, driver and executors are one process. On a cluster, the driver is the run's pod, and starts its
+executors. Values that Spark would refuse minutes later are refused here. Settings that the framework writes are
+refused, too.
 """
 
 import re
@@ -16,11 +17,11 @@ from opendataflow.model.fields.field_types import (
     Arguments,
     Count,
     Flag,
+    InputModel,
     Key,
     Memory,
     NonEmpty,
     Url,
-    Written,
 )
 from opendataflow.model.fields.rules import Place, Rule, exactly_one, matching, without
 
@@ -28,9 +29,9 @@ _NOT_LOCAL = "Not used on one machine."
 _MOST_EXECUTORS = 10000
 
 LEAST_MEBIBYTES = 471
-"""Spark reserves 300 MiB and wants half as much again, of what the JVM has after its own spaces."""
+"""The least heap. Spark requires 450 MiB of usable memory, and the JVM itself needs the rest."""
 
-# 471 MiB in each unit that is smaller than a gibibyte: a rule that an API server can check without arithmetics.
+# 471 MiB in each unit smaller than a gibibyte, as a pattern: CEL can't convert the units.
 _LEAST_MEMORY = (
     "[1-9][0-9]*[gtGT]|(?:47[1-9]|4[89][0-9]|[5-9][0-9]{2}|[1-9][0-9]{3,})[mM]"
     "|(?:48230[4-9]|4823[1-9][0-9]|482[4-9][0-9]{2}|48[3-9][0-9]{3}|49[0-9]{4}|[5-9][0-9]{5}|[1-9][0-9]{6,})[kK]"
@@ -87,10 +88,10 @@ _INSTEAD: Mapping[str, str] = {
     "spark.submit.deployMode": "the run's pod is the driver",
     "spark.submit.pyFiles": "write pyFiles",
 }
-"""Settings that the framework writes on a cluster, and what a user writes instead."""
+"""Settings that the framework writes on a cluster -> what a user can write instead."""
 
 _ENV = "write the job's env, or podTemplate; executors have the same variables as the driver"
-_INSTEAD_OF_ALL = {
+_INSTEAD_BY_PREFIX = {
     "spark.executorEnv.": _ENV,
     "spark.kubernetes.authenticate.": "write serviceAccount",
     "spark.kubernetes.driver.": "the run's pod is the driver; write podTemplate and the fields of driver",
@@ -99,7 +100,7 @@ _INSTEAD_OF_ALL = {
     "spark.kubernetes.executor.label.": "write podTemplate.metadata.labels",
     "spark.kubernetes.executor.secretKeyRef.": _ENV,
 }
-"""The same of all settings that begin so. Variables of executors would stand behind those of the run, and win."""
+"""The same for all settings with a prefix. Variables of executors would override those of the run."""
 
 _READ_BY_DRIVERS = (
     "spark.kubernetes.driver.annotateExitException",
@@ -110,13 +111,14 @@ _READ_BY_DRIVERS = (
     "spark.kubernetes.driver.service.deleteOnTermination",
     "spark.kubernetes.driver.waitToReusePersistentVolumeClaim",
 )
-"""Not meant by them: settings that a driver reads in its pod. The others are about how its pod is made."""
+"""Exceptions: a driver reads these settings in its pod. The other settings configure the creation of its pod."""
 
 
 def _instead(key: str) -> str | None:
     if key in _READ_BY_DRIVERS:
         return None
-    return _INSTEAD.get(key) or next((word for begin, word in _INSTEAD_OF_ALL.items() if key.startswith(begin)), None)
+    by_prefix = (instead for prefix, instead in _INSTEAD_BY_PREFIX.items() if key.startswith(prefix))
+    return _INSTEAD.get(key) or next(by_prefix, None)
 
 
 def _owned(settings: Mapping[str, Any]) -> list[str]:
@@ -129,8 +131,8 @@ _OWNED = Rule(
     lambda settings: not _owned(settings),
     f"!self.exists(key, !(key in [{', '.join(map(repr, _READ_BY_DRIVERS))}])"
     f" && (key in [{', '.join(map(repr, _INSTEAD))}]"
-    f" || {' || '.join(f'key.startsWith({begin!r})' for begin in _INSTEAD_OF_ALL)}))",
-    told=lambda settings: f"the framework sets {_owned(settings)[0]} itself: {_instead(_owned(settings)[0])}",
+    f" || {' || '.join(f'key.startsWith({prefix!r})' for prefix in _INSTEAD_BY_PREFIX)}))",
+    detailed=lambda settings: f"the framework sets {_owned(settings)[0]} itself: {_instead(_owned(settings)[0])}",
     at=lambda settings: _owned(settings)[0],
     place=Place.CLUSTER,
 )
@@ -140,7 +142,7 @@ _REFERENCE = r"spark\.kubernetes\.executor\.secret(?:s|KeyRef)\..*"
 
 
 def is_secret(key: str) -> bool:
-    """Whether the name of a setting says that its value is a secret."""
+    """Return whether the name of a setting indicates a secret value."""
     return re.fullmatch(_SECRET, key) is not None
 
 
@@ -182,38 +184,40 @@ Packages = Annotated[
 ]
 
 
-class Driver(Written):
+class Driver(InputModel):
     """The size of the driver."""
 
     cores: Cores = Field(
         default=1,
-        description="What it computes with; without executors also how many Spark tasks it works on at a time. On a "
-        "cluster the CPU request of its pod.",
+        description="The cores of the driver. Without executors, this is also the number of parallel Spark tasks. On a "
+        "cluster, this is the CPU request of its pod.",
     )
-    memory: SparkMemory = Field(default="1g", description="The heap of its JVM, such as 512m or 4g.")
+    memory: SparkMemory = Field(default="1g", description="The heap of the driver's JVM, such as 512m or 4g.")
     memory_overhead: Memory | None = Field(
         default=None,
-        description="What its pod has beside the heap: Python, threads, buffers. The default is 40 % of the heap and "
-        f"at least 384m; without executors 128m more for each core, for Python workers. {_NOT_LOCAL}",
+        description="The memory of its pod outside the heap: Python, threads, buffers. The default is 40 % of the heap "
+        f"and at least 384m. Without executors, 128m are added for the Python worker of each core. {_NOT_LOCAL}",
     )
 
 
-class Executor(Written):
+class Executor(InputModel):
     """The number and the size of the executors."""
 
     instances: Annotated[Count, Field(le=_MOST_EXECUTORS)] = Field(
-        default=0, description=f"How many there are; 0: the driver does it all in its own pod. {_NOT_LOCAL}"
+        default=0,
+        description=f"The number of executors. 0: the driver executes all Spark tasks itself. {_NOT_LOCAL}",
     )
-    cores: Cores = Field(default=1, description=f"How many Spark tasks each works on at a time. {_NOT_LOCAL}")
-    memory: SparkMemory = Field(default="1g", description=f"The heap of each. {_NOT_LOCAL}")
+    cores: Cores = Field(default=1, description=f"The number of parallel Spark tasks of each executor. {_NOT_LOCAL}")
+    memory: SparkMemory = Field(default="1g", description=f"The heap of each executor. {_NOT_LOCAL}")
     memory_overhead: Memory | None = Field(
         default=None,
-        description=f"What each has beside the heap; the default is 40 % of it and at least 384m. {_NOT_LOCAL}",
+        description="The memory of each executor outside the heap. The default is 40 % of the heap and at least 384m. "
+        f"{_NOT_LOCAL}",
     )
 
 
-class DynamicAllocation(Written):
-    """As many executors as there is work for."""
+class DynamicAllocation(InputModel):
+    """A number of executors that follows the number of Spark tasks."""
 
     rules: ClassVar = (
         Rule(
@@ -230,30 +234,30 @@ class DynamicAllocation(Written):
         ),
     )
 
-    enabled: Flag = Field(default=True, description="False: as if it was not written.")
+    enabled: Flag = Field(default=True, description="False: no dynamic allocation.")
     minimum: Annotated[Count, Field(le=_MOST_EXECUTORS)] = Field(
-        default=0, alias="min", description="The fewest executors."
+        default=0, alias="min", description="The minimum number of executors."
     )
     maximum: Annotated[int, Strict(), Field(ge=1, le=_MOST_EXECUTORS)] = Field(
-        alias="max", description="The most executors."
+        alias="max", description="The maximum number of executors."
     )
     initial: Annotated[Count, Field(le=_MOST_EXECUTORS)] | None = Field(
-        default=None, description="How many there are at first; the default is min."
+        default=None, description="The initial number of executors. The default is min."
     )
 
 
-class Dependencies(Written):
-    """What Spark gives to driver and executors beside Python files. Paths are those of the image, or URLs."""
+class Dependencies(InputModel):
+    """Dependencies of driver and executors, besides Python files. They are paths in the image, or URLs."""
 
     jars: Files = Field(default=(), description="Jars for the class path, such as JDBC drivers.")
     files: Files = Field(default=(), description="Files for the working directories.")
     packages: Packages = Field(
-        default=(), description="Maven packages with all that they need; Spark fetches them at each start."
+        default=(), description="Maven packages. Spark downloads them with their dependencies at each start."
     )
 
 
 def _one_name(short: str, name: str) -> Rule:
-    """Not two names for one list or map. Both are those of YAML and of Python, aside from camel case."""
+    """Return the rule that only one of two names for a list or map is written. `short`, `name`: as in YAML."""
     return Rule(
         f"{short} is short for {name}; write one of them",
         lambda it: not (getattr(it, short) and getattr(it, re.sub("([A-Z])", r"_\1", name).lower())),
@@ -262,8 +266,8 @@ def _one_name(short: str, name: str) -> Rule:
     )
 
 
-class OnSpark(Written):
-    """What everything that Spark runs has in common: its size, its settings, its pods."""
+class SparkRuntime(InputModel):
+    """The common base of PySpark programs and pipelines: size, settings and pods."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -277,17 +281,18 @@ class OnSpark(Written):
 
     py_files: Files = Field(default=(), description="Python files and zips that the program imports.")
     deps: Dependencies = Field(default_factory=Dependencies, description="Jars, files and packages.")
-    spark_conf: SparkConf = Field(default_factory=dict, description="Spark's own settings.")
+    spark_conf: SparkConf = Field(default_factory=dict, description="Settings of Spark.")
     image: NonEmpty | None = Field(
-        default=None, description=f"The image of driver and executors; the default is the operator's. {_NOT_LOCAL}"
+        default=None,
+        description=f"The image of driver and executors. The default is the operator's setting. {_NOT_LOCAL}",
     )
     image_pull_policy: Annotated[Literal["Always", "IfNotPresent", "Never"] | None, NEVER_NULL] = Field(
-        default=None, description=f"When the image is fetched; the default is Kubernetes'. {_NOT_LOCAL}"
+        default=None, description=f"The pull policy of the image. The default is that of Kubernetes. {_NOT_LOCAL}"
     )
     driver: Driver | None = Field(default=None, description="The size of the driver.")
     executor: Executor = Field(default_factory=Executor, description="The number and the size of the executors.")
     dynamic_allocation: DynamicAllocation | None = Field(
-        default=None, description=f"As many executors as there is work for. {_NOT_LOCAL}"
+        default=None, description=f"Let Spark change the number of executors. {_NOT_LOCAL}"
     )
     service_account: (
         Annotated[
@@ -302,13 +307,13 @@ class OnSpark(Written):
         | None
     ) = Field(
         default=None,
-        description="Whose rights the driver starts executors with; the default is the operator's setting. "
-        f"{_NOT_LOCAL}",
+        description="The service account with which the driver creates executors. The default is the operator's "
+        f"setting. {_NOT_LOCAL}",
     )
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Spark's own settings."""
+        """The settings of Spark."""
         return self.spark_conf
 
     @property
@@ -318,16 +323,16 @@ class OnSpark(Written):
 
     @property
     def allocation(self) -> DynamicAllocation | None:
-        """The dynamic allocation; None where there is none."""
+        """The dynamic allocation; None if it is not enabled."""
         return self.dynamic_allocation if self.dynamic_allocation and self.dynamic_allocation.enabled else None
 
     @property
     def has_executors(self) -> bool:
-        """Whether there are executors beside the driver."""
+        """Whether the driver starts executors."""
         return self.allocation is not None or self.executor.instances > 0
 
 
-class Spark(OnSpark):
+class Spark(SparkRuntime):
     """A PySpark program."""
 
     rules: ClassVar = (
@@ -352,13 +357,13 @@ class Spark(OnSpark):
             lambda it: not re.match(r"(?!local:|file:)[A-Za-z][A-Za-z0-9+.-]*://", it.program),
             place=Place.MACHINE,
         ),
-        *OnSpark.rules,
+        *SparkRuntime.rules,
     )
 
     main_application_file: Annotated[NonEmpty, StringConstraints(max_length=4096)] | None = Field(
         default=None,
-        description="The Python file. On one machine it is relative to the folder of the file; on a cluster it is a "
-        "path in the image, or an address that Spark fetches it from (https, s3a, gs ...).",
+        description="The Python file. On one machine, a path relative to the folder of the job file. On a cluster, a "
+        "path in the image, or a URL from which Spark downloads it (https, s3a, gs ...).",
     )
     arguments: Arguments = Field(default=(), description="The arguments of the program.")
     main: Annotated[NonEmpty, StringConstraints(max_length=4096)] | None = Field(
@@ -371,7 +376,7 @@ class Spark(OnSpark):
 
     @property
     def program(self) -> str:
-        """The Python file, as it is written."""
+        """The written path or URL of the Python file."""
         return self.main or self.main_application_file or ""
 
     @property
@@ -381,7 +386,7 @@ class Spark(OnSpark):
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Spark's own settings."""
+        """The settings of Spark."""
         return self.conf or self.spark_conf
 
     @property

@@ -1,7 +1,7 @@
-"""What the operator tells in the statuses of resources. Output, never input: nothing reads them to decide.
+"""The models of the statuses that the operator writes. Statuses are output: no decision uses them.
 
-Every list and text is bounded, so that a status stays below 32 KiB at any number of chunks; a text that is too long is
-cut rather than refused.
+The lengths of all lists and texts are bounded, so that a status is always smaller than 32 KiB. A text that is too long
+is truncated, not refused.
 """
 
 from datetime import datetime
@@ -20,163 +20,172 @@ Number = Annotated[int, Field(ge=0, le=2**53)]
 Replicas = Annotated[int, Field(ge=0, le=2**31 - 1), BeforeValidator(lambda count: min(count, 2**31 - 1))]
 
 
-def _cut(length: int) -> BeforeValidator:
+def _truncate(length: int) -> BeforeValidator:
     return BeforeValidator(lambda text: text[:length] if isinstance(text, str) else text)
 
 
-Word = Annotated[str, _cut(64), Field(max_length=64)]
-Name = Annotated[str, _cut(253), Field(max_length=253)]
-Line = Annotated[str, _cut(512), Field(max_length=512)]
-Message = Annotated[str, _cut(1024), Field(max_length=1024)]
+Word = Annotated[str, _truncate(64), Field(max_length=64)]
+Name = Annotated[str, _truncate(253), Field(max_length=253)]
+Line = Annotated[str, _truncate(512), Field(max_length=512)]
+Message = Annotated[str, _truncate(1024), Field(max_length=1024)]
 
 _BY_TYPE = Rule(
-    "a condition is told once",
+    "a type of condition occurs once",
     schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
 )
 
 
-class Told(BaseModel):
-    """The base of everything in a status: frozen, camel case in YAML."""
+class StatusModel(BaseModel):
+    """The base class of all models in a status: frozen, camel case in YAML."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
     def body(self) -> dict[str, Any]:
-        """Return what an API server gets: JSON, without what is not known."""
+        """Return the JSON for an API server, without unknown fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-class Condition(Told):
-    """One thing that is so or not, as everywhere in Kubernetes."""
+class Condition(StatusModel):
+    """A condition, after the conventions of Kubernetes."""
 
     type: Annotated[str, Field(max_length=64)] = Field(
         description="Ready, Progressing, Stalled, Suspended, Succeeded, DatabaseReachable, BreakerOpen or TestsPassed."
     )
-    status: Literal["True", "False", "Unknown"] = Field(description="Whether it is so.")
+    status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
     observed_generation: Number | None = Field(
-        default=None, description="The metadata.generation of the spec that it is about."
+        default=None, description="The metadata.generation of the spec for which the condition was computed."
     )
-    last_transition_time: datetime = Field(description="Since when it is so.")
-    reason: Word = Field(description="Why, in one word for programs.")
-    message: Message = Field(default="", description="Why, in a sentence for people.")
+    last_transition_time: datetime = Field(description="The time of the last change of the condition's status.")
+    reason: Word = Field(description="The reason, in one word for programs.")
+    message: Message = Field(default="", description="The reason, in a sentence for people.")
 
 
-class Status(Told):
-    """What every resource with a state of its own tells."""
+class Status(StatusModel):
+    """The status fields that DataSets and DataFlowJobs share."""
 
     observed_generation: Number | None = Field(
         default=None, description="The metadata.generation of the spec that the operator has taken over."
     )
     conditions: Annotated[tuple[Condition, ...], Field(max_length=10), _BY_TYPE] = Field(
-        default=(), description="What is so and what is not."
+        default=(), description="The conditions, after the conventions of Kubernetes."
     )
 
 
-class ChunkCounts(Told):
-    """How many chunks are in which status."""
+class ChunkCounts(StatusModel):
+    """The number of chunks by status."""
 
     total: Number = Field(default=0, description="All chunks.")
-    declared: Number = Field(default=0, description="Known, not there yet.")
-    ready: Number = Field(default=0, description="There.")
-    running: Number = Field(default=0, description="Being written.")
-    failed: Number = Field(default=0, description="The last attempt failed.")
-    resubmit: Number = Field(default=0, description="Asked for again.")
-    hold: Number = Field(default=0, description="Kept from being read and written.")
-    pending: Number = Field(default=0, description="Waiting to be accepted by a person.")
+    declared: Number = Field(default=0, description="Chunks that are not written yet.")
+    ready: Number = Field(default=0, description="Chunks that may be read.")
+    running: Number = Field(default=0, description="Chunks that a run is writing.")
+    failed: Number = Field(default=0, description="Chunks whose last attempt failed.")
+    resubmit: Number = Field(default=0, description="Chunks that will be written again.")
+    hold: Number = Field(default=0, description="Chunks that may be neither read nor written.")
+    pending: Number = Field(default=0, description="Chunks that a person has to accept or reject.")
 
 
-class Gap(Told):
-    """Chunks in a row that are not there."""
+class Gap(StatusModel):
+    """A sequence of chunks that are not READY."""
 
     start: Name = Field(alias="from", description="The first data id that is not READY.")
     end: Name = Field(alias="to", description="The last data id that is not READY.")
-    chunks: Number = Field(description="How many chunks they are.")
+    chunks: Number = Field(description="The number of these chunks.")
 
 
 class DataSetStatus(Status):
-    """What is there of the data set."""
+    """The status of a data set."""
 
-    counts: ChunkCounts | None = Field(default=None, description="How many chunks are in which status.")
-    progress: Word | None = Field(default=None, description="Chunks that are ready and all, such as 11/12.")
+    counts: ChunkCounts | None = Field(default=None, description="The number of chunks by status.")
+    progress: Word | None = Field(default=None, description="READY chunks and all chunks, such as 11/12.")
     watermark: Name | None = Field(
-        default=None, description="The highest data id up to which every chunk is ready, in natural order."
+        default=None, description="The highest data id up to which every chunk is READY, in natural order."
     )
     gaps: Annotated[tuple[Gap, ...], Field(max_length=MOST_GAPS)] = Field(
-        default=(), description="The first chunks that are not there, at most 10."
+        default=(), description="The first sequences of chunks that are not READY, at most 10."
     )
 
 
-class TaskCounts(Told):
-    """How many tasks are in which state."""
+class TaskCounts(StatusModel):
+    """The number of tasks by state."""
 
     total: Number = Field(default=0, description="All tasks of the job.")
-    done: Number = Field(default=0, description="Its outputs are there.")
-    running: Number = Field(default=0, description="A run is at it.")
-    failed: Number = Field(default=0, description="Its retries are used up.")
-    waiting: Number = Field(default=0, description="Something blocks it.")
-    queued: Number = Field(default=0, description="May start.")
-    retrying: Number = Field(default=0, description="Failed, tried again after a pause.")
-    held: Number = Field(default=0, description="Kept from running by a person.")
-    skipped: Number = Field(default=0, description="Will not be done.")
-    stale: Number = Field(default=0, description="Done with inputs that have a newer version now.")
+    done: Number = Field(default=0, description="Tasks whose outputs are published.")
+    running: Number = Field(default=0, description="Tasks with an active run.")
+    failed: Number = Field(default=0, description="Tasks without any retries left.")
+    waiting: Number = Field(default=0, description="Tasks that have a blocker.")
+    queued: Number = Field(default=0, description="Tasks that may start.")
+    retrying: Number = Field(default=0, description="Tasks that failed and will be retried.")
+    held: Number = Field(default=0, description="Tasks that a person holds.")
+    skipped: Number = Field(default=0, description="Tasks that a person has excluded.")
+    stale: Number = Field(default=0, description="DONE tasks whose inputs have a newer version.")
 
 
-class Failure(Told):
-    """One run that failed."""
+class Failure(StatusModel):
+    """A failed run."""
 
-    data_id: Name = Field(description="The chunk.")
-    run: Number = Field(description="The run's number, as for `dataflow describe`.")
-    reason: Word = Field(default="", description="Its class in one word, such as ExpectationFailed or OOMKilled.")
-    message: Message = Field(description="What it died of, in one line.")
-    at: datetime = Field(description="When it ended.")
+    data_id: Name = Field(description="The data id of its chunk.")
+    run: Number = Field(description="The number of the run, for `dataflow describe run`.")
+    reason: Word = Field(
+        default="", description="The class of the failure, in one word, such as ExpectationFailed or OOMKilled."
+    )
+    message: Message = Field(description="The cause of the failure, in one line.")
+    at: datetime = Field(description="The time of its end.")
 
 
-class Resubmitted(Told):
-    """The request of spec.resubmit that was taken over last."""
+class Resubmitted(StatusModel):
+    """The last request of spec.resubmit that the operator has taken over."""
 
     id: Name = Field(description="The id of the request.")
-    chunks: Number = Field(default=0, description="How many chunks were asked for again.")
-    message: Message = Field(default="", description="What became of it, where it could not be done.")
+    chunks: Number = Field(default=0, description="The number of resubmitted chunks.")
+    message: Message = Field(default="", description="Why the request was refused, if it was.")
 
 
 class DataFlowJobStatus(Status):
-    """How far the job is."""
+    """The status of a job."""
 
-    state: Word | None = Field(default=None, description="How the job is, in one word.")
-    counts: TaskCounts | None = Field(default=None, description="How many tasks are in which state.")
-    progress: Word | None = Field(default=None, description="Tasks that are done and all, such as 11/12.")
+    state: Word | None = Field(default=None, description="The state of the job, in one word.")
+    counts: TaskCounts | None = Field(default=None, description="The number of tasks by state.")
+    progress: Word | None = Field(default=None, description="DONE tasks and all tasks, such as 11/12.")
     rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
-        default=None, description="Chunks an hour, of late."
+        default=None, description="Processed chunks per hour, measured recently."
     )
-    eta: Word | None = Field(default=None, description="How long the rest takes at this rate, such as 3h20m.")
+    eta: Word | None = Field(default=None, description="The remaining time at this rate, such as 3h20m.")
     watermark: Name | None = Field(
-        default=None, description="The highest data id up to which all tasks are done, in natural order."
+        default=None, description="The highest data id up to which all tasks are DONE, in natural order."
     )
     last_failures: Annotated[tuple[Failure, ...], Field(max_length=MOST_FAILURES)] = Field(
-        default=(), description="The last runs that failed, at most 10; the newest first."
+        default=(), description="The last failed runs, at most 10, the newest first."
     )
-    resubmit: Resubmitted | None = Field(default=None, description="The last request that was taken over.")
-    replicas: Replicas = Field(default=0, description="Runs now; what `kubectl scale` compares with spec.parallelism.")
+    resubmit: Resubmitted | None = Field(
+        default=None, description="The last request of spec.resubmit that the operator has taken over."
+    )
+    replicas: Replicas = Field(
+        default=0, description="The number of active runs, which `kubectl scale` compares with spec.parallelism."
+    )
     selector: Name | None = Field(default=None, description="The label selector of the job's run pods.")
 
 
-class ActionCounts(Told):
-    """What became of the chunks of a request."""
+class ActionCounts(StatusModel):
+    """The number of tasks or chunks of a request, by result."""
 
-    done: Number = Field(default=0, description="Changed.")
-    unchanged: Number = Field(default=0, description="Were already so.")
-    refused: Number = Field(default=0, description="Could not be changed; then none was.")
+    done: Number = Field(default=0, description="Tasks or chunks that were changed.")
+    unchanged: Number = Field(default=0, description="Tasks or chunks that already had the requested state.")
+    refused: Number = Field(
+        default=0, description="Tasks or chunks that can't be changed. If there are any, nothing is changed."
+    )
 
 
-class DataFlowActionStatus(Told):
-    """What became of the request."""
+class DataFlowActionStatus(StatusModel):
+    """The result of a request."""
 
-    phase: Literal["Pending", "Done", "Refused"] = Field(default="Pending", description="How far it is.")
-    counts: ActionCounts | None = Field(default=None, description="What became of the chunks.")
-    message: Message | None = Field(default=None, description="What was done, or why not, in a sentence.")
+    phase: Literal["Pending", "Done", "Refused"] = Field(default="Pending", description="The phase of the request.")
+    counts: ActionCounts | None = Field(default=None, description="The number of tasks or chunks by result.")
+    message: Message | None = Field(default=None, description="The result, or the cause of a refusal, in a sentence.")
     reason: Word | None = Field(
-        default=None, description="Why not, in one word: Unknown, NotShared, InvalidSpec or Refused."
+        default=None,
+        description="The cause of a refusal, in one word: Unknown, NotShared, InvalidSpec or Refused.",
     )
     lines: Annotated[tuple[Line, ...], Field(max_length=MOST_LINES)] = Field(
-        default=(), description="What became of the first chunks, one by one, at most 20."
+        default=(), description="The results for the first tasks or chunks, one line each, at most 20."
     )
-    finished_at: datetime | None = Field(default=None, description="When it was finished.")
+    finished_at: datetime | None = Field(default=None, description="The time of the result.")

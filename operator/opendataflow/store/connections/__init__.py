@@ -1,1 +1,1 @@
-"""Connections to Postgres, and what their errors mean."""
+"""Connections to Postgres, and the translation of their errors."""

@@ -1,4 +1,4 @@
-"""Finds out who keeps a session of this program from a lock, by asking Postgres beside it. It ends nobody."""
+"""Finds the session that blocks a session of this program, with a second connection. It never ends a session."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -11,20 +11,20 @@ from opendataflow.errors import DataflowError
 from opendataflow.store.connections.connection import Row, connect, translated
 
 FIRST_SECONDS = 1.0
-"""How long a session may wait before anybody asks why."""
-LOOK_SECONDS = 0.5
+"""Delay before the first query for blockers."""
+POLL_SECONDS = 0.5
 
 _BLOCKING = """
     SELECT b.pid, a.usename AS user, nullif(a.application_name, '') AS application,
            to_char(a.xact_start, 'YYYY-MM-DD HH24:MI:SS TZ') AS since
     FROM (SELECT DISTINCT unnest(pg_blocking_pids(%s)) AS pid) b LEFT JOIN pg_stat_activity a ON a.pid = b.pid
     ORDER BY a.xact_start, b.pid"""
-"""Of sessions of others only some may read when their transaction began. Process 0 is a prepared transaction."""
+"""`since` is NULL without the right to read sessions of other users. Process id 0 means a prepared transaction."""
 
 
 @asynccontextmanager
 async def watch_blockers(connection: AsyncConnection[Row]) -> AsyncIterator[Callable[[], str]]:
-    """Look who blocks a session for as long as the block lasts; gives what says so of the last time it was blocked."""
+    """Poll the blockers of a session while the body runs. Yield a function that describes the last blockers found."""
     found: list[Row] = []
     looking = asyncio.create_task(_poll_blockers(connection, found), name="who blocks")
     try:
@@ -43,8 +43,8 @@ async def _poll_blockers(connection: AsyncConnection[Row], found: list[Row]) -> 
             while True:
                 rows = await (await beside.execute(_BLOCKING, (info.backend_pid,))).fetchall()
                 found[:] = rows or found
-                await asyncio.sleep(LOOK_SECONDS)
-    except DataflowError:  # then nobody knows who it is
+                await asyncio.sleep(POLL_SECONDS)
+    except DataflowError:  # the blocker stays unknown
         return
 
 
@@ -56,5 +56,5 @@ def _sentence(found: list[Row]) -> str:
     facts += [f"user {first['user']}"] if first["user"] else []
     facts += [f"in a transaction since {first['since']}"] if first["since"] else []
     who = f"process {first['pid']}" if first["pid"] else "a prepared transaction"
-    said = f"{who} ({', '.join(facts)})" if facts else who
-    return f"{said} and {more} more" if more else said
+    described = f"{who} ({', '.join(facts)})" if facts else who
+    return f"{described} and {more} more" if more else described

@@ -1,6 +1,6 @@
-"""Connections to Postgres, and what its errors mean. It knows no table and no function of the project.
+"""Connects to Postgres and translates its errors. It uses no table and no function of the project.
 
-A program that asks for many things at once takes them from a pool (`pool`), one that asks a few times in a row has one.
+A program with parallel queries uses a pool (module `pool`). A program with sequential queries uses one connection.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from psycopg.rows import dict_row
 
 from opendataflow.errors import (
     DataflowError,
-    Deposed,
     IdTaken,
     InvalidInput,
+    LeadershipLost,
     LeaseLost,
     NoAccess,
     NotShared,
@@ -29,7 +29,7 @@ from opendataflow.errors import (
 from opendataflow.names import ExitCode
 
 DsnSource = Callable[[], str]
-"""Returns where the database is now. It may take long (an embedded server is started again), so it runs in a thread."""
+"""Returns the current address of the database. It may start an embedded server again, so it runs in a thread."""
 
 Row = dict[str, Any]
 
@@ -40,7 +40,7 @@ SETTINGS: dict[str, Any] = {
     "keepalives_idle": 10,
     "tcp_user_timeout": 15000,
 }
-"""Of every connection: each statement commits by itself, and a server that is away is noticed within seconds."""
+"""Settings of every connection: autocommit, and time-outs that detect an unreachable server within seconds."""
 
 _REPEATABLE = ("40001", "40P01", "55P03")
 """Serialization failure, deadlock, lock timeout."""
@@ -49,8 +49,10 @@ _REFUSED = re.compile(
     r"failed: \w+:  (.*(?:authentication failed|does not exist|no pg_hba\.conf entry|not permitted to log in"
     r"|permission denied for database|not currently accepting connections).*)"
 )
-"""What a server says to whom it will not let in tomorrow either. There is no SQLSTATE for what fails while connecting;
-where the server says it in another language, it is taken for away."""
+"""Messages of a server that refuses a connection permanently. libpq gives no SQLSTATE while connecting.
+
+With a server whose messages are not English, the refusal is treated as unreachable.
+"""
 
 _BY_SQLSTATE: dict[str, type[DataflowError]] = {
     "DF001": Refused,
@@ -58,23 +60,23 @@ _BY_SQLSTATE: dict[str, type[DataflowError]] = {
     "DF003": LeaseLost,
     "DF004": IdTaken,
     "DF005": NotShared,
-    "DF006": Deposed,
+    "DF006": LeadershipLost,
 }
 
 
 class TryAgainError(DataflowError):
-    """The transaction lost against another one and can be repeated as it was."""
+    """The transaction conflicted with another one and can be repeated unchanged."""
 
     retryable = True
     exit_code = ExitCode.UNREACHABLE
 
 
 def place(dsn: str) -> str:
-    """Say where a DSN points to, without its password."""
+    """Return the host, port and database of a DSN, without its password."""
     try:
         parts = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
-        # What libpq says may quote the password.
+        # libpq's message may quote the password.
         raise InvalidInput(
             "DATAFLOW_DSN is not a Postgres address: one looks like postgresql://user@host:5432/database"
         ) from None
@@ -82,20 +84,20 @@ def place(dsn: str) -> str:
 
 
 def dsn_of(parameters: Mapping[str, str]) -> str:
-    """Return the address out of its parts, named as libpq names them. It may hold a password: it is never printed."""
+    """Return the DSN for parameters with libpq's names. It may contain a password, so it must never be printed."""
     return make_conninfo("", **parameters)
 
 
 def one_line(error: BaseException) -> str:
-    """The text of a database error in one line."""
+    """Return the text of a database error in one line."""
     return " ".join(str(error).split())
 
 
 @asynccontextmanager
 async def translated(where: str) -> AsyncIterator[None]:
-    """Turn psycopg's errors into those of errors.py, and let no cancellation get lost.
+    """Translate psycopg's errors into those of errors.py, and raise a cancellation that psycopg has dropped.
 
-    `where` is the database's place, for the sentence.
+    `where`: the address of the database, for the message.
     """
     try:
         yield
@@ -103,7 +105,7 @@ async def translated(where: str) -> AsyncIterator[None]:
         raise _translate(error, where) from error
     future = asyncio.current_task()
     if future is not None and future.cancelling():
-        # An answer and a cancellation have come together, and psycopg has dropped the cancellation.
+        # An answer and a cancellation arrived together, and psycopg has dropped the cancellation.
         raise asyncio.CancelledError
 
 
@@ -113,21 +115,21 @@ def _translate(error: psycopg.Error, where: str) -> DataflowError:
         return _BY_SQLSTATE[state](error.diag.message_primary or one_line(error))
     if state in _REPEATABLE:
         return TryAgainError("others change the same rows at this moment, again and again: try it once more")
-    # Away, or not able to work now: no connection, shut down, a statement's time, resources, disk, a standby.
+    # Unreachable or unavailable: no connection, shutdown, statement time-out, resources, disk, a standby.
     unconnected = isinstance(error, psycopg.OperationalError) and not state
     refusal = _refusal(error) if unconnected else None
     if refusal or state.startswith(("28", "3D")):
-        said = refusal or error.diag.message_primary or one_line(error)
-        return NoAccess(f"Postgres at {where} refuses the connection: {said}")
+        reason = refusal or error.diag.message_primary or one_line(error)
+        return NoAccess(f"Postgres at {where} refuses the connection: {reason}")
     if unconnected or state == "25006" or state.startswith(("08", "53", "57", "58")):
         return Unreachable(f"Postgres at {where} does not answer: {one_line(error)}")
-    # Without the details: they quote rows.
-    said = error.diag.message_primary or one_line(error)
-    return DataflowError(f"Postgres refused a statement ({state or 'no code'}): {said}")
+    # Without the details, because they quote rows.
+    message = error.diag.message_primary or one_line(error)
+    return DataflowError(f"Postgres refused a statement ({state or 'no code'}): {message}")
 
 
 def _refusal(error: psycopg.Error) -> str | None:
-    """What the server has against this user, password or database; None where it is away, or busy."""
+    """Return why the server refuses this user, password or database. Return None if it is unreachable or busy."""
     if error.pgconn is not None and error.pgconn.needs_password:
         return "it wants a password, and none is given"
     found = _REFUSED.search(str(error))
@@ -135,24 +137,24 @@ def _refusal(error: psycopg.Error) -> str | None:
 
 
 async def connect(dsn: str) -> AsyncConnection[Row]:
-    """Open one connection, outside of a pool; the sentence of Unreachable names the place, never the password."""
+    """Open one connection. The message of Unreachable names the address, never the password."""
     async with translated(place(dsn)):
         connection: AsyncConnection[Row] = await AsyncConnection.connect(dsn, row_factory=dict_row, **SETTINGS)
         return connection
 
 
 class Connections(Protocol):
-    """Where the store has its connections from."""
+    """The source of the store's connections."""
 
     def connection(self) -> AbstractAsyncContextManager[AsyncConnection[Row]]:
-        """Lend one, waiting for one that is free. Unreachable where none can be made."""
+        """Wait for a free connection and lend it. Raise Unreachable if none can be opened."""
 
     async def close(self) -> None:
-        """Give all of them back."""
+        """Close all connections."""
 
 
 class OneConnection:
-    """A single connection, lent to one at a time, and made anew after it broke."""
+    """A single connection, lent to one caller at a time, and opened again after an error."""
 
     def __init__(self, connection: AsyncConnection[Row], source: DsnSource) -> None:
         self._connection = connection
@@ -161,21 +163,23 @@ class OneConnection:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
-        """Lend it."""
+        """Wait until the connection is free and lend it."""
         async with self._free:
             if self._connection.closed:
                 self._connection = await connect(await asyncio.to_thread(self._source))
             yield self._connection
 
     async def close(self) -> None:
-        """Give it back."""
+        """Close the connection."""
         await self._connection.close()
 
 
 def raise_if_cancelled() -> None:
-    """Raise CancelledError where this coroutine was cancelled and has not heard of it: psycopg's pool forgets that
-    where a connection comes at the same moment, and so does `asyncio.wait_for` of Python 3.11, by which psycopg
-    waits."""
+    """Raise CancelledError if this coroutine was cancelled and the cancellation was lost.
+
+    psycopg's pool loses a cancellation that arrives together with a connection. `asyncio.wait_for` of Python 3.11,
+    which psycopg uses, loses one that arrives together with a result.
+    """
     future = asyncio.current_task()
     if future is not None and future.cancelling():
         raise asyncio.CancelledError

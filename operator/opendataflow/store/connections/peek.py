@@ -1,4 +1,4 @@
-"""Looks at the database that is there, and starts none: for completion in a shell, and for `dataflow doctor`."""
+"""Queries a running database without starting an embedded one, for shell completion and `dataflow doctor`."""
 
 from psycopg import AsyncConnection
 
@@ -9,18 +9,18 @@ from opendataflow.store.embedded.home import Home
 
 
 def running_dsn(settings: Settings) -> str | None:
-    """Return the address of the embedded database where it runs; else None."""
+    """Return the address of the embedded database, or None if it is not running."""
     home = Home(settings.postgres_home.resolve())
     return dsn(home) if probe(home) is Answer.OURS else None
 
 
 def embedded_exists(settings: Settings) -> bool:
-    """Whether the embedded Postgres has been made."""
+    """Return whether the embedded database has been created."""
     return Home(settings.postgres_home.resolve()).data.exists()
 
 
 async def health(connection: AsyncConnection[Row]) -> Row:
-    """Return who works and what waits for a person (opendataflow.health()); the schema is current."""
+    """Return active engines and everything that waits for a person (opendataflow.health()). Needs a current schema."""
     row = await (await connection.execute("SELECT opendataflow.health() AS health")).fetchone()
     assert row is not None
     found: Row = row["health"]
@@ -28,7 +28,10 @@ async def health(connection: AsyncConnection[Row]) -> Row:
 
 
 async def ids_starting_with(address: str, kind: str, owner: str | None, start: str, limit: int) -> list[str]:
-    """Return ids that begin like `start`: of jobs, data sets (`kind` job, dataset), or the data ids of `owner`."""
+    """Return ids that start with `start`.
+
+    `kind`: job, dataset or data_id. `owner`: the job or data set of the data ids.
+    """
     async with await connect(address) as connection:
         query = "SELECT ids_starting_with AS id FROM opendataflow.ids_starting_with(%s, %s, %s, %s)"
         rows = await (await connection.execute(query, (kind, owner, start, limit))).fetchall()

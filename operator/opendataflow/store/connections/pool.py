@@ -1,4 +1,4 @@
-"""A pool of connections, for programs that ask for many things at once. A module of its own: its import takes time."""
+"""A pool of connections, for programs with parallel queries. A separate module, because its import is slow."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,9 +14,9 @@ from opendataflow.store.connections.connection import SETTINGS, DsnSource, Row, 
 
 
 class Pool:
-    """Connections that are made as they are needed, up to `size`.
+    """Up to `size` connections, opened when needed.
 
-    `source` is asked again for every new one: an embedded server may have moved.
+    `source` is called for every new connection, because the port of an embedded server may change.
     """
 
     def __init__(self, source: DsnSource, size: int, where: str) -> None:
@@ -27,7 +27,7 @@ class Pool:
             try:
                 return await asyncio.to_thread(source)
             except DataflowError as error:
-                # The pool knows only psycopg's errors: any other one would end its worker.
+                # The pool handles only psycopg's errors. Any other error would end its worker.
                 raise psycopg.OperationalError(str(error)) from error
 
         self._pool: AsyncConnectionPool[AsyncConnection[Row]] = AsyncConnectionPool(
@@ -38,30 +38,30 @@ class Pool:
             max_size=size,
             open=False,
             timeout=10,
-            # The pool's own pauses double without an end. It gives up early, and the next one who asks starts anew.
+            # The pool doubles its pauses without limit. A short time-out makes the next caller start again.
             reconnect_timeout=5,
         )
 
     async def open(self) -> None:
-        """Begin to make connections; nothing is waited for."""
+        """Begin to open connections, without waiting for them."""
         await self._pool.open(wait=False)
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncConnection[Row]]:
-        """Lend a connection; never one that the server has ended since it was used."""
+        """Wait for a free connection and lend it. Skip connections that the server has closed."""
         try:
             while True:
                 async with self._pool.connection() as connection:
                     raise_if_cancelled()
-                    if await _is_there(connection):
+                    if await _is_open(connection):
                         yield connection
                         return
         except PoolTimeout as error:
-            await self._say_why()
+            await self._raise_reason()
             raise Unreachable(f"Postgres at {self._where} has no connection to spare: try it once more") from error
 
-    async def _say_why(self) -> None:
-        """Raise what the pool keeps to itself: why no connection can be made."""
+    async def _raise_reason(self) -> None:
+        """Raise the error that the pool hides: the reason why no connection can be opened."""
         try:
             dsn = await asyncio.to_thread(self._source)
         except DataflowError as error:
@@ -69,15 +69,17 @@ class Pool:
         await (await connect(dsn)).close()
 
     async def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         await self._pool.close()
 
 
-async def _is_there(connection: AsyncConnection[Row]) -> bool:
-    """Whether a connection that nobody used is still there, as far as its socket tells; the server is not asked. After
-    a restart of the server all of them are gone, and each would fail somebody."""
+async def _is_open(connection: AsyncConnection[Row]) -> bool:
+    """Return whether an idle connection is still open, from its socket, without a query to the server.
+
+    After a restart of the server all idle connections are closed, and each one would fail a query.
+    """
     try:
-        for _ in range(2):  # a server that ends a session says why first
+        for _ in range(2):  # before the end of the connection, the server may have sent an error
             connection.pgconn.consume_input()
     except psycopg.OperationalError:
         await connection.close()

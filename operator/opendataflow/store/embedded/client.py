@@ -1,5 +1,9 @@
-"""Talks to the server at its port: is it there, is it ours, has it our database. Never starts or stops it."""
+"""Connects to the server: checks whether it answers and belongs to this home, creates the database, reads its errors.
 
+It never starts or stops the server.
+"""
+
+import re
 from enum import Enum
 from typing import Any
 
@@ -8,20 +12,22 @@ from psycopg import pq
 
 from opendataflow.errors import EmbeddedPostgresError
 from opendataflow.store.embedded.home import Home
-from opendataflow.store.embedded.log import complaint
 
 HOST = "127.0.0.1"
 NAME = "dataflow"
-"""The superuser and the database."""
+"""The name of the superuser and of the database."""
+
+_FATAL = re.compile("(FATAL|PANIC):")
+_TOO_EARLY = re.compile("FATAL: +the database system is ")
 
 
 class Answer(Enum):
-    """What a server answers at our port."""
+    """The result of a connection attempt to the port of the last start."""
 
-    SILENT = "nothing that is ours"
-    STARTING = "it is starting, recovering or shutting down"
-    FULL = "every connection is taken"
-    OURS = "our password opens our data folder"
+    SILENT = "no server of this home answers"
+    STARTING = "the server is starting, recovering or shutting down"
+    FULL = "all connections are in use"
+    OURS = "a server with this home's password and data folder"
 
 
 def dsn(home: Home) -> str:
@@ -30,7 +36,7 @@ def dsn(home: Home) -> str:
 
 
 def probe(home: Home) -> Answer:
-    """Ask the port of the last start."""
+    """Try to connect to the port of the last start."""
     port = home.port()
     if port is None:
         return Answer.SILENT
@@ -43,25 +49,25 @@ def probe(home: Home) -> Answer:
         with _connect(home) as connection:
             found = connection.execute("SHOW data_directory").fetchone()
     except psycopg.Error as error:
-        # libpq keeps the SQLSTATE of a refused connection to itself; the server speaks English.
+        # libpq hides the SQLSTATE of a refused connection. The server's messages are English.
         return Answer.FULL if "too many clients" in str(error) else Answer.SILENT
     return Answer.OURS if found == (str(home.data),) else Answer.SILENT
 
 
 def create_database(home: Home) -> None:
-    """Create the database, unless an earlier start has got that far; start.lock is held."""
+    """Create the database unless it exists. The caller holds start.lock."""
     try:
         with _connect(home) as connection:
             if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (NAME,)).fetchone():
                 connection.execute(f"CREATE DATABASE {NAME}")
     except psycopg.Error as error:
         raise EmbeddedPostgresError(
-            f"The embedded Postgres in {home.path} can't make its database ({complaint(str(error))}): see {home.log}."
+            f"The embedded Postgres in {home.path} can't make its database ({exit_reason(str(error))}): see {home.log}."
         ) from error
 
 
 def _connect(home: Home) -> psycopg.Connection[tuple[Any, ...]]:
-    """Connect to the database that is always there, whatever the environment tells libpq."""
+    """Connect to the database `postgres`, which always exists. Ignore libpq's environment variables."""
     return psycopg.connect(
         host=HOST,
         port=home.port(),
@@ -74,3 +80,18 @@ def _connect(home: Home) -> psycopg.Connection[tuple[Any, ...]]:
         options="",
         autocommit=True,
     )
+
+
+def fatal_line(output: str) -> str | None:
+    """Return the last fatal line of a program's output, or None if there is none, as after SIGKILL.
+
+    Errors for clients that connect too early are ignored.
+    """
+    lines = [line.strip() for line in output.splitlines() if _FATAL.search(line) and not _TOO_EARLY.search(line)]
+    return lines[-1] if lines else None
+
+
+def exit_reason(output: str) -> str:
+    """Return the line that explains why a program has exited: the last fatal line, else the last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return fatal_line(output) or (lines or ["it said nothing"])[-1]

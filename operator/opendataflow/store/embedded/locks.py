@@ -1,6 +1,6 @@
-"""The three locks of a home. Never tells who holds one, and never trusts the number of a process.
+"""The three locks of a home. They do not show which process holds them, and never rely on a process id.
 
-All are flocks: the file stays, the lock ends with the last process that has it open.
+All are flocks: the file stays, and the lock ends with the last process that has the file open.
 """
 
 import fcntl
@@ -9,13 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from opendataflow.store.embedded.files import private
-from opendataflow.store.embedded.home import Home
+from opendataflow.store.embedded.home import Home, open_private
 
 
 @contextmanager
-def starting(home: Home) -> Iterator[None]:
-    """Hold start.lock; waits for whoever creates, starts or stops the server."""
+def start_lock(home: Home) -> Iterator[None]:
+    """Hold start.lock. Wait until no other process creates, starts or stops the server."""
     lock = _open(home.path / "start.lock")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -24,8 +23,8 @@ def starting(home: Home) -> Iterator[None]:
         _release(lock)
 
 
-class Share:
-    """A process' part in users.lock, taken when this is made, under start.lock."""
+class UserLock:
+    """This process's shared lock on users.lock. Create it under start.lock."""
 
     def __init__(self, home: Home) -> None:
         self._lock = _open(home.path / "users.lock")
@@ -34,15 +33,15 @@ class Share:
 
     @property
     def inherited(self) -> bool:
-        """Whether this process is a fork of the one that took it."""
+        """Whether this process is a fork of the one that took the lock."""
         return self._owner != os.getpid()
 
     def is_last(self) -> bool:
-        """Whether no other process has a share; start.lock is held."""
-        return _try_alone(self._lock)
+        """Return whether no other process holds the lock. The caller holds start.lock."""
+        return _try_exclusive(self._lock)
 
-    def give_up(self) -> None:
-        """End it; a fork only closes its copy: the share is its parent's."""
+    def release(self) -> None:
+        """Release the lock. A fork only closes its copy, because the lock belongs to its parent."""
         if self.inherited:
             os.close(self._lock)
         else:
@@ -50,33 +49,33 @@ class Share:
 
 
 @contextmanager
-def to_hand_on(home: Home) -> Iterator[int]:
-    """Hold server.lock and yield its descriptor: it stays with the programs that inherit that meanwhile."""
+def inheritable_server_lock(home: Home) -> Iterator[int]:
+    """Hold server.lock and yield its file descriptor. Programs that inherit the descriptor keep the lock."""
     lock = _open(home.path / "server.lock")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
     finally:
-        os.close(lock)  # and no unlocking: that would take it from those programs
+        os.close(lock)  # without LOCK_UN, which would also unlock it for those programs
 
 
-def nothing_runs(home: Home) -> bool:
-    """Whether no process of any server of this home is left.
+def is_stopped(home: Home) -> bool:
+    """Return whether no process of any server of this home is left.
 
-    Only under start.lock: looking takes the lock.
+    The caller holds start.lock, because the check takes server.lock for a moment.
     """
     lock = _open(home.path / "server.lock")
     try:
-        return _try_alone(lock)
+        return _try_exclusive(lock)
     finally:
         _release(lock)
 
 
 def _open(path: Path) -> int:
-    return private(str(path), os.O_RDWR)
+    return open_private(str(path), os.O_RDWR)
 
 
-def _try_alone(lock: int) -> bool:
+def _try_exclusive(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -85,6 +84,6 @@ def _try_alone(lock: int) -> bool:
 
 
 def _release(lock: int) -> None:
-    """Give up a lock also where a fork of this process has inherited it."""
+    """Release a lock, also if a fork of this process has inherited it."""
     fcntl.flock(lock, fcntl.LOCK_UN)
     os.close(lock)

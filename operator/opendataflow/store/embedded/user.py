@@ -1,6 +1,6 @@
-"""Who the server runs as, what runs as them, and which folders they can reach.
+"""The operating system user of the server: runs programs as this user, and creates folders for it.
 
-Never creates a user, and never changes the mode of a folder that it did not make.
+It never creates a user, and never changes the mode of a folder that it did not create.
 """
 
 import os
@@ -15,9 +15,10 @@ from opendataflow.errors import EmbeddedPostgresError
 
 
 class ServerUser:
-    """Who the server runs as: the caller, or for root an unprivileged user that exists already.
+    """The user of the server: the caller, or an existing unprivileged user if the caller is root.
 
-    `data`: the cluster, whose owner it is once that is there. `other`: that user; None: the caller.
+    `data`: the cluster. Its owner is the user, if the cluster exists. `other`: the unprivileged user, or None for the
+    caller.
     """
 
     def __init__(self, data: Path) -> None:
@@ -26,10 +27,10 @@ class ServerUser:
     def run(
         self, argv: Sequence[str], *, output: int | IO[bytes] = subprocess.PIPE, keep: Sequence[int] = ()
     ) -> subprocess.CompletedProcess[bytes]:
-        """Run a program to its end as this user, in its own session, with no environment to speak of.
+        """Run a program to its end as this user, in its own session and with a minimal environment.
 
-        `output`: where what it prints goes. `keep`: file descriptors that it inherits. The caller's
-        environment stays out of a server that outlives it: it may hold keys.
+        `output`: the target of stdout and stderr. `keep`: file descriptors that it inherits. The server does not
+        inherit the caller's environment, because it may contain keys.
         """
         environ = {k: v for k, v in os.environ.items() if k in ("PATH", "TZ", "LD_LIBRARY_PATH")}
         identity: dict[str, Any] = {}
@@ -50,24 +51,24 @@ class ServerUser:
         )
 
     def own(self, path: Path) -> None:
-        """Give a new file or folder to this user."""
+        """Make this user the owner of a new file or folder."""
         if self.other is not None:
             os.chown(path, self.other.pw_uid, self.other.pw_gid)
 
     def make_folder(self, folder: Path) -> None:
-        """Make a folder and those above it that are missing: this user can enter them, only the caller list them.
+        """Create a folder and its missing parents. This user can enter them, and only the caller can list them.
 
-        Refuses before it makes anything if this user can't enter one that is there.
+        Raise EmbeddedPostgresError before any change if this user can't enter an existing parent.
         """
-        way = [*reversed(folder.parents), folder]
-        there = [step for step in way if step.exists()]
-        self._check_reach(there, folder)
-        for missing in way[len(there) :]:
-            with suppress(FileExistsError):  # made by another process meanwhile
+        path = [*reversed(folder.parents), folder]
+        existing = [step for step in path if step.exists()]
+        self._check_access(existing, folder)
+        for missing in path[len(existing) :]:
+            with suppress(FileExistsError):  # created by another process
                 missing.mkdir()
                 missing.chmod(0o700 if self.other is None else 0o711)
 
-    def _check_reach(self, folders: Sequence[Path], goal: Path) -> None:
+    def _check_access(self, folders: Sequence[Path], goal: Path) -> None:
         if self.other is None:
             return
         script = 'for f do test -x "$f" || { printf %s "$f"; exit 1; }; done'
@@ -80,7 +81,7 @@ class ServerUser:
 
 
 def _unprivileged(data: Path) -> pwd.struct_passwd:
-    """Return whom root starts the server as: the owner of the cluster, else `postgres`, else `nobody`."""
+    """Return the user of a server that root starts: the owner of the cluster, else `postgres`, else `nobody`."""
     with suppress(FileNotFoundError, KeyError):
         if owner := data.stat().st_uid:
             return pwd.getpwuid(owner)

@@ -1,1 +1,1 @@
-"""The old framework's tables and views."""
+"""Access to the tables of the old framework, and to the views that replace them."""

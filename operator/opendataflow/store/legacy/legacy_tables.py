@@ -1,6 +1,6 @@
-"""A database of the framework that came before: reading its tables, and renaming them where a person has asked for it.
+"""Reads the tables of an old framework's database, and renames them on request.
 
-Reading never changes anything there.
+Reading never changes that database.
 """
 
 import os
@@ -23,15 +23,15 @@ SCHEMA = "dataflow"
 
 
 def has_password(dsn: str) -> bool:
-    """Whether a DSN carries a password; InvalidInput where it is none."""
+    """Return whether a DSN contains a password. Raise InvalidInput if the text is no DSN."""
     try:
         return "password" in conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError:  # its own text may quote the password
+    except psycopg.ProgrammingError:  # the text of this error may quote the password
         raise InvalidInput("DSN is no Postgres address: one looks like postgresql://user@host:5432/database") from None
 
 
 async def read_old(dsn: str, schema: str) -> OldRows:
-    """Read all rows of the three tables, as they are at one moment. UnknownThing where they are not there."""
+    """Read all rows of the three tables in one snapshot. Raise UnknownThing if a table does not exist."""
     async with await connect(dsn) as connection, translated(place(dsn)), connection.transaction():
         await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         await _check(connection, place(dsn), schema)
@@ -72,13 +72,14 @@ async def _check(connection: AsyncConnection[Row], where: str, schema: str) -> N
 
 
 async def make_room(connection: AsyncConnection[Row], dsn: str, read: OldRows) -> None:
-    """Rename the old tables in the database of a connection to *_old, so that the views can be made in their place.
+    """Rename the old tables in the database of a connection to *_old, so that the views can have their names.
 
-    Refused where `dsn` leads to another database, where the tables are not any more as they were read, and where a new
-    name is taken.
+    Raise Refused if `dsn` is another database, the tables have changed since they were read, or a new name is taken.
     """
     if not await _is_same(connection, dsn):
-        raise Refused(f"the tables of {place(dsn)} are in nobody's way: it is another database than DATAFLOW_DSN's")
+        raise Refused(
+            f"the tables of {place(dsn)} do not conflict with the views: it is another database than DATAFLOW_DSN's"
+        )
     await connection.execute("LOCK TABLE dataflow.job, dataflow.dataset, dataflow.datastatus")
     if await _read(connection, SCHEMA) != read:
         raise Refused("the old tables have changed at this moment: stop what still writes them, and try again")
@@ -91,7 +92,7 @@ async def make_room(connection: AsyncConnection[Row], dsn: str, read: OldRows) -
 
 
 async def _is_same(connection: AsyncConnection[Row], dsn: str) -> bool:
-    """Whether a DSN leads to the database of a connection: a lock that is taken there is seen here."""
+    """Return whether a DSN is the database of a connection: an advisory lock that is taken there is visible here."""
     key = int.from_bytes(os.urandom(4), "big") >> 1
     async with await connect(dsn) as other, translated(place(dsn)):
         await other.execute("SELECT pg_advisory_lock(20134, %s)", (key,))

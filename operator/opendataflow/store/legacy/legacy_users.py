@@ -1,4 +1,4 @@
-"""What users of the framework that came before do here: their SQL through the views, and taking over their database."""
+"""Runs SQL of the old framework's users on the views, and imports the old database."""
 
 from collections.abc import Sequence
 
@@ -16,15 +16,15 @@ from opendataflow.store.store import Store
 
 
 async def read_sql(store: Store, query: str) -> tuple[list[str], list[Row]]:
-    """Run one statement that reads, where its names mean the views first; return the columns and the rows."""
+    """Run one read-only statement and return its columns and rows. Names without a schema mean the views first."""
 
     async def attempt(connection: AsyncConnection[Row]) -> tuple[list[str], list[Row]]:
         await connection.execute("SET TRANSACTION READ ONLY")
         cursor = await _users_statement(connection, query, None)
         columns = [column.name for column in cursor.description or ()]
-        twice = [name for name in columns if columns.count(name) > 1]
-        if twice:
-            raise InvalidInput(f"two columns of the query are named {twice[0]}: name them by AS")
+        duplicates = [name for name in columns if columns.count(name) > 1]
+        if duplicates:
+            raise InvalidInput(f"two columns of the query are named {duplicates[0]}: name them by AS")
         return columns, await cursor.fetchall() if columns else []
 
     return await store.transaction(attempt)
@@ -33,7 +33,10 @@ async def read_sql(store: Store, query: str) -> tuple[list[str], list[Row]]:
 async def write_sql(
     store: Store, statements: Sequence[str], actor: str, values: Sequence[object] | None = None
 ) -> list[int]:
-    """Run statements in one transaction; return how many rows each has changed. InvalidInput for other ones."""
+    """Run changing statements in one transaction. Return the number of changed rows for each.
+
+    Raise InvalidInput for other statements.
+    """
 
     async def attempt(connection: AsyncConnection[Row]) -> list[int]:
         if (sentence := await schema.view_conflict(connection)) is not None:
@@ -41,7 +44,8 @@ async def write_sql(
         await connection.execute("SELECT set_config('opendataflow.writer', %s, true)", (actor,))
         counts = []
         for statement in statements:
-            # Before it is run: COMMIT would keep half a change. After it: WITH can begin anything.
+            # Check before the statement, because COMMIT would end the transaction. Check again after it, because a
+            # statement that begins with WITH can be any statement.
             _require_change(statement, "WITH")
             cursor = await _users_statement(connection, statement, values)
             _require_change(cursor.statusmessage or "nothing")
@@ -56,15 +60,15 @@ async def _users_statement(
 ) -> AsyncCursor[Row]:
     await connection.execute("SELECT set_config('search_path', 'dataflow, ' || current_setting('search_path'), true)")
     try:
-        # Prepared: so it can't be several statements in one.
+        # A prepared statement can't consist of several statements.
         return await connection.execute(statement, values, prepare=True)
     except ReadOnlySqlTransaction as error:
         raise InvalidInput("this statement would change something: use `dataflow dml`") from error
     except psycopg.Error as error:
         if (error.sqlstate or "")[:2] not in ("0A", "22", "42"):
             raise
-        said = error.diag.message_primary or one_line(error)
-        raise InvalidInput(f"Postgres does not take the statement: {said}") from error
+        message = error.diag.message_primary or one_line(error)
+        raise InvalidInput(f"Postgres does not take the statement: {message}") from error
 
 
 async def import_old(
@@ -76,10 +80,10 @@ async def import_old(
     *,
     dry_run: bool = False,
 ) -> Row:
-    """Take over what an old database has, all in one transaction; return the counts and the conflicts.
+    """Import the contents of an old database in one transaction. Return the counts and the conflicts.
 
-    `replacing`: the DSN and what was read there, where the old tables are to make room for the views. Refused where
-    it is not this database.
+    `replacing`: the DSN and the rows that were read there, if the views replace the old tables. Raise Refused if it is
+    not this database.
     """
     query = "SELECT opendataflow.import_old(%s, %s, %s, %s, %s, %s, %s::timestamptz[], %s) AS counts"
     datasets = [{"id": name, "columns": columns} for name, columns in state.datasets]

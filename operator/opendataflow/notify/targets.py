@@ -1,4 +1,4 @@
-"""Which targets the environment asks for. A mistake is one sentence, which never shows an address in full."""
+"""Parses the targets that the environment configures. An error message never shows a whole address."""
 
 import os
 import shlex
@@ -7,7 +7,7 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from opendataflow.errors import InvalidInput
 from opendataflow.notify.command import CommandTarget
-from opendataflow.notify.courier import SECONDS
+from opendataflow.notify.delivery import SECONDS
 from opendataflow.notify.mail import MailServer, MailTarget
 from opendataflow.notify.webhook import WebhookTarget
 from opendataflow.settings import Notifications
@@ -17,17 +17,20 @@ Target = CommandTarget | WebhookTarget | MailTarget
 _SMTP = "smtp://user@host:587/?from=dataflow@example.org&to=me@example.org,you@example.org"
 
 
-def targets_of(
-    wanted: Notifications, environ: Mapping[str, str] = os.environ, seconds: float = SECONDS
+def configured_targets(
+    notifications: Notifications, environ: Mapping[str, str] = os.environ, seconds: float = SECONDS
 ) -> list[Target]:
-    """Return the targets, none where none is asked for; InvalidInput where one is not understood."""
+    """Return the configured targets. Raise InvalidInput if a setting is invalid.
+
+    `seconds`: the time-out of one delivery.
+    """
     targets: list[Target] = []
-    if wanted.command:
-        targets.append(CommandTarget(_argv(wanted.command), environ, seconds))
-    if wanted.webhook:
-        targets.append(WebhookTarget(_webhook(wanted.webhook), seconds))
-    if wanted.smtp:
-        targets.append(_mail(wanted.smtp, wanted.smtp_password, seconds))
+    if notifications.command:
+        targets.append(CommandTarget(_argv(notifications.command), environ, seconds))
+    if notifications.webhook:
+        targets.append(WebhookTarget(_webhook(notifications.webhook), seconds))
+    if notifications.smtp:
+        targets.append(_mail(notifications.smtp, notifications.smtp_password, seconds))
     return targets
 
 

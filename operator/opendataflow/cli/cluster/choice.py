@@ -1,7 +1,7 @@
-"""Whether a command goes to Postgres or through a cluster, and the way to the cluster.
+"""Decides whether a command uses Postgres or a cluster, and opens the connection to the cluster.
 
-What is said goes first: --kube, --context and --namespace; then DATAFLOW_KUBE; then the database of DATAFLOW_DSN or of
-`dataflow.properties`; then KUBECONFIG, unless this machine has an embedded database. It asks for nothing itself.
+The first of these that is set decides: the options --kube, --context and --namespace; DATAFLOW_KUBE; the database of
+DATAFLOW_DSN or of `dataflow.properties`; KUBECONFIG, unless this machine has an embedded database.
 """
 
 import asyncio
@@ -25,20 +25,22 @@ if TYPE_CHECKING:  # few commands go through a cluster, and its client takes a f
 T = TypeVar("T")
 
 _OPTIONS: dict[str, tuple[Any, Any]] = {
-    "kube": (Annotated[bool, typer.Option("--kube", help="Through the cluster, not through Postgres.")], False),
+    "kube": (Annotated[bool, typer.Option("--kube", help="Use the cluster, not Postgres.")], False),
     "context": (
-        Annotated[str | None, typer.Option("--context", help="The context of the kubeconfig; means --kube.")],
+        Annotated[str | None, typer.Option("--context", help="The context of the kubeconfig. Implies --kube.")],
         None,
     ),
     "namespace": (
-        Annotated[str | None, typer.Option("--namespace", "-n", help="The namespace in the cluster; means --kube.")],
+        Annotated[str | None, typer.Option("--namespace", "-n", help="The namespace in the cluster. Implies --kube.")],
         None,
     ),
 }
 
 
 @dataclass(frozen=True)
-class _Said:
+class _ClusterChoice:
+    """The values of the options that choose a cluster."""
+
     kube: bool = False
     context: str | None = None
     namespace: str | None = None
@@ -47,60 +49,62 @@ class _Said:
         return self.kube or self.context is not None or self.namespace is not None
 
 
-_said: ContextVar[_Said] = ContextVar("_said", default=_Said())  # noqa: B039  frozen
+_choice: ContextVar[_ClusterChoice] = ContextVar("_choice", default=_ClusterChoice())  # noqa: B039  frozen
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """An open door to a cluster, and the namespace that is meant."""
+    """An open connection to a cluster, and the chosen namespace."""
 
     api: "Api"
     namespace: str
 
 
-def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say which cluster is meant."""
+def with_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose a cluster to a command."""
     signature = inspect.signature(command)
 
     @functools.wraps(command)
-    def reached(**given: Any) -> Any:
-        token = _said.set(_Said(*(given.pop(name) for name in _OPTIONS)))
+    def command_with_options(**given: Any) -> Any:
+        token = _choice.set(_ClusterChoice(*(given.pop(name) for name in _OPTIONS)))
         try:
             return command(**given)
         finally:
-            _said.reset(token)
+            _choice.reset(token)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     more = [inspect.Parameter(n, keyword, annotation=a, default=d) for n, (a, d) in _OPTIONS.items()]
     parameters = [parameter.replace(kind=keyword) for parameter in signature.parameters.values()]
-    reached.__signature__ = signature.replace(parameters=[*parameters, *more])  # type: ignore[attr-defined]  # PEP 362
-    return reached
+    command_with_options.__signature__ = signature.replace(  # type: ignore[attr-defined]  # PEP 362
+        parameters=[*parameters, *more]
+    )
+    return command_with_options
 
 
-def add_to(app: typer.Typer, panels: set[str]) -> None:
-    """Give the options to all commands and groups of commands below these headings of the help."""
+def add_cluster_options(app: typer.Typer, panels: set[str]) -> None:
+    """Add the options to all commands and groups of commands under these headings of the help."""
     for command in app.registered_commands:
         if command.rich_help_panel in panels and command.callback is not None:
-            command.callback = reaching(command.callback)
+            command.callback = with_cluster_options(command.callback)
     for group in app.registered_groups:
         if group.rich_help_panel in panels and group.typer_instance is not None:
             for command in group.typer_instance.registered_commands:
                 assert command.callback is not None
-                command.callback = reaching(command.callback)
+                command.callback = with_cluster_options(command.callback)
 
 
 def through_cluster() -> bool:
-    """Whether a command that can do both goes through the cluster."""
+    """Return whether a command that supports both uses the cluster."""
     settings = read_settings()
-    if _said.get() or settings.kube:
+    if _choice.get() or settings.kube:
         return True
     return settings.kubeconfig and not is_named(settings) and not settings.postgres_home.exists()
 
 
 def require_postgres() -> None:
-    """Refuse, for a command that only Postgres can answer, where it was said that the cluster is meant."""
+    """Raise InvalidInput if the cluster was chosen for a command that needs Postgres."""
     settings = read_settings()
-    if _said.get() or (settings.kube and not is_named(settings)):
+    if _choice.get() or (settings.kube and not is_named(settings)):
         raise InvalidInput(
             "only Postgres can answer this, and a kubeconfig does not lead there: set DATAFLOW_DSN to the address of "
             "the operator's database, and leave --kube, --context, --namespace and DATAFLOW_KUBE out"
@@ -108,15 +112,15 @@ def require_postgres() -> None:
 
 
 def with_cluster(ask: Callable[[Cluster], Awaitable[T]]) -> T:
-    """Open the cluster that is meant, ask it, close it."""
+    """Connect to the chosen cluster, call `ask`, disconnect, and return the result."""
     from opendataflow.launch.cluster.access import find_access
     from opendataflow.launch.cluster.api import Api
 
-    said = _said.get()
+    choice = _choice.get()
 
-    async def asked() -> T:
-        access = find_access(os.environ, context=said.context)
+    async def connect_and_ask() -> T:
+        access = find_access(os.environ, context=choice.context)
         async with Api(access) as api:
-            return await ask(Cluster(api, said.namespace or access.namespace))
+            return await ask(Cluster(api, choice.namespace or access.namespace))
 
-    return asyncio.run(asked())
+    return asyncio.run(connect_and_ask())

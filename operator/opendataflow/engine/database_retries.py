@@ -1,0 +1,31 @@
+"""Decides whether to ask Postgres again after an error.
+
+An unreachable server comes back, so the caller retries without end. A server that refuses access may never accept it
+again, so the caller retries for a limited time. This module never connects and never waits.
+"""
+
+import time
+
+from opendataflow.engine import limits
+from opendataflow.errors import DataflowError, NoAccess
+
+
+class DatabaseRetries:
+    """Tracks how long Postgres has refused access. One instance per process."""
+
+    def __init__(self) -> None:
+        self._refused_at: float | None = None
+
+    def should_retry(self, error: DataflowError) -> bool:
+        """Return whether to ask again. After NoAccess: for `limits.REFUSED_SECONDS` since the first refusal."""
+        if not isinstance(error, NoAccess):
+            self._refused_at = None
+            return error.retryable
+        now = time.monotonic()
+        if self._refused_at is None:
+            self._refused_at = now
+        return now - self._refused_at < limits.REFUSED_SECONDS
+
+    def reset(self) -> None:
+        """Forget earlier refusals: Postgres has answered."""
+        self._refused_at = None
