@@ -5,10 +5,11 @@ BIN := .venv/bin
 # Tests wait more than they compute, so there are two processes per processor. WORKERS=0 runs the tests in one process.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? 2 * n : 8)))
 PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
-# The tests on real nodes need exclusive use of their cluster: they run after all others, in one process.
+# The tests on real nodes need exclusive use of their cluster: they run after all others, three at a time.
 ON_NODES := tests/e2e/cluster
+NODES := $(BIN)/python -m tests.e2e.cluster test
 
-.PHONY: install demo test check unit sql helm golden kube e2e cluster-up cluster-down bench bench-operator bench-pipelines \
+.PHONY: install demo test check unit sql helm golden kube e2e repeat soak cluster-up cluster-down bench bench-operator bench-pipelines \
 	crds format lock lock-images images clean
 
 install: .venv/installed
@@ -27,7 +28,7 @@ demo: install
 # Checks style, types and layers, then runs all tests, the fast ones first.
 test: check
 	$(PYTEST) --ignore=$(ON_NODES)
-	$(BIN)/pytest $(ON_NODES)
+	$(NODES)
 
 check: install
 	$(BIN)/ruff check
@@ -35,12 +36,30 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-unit sql helm kube: install
+unit helm kube: install
 	$(PYTEST) tests/$@
+
+# SQL: the files, where it is not all of them.
+SQL ?= tests/sql
+sql: install
+	$(PYTEST) $(SQL)
 
 e2e: install
 	$(PYTEST) tests/e2e --ignore=$(ON_NODES)
-	$(BIN)/pytest $(ON_NODES)
+	$(NODES)
+
+# Runs a tier N times, and prints which of its tests have failed how often, in these runs and in all before: docs/tests.md.
+TIER ?= unit
+N ?= 5
+repeat: install
+	$(BIN)/python -m tests.repeat $(TIER) $(N)
+
+# What is too long for every run, all of it, with its figures. Takes about an hour.
+soak: install
+	DATAFLOW_TEST_SOAK=1 $(PYTEST) -rP --durations=0 --durations-min=1 tests/kube/test_crash_points.py \
+		tests/kube/test_agreement.py tests/kube/test_operator_fuzz.py tests/sql/test_deadlocks.py tests/sql/test_model.py
+	$(if $(wildcard /usr/lib/postgresql/15/bin/initdb),.ci/on-postgres-15 $(PYTEST) --durations=20 tests/sql \
+		--ignore=tests/sql/test_embedded.py --ignore=tests/sql/test_deadlocks.py)
 
 # Starts or stops a cluster with real nodes for experiments. The tests on real nodes use this cluster if it exists.
 cluster-up cluster-down: install

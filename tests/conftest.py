@@ -24,6 +24,7 @@ from opendataflow.spark import class_archive
 from opendataflow.store.connections.connection import connect
 from opendataflow.store.embedded import EmbeddedPostgres, installed_version
 from opendataflow.store.migrations.schema import migrate
+from tests import share
 from tests.kube.jobs import Database
 
 DSN_VARIABLE = "DATAFLOW_TEST_DSN"
@@ -60,14 +61,14 @@ def _open_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def pytest_report_header() -> str:
-    """Say which Postgres the tests use."""
+def pytest_report_header() -> list[str]:
+    """Say which Postgres the tests use, and which share of what is too long for every run."""
     dsn = os.environ.get(DSN_VARIABLE)
     if not dsn:
-        return f"postgres: {installed_version()}, embedded"
+        return [f"postgres: {installed_version()}, embedded", share.announce()]
     with psycopg.connect(dsn) as connection:
         version = connection.info.parameter_status("server_version")
-    return f"postgres: {version}, from {DSN_VARIABLE}"
+    return [f"postgres: {version}, from {DSN_VARIABLE}", share.announce()]
 
 
 @pytest.fixture

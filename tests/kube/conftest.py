@@ -5,7 +5,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from tests.kube.cluster.control_plane import ControlPlane
 from tests.kube.cluster.nodes import NODES, add_nodes
 from tests.kube.cluster.providers import REQUIRED, announce, given, programs
 from tests.kube.cluster.providers import kubectl as kubectl_of_user
+from tests.kube.cluster.proxy import Proxy
 from tests.kube.cluster.supervisor import fake_nodes_command, shared
 from tests.kube.operators import Operators, new_operators
 from tests.kube.scene import Scene, new_scene
@@ -226,6 +227,20 @@ def own_cluster(lasting_own_cluster: OwnCluster) -> Iterator[OwnCluster]:
 def own_namespace(own_cluster: OwnCluster) -> str:
     """A fresh namespace of the module's own cluster; it goes with the cluster."""
     return new_namespace(own_cluster.api)
+
+
+@pytest.fixture
+def own_scene(own_cluster: OwnCluster, own_namespace: str, dsn: str, tmp_path: Path) -> Iterator[Scene]:
+    """On a cluster whose API server may be stopped, and whose nodes may be lost."""
+    with new_scene(dsn, own_cluster.api, own_namespace, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def proxy(cluster: Api) -> AsyncIterator[Proxy]:
+    """A proxy in front of the shared API server: what it does, only its clients feel."""
+    async with Proxy(cluster.kubeconfig) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -23,10 +23,8 @@ from tests.waiting import wait_until
 
 
 @pytest.fixture
-def away(own_cluster: OwnCluster, own_namespace: str, dsn: str, tmp_path: Path) -> Iterator[Scene]:
-    """On a cluster whose API server may be stopped."""
-    with new_scene(dsn, own_cluster.api, own_namespace, tmp_path) as made:
-        yield made
+def away(own_scene: Scene) -> Scene:
+    return own_scene
 
 
 def test_while_the_api_server_is_away_pods_go_on_and_their_ends_are_seen_afterwards(

@@ -5,7 +5,6 @@ import http.client
 import json
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -53,13 +52,6 @@ def test_a_node_without_heartbeat_is_unreachable_and_its_pods_stay(own_cluster: 
     assert left["metadata"]["deletionGracePeriodSeconds"] == 30
     start_heartbeat(api, "node-1")
     api.wait_gone(f"{pods}/run-1")
-
-
-@pytest.fixture
-async def proxy(cluster: Api) -> AsyncIterator[Proxy]:
-    """A proxy in front of the shared API server: what it does, only its clients feel."""
-    async with Proxy(cluster.kubeconfig) as opened:
-        yield opened
 
 
 def _send(kubeconfig: Path, method: str, path: str, body: Object | None) -> tuple[int, str, Object]:

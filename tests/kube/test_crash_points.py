@@ -5,21 +5,19 @@ two pods of a chunk alive, and nothing is left behind. Seen at others: a control
 child and recording it; a result that is lost because the pod vanished before it was seen.
 """
 
-import json
 import signal
-import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
 
-from tests.kube.cluster.api import Api, Object
-from tests.kube.conftest import Kubectl
-from tests.kube.jobs import Database, action, dataset, documents, job
+from tests.kube.cluster.api import Api, Object, Refused
+from tests.kube.jobs import Database, action, dataset, job, path_of
 from tests.kube.operators import Operator, Operators
-from tests.kube.points import points
+from tests.kube.points import Point, points
 from tests.kube.recorder import Recorder, with_finalizer
+from tests.share import share_of
 from tests.waiting import wait_until
 
 ONLY_SOMETIMES = {
@@ -50,16 +48,30 @@ class World:
     """Jobs that keep an operator busy with everything that it can do."""
 
     operators: Operators
-    kubectl: Kubectl
+    api: Api
+    namespace: str
     database: Database
     round: int = 0
 
     def begin(self) -> None:
         self.operators.often = True
-        self.kubectl("apply", "-f-", stdin=documents(*self.resources(), *self.extra("b")))
+        self.apply(*self.resources(), *self.extra("b"))
         first = self.operators.start()
         wait_until(lambda: len(self.database.rows("SELECT FROM opendataflow.job")) == 4, "all is taken over", SECONDS)
         first.kill()
+
+    def apply(self, *resources: Object) -> None:
+        for each in resources:
+            self.api.apply(path_of(self.namespace, each), each)
+
+    def delete(self, *resources: Object) -> None:
+        """Delete what is there, and wait for nothing."""
+        for each in resources:
+            try:
+                self.api.delete(path_of(self.namespace, each))
+            except Refused as refused:
+                if refused.status != 404:
+                    raise
 
     def resources(self) -> list[Object]:
         return [
@@ -96,25 +108,31 @@ class World:
         number = self.round
         self.database.rows("SELECT * FROM opendataflow.publish('raw', %s, 'test')", [f"{number}.{i}" for i in range(2)])
         new, old = ("a", "b") if number % 2 else ("b", "a")
-        self.kubectl("apply", "-f-", stdin=documents(*self.extra(new)))
+        self.apply(*self.extra(new))
         # What is not taken over can't be forgotten.
         wait_until(lambda: self.has(old) or not operator.alive, f"extra-{old} is taken over", SECONDS)
-        self.kubectl("delete", "-f-", "--wait=false", "--ignore-not-found", stdin=documents(*self.extra(old)))
-        self.kubectl("delete", "--ignore-not-found", f"dfa/again-{number - 1}")
-        self.kubectl("apply", "-f-", stdin=documents(*self.resources()))
+        self.delete(*self.extra(old), action(f"again-{number - 1}"))
+        self.apply(*self.resources())
         resubmit = {"spec": {"resubmit": {"id": f"round-{number}", "failed": True}}}
-        with suppress(subprocess.CalledProcessError):  # the one before is not taken over yet
-            self.kubectl("patch", "dfj/fail", "--type=merge", "--patch", json.dumps(resubmit))
+        with suppress(Refused):  # the one before is not taken over yet
+            self.api.patch(path_of(self.namespace, job("fail", [], [])), resubmit)
         requests = [
             action(f"again-{number}", job="wash", action="resubmit", chunks=[f"{number - 1}.0"]),
             action(f"more-{number}", job=f"extra-{new}", action="resubmit", status="FAILED", ttl="1s"),
             action(f"cancel-{number}", job=f"extra-{new}", action="cancel", status="RUNNING", ttl="1s"),
         ]
-        self.kubectl("apply", "-f-", stdin=documents(*requests))
+        self.apply(*requests)
 
 
 PARTS = 3
-"""The points are shared out, so that several processes can go through them."""
+"""The moments are shared out, so that several processes can go through them."""
+SHARES = 4
+"""How many runs go through all moments; `make soak` does in one."""
+
+
+def moments() -> list[tuple[Point, str]]:
+    """Before and after each point that this test comes to."""
+    return [(point, when) for point in points() if point.name not in ONLY_SOMETIMES for when in ("before", "after")]
 
 
 def test_points_that_are_passed_by_are_there() -> None:
@@ -124,29 +142,29 @@ def test_points_that_are_passed_by_are_there() -> None:
 @pytest.mark.timeout(6000)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_whatever_the_moment_at_which_the_operator_dies_nothing_is_lost_and_nothing_is_done_twice(
-    operators: Operators, cluster: Api, namespace: str, kubectl: Kubectl, database: Database, part: int
+    operators: Operators, cluster: Api, namespace: str, database: Database, part: int
 ) -> None:
-    world = World(operators, kubectl, database)
+    world = World(operators, cluster, namespace, database)
     world.begin()
     never: list[str] = []
     with Recorder(cluster, namespace) as recorder:
-        for point in points()[part::PARTS]:
-            for when in ("before", "after"):
-                if point.name in ONLY_SOMETIMES:
-                    continue
-                began = time.monotonic()
-                operator = operators.restart(die=(point.name, when, 1))
-                while operator.alive and time.monotonic() < began + SECONDS:
-                    world.stir(operator)
-                    operator.process.join(STIR_SECONDS)
-                print(f"{time.monotonic() - began:.1f} s", when, point, "alive" if operator.alive else "")
-                if operator.alive:
-                    never.append(f"{when} {point}")
-                    operator.kill()
-                elif operator.exit_code != -signal.SIGKILL:
-                    raise AssertionError(f"{when} {point}: it ended by itself: {operator.said()[-4000:]}")
+        for point, when in share_of(moments(), SHARES)[part::PARTS]:
+            began = time.monotonic()
+            operator = operators.restart(die=(point.name, when, 1))
+            while operator.alive and time.monotonic() < began + SECONDS:
+                world.stir(operator)
+                operator.process.join(STIR_SECONDS)
+            print(f"{time.monotonic() - began:.1f} s", when, point, "alive" if operator.alive else "")
+            if operator.alive:
+                never.append(f"{when} {point}")
+                operator.kill()
+            elif operator.exit_code != -signal.SIGKILL:
+                raise AssertionError(f"{when} {point}: it ended by itself: {operator.said()[-4000:]}")
         last = operators.restart()
-        kubectl("delete", "dfj/fail", "dfj/extra-a", "dfj/extra-b", "--ignore-not-found")
+        gone = [job(name, [], []) for name in ("fail", "extra-a", "extra-b")]
+        world.delete(*gone)
+        for each in gone:
+            cluster.wait_gone(path_of(namespace, each))
         wait_until(world.is_quiet, "all tasks are done")
         wait_until(lambda: not with_finalizer(cluster, namespace), "all pods are released")
         assert last.stop() == 0, last.said()[-4000:]

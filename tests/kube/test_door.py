@@ -40,12 +40,6 @@ async def api(cluster: Admin) -> AsyncIterator[Api]:
 
 
 @pytest.fixture
-async def proxy(cluster: Admin) -> AsyncIterator[Proxy]:
-    async with Proxy(cluster.kubeconfig) as made:
-        yield made
-
-
-@pytest.fixture
 async def behind(proxy: Proxy) -> AsyncIterator[Api]:
     """The door, through the proxy."""
     async with Api(from_kubeconfig([proxy.kubeconfig])) as door:

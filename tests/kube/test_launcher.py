@@ -100,12 +100,6 @@ def place(cluster: Admin, namespace: str) -> Place:
     return Place(cluster, namespace)
 
 
-@pytest.fixture
-async def proxy(cluster: Admin) -> AsyncIterator[Proxy]:
-    async with Proxy(cluster.kubeconfig) as made:
-        yield made
-
-
 async def end(launcher: ClusterLauncher) -> Ended:
     async with asyncio.timeout(SECONDS):
         return await launcher.ended()

@@ -5,8 +5,7 @@ Seen at others: a node that is lost or drained leaves a pod Terminating for ever
 retries; a partition that is run twice.
 """
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,8 +13,7 @@ import pytest
 from tests.kube.cluster.api import Object
 from tests.kube.cluster.nodes import add_nodes, remove_node, start_heartbeat, stop_heartbeat, wait_until_unreachable
 from tests.kube.cluster.pods import has_ended, pod
-from tests.kube.conftest import OwnCluster
-from tests.kube.scene import SECONDS, Scene, new_scene
+from tests.kube.scene import SECONDS, Scene
 from tests.waiting import wait_until
 
 AT_ONCE = {"backoff": {"initial": "0s", "max": "0s"}}
@@ -27,10 +25,8 @@ SOON = [
 
 
 @pytest.fixture
-def scene(own_cluster: OwnCluster, own_namespace: str, dsn: str, tmp_path: Path) -> Iterator[Scene]:
-    """On a cluster whose nodes may be lost."""
-    with new_scene(dsn, own_cluster.api, own_namespace, tmp_path) as made:
-        yield made
+def scene(own_scene: Scene) -> Scene:
+    return own_scene
 
 
 def on_a_node_of_its_own(scene: Scene, name: str, node: str, tolerations: Sequence[Object] = SOON, **spec: Any) -> str:

@@ -11,10 +11,11 @@ from opendataflow.names import API_VERSION
 from tests import specs
 from tests.kube.cluster.api import Api, Refused
 from tests.kube.operators import Operator, Operators
+from tests.share import soaked
 from tests.waiting import wait_until
 
 PLURALS = {"DataSet": "datasets", "DataFlowJob": "dataflowjobs", "DataFlowAction": "dataflowactions"}
-EXAMPLES = int(os.environ.get("DATAFLOW_TEST_OPERATOR_SPECS", "600"))
+EXAMPLES = int(os.environ.get("DATAFLOW_TEST_OPERATOR_SPECS") or soaked(300, 3000))
 
 
 def path(namespace: str, kind: str) -> str:

@@ -3,7 +3,6 @@ with the sentences of the models, and executors that go when the run of their dr
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from subprocess import CalledProcessError
 from typing import Any
@@ -33,12 +32,6 @@ EXECUTORS = f"{names.LABEL_EXECUTOR_OF}"
 def accounts(cluster: Api, namespace: str) -> None:
     for name in (ACCOUNT, "loader"):
         cluster.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
-
-
-@pytest.fixture
-async def proxy(cluster: Api) -> AsyncIterator[Proxy]:
-    async with Proxy(cluster.kubeconfig) as made:
-        yield made
 
 
 @pytest.mark.usefixtures("accounts")

@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 )
 from psycopg.types.json import Jsonb
 
+from tests.share import soaked
 from tests.sql import graph
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.model import PAUSES, Answers, Job, Model, Outcome
@@ -475,7 +476,7 @@ def test_any_sequence_of_requests_leaves_the_store_as_the_rules_say(
         )
         run_state_machine_as_test(
             partial(StoreMachine, people, engines, told, breaker_threshold),  # type: ignore[arg-type]  # any factory does
-            settings=settings(max_examples=examples, stateful_step_count=40, print_blob=True),
+            settings=settings(max_examples=soaked(examples, 20 * examples), stateful_step_count=40, print_blob=True),
         )
 
 

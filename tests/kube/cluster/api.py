@@ -19,6 +19,7 @@ Object = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
+_APPLY = "application/apply-patch+yaml"
 
 
 class Refused(Exception):
@@ -128,6 +129,10 @@ class Api:
     def patch(self, path: str, body: object, kind: str = MERGE) -> Object:
         """PATCH."""
         return self._json("PATCH", path, body, kind)
+
+    def apply(self, path: str, body: object) -> Object:
+        """Apply an object as `kubectl apply --server-side --force-conflicts` does, without starting a process."""
+        return self._json("PATCH", f"{path}?fieldManager=kubectl&force=true&fieldValidation=Strict", body, _APPLY)
 
     def delete(self, path: str, **options: Any) -> Object:
         """DELETE; `options` as in DeleteOptions."""
