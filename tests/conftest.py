@@ -45,7 +45,7 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 
 # Spark starts from the archive of who runs the tests, where there is one; said so, no test leaves it behind.
 _spark = find_spec("pyspark")
-_archive = class_archive.place(os.environ, Path(_spark.origin).parent) if _spark and _spark.origin else "off"
+_archive = class_archive.archive_path(os.environ, Path(_spark.origin).parent) if _spark and _spark.origin else "off"
 os.environ.setdefault(SPARK_ARCHIVE, str(_archive))
 
 _numbers = itertools.count(1)

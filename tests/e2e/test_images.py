@@ -198,7 +198,7 @@ def test_java_starts_from_the_archive_of_spark_s_classes(in_spark: Root, who: st
             "import os\n"
             "from pathlib import Path\n"
             "from opendataflow.spark import class_archive\n"
-            "os.environ.update(class_archive.variables(os.environ, Path('/opt/spark')))\n"
+            "os.environ.update(class_archive.pyspark_variables(os.environ, Path('/opt/spark')))\n"
             f"os.environ['SPARK_SUBMIT_OPTS'] += ' {told}'\n"
             "os.execv('/opt/spark/bin/spark-submit', ['spark-submit', '--driver-class-path',\n"
             "    os.environ['PYSPARK_SUBMIT_ARGS'].split()[1], '--version'])\n"

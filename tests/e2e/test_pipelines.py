@@ -413,8 +413,9 @@ def test_without_pandas_a_project_of_the_django_tool_says_what_to_install(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    monkeypatch.delitem(sys.modules, "opendataflow.spark.pipeline.execute.pandas_frames", raising=False)
-    monkeypatch.delattr("opendataflow.spark.pipeline.execute.pandas_frames", raising=False)
+    for module in ("execute.pandas_frames", "testing.pandas_examples"):  # they may be imported already
+        monkeypatch.delitem(sys.modules, f"opendataflow.spark.pipeline.{module}", raising=False)
+        monkeypatch.delattr(f"opendataflow.spark.pipeline.{module}", raising=False)
     for command in ("test", "run p"):
         answer = project.ask(*command.split())
         assert answer.code == ExitCode.FAILED
@@ -453,8 +454,8 @@ def test_spark_is_there_when_a_module_is_loaded_that_is_tested(project: Project)
     def session() -> Any:
         Path("spark").touch()
 
-    with opened.imports(), contextlib.chdir(project.folder):
-        tested = run_unit_test(opened, opened.pipelines[0], "one", session)
+    with opened.importable(), contextlib.chdir(project.folder):
+        tested = run_unit_test(opened.resolve_all()[0], "one", session)
     assert tested.sentence is not None
     assert tested.sentence.endswith("one.py, line 1: there is no function run() in it")
 

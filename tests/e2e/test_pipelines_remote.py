@@ -18,7 +18,7 @@ from opendataflow.core.chunks.attempts import Attempt, Result, Seen
 from opendataflow.errors import Refused, StepFailed
 from opendataflow.model.projects.project import Destination, Mode, parse_project
 from opendataflow.names import ExitCode
-from opendataflow.spark.pipeline.io.folders import Folders
+from opendataflow.spark.pipeline.io.folders import FolderWriter
 from opendataflow.spark.pipeline.project.project_folder import OpenProject
 from opendataflow.spark.pipeline.storage.file_system import FileSystem
 from opendataflow.spark.pipeline.storage.remote_staging import RemoteFolder
@@ -71,7 +71,8 @@ class Lake:
             passed()
             return Seen(ROWS, None)
 
-        return Folders(self._project, to, Attempt("out", data_id, token_hex(6), fence), "line 7").write(frame, seen)
+        attempt = Attempt("out", data_id, token_hex(6), fence)
+        return FolderWriter(self._project, to, attempt, "line 7").write(frame, seen)
 
     def fail(self, fence: int, mode: Mode = "replace-chunk") -> None:
         """Let an attempt begin, and fail before it writes anything."""
@@ -83,7 +84,7 @@ class Lake:
     def versions(self) -> set[tuple[str, int, int]]:
         """What there is to be read: chunk, version, and how many rows have it."""
         found = []
-        for name in self.files.sizes(self.home):
+        for name in self.files.file_sizes(self.home):
             chunk, _, file = name.partition("/")
             if not chunk.startswith(".") and file.endswith(".json") and not file.startswith("_"):
                 rows = (self.files.read(f"{self.home}/{name}") or "").splitlines()
@@ -99,7 +100,7 @@ class Lake:
 
     def left(self) -> list[str]:
         """What attempts have left."""
-        return [name for name in self.files.sizes(self.home.rpartition("/")[0]) if ".attempts/" in name]
+        return [name for name in self.files.file_sizes(self.home.rpartition("/")[0]) if ".attempts/" in name]
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +168,7 @@ def test_a_copy_that_was_interrupted_is_finished(lake: Lake, monkeypatch: pytest
     real = FileSystem.rename
 
     def half(files: FileSystem, one: str, other: str) -> None:
-        file = next(name for name in files.sizes(one) if name.endswith(".json"))
+        file = next(name for name in files.file_sizes(one) if name.endswith(".json"))
         files.write(f"{other}/_made", "")
         real(files, f"{one}/{file}", f"{other}/{file}")
         raise Killed
@@ -214,7 +215,7 @@ def test_a_chunk_is_appended_once_and_replace_takes_all_away(lake: Lake) -> None
     done = lake.write(4, data_id="d", mode="replace")
     assert lake.versions() == {("d", 4, ROWS)}
     assert (done.where, done.rows) == (f"{lake.home}/data_id=d", ROWS)
-    assert done.bytes == sum(size for name, size in lake.files.sizes(lake.home).items() if "/part-" in name)
+    assert done.bytes == sum(size for name, size in lake.files.file_sizes(lake.home).items() if "/part-" in name)
 
 
 def test_a_pipeline_reads_and_writes_addresses(spark: "SparkSession", inside: Inside, tmp_path: Path) -> None:

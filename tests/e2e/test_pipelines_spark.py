@@ -11,7 +11,7 @@ import pytest
 from opendataflow.core.chunks.chunk_parts import Chunk
 from opendataflow.model.projects.project import Source, parse_project
 from opendataflow.names import SPARK_ARCHIVE, ExitCode, StepStatus
-from opendataflow.spark.pipeline.io.reading import read
+from opendataflow.spark.pipeline.io.reading_sources import read_source
 from opendataflow.spark.pipeline.project.project_folder import OpenProject
 from tests.e2e.conftest import SPARK_DEFAULTS, Answer, Inside, Program
 from tests.e2e.projects import Project
@@ -159,7 +159,7 @@ def test_spark_is_asked_for_the_days_of_the_chunk_only(spark: "SparkSession", tm
         {"name": "days", "format": "parquet", "partitioning": {"column": "day", "type": "date"}}
     )
     opened = OpenProject(tmp_path, parse_project(YML, "project.yml"))
-    frame = read(spark, opened, source, Chunk("2013-01-31"), "project.yml, line 6")
+    frame = read_source(spark, opened, source, Chunk("2013-01-31"), "project.yml, line 6")
     assert [str(row["day"]) for row in frame.collect()] == ["2013-01-31"]
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "GreaterThanOrEqual(day,2013-01-31), LessThan(day,2013-02-01)" in plan

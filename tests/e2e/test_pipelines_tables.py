@@ -16,13 +16,13 @@ from opendataflow.core.chunks.chunk_parts import Chunk, part_of_source
 from opendataflow.core.chunks.dialects import Postgres
 from opendataflow.model.projects.project import Source, parse_project
 from opendataflow.names import ExitCode
-from opendataflow.sources.planning import Request, plan
-from opendataflow.sources.postgres import PostgresSource, parts_of
-from opendataflow.spark.pipeline.io.reading import read
+from opendataflow.sources.planning import PlanRequest, make_plan
+from opendataflow.sources.postgres import PostgresSource, parse_address
+from opendataflow.spark.pipeline.io.reading_sources import read_source
 from opendataflow.spark.pipeline.io.reading_tables import read_table
 from opendataflow.spark.pipeline.project.project_folder import OpenProject
 from opendataflow.spark.pipeline.storage.copying import copy_rows
-from opendataflow.spark.pipeline.storage.databases import Connection
+from opendataflow.spark.pipeline.storage.jdbc_connection import JdbcConnection
 from tests.e2e.conftest import Answer, Inside
 from tests.e2e.postgres_values import VALUES
 from tests.e2e.projects import DATABASE, Project, copying, shop_variables
@@ -162,18 +162,18 @@ WORDS = ["it's", "a\\b", "Zoë", "zoe", "", None]
 @pytest.mark.parametrize(
     "asked",
     [
-        Request(None, "kinds", "id", "range", chunks=3, nulls="last"),
-        Request(None, "kinds", "price", "range", chunks=3),
-        Request(None, "kinds", "at", "date", step="day", zone="Europe/Berlin", rest=True),
-        Request(None, "kinds", "day", "date", step="month", nulls="first"),
-        Request(None, "kinds", "word", "list", rest=True),
-        Request(None, "kinds", "id", "hash", chunks=3),
-        Request(None, "kinds", "word", "hash", chunks=3, nulls="first"),
+        PlanRequest(None, "kinds", "id", "range", chunks=3, nulls="last"),
+        PlanRequest(None, "kinds", "price", "range", chunks=3),
+        PlanRequest(None, "kinds", "at", "date", step="day", zone="Europe/Berlin", rest=True),
+        PlanRequest(None, "kinds", "day", "date", step="month", nulls="first"),
+        PlanRequest(None, "kinds", "word", "list", rest=True),
+        PlanRequest(None, "kinds", "id", "hash", chunks=3),
+        PlanRequest(None, "kinds", "word", "hash", chunks=3, nulls="first"),
     ],
     ids=lambda it: f"{it.by} {it.column}",
 )
 def test_the_chunks_of_a_plan_are_the_same_rows_in_its_database_in_files_and_in_another_table(
-    spark: "SparkSession", shop: Shop, tmp_path: Path, asked: Request
+    spark: "SparkSession", shop: Shop, tmp_path: Path, asked: PlanRequest
 ) -> None:
     shop.sql(
         "CREATE TABLE kinds AS SELECT nullif(id, 7) AS id, id * 1.25 AS price, date '2013-01-28' + id AS day, "
@@ -181,8 +181,8 @@ def test_the_chunks_of_a_plan_are_the_same_rows_in_its_database_in_files_and_in_
         "nullif((%s::text[])[1 + id %% 6], '-') AS word, id AS number FROM generate_series(-10, 19) id",
         WORDS,
     )
-    with PostgresSource.open(parts_of(shop.dsn)) as opened:
-        chunks = plan(opened, asked).chunks
+    with PostgresSource.open(parse_address(shop.dsn)) as opened:
+        chunks = make_plan(opened, asked).chunks
     everything = rows_of(spark, source(table="kinds"), "all")
     everything.repartition(1).write.parquet(str(tmp_path / "sources/orders.parquet"))
     project = OpenProject(tmp_path, parse_project(YML, "project.yml"))
@@ -191,7 +191,9 @@ def test_the_chunks_of_a_plan_are_the_same_rows_in_its_database_in_files_and_in_
     for chunk in chunks:
         table = [row["number"] for row in rows_of(spark, source(table="kinds"), chunk.id, chunk.bounds).collect()]
         known = Chunk(chunk.id, {"orders": chunk.bounds})
-        assert sorted(row["number"] for row in read(spark, project, files, known, "here").collect()) == sorted(table)
+        assert sorted(row["number"] for row in read_source(spark, project, files, known, "here").collect()) == sorted(
+            table
+        )
         elsewhere = POSTGRES.condition(asked.column, chunk.bounds)
         assert sorted(shop.sql(f"SELECT number FROM kinds WHERE {elsewhere}")) == sorted(table)
         found += table
@@ -305,15 +307,15 @@ def test_a_late_older_attempt_is_refused(project: Project, shop: Shop) -> None:
 def test_an_attempt_that_another_one_has_overtaken_writes_nothing(
     project: Project, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = Connection.stage
+    stage = JdbcConnection.write_staging
 
-    def overtaken(connection: Connection, frame: "DataFrame", table: str) -> None:
+    def overtaken(connection: JdbcConnection, frame: "DataFrame", table: str) -> None:
         stage(connection, frame, table)
-        monkeypatch.setattr(Connection, "stage", stage)
+        monkeypatch.setattr(JdbcConnection, "write_staging", stage)
         done(project, "0-9")  # and takes the staging table of the other one away
         shop.sql("DELETE FROM result WHERE id = 3")
 
-    monkeypatch.setattr(Connection, "stage", overtaken)
+    monkeypatch.setattr(JdbcConnection, "write_staging", overtaken)
     answer = project.ask("run", "p", "--data-id", "0-9")
     assert answer.err == (
         "error: write out has failed: project.yml, line 12: another attempt of the chunk 0-9 has begun meanwhile: this "
@@ -361,7 +363,7 @@ def at_once(shop: Shop, first: Sequence[str], then: Callable[[], object]) -> Non
 
 
 def test_two_pipelines_that_begin_at_once_in_an_empty_schema_both_write(project: Project, shop: Shop) -> None:
-    begins = [*POSTGRES.alone(), POSTGRES.make_chunk_table("another")]
+    begins = [*POSTGRES.lock_database(), POSTGRES.create_chunk_table("another")]
     at_once(shop, [it.sql for it in begins], lambda: done(project, "0-9"))
     assert shop.sql("SELECT count(*) FROM result") == [10]
 
@@ -373,8 +375,8 @@ def test_two_chunks_that_merge_or_replace_at_once_do_so_one_by_one(
     shop.sql("CREATE TABLE result (id bigint, day date, customer text, amount numeric(10, 2))")
     shop.sql("CREATE TABLE other AS SELECT id FROM generate_series(0, 2) id")
     to(project, mode=mode, **({"keys": ["id"]} if mode == "merge" else {}))
-    lock = [it.sql for it in POSTGRES.one_by_one("result")]
-    moved = POSTGRES.merge("result", "other", ["id"], ["id"]) if mode == "merge" else None
+    lock = [it.sql for it in POSTGRES.lock_table("result")]
+    moved = POSTGRES.merge_rows("result", "other", ["id"], ["id"]) if mode == "merge" else None
     at_once(shop, [*lock, moved.sql if moved else "INSERT INTO result (id) TABLE other"], lambda: done(project, "2-4"))
     assert shop.sql("SELECT id FROM result ORDER BY id") == ids
 

@@ -15,10 +15,10 @@ from opendataflow.core.chunks.chunk_parts import Part, part_of_table
 from opendataflow.core.chunks.natural_order import natural_key
 from opendataflow.core.chunks.reconciliation import Spread, differences
 from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused, UnknownThing, Unreachable
-from opendataflow.sources.checking import Place, check_predicates, spread_of
-from opendataflow.sources.planning import Plan, Request, plan
-from opendataflow.sources.postgres import PostgresSource, parts_of
-from opendataflow.sources.source import Figured
+from opendataflow.sources.checking import TableColumn, check_predicates, measure_spread
+from opendataflow.sources.planning import Plan, PlanRequest, make_plan
+from opendataflow.sources.postgres import PostgresSource, parse_address
+from opendataflow.sources.source import Aggregates
 from tests.sql.conftest import Connection, open_connection
 
 ROWS = 5000
@@ -69,16 +69,16 @@ def tables(lasting_dsn: str) -> Iterator[Connection]:
 def address(tables: Connection, lasting_dsn: str) -> dict[str, str]:
     """How to connect to it."""
     assert tables
-    return parts_of(lasting_dsn)
+    return parse_address(lasting_dsn)
 
 
-def proposed(address: dict[str, str], asked: Request) -> Plan:
+def proposed(address: dict[str, str], asked: PlanRequest) -> Plan:
     with PostgresSource.open(address) as source:
-        return plan(source, asked)
+        return make_plan(source, asked)
 
 
-def skewed(column: str, by: Any, **more: Any) -> Request:
-    return Request("shop", "skewed", column, by, **more)
+def skewed(column: str, by: Any, **more: Any) -> PlanRequest:
+    return PlanRequest("shop", "skewed", column, by, **more)
 
 
 def rows_of_each(db: Connection, found: Plan) -> tuple[dict[str, int], int]:
@@ -91,12 +91,12 @@ def rows_of_each(db: Connection, found: Plan) -> tuple[dict[str, int], int]:
     return dict(zip((chunk.id for chunk in found.chunks), row["rows"], strict=True)), row["bad"]
 
 
-def checked(address: dict[str, str], found: Plan, asked: Request) -> Spread:
+def checked(address: dict[str, str], found: Plan, asked: PlanRequest) -> Spread:
     """Where a check finds all rows."""
     parts = {chunk.id: part_of_table("it", chunk.id, chunk.bounds, None) for chunk in found.chunks}
     with PostgresSource.open(address) as source:
         check_predicates(source, parts)
-        return spread_of(source, Place(asked.schema, asked.table, asked.column), parts, Figured())
+        return measure_spread(source, TableColumn(asked.schema, asked.table, asked.column), parts, Aggregates())
 
 
 RANGES = [
@@ -120,9 +120,9 @@ RANGES = [
 def test_a_value_beyond_the_boundaries_of_its_chunk_is_found(address: dict[str, str]) -> None:
     bounds = {"from": "2013-01-28", "to": "2013-02-01", "kind": "date"}
     with PostgresSource.open(address) as source:
-        table = source.look("shop", "skewed", "day")
+        table = source.find_table("shop", "skewed", "day")
         days = [(day, bounds) for day in ("2013-01-28", "2013-01-31", "2013-02-01", "0044-03-15 BC")]
-        assert source.unfulfilled(table, days) == [2, 3]
+        assert source.find_outside(table, days) == [2, 3]
 
 
 @pytest.mark.parametrize("nulls", ["own", "first", "last"])
@@ -159,13 +159,13 @@ def test_ranges_have_every_row_once(tables: Connection, address: dict[str, str],
         skewed("word", "hash", chunks=5, nulls="first"),
         skewed("id", "hash", rows=900),
         skewed("id", "range", rows=900, exact=True),
-        Request("shop", "domains", "id", "range", chunks=4),
-        Request("shop", "seen", "id", "range", chunks=4),
-        Request("shop", "parted", "id", "range", chunks=4),
+        PlanRequest("shop", "domains", "id", "range", chunks=4),
+        PlanRequest("shop", "seen", "id", "range", chunks=4),
+        PlanRequest("shop", "parted", "id", "range", chunks=4),
     ],
     ids=str,
 )
-def test_every_method_has_every_row_once(tables: Connection, address: dict[str, str], asked: Request) -> None:
+def test_every_method_has_every_row_once(tables: Connection, address: dict[str, str], asked: PlanRequest) -> None:
     found = proposed(address, replace(asked, count=True))
     counted, bad = rows_of_each(tables, found)
     seen = checked(address, found, asked)
@@ -220,11 +220,11 @@ def test_texts_are_divided_in_the_order_of_their_collation(
     if statistics:
         tables.execute("SELECT pg_stat_force_next_flush()")
         tables.execute(f"ANALYZE shop.{name}".encode())
-    found = proposed(address, Request("shop", name, "word", "range", chunks=9))
+    found = proposed(address, PlanRequest("shop", name, "word", "range", chunks=9))
     assert found.counted == ("statistics" if statistics else "exact")
     real, bad = rows_of_each(tables, found)
     assert bad == 0
-    seen = checked(address, found, Request("shop", name, "word", "range"))
+    seen = checked(address, found, PlanRequest("shop", name, "word", "range"))
     assert ({name: tally.rows for name, tally in seen.chunks.items()}, seen.strays) == (real, [])
     assert all(real[chunk.id] == pytest.approx(20000 / 9, rel=0.2) for chunk in found.chunks if not chunk.is_null)
     cuts = [chunk.bounds["from"] for chunk in found.chunks if "from" in chunk.bounds]
@@ -247,10 +247,10 @@ def test_rows_of_no_chunk_and_of_two_are_found_with_their_sums(tables: Connectio
     )
     bounds = {"0": {"to": 4}, "1": {"from": 3, "to": 6}, "2": {"from": 8}}
     parts = {name: Part("id", one) for name, one in bounds.items()}
-    figures = Figured(("price", "ratio"), ("id", "word"))
+    figures = Aggregates(("price", "ratio"), ("id", "word"))
     with PostgresSource.open(address) as source:
-        found = spread_of(source, Place("shop", "stray", "id"), parts, figures)
-        named = spread_of(source, Place("shop", "stray", "data_id", by_id=True), parts, figures)
+        found = measure_spread(source, TableColumn("shop", "stray", "id"), parts, figures)
+        named = measure_spread(source, TableColumn("shop", "stray", "data_id", by_id=True), parts, figures)
     assert [(one.description, one.rows, one.chunks) for one in found.strays] == [
         ("id is 3", 1, ("0", "1")),
         ("id is from 6 to 7", 2, ()),
@@ -265,7 +265,7 @@ def test_rows_of_no_chunk_and_of_two_are_found_with_their_sums(tables: Connectio
     assert found.total == named.total
     tables.execute("UPDATE shop.stray SET word = '' WHERE id = 12")  # a NULL before
     with PostgresSource.open(address) as source:
-        changed = spread_of(source, Place("shop", "stray", "id"), parts, figures)
+        changed = measure_spread(source, TableColumn("shop", "stray", "id"), parts, figures)
     assert [one.chunk for one in differences(found, changed, figures.names)] == ["2"]
 
 
@@ -276,7 +276,7 @@ def test_bounds_that_the_table_sorts_otherwise_are_told(tables: Connection, addr
         with pytest.raises(
             InvalidInput, match=r'chunk a\.\.B ends before it begins, as "shop"\."words" sorts its bounds'
         ):
-            spread_of(source, Place("shop", "words", "word"), parts, Figured())
+            measure_spread(source, TableColumn("shop", "words", "word"), parts, Aggregates())
         with pytest.raises(InvalidInput, match="has the predicate word > 'a', and its bounds say"):
             check_predicates(source, parts)
 
@@ -307,12 +307,12 @@ def test_where_values_are_few_there_are_fewer_chunks_and_a_note(address: dict[st
     ("asked", "kind", "sentence"),
     [
         (
-            Request("shop", "skewd", "id", "range", chunks=2),
+            PlanRequest("shop", "skewd", "id", "range", chunks=2),
             UnknownThing,
             r"there is no table shop\.skewd in .*\(did you mean skewed\?\)",
         ),
-        (Request(None, "skewed", "id", "range", chunks=2), UnknownThing, "there is no table skewed in "),
-        (Request("no", "skewed", "id", "range", chunks=2), UnknownThing, r"there is no table no\.skewed in "),
+        (PlanRequest(None, "skewed", "id", "range", chunks=2), UnknownThing, "there is no table skewed in "),
+        (PlanRequest("no", "skewed", "id", "range", chunks=2), UnknownThing, r"there is no table no\.skewed in "),
         (
             skewed("amuont", "range", chunks=2),
             UnknownThing,
@@ -335,19 +335,31 @@ def test_where_values_are_few_there_are_fewer_chunks_and_a_note(address: dict[st
         (skewed("id", "list"), Refused, "id has more than 1000 different values"),
         (skewed("several", "list"), InvalidInput, "values can't be compared with texts: take another column"),
         (skewed("id", "range", rows=9000, exact=True), Refused, "all rows of .* fit into one chunk"),
-        (Request("shop", "empty", "id", "range", chunks=2), Refused, r'"shop"\."empty" has no rows'),
-        (Request("shop", "empty", "id", "hash", chunks=2), Refused, r'"shop"\."empty" has no rows'),
-        (Request("shop", "empty", "day", "date"), Refused, r'"shop"\."empty" has no rows'),
-        (Request("shop", "one", "id", "range", chunks=2), Refused, r"id has one value only \(1\), which can't divide"),
-        (Request("shop", "one", "nothing", "range", chunks=2), Refused, "nothing has no value in .* to divide it by"),
-        (Request("shop", "one", "nothing", "list"), Refused, "nothing has no value in .* to divide it by"),
-        (Request("shop", "long", "text", "list"), Refused, r"have \d{6} characters and 100000 are allowed: divide by"),
-        (Request("shop", "far", "day", "date", step="day"), Refused, "by day has more than 10000 chunks"),
+        (PlanRequest("shop", "empty", "id", "range", chunks=2), Refused, r'"shop"\."empty" has no rows'),
+        (PlanRequest("shop", "empty", "id", "hash", chunks=2), Refused, r'"shop"\."empty" has no rows'),
+        (PlanRequest("shop", "empty", "day", "date"), Refused, r'"shop"\."empty" has no rows'),
+        (
+            PlanRequest("shop", "one", "id", "range", chunks=2),
+            Refused,
+            r"id has one value only \(1\), which can't divide",
+        ),
+        (
+            PlanRequest("shop", "one", "nothing", "range", chunks=2),
+            Refused,
+            "nothing has no value in .* to divide it by",
+        ),
+        (PlanRequest("shop", "one", "nothing", "list"), Refused, "nothing has no value in .* to divide it by"),
+        (
+            PlanRequest("shop", "long", "text", "list"),
+            Refused,
+            r"have \d{6} characters and 100000 are allowed: divide by",
+        ),
+        (PlanRequest("shop", "far", "day", "date", step="day"), Refused, "by day has more than 10000 chunks"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )
 def test_what_can_not_be_planned_is_told_in_a_sentence(
-    address: dict[str, str], asked: Request, kind: type[DataflowError], sentence: str
+    address: dict[str, str], asked: PlanRequest, kind: type[DataflowError], sentence: str
 ) -> None:
     with pytest.raises(kind, match=sentence) as error:
         proposed(address, asked)
@@ -406,7 +418,7 @@ def million(tables: Connection) -> str:
 def test_statistics_are_enough_for_parts_that_are_nearly_equal(
     tables: Connection, address: dict[str, str], million: str, column: str
 ) -> None:
-    found = proposed(address, Request("shop", million, column, "range", chunks=10))
+    found = proposed(address, PlanRequest("shop", million, column, "range", chunks=10))
     assert found.counted == "statistics"
     assert found.notes == []
     real, bad = rows_of_each(tables, found)
@@ -421,7 +433,7 @@ def test_statistics_that_are_missing_or_old_are_told_and_a_sample_is_read(
 ) -> None:
     monkeypatch.setattr("opendataflow.sources.planning._SMALL", 10_000)
     monkeypatch.setattr("opendataflow.sources.planning._SAMPLED_A_CHUNK", 30_000)
-    asked = Request("shop", million, "skewed", "range", chunks=5)
+    asked = PlanRequest("shop", million, "skewed", "range", chunks=5)
     tables.execute("CREATE TABLE shop.fresh WITH (autovacuum_enabled = false) AS SELECT * FROM shop.million")
     found = proposed(address, replace(asked, table="fresh"))
     assert found.counted == "sample"
@@ -449,7 +461,7 @@ def test_statistics_of_a_table_with_partitions_are_old_when_these_have_grown(
     )
     tables.execute("SELECT pg_stat_force_next_flush()")
     tables.execute("ANALYZE shop.growing")
-    asked = Request("shop", "growing", "id", "range", chunks=4)
+    asked = PlanRequest("shop", "growing", "id", "range", chunks=4)
     assert proposed(address, asked).notes == []
     tables.execute("INSERT INTO shop.growing SELECT i FROM generate_series(5001, 50000) i")
     found = proposed(address, asked)
@@ -458,7 +470,7 @@ def test_statistics_of_a_table_with_partitions_are_old_when_these_have_grown(
 
 
 def test_a_view_is_not_told_to_be_analyzed(address: dict[str, str]) -> None:
-    found = proposed(address, Request("shop", "seen", "id", "range", chunks=4))
+    found = proposed(address, PlanRequest("shop", "seen", "id", "range", chunks=4))
     assert found.notes == ['"shop"."seen" is a view, which has no statistics; all rows were read']
 
 
@@ -466,7 +478,7 @@ def test_a_foreign_table_is_not_told_to_be_analyzed(tables: Connection, address:
     tables.execute("CREATE EXTENSION postgres_fdw; CREATE SERVER far FOREIGN DATA WRAPPER postgres_fdw")
     tables.execute("CREATE USER MAPPING FOR public SERVER far; CREATE FOREIGN TABLE shop.there (id int) SERVER far")
     with PostgresSource.open(address) as source:
-        found = source.statistics(source.look("shop", "there", "id"))
+        found = source.statistics(source.find_table("shop", "there", "id"))
     assert found == '"shop"."there" is a foreign table, of which nobody knows how old its statistics are'
 
 

@@ -1,4 +1,4 @@
-"""What BigQuery is told: its names, texts, conditions, and statements that a parser of its language takes."""
+"""SQL for BigQuery: names, texts, conditions, and statements that a parser of its language accepts."""
 
 from collections.abc import Mapping
 
@@ -9,14 +9,14 @@ from sqlglot import exp
 from opendataflow.core.chunks.attempts import Attempt, Seen
 from opendataflow.core.chunks.chunk_bounds import Kind, bounds_of
 from opendataflow.core.chunks.chunk_parts import Chunk, part_of_source
-from opendataflow.core.chunks.dialects import BigQuery, Statement, dialect_of, writer_of
+from opendataflow.core.chunks.dialects import BigQuery, Statement, find_dialect, find_writer
 from opendataflow.errors import InvalidInput
 from opendataflow.model.projects.project import Source
-from opendataflow.spark.pipeline.storage.bigquery import condition_of
+from opendataflow.spark.pipeline.storage.bigquery import chunk_condition
 
 BIGQUERY = BigQuery()
 SHOP = "bigquery://my-shop/sales"
-TABLE = BIGQUERY.table(SHOP, "orders")
+TABLE = BIGQUERY.table_name(SHOP, "orders")
 ATTEMPT = Attempt("or'ders\\", "2013-01\n", "abc", 3)
 STAGING = BIGQUERY.staging_table(TABLE, ATTEMPT)
 COLUMNS = ["id", "select", "it`s"]
@@ -33,20 +33,20 @@ DAY = BIGQUERY.condition("day", {"from": "2013-01-01", "to": "2013-01-02", "kind
         ("bigquery://example.com:shop/sales/", "orders", "`example.com:shop`.`sales`.`orders`"),
     ],
 )
-def test_the_url_has_what_the_name_of_a_table_lacks(url: str, table: str, name: str) -> None:
-    assert isinstance(writer_of(url), BigQuery)
-    assert BIGQUERY.table(url, table) == name
+def test_the_url_completes_the_name_of_a_table(url: str, table: str, name: str) -> None:
+    assert isinstance(find_writer(url), BigQuery)
+    assert BIGQUERY.table_name(url, table) == name
 
 
 @pytest.mark.parametrize("url", ["bigquery://my-shop", "bigquery://", "bigquery://my-shop/sales/orders"])
 def test_a_table_without_project_or_data_set_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="bigquery://PROJECT/DATASET"):
-        BIGQUERY.table(url, "orders")
+        BIGQUERY.table_name(url, "orders")
 
 
-def test_what_only_looks_like_bigquery_is_no_url() -> None:
+def test_an_invalid_bigquery_url_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"is a JDBC URL, such as .*, or bigquery://PROJECT/DATASET"):
-        dialect_of("bigquery:my-shop")
+        find_dialect("bigquery:my-shop")
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_what_only_looks_like_bigquery_is_no_url() -> None:
         ),
     ],
 )
-def test_the_rows_of_a_chunk_are_told_in_its_language(kind: Kind, data_id: str, condition: str) -> None:
+def test_the_condition_of_a_chunk_is_written_for_bigquery(kind: Kind, data_id: str, condition: str) -> None:
     assert BIGQUERY.condition("c", bounds_of(data_id, kind)) == condition
 
 
 def rows(known: Mapping[str, object]) -> str | None:
     """The condition for a source whose chunk is planned."""
     source = Source.model_validate({"name": "orders"})
-    return condition_of(BIGQUERY, source, part_of_source(source, Chunk("x", {"orders": known})), "x")
+    return chunk_condition(BIGQUERY, source, part_of_source(source, Chunk("x", {"orders": known})), "x")
 
 
 def test_a_plan_of_another_database_is_taken_by_its_bounds() -> None:
@@ -94,22 +94,22 @@ def test_texts_and_names_arrive_as_they_are() -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        BIGQUERY.make_chunk_table(TABLE),
-        BIGQUERY.columns(TABLE),
-        BIGQUERY.begun(TABLE, ATTEMPT),
-        BIGQUERY.remembered(TABLE, ATTEMPT),
-        BIGQUERY.written(TABLE, ATTEMPT, Seen(3, "it")),
-        BIGQUERY.written(TABLE, ATTEMPT, Seen(3, None)),
-        BIGQUERY.forget(TABLE, "it's"),
-        BIGQUERY.left_over(TABLE, ATTEMPT),
-        BIGQUERY.count(STAGING, DAY),
-        BIGQUERY.doubles(STAGING, COLUMNS, null=True),
-        BIGQUERY.delete(TABLE, DAY),
-        BIGQUERY.delete(TABLE, None),
-        BIGQUERY.insert(TABLE, STAGING, COLUMNS, 2),
-        BIGQUERY.merge(TABLE, STAGING, COLUMNS, ["id"]),
-        BIGQUERY.merge(TABLE, STAGING, COLUMNS, COLUMNS),
-        *BIGQUERY.drop(STAGING),
+        BIGQUERY.create_chunk_table(TABLE),
+        BIGQUERY.query_columns(TABLE),
+        BIGQUERY.record_start(TABLE, ATTEMPT),
+        BIGQUERY.query_attempt(TABLE, ATTEMPT),
+        BIGQUERY.record_commit(TABLE, ATTEMPT, Seen(3, "it")),
+        BIGQUERY.record_commit(TABLE, ATTEMPT, Seen(3, None)),
+        BIGQUERY.forget_chunks(TABLE, "it's"),
+        BIGQUERY.query_leftovers(TABLE, ATTEMPT),
+        BIGQUERY.count_rows(STAGING, DAY),
+        BIGQUERY.count_duplicates(STAGING, COLUMNS, null=True),
+        BIGQUERY.delete_rows(TABLE, DAY),
+        BIGQUERY.delete_rows(TABLE, None),
+        BIGQUERY.insert_rows(TABLE, STAGING, COLUMNS, 2),
+        BIGQUERY.merge_rows(TABLE, STAGING, COLUMNS, ["id"]),
+        BIGQUERY.merge_rows(TABLE, STAGING, COLUMNS, COLUMNS),
+        *BIGQUERY.drop_staging(STAGING),
     ],
 )
 def test_a_statement_is_one_in_its_language_and_has_its_values_in_it(statement: Statement) -> None:
@@ -120,5 +120,5 @@ def test_a_statement_is_one_in_its_language_and_has_its_values_in_it(statement: 
 
 
 def test_an_attempt_with_an_older_fence_changes_nothing_and_a_person_always_does() -> None:
-    assert "WHEN MATCHED AND known.fence <= 3 THEN" in BIGQUERY.begun(TABLE, ATTEMPT).sql
-    assert "WHEN MATCHED THEN" in BIGQUERY.begun(TABLE, Attempt("out", "x", "abc")).sql
+    assert "WHEN MATCHED AND known.fence <= 3 THEN" in BIGQUERY.record_start(TABLE, ATTEMPT).sql
+    assert "WHEN MATCHED THEN" in BIGQUERY.record_start(TABLE, Attempt("out", "x", "abc")).sql

@@ -1,5 +1,6 @@
 """Which rows of sources and destinations are of a chunk: by what is remembered of it, else by its id."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -133,7 +134,9 @@ TEXTS = {"column": "id", "from": "b", "to": "m", "kind": "text", "predicate": "â
 def test_what_cannot_be_told_is_one_sentence_with_its_line(project: str, bounds: Any, sentence: str) -> None:
     file: ProjectFile = parse_project(project, "project.yml")
     with pytest.raises(InvalidInput) as said:
-        check_parts(file, file.project.pipelines[0], Chunk("x", {"orders": bounds, "out": None}))
+        check_parts(
+            partial(file.place, "pipelines", 0), file.project.pipelines[0], Chunk("x", {"orders": bounds, "out": None})
+        )
     assert sentence in str(said.value)
 
 

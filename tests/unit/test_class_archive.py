@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: where it is, for which Spark and Java it is, who makes it, and how Java is told."""
+"""The archive of Spark's classes: its path, its validity, its maker, the options of Java."""
 
 import fcntl
 import json
@@ -36,7 +36,7 @@ class Place:
 
     @property
     def file(self) -> Path:
-        return class_archive.place(self.environ, self.home)
+        return class_archive.archive_path(self.environ, self.home)
 
     @property
     def lock(self) -> Path:
@@ -52,18 +52,18 @@ class Place:
     def kept(self) -> "Place":
         draft = self.home / "draft"
         draft.write_bytes(b"classes")
-        class_archive.keep(self.environ, self.home, draft)
+        class_archive.install_archive(self.environ, self.home, draft)
         return self
 
     def variables(self, **environ: str) -> dict[str, str]:
-        return class_archive.variables({**self.environ, **environ}, self.home)
+        return class_archive.pyspark_variables({**self.environ, **environ}, self.home)
 
     def is_wanted(self, **environ: str) -> bool:
         return class_archive.is_wanted({**self.environ, **environ}, self.home)
 
     def make_unless_there(self) -> int:
         """Return how often Java was called by now."""
-        archiving.make_unless_there(self.environ, self.home, "python")
+        archiving.make_if_wanted(self.environ, self.home, "python")
         return len(self.calls.read_text().splitlines()) if self.calls.exists() else 0
 
 
@@ -80,17 +80,15 @@ def place(tmp_path: Path) -> Place:
         ({"XDG_CACHE_HOME": "cache", "HOME": "/h"}, "/h/.cache"),
     ],
 )
-def test_it_is_where_the_variable_says_or_in_the_cache(place: Place, environ: dict[str, str], folder: str) -> None:
-    assert class_archive.place(environ, place.home).parent == Path(folder, "opendataflow")
-    assert class_archive.place({"DATAFLOW_SPARK_ARCHIVE": "/x/y.jsa", **environ}, place.home) == Path("/x/y.jsa")
+def test_the_path_comes_from_the_variable_or_the_cache(place: Place, environ: dict[str, str], folder: str) -> None:
+    assert class_archive.archive_path(environ, place.home).parent == Path(folder, "opendataflow")
+    assert class_archive.archive_path({"DATAFLOW_SPARK_ARCHIVE": "/x/y.jsa", **environ}, place.home) == Path("/x/y.jsa")
 
 
-def test_whose_home_nobody_knows_has_it_where_a_container_has_its_home(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_without_a_home_uses_the_root_folder(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("os.getuid", lambda: 2**31 - 5)
-    assert class_archive.place({}, place.home).parent == Path("/.cache/opendataflow")
+    assert class_archive.archive_path({}, place.home).parent == Path("/.cache/opendataflow")
 
 
 def test_each_spark_has_its_own_and_the_oldest_of_many_goes(place: Place, tmp_path: Path) -> None:
@@ -105,7 +103,7 @@ def test_each_spark_has_its_own_and_the_oldest_of_many_goes(place: Place, tmp_pa
     assert place.variables() != {}
 
 
-def test_its_jars_come_first_and_java_is_told_its_file(place: Place) -> None:
+def test_jars_of_the_archive_come_first_and_java_gets_its_file(place: Place) -> None:
     told = place.kept().variables(SPARK_SUBMIT_OPTS="-Dmine=1")
     assert told["PYSPARK_SUBMIT_ARGS"] == f"--driver-class-path {place.class_path} pyspark-shell"
     assert told["SPARK_SUBMIT_OPTS"].startswith(f"-Dmine=1 -XX:SharedArchiveFile={place.file} ")
@@ -118,7 +116,7 @@ def test_without_one_nothing_changes(place: Place) -> None:
 
 
 def test_one_of_another_spark_or_another_java_is_not_used(place: Place, tmp_path: Path) -> None:
-    assert class_archive.variables(place.kept().environ, tmp_path / "another") == {}
+    assert class_archive.pyspark_variables(place.kept().environ, tmp_path / "another") == {}
     jar = place.home / "jars" / "a.jar"
     os.utime(jar, (1, 1))  # as if it was installed again
     assert place.variables() == {}
@@ -142,16 +140,16 @@ def test_a_driver_in_a_pod_starts_from_it_unless_its_job_brings_classes_of_its_o
     assert driver._archive(own, place.environ, submit) is None
 
 
-def test_without_java_it_says_so_and_leaves_nothing(place: Place, tmp_path: Path) -> None:
-    with pytest.raises(archiving.NotMade, match="Java 17 or newer"):
-        archiving.make({**place.environ, "JAVA_HOME": str(tmp_path)}, place.home, "python")
+def test_missing_java_is_reported_and_leaves_no_files(place: Place, tmp_path: Path) -> None:
+    with pytest.raises(archiving.ArchivingFailed, match="Java 17 or newer"):
+        archiving.make_archive({**place.environ, "JAVA_HOME": str(tmp_path)}, place.home, "python")
     assert [*place.file.parent.iterdir()] == [place.lock]
 
 
-def test_what_java_says_is_told_where_it_fails_and_what_was_there_stays(place: Place) -> None:
+def test_a_failure_of_java_is_reported_and_an_earlier_archive_stays(place: Place) -> None:
     place.kept()
-    with pytest.raises(archiving.NotMade, match=r"can't be archived: java\.lang\.Error: no room"):
-        archiving.make(place.environ, place.home, "python")
+    with pytest.raises(archiving.ArchivingFailed, match=r"can't be archived: java\.lang\.Error: no room"):
+        archiving.make_archive(place.environ, place.home, "python")
     assert place.file.read_bytes() == b"classes"
 
 
@@ -165,16 +163,12 @@ def test_what_java_says_is_told_where_it_fails_and_what_was_there_stays(place: P
         pytest.param({"PYSPARK_SUBMIT_ARGS": "--driver-class-path /m.jar pyspark-shell"}, False, id="of no use"),
     ],
 )
-def test_it_is_made_unasked_where_it_is_of_use_and_nobody_has_said_where(
-    place: Place, given: dict[str, str], wanted: bool
-) -> None:
+def test_a_useful_archive_is_made_unless_the_variable_is_set(place: Place, given: dict[str, str], wanted: bool) -> None:
     assert place.is_wanted(**given) == wanted
     assert not place.kept().is_wanted(**given)
 
 
-def test_where_it_can_t_be_made_nobody_tries_again_that_day_unless_with_another_java(
-    place: Place, tmp_path: Path
-) -> None:
+def test_a_failure_prevents_new_tries_for_a_day_with_the_same_java(place: Place, tmp_path: Path) -> None:
     assert place.is_wanted()
     assert (place.make_unless_there(), place.make_unless_there()) == (1, 1)
     assert not place.is_wanted()
@@ -184,7 +178,7 @@ def test_where_it_can_t_be_made_nobody_tries_again_that_day_unless_with_another_
     assert place.make_unless_there() == 3
 
 
-def test_what_one_that_was_killed_has_left_goes_with_the_next_one(place: Place, tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_are_deleted_by_the_next(place: Place, tmp_path: Path) -> None:
     left = place.file.parent / ".spark-killed" / "draft"
     left.parent.mkdir()
     left.write_bytes(b"half of the classes")
@@ -193,7 +187,7 @@ def test_what_one_that_was_killed_has_left_goes_with_the_next_one(place: Place, 
     assert not left.parent.exists()
 
 
-def test_who_is_left_behind_holds_nothing_of_its_caller(place: Place, tmp_path: Path) -> None:
+def test_the_background_process_inherits_no_files(place: Place, tmp_path: Path) -> None:
     place.java(
         "17", tmp_path, f"readlink /proc/$PPID/cwd >{tmp_path}/told; readlink /proc/$PPID/fd/* >>{tmp_path}/told"
     )
@@ -217,13 +211,13 @@ def test_while_one_makes_it_others_do_not(place: Place) -> None:
     assert place.make_unless_there() == 1
 
 
-def test_who_is_left_behind_to_make_it_is_no_part_of_a_run_and_knows_no_secrets(place: Place, tmp_path: Path) -> None:
+def test_the_background_process_gets_no_variables_of_a_run_and_no_secrets(place: Place, tmp_path: Path) -> None:
     told, program = tmp_path / "told", tmp_path / "python"
     os.mkfifo(told)
     program.write_text(LEFT_BEHIND.replace("FILE", str(told)))
     program.chmod(0o755)
     run = {"SHOP_PASSWORD": "hush", "DATAFLOW_CONTEXT": "/runs/1/context.json", "SPARK_CONF_DIR": "/mine"}
-    archiving.leave_behind({**place.environ, **run}, place.home, str(program))
+    archiving.start_in_background({**place.environ, **run}, place.home, str(program))
     arguments, environ, leads_a_session = json.loads(told.read_text())
     assert arguments == ["-P", "-m", "opendataflow.spark.archiving", "unless-there"]
     assert {**environ, "LC_CTYPE": ""} == {**place.environ, "SPARK_HOME": str(place.home), "LC_CTYPE": ""}

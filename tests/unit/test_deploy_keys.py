@@ -1,4 +1,4 @@
-"""Fetching a project by ssh with a key: from a real server; what opens it, whom it trusts, what is said."""
+"""Fetching a project by ssh with a key, from a real server: authentication, trusted hosts, messages."""
 
 import gc
 import socket
@@ -21,9 +21,10 @@ from cryptography.hazmat.primitives.serialization import (
 from dulwich.repo import Repo
 from dulwich.server import BackendRepo, DictBackend
 
+from opendataflow.core.pipelines.pipeline_order import GitRef
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed, Unanswered
 from opendataflow.names import NO_ANSWER
-from opendataflow.spark.pipeline.project.fetching import Git, fetched
+from opendataflow.spark.pipeline.project.fetching import fetch_ref
 from tests.e2e.cluster.git_server import serve_by_ssh
 from tests.unit.test_fetching import git
 
@@ -60,8 +61,8 @@ class Server:
     port: int
     known: str
 
-    def git(self, path: str = "p.git", ref: str = "main", known: tuple[str, ...] | None = None) -> Git:
-        return Git(f"ssh://git@localhost:{self.port}/{path}", ref, known_hosts=known or (self.known,))
+    def git(self, path: str = "p.git", ref: str = "main", known: tuple[str, ...] | None = None) -> GitRef:
+        return GitRef(f"ssh://git@localhost:{self.port}/{path}", ref, known_hosts=known or (self.known,))
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_a_key_opens_a_private_repository_and_is_kept_nowhere(
 ) -> None:
     key = made(kind)
     written = private(key, form)
-    place = fetched(serve(key).git(), tmp_path / "clones", written)
+    place = fetch_ref(serve(key).git(), tmp_path / "clones", written)
     assert place[1] == git(origin, "rev-parse", "HEAD")
     assert (place[0] / "project.yml").read_text() == "project: {}\n"
     inside = [path for path in (tmp_path / "clones").rglob("*") if path.is_file()]
@@ -112,7 +113,7 @@ def test_a_key_may_have_the_line_breaks_of_any_editor_and_a_commit_may_be_named(
 ) -> None:
     key, commit = made(), git(origin, "rev-parse", "HEAD")
     written = "\r\n".join(["", *private(key).splitlines(), "", ""])
-    assert fetched(serve(key).git(ref=commit), tmp_path / "clones", written)[1] == commit
+    assert fetch_ref(serve(key).git(ref=commit), tmp_path / "clones", written)[1] == commit
 
 
 def test_a_server_may_have_several_keys_and_names(serve: Callable[[PrivateKeyTypes], Server], tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_server_may_have_several_keys_and_names(serve: Callable[[PrivateKeyTyp
     server = serve(key)
     name, kind, text = server.known.split()
     others = (f"example.org,{name}\t{kind}  {text} a comment", f"other.example.org {kind} {text}")
-    assert fetched(server.git(known=others), tmp_path / "clones", private(key))
+    assert fetch_ref(server.git(known=others), tmp_path / "clones", private(key))
 
 
 def test_the_keys_of_other_users_are_refused_without_a_word_of_them(
@@ -128,13 +129,13 @@ def test_the_keys_of_other_users_are_refused_without_a_word_of_them(
 ) -> None:
     server, other = serve(made()), private(made())
     with pytest.raises(StepFailed) as told:
-        fetched(server.git(), tmp_path / "clones", other)
+        fetch_ref(server.git(), tmp_path / "clones", other)
     assert str(told.value) == (
         f"{server.git().url} refuses access; look at the key that secretRef names, and what it may read"
     )
 
 
-def test_a_server_that_is_not_known_or_has_another_key_is_told_nothing(
+def test_an_unknown_server_or_another_key_gets_no_credentials(
     serve: Callable[[PrivateKeyTypes], Server], tmp_path: Path
 ) -> None:
     key = made()
@@ -146,7 +147,7 @@ def test_a_server_that_is_not_known_or_has_another_key_is_told_nothing(
         (f"{name} {kind} AAAA", "knownHosts[0] is no key of a server; write it as ssh-keyscan does"),
     ):
         with pytest.raises(StepFailed) as told:
-            fetched(server.git(known=(known,)), tmp_path / "clones", private(key))
+            fetch_ref(server.git(known=(known,)), tmp_path / "clones", private(key))
         assert str(told.value).startswith(f"{server.git().url}: {sentence}")
 
 
@@ -163,10 +164,10 @@ def test_a_server_that_is_not_known_or_has_another_key_is_told_nothing(
     ],
     ids=["token", "cut off", "passphrase", "public"],
 )
-def test_what_is_no_key_is_told_without_it(tmp_path: Path, written: str, sentence: str) -> None:
-    asked = Git("ssh://git@localhost:1/p.git", "main", known_hosts=("localhost ssh-ed25519 AAAA",))
+def test_an_invalid_key_is_reported_without_the_key(tmp_path: Path, written: str, sentence: str) -> None:
+    asked = GitRef("ssh://git@localhost:1/p.git", "main", known_hosts=("localhost ssh-ed25519 AAAA",))
     with pytest.raises(StepFailed) as told:
-        fetched(asked, tmp_path / "clones", written)
+        fetch_ref(asked, tmp_path / "clones", written)
     assert str(told.value).startswith(sentence.format(url=asked.url))
     assert "AAAA" not in str(told.value)
 
@@ -179,7 +180,7 @@ def test_what_is_no_key_is_told_without_it(tmp_path: Path, written: str, sentenc
         ("p.git", "1" * 40, InvalidInput, "{url} has no commit 1111"),
     ],
 )
-def test_what_the_server_lacks_is_told(
+def test_a_missing_repository_or_ref_is_reported(
     serve: Callable[[PrivateKeyTypes], Server],
     tmp_path: Path,
     path: str,
@@ -190,13 +191,15 @@ def test_what_the_server_lacks_is_told(
     key = made()
     asked = serve(key).git(path, ref)
     with pytest.raises(kind) as told:
-        fetched(asked, tmp_path / "clones", private(key))
+        fetch_ref(asked, tmp_path / "clones", private(key))
     assert str(told.value).startswith(sentence.format(url=asked.url))
 
 
 def test_a_server_that_is_away_does_not_answer(tmp_path: Path) -> None:
     with socket.create_server(("localhost", 0)) as taken:
         port = taken.getsockname()[1]
-    asked = Git(f"ssh://git@localhost:{port}/p.git", "main", known_hosts=("localhost ssh-ed25519 " + public(made()),))
+    asked = GitRef(
+        f"ssh://git@localhost:{port}/p.git", "main", known_hosts=("localhost ssh-ed25519 " + public(made()),)
+    )
     with pytest.raises(Unanswered, match=f"{NO_ANSWER}: {asked.url}: "):
-        fetched(asked, tmp_path / "clones", private(made()))
+        fetch_ref(asked, tmp_path / "clones", private(made()))

@@ -1,4 +1,4 @@
-"""What databases are told: conditions of chunks, and names and texts that can't break out of their quotes."""
+"""SQL for databases: conditions of chunks, and quoting of names and texts."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from opendataflow.core.chunks.attempts import Attempt
 from opendataflow.core.chunks.chunk_bounds import Kind
 from opendataflow.core.chunks.chunk_parts import Chunk, part_of_source
-from opendataflow.core.chunks.dialects import Dialect, Postgres, dialect_of, writer_of
+from opendataflow.core.chunks.dialects import Dialect, Postgres, find_dialect, find_writer
 from opendataflow.errors import InvalidInput
 from opendataflow.model.projects.project import Source
 
@@ -26,7 +26,7 @@ ATTEMPT = Attempt("out", "0-9", "abc", 3)
         ("list", "it's", """"c" = 'it''s'"""),
     ],
 )
-def test_the_rows_of_a_chunk_are_told_in_standard_sql(kind: Kind, data_id: str, condition: str) -> None:
+def test_the_condition_of_a_chunk_is_standard_sql(kind: Kind, data_id: str, condition: str) -> None:
     part = part_of_source(
         Source.model_validate({"name": "s", "partitioning": {"column": "c", "type": kind}}), Chunk(data_id)
     )
@@ -39,24 +39,24 @@ def test_a_name_stays_a_name() -> None:
 
 
 def test_the_data_id_is_a_text_in_a_predicate() -> None:
-    assert Dialect().with_data_id("c = {data_id}", "x' OR 'a' = 'a") == "c = 'x'' OR ''a'' = ''a'"
+    assert Dialect().fill_data_id("c = {data_id}", "x' OR 'a' = 'a") == "c = 'x'' OR ''a'' = ''a'"
 
 
-def test_a_database_without_a_known_hash_says_so() -> None:
+def test_a_database_without_a_known_hash_is_refused() -> None:
     with pytest.raises(InvalidInput, match="no hash that is known here"):
-        dialect_of("jdbc:h2:mem:x").condition("c", {"bucket": 1, "buckets": 3})
+        find_dialect("jdbc:h2:mem:x").condition("c", {"bucket": 1, "buckets": 3})
 
 
 def test_other_databases_are_read_and_not_written() -> None:
     with pytest.raises(
         InvalidInput, match="jdbc:mysql: can be read here, and not written; written are jdbc:postgresql:, bigquery:"
     ):
-        writer_of("jdbc:mysql://host/database")
+        find_writer("jdbc:mysql://host/database")
 
 
-def test_what_is_no_jdbc_url_is_refused_without_showing_it() -> None:
+def test_an_invalid_url_is_refused_without_showing_it() -> None:
     with pytest.raises(InvalidInput, match="is a JDBC URL") as refused:
-        dialect_of("postgres://user:secret@host/database")
+        find_dialect("postgres://user:secret@host/database")
     assert "secret" not in str(refused.value)
 
 
@@ -69,7 +69,7 @@ def test_each_attempt_has_a_staging_table_in_the_schema_of_the_table() -> None:
 
 
 def test_keys_alone_are_merged_without_changing_anything() -> None:
-    assert "WHEN MATCHED" not in Postgres().merge("t", "s", ["a", "b"], ["b", "a"]).sql
+    assert "WHEN MATCHED" not in Postgres().merge_rows("t", "s", ["a", "b"], ["b", "a"]).sql
 
 
 def test_the_driver_that_maven_is_asked_for_is_that_of_the_image() -> None:

@@ -1,4 +1,4 @@
-"""What the measures of a chunk say of its expectations."""
+"""Evaluation of expectations from measures."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from opendataflow.core.pipelines.expectations import Measure, judge, measures
+from opendataflow.core.pipelines.expectations import Measure, evaluate, required_measures
 from opendataflow.model.fields.validation_errors import sentences
 from opendataflow.model.projects.expectations import Expectation
 
@@ -54,9 +54,9 @@ def micros(moment: datetime) -> int:
         ({"same": {"source": "s", "rows": False, "checksum": ["a"]}}, [1, 1, 2, 3], False, "different: checksum"),
     ],
 )  # fmt: skip
-def test_what_is_measured_is_judged(written: dict[str, Any], values: list[Any], held: bool, found: str | None) -> None:
+def test_measures_are_evaluated(written: dict[str, Any], values: list[Any], held: bool, found: str | None) -> None:
     it = expectation(**written)
-    result = judge(it, dict(zip(measures(it), values, strict=True)), None, NOW)
+    result = evaluate(it, dict(zip(required_measures(it), values, strict=True)), None, NOW)
     assert result.held is held
     assert found in (None, result.found)
 
@@ -68,7 +68,7 @@ def test_what_is_measured_is_judged(written: dict[str, Any], values: list[Any], 
         ({"range": {"column": "a", "min": 2, "max": 1}}, "range: no number is in a range whose min is above its max"),
     ],
 )
-def test_what_means_nothing_is_one_sentence(written: dict[str, Any], sentence: str) -> None:
+def test_a_meaningless_expectation_is_one_sentence(written: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValidationError) as error:
         expectation(**written)
     assert sentences(Expectation, error.value) == [sentence]
@@ -76,9 +76,9 @@ def test_what_means_nothing_is_one_sentence(written: dict[str, Any], sentence: s
 
 def test_doubles_are_counted_by_the_destination() -> None:
     it = expectation(unique=["a", "b"], severity="warn")
-    assert measures(it) == []
-    assert judge(it, {}, 0, NOW).held
-    double = judge(it, {}, 2, NOW)
+    assert required_measures(it) == []
+    assert evaluate(it, {}, 0, NOW).held
+    double = evaluate(it, {}, 2, NOW)
     assert (double.name, double.held, double.fails, double.found) == (
         "unique: a, b",
         False,
@@ -88,4 +88,4 @@ def test_doubles_are_counted_by_the_destination() -> None:
 
 
 def test_sources_are_measured_apart_from_the_result() -> None:
-    assert measures(expectation(same={"source": "s"})) == [Measure("rows"), Measure("rows", frame="s")]
+    assert required_measures(expectation(same={"source": "s"})) == [Measure("rows"), Measure("rows", frame="s")]

@@ -1,8 +1,7 @@
-"""Fetching a project: from real repositories, by path and by HTTP with a token; what is kept, what is said."""
+"""Fetching a project from real repositories, by path and by HTTP with a token: kept files, messages."""
 
 import base64
 import gc
-import json
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -15,11 +14,11 @@ from dulwich.repo import Repo
 from dulwich.server import BackendRepo, DictBackend
 from dulwich.web import make_wsgi_chain
 
-from opendataflow.core.pipelines.pipeline_order import TOKEN_VARIABLE
+from opendataflow.core.pipelines.pipeline_order import TOKEN_VARIABLE, GitProject, GitRef, PipelineOrder
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed, Unanswered
 from opendataflow.names import NO_ANSWER
 from opendataflow.spark.pipeline.project import fetching
-from opendataflow.spark.pipeline.project.fetching import Git, fetched, fetched_before, fetched_usable
+from opendataflow.spark.pipeline.project.fetching import commit_folder, fetch_ref, fetch_usable, find_fetched
 
 # dulwich leaves the closing of what has failed to the collector of garbage: its own programs end then, as ours does.
 pytestmark = pytest.mark.filterwarnings(
@@ -67,22 +66,22 @@ def text(place: tuple[Path, str]) -> str:
 )
 @pytest.mark.parametrize("scheme", ["", "file://"])
 def test_a_ref_is_a_branch_or_a_tag(origin: Path, tmp_path: Path, scheme: str, ref: str, content: str) -> None:
-    place = fetched(Git(f"{scheme}{origin}", ref), tmp_path / "clones")
+    place = fetch_ref(GitRef(f"{scheme}{origin}", ref), tmp_path / "clones")
     assert text(place) == content
     assert place[1] == git(origin, "rev-parse", f"{ref}^{{commit}}")
 
 
-def test_a_commit_that_is_here_is_asked_of_nobody(origin: Path, tmp_path: Path) -> None:
+def test_a_commit_that_is_kept_needs_no_server(origin: Path, tmp_path: Path) -> None:
     commit = git(origin, "rev-parse", "HEAD^")
-    first = fetched(Git(str(origin), commit), tmp_path / "clones")
+    first = fetch_ref(GitRef(str(origin), commit), tmp_path / "clones")
     origin.rename(tmp_path / "gone")
-    assert fetched(Git(str(origin), commit), tmp_path / "clones") == first
+    assert fetch_ref(GitRef(str(origin), commit), tmp_path / "clones") == first
     assert text(first) == "first"
 
 
 def test_a_repository_of_this_machine_may_be_shallow(origin: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{origin}", "shallow")
-    assert text(fetched(Git(str(tmp_path / "shallow"), "main"), tmp_path / "clones")) == "second"
+    assert text(fetch_ref(GitRef(str(tmp_path / "shallow"), "main"), tmp_path / "clones")) == "second"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +107,7 @@ def test_a_repository_of_this_machine_may_be_shallow(origin: Path, tmp_path: Pat
         ("ssh: Could not resolve hostname x", Unanswered, f"{NO_ANSWER}: {{url}}: ssh: Could not resolve hostname x"),
     ],
 )
-def test_what_ssh_or_the_server_behind_it_says_is_told(
+def test_errors_of_ssh_and_the_server_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, kind: type[DataflowError], sentence: str
 ) -> None:
     command = tmp_path / "ssh"
@@ -117,22 +116,20 @@ def test_what_ssh_or_the_server_behind_it_says_is_told(
     monkeypatch.setenv("GIT_SSH_COMMAND", str(command))
     url = "ssh://git@git.example.org/p"
     with pytest.raises(kind) as told:
-        fetched(Git(url, "main"), tmp_path / "clones")
+        fetch_ref(GitRef(url, "main"), tmp_path / "clones")
     assert str(told.value).startswith(sentence.format(url=url))
 
 
-def test_where_a_commit_fails_its_tests_the_last_one_that_passes_is_fetched_as_long_as_there_is_one(
-    origin: Path, tmp_path: Path
-) -> None:
+def test_a_commit_that_fails_its_tests_is_replaced_by_the_last_one_that_passes(origin: Path, tmp_path: Path) -> None:
     head, passed = (git(origin, "rev-parse", ref) for ref in ("HEAD", "HEAD^"))
-    here = Git(str(origin), "main")
+    project = GitProject(GitRef(str(origin), "main"), None, tmp_path, is_fetched=False)
     known = {"subject": "s", "failure": "f"}
-    assert fetched_usable(here, tmp_path, {**known, "failed": head, "passed": passed})[1] == passed
-    assert fetched_usable(here, tmp_path, {**known, "failed": "0" * 40, "passed": passed})[1] == head  # it has moved
-    assert fetched_usable(here, tmp_path, {**known, "failed": head, "passed": "0" * 40})[1] == head  # gone
+    assert fetch_usable(project, {**known, "failed": head, "passed": passed})[1] == passed
+    assert fetch_usable(project, {**known, "failed": "0" * 40, "passed": passed})[1] == head  # the branch has moved
+    assert fetch_usable(project, {**known, "failed": head, "passed": "0" * 40})[1] == head  # the commit is gone
 
 
-def test_a_file_that_would_be_elsewhere_is_not_written(origin: Path, tmp_path: Path) -> None:
+def test_a_file_outside_of_the_folder_is_not_written(origin: Path, tmp_path: Path) -> None:
     blob = git(origin, "rev-parse", "HEAD:pipelines/a.py")
     listed = subprocess.run(
         ["git", "-C", str(origin), "mktree"],
@@ -143,21 +140,21 @@ def test_a_file_that_would_be_elsewhere_is_not_written(origin: Path, tmp_path: P
     )
     commit = git(origin, "commit-tree", "-m", "evil", listed.stdout.strip())
     with pytest.raises(InvalidInput, match=r"has a file that can't be written here: invalid path '\.GIT'"):
-        fetched(Git(str(origin), commit), tmp_path / "clones")
+        fetch_ref(GitRef(str(origin), commit), tmp_path / "clones")
 
 
-def test_clones_that_can_not_be_kept_are_told(origin: Path, tmp_path: Path) -> None:
+def test_an_unwritable_folder_for_clones_is_reported(origin: Path, tmp_path: Path) -> None:
     (tmp_path / "clones").write_text("")
     with pytest.raises(StepFailed, match=r"can't be fetched: .*clones/[0-9a-f]+: Not a directory"):
-        fetched(Git(str(origin), "main"), tmp_path / "clones")
+        fetch_ref(GitRef(str(origin), "main"), tmp_path / "clones")
 
 
-def test_only_the_files_are_kept_and_an_attempt_that_was_killed_is_no_hindrance(origin: Path, tmp_path: Path) -> None:
+def test_only_files_are_kept_and_leftovers_of_a_killed_attempt_are_replaced(origin: Path, tmp_path: Path) -> None:
     commit = git(origin, "rev-parse", "HEAD")
-    draft = Git(str(origin), "main").folder(tmp_path / "clones", commit).with_name(f".{commit}")
+    draft = commit_folder(GitRef(str(origin), "main"), tmp_path / "clones", commit).with_name(f".{commit}")
     draft.mkdir(parents=True)
     (draft / "half").write_text("")
-    folder, _ = fetched(Git(str(origin), "main"), tmp_path / "clones")
+    folder, _ = fetch_ref(GitRef(str(origin), "main"), tmp_path / "clones")
     assert sorted(path.name for path in folder.iterdir()) == ["pipelines"]
     assert not draft.exists()
 
@@ -179,11 +176,11 @@ def test_only_the_files_are_kept_and_an_attempt_that_was_killed_is_no_hindrance(
         ("ssh://127.0.0.1:1/p.git", "main", Unanswered, f"{NO_ANSWER}: ssh://127.0.0.1:1/p.git: "),
     ],
 )
-def test_what_is_wrong_is_a_sentence(
+def test_each_error_is_one_sentence(
     origin: Path, tmp_path: Path, url: str, ref: str, kind: type[DataflowError], sentence: str
 ) -> None:
     with pytest.raises(kind) as said:
-        fetched(Git(url.format(origin=origin), ref), tmp_path / "clones")
+        fetch_ref(GitRef(url.format(origin=origin), ref), tmp_path / "clones")
     assert str(said.value).startswith(sentence.format(origin=origin))
     assert "\n" not in str(said.value)
 
@@ -241,16 +238,16 @@ def everything_in(folder: Path) -> bytes:
 
 
 def test_a_token_opens_a_private_repository_and_is_kept_nowhere(server: str, tmp_path: Path) -> None:
-    place = fetched(Git(f"{server}/p.git", "main"), tmp_path / "clones", TOKEN)
+    place = fetch_ref(GitRef(f"{server}/p.git", "main"), tmp_path / "clones", TOKEN)
     assert text(place) == "second"
     assert TOKEN.encode() not in everything_in(tmp_path / "clones")
 
 
 @pytest.mark.parametrize("server", ["deploy"], indirect=True)
-def test_a_username_goes_with_the_token_where_the_server_wants_one(server: str, tmp_path: Path) -> None:
-    assert text(fetched(Git(f"{server}/p.git", "v1", "deploy"), tmp_path / "clones", TOKEN)) == "first"
+def test_a_username_is_sent_with_the_token(server: str, tmp_path: Path) -> None:
+    assert text(fetch_ref(GitRef(f"{server}/p.git", "v1", "deploy"), tmp_path / "clones", TOKEN)) == "first"
     with pytest.raises(StepFailed, match="refuses access; look at the token that secretRef names, and at username"):
-        fetched(Git(f"{server}/p.git", "main"), tmp_path / "clones", TOKEN)
+        fetch_ref(GitRef(f"{server}/p.git", "main"), tmp_path / "clones", TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -264,26 +261,28 @@ def test_a_username_goes_with_the_token_where_the_server_wants_one(server: str, 
         ),
     ],
 )
-def test_a_wrong_token_is_told_without_it(server: str, tmp_path: Path, token: str | None, sentence: str) -> None:
+def test_a_wrong_token_is_reported_without_the_token(
+    server: str, tmp_path: Path, token: str | None, sentence: str
+) -> None:
     with pytest.raises(StepFailed) as said:
-        fetched(Git(f"{server}/p.git", "main"), tmp_path / "clones", token)
+        fetch_ref(GitRef(f"{server}/p.git", "main"), tmp_path / "clones", token)
     assert str(said.value).startswith(sentence.format(server=server))
     assert "wrong-one" not in str(said.value)
 
 
 def test_a_server_that_is_broken_is_one_that_does_not_answer(server: str, tmp_path: Path) -> None:
     with pytest.raises(Unanswered, match=f"{NO_ANSWER}: {server}/broken/p.git: HTTP 503"):
-        fetched(Git(f"{server}/broken/p.git", "main"), tmp_path / "clones", TOKEN)
+        fetch_ref(GitRef(f"{server}/broken/p.git", "main"), tmp_path / "clones", TOKEN)
 
 
 def test_a_page_for_people_is_no_repository(server: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=f"{server}/login/p.git is no address of a git server: "):
-        fetched(Git(f"{server}/login/p.git", "main"), tmp_path / "clones", TOKEN)
+        fetch_ref(GitRef(f"{server}/login/p.git", "main"), tmp_path / "clones", TOKEN)
 
 
 def test_a_commit_that_the_server_lacks_is_not_a_server_that_does_not_answer(server: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=f"has no commit {'0' * 39}1, or does not give it"):
-        fetched(Git(f"{server}/lacking/p.git", f"{'0' * 39}1"), tmp_path / "clones", TOKEN)
+        fetch_ref(GitRef(f"{server}/lacking/p.git", f"{'0' * 39}1"), tmp_path / "clones", TOKEN)
 
 
 # The program of the init container -----------------------------------------------------------------------
@@ -294,11 +293,12 @@ def test_the_init_container_fetches_for_the_driver(
 ) -> None:
     clones = tmp_path / "clones"
     clones.mkdir()
-    order = {"git": {"url": f"{server}/p.git", "ref": "main", "username": None}, "clones": str(clones), "tests": None}
-    (tmp_path / "pipeline.json").write_text(json.dumps(order))
+    project = GitProject(GitRef(f"{server}/p.git", "main"), None, clones, is_fetched=True)
+    order = PipelineOrder("p", require_tests=False, tests=None, project=project, output=None)
+    (tmp_path / "pipeline.json").write_text(order.to_json())
     argv = [str(tmp_path / "pipeline.json")]
     assert fetching.main(argv, {TOKEN_VARIABLE: f"{TOKEN}\n"}) == 0
-    assert text(fetched_before(fetching.git_of(order), clones)) == "second"
+    assert text(find_fetched(project)) == "second"
     assert fetching.main(argv, {TOKEN_VARIABLE: "wrong-one"}) == 1
     said = capfd.readouterr()
     assert said.err == (

@@ -1,14 +1,27 @@
-"""The program of a pipeline's run, without Spark: where the project is, where it writes, what it reports. With Spark:
-tests/e2e/test_pipeline_jobs.py."""
+"""The program of a pipeline's run without Spark: its order, project, destination and report.
+
+With Spark: tests/e2e/test_pipeline_jobs.py.
+"""
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from opendataflow.core.chunks.attempts import Result
-from opendataflow.core.pipelines.pipeline_order import local_order, pod_order
+from opendataflow.core.chunks.chunk_parts import Chunk
+from opendataflow.core.pipelines.pipeline_order import (
+    FilesProject,
+    FolderProject,
+    GitProject,
+    GitRef,
+    PipelineOrder,
+    local_order,
+    parse_order,
+    pod_order,
+)
 from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.pipelines.report import read_report
 from opendataflow.core.text.project_tests import subject_of
@@ -19,8 +32,8 @@ from opendataflow.model.resources.pipeline_runtime import PipelineRuntime
 from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
 from opendataflow.spark.pipeline import job
 from opendataflow.spark.pipeline.project import reporting
-from opendataflow.spark.pipeline.project.fetching import git_of
-from opendataflow.spark.pipeline.project.project_folder import OpenProject
+from opendataflow.spark.pipeline.project.fetching import commit_folder
+from opendataflow.spark.pipeline.project.project_folder import OpenProject, ResolvedPipeline
 from opendataflow.spark.pipeline.testing import test_gate
 
 PROJECT = """\
@@ -34,8 +47,9 @@ pipelines:
 """
 
 
-def opened(destination: str = "d", text: str = PROJECT) -> OpenProject:
-    return OpenProject(Path(), parse_project(text.replace("{destination}", destination), "project.yml"))
+def resolved(destination: str = "d", text: str = PROJECT) -> ResolvedPipeline:
+    file = parse_project(text.replace("{destination}", destination), "project.yml")
+    return OpenProject(Path(), file).resolve("a")
 
 
 @pytest.mark.parametrize(
@@ -49,19 +63,19 @@ def opened(destination: str = "d", text: str = PROJECT) -> OpenProject:
     ],
 )
 def test_relative_destinations_are_in_the_output(destination: str, output: str | None, where: str) -> None:
-    assert job.placed(opened(destination), "a", output).destination.where == where
+    assert job.place_destination(resolved(destination), output).pipeline.destination.where == where
 
 
 def prepared(folder: Path, project: str, *, tested: bool) -> dict[str, str]:
-    """Write a project, and what the program is told of it; return the variables of its run."""
+    """Write a project and the order of a run. Return the variables of the run."""
     (folder / "project.yml").write_text(project.replace("{destination}", "d"))
-    order = {"pipeline": "a", "requireTests": tested, "path": str(folder), "output": "/jobs"}
-    (folder / PIPELINE_FILE).write_text(json.dumps(order))
+    order = PipelineOrder("a", require_tests=tested, tests=None, project=FolderProject(folder), output="/jobs")
+    (folder / PIPELINE_FILE).write_text(order.to_json())
     (folder / "context.json").write_text(json.dumps({"datasets": {"s": {"bounds": None}, "d": {"bounds": None}}}))
     return {"DATAFLOW_CONTEXT": str(folder / "context.json"), "DATAFLOW_DATA_ID": "x"}
 
 
-def test_a_source_of_no_data_set_of_the_job_is_told_before_spark_starts(
+def test_a_source_without_a_data_set_of_the_job_is_reported_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -80,21 +94,21 @@ def test_a_source_of_no_data_set_of_the_job_is_told_before_spark_starts(
         (None, "https://h/p has no project.yml; write the folder that has it beside url, as `folder`"),
     ],
 )
-def test_a_commit_whose_project_can_not_be_read_fails_the_tests_that_have_to_pass(
+def test_a_commit_with_an_invalid_project_fails_required_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, project: str | None, sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if project is not None:
         (tmp_path / "project.yml").write_text(project.replace("{destination}", "d"))
     known = {"subject": "s", "failed": None, "passed": "d" * 40}
-    order = json.loads(pod_order(runtime(git={"url": "https://h/p"}), None)) | {"tests": known}
+    order = replace(pod_order(runtime(git={"url": "https://h/p"}), None), tests=known)
     with pytest.raises(test_gate.TestsFail) as said:
-        job.run(order, job.Found(tmp_path, "c" * 40), {})
+        job.JobRun(order, job.FoundProject(tmp_path, "c" * 40), Chunk("x"), {}).run()
     assert str(said.value) == f"the tests of pipeline a fail at commit cccccccccccc: {sentence}"
     assert said.value.verdict == {"subject": "s", "commit": "c" * 40, "passed": False}
 
 
-def test_a_step_that_is_no_python_is_told_before_spark_starts_and_none_is_run(
+def test_a_syntax_error_is_reported_before_spark_starts_and_no_step_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -116,9 +130,9 @@ def test_a_step_that_is_no_python_is_told_before_spark_starts_and_none_is_run(
     ]
 
 
-def test_what_would_be_gone_with_the_pod_is_refused() -> None:
+def test_a_result_that_would_be_lost_with_the_pod_is_refused() -> None:
     with pytest.raises(InvalidInput) as said:
-        job.placed(opened(), "a", None)
+        job.place_destination(resolved(), None)
     assert str(said.value) == (
         "project.yml, line 7: output/d would be gone with the pod; write runtime.pipeline.output, such as the path of "
         "a volume of podTemplate or s3a://bucket/data"
@@ -127,7 +141,7 @@ def test_what_would_be_gone_with_the_pod_is_refused() -> None:
 
 def test_a_project_without_chunks_is_no_job() -> None:
     with pytest.raises(InvalidInput, match=r"project.yml, line 1: .* has no chunks; write version: 2"):
-        job.placed(opened("d", PROJECT.removeprefix("version: 2\n")), "a", "/jobs")
+        job.place_destination(resolved("d", PROJECT.removeprefix("version: 2\n")), "/jobs")
 
 
 def test_files_side_by_side_become_a_project(tmp_path: Path) -> None:
@@ -154,87 +168,133 @@ def runtime(**project: object) -> PipelineRuntime:
     ("written", "output", "path"), [(".", "/jobs", "/jobs"), ("../p", "/jobs/../p", "/jobs/../p"), ("/p", "/p", "/p")]
 )
 def test_on_one_machine_a_path_starts_in_the_folder_of_the_file(written: str, output: str, path: str) -> None:
-    order = json.loads(local_order(runtime(path=written), None, Path("/jobs"), Path("/clones")))
-    assert order == {"pipeline": "a", "requireTests": True, "tests": None, "path": path, "output": output}
+    order = local_order(runtime(path=written), None, Path("/jobs"), Path("/clones"))
+    assert json.loads(order.to_json()) == {
+        "pipeline": "a",
+        "requireTests": True,
+        "tests": None,
+        "path": path,
+        "output": output,
+    }
 
 
 def test_the_output_of_a_job_may_be_an_address() -> None:
     written = {"project": {"path": "/p"}, "pipeline": "a", "output": "s3a://b/c"}
     pipeline = PipelineRuntime.model_validate(written, context=CLUSTER_CONTEXT)
     for order in (pod_order(pipeline, None), local_order(pipeline, None, Path("/jobs"), Path("/clones"))):
-        assert json.loads(order)["output"] == "s3a://b/c"
+        assert order.output == "s3a://b/c"
+
+
+@pytest.mark.parametrize(
+    "project",
+    [
+        FolderProject(Path("/p")),
+        FilesProject(Path("/files")),
+        GitProject(
+            GitRef("https://h/p", "main", None, ("h ssh-ed25519 x",)), "teams", Path("/clones"), is_fetched=True
+        ),
+    ],
+    ids=["folder", "files", "repository"],
+)
+def test_an_order_is_parsed_as_it_was_written(project: FolderProject | FilesProject | GitProject) -> None:
+    tests = {"subject": "s", "passed": None, "failed": "c3", "failure": "f"}
+    order = PipelineOrder("a", require_tests=True, tests=tests, project=project, output=None)
+    assert parse_order(order.to_json(), "pipeline.json") == order
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ("", "Expecting value: line 1 column 1 (char 0)"),
+        ("[]", "it is not an object"),
+        ('{"path": "/p"}', "pipeline is not a text"),
+        ('{"pipeline": "a"}', "it has none of path, files and git"),
+        ('{"pipeline": "a", "path": 1}', "path is not a text"),
+        ('{"pipeline": "a", "path": "/p", "requireTests": "no"}', "requireTests is neither true nor false"),
+        ('{"pipeline": "a", "path": "/p", "tests": {}}', "tests has not subject, passed and failed"),
+        (
+            '{"pipeline": "a", "git": {"url": "u", "ref": "r", "known_hosts": [1]}}',
+            "git.known_hosts is not a list of texts",
+        ),
+    ],
+)
+def test_an_invalid_order_is_one_sentence(written: str, reason: str) -> None:
+    with pytest.raises(InvalidInput) as said:
+        parse_order(written, "pipeline.json")
+    assert str(said.value) == f"pipeline.json is not an order of a pipeline's run: {reason}"
 
 
 def test_an_order_has_a_repository_and_no_secret() -> None:
     git = {"url": "https://h/p", "ref": "main", "username": "me", "secretRef": {"name": "s", "key": "k"}}
-    order = json.loads(pod_order(runtime(git=git), None))
+    order = json.loads(pod_order(runtime(git=git), None).to_json())
     assert order["git"] == {"url": "https://h/p", "ref": "main", "username": "me", "known_hosts": []}
     assert order["fetched"] is True
 
 
 def test_a_project_may_be_in_a_folder_of_its_repository(tmp_path: Path) -> None:
-    made = runtime(git={"url": "https://h/p", "folder": "teams/delays"})
-    order = json.loads(pod_order(made, None)) | {"clones": str(tmp_path), "requireTests": False}
-    git = git_of(order)
+    order = pod_order(runtime(git={"url": "https://h/p", "folder": "teams/delays"}), None)
+    assert isinstance(order.project, GitProject)
+    order = replace(order, project=replace(order.project, clones=tmp_path), require_tests=False)
+    assert isinstance(order.project, GitProject)
     (tmp_path / "commit").write_text("c" * 40)
-    with job.found(order) as at:
-        assert at.folder == git.folder(tmp_path, "c" * 40) / "teams/delays"
+    with job.find_project(order) as found:
+        assert found.folder == commit_folder(order.project.git, tmp_path, "c" * 40) / "teams/delays"
         with pytest.raises(InvalidInput, match=r"^https://h/p has no teams/delays/project\.yml; write"):
-            job.run(order, at, {})
+            job.JobRun(order, found, Chunk("x"), {}).run()
 
 
 @pytest.mark.parametrize(
-    ("about", "told"), [({}, True), ({"pipeline": "b"}, False), ({"project": {"path": "."}}, False)]
+    ("changes", "has_tests"), [({}, True), ({"pipeline": "b"}, False), ({"project": {"path": "."}}, False)]
 )
-def test_an_order_tells_the_tests_of_this_project_only(about: dict[str, object], told: bool) -> None:
+def test_an_order_has_the_tests_of_this_project_only(changes: dict[str, object], has_tests: bool) -> None:
     made = runtime(path="/p")
     tests = {"subject": subject_of(made), "passed": "c1", "failed": None, "failure": None, "looks": 3}
-    order = json.loads(pod_order(made.model_validate({**made.model_dump(exclude_unset=True), **about}), tests))
-    assert (order["tests"] is not None) is told
+    order = pod_order(made.model_validate({**made.model_dump(exclude_unset=True), **changes}), tests)
+    assert (order.tests is not None) is has_tests
 
 
-def test_what_is_no_repository_is_told_by_its_description_and_modules(tmp_path: Path) -> None:
+def test_the_version_of_a_project_without_a_repository_depends_on_its_description_and_modules(tmp_path: Path) -> None:
     (tmp_path / "project.yml").write_text("name: x")
     (tmp_path / "a.py").write_text("a = 1")
-    before = test_gate.version_of(tmp_path, None)
+    before = test_gate.project_version(tmp_path, None)
     (tmp_path / "output").mkdir()
     (tmp_path / "output" / "rows.csv").write_text("1")
-    assert test_gate.version_of(tmp_path, None) == before
+    assert test_gate.project_version(tmp_path, None) == before
     (tmp_path / "a.py").write_text("a = 2")
-    assert test_gate.version_of(tmp_path, None) != before
-    assert test_gate.version_of(tmp_path, "c1") == "c1"
+    assert test_gate.project_version(tmp_path, None) != before
+    assert test_gate.project_version(tmp_path, "c1") == "c1"
 
 
 @pytest.mark.parametrize(
     ("found", "gone"), [("c2", None), ("c3", "c1"), ("files:b", "c1")], ids=["new", "known to fail", "no repository"]
 )
-def test_what_has_passed_is_told_to_be_gone_where_a_run_could_not_use_it(found: str, gone: str | None) -> None:
+def test_a_verdict_reports_an_earlier_version_as_gone_if_a_run_could_not_use_it(found: str, gone: str | None) -> None:
     known = {"subject": "s", "passed": "c1", "failed": "c3", "failure": "f"}
-    told = test_gate.verdict_of(found, known, passed=False)
-    assert told is not None
-    assert told.get("gone") == gone
-    assert "gone" not in (test_gate.verdict_of(found, known, passed=True) or {})
+    verdict = test_gate.make_verdict(found, known, passed=False)
+    assert verdict is not None
+    assert verdict.get("gone") == gone
+    assert "gone" not in (test_gate.make_verdict(found, known, passed=True) or {})
 
 
 def test_a_version_that_is_known_to_fail_is_not_tested_again() -> None:
     known = {"subject": "s", "passed": None, "failed": "c3", "failure": "it fails"}
     with pytest.raises(test_gate.TestsFail, match="it fails"):
-        test_gate.check_known("c3", known)
-    assert not test_gate.check_known("c4", known)
-    assert not test_gate.check_known("c4", None)
+        test_gate.has_passed("c3", known)
+    assert not test_gate.has_passed("c4", known)
+    assert not test_gate.has_passed("c4", None)
 
 
-def test_a_report_has_the_rows_of_the_ends() -> None:
+def test_a_report_has_the_rows_read_and_written() -> None:
     steps = [Step("read a", rows=3), Step("read b", rows=4), Step("clean", rows=5), Step("write d", rows=5)]
-    done = job.Done(steps, Result("out", 5, "xxhash64:1", 99), [])
-    told = {"rows": 5, "bytes": 99, "checksum": "xxhash64:1"}
-    assert job.report_of(done) == {**told, "rowsIn": 7}
+    outcome = job.RunOutcome(steps, Result("out", 5, "xxhash64:1", 99))
+    fields = {"rows": 5, "bytes": 99, "checksum": "xxhash64:1"}
+    assert outcome.report_fields() == {**fields, "rowsIn": 7}
     steps[1].rows = None
-    assert job.report_of(done) == {**told, "rowsIn": None}
+    assert outcome.report_fields() == {**fields, "rowsIn": None}
 
 
-def test_a_run_that_has_written_nothing_tells_no_rows() -> None:
-    assert job.report_of(job.Done([Step("read a", rows=3)], None, [])) == {}
+def test_the_report_of_a_run_that_wrote_nothing_has_no_rows() -> None:
+    assert job.RunOutcome([Step("read a", rows=3)]).report_fields() == {}
 
 
 def test_a_report_takes_the_place_of_the_one_before(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ ON_CLUSTERS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("context", [None, CLUSTER_CONTEXT], ids=["machine", "cluster"])
 @pytest.mark.parametrize(("pipeline", "sentence"), EVERYWHERE)
-def test_what_can_not_be_fetched_is_refused_before(
+def test_an_unreachable_project_is_refused_before_a_run(
     pipeline: dict[str, Any], sentence: str, context: dict[str, Any] | None
 ) -> None:
     (found,) = told(pipeline, context)

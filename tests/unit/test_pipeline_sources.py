@@ -1,4 +1,4 @@
-"""Text that is read: what would be altered in silence is refused with its file and line."""
+"""Checks of local source files: each problem is reported with its file and line."""
 
 import gzip
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from opendataflow.errors import StepFailed
-from opendataflow.spark.pipeline.io.sources import check_listed, check_names, check_text, texts_in
+from opendataflow.spark.pipeline.io.file_checks import check_encoding, check_file_names, check_headers, list_text_files
 
 
 def written(folder: Path, text: bytes, name: str = "a.csv") -> Path:
@@ -25,15 +25,15 @@ def written(folder: Path, text: bytes, name: str = "a.csv") -> Path:
         (b"a.csv", r"^in/a\.csv: it is a link to what is not"),
     ],
 )
-def test_files_that_readers_pass_by_without_a_word_are_told(tmp_path: Path, name: bytes, sentence: str) -> None:
+def test_files_that_readers_skip_silently_are_reported(tmp_path: Path, name: bytes, sentence: str) -> None:
     os.symlink("nowhere", os.fsencode(tmp_path) + b"/" + name)
     with pytest.raises(StepFailed, match=sentence):
-        check_listed({"in": tmp_path})
+        check_file_names({"in": tmp_path})
 
 
 def looked_through(paths: dict[str, Path]) -> None:
-    check_text(texts_in(paths), '"')
-    check_names(texts_in(paths), {}, None)
+    check_encoding(list_text_files(paths), '"')
+    check_headers(list_text_files(paths), {}, None)
 
 
 @pytest.mark.parametrize(
@@ -49,26 +49,26 @@ def looked_through(paths: dict[str, Path]) -> None:
     ],
     ids=["same", "in another case", "quoted", "none", "without a name", "no header", "no end"],
 )
-def test_two_columns_of_one_name_are_told(
+def test_duplicate_columns_are_reported(
     tmp_path: Path, text: bytes, options: dict[str, str], double: str | None
 ) -> None:
     path = written(tmp_path, text)
     if double is None:
-        check_names(texts_in({"a.csv": path}), options, None)
+        check_headers(list_text_files({"a.csv": path}), options, None)
         return
     with pytest.raises(StepFailed, match=rf"^a\.csv, line 1: there are two columns {double}; rename one of them$"):
-        check_names(texts_in({"a.csv": path}), options, None)
+        check_headers(list_text_files({"a.csv": path}), options, None)
 
 
-def test_each_file_of_a_folder_is_looked_at_but_not_what_readers_pass_by(tmp_path: Path) -> None:
+def test_each_data_file_of_a_folder_is_checked(tmp_path: Path) -> None:
     paths = {"in": tmp_path / "in"}
     written(tmp_path, b"id\n", "in/a.csv")
     written(tmp_path, b"id,id\n\xff", "in/_b.csv")
-    check_text(texts_in(paths))
-    check_names(texts_in(paths), {}, None)
+    check_encoding(list_text_files(paths))
+    check_headers(list_text_files(paths), {}, None)
     written(tmp_path, b"id,id\n", "in/b.csv")
     with pytest.raises(StepFailed, match=r"^in/b\.csv, line 1: there are two columns id"):
-        check_names(texts_in(paths), {}, None)
+        check_headers(list_text_files(paths), {}, None)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_all_files_of_a_folder_have_the_same_columns(
     for name, text in (("in/day=1/a.csv", b"id,t\n"), ("in/day=2/b.csv", header)):
         written(tmp_path, text, name)
     with nullcontext() if sentence is None else pytest.raises(StepFailed, match=sentence):
-        check_names(texts_in({"in": tmp_path / "in"}), {}, columns)
+        check_headers(list_text_files({"in": tmp_path / "in"}), {}, columns)
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ def test_all_files_of_a_folder_have_the_same_columns(
     ],
     ids=["double", "no UTF-8", "cut off", "not packed"],
 )
-def test_what_is_packed_is_looked_at_as_readers_unpack_it(tmp_path: Path, text: bytes, sentence: str) -> None:
+def test_compressed_files_are_checked_after_unpacking(tmp_path: Path, text: bytes, sentence: str) -> None:
     paths = {"a.csv.gz": written(tmp_path, text, "a.csv.gz")}
     with pytest.raises(StepFailed, match=rf"^a\.csv\.gz(: |, ){sentence}"):
         looked_through(paths)
 
 
-def test_of_what_python_does_not_unpack_nothing_is_said(tmp_path: Path) -> None:
+def test_files_with_an_unknown_compression_are_not_checked(tmp_path: Path) -> None:
     paths = {"a.csv.zst": written(tmp_path, b"id,id\n\xff", "a.csv.zst")}
     looked_through(paths)

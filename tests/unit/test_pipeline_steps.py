@@ -1,8 +1,8 @@
-"""Which steps a pipeline has, and which frames a transformation is given."""
+"""The steps of a pipeline, and the frames of a transformation."""
 
 import pytest
 
-from opendataflow.core.pipelines.pipeline_steps import Signature, frames_given, steps_of
+from opendataflow.core.pipelines.pipeline_steps import Signature, count_frames, list_steps
 from opendataflow.errors import InvalidInput
 from opendataflow.model.projects.project import Pipeline
 from opendataflow.names import StepStatus
@@ -10,7 +10,7 @@ from opendataflow.names import StepStatus
 
 def test_steps_are_in_the_order_written_with_reads_before_and_the_write_behind() -> None:
     written = {"slug": "p", "sources": ["b", "a"], "transformations": ["z", "y"], "destination": "out"}
-    steps = steps_of(Pipeline.model_validate(written))
+    steps = list_steps(Pipeline.model_validate(written))
     assert [step.name for step in steps] == ["read b", "read a", "z", "y", "write out"]
     assert {step.status for step in steps} == {StepStatus.WAITING}
 
@@ -28,7 +28,7 @@ def test_steps_are_in_the_order_written_with_reads_before_and_the_write_behind()
 def test_a_transformation_is_given_as_many_frames_as_it_declares(
     signature: Signature, sources: list[str], given: int
 ) -> None:
-    assert frames_given(signature, sources) == given
+    assert count_frames(signature, sources) == given
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,6 @@ def test_a_transformation_is_given_as_many_frames_as_it_declares(
         (Signature(0, 0), r"run\(\) takes no frame; its first parameter is the frame that it changes"),
     ],
 )
-def test_a_number_of_frames_that_can_not_be_given_is_told(signature: Signature, sentence: str) -> None:
+def test_an_impossible_number_of_frames_is_reported(signature: Signature, sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
-        frames_given(signature, ["a", "b"])
+        count_frames(signature, ["a", "b"])

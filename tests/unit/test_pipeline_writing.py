@@ -1,4 +1,4 @@
-"""Results take the place of earlier ones whole, or not at all."""
+"""Atomic replacement of files and folders."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from opendataflow.errors import StepFailed
-from opendataflow.spark.pipeline.storage import writing
-from opendataflow.spark.pipeline.storage.writing import staged_file, staged_folder
+from opendataflow.spark.pipeline.storage import atomic_replace
+from opendataflow.spark.pipeline.storage.atomic_replace import staged_file, staged_folder
 
 
 def write(target: Path, text: str) -> None:
@@ -36,17 +36,17 @@ def test_the_second_result_takes_the_place_of_the_first(tmp_path: Path) -> None:
     assert left(target.parent) == {"day=1", ".day=1.lock"}
 
 
-def test_where_folders_can_not_change_places_in_one_moment_they_do_in_two(
+def test_without_an_atomic_exchange_folders_are_renamed_in_two_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_exchanged", lambda _one, _other: False)
+    monkeypatch.setattr(atomic_replace, "_exchange", lambda _one, _other: False)
     write(tmp_path / "a", "old")
     write(tmp_path / "a", "new")
     assert (tmp_path / "a" / "part").read_text() == "new"
     assert left(tmp_path) == {"a", ".a.lock"}
 
 
-def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_failure_leaves_the_target_unchanged(tmp_path: Path) -> None:
     write(tmp_path / "a", "old")
     with pytest.raises(ZeroDivisionError):
         write_half(tmp_path / "a")
@@ -54,7 +54,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     assert left(tmp_path) == {"a", ".a.lock"}
 
 
-def test_what_a_killed_one_has_moved_away_is_put_back(tmp_path: Path) -> None:
+def test_the_old_folder_of_a_killed_attempt_is_restored(tmp_path: Path) -> None:
     write(tmp_path / "a", "old")
     (tmp_path / "a").rename(tmp_path / ".a.old")
     (tmp_path / ".a.staging").mkdir()
@@ -71,14 +71,14 @@ def test_a_swap_that_fails_halfway_is_undone(tmp_path: Path, monkeypatch: pytest
         return False
 
     write(tmp_path / "a", "old")
-    monkeypatch.setattr(writing, "_exchanged", without_staging)
+    monkeypatch.setattr(atomic_replace, "_exchange", without_staging)
     with pytest.raises(StepFailed, match="can't be written: No such file or directory"):
         write(tmp_path / "a", "new")
     assert (tmp_path / "a" / "part").read_text() == "old"
     assert left(tmp_path) == {"a", ".a.lock"}
 
 
-def test_a_folder_that_a_link_names_is_written_where_it_is(tmp_path: Path) -> None:
+def test_the_folder_behind_a_link_is_replaced(tmp_path: Path) -> None:
     write(tmp_path / "disk" / "b", "old")
     (tmp_path / "a").symlink_to("disk/b")
     write(tmp_path / "a", "new")
@@ -121,7 +121,7 @@ def fill_file(target: Path) -> None:
         fill(path)
 
 
-def test_a_full_disk_is_told_and_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_leaves_the_target_unchanged(tmp_path: Path) -> None:
     write(tmp_path / "a", "old")
     sentence = "there is no space left on its disk; free some, or write to another path"
     with pytest.raises(StepFailed, match=f"/a: {sentence}"):

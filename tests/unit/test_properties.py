@@ -1,4 +1,4 @@
-"""`dataflow.properties`, as users of the old framework have it: what it means, and one sentence where it is wrong."""
+"""The old framework's `dataflow.properties`: its meaning, and one sentence per error."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from opendataflow.errors import DataflowError, InvalidInput, Refused
 from opendataflow.opening.database import named_dsn
 from opendataflow.opening.passkey import Passkey
-from opendataflow.opening.properties import parameters
+from opendataflow.opening.properties import read_connection_parameters
 from opendataflow.settings import Settings
 from opendataflow.store.connections.connection import place
 
@@ -22,7 +22,7 @@ URL = "url=jdbc:postgresql://db1:5433/flow"
 def read(folder: Path, *lines: str, passkey: str | None = "plugh") -> dict[str, str]:
     file = folder / "dataflow.properties"
     file.write_text("\n".join(lines) + "\n")
-    return parameters(file, lambda: passkey)
+    return read_connection_parameters(file, lambda: passkey)
 
 
 def sentence(error: type[DataflowError], folder: Path, *lines: str, passkey: str | None = "plugh") -> str:
@@ -50,10 +50,10 @@ def test_a_ciphertext_of_today_opens_too(tmp_path: Path) -> None:
     assert read(tmp_path, URL, "user=etl", f"encrypted={text}")["password"] == "it's $x"
 
 
-def test_without_a_password_libpq_looks_for_one_and_nobody_is_asked_for_the_passkey(tmp_path: Path) -> None:
+def test_without_a_ciphertext_no_passkey_is_read(tmp_path: Path) -> None:
     file = tmp_path / "dataflow.properties"
     file.write_text(f"{URL}\nuser=etl\n")
-    assert "password" not in parameters(file, lambda: pytest.fail("asked"))
+    assert "password" not in read_connection_parameters(file, lambda: pytest.fail("asked"))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_lines_are_written_as_java_allows_it(tmp_path: Path, lines: tuple[str, .
 def test_letters_that_are_no_utf_8_are_latin_1(tmp_path: Path) -> None:
     file = tmp_path / "dataflow.properties"
     file.write_bytes(f"{URL}\nuser=fl\xfcge\n".encode("latin-1"))
-    assert parameters(file, lambda: None)["user"] == "flüge"
+    assert read_connection_parameters(file, lambda: None)["user"] == "flüge"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_letters_that_are_no_utf_8_are_latin_1(tmp_path: Path) -> None:
         ((URL, "user=etl", "encrypted=hunter2"), "line 3: encrypted can't be opened: this is no ciphertext"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, lines: tuple[str, ...], words: str) -> None:
+def test_an_error_names_its_line(tmp_path: Path, lines: tuple[str, ...], words: str) -> None:
     text = sentence(InvalidInput, tmp_path, *lines)
     assert words in text
     assert "hunter2" not in text
@@ -122,14 +122,14 @@ def test_a_wrong_passkey_or_a_damaged_ciphertext_is_named_and_no_secret_is_shown
         assert key not in said.replace(str(tmp_path), "")
 
 
-def test_without_a_passkey_it_says_where_to_give_one(tmp_path: Path) -> None:
+def test_a_missing_passkey_names_where_to_set_it(tmp_path: Path) -> None:
     said = sentence(InvalidInput, tmp_path, URL, "user=etl", f"encrypted={OLD}", passkey=None)
     assert said.endswith("line 3: encrypted needs the passkey: set PASSKEY or DATAFLOW_KEY_FILE")
 
 
-def test_a_file_that_is_named_and_not_there_is_a_mistake(tmp_path: Path) -> None:
+def test_a_missing_named_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"nowhere.properties: can't be read: No such file"):
-        parameters(tmp_path / "nowhere.properties", lambda: None)
+        read_connection_parameters(tmp_path / "nowhere.properties", lambda: None)
 
 
 def settings(tmp_path: Path, **given: Any) -> Settings:

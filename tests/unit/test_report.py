@@ -1,4 +1,4 @@
-"""What a program may tell of its work, and what is only text."""
+"""Parsing of reports, and messages that are only text."""
 
 import json
 from typing import Any
@@ -73,7 +73,7 @@ def read(**told: Any) -> Report:
     return report
 
 
-def test_steps_have_their_place_also_where_some_were_left_out() -> None:
+def test_steps_keep_their_numbers_if_some_are_left_out() -> None:
     told = [["read", "DONE", 4, 0.5], 3, ["write", "FAILED", None, 1, "a sentence", "printed"]]
     assert read(steps=told).steps == (
         StepTold(1, "read", StepStatus.DONE, 4, 0.5),
@@ -102,14 +102,14 @@ def test_steps_that_can_not_be_are_ignored_with_a_sentence_and_the_rest_is_kept(
     assert (report.steps, report.metrics) == ((), {"rows": 1, "ignored": sentence})
 
 
-def test_names_and_texts_of_steps_are_cut_and_have_only_what_postgres_takes() -> None:
+def test_names_and_texts_of_steps_are_shortened_and_storable() -> None:
     (step,) = read(steps=[["n\0" * 999, "FAILED", 1, 1, "e\ud800" * 30000, "o" * 30000 + "end"]]).steps
     assert step.name == "n" * LONGEST_NAME
     assert step.error == ("e?" * 30000)[:LONGEST_TEXT]
     assert step.stdout == ("o" * 30000 + "end")[-LONGEST_TEXT:]
 
 
-def test_an_expectation_is_a_word_or_says_what_was_found() -> None:
+def test_an_expectation_is_a_flag_or_an_object() -> None:
     report = read(expectations={"a": False, "b": {"found": "none"}, "c": {"held": False, "severity": "warn"}})
     assert report.metrics["expectations"] == [
         {"name": "a", "held": False, "severity": "fail", "found": ""},
@@ -121,7 +121,7 @@ def test_an_expectation_is_a_word_or_says_what_was_found() -> None:
 
 
 @pytest.mark.parametrize("told", [["a"], {"a": 1}, {"a": {"held": 1}}, {"a": {"severity": "x"}}, {"a": {"mine": 1}}])
-def test_expectations_that_can_not_be_are_ignored_with_a_sentence(told: Any) -> None:
+def test_invalid_expectations_are_ignored_with_a_sentence(told: Any) -> None:
     report = read(expectations=told)
     assert (report.failed_expectations, set(report.metrics)) == ([], {"rows", "ignored"})
 

@@ -1,35 +1,37 @@
-"""What a pipeline's run tells of its work fits, whatever there is to tell, and can be read again."""
+"""A rendered report fits its size and can be parsed."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opendataflow.core.pipelines.expectations import Checked
+from opendataflow.core.pipelines.expectations import ExpectationResult
 from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.pipelines.report import LARGEST, LARGEST_FILE, read_report
-from opendataflow.core.pipelines.report_text import report_text
+from opendataflow.core.pipelines.report_text import render_report
 from opendataflow.model.records.run import Report
 from opendataflow.names import StepStatus
 
 DONE, FAILED, SKIPPED = StepStatus.DONE, StepStatus.FAILED, StepStatus.SKIPPED
 
 
-def told(report: dict[str, object], steps: list[Step], checked: list[Checked], largest: int = LARGEST) -> Report:
-    text = report_text(report, steps, checked, largest)
+def told(
+    report: dict[str, object], steps: list[Step], checked: list[ExpectationResult], largest: int = LARGEST
+) -> Report:
+    text = render_report(report, steps, checked, largest)
     assert len(text.encode()) <= largest
     read = read_report(text, largest)
     assert read is not None, text
     return read
 
 
-def test_in_a_file_there_is_room_for_what_steps_have_printed() -> None:
+def test_a_file_has_room_for_the_output_of_steps() -> None:
     steps = [Step("read", DONE, 3, 0.251, "x" * 900), Step("write", FAILED, None, 1, "", "no\nFile a.py, line 3")]
     read, write = told({"failure": "no"}, steps, [], LARGEST_FILE).steps
     assert (read.ordinal, read.rows, read.seconds, read.stdout) == (1, 3, 0.25, "x" * 900)
     assert (write.error, write.rows) == ("no\nFile a.py, line 3", None)
 
 
-def test_what_is_cut_begins_with_a_whole_line() -> None:
+def test_a_shortened_text_begins_with_a_whole_line() -> None:
     steps = [Step("a", DONE, stdout="a secret that must be found whole\n" * 2000), Step("b", DONE, stdout="x" * 90_000)]
     whole, endless = told({"rows": 1}, steps, [], LARGEST_FILE).steps
     assert whole.stdout is not None
@@ -38,7 +40,7 @@ def test_what_is_cut_begins_with_a_whole_line() -> None:
     assert len(endless.stdout) > 9999
 
 
-def test_of_a_hundred_steps_the_failed_one_is_told_with_its_sentence_and_those_beside_it() -> None:
+def test_of_many_steps_the_failed_one_and_its_neighbours_are_kept() -> None:
     sentence = "pipelines/p/s.py, line 3: KeyError: 'day'"
     steps = [Step(f"a step with a rather long name {n}", DONE, 10**9, 99.123, "printed\n" * 99) for n in range(60)]
     steps += [Step("guilty", FAILED, None, 0.02, "printed", f"{sentence}\nFile …")]
@@ -52,21 +54,27 @@ def test_of_a_hundred_steps_the_failed_one_is_told_with_its_sentence_and_those_b
     assert report.failure == f"guilty has failed: {sentence}"
 
 
-def test_expectations_that_do_not_hold_are_told_before_those_that_do() -> None:
-    checked = [Checked(f"number {n} of many that hold", True, "fail", "none of all the rows") for n in range(200)]
-    report = told({"rows": 1}, [Step("write", DONE)], [*checked, Checked("keys", False, "fail", "2 rows")])
+def test_unmet_expectations_are_kept_before_others() -> None:
+    checked = [
+        ExpectationResult(f"number {n} of many that hold", True, "fail", "none of all the rows") for n in range(200)
+    ]
+    report = told({"rows": 1}, [Step("write", DONE)], [*checked, ExpectationResult("keys", False, "fail", "2 rows")])
     unmet = {"name": "keys", "held": False, "severity": "fail", "found": "2 rows"}
     assert unmet in report.metrics["expectations"]
     assert report.failed_expectations == [unmet]
 
 
 def test_of_two_expectations_with_one_name_the_one_that_does_not_hold_is_told() -> None:
-    checked = [Checked("a", False, "fail", "2"), Checked("a", True, "fail", "0"), Checked("a", False, "warn", "1")]
+    checked = [
+        ExpectationResult("a", False, "fail", "2"),
+        ExpectationResult("a", True, "fail", "0"),
+        ExpectationResult("a", False, "warn", "1"),
+    ]
     assert [it["found"] for it in told({}, [Step("write", FAILED)], checked).failed_expectations] == ["2"]
 
 
 def test_nothing_known_is_no_reason_to_fail() -> None:
-    assert report_text({"rows": None}, [], [], LARGEST) == "{}"
+    assert render_report({"rows": None}, [], [], LARGEST) == "{}"
 
 
 NASTY = st.text(st.characters(exclude_characters="\0"), max_size=40) | st.sampled_from(
@@ -80,14 +88,14 @@ STEPS = st.builds(
     st.floats(0, 1e9),
     NASTY,
 )
-CHECKED = st.builds(Checked, NASTY, st.booleans(), st.sampled_from(["fail", "warn"]), NASTY)
+CHECKED = st.builds(ExpectationResult, NASTY, st.booleans(), st.sampled_from(["fail", "warn"]), NASTY)
 
 
 @pytest.mark.parametrize("largest", [LARGEST, LARGEST_FILE])
 @settings(max_examples=30)
 @given(st.lists(STEPS, min_size=1, max_size=120), st.lists(CHECKED, max_size=60), NASTY.filter(str.strip))
-def test_whatever_there_is_to_tell_it_fits_and_can_be_read(
-    largest: int, steps: list[Step], checked: list[Checked], failure: str
+def test_every_report_fits_and_is_valid(
+    largest: int, steps: list[Step], checked: list[ExpectationResult], failure: str
 ) -> None:
     read = told({"commit": "c" * 200, "rows": 2**63 - 1, "failure": failure}, steps, checked, largest)
     assert "ignored" not in read.metrics

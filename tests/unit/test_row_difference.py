@@ -1,4 +1,4 @@
-"""How rows are compared, and how a difference is told."""
+"""Comparison of rows, and descriptions of differences."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.pipelines.row_difference import Row, difference, in_words, same_value
+from opendataflow.core.pipelines.row_difference import Row, compare_rows, describe_difference, same_value
 
 NAN = float("nan")
 
@@ -48,18 +48,18 @@ def test_values_that_mean_something_else_differ(one: Any, other: Any) -> None:
 
 
 def told(expected: list[Row], found: list[Row], *, ordered: bool = False) -> list[str]:
-    return in_words(difference(expected, found, ordered=ordered))
+    return describe_difference(compare_rows(expected, found, ordered=ordered))
 
 
 A, B, C = {"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}
 
 
 def test_the_order_of_columns_never_counts() -> None:
-    assert not difference([A], [{"n": 1, "k": "a"}], ordered=True)
+    assert not compare_rows([A], [{"n": 1, "k": "a"}], ordered=True)
 
 
-def test_the_order_of_rows_counts_only_where_it_is_asked_for() -> None:
-    assert not difference([A, B], [B, A], ordered=False)
+def test_the_order_of_rows_counts_only_on_request() -> None:
+    assert not compare_rows([A, B], [B, A], ordered=False)
     assert told([A, B], [B, A], ordered=True) == ["the rows are the expected ones, in another order"]
 
 
@@ -70,7 +70,7 @@ def test_missing_rows_and_rows_that_are_too_many_are_listed(ordered: bool) -> No
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_row_with_another_cell_is_told_as_that_cell(ordered: bool) -> None:
+def test_a_changed_cell_is_reported_as_that_cell(ordered: bool) -> None:
     assert told([A, B, C], [A, {"k": "b", "n": "2"}, C], ordered=ordered) == ["row 2: n: expected 2, found '2'"]
 
 
@@ -78,33 +78,37 @@ def test_a_row_that_is_there_too_often_is_not_expected() -> None:
     assert told([A, B], [A, A, B]) == ["not expected: row 2: k='a', n=1"]
 
 
-def test_a_column_is_told_once_and_not_for_each_row() -> None:
+def test_a_column_of_one_side_is_reported_once() -> None:
     assert told([A, B], [{"k": "a"}, {"k": "b"}]) == ["column n is missing"]
     assert told([{"k": "a"}], [A]) == ["column n is not expected"]
 
 
 def test_a_key_that_an_expected_row_lacks_is_a_cell_without_a_value() -> None:
-    assert not difference([A, {"k": "b"}], [A, {"k": "b", "n": NAN}], ordered=True)
+    assert not compare_rows([A, {"k": "b"}], [A, {"k": "b", "n": NAN}], ordered=True)
 
 
-def test_an_empty_frame_is_what_an_empty_list_expects_whatever_its_columns() -> None:
-    assert not difference([], [], ordered=True, found_columns=["k", "n"])
+def test_an_empty_frame_with_any_columns_equals_an_empty_list() -> None:
+    assert not compare_rows([], [], ordered=True, found_columns=["k", "n"])
     assert told([A], [], ordered=True) == ["column k is missing", "column n is missing"]
 
 
 def test_no_row_of_a_frame_with_the_columns_is_a_missing_row() -> None:
-    assert in_words(difference([A], [], ordered=True, found_columns=["k", "n"])) == ["missing: row 1: k='a', n=1"]
+    assert describe_difference(compare_rows([A], [], ordered=True, found_columns=["k", "n"])) == [
+        "missing: row 1: k='a', n=1"
+    ]
 
 
 def test_very_many_rows_that_differ_are_not_all_compared_with_each_other() -> None:
     expected, found = ([{"k": "a", "n": number} for number in range(first, first + 10_000)] for first in (0, -10_000))
-    lines = in_words(difference(expected, found, ordered=False))
+    lines = describe_difference(compare_rows(expected, found, ordered=False))
     assert lines[0] == "row 1: n: expected 0, found -10000"
 
 
-def test_only_the_first_of_many_differences_are_told() -> None:
+def test_only_the_first_of_many_differences_are_reported() -> None:
     lines = told([{"n": number} for number in range(100)], [])
     assert lines == ["column n is missing"]
-    lines = in_words(difference([{"n": number} for number in range(100)], [], ordered=False, found_columns=["n"]))
+    lines = describe_difference(
+        compare_rows([{"n": number} for number in range(100)], [], ordered=False, found_columns=["n"])
+    )
     assert len(lines) == 21
     assert lines[-1] == "and 80 more"

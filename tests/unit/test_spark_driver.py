@@ -1,7 +1,4 @@
-"""The program of driver pods: what it makes of its order, what it says where that can't be done, how it watches.
-
-Spark itself is started in tests/e2e; here a shell script has its place, which tells what it was given.
-"""
+"""The program of driver pods: its order, its errors, its watch of executors."""
 
 import json
 import os
@@ -134,7 +131,7 @@ def test_a_signal_reaches_spark(pod: Pod) -> None:
     assert pod.seen("signal") == "TERM\n"
 
 
-def test_executors_that_fail_again_and_again_are_told_of(pod: Pod) -> None:
+def test_repeated_failures_of_executors_are_reported(pod: Pod) -> None:
     pod.order["executor"] = {}
     pod.environ |= {**CLUSTER, "CODE": "11"}
     code, said = pod.run()
@@ -148,15 +145,15 @@ def test_executors_that_fail_again_and_again_are_told_of(pod: Pod) -> None:
 def test_a_program_is_a_path_in_the_image(main: str, tmp_path: Path) -> None:
     program = tmp_path / "etl.py"
     program.write_text("")
-    assert driver.program(main.format(program)) == str(program)
+    assert driver.find_program(main.format(program)) == str(program)
 
 
 @pytest.mark.parametrize("main", ["https://h/etl.py", "s3a://b/etl.py", "gs://b/etl.py"])
-def test_what_spark_fetches_is_left_to_it(main: str) -> None:
-    assert driver.program(main) == main
+def test_an_address_is_left_to_spark(main: str) -> None:
+    assert driver.find_program(main) == main
 
 
-def test_a_program_that_is_not_there_is_told_of(pod: Pod) -> None:
+def test_a_missing_program_is_reported(pod: Pod) -> None:
     pod.order["main"] = "local:///app/etl.py"
     assert pod.run() == (
         126,
@@ -164,25 +161,27 @@ def test_a_program_that_is_not_there_is_told_of(pod: Pod) -> None:
     )
 
 
-def test_an_image_without_java_is_told_of(pod: Pod) -> None:
+def test_an_image_without_java_is_reported(pod: Pod) -> None:
     pod.environ["JAVA_HOME"] = str(pod.folder / "none")
     assert pod.run() == (126, "dataflow: the image has no Java: use one that is made from opendataflow/spark\n")
 
 
-def test_an_image_without_spark_is_told_of(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_without_spark_is_reported(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "find_spec", lambda _: None)
-    with pytest.raises(driver.Unfit, match="the image has no Spark: use one that is made from opendataflow/spark"):
-        driver.spark_submit({**pod.environ, "SPARK_HOME": str(pod.folder)})
+    with pytest.raises(
+        driver.CannotStart, match="the image has no Spark: use one that is made from opendataflow/spark"
+    ):
+        driver.find_spark_submit({**pod.environ, "SPARK_HOME": str(pod.folder)})
 
 
-def test_an_order_of_another_version_is_told_of(pod: Pod) -> None:
+def test_an_order_of_another_version_is_reported(pod: Pod) -> None:
     del pod.order["settings"]
     code, said = pod.run()
     assert code == 126
     assert said.endswith("spark.json is not what this image knows: use an image of the operator's own version\n")
 
 
-def test_a_program_outside_of_a_pod_says_so(pod: Pod) -> None:
+def test_a_program_outside_of_a_pod_is_reported(pod: Pod) -> None:
     del pod.environ["DATAFLOW_POD_IP"]
     assert pod.run() == (
         126,
@@ -205,7 +204,7 @@ def test_a_report_of_the_program_is_kept(
     log = tmp_path / "termination-log"
     log.write_text(before)
     monkeypatch.setattr(driver, "TERMINATION_LOG", log)
-    assert driver._failed("it can't", 126) == 126
+    assert driver._fail("it can't", 126) == 126
     assert log.read_text() == after
     assert "it can't" in capsys.readouterr().err
 
@@ -250,23 +249,23 @@ def waiting(reason: str, **more: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_keeps_a_driver_waiting(pods: list[dict[str, Any]], why: str | None) -> None:
-    found = executors.trouble(pods)
+def test_reasons_for_missing_executors(pods: list[dict[str, Any]], why: str | None) -> None:
+    found = executors.find_missing_executor(pods)
     assert (found and found.why) == why
     assert found is None or found.since == BEGAN
 
 
 def test_a_driver_is_ended_once_no_executor_came_up_in_time(capsys: pytest.CaptureFixture[str]) -> None:
     ended: list[str] = []
-    watch = driver.Watch(lambda: [executor("Pending", **UNSCHEDULABLE)], 60, lambda: ended.append("now"))
-    assert watch.look(BEGAN + 5)
+    watch = driver.ExecutorWatch(lambda: [executor("Pending", **UNSCHEDULABLE)], 60, lambda: ended.append("now"))
+    assert watch.check(BEGAN + 5)
     assert capsys.readouterr().err == ""
-    assert watch.look(BEGAN + 20)
-    assert watch.look(BEGAN + 59)
+    assert watch.check(BEGAN + 20)
+    assert watch.check(BEGAN + 59)
     assert capsys.readouterr().err == (
         "dataflow: no executor runs yet: e1 is unschedulable: 0/3 nodes are available: no cpu.\n"
     )
-    assert not watch.look(BEGAN + 60)
+    assert not watch.check(BEGAN + 60)
     assert ended == ["now"]
     assert watch.sentence == (
         "no executor has come up within 60 s: e1 is unschedulable: 0/3 nodes are available: no cpu."
@@ -278,6 +277,6 @@ def test_an_api_server_that_does_not_answer_ends_nothing() -> None:
     def away() -> list[dict[str, Any]]:
         raise TimeoutError
 
-    watch = driver.Watch(away, 0, lambda: pytest.fail("nothing is known"))
-    assert watch.look(BEGAN)
+    watch = driver.ExecutorWatch(away, 0, lambda: pytest.fail("nothing is known"))
+    assert watch.check(BEGAN)
     assert watch.sentence is None

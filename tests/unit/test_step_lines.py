@@ -1,7 +1,7 @@
-"""What the log of a run says of its steps while it runs, and the part of a log that is about one of them."""
+"""Lines about steps in a run's log, and the part of a log about one step."""
 
 from opendataflow.core.pipelines.pipeline_steps import Step
-from opendataflow.core.pipelines.step_lines import StepLines, lines_of_step, steps_in
+from opendataflow.core.pipelines.step_lines import StepLines, filter_step_lines, list_logged_steps
 from opendataflow.names import StepStatus
 
 
@@ -24,7 +24,7 @@ def test_a_line_comes_when_a_step_begins_and_one_when_it_ends() -> None:
     ]
 
 
-def test_what_is_known_only_at_the_end_is_told_then() -> None:
+def test_facts_of_the_end_are_logged_at_the_end() -> None:
     said: list[str] = []
     lines, steps = StepLines(said.append), [Step("clean", StepStatus.DONE, seconds=0.1, stdout="here\n")]
     lines.show(steps)
@@ -48,10 +48,10 @@ step 2/3 clean: its rows: 4
 
 
 def test_the_lines_of_a_step_are_found_wherever_they_are() -> None:
-    assert list(lines_of_step(LOG.splitlines(), "clean")) == [
+    assert list(filter_step_lines(LOG.splitlines(), "clean")) == [
         "step 2/3 clean: begins",
         "    step 1/3 read a: is what a user may print",
         "step 2/3 clean: DONE, 0.10 s",
         "step 2/3 clean: its rows: 4",
     ]
-    assert steps_in(LOG.splitlines()) == ["read a", "clean", "write b"]
+    assert list_logged_steps(LOG.splitlines()) == ["read a", "clean", "write b"]

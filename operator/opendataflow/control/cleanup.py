@@ -41,7 +41,7 @@ from opendataflow.launch.cluster.applications import free_application
 from opendataflow.launch.cluster.releases import free_pod
 from opendataflow.launch.cluster.seen import parse_application, parse_pod
 from opendataflow.model.records.run import Host
-from opendataflow.opening.database import is_named, open_store
+from opendataflow.opening.database import has_named_database, open_store
 from opendataflow.settings import Settings
 from opendataflow.store.leader import acquire_leadership, identity
 from opendataflow.store.store import Store
@@ -245,7 +245,7 @@ async def _no_other_leader(
     if force:
         yield _WithoutLeadership()
         return
-    if not is_named(settings):
+    if not has_named_database(settings):
         raise InvalidInput(f"DATAFLOW_DSN is not set, so nobody knows whether an operator leads; {_FORCE}")
     try:
         async with open_store(settings, size=1) as store:

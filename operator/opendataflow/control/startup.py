@@ -21,7 +21,7 @@ from opendataflow.core.kubernetes.cluster_version import too_old
 from opendataflow.core.status.job_state import ObservedJob, job_status
 from opendataflow.errors import ClusterRefused, ClusterUnreachable, DataflowError, InvalidInput, NoAccess, Refused
 from opendataflow.launch.cluster.api import Api, custom
-from opendataflow.opening.database import is_named, open_store
+from opendataflow.opening.database import has_named_database, open_store
 from opendataflow.settings import Settings
 from opendataflow.store.store import Store
 
@@ -65,7 +65,7 @@ class Database:
     def __init__(
         self, settings: Settings, api: Api, namespaces: Collection[str], metrics: Metrics, health: Health
     ) -> None:
-        if not is_named(settings):
+        if not has_named_database(settings):
             raise InvalidInput("DATAFLOW_DSN is not set: it names the Postgres database that remembers everything")
         self._settings = settings
         self._api = api

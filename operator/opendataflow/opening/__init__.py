@@ -1,1 +1,1 @@
-"""Which database a program works with, and with whose passkey: from the environment, files, or a person."""
+"""Find the database and the passkey of a program: from the environment, files, or a prompt. Open the database."""

@@ -1,6 +1,6 @@
-"""Opens the database: that of DATAFLOW_DSN, else that of `dataflow.properties`, else the embedded one.
+"""Open the database: that of DATAFLOW_DSN, else that of `dataflow.properties`, else the embedded one.
 
-The password that it opens goes to libpq inside this process and nowhere else.
+A decrypted password goes only to libpq in this process.
 """
 
 import asyncio
@@ -14,34 +14,34 @@ from opendataflow.store.connections.connection import DsnSource, connect, dsn_of
 from opendataflow.store.store import Store
 
 PROPERTIES = Path("dataflow.properties")
-"""The file of the current folder that is read where nothing else is named."""
+"""The default file, in the current folder."""
 
 
-def is_named(settings: Settings) -> bool:
-    """Whether the user has named a database, by DATAFLOW_DSN or a properties file."""
+def has_named_database(settings: Settings) -> bool:
+    """Return whether the user has named a database, by DATAFLOW_DSN or a properties file."""
     return settings.dsn is not None or settings.properties is not None or PROPERTIES.is_file()
 
 
 def named_dsn(settings: Settings, passkey: Passkey) -> str | None:
-    """Return the address of the database that the user has named; None: the embedded one is meant.
+    """Return the address of the database that the user has named, or None for the embedded one.
 
-    InvalidInput and Refused as `properties.parameters` raises them.
+    Raises the errors of `properties.read_connection_parameters`.
     """
     if settings.dsn is not None:
         return settings.dsn
-    if not is_named(settings):
+    if not has_named_database(settings):
         return None
-    from opendataflow.opening.properties import parameters  # for those who have such a file
+    from opendataflow.opening.properties import read_connection_parameters  # slow, and rare
 
-    return dsn_of(parameters((settings.properties or PROPERTIES).absolute(), passkey.get))
+    return dsn_of(read_connection_parameters((settings.properties or PROPERTIES).absolute(), passkey.get))
 
 
 def existing_dsn(settings: Settings, passkey: Passkey) -> str | None:
-    """Return the address of the named database, else of the embedded one where it runs; None: nothing runs yet."""
+    """Return the address of the named database, else of a running embedded one, else None."""
     named = named_dsn(settings, passkey)
     if named is not None:
         return named
-    from opendataflow.store.connections.peek import running_dsn
+    from opendataflow.store.connections.peek import running_dsn  # RunJob starts without this module
 
     return running_dsn(settings)
 
@@ -53,11 +53,14 @@ def embedded_folders(settings: Settings) -> list[Path]:
 
 @asynccontextmanager
 async def dsn_source(settings: Settings, named: str | None) -> AsyncIterator[DsnSource]:
-    """Give the database's address; an embedded one (`named` is None) runs meanwhile, and starts again should it die."""
+    """Yield a source of the database's address. An embedded database (`named` is None) runs during the block.
+
+    The source restarts an embedded database that has died.
+    """
     if named is not None:
         yield lambda: named
         return
-    from opendataflow.store.embedded import EmbeddedPostgres  # RunJob starts without it
+    from opendataflow.store.embedded import EmbeddedPostgres  # RunJob starts without this package
 
     server = EmbeddedPostgres(settings.postgres_home)
     await asyncio.to_thread(server.join)
@@ -69,11 +72,11 @@ async def dsn_source(settings: Settings, named: str | None) -> AsyncIterator[Dsn
 
 @asynccontextmanager
 async def open_store(settings: Settings, size: int = 4, passkey: Passkey | None = None) -> AsyncIterator[Store]:
-    """Open the store. The embedded database is the program's own and is brought to its schema; a named one is not."""
+    """Open the store. Migrate the schema of an embedded database, and not of a named one."""
     named = named_dsn(settings, passkey or Passkey())
     async with dsn_source(settings, named) as source:
         if named is None:
-            from opendataflow.store.migrations.schema import migrate
+            from opendataflow.store.migrations.schema import migrate  # RunJob starts without this module
 
             async with await connect(source()) as connection:
                 await migrate(connection, folders=embedded_folders(settings))

@@ -1,6 +1,6 @@
-"""Where a passkey comes from: a key file, the environment, or a person at the terminal. Never from an argument.
+"""Read a passkey from a key file, the environment or the terminal. Never from an argument.
 
-Arguments can be read by every user of the machine. No sentence here shows what was read or typed.
+All users of a machine can read arguments. No message contains what was read or typed.
 """
 
 import os
@@ -17,8 +17,8 @@ _LONGEST_LINE = 65536
 
 
 @dataclass(frozen=True)
-class Origin:
-    """The places of one passkey: how people call it, its option, its variable, and that which names its file."""
+class PasskeySource:
+    """The sources of one passkey. `what`: its name in messages. `file_variable`: the variable with the file's path."""
 
     what: str
     option: str
@@ -26,35 +26,35 @@ class Origin:
     file_variable: str | None = None
 
 
-PASSKEY = Origin("passkey", "--key-file", "PASSKEY", "DATAFLOW_KEY_FILE")
-NEW_PASSKEY = Origin("new passkey", "--new-key-file", "PASSKEY_NEW")
+PASSKEY = PasskeySource("passkey", "--key-file", "PASSKEY", "DATAFLOW_KEY_FILE")
+NEW_PASSKEY = PasskeySource("new passkey", "--new-key-file", "PASSKEY_NEW")
 
 
 class Passkey:
-    """The passkey of one program, looked for when something encrypted needs it, and then once.
+    """The passkey of one program. It is read once, when a ciphertext needs it.
 
-    `argument`: the old form of RunJob has it there. Where nobody has given one, a person is asked who sits at a
-    terminal; without a terminal, or where nobody is to be asked (`asks`), there is none.
+    `argument`: the passkey in the old form of RunJob. `asks`: prompt at a terminal if no passkey is given. Without a
+    terminal there is no passkey.
     """
 
     def __init__(self, key_file: Path | None = None, argument: str | None = None, *, asks: bool = True) -> None:
         self._asks = asks
         self._key_file = key_file
         self._given = argument
-        self._looked = argument is not None
+        self._is_read = argument is not None
 
     def get(self) -> str | None:
-        """Return it, or None. InvalidInput where its file can't be used, or nothing was typed."""
-        if not self._looked:
-            self._given = given_passkey(PASSKEY, self._key_file, os.environ)
+        """Return the passkey, or None. Raises InvalidInput if its file is unusable or nothing was typed."""
+        if not self._is_read:
+            self._given = read_passkey(PASSKEY, self._key_file, os.environ)
             if self._given is None and self._asks and sys.stdin is not None and sys.stdin.isatty():
-                self._given = ask_hidden(PASSKEY.what, twice=False, remedy="set PASSKEY or DATAFLOW_KEY_FILE")
-            self._looked = True
+                self._given = prompt_hidden(PASSKEY.what, twice=False, remedy="set PASSKEY or DATAFLOW_KEY_FILE")
+            self._is_read = True
         return self._given
 
 
-def given_passkey(origin: Origin, key_file: Path | None, environ: Mapping[str, str]) -> str | None:
-    """Return what the key file, the environment or the file that it names has; None where there is none of them."""
+def read_passkey(origin: PasskeySource, key_file: Path | None, environ: Mapping[str, str]) -> str | None:
+    """Return the passkey of the key file, of the environment or of the file named there, or None."""
     if key_file is not None:
         return read_key_file(key_file)
     given = environ.get(origin.variable)
@@ -69,20 +69,20 @@ def given_passkey(origin: Origin, key_file: Path | None, environ: Mapping[str, s
 
 
 def find_passkey(
-    origin: Origin, key_file: Path | None, *, twice: bool = False, environ: Mapping[str, str] = os.environ
+    origin: PasskeySource, key_file: Path | None, *, twice: bool = False, environ: Mapping[str, str] = os.environ
 ) -> str:
-    """Return the passkey of the key file, else of the environment, else ask; `twice` where a slip would be sealed in.
+    """Return the passkey of the key file, else of the environment, else prompt. `twice`: prompt again to confirm.
 
-    InvalidInput where it is empty or its file can't be used; Refused where nobody is there to be asked.
+    Raises InvalidInput if the passkey is empty or its file is unusable, Refused without a terminal.
     """
-    given = given_passkey(origin, key_file, environ)
+    given = read_passkey(origin, key_file, environ)
     if given is not None:
         return given
-    return ask_hidden(origin.what, twice=twice, remedy=f"set {origin.variable} or give {origin.option}")
+    return prompt_hidden(origin.what, twice=twice, remedy=f"set {origin.variable} or give {origin.option}")
 
 
 def read_key_file(path: Path) -> str:
-    """Return the first line of a file that nobody but its owner can open."""
+    """Return the first line of a file. Raises InvalidInput if other users can open the file."""
     try:
         with path.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
@@ -98,35 +98,35 @@ def read_key_file(path: Path) -> str:
         raise InvalidInput(f"{path}: the first line is empty: write the passkey there")
     try:
         return line.decode()
-    except UnicodeDecodeError:  # its own text would show the line
+    except UnicodeDecodeError:  # its message would contain the line
         raise InvalidInput(f"{path}: the first line is no UTF-8 text") from None
 
 
 def _quoted(path: Path) -> str:
-    import shlex
+    import shlex  # only for an error
 
     return shlex.quote(str(path))
 
 
-def ask_hidden(what: str, *, twice: bool, remedy: str) -> str:
-    """Ask at the terminal, without echo, also where stdin is something else."""
-    typed = _typed(f"{what}: ", what, remedy)
+def prompt_hidden(what: str, *, twice: bool, remedy: str) -> str:
+    """Prompt at the terminal without echo, even if stdin is redirected. `remedy`: for the error without a terminal."""
+    typed = _read_typed(f"{what}: ", what, remedy)
     if not typed:
         raise InvalidInput(f"no {what} was typed")
-    if twice and _typed(f"{what} once more: ", what, remedy) != typed:
+    if twice and _read_typed(f"{what} once more: ", what, remedy) != typed:
         raise InvalidInput(f"the {what} was not typed the same twice: begin anew")
     return typed
 
 
-def _typed(prompt: str, what: str, remedy: str) -> str:
-    import getpass  # most runs ask nobody, and start without these
-    import warnings
+def _read_typed(prompt: str, what: str, remedy: str) -> str:
+    import getpass  # most runs prompt for nothing, and start faster without this
+    import warnings  # see above
 
-    # Whoever has other plans for Ctrl-C, such as an event loop, has not begun with its work.
+    # An event loop's handler of Ctrl-C would not end the prompt.
     own = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with warnings.catch_warnings():
-            # The warning says that the terminal is missing, or shows what is typed: neither will do.
+            # The warning means that the terminal is missing, or that typed characters are visible.
             warnings.simplefilter("error", getpass.GetPassWarning)
             return getpass.getpass(prompt)
     except getpass.GetPassWarning:

@@ -1,1 +1,1 @@
-"""Databases of users, looked at in order to plan chunks of their tables. Nothing here ever writes to them."""
+"""Query databases of users, to plan and check chunks of their tables. This package never writes to them."""

@@ -1,6 +1,6 @@
-"""Finds out where the rows of a data set's table are, and where those of the table that they were brought to.
+"""Count the rows of a data set's chunks, in its own table or in a copy of the table.
 
-Each table is read once, as it is at one moment; the two moments are not the same. It writes nowhere.
+Each table is read once, in one snapshot. Two tables have two snapshots.
 """
 
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from opendataflow.core.chunks.chunk_parts import Part
 from opendataflow.core.chunks.chunk_predicates import predicate_of
 from opendataflow.core.chunks.reconciliation import Chunks, Spread, grid_of, spread, spread_by_id
 from opendataflow.errors import InvalidInput
-from opendataflow.sources.source import Figured, Source
+from opendataflow.sources.source import Aggregates, Source
 
 
 @dataclass(frozen=True)
-class Place:
-    """A table, and the column that says which chunk a row is of: by the bounds, or, `by_id`, by the data id in it."""
+class TableColumn:
+    """A table and the column that assigns rows to chunks: by the chunks' bounds, or (`by_id`) by data ids."""
 
     schema: str | None
     table: str
@@ -23,12 +23,12 @@ class Place:
     by_id: bool = False
 
 
-def spread_of(source: Source, place: Place, parts: Mapping[str, Part], figures: Figured) -> Spread:
-    """Return where the rows of a table are. `parts`: of the data set's chunks, by their ids.
+def measure_spread(source: Source, place: TableColumn, parts: Mapping[str, Part], figures: Aggregates) -> Spread:
+    """Return the rows per chunk. `parts`: of the data set's chunks, by id.
 
-    Raises InvalidInput where the bounds do not fit the table, and as the source does.
+    Raises InvalidInput if the bounds do not fit the table, and the errors of the source.
     """
-    table = source.look(place.schema, place.table, place.column)
+    table = source.find_table(place.schema, place.table, place.column)
     if place.by_id:
         return spread_by_id([*parts], source.groups_by_id(table, figures), place.column)
     grid = grid_of(parts)
@@ -44,10 +44,10 @@ def spread_of(source: Source, place: Place, parts: Mapping[str, Part], figures: 
 
 
 def check_predicates(source: Source, parts: Mapping[str, Part]) -> None:
-    """Raise InvalidInput where runs read by another condition than the one that the bounds say."""
+    """Raise InvalidInput if the predicate of a chunk differs from its bounds."""
     for name, part in parts.items():
-        said = predicate_of(part.bounds, source.words.name(str(part.column)), source.words)
-        if part.predicate not in (None, said):
+        expected = predicate_of(part.bounds, source.dialect.name(str(part.column)), source.dialect)
+        if part.predicate not in (None, expected):
             raise InvalidInput(
-                f"chunk {name} has the predicate {part.predicate}, and its bounds say {said}: load it once more"
+                f"chunk {name} has the predicate {part.predicate}, and its bounds say {expected}: load it once more"
             )

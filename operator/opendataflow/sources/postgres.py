@@ -1,4 +1,4 @@
-"""A Postgres with users' tables, by psycopg: one connection with one snapshot, which can only read."""
+"""A Postgres with users' tables: one read-only connection of psycopg with one snapshot."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,11 +12,12 @@ from psycopg.rows import dict_row
 from opendataflow.core.chunks.chunk_plan import Column
 from opendataflow.core.chunks.chunk_predicates import Kind, Value, predicate_of
 from opendataflow.core.chunks.dialects import Postgres
+from opendataflow.core.chunks.postgres_address import display_address
 from opendataflow.core.chunks.quantiles import Cuts, Entry, Statistics
 from opendataflow.core.chunks.reconciliation import Figures, Grid, Group
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused, UnknownThing, Unreachable
-from opendataflow.sources.source import Figured, Table
+from opendataflow.sources.source import Aggregates, Table
 
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(("int2", "int4", "int8"), "integer"),
@@ -26,18 +27,18 @@ _KINDS: dict[str, Kind] = {
     "uuid": "uuid",
 }
 _HASHED = ("int2", "int4", "int8", "numeric", "text", "varchar", "bpchar", "uuid", "bool")
-"""Types whose texts depend on no setting of a session."""
+"""Types whose texts are independent of session settings."""
 _UNLISTED_CATEGORIES, _UNLISTED = "ACG", ("json", "xml")
-"""Types whose values can't be compared, or not with a text: arrays, rows, shapes, and some others."""
+"""Types whose values can't be compared, or not with a text: arrays, rows, geometric types, and others."""
 
 _STALE = 0.1
-"""Statistics are too old when more than this share of the rows has changed since."""
+"""Share of changed rows from which statistics are too old."""
 
 _NO_STATISTICS = {
     "v": "a view, which has no statistics",
     "f": "a foreign table, of which nobody knows how old its statistics are",
 }
-"""Kinds of relations that ANALYZE makes none for, or none that would do."""
+"""Kinds of relations without usable statistics."""
 
 _LOOK = """
 SELECT c.oid, n.nspname, c.relname, c.relkind::text, t.typname, t.typcategory::text,
@@ -82,13 +83,8 @@ ORDER BY s.inherited DESC LIMIT 1
 """
 
 
-def place_of(parameters: Mapping[str, Any]) -> str:
-    """Say where the database is, without its password."""
-    return f"{parameters.get('host', 'localhost')}:{parameters.get('port', 5432)}/{parameters.get('dbname', '')}"
-
-
-def parts_of(address: str) -> dict[str, str]:
-    """Take an address apart. InvalidInput where it is none; the sentence does not repeat it."""
+def parse_address(address: str) -> dict[str, str]:
+    """Parse a libpq URI or connection string. Raises InvalidInput, without the address in the message."""
     try:
         return {name: str(value) for name, value in conninfo_to_dict(address).items() if value is not None}
     except psycopg.ProgrammingError:
@@ -98,10 +94,10 @@ def parts_of(address: str) -> dict[str, str]:
 
 
 class PostgresSource:
-    """See `sources.source.Source`."""
+    """A source database in Postgres. Implements `sources.source.Source`."""
 
     def __init__(self, connection: psycopg.Connection[dict[str, Any]], where: str) -> None:
-        self.words = Postgres()
+        self.dialect = Postgres()
         self._connection = connection
         self._where = where
         self._table = ("", "")
@@ -110,10 +106,10 @@ class PostgresSource:
     @classmethod
     @contextmanager
     def open(cls, parameters: Mapping[str, str]) -> Iterator["PostgresSource"]:
-        """Connect, in the words of libpq."""
-        where = place_of(parameters)
+        """Connect with parameters of libpq."""
+        where = display_address(parameters)
         settings = {"connect_timeout": "10", "application_name": "opendataflow", "client_encoding": "UTF8"}
-        with _translated(where):
+        with _translate_errors(where):
             connection = psycopg.connect(make_conninfo("", **{**settings, **parameters}), row_factory=dict_row)
         with connection:
             connection.isolation_level = IsolationLevel.REPEATABLE_READ
@@ -125,7 +121,7 @@ class PostgresSource:
             )
             yield source
 
-    def look(self, schema: str | None, table: str, column: str) -> Table:
+    def find_table(self, schema: str | None, table: str, column: str) -> Table:
         """Find the table and the column."""
         rows = self._rows(_LOOK, {"schema": schema, "table": table, "column": column})
         if not rows:
@@ -141,7 +137,7 @@ class PostgresSource:
         [row] = rows
         self._table = (row["nspname"], row["relname"])
         self._relation = row["relkind"]
-        name = ".".join(self.words.name(part) for part in self._table)
+        name = ".".join(self.dialect.name(part) for part in self._table)
         if row["typname"] is None:
             raise self._no_column(column)
         kind = _KINDS.get(row["typname"], "text" if row["typcategory"] == "S" else "other")
@@ -149,7 +145,7 @@ class PostgresSource:
         return Table(
             name=name,
             column=Column(column, kind, not row["attnotnull"]),
-            type=f"{self.words.name(row['typespace'])}.{self.words.name(row['typname'])}",
+            type=f"{self.dialect.name(row['typespace'])}.{self.dialect.name(row['typname'])}",
             rows=int(plan[0]["Plan"]["Plan Rows"]),
             samples=row["relkind"] in ("r", "p", "m"),
             hashes=row["typname"] in _HASHED,
@@ -158,15 +154,15 @@ class PostgresSource:
         )
 
     def _columns(self) -> dict[str, tuple[str, str]]:
-        """The categories and names of the types of all columns."""
+        """Return the category and name of the type of each column."""
         return {row["attname"]: (row["category"], row["type"]) for row in self._rows(_COLUMNS, self._table)}
 
     def _no_column(self, column: str) -> UnknownThing:
-        name = ".".join(self.words.name(part) for part in self._table)
+        name = ".".join(self.dialect.name(part) for part in self._table)
         return UnknownThing(f"{name} has no column {column}{did_you_mean(column, [*self._columns()])}")
 
     def statistics(self, table: Table) -> Statistics | str:
-        """What is known of the column without reading the table; a sentence where nothing, or it is too old."""
+        """Return statistics of the column without reading the table, or a sentence why they are missing or old."""
         named = {"schema": self._table[0], "table": self._table[1], "column": table.column.name}
         if self._relation in _NO_STATISTICS:
             return f"{table.name} is {_NO_STATISTICS[self._relation]}"
@@ -174,7 +170,7 @@ class PostgresSource:
         if not fresh:
             return f"{table.name} has no statistics of {table.column.name}: ANALYZE {table.name} makes them"
         [found] = fresh
-        grown = abs(table.rows - found["reltuples"]) if found["parted"] else 0  # changes are counted in its parts
+        grown = abs(table.rows - found["reltuples"]) if found["parted"] else 0  # partitions count the changes
         if max(found["changed"], grown) > _STALE * table.rows:
             return f"the statistics of {table.name} are old: ANALYZE {table.name} renews them"
         query = _STATISTICS.format(type=table.type, text=_text(table), collate=_collate(table))
@@ -184,12 +180,12 @@ class PostgresSource:
         return Statistics(entries, float(found["null_frac"]))
 
     def count_rows(self, table: Table) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return int(self._rows(f"SELECT count(*) AS rows FROM {table.name}")[0]["rows"])
 
     def cuts(self, table: Table, parts: int, share: float) -> Cuts | None:
-        """Divide the rows that are read, by sorting them; None where there is no value."""
-        column = self.words.name(table.column.name)
+        """Divide rows into parts of equal size by sorting them. Return None if there is no value."""
+        column = self.dialect.name(table.column.name)
         fractions = ", ".join(repr(number / parts) for number in range(parts + 1))
         rows = self._rows(
             f"SELECT v{_text(table)} AS value, inner_one FROM (SELECT v, bool_or(n BETWEEN 2 AND {parts}) AS inner_one "
@@ -201,15 +197,15 @@ class PostgresSource:
             return None
         lowest, highest = rows[0]["value"], rows[-1]["value"]
         found: list[Value] = [row["value"] for row in rows if row["inner_one"]]
-        if table.column.kind == "integer":  # what is up to the quantile stays below
+        if table.column.kind == "integer":  # values up to the quantile belong to the lower part
             cuts: list[Value] = [int(value) + 1 for value in found if value != highest]
         else:
             cuts = [value for value in found if value != lowest]
         return Cuts(cuts or ([highest] if lowest != highest else []), lowest, highest)
 
     def edges(self, table: Table, step: str, zone: str | None, most: int) -> Sequence[str]:
-        """Beginnings of years, months, days or hours around all values, and one more than the last; at most `most`."""
-        column = self.words.name(table.column.name)
+        """Return the starts of years, months, days or hours around all values, and one later start; at most `most`."""
+        column = self.dialect.name(table.column.name)
         if zone:
             try:
                 self._rows("SELECT set_config('TimeZone', %s, true)", (zone,))
@@ -225,16 +221,16 @@ class PostgresSource:
         return [row["edge"] for row in self._rows(query)]
 
     def values(self, table: Table, most: int) -> Sequence[Value]:
-        """The values of the column, each once, in order; at most `most`."""
-        column = self.words.name(table.column.name)
+        """Return the distinct values of the column in order, at most `most`."""
+        column = self.dialect.name(table.column.name)
         query = (
             f"SELECT v{_text(table)} AS value FROM (SELECT {column} AS v FROM {table.name} WHERE {column} IS NOT NULL "
             f"GROUP BY {column} LIMIT {most}) e ORDER BY v"
         )
         return [row["value"] for row in self._rows(query)]
 
-    def rises(self, table: Table, values: Sequence[Value]) -> bool:
-        """Whether each of the values is greater than the one before, as the column is sorted."""
+    def is_increasing(self, table: Table, values: Sequence[Value]) -> bool:
+        """Return whether each value is greater than the one before, in the order of the column."""
         query = (
             f"SELECT coalesce(bool_and(before{_collate(table)} < v), true) AS rises FROM (SELECT v, lag(v) OVER "
             f"(ORDER BY n) AS before FROM unnest({self._array(table, values)}) WITH ORDINALITY AS e(v, n)) pairs "
@@ -243,7 +239,7 @@ class PostgresSource:
         return bool(self._rows(query)[0]["rises"])
 
     def ranks(self, table: Table, values: Sequence[Value]) -> Sequence[int]:
-        """The places of the values in the order of the column, from 1; equal ones have the same."""
+        """Return the ranks of the values in the order of the column, from 1. Equal values have equal ranks."""
         query = (
             f"SELECT dense_rank() OVER (ORDER BY v{_collate(table)}) AS rank, n FROM "
             f"unnest({self._array(table, values)}) WITH ORDINALITY AS e(v, n) ORDER BY n"
@@ -251,16 +247,16 @@ class PostgresSource:
         return [row["rank"] for row in self._rows(query)] if values else []
 
     def groups(
-        self, table: Table, grid: Grid, ranks: Sequence[int], figures: Figured, share: float = 1
+        self, table: Table, grid: Grid, ranks: Sequence[int], figures: Aggregates, share: float = 1
     ) -> Sequence[Group]:
-        """Put the rows that are read into groups which the chunks of the grid can't tell apart, in one pass."""
-        it = f"t.{self.words.name(table.column.name)}"
+        """Group rows in one scan, so that all rows of a group belong to the same chunks of the grid."""
+        it = f"t.{self.dialect.name(table.column.name)}"
         ordered = dict(sorted((rank, edge) for rank, edge in zip(ranks, grid.edges, strict=True)))
         edges = self._array(table, [*ordered.values()])
         segment = f"width_bucket({it}{_collate(table)}, {edges})" if ordered else "NULL::int"
         values = self._array(table, grid.values)
         place = f"array_position({values}, {it}{_collate(table)})" if grid.values else "NULL::int"
-        numbers = ", ".join(self.words.bucket(it, buckets) for buckets in grid.buckets)
+        numbers = ", ".join(self.dialect.bucket(it, buckets) for buckets in grid.buckets)
         shown = f"{it}::text" if table.column.kind in ("uuid", "other") else it
         query = (
             f"SELECT {it} IS NULL AS is_null, {segment} AS segment, {place} AS place, ARRAY[{numbers}]::bigint[] AS "
@@ -282,16 +278,16 @@ class PostgresSource:
             for row in self._rows(query)
         ]
 
-    def groups_by_id(self, table: Table, figures: Figured) -> Mapping[str | None, tuple[int, Figures]]:
-        """Put all rows into groups by the column, as text, in one pass over the table."""
+    def groups_by_id(self, table: Table, figures: Aggregates) -> Mapping[str | None, tuple[int, Figures]]:
+        """Group all rows by the text of the column, in one scan."""
         query = (
-            f"SELECT t.{self.words.name(table.column.name)}::text AS data_id, count(*) AS counted, "
+            f"SELECT t.{self.dialect.name(table.column.name)}::text AS data_id, count(*) AS counted, "
             f"{self._figures(figures)} AS figures FROM {table.name} AS t GROUP BY 1 ORDER BY 1"
         )
         return {row["data_id"]: (row["counted"], tuple(row["figures"])) for row in self._rows(query)}
 
-    def _figures(self, asked: Figured) -> str:
-        """Sums of numbers as such, which do not depend on an order, and of 60 bits of the MD5 of each row's text."""
+    def _figures(self, asked: Aggregates) -> str:
+        """Return SQL for exact sums of numbers, and for the sum of 60 bits of the MD5 of each row's text."""
         known = self._columns() if asked.sums or asked.checksum else {}
         for column in (*asked.sums, *asked.checksum):
             if column not in known:
@@ -300,29 +296,29 @@ class PostgresSource:
                 raise InvalidInput(
                     f"{column} has the type {known[column][1]}, which has no sum: give --checksum instead"
                 )
-        found = [f"sum(t.{self.words.name(column)}::numeric)" for column in asked.sums]
+        found = [f"sum(t.{self.dialect.name(column)}::numeric)" for column in asked.sums]
         if asked.checksum:
-            columns = ", ".join(f"t.{self.words.name(column)}" for column in asked.checksum)
+            columns = ", ".join(f"t.{self.dialect.name(column)}" for column in asked.checksum)
             found.append(f"sum(('x' || left(md5(ROW({columns})::text), 15))::bit(60)::bigint)")
         return f"ARRAY[{', '.join(found)}]::numeric[]"
 
-    def unfulfilled(self, table: Table, values: Sequence[tuple[str, Mapping[str, Any]]]) -> Sequence[int]:
-        """The places, from 0, of those values, as texts, that do not fulfil the predicate of the bounds beside them."""
-        told = ((f"{self.words.literal(value)}::{table.type}{_collate(table)}", bounds) for value, bounds in values)
-        rows = ", ".join(f"({n}, {predicate_of(bounds, it, self.words)})" for n, (it, bounds) in enumerate(told))
-        query = f"SELECT n FROM (VALUES {rows}) AS told(n, holds) WHERE holds IS NOT true ORDER BY n"
+    def find_outside(self, table: Table, values: Sequence[tuple[str, Mapping[str, Any]]]) -> Sequence[int]:
+        """Return the indices of values that do not match the predicate of their bounds. `values`: texts and bounds."""
+        typed = ((f"{self.dialect.literal(value)}::{table.type}{_collate(table)}", bounds) for value, bounds in values)
+        rows = ", ".join(f"({n}, {predicate_of(bounds, it, self.dialect)})" for n, (it, bounds) in enumerate(typed))
+        query = f"SELECT n FROM (VALUES {rows}) AS checked(n, holds) WHERE holds IS NOT true ORDER BY n"
         return [row["n"] for row in self._rows(query)] if values else []
 
     def _array(self, table: Table, values: Sequence[Value]) -> str:
-        return f"ARRAY[{', '.join(self.words.literal(value) for value in values)}]::{table.type}[]"
+        return f"ARRAY[{', '.join(self.dialect.literal(value) for value in values)}]::{table.type}[]"
 
     def _rows(self, query: str, parameters: Any = None) -> list[dict[str, Any]]:
-        with _translated(self._where, ".".join(self._table)):
+        with _translate_errors(self._where, ".".join(self._table)):
             return self._connection.execute(query.encode(), parameters).fetchall()
 
 
 def _sample(share: float) -> str:
-    """Blocks, always the same ones, so that what was cut by them can be counted in them."""
+    """Return a sampling clause. The sample is repeatable: a plan is made and measured with the same blocks."""
     return "" if share >= 1 else f" TABLESAMPLE SYSTEM ({share * 100:.6f}) REPEATABLE (0)"
 
 
@@ -335,23 +331,22 @@ def _collate(table: Table) -> str:
 
 
 @contextmanager
-def _translated(where: str, table: str = "") -> Iterator[None]:
-    """Turn psycopg's errors into those of errors.py."""
+def _translate_errors(where: str, table: str = "") -> Iterator[None]:
+    """Translate errors of psycopg to those of errors.py."""
     try:
         yield
     except psycopg.Error as error:
-        said = error.diag.message_primary or " ".join(str(error).split())
+        message = error.diag.message_primary or " ".join(str(error).split())
         state = error.sqlstate or ""
         if state == "42501":
             raise Refused(
-                f"the user may not read {table} in {where} ({said}): GRANT SELECT on it, or connect as another user"
+                f"the user may not read {table} in {where} ({message}): GRANT SELECT on it, or connect as another user"
             ) from error
         if isinstance(error, psycopg.OperationalError) and (not state or state.startswith(("08", "28", "3D", "57P"))):
-            wants = error.pgconn is not None and error.pgconn.needs_password
-            if wants:
+            if error.pgconn is not None and error.pgconn.needs_password:
                 raise NoAccess(f"the source database at {where} wants a password, and none is given") from error
-            kind = NoAccess if "FATAL" in said else Unreachable
-            raise kind(f"the source database at {where} can't be reached: {said}") from error
+            kind = NoAccess if "FATAL" in message else Unreachable
+            raise kind(f"the source database at {where} can't be reached: {message}") from error
         if state.startswith(("22", "42")):
-            raise InvalidInput(f"the source database at {where} refuses a statement ({state}): {said}") from error
-        raise DataflowError(f"the source database at {where} has failed ({state or 'no code'}): {said}") from error
+            raise InvalidInput(f"the source database at {where} refuses a statement ({state}): {message}") from error
+        raise DataflowError(f"the source database at {where} has failed ({state or 'no code'}): {message}") from error

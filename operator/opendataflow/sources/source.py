@@ -1,7 +1,7 @@
-"""What planning and checking ask of a database: the seam for others than Postgres, which is the only one that there is.
+"""The protocol of a source database for planning and checking. Postgres is the only implementation.
 
-Another database needs a class with these methods, a way to it in `opening/source.py`, and the tests of
-`tests/sql/test_source_plans.py` with it. It compares values as its own predicates do; nobody else compares them.
+Another database needs a class with these methods, a case in `opening/source.py`, and the tests of
+`tests/sql/test_source_plans.py`. Only the database compares values, as its own predicates do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from opendataflow.core.chunks.reconciliation import Figures, Grid, Group
 
 @dataclass(frozen=True)
 class Table:
-    """A table and the column that it is to be divided by.
+    """A table and the column that divides the table.
 
-    `name`: quoted, with its schema. `type`: of the column, without a length. `rows`: as the database estimates them.
-    `samples`: whether a part of it can be read. `hashes`: whether equal values of the column have one text in every
-    session. `lists`: whether its values can be told apart by their texts.
+    `name`: quoted, with its schema. `type`: of the column, without a length. `rows`: the database's estimate.
+    `samples`: the table supports sampling. `hashes`: equal values of the column have the same text in every session.
+    `lists`: different values of the column have different texts.
     """
 
     name: str
@@ -34,61 +34,60 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Figured:
-    """What is computed beside the number of rows: sums of columns, and a checksum of some columns together, of which
-    only the texts count."""
+class Aggregates:
+    """Aggregates beside the number of rows: sums of columns, and one checksum of the texts of some columns."""
 
     sums: Sequence[str] = ()
     checksum: Sequence[str] = ()
 
     @property
     def names(self) -> list[str]:
-        """What each is called."""
+        """The names of the aggregates."""
         checksum = [f"checksum of {', '.join(self.checksum)}"] if self.checksum else []
         return [*(f"sum of {column}" for column in self.sums), *checksum]
 
 
 class Source(Protocol):
-    """A database with users' tables. All answers are of one moment. `share`: of the rows to read, 1 for all.
+    """A database with users' tables, in one snapshot. `share`: the share of rows to read; 1 means all.
 
-    Raises InvalidInput, UnknownThing, Refused or Unreachable, each with one sentence.
+    Methods raise InvalidInput, UnknownThing, Refused or Unreachable with one sentence.
     """
 
     @property
-    def words(self) -> Words:
-        """How it writes predicates."""
+    def dialect(self) -> Words:
+        """The dialect of predicates."""
 
-    def look(self, schema: str | None, table: str, column: str) -> Table:
+    def find_table(self, schema: str | None, table: str, column: str) -> Table:
         """Find the table and the column."""
 
     def statistics(self, table: Table) -> Statistics | str:
-        """What is known of the column without reading the table; a sentence where nothing, or it is too old."""
+        """Return statistics of the column without reading the table, or a sentence why they are missing or old."""
 
     def count_rows(self, table: Table) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
 
     def cuts(self, table: Table, parts: int, share: float) -> Cuts | None:
-        """Divide the rows that are read, by sorting them; None where there is no value."""
+        """Divide rows into parts of equal size by sorting them. Return None if there is no value."""
 
     def edges(self, table: Table, step: str, zone: str | None, most: int) -> Sequence[str]:
-        """Beginnings of years, months, days or hours around all values, and one more than the last; at most `most`."""
+        """Return the starts of years, months, days or hours around all values, and one later start; at most `most`."""
 
     def values(self, table: Table, most: int) -> Sequence[Value]:
-        """The values of the column, each once, in order; at most `most`."""
+        """Return the distinct values of the column in order, at most `most`."""
 
-    def rises(self, table: Table, values: Sequence[Value]) -> bool:
-        """Whether each of the values is greater than the one before."""
+    def is_increasing(self, table: Table, values: Sequence[Value]) -> bool:
+        """Return whether each value is greater than the one before."""
 
-    def unfulfilled(self, table: Table, values: Sequence[tuple[str, Mapping[str, Any]]]) -> Sequence[int]:
-        """The places, from 0, of those values, as texts, that do not fulfil the predicate of the bounds beside them."""
+    def find_outside(self, table: Table, values: Sequence[tuple[str, Mapping[str, Any]]]) -> Sequence[int]:
+        """Return the indices of values that do not match the predicate of their bounds. `values`: texts and bounds."""
 
     def ranks(self, table: Table, values: Sequence[Value]) -> Sequence[int]:
-        """The places of the values in the order of the column, from 1; equal ones have the same."""
+        """Return the ranks of the values in the order of the column, from 1. Equal values have equal ranks."""
 
     def groups(
-        self, table: Table, grid: Grid, ranks: Sequence[int], figures: Figured, share: float = 1
+        self, table: Table, grid: Grid, ranks: Sequence[int], figures: Aggregates, share: float = 1
     ) -> Sequence[Group]:
-        """Put the rows that are read into groups which the chunks of the grid can't tell apart, in one pass."""
+        """Group rows in one scan, so that all rows of a group belong to the same chunks of the grid."""
 
-    def groups_by_id(self, table: Table, figures: Figured) -> Mapping[str | None, tuple[int, Figures]]:
-        """Put all rows into groups by the column, as text, in one pass over the table."""
+    def groups_by_id(self, table: Table, figures: Aggregates) -> Mapping[str | None, tuple[int, Figures]]:
+        """Group all rows by the text of the column, in one scan."""

@@ -1,1 +1,1 @@
-"""What runs on Spark or in its images. Only here are pyspark and pandas imported, and only where they are needed."""
+"""Programs and modules for Spark and its images. Only this package imports pyspark and pandas."""

@@ -1,9 +1,9 @@
-"""Keeps Spark's classes as Java has them in memory, so that a JVM for Spark starts in two thirds of the time.
+"""Find and install an archive of Spark's loaded classes. With the archive, a JVM starts in two thirds of the time.
 
-To start Spark, Java reads, checks and links ten thousand classes. An archive of them (class data sharing, JEP 350) is
-mapped instead. It is good for the jars that it was made of, which have to come first in the class path, and for the
-Java that made it; for others Java starts as ever. Nothing depends on it. This keeps it and finds it; `archiving` makes
-it. It needs Python, Spark and nothing else.
+To start Spark, Java reads, verifies and links ten thousand classes. Java maps an archive (class data sharing, JEP 350)
+into memory instead. An archive is valid for one version of Java and for the jars that it was made of, first in the
+class path. In all other cases Java starts without the archive. `archiving` makes archives. This module needs only
+Python and Spark.
 """
 
 import hashlib
@@ -19,70 +19,70 @@ from pathlib import Path
 from opendataflow.names import SPARK_ARCHIVE
 
 QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
-"""Java says on standard output that an archive is of other jars or another Java."""
+"""Suppresses Java's warnings on standard output about an archive of other jars or another Java."""
 
 _CLASS_PATH = ("--driver-class-path", "spark.driver.extraClassPath")
-"""How users bring jars that come before Spark's."""
+"""The settings that put users' jars before Spark's jars."""
 
 _ARGUMENTS = "pyspark-shell"
-"""Of pyspark, unless PYSPARK_SUBMIT_ARGS says otherwise."""
+"""pyspark's default for PYSPARK_SUBMIT_ARGS."""
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
-"""Says that somebody else has started the JVM."""
+"""Set if another program has started the JVM."""
 
 
 _KEPT, _MOST = "spark-", 3
-"""Each virtual environment has a Spark of its own; but nobody wants the archives of all that ever were."""
+"""Prefix of archives, and the number of archives to keep: each virtual environment has its own Spark."""
 
 _DAY = 24 * 3600
 
 
 @dataclass(frozen=True)
 class _Slot:
-    """Where the archive for one Spark and Java is kept. `of`: which these are."""
+    """The path of the archive for one Spark and Java. `of`: their identity."""
 
     file: Path
     of: str
 
     @property
     def label(self) -> Path:
-        """The file beside an archive that says of what it is."""
+        """The file with the identity of the archive."""
         return self.file.with_suffix(".json")
 
     @property
     def failed(self) -> Path:
-        """The file that says why there is no archive."""
+        """The file with the reason why the archive can't be made."""
         return self.file.with_suffix(".failed")
 
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive, and the class path that it is of."""
+    """An archive and its class path."""
 
     file: Path
     class_path: str
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Java's options."""
+        """The options for Java."""
         return (f"-XX:SharedArchiveFile={self.file}", *QUIET)
 
 
-def place(environ: Mapping[str, str], home: Path) -> Path:
-    """Return where the archive is kept: DATAFLOW_SPARK_ARCHIVE, or in the user's cache one for this Spark and Java."""
+def archive_path(environ: Mapping[str, str], home: Path) -> Path:
+    """Return the archive's path: DATAFLOW_SPARK_ARCHIVE, or a path in the user's cache for this Spark and Java."""
     return _slot(environ, home).file
 
 
-def found(environ: Mapping[str, str], home: Path) -> Archive | None:
-    """Return the archive for the Spark in `home`; None where there is none, or one of another Spark or Java."""
+def find_archive(environ: Mapping[str, str], home: Path) -> Archive | None:
+    """Return the valid archive for the Spark in `home`, or None."""
     slot = _slot(environ, home)
-    return Archive(slot.file, class_path(home)) if _is_there(slot) else None
+    return Archive(slot.file, class_path(home)) if _is_valid(slot) else None
 
 
-def variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Return the variables that let pyspark start its JVM from the archive; none where it can't."""
-    archive = found(environ, home)
-    if archive is None or not _is_for(environ, home):
+def pyspark_variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
+    """Return the variables that make pyspark start its JVM from the archive, or {}."""
+    archive = find_archive(environ, home)
+    if archive is None or not _uses_spark_jars_only(environ, home):
         return {}
     arguments = environ.get("PYSPARK_SUBMIT_ARGS", _ARGUMENTS)
     return {
@@ -92,24 +92,24 @@ def variables(environ: Mapping[str, str], home: Path) -> dict[str, str]:
 
 
 def submit_variables(environ: Mapping[str, str], archive: Archive) -> dict[str, str]:
-    """Return the variables that give `spark-submit` Java's options, beside those that are there."""
+    """Return the variable that adds Java's options to the existing ones of `spark-submit`."""
     return {"SPARK_SUBMIT_OPTS": f"{environ.get('SPARK_SUBMIT_OPTS', '')} {shlex.join(archive.options)}".strip()}
 
 
 def is_wanted(environ: Mapping[str, str], home: Path) -> bool:
-    """Whether the archive should be made without being asked for: it is not there, and could be used.
+    """Return whether to make the archive in the background: a usable archive is missing.
 
-    Not where DATAFLOW_SPARK_ARCHIVE says where it is: who says so makes it. And not again where it could not be made,
-    for a day: what was in the way may be a full disk.
+    Return False if DATAFLOW_SPARK_ARCHIVE is set: its owner makes the archive. Return False for a day after a failure,
+    which may be a full disk.
     """
-    if environ.get(SPARK_ARCHIVE) or environ.get(_GATEWAY) or not _is_for(environ, home):
+    if environ.get(SPARK_ARCHIVE) or environ.get(_GATEWAY) or not _uses_spark_jars_only(environ, home):
         return False
     slot = _slot(environ, home)
-    return _may_be_kept(slot) and not _is_there(slot) and not _has_failed(slot)
+    return _is_writable(slot) and not _is_valid(slot) and not _has_failed(slot)
 
 
-def keep(environ: Mapping[str, str], home: Path, draft: Path) -> Archive:
-    """Put an archive that was made for the Spark in `home` where it is kept."""
+def install_archive(environ: Mapping[str, str], home: Path, draft: Path) -> Archive:
+    """Move a new archive for the Spark in `home` to its path."""
     slot = _slot(environ, home)
     slot.label.unlink(missing_ok=True)
     draft.chmod(0o644)
@@ -123,32 +123,32 @@ def keep(environ: Mapping[str, str], home: Path, draft: Path) -> Archive:
     return Archive(slot.file, class_path(home))
 
 
-def give_up(environ: Mapping[str, str], home: Path, why: str) -> None:
-    """Remember that it can't be made."""
+def record_failure(environ: Mapping[str, str], home: Path, why: str) -> None:
+    """Record that the archive can't be made."""
     slot = _slot(environ, home)
     _write(slot.failed, {"of": slot.of, "why": why})
 
 
 def class_path(home: Path) -> str:
-    """Return all jars of the Spark in `home`, as Java is told them."""
+    """Return all jars of the Spark in `home` as a class path."""
     return ":".join(str(jar) for jar in _jars(home))
 
 
-def java_of(environ: Mapping[str, str]) -> Path | None:
-    """Return the Java that Spark's scripts would start."""
+def find_java(environ: Mapping[str, str]) -> Path | None:
+    """Return the Java that Spark's scripts would start, or None."""
     named = environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{named}/bin" if named else environ.get("PATH"))
     return Path(java) if java else None
 
 
-def no_java(environ: Mapping[str, str]) -> str:
-    """Say what is missing where there is no Java."""
+def explain_missing_java(environ: Mapping[str, str]) -> str:
+    """Describe the missing Java, for a message."""
     named = environ.get("JAVA_HOME")
     return "Java 17 or newer, which is not " + (f"in {named}, which JAVA_HOME names" if named else "there")
 
 
 def _home_of(environ: Mapping[str, str]) -> Path:
-    """Return the user's folder; `/`, as containers do, for a user who has none."""
+    """Return the user's home folder, or `/` for a user without one, as in containers."""
     try:
         home = Path(environ.get("HOME") or "~").expanduser()
     except RuntimeError:
@@ -160,17 +160,17 @@ def _slot(environ: Mapping[str, str], home: Path) -> _Slot:
     of = _identity(environ, home)
     if environ.get(SPARK_ARCHIVE):
         return _Slot(Path(environ[SPARK_ARCHIVE]), of)
-    named = Path(environ.get("XDG_CACHE_HOME", ""))  # one that is not absolute does not count, says its specification
+    named = Path(environ.get("XDG_CACHE_HOME", ""))  # by its specification, a relative path is ignored
     cache = named if named.is_absolute() else _home_of(environ) / ".cache"
     return _Slot(cache / "opendataflow" / f"{_KEPT}{of[:12]}.jsa", of)
 
 
-def _is_there(slot: _Slot) -> bool:
+def _is_valid(slot: _Slot) -> bool:
     return _read(slot.label).get("of") == slot.of and slot.file.is_file()
 
 
-def _may_be_kept(slot: _Slot) -> bool:
-    """Whether its folder may be written, or made."""
+def _is_writable(slot: _Slot) -> bool:
+    """Return whether the folder of the archive can be written or created."""
     there = next(it for it in slot.file.parents if os.access(it, os.F_OK))
     return os.access(there, os.W_OK | os.X_OK)
 
@@ -196,16 +196,16 @@ def _jars(home: Path) -> list[Path]:
 
 
 def _identity(environ: Mapping[str, str], home: Path) -> str:
-    """Tell Spark and Java from others, as Java itself does: an archive is of these files and of this version."""
-    java = java_of(environ)
+    """Return the identity of Spark's jars and of Java. Java itself validates an archive by the same facts."""
+    java = find_java(environ)
     release = java.resolve().parents[1] / "release" if java is not None else None
     version = release.read_text("utf-8", "replace") if release is not None and release.is_file() else str(java)
     jars = [(str(jar), seen.st_size, int(seen.st_mtime)) for jar in _jars(home) for seen in [jar.stat()]]
     return hashlib.sha256(json.dumps([version, jars]).encode()).hexdigest()
 
 
-def _is_for(environ: Mapping[str, str], home: Path) -> bool:
-    """Whether Spark's own jars come first, as nobody brings others."""
+def _uses_spark_jars_only(environ: Mapping[str, str], home: Path) -> bool:
+    """Return whether Spark's jars come first in the class path, as no setting adds others."""
     arguments = environ.get("PYSPARK_SUBMIT_ARGS", _ARGUMENTS)
     return not any(word in text for word in _CLASS_PATH for text in (arguments, _defaults(environ, home)))
 

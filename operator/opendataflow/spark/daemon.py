@@ -1,7 +1,7 @@
-"""Spark's daemon for Python workers, whose functions may print as much as they like: `spark.python.daemon.module`.
+"""Spark's daemon for Python workers with unlimited output (`spark.python.daemon.module`).
 
-The JVM reads the records of what workers print one inside of the other (as of Spark 4.3). After some thousand its stack
-is full, nobody reads any more, and the workers wait for ever. Any line that is no record brings it back.
+As of Spark 4.3, the JVM parses the records of workers' output recursively. After some thousand records its stack
+overflows, the JVM stops reading, and the workers block for ever. A line that is no record ends the recursion.
 """
 
 from itertools import count
@@ -14,13 +14,13 @@ _RECORDS = 100
 _number = count(1)
 
 
-class _Interrupted(worker_io.JSONFormatterWithMarker):
+class _InterruptedFormatter(worker_io.JSONFormatterWithMarker):
     def format(self, record: LogRecord) -> str:
         text = super().format(record)
         return text if next(_number) % _RECORDS else f"\n{text}"
 
 
-worker_io.JSONFormatterWithMarker = _Interrupted  # type: ignore[misc]  # there is no other way in
+worker_io.JSONFormatterWithMarker = _InterruptedFormatter  # type: ignore[misc]  # pyspark has no setting for it
 
 if __name__ == "__main__":
     manager()

@@ -1,6 +1,6 @@
-"""Why a driver gets no executors, seen in their pods. Pure: what the API server tells, and the time, in; words out.
+"""Explain from pods why a driver has no running executor. Pure.
 
-Spark itself waits without an end for executors that can't be scheduled, or whose image can't be pulled.
+Spark itself waits for ever for executors that can't be scheduled, or whose image can't be pulled.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,15 +12,15 @@ _LONGEST = 300
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """No executor runs. `since`: seconds since the epoch. `why`: what is said of the one that waits longest."""
+class MissingExecutor:
+    """No executor runs. `since`: seconds since the epoch. `why`: the reason for the executor that waits longest."""
 
     since: float
     why: str
 
 
-def trouble(pods: Iterable[Mapping[str, Any]]) -> Trouble | None:
-    """Return what keeps a driver waiting: pods of executors that wait, and none that runs. `pods`: as JSON."""
+def find_missing_executor(pods: Iterable[Mapping[str, Any]]) -> MissingExecutor | None:
+    """Return why no executor runs, or None if one runs or none waits. `pods`: of the executors, as JSON."""
     waiting = []
     for pod in pods:
         phase = pod.get("status", {}).get("phase")
@@ -32,20 +32,20 @@ def trouble(pods: Iterable[Mapping[str, Any]]) -> Trouble | None:
     if not waiting:
         return None
     since, name, pod = min(waiting, key=lambda each: each[:2])
-    return Trouble(since, f"{name} {_why(pod.get('status', {}))}")
+    return MissingExecutor(since, f"{name} {_explain(pod.get('status', {}))}")
 
 
-def _why(status: Mapping[str, Any]) -> str:
+def _explain(status: Mapping[str, Any]) -> str:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return _line("is unschedulable", condition)
+            return _describe("is unschedulable", condition)
     for container in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
         state = container.get("state", {}).get("waiting", {})
         if state.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            return _line(f"can't start ({state['reason']})", state)
+            return _describe(f"can't start ({state['reason']})", state)
     return "has not started; its events say why"
 
 
-def _line(what: str, told: Mapping[str, Any]) -> str:
-    said = " ".join(str(told.get("message") or told.get("reason") or "").split())[:_LONGEST]
-    return f"{what}: {said}" if said else what
+def _describe(what: str, state: Mapping[str, Any]) -> str:
+    message = " ".join(str(state.get("message") or state.get("reason") or "").split())[:_LONGEST]
+    return f"{what}: {message}" if message else what

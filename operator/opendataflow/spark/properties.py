@@ -1,4 +1,4 @@
-"""Writes files of Spark's settings. Pure."""
+"""Render files of Spark's settings. Pure."""
 
 from collections.abc import Mapping
 
@@ -6,9 +6,9 @@ _SPECIAL = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"} | {letter: f"\\{
 
 
 def properties_text(settings: Mapping[str, str]) -> str:
-    """Return the text that java.util.Properties reads these settings from, whatever letters they have."""
-    return "".join(f"{_escaped(key)} {_escaped(value)}\n" for key, value in settings.items())
+    """Return settings in the syntax of java.util.Properties. Special characters are escaped."""
+    return "".join(f"{_escape(key)} {_escape(value)}\n" for key, value in settings.items())
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(_SPECIAL.get(letter, letter) for letter in text)

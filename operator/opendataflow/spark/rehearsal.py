@@ -1,6 +1,6 @@
-"""Does with a few rows what runs do, so that Java loads the classes they need: a program for `spark-submit`.
+"""Do the work of typical runs with a few rows, so that Java loads their classes. A program for `spark-submit`.
 
-Its results are nobody's. Its one argument is a folder for them.
+Its only argument is a folder for results, which are not used.
 """
 
 import sys

@@ -64,7 +64,7 @@ def _test(arguments: list[str]) -> int:
     try:
         with hold(choose(_say)) as found:
             environ = {**os.environ, **found}
-            together = ("-m", "not alone", f"--numprocesses={_WORKERS}", "--dist=loadgroup", "--no-loadscope-reorder")
+            together = ("-m", "not alone", f"--numprocesses={_WORKERS}", "--no-loadscope-reorder")
             codes = [
                 subprocess.run([*pytest, *arguments, *how], env=environ, check=False).returncode
                 for how in (together, ("-m", "alone"))

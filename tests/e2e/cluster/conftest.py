@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from images.build import Impossible
 from tests.e2e import images as built_images
@@ -65,16 +66,24 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "alone: nothing else may run on the cluster meanwhile")
 
 
+class _Together(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """Gives tests of one group to one process. (The marks of `--dist=loadgroup` have no effect with this pytest.)"""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((group for group in _GROUPS if group in nodeid), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """Take this order where one cluster is held for several processes; where not, these tests are left out."""
+    return _Together(config, log) if held_kubeconfig() else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The time limit is a test's own: the first one's fixtures may have to build Kubernetes. Long ones come first."""
     for item in items:
-        if _HERE in item.path.parents:
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(_TEST_SECONDS, func_only=True))
-            for group in _GROUPS:
-                if group in item.nodeid:
-                    item.add_marker(pytest.mark.xdist_group(group.rstrip("/")))
-                    break
+        if _HERE in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_TEST_SECONDS, func_only=True))
     if items and all(_HERE in item.path.parents for item in items):
         items.sort(key=lambda item: next((n for n, part in enumerate(_LONG) if part in item.nodeid), len(_LONG)))
 

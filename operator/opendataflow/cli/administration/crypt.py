@@ -14,7 +14,7 @@ import typer
 from opendataflow.cli.app import Panel, app
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, open_sealed, seal
 from opendataflow.errors import DataflowError, InvalidInput
-from opendataflow.opening.passkey import NEW_PASSKEY, PASSKEY, ask_hidden, find_passkey
+from opendataflow.opening.passkey import NEW_PASSKEY, PASSKEY, find_passkey, prompt_hidden
 
 _KEY_FILE_HELP = "A file that only you can read, with the {} in its first line. Default: {}, else a prompt."
 
@@ -105,7 +105,7 @@ def _open_all(texts: Sequence[str], passkey: str) -> list[str]:
 
 def _plaintext() -> str:
     if sys.stdin is not None and sys.stdin.isatty():
-        return ask_hidden("plaintext", twice=True, remedy="pipe it in")
+        return prompt_hidden("plaintext", twice=True, remedy="pipe it in")
     plaintext = _read_stdin().removesuffix("\n")
     if not plaintext:
         raise InvalidInput("the plaintext is empty: type it at the prompt, or pipe it in")

@@ -26,7 +26,7 @@ from opendataflow.core.text.explain import counted, duration, shell_command, unm
 from opendataflow.errors import DataflowError
 from opendataflow.launch.process.host import this_host
 from opendataflow.names import ExitCode
-from opendataflow.opening.database import embedded_folders, existing_dsn, is_named
+from opendataflow.opening.database import embedded_folders, existing_dsn, has_named_database
 from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import Settings, read_settings
 from opendataflow.store.connections.connection import connect, place
@@ -142,7 +142,7 @@ async def _database(settings: Settings) -> list[Finding]:
             return [
                 Finding(Level.OK, f"the embedded Postgres in {settings.postgres_home} {made}: it starts when needed")
             ]
-        return await _check_database(dsn, [] if is_named(settings) else embedded_folders(settings))
+        return await _check_database(dsn, [] if has_named_database(settings) else embedded_folders(settings))
     except DataflowError as error:
         remedy = "start it, or set DATAFLOW_DSN to where it is (docs/how-to/postgres.md)"
         return [Finding(Level.PROBLEM, str(error), remedy)]

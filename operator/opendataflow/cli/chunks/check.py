@@ -20,8 +20,8 @@ from opendataflow.errors import InvalidInput
 from opendataflow.names import ExitCode
 from opendataflow.opening.passkey import Passkey
 from opendataflow.opening.source import TARGET_VARIABLE, VARIABLE, open_source
-from opendataflow.sources.checking import Place, check_predicates, spread_of
-from opendataflow.sources.source import Figured
+from opendataflow.sources.checking import TableColumn, check_predicates, measure_spread
+from opendataflow.sources.source import Aggregates
 from opendataflow.store.connections.connection import Row
 from opendataflow.store.loading import chunk_rows
 from opendataflow.store.store import Store
@@ -64,7 +64,7 @@ def check_chunks(  # noqa: PLR0913  # each is an option
     """Check that each row of a table is in one chunk, and that a target has the same rows. Exit code 1 if not."""
     if target is None and (data_id_column or target_dsn):
         raise InvalidInput("--data-id-column and --target-dsn are about a target: name its data set too")
-    asked = Figured(tuple(sums or ()), tuple(checksum or ()))
+    asked = Aggregates(tuple(sums or ()), tuple(checksum or ()))
     row, listed = with_store(lambda store: _read_dataset(store, dataset))
     if not listed:
         raise InvalidInput(f"{dataset} has no chunks: `dataflow chunks plan {dataset}` proposes some")
@@ -73,15 +73,15 @@ def check_chunks(  # noqa: PLR0913  # each is an option
     passkey = Passkey(key_file)
     with open_source(row, dsn, os.environ, passkey, VARIABLE) as source:
         check_predicates(source, parts)
-        ours = spread_of(source, Place(row["schemaname"], table_of(row), column), parts, asked)
+        ours = measure_spread(source, TableColumn(row["schemaname"], table_of(row), column), parts, asked)
     report = _CheckReport(dataset, target, asked.names, ours)
     if target is not None:
         to, states = with_store(lambda store: _read_dataset(store, target))
         own = (to["partitioning"] or {}).get("column", column)
-        place = Place(to["schemaname"], table_of(to), data_id_column or own, data_id_column is not None)
+        place = TableColumn(to["schemaname"], table_of(to), data_id_column or own, data_id_column is not None)
         moved = {name: Part(own, part.bounds) for name, part in parts.items()}
         with open_source(to, target_dsn, os.environ, passkey, TARGET_VARIABLE) as source:
-            report.compare(spread_of(source, place, moved, asked), {it["data_id"]: it["status"] for it in states})
+            report.compare(measure_spread(source, place, moved, asked), {it["data_id"]: it["status"] for it in states})
     report.show(output)
     return ExitCode.OK if report.good else ExitCode.FAILED
 

@@ -25,7 +25,7 @@ from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, Refused, UnknownThing
 from opendataflow.opening.passkey import Passkey
 from opendataflow.opening.source import open_source
-from opendataflow.sources.planning import Plan, Request, plan
+from opendataflow.sources.planning import Plan, PlanRequest, make_plan
 from opendataflow.store.connections.connection import Row
 from opendataflow.store.loading import dataset_row
 from opendataflow.store.store import Store
@@ -125,7 +125,7 @@ def plan_chunks(  # noqa: PLR0913  # each is an option
     method, column = _method(found, by)
     given = {"--chunks": number, "--rows": rows, "--step": step, "--time-zone": zone, "--rest": rest, "--exact": exact}
     _check_options(method, [name for name, value in given.items() if value])
-    request = Request(
+    request = PlanRequest(
         schema=found["schemaname"],
         table=table_of(found),
         column=column,
@@ -140,7 +140,7 @@ def plan_chunks(  # noqa: PLR0913  # each is an option
         count=count,
     )
     with open_source(found, dsn, os.environ, Passkey(key_file)) as source:
-        proposed = plan(source, request)
+        proposed = make_plan(source, request)
     _show(dataset, proposed, output)
     if file is not None or write:
         _check_all_rows_covered(proposed)

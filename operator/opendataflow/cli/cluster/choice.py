@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from opendataflow.errors import InvalidInput
-from opendataflow.opening.database import is_named
+from opendataflow.opening.database import has_named_database
 from opendataflow.settings import read_settings
 
 if TYPE_CHECKING:  # few commands go through a cluster, and its client takes a fifth of a second to load
@@ -98,13 +98,13 @@ def through_cluster() -> bool:
     settings = read_settings()
     if _choice.get() or settings.kube:
         return True
-    return settings.kubeconfig and not is_named(settings) and not settings.postgres_home.exists()
+    return settings.kubeconfig and not has_named_database(settings) and not settings.postgres_home.exists()
 
 
 def require_postgres() -> None:
     """Raise InvalidInput if the cluster was chosen for a command that needs Postgres."""
     settings = read_settings()
-    if _choice.get() or (settings.kube and not is_named(settings)):
+    if _choice.get() or (settings.kube and not has_named_database(settings)):
         raise InvalidInput(
             "only Postgres can answer this, and a kubeconfig does not lead there: set DATAFLOW_DSN to the address of "
             "the operator's database, and leave --kube, --context, --namespace and DATAFLOW_KUBE out"

@@ -79,12 +79,12 @@ def _check_project(job: DataFlowJob, folder: Path) -> None:
     if runtime is None or runtime.project.path is None:
         return
     from opendataflow.spark.pipeline.execute.loading import check_modules
-    from opendataflow.spark.pipeline.job import placed
+    from opendataflow.spark.pipeline.job import place_destination
     from opendataflow.spark.pipeline.project.project_folder import open_project
 
-    project = open_project(absolute_path(runtime.project.path, folder))
-    placed(project, runtime.pipeline, str(folder))
-    check_modules(project, runtime.pipeline)
+    resolved = open_project(absolute_path(runtime.project.path, folder)).resolve(runtime.pipeline)
+    place_destination(resolved, str(folder))
+    check_modules(resolved)
 
 
 async def _run(

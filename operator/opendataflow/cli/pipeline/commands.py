@@ -29,29 +29,22 @@ from opendataflow.core.chunks.attempts import Result
 from opendataflow.core.chunks.chunk_list import parse_chunk_list
 from opendataflow.core.chunks.dialects import Dialect, Driver
 from opendataflow.core.chunks.items import check_distinct, data_id_of
-from opendataflow.core.pipelines.expectations import Checked
+from opendataflow.core.pipelines.expectations import ExpectationResult
 from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.text.explain import counted
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import DataflowError, InvalidInput, NotInstalled, StepFailed
-from opendataflow.model.projects.project import Destination, Pipeline, Source, schema_text
+from opendataflow.model.projects.project import Destination, Source, schema_text
 from opendataflow.names import ExitCode, StepStatus
 from opendataflow.spark import archiving, class_archive
+from opendataflow.spark.pipeline.errors.printed_output import capture_prints
 from opendataflow.spark.pipeline.execute.loading import check_modules
-from opendataflow.spark.pipeline.execute.running import (
-    Item,
-    Order,
-    captured,
-    check_item,
-    load_step,
-    load_steps,
-    run_steps,
-)
-from opendataflow.spark.pipeline.io.sources import existing
+from opendataflow.spark.pipeline.execute.running import ChunkRun, Item, check_item, load_step, load_steps, run_steps
+from opendataflow.spark.pipeline.io.file_checks import require_path
 from opendataflow.spark.pipeline.measure.session import local_session, spark_home
-from opendataflow.spark.pipeline.project.project_folder import OpenProject, open_project
-from opendataflow.spark.pipeline.storage.databases import attempt_of, dialect_here, drivers_of
-from opendataflow.spark.pipeline.testing.unit_tests import Tested, run_unit_test
+from opendataflow.spark.pipeline.project.project_folder import OpenProject, ResolvedPipeline, open_project
+from opendataflow.spark.pipeline.storage.database_login import guess_dialect, new_attempt, required_drivers
+from opendataflow.spark.pipeline.testing.unit_tests import UnitTestResult, run_unit_test
 
 pipeline = typer.Typer(help="Create, test and run pipelines by hand.", no_args_is_help=True)
 app.add_typer(pipeline, name="pipeline", rich_help_panel=Panel.RUN)
@@ -111,19 +104,19 @@ def list_pipelines(project: ProjectOption = None, output: OutputOption = Output.
         for it in opened.pipelines
     ]
     print_rows(found, output, ("pipeline", "sources", "transformations", "destination"), "there are no pipelines")
-    _print_notes(opened, [it.slug for it in opened.pipelines])
+    _print_notes(opened, opened.resolve_all())
 
 
 @pipeline.command("describe")
 def describe(slug: SlugArgument, project: ProjectOption = None, output: OutputOption = Output.TABLE) -> None:
     """Show the sources, steps and destination of a pipeline, and its errors. This loads the modules of its steps."""
     opened = open_project(project)
-    _, found = opened.file.pipeline(slug)
+    resolved = opened.resolve(slug)
     with ExitStack() as stack:
-        description = _describe(opened, found, stack)
+        description = _describe(resolved, stack)
         if output is Output.TABLE:
             _show_description(opened, description)
-            _print_notes(opened, [slug])
+            _print_notes(opened, [resolved])
         else:
             print_document(description, output)
 
@@ -146,10 +139,10 @@ def _show_description(opened: OpenProject, description: Mapping[str, Any]) -> No
 def run_tests(slug: MaybeSlug = None, project: ProjectOption = None, output: OutputOption = Output.TABLE) -> int:
     """Run the unit tests of transformations, which their modules define. Exit code 1 if a test fails."""
     opened = open_project(project)
-    chosen = opened.pipelines if slug is None else (opened.file.pipeline(slug)[1],)
-    results: list[Tested] = []
+    chosen = opened.resolve_all() if slug is None else (opened.resolve(slug),)
+    results: list[UnitTestResult] = []
     with ExitStack() as stack:
-        for result in _test_results(opened, chosen, stack):
+        for result in _test_results(chosen, stack):
             results.append(result)
             if output is Output.TABLE:
                 show_test(result)
@@ -157,7 +150,7 @@ def run_tests(slug: MaybeSlug = None, project: ProjectOption = None, output: Out
             print_document([asdict(result) for result in results], output)
         else:
             show_tests(results)
-        _print_notes(opened, [it.slug for it in chosen])
+        _print_notes(opened, chosen)
     return ExitCode.FAILED if any(result.sentence is not None for result in results) else ExitCode.OK
 
 
@@ -192,23 +185,24 @@ def run(
 ) -> None:
     """Process one chunk on this machine: read, run the steps in order, write. A second run has the same result."""
     opened = open_project(project)
-    _, found = opened.file.pipeline(slug)
+    resolved = opened.resolve(slug)
     _check_options(opened, data_id, stream, chunks, replace)
-    bounds = {} if chunks is None or data_id is None else _bounds(chunks, data_id, found.sources[0])
+    bounds = {} if chunks is None or data_id is None else _bounds(chunks, data_id, resolved.pipeline.sources[0])
     with ExitStack() as stack:
-        stack.enter_context(opened.imports())
-        check_modules(opened, slug)
-        # Before the modules are loaded, because some need Spark then, for example for @udf("int").
-        spark = None if opened.file.django else stack.enter_context(_session(f"dataflow {slug}", drivers_of(found)))
-        steps = load_steps(opened, found)
+        stack.enter_context(opened.importable())
+        check_modules(resolved)
+        spark = None
+        if not opened.file.django:  # before modules are loaded: some need Spark then, for example for @udf("int")
+            spark = stack.enter_context(_session(f"dataflow {slug}", required_drivers(resolved.pipeline)))
+        steps = load_steps(resolved)
         check_item(steps, given=stream is not None)
         items = [None] if stream is None else _items(opened, stream)
         done: list[dict[str, Any]] = []
         known: dict[str, Any] = {}
         for number, item in enumerate(items):
             chunk = data_id if opened.file.django or item is None else data_id_of(item)
-            order = Order(opened, found, steps, chunk, item, bounds)
-            made, result, checked = _run(order, spark, known, replace=replace and number == 0)
+            chunk_run = ChunkRun(resolved, steps, chunk, item, bounds)
+            made, result, checked = _run(chunk_run, spark, known, replace=replace and number == 0)
             # Modules print only while they are loaded, before the first item.
             steps = [dataclasses.replace(step, printed="") for step in steps]
             done.append(
@@ -233,11 +227,11 @@ def prepare() -> None:
     Runs and tests do this in the background when they end. This command does it now and reports errors.
     """
     try:
-        made = archiving.make(os.environ, spark_home(), sys.executable)
-    except archiving.NotMade as error:
+        made = archiving.make_archive(os.environ, spark_home(), sys.executable)
+    except archiving.ArchivingFailed as error:
         raise NotInstalled(str(error)) from None
     except OSError as error:
-        where = error.filename or class_archive.place(os.environ, spark_home())
+        where = error.filename or class_archive.archive_path(os.environ, spark_home())
         raise InvalidInput(f"{where}: can't be written: {error.strerror}") from error
     typer.echo(f"Spark starts quicker now: {made.file} ({made.file.stat().st_size / 1e6:.0f} MB) has its classes")
 
@@ -259,12 +253,13 @@ def clean(project: ProjectOption = None) -> None:
     typer.echo(f"{folder} is empty; removed: {removed}")
 
 
-def _test_results(opened: OpenProject, chosen: tuple[Pipeline, ...], stack: ExitStack) -> Iterator[Tested]:
+def _test_results(chosen: Sequence[ResolvedPipeline], stack: ExitStack) -> Iterator[UnitTestResult]:
     """Run the tests of pipelines and yield each result.
 
     `stack`: closes the Spark session after the last result. The first test that needs Spark starts the session.
     """
-    stack.enter_context(opened.imports())
+    for project in {id(it.project): it.project for it in chosen}.values():
+        stack.enter_context(project.importable())
     started: list[Any] = []
 
     def session() -> Any:
@@ -272,9 +267,9 @@ def _test_results(opened: OpenProject, chosen: tuple[Pipeline, ...], stack: Exit
             started.append(stack.enter_context(_session("dataflow pipeline test")))
         return started[0]
 
-    for found in chosen:
-        for transformation in found.transformations:
-            yield run_unit_test(opened, found, transformation.name, session)
+    for resolved in chosen:
+        for transformation in resolved.pipeline.transformations:
+            yield run_unit_test(resolved, transformation.name, session)
 
 
 @contextmanager
@@ -288,23 +283,23 @@ def _session(name: str, drivers: Sequence[Driver] = ()) -> Iterator[Any]:
 
 
 def _run(
-    order: Order, spark: Any, known: dict[str, Any], *, replace: bool
-) -> tuple[list[Step], Result | None, Sequence[Checked]]:
+    chunk: ChunkRun, spark: Any, known: dict[str, Any], *, replace: bool
+) -> tuple[list[Step], Result | None, Sequence[ExpectationResult]]:
     if spark is None:
         from opendataflow.spark.pipeline.execute.pandas_frames import PandasFrames
 
-        frames: Any = PandasFrames(order, replace=replace, kept=known)
+        frames: Any = PandasFrames(chunk, replace=replace, cache=known)
     else:
         from opendataflow.spark.pipeline.execute.spark_frames import SparkFrames
 
-        assert order.data_id is not None
-        frames = SparkFrames(order, spark, attempt_of(order.pipeline.destination.name, order.data_id, os.environ))
+        assert chunk.data_id is not None
+        frames = SparkFrames(chunk, spark, new_attempt(chunk.pipeline.destination.name, chunk.data_id, os.environ))
     with LiveSteps(console(stderr=True)) as live:
-        steps = run_steps(order, frames, live.show)
-    return steps, frames.result, frames.checked
+        steps = run_steps(chunk, frames, live.show)
+    return steps, frames.result, frames.expectations
 
 
-def _outcome(result: Result | None, checked: Sequence[Checked]) -> dict[str, Any]:
+def _outcome(result: Result | None, checked: Sequence[ExpectationResult]) -> dict[str, Any]:
     written = {"written": None} if result is None else {"written": result.where, **asdict(result)}
     return {**written, "expectations": [asdict(it) for it in checked]}
 
@@ -336,10 +331,10 @@ def _bounds(file: Path, data_id: str, source: Source) -> Mapping[str, Mapping[st
 
 
 def _items(opened: OpenProject, stream: Path) -> list[Item]:
-    from opendataflow.spark.pipeline.execute.pandas_frames import items_of
+    from opendataflow.spark.pipeline.execute.pandas_frames import read_items
 
     path = stream if os.path.exists(stream) else opened.folder / "sources" / stream
-    items = items_of(existing(path, str(path), "--stream"), str(path))
+    items = read_items(require_path(path, str(path), "--stream"), str(path))
     if not opened.file.django:
         check_distinct(items)
     if not items:
@@ -347,9 +342,10 @@ def _items(opened: OpenProject, stream: Path) -> list[Item]:
     return items
 
 
-def _describe(opened: OpenProject, found: Pipeline, stack: ExitStack) -> dict[str, Any]:
-    with opened.imports(), captured():
-        steps = [_describe_step(opened, found, step.name, stack) for step in found.transformations]
+def _describe(resolved: ResolvedPipeline, stack: ExitStack) -> dict[str, Any]:
+    opened, found = resolved.project, resolved.pipeline
+    with opened.importable(), capture_prints():
+        steps = [_describe_step(resolved, step.name, stack) for step in found.transformations]
     sources = []
     for source in found.sources:
         path = _location(opened, source)
@@ -369,37 +365,37 @@ def _describe(opened: OpenProject, found: Pipeline, stack: ExitStack) -> dict[st
 
 
 def _location(opened: OpenProject, it: Source | Destination) -> str:
-    return opened.named(it.where) if it.database is None else f"{it.where} in {it.database.url}"
+    return opened.display_location(it.where) if it.database is None else f"{it.where} in {it.database.url}"
 
 
 def _format(it: Source | Destination) -> str:
-    return it.format if it.database is None else (dialect_here(it.database) or Dialect).way
+    return it.format if it.database is None else (guess_dialect(it.database) or Dialect).spark_format
 
 
-def _describe_step(opened: OpenProject, found: Pipeline, name: str, stack: ExitStack) -> dict[str, Any]:
+def _describe_step(resolved: ResolvedPipeline, name: str, stack: ExitStack) -> dict[str, Any]:
     """Describe a transformation. `stack`: closes the Spark session, which only some modules need to be loaded."""
     try:
         try:
-            step = load_step(opened, found, name)
+            step = load_step(resolved, name)
         except StepFailed as error:
             if "SESSION_OR_CONTEXT_NOT_EXISTS" not in str(error):
                 raise
             stack.enter_context(_session("dataflow pipeline describe"))
-            step = load_step(opened, found, name)
+            step = load_step(resolved, name)
     except StepFailed as error:
         return {"name": name, "fault": str(error).partition("\n")[0], "says": None}
     taken = step.signature
     frames = "any number of frames" if taken.most is None else counted(taken.needed, "frame")
     item = " and an item" if taken.stream else ""
-    return {"name": name, "fault": None, "says": f"{step.engine}, takes {frames}{item} ({step.at})"}
+    return {"name": name, "fault": None, "says": f"{step.engine}, takes {frames}{item} ({step.location})"}
 
 
-def _print_notes(opened: OpenProject, slugs: list[str]) -> None:
+def _print_notes(opened: OpenProject, chosen: Sequence[ResolvedPipeline]) -> None:
     """Print notes on stderr: observations that are no errors."""
     for note in opened.file.notes():
         typer.echo(f"note: {note}", err=True)
-    for slug in slugs:
-        for path in opened.unlisted(slug):
+    for resolved in chosen:
+        for path in resolved.list_unlisted_modules():
             typer.echo(f"note: {path} is not in the list of transformations, so it is never run", err=True)
 
 

@@ -14,7 +14,7 @@ from opendataflow.cli.complete import complete_dataset
 from opendataflow.cli.output.printing import Output, Row, coloured, console, print_rows
 from opendataflow.cli.pipeline.commands import complete_pipeline, pipeline
 from opendataflow.cli.pipeline.show import show_expectations, show_steps
-from opendataflow.core.pipelines.expectations import Checked
+from opendataflow.core.pipelines.expectations import ExpectationResult
 from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.text.explain import counted, duration
 from opendataflow.core.text.verbs import did_you_mean
@@ -89,7 +89,7 @@ def _show(run: Row) -> None:
         show_steps(list(_steps(run["steps"])))
     elif run["state"] == RunState.RUNNING:
         out.print(Text("its steps are reported when it has ended; its log shows them as they begin and end"))
-    show_expectations([Checked(**it) for it in metrics.get("expectations", ())])
+    show_expectations([ExpectationResult(**it) for it in metrics.get("expectations", ())])
     if run["message"] and run["state"] != RunState.SUCCEEDED:
         out.print(Text(run["message"], style="red"))
     out.print(Text(f"its log: dataflow logs --run {run['run']}"))

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from opendataflow.cli.output.printing import coloured, console
 from opendataflow.core.chunks.attempts import Result
-from opendataflow.core.pipelines.expectations import Checked
+from opendataflow.core.pipelines.expectations import ExpectationResult
 from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.text.explain import counted
 from opendataflow.names import StepStatus
-from opendataflow.spark.pipeline.testing.unit_tests import Tested
+from opendataflow.spark.pipeline.testing.unit_tests import UnitTestResult
 
 _LONGEST_ITEM = 60
 
@@ -98,7 +98,7 @@ def show_run(steps: Sequence[Step], result: Result | None) -> None:
         out.print(f"{where} has the chunk already, so that nothing was added" if result.kept else f"wrote {where}")
 
 
-def show_expectations(checked: Sequence[Checked]) -> None:
+def show_expectations(checked: Sequence[ExpectationResult]) -> None:
     """Print the results of the expectations."""
     if not checked:
         return
@@ -111,7 +111,7 @@ def show_expectations(checked: Sequence[Checked]) -> None:
     console().print(table)
 
 
-def show_test(result: Tested) -> None:
+def show_test(result: UnitTestResult) -> None:
     """Print the result of one test."""
     out = console()
     word = Text("passed", "green") if result.sentence is None else Text("FAILED", "red")
@@ -124,7 +124,7 @@ def show_test(result: Tested) -> None:
     _indented(out, "  it printed:", result.stdout.splitlines())
 
 
-def show_tests(results: Sequence[Tested]) -> None:
+def show_tests(results: Sequence[UnitTestResult]) -> None:
     """Print how many tests have passed and failed."""
     failed = sum(result.sentence is not None for result in results)
     took = sum(result.seconds for result in results)

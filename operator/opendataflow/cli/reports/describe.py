@@ -10,7 +10,7 @@ from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
 from opendataflow.cli.output.printing import Output, console, print_document
 from opendataflow.cli.reports.status import job_status, status_lines, task_status
-from opendataflow.core.pipelines.expectations import told
+from opendataflow.core.pipelines.expectations import describe_reported
 from opendataflow.core.status.inspection import inspection_answers, place
 from opendataflow.core.text.explain import counted, duration, explain, meaning, shell_command
 from opendataflow.core.text.verbs import did_you_mean
@@ -187,7 +187,7 @@ def _chunk(found: Facts) -> Iterator[Line]:
         if chunk[name] is not None:
             yield name.capitalize(), str(chunk[name])
     for it in found["expectations"] or ():
-        yield "Expectation", told(it)
+        yield "Expectation", describe_reported(it)
     yield "Readers", str(chunk["readers"])
     if producer:
         run = f", run {producer['run']}" if producer["run"] else ""
@@ -234,7 +234,7 @@ def _reported(steps: Sequence[Facts], run: Facts) -> Iterator[Line]:
         yield "", f"see: dataflow pipeline history --run {run['id']}"
     metrics = run["metrics"] or {}
     for it in metrics.get("expectations", ()):
-        yield "Expectation", told(it)
+        yield "Expectation", describe_reported(it)
     for name, value in metrics.items():
         if name != "expectations":
             yield "Metric", f"{name} {value}"

@@ -12,7 +12,7 @@ import typer
 from opendataflow.cli.app import Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_job
 from opendataflow.cli.reports.status import task_status
-from opendataflow.core.pipelines.step_lines import lines_of_step, steps_in
+from opendataflow.core.pipelines.step_lines import filter_step_lines, list_logged_steps
 from opendataflow.core.text.explain import shell_command
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
@@ -111,8 +111,8 @@ def _print(run: Row, step: str | None) -> None:
 
 def _print_step(log: str, step: str) -> None:
     lines = log.splitlines()
-    if step not in (steps := steps_in(lines)):
+    if step not in (steps := list_logged_steps(lines)):
         existing = f"; it has {', '.join(steps)}" if steps else ""
         raise UnknownThing(f"the log says nothing of a step {step}{did_you_mean(step, steps)}{existing}")
-    for line in lines_of_step(lines, step):
+    for line in filter_step_lines(lines, step):
         typer.echo(line)

@@ -7,14 +7,14 @@ uses the bounds of its own data set, else those of a source with the same partit
 starts by hand has no stored bounds, unless the person gives a list of chunks.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from opendataflow.core.chunks.chunk_bounds import Kind, bounds_of
 from opendataflow.errors import InvalidInput
-from opendataflow.model.projects.project import DATA_ID, Destination, Pipeline, ProjectFile, Source
-from opendataflow.model.resources.datasets import Partitioning
+from opendataflow.model.fields.partitioning import Partitioning
+from opendataflow.model.projects.project import DATA_ID, Destination, Pipeline, Source
 
 StoredBounds = Mapping[str, Any]
 """The bounds of a chunk as the database stores them."""
@@ -117,15 +117,15 @@ def check_elsewhere(part: Part, data_id: str, remedy: str) -> None:
         )
 
 
-def check_parts(file: ProjectFile, pipeline: Pipeline, chunk: Chunk) -> None:
-    """Raise InvalidInput, with the line in the file, for the first source or destination whose rows are unknown.
+def check_parts(place: Callable[..., str], pipeline: Pipeline, chunk: Chunk) -> None:
+    """Raise InvalidInput for the first source or destination whose rows of the chunk are unknown.
 
-    `chunk.bounds`: the bounds of all data sets of the job.
+    `place`: returns "project.yml, line N" for a field of the pipeline. `chunk.bounds`: the bounds of all data sets of
+    the job.
     """
-    number, _ = file.pipeline(pipeline.slug)
     for index, source in enumerate(pipeline.sources):
-        _check(file.place("pipelines", number, "sources", index), source, pipeline, chunk)
-    _check(file.place("pipelines", number, "destination"), pipeline.destination, pipeline, chunk)
+        _check(place("sources", index), source, pipeline, chunk)
+    _check(place("destination"), pipeline.destination, pipeline, chunk)
 
 
 def _check(place: str, end: Source | Destination, pipeline: Pipeline, chunk: Chunk) -> None:

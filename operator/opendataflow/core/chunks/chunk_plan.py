@@ -5,7 +5,7 @@ The boundaries come from the database that has the table.
 This module never compares texts or times, because only their database knows its order (collation, time zones). A plan
 does not need to compare them. Neighbours share one boundary: `< b` for one chunk, `>= b` for the next. So a value is on
 exactly one side of each boundary, whatever the order of the database is. The database confirms that the boundaries rise
-(`sources.source.Source.rises`). If they rise and `problems` finds none, each row is in exactly one chunk.
+(`sources.source.Source.is_increasing`). If they rise and `problems` finds none, each row is in exactly one chunk.
 """
 
 import re

@@ -29,7 +29,7 @@ def with_project(pod: dict[str, Any], pipeline: PipelineRuntime, tests: Tests) -
     `tests`: the stored results of the project's unit tests.
     """
     spec, place = pod["spec"], pipeline.project
-    pod["metadata"]["annotations"][names.ANNOTATION_PIPELINE] = pod_order(pipeline, tests)
+    pod["metadata"]["annotations"][names.ANNOTATION_PIPELINE] = pod_order(pipeline, tests).to_json()
     add_file(spec, names.PIPELINE_FILE, names.ANNOTATION_PIPELINE)
     if place.path is not None:
         return pod

@@ -1,7 +1,6 @@
-"""The steps of a pipeline: in which order, what each is given, and what is known of one that was run. Pure.
+"""The steps of a pipeline: their order, their frames, and the record of an executed step. Pure.
 
-Reading and writing are steps too: what fails there is no transformation's fault. A step's record has the fields that
-the table `step` remembers of a run.
+Reading a source and writing the result are steps too. A record has the fields of the table `step`.
 """
 
 from collections.abc import Sequence
@@ -15,8 +14,11 @@ from opendataflow.names import StepStatus
 
 @dataclass(frozen=True)
 class Signature:
-    """What a transformation takes. `needed`: frames that it can't do without. `most`: frames that it has parameters
-    for; None where it takes as many as there are. `stream`: it takes an item. `item`: it can't do without."""
+    """The parameters of a run().
+
+    `needed`: number of required frames. `most`: maximum number of frames; None: any number. `stream`: accepts an item.
+    `item`: requires an item.
+    """
 
     needed: int
     most: int | None
@@ -26,8 +28,10 @@ class Signature:
 
 @dataclass
 class Step:
-    """What is known of one step of a run. `rows`: None where they are not known. `seconds`: as long as it ran itself;
-    what Spark puts off until the end is in the time of the write."""
+    """The record of one step of a run.
+
+    `rows`: None if unknown. `seconds`: the step's own time. Work that Spark defers counts as time of the write.
+    """
 
     name: str
     status: StepStatus = StepStatus.WAITING
@@ -35,48 +39,47 @@ class Step:
     seconds: float | None = None
     stdout: str = ""
     error: str | None = None
-    """The sentence, and below it the traceback as far as it is the user's."""
+    """One sentence, and below it the user's part of the traceback."""
 
 
-def read_step(source: str) -> str:
-    """The name of the step that reads a source."""
+def read_step_name(source: str) -> str:
+    """Return the name of the step that reads a source."""
     return f"read {source}"
 
 
-def write_step(destination: str) -> str:
-    """The name of the step that writes."""
+def write_step_name(destination: str) -> str:
+    """Return the name of the step that writes the result."""
     return f"write {destination}"
 
 
-def steps_of(pipeline: Pipeline) -> list[Step]:
-    """Return the steps of a pipeline in their order, none of them run."""
+def list_steps(pipeline: Pipeline) -> list[Step]:
+    """Return new records for the steps of a pipeline, in order."""
     names = [
-        *(read_step(source.name) for source in pipeline.sources),
+        *(read_step_name(source.name) for source in pipeline.sources),
         *(transformation.name for transformation in pipeline.transformations),
-        write_step(pipeline.destination.name),
+        write_step_name(pipeline.destination.name),
     ]
     return [Step(name) for name in names]
 
 
-def double_column(columns: Sequence[str], *, by_case: bool = False) -> str | None:
-    """Return the first name that two columns have; None where there is none. `by_case`: as pandas tells names apart,
-    where Spark takes `id` and `ID` for one."""
-    told = [name if by_case else name.lower() for name in columns]
-    return next((name for index, name in enumerate(columns) if told[index] in told[:index]), None)
+def find_duplicate(columns: Sequence[str], *, case_sensitive: bool = False) -> str | None:
+    """Return the first duplicate name, or None. pandas is case sensitive. Spark treats `id` and `ID` as one name."""
+    names = [name if case_sensitive else name.lower() for name in columns]
+    return next((name for index, name in enumerate(columns) if names[index] in names[:index]), None)
 
 
-def check_columns(columns: Sequence[str], at: str, *, by_case: bool = False) -> None:
-    """Raise StepFailed where two columns of a result have one name. `at`: the step's file and line."""
-    double = double_column(columns, by_case=by_case)
-    if double is not None:
-        raise StepFailed(f"{at}: the result has two columns {double}; rename one of them, or drop it")
+def check_columns(columns: Sequence[str], at: str, *, case_sensitive: bool = False) -> None:
+    """Raise StepFailed if two columns of a result have one name. `at`: the step's file and line."""
+    duplicate = find_duplicate(columns, case_sensitive=case_sensitive)
+    if duplicate is not None:
+        raise StepFailed(f"{at}: the result has two columns {duplicate}; rename one of them, or drop it")
 
 
-def frames_given(signature: Signature, sources: Sequence[str]) -> int:
-    """Return how many frames a transformation is given: the first is what the one before it returned, or the first
-    source; the others are the sources behind the first, as read.
+def count_frames(signature: Signature, sources: Sequence[str]) -> int:
+    """Return the number of frames for a transformation.
 
-    Raises InvalidInput where it takes none, or needs more than there are.
+    The first frame is the result of the previous step, or the first source. The others are the other sources. Raises
+    InvalidInput if the transformation takes no frame, or requires more frames than exist.
     """
     if signature.most == 0:
         raise InvalidInput("run() takes no frame; its first parameter is the frame that it changes")

@@ -1,5 +1,4 @@
-"""Reads what a program tells of its work: a JSON object in its pod's termination message, or in the file beside the
-context of a run on one machine. Pure.
+"""Parse the report of a run: a JSON object in the pod's termination message, or in a file beside the context. Pure.
 
     {"rows": 118, "rowsIn": 120, "bytes": 4711, "checksum": "sha256:…", "commit": "4f0c…", "failure": "a sentence",
      "expectations": {"keys": true, "paid": {"held": false, "severity": "warn", "found": "2 rows"}},
@@ -7,15 +6,16 @@ context of a run on one machine. Pure.
      "steps": [["read flights", "DONE", 120, 0.6], 3, ["write", "FAILED", null, 1.2, "a sentence", "what it printed"]],
      "unfinished": true}
 
-Each of these may be left out, one has to be there; what a program adds is kept beside them. `commit` says what was run.
-With `failure` it is the report of a run that has failed, and with `unfinished` of one that is under way: they never say
-that the run was done. An expectation that is false, or of the severity `fail`, which is the default, fails the run. A
-step is its name, status, rows, seconds, error and the end of what it printed, without what is not known at the end; a
-number says how many steps were left out. `tests`: whether what was run passes its unit tests; where it does not,
-nothing was done. `gone` in it: the version that has passed before, where that can't be used any more.
+All fields are optional, and one is required. Additional fields are kept. `commit`: the executed version. `failure`: the
+run has failed. `unfinished`: the run goes on. Neither of these two reports the run as done. An expectation that is
+false, or does not hold with severity `fail` (the default), fails the run.
 
-What is no report is plain text for people, never an error. Steps and expectations that can't be read are ignored, and
-`ignored` among the metrics says why: the rest of the report is good all the same.
+A step is a list: name, status, rows, seconds, error, end of its output. Unknown values at the end are left out. A
+number stands for that many omitted steps. `tests`: whether the unit tests pass; if not, the run did nothing. `gone` in
+`tests`: an earlier version that passed and can't be used any more.
+
+A message that is no report is text for people, and no error. Invalid steps and expectations are ignored. The metric
+`ignored` then names the reason.
 """
 
 import json
@@ -35,27 +35,27 @@ MOST_STEPS = 1000
 MOST_EXPECTATIONS = 1000
 LONGEST_NAME = 200
 LONGEST_TEXT = 16 * 1024
-"""Of what is kept of an error, and of what a step has printed, in letters."""
+"""Maximum length of an error and of a step's output, in characters."""
 _LARGEST_BIGINT = 2**63 - 1
 _LONGEST_CHECKSUM = 200
 
 
 def read_report(message: str | None, largest: int = LARGEST) -> Report | None:
-    """Return the report, or None where the message is none: no JSON object, nothing known in it, or a wrong value."""
+    """Return the report, or None if the message is no JSON object, has no known field, or has an invalid value."""
     if message is None or not message.lstrip().startswith("{") or len(message.encode(errors="replace")) > largest:
         return None
     try:
-        told = _each_text(json.loads(message, parse_constant=_refuse), _storable)
+        fields = _map_texts(json.loads(message, parse_constant=_reject_constant), _make_storable)
     except (ValueError, RecursionError):
         return None
-    told = {name: value for name, value in told.items() if value is not None}
-    if not told.keys() & _KNOWN or not all(valid(told[name]) for name, valid in _VALID.items() if name in told):
+    fields = {name: value for name, value in fields.items() if value is not None}
+    if not fields.keys() & _KNOWN or not all(valid(fields[name]) for name, valid in _VALID.items() if name in fields):
         return None
-    return _report(told)
+    return _parse_fields(fields)
 
 
-def redacted(report: Report, redact: Callable[[str], str]) -> Report:
-    """Return a report whose texts went through `redact`, which takes secrets out."""
+def redact_report(report: Report, redact: Callable[[str], str]) -> Report:
+    """Return a report with redacted texts. `redact`: removes secrets from a text."""
     steps = tuple(
         replace(
             step,
@@ -65,47 +65,47 @@ def redacted(report: Report, redact: Callable[[str], str]) -> Report:
         )
         for step in report.steps
     )
-    return replace(report, metrics=_each_text(report.metrics, redact), steps=steps)
+    return replace(report, metrics=_map_texts(report.metrics, redact), steps=steps)
 
 
-def _report(told: dict[str, Any]) -> Report:
-    steps, unfinished = told.pop("steps", None), told.pop("unfinished", False)
+def _parse_fields(fields: dict[str, Any]) -> Report:
+    written, unfinished = fields.pop("steps", None), fields.pop("unfinished", False)
     ignored: list[str] = []
-    read: tuple[StepTold, ...] = ()
+    steps: tuple[StepTold, ...] = ()
     try:
-        read = _steps(steps)
+        steps = _parse_steps(written)
     except ValueError as error:
         ignored.append(str(error))
     try:
-        if "expectations" in told:
-            told["expectations"] = _expectations(told["expectations"])
+        if "expectations" in fields:
+            fields["expectations"] = _parse_expectations(fields["expectations"])
     except ValueError as error:
-        del told["expectations"]
+        del fields["expectations"]
         ignored.append(str(error))
     if ignored:
-        told["ignored"] = "; ".join(ignored)
-    return Report(told, read, unfinished)
+        fields["ignored"] = "; ".join(ignored)
+    return Report(fields, steps, unfinished)
 
 
-def _steps(told: Any) -> tuple[StepTold, ...]:
-    """Read the steps. Raises ValueError with a sentence."""
-    if told is None:
+def _parse_steps(value: Any) -> tuple[StepTold, ...]:
+    """Parse the steps. Raises ValueError with a sentence."""
+    if value is None:
         return ()
-    if not isinstance(told, list) or len(told) > MOST_STEPS:
+    if not isinstance(value, list) or len(value) > MOST_STEPS:
         raise ValueError(f"steps is no list of at most {MOST_STEPS}")
-    return tuple(_each_step(told))
+    return tuple(_parse_items(value))
 
 
-def _each_step(told: list[Any]) -> Iterator[StepTold]:
+def _parse_items(items: list[Any]) -> Iterator[StepTold]:
     ordinal = 1
-    for item in told:
+    for item in items:
         if type(item) is int and 0 < item <= MOST_STEPS:
             ordinal += item
             continue
         if not isinstance(item, list) or not 2 <= len(item) <= 6:
             raise ValueError(f"step {ordinal} is no list of name, status, rows, seconds, error and output")
         name, status, rows, seconds, error, stdout = (*item, None, None, None, None)[:6]
-        good = (
+        is_valid = (
             isinstance(name, str)
             and bool(name)
             and isinstance(status, str)
@@ -114,21 +114,21 @@ def _each_step(told: list[Any]) -> Iterator[StepTold]:
             and (seconds is None or _is_time(seconds))
             and all(text is None or isinstance(text, str) for text in (error, stdout))
         )
-        if not good:
+        if not is_valid:
             raise ValueError(f"step {ordinal} has a value that can't be: {str(item)[:LONGEST_NAME]}")
         first, last = error and error[:LONGEST_TEXT], stdout and stdout[-LONGEST_TEXT:]
         yield StepTold(ordinal, name[:LONGEST_NAME], StepStatus(status), rows, seconds, first or None, last or None)
         ordinal += 1
 
 
-def _expectations(told: Any) -> list[dict[str, Any]]:
-    """Read the expectations. Raises ValueError with a sentence."""
-    if not isinstance(told, dict) or len(told) > MOST_EXPECTATIONS:
+def _parse_expectations(value: Any) -> list[dict[str, Any]]:
+    """Parse the expectations. Raises ValueError with a sentence."""
+    if not isinstance(value, dict) or len(value) > MOST_EXPECTATIONS:
         raise ValueError(f"expectations is no object of at most {MOST_EXPECTATIONS}")
-    return [_expectation(name, value) for name, value in told.items()]
+    return [_parse_expectation(name, item) for name, item in value.items()]
 
 
-def _expectation(name: str, value: Any) -> dict[str, Any]:
+def _parse_expectation(name: str, value: Any) -> dict[str, Any]:
     given = {"held": value} if isinstance(value, bool) else value
     if isinstance(given, dict) and given.keys() <= {"held", "severity", "found"}:
         held, severity, found = given.get("held", True), given.get("severity", "fail"), given.get("found", "")
@@ -138,26 +138,26 @@ def _expectation(name: str, value: Any) -> dict[str, Any]:
     raise ValueError(f"expectation {name[:LONGEST_NAME]} is neither true, false, nor {{held, severity, found}}")
 
 
-def _refuse(constant: str) -> None:
-    """NaN and Infinity are no JSON, and Postgres does not take them."""
+def _reject_constant(constant: str) -> None:
+    """Reject NaN and Infinity, which are no JSON and which Postgres refuses."""
     raise ValueError(constant)
 
 
-def _storable(text: str) -> str:
-    """Return a text without the letters that Postgres does not take: NUL, and halves of a pair."""
+def _make_storable(text: str) -> str:
+    """Return a text without the characters that Postgres refuses: NUL, and lone surrogates."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
-def _each_text(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a value of JSON with its texts changed. Raises ValueError for a number that Postgres does not take."""
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a JSON value with all texts changed. Raises ValueError for an infinite number."""
     if isinstance(value, float) and not math.isfinite(value):  # 1e999
         raise ValueError(value)
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
-        return [_each_text(item, change) for item in value]
+        return [_map_texts(item, change) for item in value]
     if isinstance(value, Mapping):
-        return {change(name): _each_text(item, change) for name, item in value.items()}
+        return {change(name): _map_texts(item, change) for name, item in value.items()}
     return value
 
 
@@ -177,11 +177,11 @@ def _is_checksum(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value) <= _LONGEST_CHECKSUM and value.isprintable()
 
 
-def _is_truth(value: Any) -> bool:
+def _is_flag(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def _are_tests(value: Any) -> bool:
+def _is_test_verdict(value: Any) -> bool:
     if not isinstance(value, dict) or type(value.get("passed")) is not bool:
         return False
     return all(_is_checksum(value.get(name)) for name in ("subject", "commit")) and (
@@ -195,8 +195,8 @@ _VALID = {
     "bytes": _is_count,
     "checksum": _is_checksum,
     "commit": _is_checksum,
-    "tests": _are_tests,
+    "tests": _is_test_verdict,
     "failure": _is_sentence,
-    "unfinished": _is_truth,
+    "unfinished": _is_flag,
 }
 _KNOWN = _VALID.keys() | {"expectations", "steps"}

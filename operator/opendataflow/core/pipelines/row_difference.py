@@ -1,8 +1,7 @@
-"""How two lists of rows differ: which rows are missing, which are there unasked, which cells are not the same. Pure.
+"""Compare two lists of rows: missing rows, unexpected rows, changed cells. Pure.
 
-Values are compared as people mean them: 1 is 1.0 but not True, numbers may differ in the twelfth digit, a day is the
-same as its midnight, nothing is nothing however it is spelled. The order of columns never counts; that of rows where
-it is asked for.
+1 equals 1.0 but not True. Numbers may differ from the twelfth digit on. A day equals its midnight. NaN equals None. The
+order of columns is ignored. The order of rows counts on request.
 """
 
 import math
@@ -21,10 +20,7 @@ _DIGITS = 12
 
 @dataclass(frozen=True)
 class ChangedRow:
-    """A row that is there, with other cells. `number`: of the expected row, from 1.
-
-    `cells`: column -> (expected, found).
-    """
+    """A row with changed cells. `number`: of the expected row, from 1. `cells`: (expected, found) by column."""
 
     number: int
     row: Row
@@ -33,7 +29,7 @@ class ChangedRow:
 
 @dataclass(frozen=True)
 class Difference:
-    """What is not as expected; the numbers of rows begin with 1."""
+    """The difference between expected and found rows. Row numbers begin with 1."""
 
     missing_columns: tuple[str, ...] = ()
     extra_columns: tuple[str, ...] = ()
@@ -50,48 +46,50 @@ class Difference:
         )
 
 
-def difference(
+def compare_rows(
     expected: Sequence[Row], found: Sequence[Row], *, ordered: bool, found_columns: Sequence[str] | None = None
 ) -> Difference:
-    """Compare rows. `found_columns`: the columns of the frame, which it has also where it has no rows."""
+    """Compare rows. `found_columns`: the columns of the found frame, known even without rows."""
     wanted = tuple(dict.fromkeys(column for row in expected for column in row))
-    there = tuple(found_columns) if found_columns is not None else tuple(dict.fromkeys(c for row in found for c in row))
-    missing_columns = tuple(column for column in wanted if column not in there)
-    extra_columns = tuple(column for column in there if column not in wanted) if wanted else ()
-    both = tuple(column for column in wanted if column in there)
+    present = (
+        tuple(found_columns) if found_columns is not None else tuple(dict.fromkeys(c for row in found for c in row))
+    )
+    missing_columns = tuple(column for column in wanted if column not in present)
+    extra_columns = tuple(column for column in present if column not in wanted) if wanted else ()
+    both = tuple(column for column in wanted if column in present)
     if wanted and not both:
         return Difference(missing_columns, extra_columns, columns=wanted)
-    # Columns that only one side has are told once, and not again for each row.
+    # A column of only one side is reported once, and not for each row.
     left = [_key(row, both) for row in expected]
     right = [_key(row, both) for row in found]
-    alone_left, alone_right = _aligned(left, right) if ordered else _matched(left, right)
+    alone_left, alone_right = _align(left, right) if ordered else _match(left, right)
     reordered = ordered and bool(alone_left or alone_right) and Counter(left) == Counter(right)
     if reordered:
         return Difference(missing_columns, extra_columns, reordered=True, columns=wanted)
-    pairs = _pairs(alone_left, alone_right, left, right)
-    changed, same = [], set()
+    pairs = _pair_similar(alone_left, alone_right, left, right)
+    changed, paired = [], set()
     for i, j in pairs:
         cells = {
             c: (expected[i].get(c), found[j].get(c))
             for c in both
             if not same_value(expected[i].get(c), found[j].get(c))
         }
-        same |= {(0, i), (1, j)}
+        paired |= {(0, i), (1, j)}
         if cells:
             changed.append(ChangedRow(i + 1, expected[i], cells))
     return Difference(
         missing_columns,
         extra_columns,
-        tuple((i + 1, expected[i]) for i in alone_left if (0, i) not in same),
-        tuple((j + 1, found[j]) for j in alone_right if (1, j) not in same),
+        tuple((i + 1, expected[i]) for i in alone_left if (0, i) not in paired),
+        tuple((j + 1, found[j]) for j in alone_right if (1, j) not in paired),
         tuple(sorted(changed, key=lambda row: row.number)),
-        columns=wanted or there,
+        columns=wanted or present,
     )
 
 
 def same_value(expected: Any, found: Any) -> bool:
-    """Whether two values are the same to people."""
-    a, b = _plain(expected), _plain(found)
+    """Return whether two values are equal by the rules of this module."""
+    a, b = _normalize(expected), _normalize(found)
     if isinstance(a, float | Decimal) or isinstance(b, float | Decimal):
         numbers = all(isinstance(it, float | int | Decimal) and not isinstance(it, bool) for it in (a, b))
         return numbers and math.isclose(a, b, rel_tol=10.0**-_DIGITS, abs_tol=10.0**-_DIGITS)
@@ -100,42 +98,42 @@ def same_value(expected: Any, found: Any) -> bool:
 
 _MOST_LINES = 20
 _MOST_PAIRED = 200
-"""Rows of each side that are compared with each other: more than are ever shown, and few enough to take no time."""
+"""Maximum number of rows per side for pairwise comparison: more than are shown, and few enough to be fast."""
 _LONGEST_CELL = 60
 
 
-def in_words(found: Difference) -> list[str]:
-    """Return the difference as lines for a person; the first of many."""
+def describe_difference(found: Difference) -> list[str]:
+    """Return the difference as lines for people, up to a maximum number."""
     lines = [f"column {column} is missing" for column in found.missing_columns]
     lines += [f"column {column} is not expected" for column in found.extra_columns]
     if found.reordered:
         lines.append("the rows are the expected ones, in another order")
     for row in found.changed:
-        cells = (f"{name}: expected {_shown(want)}, found {_shown(there)}" for name, (want, there) in row.cells.items())
+        cells = (f"{name}: expected {_show(want)}, found {_show(value)}" for name, (want, value) in row.cells.items())
         lines.append(f"row {row.number}: {'; '.join(cells)}")
-    lines += [f"missing: row {number}: {_row(row, found.columns)}" for number, row in found.missing]
-    lines += [f"not expected: row {number}: {_row(row, found.columns)}" for number, row in found.extra]
+    lines += [f"missing: row {number}: {_show_row(row, found.columns)}" for number, row in found.missing]
+    lines += [f"not expected: row {number}: {_show_row(row, found.columns)}" for number, row in found.extra]
     left = len(lines) - _MOST_LINES
     return lines if left <= 0 else [*lines[:_MOST_LINES], f"and {left} more"]
 
 
-def _row(row: Row, columns: Sequence[str]) -> str:
-    return ", ".join(f"{column}={_shown(row[column])}" for column in columns if column in row)
+def _show_row(row: Row, columns: Sequence[str]) -> str:
+    return ", ".join(f"{column}={_show(row[column])}" for column in columns if column in row)
 
 
-def _shown(value: Any) -> str:
-    """Return a value so that 1 and "1", or a day and its text, look different."""
+def _show(value: Any) -> str:
+    """Return a value as text. 1 and "1", or a day and its text, look different."""
     value = None if isinstance(value, float) and math.isnan(value) else value
     text = value.isoformat() if isinstance(value, date) else str(value) if isinstance(value, Decimal) else repr(value)
     return text if len(text) <= _LONGEST_CELL else f"{text[:_LONGEST_CELL]}..."
 
 
 def _key(row: Row, columns: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(_canonical(_plain(row.get(column))) for column in columns)
+    return tuple(_canonical(_normalize(row.get(column))) for column in columns)
 
 
-def _plain(value: Any) -> Any:
-    """Return NaN as None, a day as its midnight, and what has numbers of other libraries as Python's."""
+def _normalize(value: Any) -> Any:
+    """Return None for NaN, midnight for a day, and other values unchanged."""
     if isinstance(value, float) and math.isnan(value):
         return None
     if isinstance(value, datetime):
@@ -146,8 +144,8 @@ def _plain(value: Any) -> Any:
 
 
 def _canonical(value: Any) -> Any:
-    """Return something that can be a key, and is the same for values that are; it names the kind of the value."""
-    value = _plain(value)
+    """Return a hashable key with the kind of the value. Equal values have equal keys."""
+    value = _normalize(value)
     if value is None or isinstance(value, bool | str | bytes):
         return (type(value).__name__, value)
     if isinstance(value, int | float | Decimal):
@@ -170,12 +168,12 @@ def _rounded(value: int | float | Decimal) -> int | float:
     return int(number) if number.is_integer() else number
 
 
-def _matched(left: Sequence[Any], right: Sequence[Any]) -> tuple[list[int], list[int]]:
-    """Return the indices of rows that have no equal one on the other side, in whatever order."""
-    return _unmatched(left, Counter(right)), _unmatched(right, Counter(left))
+def _match(left: Sequence[Any], right: Sequence[Any]) -> tuple[list[int], list[int]]:
+    """Return the indices of rows without an equal row on the other side, in any order."""
+    return _find_unmatched(left, Counter(right)), _find_unmatched(right, Counter(left))
 
 
-def _unmatched(rows: Sequence[Any], others: Counter[Any]) -> list[int]:
+def _find_unmatched(rows: Sequence[Any], others: Counter[Any]) -> list[int]:
     alone = []
     for index, row in enumerate(rows):
         if others[row] > 0:
@@ -185,8 +183,8 @@ def _unmatched(rows: Sequence[Any], others: Counter[Any]) -> list[int]:
     return alone
 
 
-def _aligned(left: Sequence[Any], right: Sequence[Any]) -> tuple[list[int], list[int]]:
-    """Return the indices of rows that are not in place."""
+def _align(left: Sequence[Any], right: Sequence[Any]) -> tuple[list[int], list[int]]:
+    """Return the indices of rows that are missing or out of order on the other side."""
     alone_left: list[int] = []
     alone_right: list[int] = []
     for tag, i, i_end, j, j_end in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
@@ -196,10 +194,10 @@ def _aligned(left: Sequence[Any], right: Sequence[Any]) -> tuple[list[int], list
     return alone_left, alone_right
 
 
-def _pairs(
+def _pair_similar(
     alone_left: Sequence[int], alone_right: Sequence[int], left: Sequence[Any], right: Sequence[Any]
 ) -> list[tuple[int, int]]:
-    """Return which rows are meant to be the same: those that share most cells, at least half of them."""
+    """Return pairs of rows that share most cells, and at least half of them."""
     shared = [
         (sum(a == b for a, b in zip(left[i], right[j], strict=True)), i, j)
         for i in alone_left[:_MOST_PAIRED]

@@ -1,4 +1,4 @@
-"""The lines about steps in the log of a run, and finding the part of a log that is about one of them. Pure.
+"""Lines about steps in the log of a run: write them, and filter a log by step. Pure.
 
 step 2/4 arrived: begins
     what it prints
@@ -15,61 +15,60 @@ from opendataflow.core.text.explain import counted
 from opendataflow.names import StepStatus
 
 _LINE = re.compile(r"step (\d+)/\d+ (.*?): (begins|DONE|FAILED|its rows|printed)")
-Say = Callable[[str], None]
+WriteLine = Callable[[str], None]
 
 
 class StepLines:
-    """Says what has changed since the last look at the steps of a run. `say`: prints a line."""
+    """Writes lines about changes of a run's steps. `write_line`: writes one line of the log."""
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    def __init__(self, write_line: WriteLine) -> None:
+        self._write_line = write_line
         self._status: dict[int, StepStatus] = {}
         self._rows: dict[int, int | None] = {}
         self._printed: dict[int, str] = {}
 
     def show(self, steps: Sequence[Step]) -> None:
-        """Say it."""
+        """Write lines about all changes since the last call."""
         for index, step in enumerate(steps):
             name = f"step {index + 1}/{len(steps)} {step.name}"
             if self._status.get(index, StepStatus.WAITING) is not step.status:
                 self._status[index] = step.status
-                self._turned(name, index, step)
+                self._show_status(name, index, step)
             elif step.status is StepStatus.DONE:
-                self._later(name, index, step)
+                self._show_late_facts(name, index, step)
 
-    def _turned(self, name: str, index: int, step: Step) -> None:
+    def _show_status(self, name: str, index: int, step: Step) -> None:
         if step.status is StepStatus.RUNNING:
-            self._say(f"{name}: begins")
+            self._write_line(f"{name}: begins")
             return
         took = "" if step.seconds is None else f"{step.seconds:.2f} s"
         if step.status is StepStatus.DONE:
             rows = "" if step.rows is None else f", {counted(step.rows, 'row')}"
-            self._say(f"{name}: DONE{rows}, {took}")
+            self._write_line(f"{name}: DONE{rows}, {took}")
             self._rows[index], self._printed[index] = step.rows, step.stdout
         elif step.status is StepStatus.FAILED:
             first, _, rest = (step.error or "").partition("\n")
-            self._say(f"{name}: FAILED after {took}: {first}")
-            self._indented(rest)
+            self._write_line(f"{name}: FAILED after {took}: {first}")
+            self._write_indented(rest)
 
-    def _later(self, name: str, index: int, step: Step) -> None:
-        """What is known only when all is done: rows that have passed at the write, and what was printed elsewhere."""
+    def _show_late_facts(self, name: str, index: int, step: Step) -> None:
+        """Write what is known only after the write: row counts, and output of workers."""
         if step.rows != self._rows[index]:
             self._rows[index] = step.rows
-            self._say(f"{name}: its rows: {step.rows}")
+            self._write_line(f"{name}: its rows: {step.rows}")
         before = self._printed[index]
         if step.stdout != before:
             self._printed[index] = step.stdout
-            self._say(f"{name}: printed on workers:")
-            self._indented(step.stdout.removeprefix(before))
+            self._write_line(f"{name}: printed on workers:")
+            self._write_indented(step.stdout.removeprefix(before))
 
-    def _indented(self, text: str) -> None:
+    def _write_indented(self, text: str) -> None:
         for line in text.splitlines():
-            self._say(f"    {line}")
+            self._write_line(f"    {line}")
 
 
-def lines_of_step(log: Iterable[str], wanted: str) -> Iterator[str]:
-    """Return the lines of a log that are about one step, by its name: from each line that names it to the next that
-    names another one."""
+def filter_step_lines(log: Iterable[str], wanted: str) -> Iterator[str]:
+    """Yield the lines of a log about one step: from each line that names the step to the next line of another one."""
     inside = False
     for line in log:
         found = _LINE.match(line)
@@ -79,6 +78,6 @@ def lines_of_step(log: Iterable[str], wanted: str) -> Iterator[str]:
             yield line
 
 
-def steps_in(log: Iterable[str]) -> list[str]:
-    """Return the names of the steps that a log knows, in their order."""
+def list_logged_steps(log: Iterable[str]) -> list[str]:
+    """Return the names of the steps in a log, in order."""
     return list(dict.fromkeys(found[2] for found in map(_LINE.match, log) if found is not None))

@@ -52,7 +52,7 @@ def command(
         env = ({"SPARK_LOCAL_IP": _LOOPBACK} if _is_local(on_spark) else {}) | _python_path(on_spark, folder) | env
         files[SPARK_DEFAULTS] = spark_defaults(on_spark, folder)
     if pipeline is not None:
-        files[PIPELINE_FILE] = local_order(pipeline, tests, folder, clones)
+        files[PIPELINE_FILE] = local_order(pipeline, tests, folder, clones).to_json()
         return Command((python, "-P", "-m", MODULE), env, folder, files)
     if spark is not None:
         program = _local(spark.program, folder)

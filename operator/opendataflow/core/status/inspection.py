@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from opendataflow.core.pipelines.expectations import told
+from opendataflow.core.pipelines.expectations import describe_reported
 from opendataflow.core.text.explain import counted, duration, meaning, shell_command
 from opendataflow.names import ChunkStatus, RunState, TaskState
 
@@ -227,7 +227,7 @@ def _expectation_results(found: Evidence) -> Sequence[Evidence]:
 
 def _expectation_sentences(checked: Sequence[Evidence]) -> list[str]:
     """Return a sentence for each expectation: failures first, then warnings, then those that hold."""
-    return [told(it) for it in sorted(checked, key=lambda it: (it["held"], it["severity"] == "warn"))]
+    return [describe_reported(it) for it in sorted(checked, key=lambda it: (it["held"], it["severity"] == "warn"))]
 
 
 def _readiness_origin(found: Evidence, dataset: Evidence, checked: Sequence[Evidence] = ()) -> str:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opendataflow.core.pipelines.report import LARGEST_FILE, read_report, redacted
+from opendataflow.core.pipelines.report import LARGEST_FILE, read_report, redact_report
 from opendataflow.errors import Refused
 from opendataflow.launch.process.child import Child, ExitStatus, Stop, spawn
 from opendataflow.launch.process.folder import RunFolder
@@ -137,7 +137,7 @@ class ProcessLauncher:
 
     def _without_secrets(self, end: Ended, redact: Callable[[str], str]) -> Ended:
         log = end.log_tail if self._foreground else redact(end.log_tail)  # a foreground log has no secrets
-        return replace(end, log_tail=log, report=redacted(end.report, redact))
+        return replace(end, log_tail=log, report=redact_report(end.report, redact))
 
     async def kill(self, run: int, *, cancelled: bool) -> None:
         """Ask a run to end now. Ignore ended and unknown runs."""

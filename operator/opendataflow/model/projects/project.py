@@ -27,12 +27,12 @@ from yaml.nodes import Node
 
 from opendataflow.errors import InvalidInput
 from opendataflow.model.fields.field_types import Id, InputModel, NonEmpty, Options, Url
+from opendataflow.model.fields.partitioning import Partitioning
 from opendataflow.model.fields.rules import Rule, matching
 from opendataflow.model.fields.validation_errors import describe_value, located_sentences
 from opendataflow.model.fields.yaml_documents import documents, line_of, node_at, source_text
 from opendataflow.model.projects.database import Database, TableName
 from opendataflow.model.projects.expectations import Expectation
-from opendataflow.model.resources.datasets import Partitioning
 
 PROJECT_FILE = "project.yml"
 VERSION = 2

@@ -16,6 +16,7 @@ from opendataflow.model.fields.field_types import (
     Text,
     Url,
 )
+from opendataflow.model.fields.partitioning import Partitioning
 from opendataflow.model.fields.rules import Place, Rule, exactly_one, immutable
 from opendataflow.model.resources.chunk_source import Bounds, ChunkSource
 
@@ -65,13 +66,6 @@ class Credentials(InputModel):
     secret_ref: SecretKey | None = Field(
         default=None, description="The Secret with the plain password. Only on a cluster, not used on one machine."
     )
-
-
-class Partitioning(InputModel):
-    """The partitioning of a table."""
-
-    column: NonEmpty = Field(description="The partitioning column.")
-    type: Literal["date", "range", "list", "hash"] = Field(description="The kind of partitioning.")
 
 
 class DataSetSpec(InputModel):

@@ -1,5 +1,5 @@
-"""Pipelines by hand: a project's folder is read, its transformations are loaded, tested and run.
+"""Pipelines: read a project's folder, load, test and run its transformations.
 
-pyspark is imported by `spark_frames`, `spark_examples`, `blame` and `reading`, pandas by `pandas_frames`; they are
-imported only where they are needed, and the rest does not know which of the two a frame is of.
+Some modules import pyspark or pandas, which are optional and slow to import. Modules that the command line imports at
+its start import such modules inside functions.
 """

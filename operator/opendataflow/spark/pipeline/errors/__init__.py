@@ -1,1 +1,1 @@
-"""Errors in a project's code, in Spark and in CSV files, as sentences with their place."""
+"""Explain errors in a project's code, in Spark and in CSV files, with their place; capture printed output."""

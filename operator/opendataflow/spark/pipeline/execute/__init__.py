@@ -1,1 +1,1 @@
-"""Loads transformations and runs them on Spark or pandas frames."""
+"""Load transformations and run them on frames of Spark or pandas."""

@@ -1,4 +1,4 @@
-"""Frames of pandas, in this process: for projects in the Django tool's form, and for pandas transformations."""
+"""Frames of pandas in this process, for projects in the Django tool's form and for pandas transformations."""
 
 import re
 import time
@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from opendataflow.core.chunks.attempts import Result
-from opendataflow.core.pipelines.expectations import Checked
+from opendataflow.core.pipelines.expectations import ExpectationResult
 from opendataflow.core.pipelines.row_difference import Row
 from opendataflow.errors import StepFailed
 from opendataflow.model.projects.project import Source
-from opendataflow.spark.pipeline.errors.error_report import Told, missing_extra, returned, tell
-from opendataflow.spark.pipeline.execute.loading import Loaded
-from opendataflow.spark.pipeline.execute.running import Item, Order
-from opendataflow.spark.pipeline.io.sources import check_text, existing, texts_in
-from opendataflow.spark.pipeline.storage.writing import staged_file
+from opendataflow.spark.pipeline.errors.error_report import ErrorReport, describe_returned, missing_extra, report_error
+from opendataflow.spark.pipeline.execute.loading import LoadedStep
+from opendataflow.spark.pipeline.execute.running import ChunkRun, Item
+from opendataflow.spark.pipeline.io.file_checks import check_encoding, list_text_files, require_path
+from opendataflow.spark.pipeline.storage.atomic_replace import staged_file
 
 try:
     import pandas
@@ -24,73 +24,71 @@ except ModuleNotFoundError as _error:
 
 
 class PandasFrames:
-    """One run in the Django tool's form: sources whole in memory, the result in a file of its own."""
+    """One run in the Django tool's form: whole sources in memory, the result in a new file."""
 
-    def __init__(self, order: Order, *, replace: bool, kept: dict[str, Any]) -> None:
-        """`replace`: the results of earlier runs go when the new one is there. `kept`: sources that were read already,
-        for the next item."""
-        self._order = order
+    def __init__(self, chunk: ChunkRun, *, replace: bool, cache: dict[str, Any]) -> None:
+        """Set what to run. `replace`: delete earlier results at the end. `cache`: sources read for earlier items."""
+        self._chunk = chunk
         self._replace = replace
-        self._kept = kept
+        self._cache = cache
         self._rows: dict[int, int] = {}
-        self._last = 0
         self.result: Result | None = None
-        self.checked: Sequence[Checked] = ()
+        self.expectations: Sequence[ExpectationResult] = ()
 
     def read(self, source: Source, place: str) -> Any:
         """Read a CSV file."""
-        project = self._order.project
+        project = self._chunk.project
         shown = str(project.folder / source.where)
-        path = existing(project.home / source.where, shown, place)
-        check_text(texts_in({shown: path}))
-        if source.name not in self._kept:
-            self._kept[source.name] = read_csv(path, shown)
-        return self._kept[source.name]
+        path = require_path(project.home / source.where, shown, place)
+        check_encoding(list_text_files({shown: path}))
+        if source.name not in self._cache:
+            self._cache[source.name] = read_csv(path, shown)
+        return self._cache[source.name]
 
-    def call(self, step: Loaded, frames: Sequence[Any], item: Item | None) -> Any:
-        """Call run() with copies: what it changes in them is its own."""
-        return call(step, [frame.copy() for frame in frames], item)
+    def call(self, step: LoadedStep, frames: Sequence[Any], item: Item | None) -> Any:
+        """Call run() with copies, which run() may change."""
+        return call_run(step, [frame.copy() for frame in frames], item)
 
-    def counted(self, frame: Any, index: int) -> Any:
-        """Count at once."""
-        self._rows[index] = self._last = len(frame)
+    def count_rows(self, frame: Any, index: int) -> Any:
+        """Count the rows immediately."""
+        self._rows[index] = len(frame)
         return frame
 
     def write(self, frame: Any) -> None:
-        """Write a file beside those of earlier runs, or in their place."""
-        folder = self._order.project.home / "output"
-        slug = self._order.pipeline.slug
-        earlier = outputs(folder, slug) if self._replace else []
+        """Write a new file beside the files of earlier runs, or in their place."""
+        folder = self._chunk.project.home / "output"
+        slug = self._chunk.pipeline.slug
+        earlier = list_outputs(folder, slug) if self._replace else []
         stamp = round(time.time() * 1000)
         while (target := folder / f"{slug}{stamp}.csv").exists():
             stamp += 1
         with staged_file(target) as path:
             frame.to_csv(path, index=False)
         self._rows[max(self._rows) + 1] = len(frame)
-        self.result = Result(self._order.project.shown(target), len(frame), bytes=target.stat().st_size)
+        self.result = Result(self._chunk.project.display_path(target), len(frame), bytes=target.stat().st_size)
         for path in earlier:
             path.unlink(missing_ok=True)
 
-    def rows(self) -> Mapping[int, int]:
-        """The rows of all steps so far."""
+    def row_counts(self) -> Mapping[int, int]:
+        """Return the row counts of all steps so far."""
         return self._rows
 
-    def printed(self) -> Mapping[int, str]:
-        """Nothing: all of it happens in this process."""
+    def worker_prints(self) -> Mapping[int, str]:
+        """Return nothing. All steps run in this process."""
         return {}
 
-    def blame(self, error: BaseException, index: int) -> tuple[int, Told]:
-        """The step itself: nothing is put off."""
-        return index, tell(error, self._order.project, self._order.at(index))
+    def attribute_error(self, error: BaseException, index: int) -> tuple[int, ErrorReport]:
+        """Attribute the error to the step that raised it. pandas defers nothing."""
+        return index, report_error(error, self._chunk.project, self._chunk.step_place(index))
 
 
-def outputs(folder: Path, slug: str) -> list[Path]:
-    """Return the files that runs of a pipeline have left."""
+def list_outputs(folder: Path, slug: str) -> list[Path]:
+    """Return the result files of a pipeline's earlier runs."""
     return [path for path in folder.glob("*.csv") if re.fullmatch(rf"{re.escape(slug)}\d{{13,}}\.csv", path.name)]
 
 
 def read_csv(path: Path, shown: str) -> Any:
-    """Read a CSV file, whose quoted cells may hold newlines. Raises StepFailed."""
+    """Read a CSV file. Quoted cells may contain line breaks. Raises StepFailed."""
     try:
         return pandas.read_csv(path)
     except OSError as error:
@@ -101,40 +99,40 @@ def read_csv(path: Path, shown: str) -> Any:
         raise StepFailed(f"{shown}: {str(error).strip().removeprefix('Error tokenizing data. C error: ')}") from None
 
 
-def items_of(path: Path, shown: str) -> list[Item]:
-    """Return the rows of a CSV file as dicts; a cell without anything is None."""
-    check_text(texts_in({shown: path}))
-    return list(rows_of(read_csv(path, shown)))
+def read_items(path: Path, shown: str) -> list[Item]:
+    """Return the rows of a CSV file as dicts. An empty cell is None."""
+    check_encoding(list_text_files({shown: path}))
+    return list(rows_from_frame(read_csv(path, shown)))
 
 
-def call(step: Loaded, frames: Sequence[Any], item: Item | None) -> Any:
-    """Call run() of a pandas transformation; StepFailed where it returns no frame."""
+def call_run(step: LoadedStep, frames: Sequence[Any], item: Item | None) -> Any:
+    """Call run() of a pandas transformation. Raises StepFailed if the result is no frame."""
     given = {} if item is None or not step.signature.stream else {"stream": dict(item)}
     result = step.run(*frames, **given)
     if isinstance(result, pandas.DataFrame):
         return result
-    raise StepFailed(f"{step.at}: run() {returned(result)}; a DataFrame of pandas is wanted")
+    raise StepFailed(f"{step.location}: run() {describe_returned(result)}; a DataFrame of pandas is wanted")
 
 
 def is_frame(value: object) -> bool:
-    """Whether it is a frame of pandas."""
+    """Return whether a value is a frame of pandas."""
     return isinstance(value, pandas.DataFrame)
 
 
-def frame_of(rows: Any) -> Any:
-    """Return a frame of rows, or a copy of a frame."""
+def frame_from_rows(rows: Any) -> Any:
+    """Return a frame with the rows, or a copy of a frame."""
     return rows.copy() if is_frame(rows) else pandas.DataFrame(list(rows))
 
 
-def plain(value: Any) -> Any:
-    """Return a single value as one of Python, an array as a list; what is missing is None."""
+def to_python_value(value: Any) -> Any:
+    """Convert a value to Python: an array to a list, a missing value to None."""
     if value is pandas.NA or value is pandas.NaT:
         return None
     return value.tolist() if type(value).__module__ == "numpy" and hasattr(value, "tolist") else value
 
 
-def rows_of(frame: Any) -> list[Row]:
-    """Return the rows of a frame as values of Python; what is missing is None."""
+def rows_from_frame(frame: Any) -> list[Row]:
+    """Return the rows of a frame with Python values. A missing value is None."""
     cells = frame.astype(object)
     found = cells.where(cells.notna(), None).to_dict("records")
-    return [{name: plain(value) for name, value in row.items()} for row in found]
+    return [{name: to_python_value(value) for name, value in row.items()} for row in found]

@@ -1,235 +1,189 @@
-"""Runs the steps of one pipeline for one chunk, or one item, and keeps of each what is to be known.
+"""Run the steps of one pipeline for one chunk or one item, and record the result of each step.
 
-It knows no engine: `Frames` reads, counts and writes, and says which step an error belongs to.
+`Frames` hides the engine: it reads, counts and writes frames, and attributes errors to steps.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from io import RawIOBase, TextIOBase
 from typing import Any, Protocol
 
-from opendataflow.core.pipelines.pipeline_steps import Step, frames_given, steps_of
+from opendataflow.core.pipelines.pipeline_steps import Step, count_frames, list_steps
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.projects.project import Pipeline, Source
 from opendataflow.names import StepStatus
-from opendataflow.spark.pipeline.errors.error_report import Told, writable
-from opendataflow.spark.pipeline.execute.loading import Loaded, NotLoaded, load
-from opendataflow.spark.pipeline.project.project_folder import OpenProject
-
-MOST_PRINTED = 64 * 1024
-"""How many characters of what a step prints are kept: the last ones."""
+from opendataflow.spark.pipeline.errors.error_report import ErrorReport
+from opendataflow.spark.pipeline.errors.printed_output import MAX_PRINTED, LineListener, capture_prints
+from opendataflow.spark.pipeline.execute.loading import LoadedStep, StepsNotLoaded, load_module
+from opendataflow.spark.pipeline.project.project_folder import OpenProject, ResolvedPipeline
 
 Item = Mapping[str, Any]
-Show = Callable[[Sequence[Step]], None]
-Hear = Callable[[str], None]
+StepsListener = Callable[[Sequence[Step]], None]
 
 
 class Frames(Protocol):
-    """What an engine does with frames. Steps are named by their index in `steps_of`."""
+    """The frames of an engine in one run. An index is the position of a step in `list_steps`."""
 
     def read(self, source: Source, place: str) -> Any:
-        """Return the frame of a source. `place`: where the project's file has it."""
+        """Return the frame of a source. `place`: of the source in the project's file."""
 
-    def call(self, step: Loaded, frames: Sequence[Any], item: Item | None) -> Any:
-        """Return what run() makes of the frames. Raises StepFailed where that is no frame."""
+    def call(self, step: LoadedStep, frames: Sequence[Any], item: Item | None) -> Any:
+        """Call run() with frames and return its frame. Raises StepFailed if the result is no frame."""
 
-    def counted(self, frame: Any, index: int) -> Any:
-        """Return the frame that the next steps get; its rows are counted now, or while they are written."""
+    def count_rows(self, frame: Any, index: int) -> Any:
+        """Return the frame for the next steps. Its rows are counted now, or during the write."""
 
     def write(self, frame: Any) -> None:
         """Write the last frame."""
 
-    def rows(self) -> Mapping[int, int]:
-        """Return the rows of each step, as far as they are known."""
+    def row_counts(self) -> Mapping[int, int]:
+        """Return the known row counts, by step."""
 
-    def printed(self) -> Mapping[int, str]:
-        """Return what steps have printed elsewhere than in this process."""
+    def worker_prints(self) -> Mapping[int, str]:
+        """Return the output of steps outside this process, by step."""
 
-    def blame(self, error: BaseException, index: int) -> tuple[int, Told]:
-        """Return the step that an error is of, which came to light in step `index`, and what to say."""
+    def attribute_error(self, error: BaseException, index: int) -> tuple[int, ErrorReport]:
+        """Return the step that caused an error, and the report. `index`: the step in which the error was raised."""
 
 
 @dataclass(frozen=True)
-class Order:
-    """What is to be run. `data_id`: of the chunk; None for all that is there, in the Django tool's form. `bounds`: what
-    is remembered of the chunk, by data set."""
+class ChunkRun:
+    """A pipeline with its loaded steps, and the chunk to run it for.
 
-    project: OpenProject
-    pipeline: Pipeline
-    steps: Sequence[Loaded]
+    `data_id`: of the chunk; None in the Django tool's form, which has no chunks. `bounds`: of the chunk, by data set.
+    """
+
+    resolved: ResolvedPipeline
+    steps: Sequence[LoadedStep]
     data_id: str | None = None
     item: Item | None = None
     bounds: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
 
     @property
-    def sources(self) -> list[str]:
+    def project(self) -> OpenProject:
+        """The project of the pipeline."""
+        return self.resolved.project
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline."""
+        return self.resolved.pipeline
+
+    @property
+    def source_names(self) -> list[str]:
         """The names of the sources."""
         return [source.name for source in self.pipeline.sources]
 
-    def expectations(self) -> list[str]:
-        """Return the file and line of each expectation."""
-        number, _ = self.project.file.pipeline(self.pipeline.slug)
-        file, count = self.project.file, len(self.pipeline.expectations)
-        return [file.place("pipelines", number, "expectations", index) for index in range(count)]
+    @property
+    def write_index(self) -> int:
+        """The index of the step that writes the result."""
+        return len(self.pipeline.sources) + len(self.steps)
 
-    def at(self, index: int) -> str:
-        """Return the file and line that a step is written at."""
-        number, _ = self.project.file.pipeline(self.pipeline.slug)
+    def expectation_places(self) -> list[str]:
+        """Return the file and line of each expectation."""
+        return [self.resolved.place("expectations", index) for index in range(len(self.pipeline.expectations))]
+
+    def step_place(self, index: int) -> str:
+        """Return the file and line of a step."""
         first = len(self.pipeline.sources)
         if index < first:
-            return self.project.file.place("pipelines", number, "sources", index)
-        if index < first + len(self.steps):
-            return self.steps[index - first].at
-        return self.project.file.place("pipelines", number, "destination")
+            return self.resolved.place("sources", index)
+        if index < self.write_index:
+            return self.steps[index - first].location
+        return self.resolved.place("destination")
 
 
-class Printed(TextIOBase):
-    """Keeps the end of what is printed. `hear`: gets each line, as soon as it is whole."""
+def load_steps(resolved: ResolvedPipeline) -> list[LoadedStep]:
+    """Load all transformations of a pipeline, and check their numbers of frames.
 
-    encoding = "utf-8"
-
-    def __init__(self, hear: Hear | None = None) -> None:
-        self.buffer = _Bytes(self)
-        self._hear = hear
-        self._kept = ""
-        self._line = ""
-
-    def writable(self) -> bool:
-        """Yes."""
-        return True
-
-    def write(self, text: str) -> int:
-        """Keep it."""
-        text = writable(text)
-        self._kept += text
-        if len(self._kept) > 2 * MOST_PRINTED:
-            self._kept = self._kept[-MOST_PRINTED:]
-        if self._hear is not None:
-            *lines, self._line = (self._line + text).split("\n")
-            for line in lines:
-                self._hear(line)
-        return len(text)
-
-    def end(self) -> str:
-        """Hand on a line that has no end; return what was kept."""
-        if self._hear is not None and self._line:
-            self._hear(self._line)
-            self._line = ""
-        return self._kept[-MOST_PRINTED:]
-
-
-class _Bytes(RawIOBase):
-    """Takes bytes as the text that they are in UTF-8."""
-
-    def __init__(self, to: Printed) -> None:
-        self._to = to
-
-    def writable(self) -> bool:
-        """Yes."""
-        return True
-
-    def write(self, given: Any) -> int:
-        """Hand it on."""
-        self._to.write(bytes(given).decode("utf-8", "replace"))
-        return len(given)
-
-
-@contextmanager
-def captured(hear: Hear | None = None) -> Iterator[Printed]:
-    """Keep what is printed meanwhile, and hand on its lines."""
-    kept = Printed(hear)
-    with redirect_stdout(kept):
-        yield kept
-
-
-def load_steps(project: OpenProject, pipeline: Pipeline) -> list[Loaded]:
-    """Load all transformations of a pipeline, and look whether there are frames for them.
-
-    Raises NotLoaded where there are some that can't be run.
+    Raises StepsNotLoaded if some can't be run.
     """
-    loaded: list[Loaded] = []
+    loaded: list[LoadedStep] = []
     faults: dict[str, str] = {}
-    for transformation in pipeline.transformations:
+    for transformation in resolved.pipeline.transformations:
         try:
-            loaded.append(load_step(project, pipeline, transformation.name))
+            loaded.append(load_step(resolved, transformation.name))
         except StepFailed as error:
             faults[transformation.name] = str(error)
     if faults:
-        raise NotLoaded(faults)
+        raise StepsNotLoaded(faults)
     return loaded
 
 
-def load_step(project: OpenProject, pipeline: Pipeline, name: str) -> Loaded:
-    """Load a transformation, and look whether there are frames for it. Raises StepFailed."""
-    with captured() as printed:
-        step = load(project, pipeline.slug, name)
+def load_step(resolved: ResolvedPipeline, name: str) -> LoadedStep:
+    """Load a transformation, and check its number of frames. Raises StepFailed."""
+    with capture_prints() as printed:
+        step = load_module(resolved, name)
     try:
-        frames_given(step.signature, [source.name for source in pipeline.sources])
+        count_frames(step.signature, [source.name for source in resolved.pipeline.sources])
     except InvalidInput as error:
-        raise StepFailed(f"{step.at}: {error}") from None
+        raise StepFailed(f"{step.location}: {error}") from None
     return replace(step, printed=printed.end())
 
 
-def steps_not_run(pipeline: Pipeline, faults: Mapping[str, str]) -> list[Step]:
-    """Return the steps of a pipeline of which some can't be run, so that none was."""
-    steps = steps_of(pipeline)
+def list_failed_steps(pipeline: Pipeline, faults: Mapping[str, str]) -> list[Step]:
+    """Return the records of a pipeline whose steps were not loaded. `faults`: sentences by step."""
+    steps = list_steps(pipeline)
     for step in steps:
         step.error = faults.get(step.name)
         step.status = StepStatus.SKIPPED if step.error is None else StepStatus.FAILED
     return steps
 
 
-def check_item(steps: Sequence[Loaded], *, given: bool) -> None:
-    """Raise StepFailed where a transformation takes no item and is given one, or the other way round."""
+def check_item(steps: Sequence[LoadedStep], *, given: bool) -> None:
+    """Raise StepFailed if an item is given to a run() that takes none, or missing for a run() that requires one."""
     for step in steps:
         if given and not step.signature.stream:
-            raise StepFailed(f"{step.at}: run() takes no item; with --stream its last parameter is `stream`")
+            raise StepFailed(f"{step.location}: run() takes no item; with --stream its last parameter is `stream`")
         if step.signature.item and not given:
-            raise StepFailed(f"{step.at}: run() wants an item; give it one by --stream, or write stream=None")
+            raise StepFailed(f"{step.location}: run() wants an item; give it one by --stream, or write stream=None")
 
 
-def run_steps(order: Order, frames: Frames, show: Show, hear: Hear | None = None) -> list[Step]:
-    """Run all steps; return what became of them. `show`: called with all when one begins, when it has ended, and when
-    all is known. `hear`: gets each line that they print, at once.
+def run_steps(
+    chunk: ChunkRun, frames: Frames, on_change: StepsListener, on_line: LineListener | None = None
+) -> list[Step]:
+    """Run all steps and return their records.
 
-    A failed step is no exception: its record has the sentence, and those behind it are SKIPPED.
+    `on_change`: receives all records at the start and end of each step, and at the end of the run. `on_line`: receives
+    each line that a step prints. A failed step raises no exception. Its record has the error, and later steps are
+    SKIPPED.
     """
-    return _Run(order, frames, show, hear).run()
+    return _StepRunner(chunk, frames, on_change, on_line).run()
 
 
 class _Failed(Exception):
-    """A step has failed; its record says why."""
+    """A step has failed. The record of the step has the error."""
 
 
-class _Run:
-    def __init__(self, order: Order, frames: Frames, show: Show, hear: Hear | None) -> None:
-        self._hear = hear
-        self._order = order
+class _StepRunner:
+    def __init__(self, chunk: ChunkRun, frames: Frames, on_change: StepsListener, on_line: LineListener | None) -> None:
+        self._on_line = on_line
+        self._chunk = chunk
         self._frames = frames
-        self._show = show
-        self._steps = steps_of(order.pipeline)
+        self._on_change = on_change
+        self._steps = list_steps(chunk.pipeline)
 
     def run(self) -> list[Step]:
         with suppress(_Failed):
-            self._all()
+            self._run_all()
         self._complete()
-        self._show(self._steps)
+        self._on_change(self._steps)
         return self._steps
 
-    def _all(self) -> None:
+    def _run_all(self) -> None:
         sources: list[Any] = []
-        for number, source in enumerate(self._order.pipeline.sources):
-            with self._step(number):
-                sources.append(self._frames.counted(self._frames.read(source, self._order.at(number)), number))
+        for index, source in enumerate(self._chunk.pipeline.sources):
+            with self._step(index):
+                read = self._frames.read(source, self._chunk.step_place(index))
+                sources.append(self._frames.count_rows(read, index))
         frame = sources[0]
-        for number, step in enumerate(self._order.steps, len(sources)):
-            given = frames_given(step.signature, self._order.sources)
-            with self._step(number):
+        for index, step in enumerate(self._chunk.steps, len(sources)):
+            given = count_frames(step.signature, self._chunk.source_names)
+            with self._step(index):
                 print(step.printed, end="")
-                result = self._frames.call(step, [frame, *sources[1:given]], self._order.item)
-                frame = self._frames.counted(result, number)
+                result = self._frames.call(step, [frame, *sources[1:given]], self._chunk.item)
+                frame = self._frames.count_rows(result, index)
         with self._step(len(self._steps) - 1):
             self._frames.write(frame)
 
@@ -237,9 +191,9 @@ class _Run:
     def _step(self, index: int) -> Iterator[None]:
         step = self._steps[index]
         step.status = StepStatus.RUNNING
-        self._show(self._steps)
+        self._on_change(self._steps)
         began = time.monotonic()
-        with captured(self._hear) as printed:
+        with capture_prints(self._on_line) as printed:
             try:
                 yield
             except KeyboardInterrupt:
@@ -251,23 +205,23 @@ class _Run:
                 step.seconds = time.monotonic() - began
                 step.stdout = printed.end()
         step.status = StepStatus.DONE
-        step.rows = self._frames.rows().get(index)
-        self._show(self._steps)
+        step.rows = self._frames.row_counts().get(index)
+        self._on_change(self._steps)
 
     def _fail(self, error: BaseException, index: int) -> None:
-        guilty, told = self._frames.blame(error, index)
-        for step in self._steps[guilty:]:
+        failed, report = self._frames.attribute_error(error, index)
+        for step in self._steps[failed:]:
             step.status = StepStatus.SKIPPED
-        self._steps[guilty].status = StepStatus.FAILED
-        self._steps[guilty].error = self._order.project.in_words(str(told))
+        self._steps[failed].status = StepStatus.FAILED
+        self._steps[failed].error = self._chunk.project.shorten_paths(str(report))
 
     def _complete(self) -> None:
-        """Add what is known only at the end."""
-        for index, rows in self._frames.rows().items():
+        """Add facts that are known only at the end."""
+        for index, rows in self._frames.row_counts().items():
             if self._steps[index].status is StepStatus.DONE:
                 self._steps[index].rows = rows
-        elsewhere = self._frames.printed()
+        elsewhere = self._frames.worker_prints()
         for index, step in enumerate(self._steps):
-            step.stdout = (step.stdout + elsewhere.get(index, ""))[-MOST_PRINTED:]
+            step.stdout = (step.stdout + elsewhere.get(index, ""))[-MAX_PRINTED:]
             if step.status in (StepStatus.WAITING, StepStatus.RUNNING):
                 step.status = StepStatus.SKIPPED

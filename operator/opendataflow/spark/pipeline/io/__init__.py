@@ -1,1 +1,1 @@
-"""Reads the sources of one chunk and writes its result."""
+"""Read the sources of one chunk and write its result."""

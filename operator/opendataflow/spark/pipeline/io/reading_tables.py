@@ -1,49 +1,48 @@
-"""Reads a table with Spark by JDBC, restricted to the chunk in the database, with several connections where that is
-wanted."""
+"""Read the rows of a chunk from a table by JDBC. The database filters the rows. Several connections are optional."""
 
-from typing import TYPE_CHECKING
+from pyspark.sql import DataFrame, SparkSession
 
 from opendataflow.core.chunks.chunk_parts import Part
 from opendataflow.core.chunks.dialects import BigQuery, Dialect
 from opendataflow.model.projects.project import Source
+from opendataflow.spark.pipeline.errors.spark_errors import explain_database_errors
 from opendataflow.spark.pipeline.storage import bigquery
-from opendataflow.spark.pipeline.storage.databases import Login, login
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from opendataflow.spark.pipeline.storage.database_login import Login, resolve_login
 
 
-def read_table(spark: "SparkSession", source: Source, part: Part | None, data_id: str, place: str) -> "DataFrame":
-    """Return the rows of the chunk: of the `part`, or those that the source's own predicate says. Raises StepFailed
-    where the database does not give them, InvalidInput where it can't say which they are."""
+def read_table(spark: SparkSession, source: Source, part: Part | None, data_id: str, place: str) -> DataFrame:
+    """Return the rows of the chunk, by its `part` or by the source's own predicate.
+
+    Raises StepFailed if the database refuses the query, InvalidInput if the dialect can't express the chunk's bounds.
+    """
     assert source.database is not None
-    given = login(source.database, place)
-    if isinstance(given.dialect, BigQuery):
-        return bigquery.read_table(spark, given, source, part, data_id, place)
-    chosen = _chosen(given.dialect, source, part, data_id)
-    options = {**given.for_spark(given.dialect.read_options), **source.options, "dbtable": chosen}
+    login = resolve_login(source.database, place)
+    if isinstance(login.dialect, BigQuery):
+        return bigquery.read_table(spark, login, source, part, data_id, place)
+    rows = _select_chunk(login.dialect, source, part, data_id)
+    options = {**login.spark_options(login.dialect.read_options), **source.options, "dbtable": rows}
     if source.connections > 1:
-        options |= _division(spark, given, source, part, chosen, place)
-    return _loaded(spark, options, source, place)
+        options |= _partition_options(spark, login, source, part, rows, place)
+    return _load(spark, options, source, place)
 
 
-def _chosen(dialect: Dialect, source: Source, part: Part | None, data_id: str) -> str:
+def _select_chunk(dialect: Dialect, source: Source, part: Part | None, data_id: str) -> str:
     """Return the table or query, restricted to the chunk."""
     rows = source.table or source.subquery
     if source.predicate is not None:
-        return dialect.chosen(rows, dialect.with_data_id(source.predicate, data_id))
+        return dialect.select_rows(rows, dialect.fill_data_id(source.predicate, data_id))
     if part is None:
-        return rows if source.table else dialect.chosen(rows, None)
+        return rows if source.table else dialect.select_rows(rows, None)
     if part.predicate is not None:
-        return dialect.chosen(rows, part.predicate)
-    assert part.column is not None  # it has a predicate otherwise
-    return dialect.chosen(rows, dialect.condition(part.column, part.bounds))
+        return dialect.select_rows(rows, part.predicate)
+    assert part.column is not None  # without a column, a part has a predicate
+    return dialect.select_rows(rows, dialect.condition(part.column, part.bounds))
 
 
-def _division(
-    spark: "SparkSession", given: Login, source: Source, part: Part | None, chosen: str, place: str
+def _partition_options(
+    spark: SparkSession, login: Login, source: Source, part: Part | None, rows: str, place: str
 ) -> dict[str, str]:
-    """Return how Spark divides the chunk among its connections; nothing where there is nothing to divide."""
+    """Return Spark's options that divide the chunk among connections, or {} if there is nothing to divide."""
     column = source.split_column
     assert column is not None
     bounds = part.bounds if part is not None and part.column == column else {}
@@ -52,10 +51,10 @@ def _division(
     if all(isinstance(bounds.get(end), int) for end in ("from", "to")):
         first, last = str(bounds["from"]), str(bounds["to"])
     else:
-        name = given.dialect.name(column)
-        ends = f"(SELECT min({name}) AS first, max({name}) AS last FROM {chosen}) ends"
-        options = {**given.for_spark(given.dialect.read_options), "dbtable": ends}
-        found = _ends(_loaded(spark, options, source, place))
+        name = login.dialect.name(column)
+        ends = f"(SELECT min({name}) AS first, max({name}) AS last FROM {rows}) ends"
+        options = {**login.spark_options(login.dialect.read_options), "dbtable": ends}
+        found = _read_ends(_load(spark, options, source, place))
         if found is None:
             return {}
         first, last = found
@@ -67,19 +66,19 @@ def _division(
     }
 
 
-def _ends(frame: "DataFrame") -> tuple[str, str] | None:
-    """Return the lowest and the highest value as Spark takes them; None where there are none. Of fractions and what is
-    beyond it takes whole numbers: the first and the last part are open anyway."""
+def _read_ends(frame: DataFrame) -> tuple[str, str] | None:
+    """Return the lowest and the highest value for Spark's options, or None without rows.
+
+    Spark accepts integers only, so fractions are truncated. The first and the last part are unbounded anyway.
+    """
     fractions = dict(frame.dtypes)["first"].startswith(("decimal", "float", "double"))
     whole = "string(try_cast({} AS bigint))" if fractions else "string({})"
     row = frame.selectExpr(whole.format("first"), whole.format("last")).first()
     return None if row is None or None in tuple(row) else (row[0], row[1])
 
 
-def _loaded(spark: "SparkSession", options: dict[str, str], source: Source, place: str) -> "DataFrame":
-    from opendataflow.spark.pipeline.errors.spark_errors import told_by_database
-
+def _load(spark: SparkSession, options: dict[str, str], source: Source, place: str) -> DataFrame:
     if source.columns is not None:
         options = {**options, "customSchema": source.columns}
-    with told_by_database(place):
+    with explain_database_errors(place):
         return spark.read.format("jdbc").options(**options).load()

@@ -1,1 +1,1 @@
-"""Counts and checks of rows while Spark reads them, and the Spark session."""
+"""The Spark session, and measures of rows while Spark reads them."""

@@ -1,4 +1,4 @@
-"""The Spark session of a command on this machine. What Spark says of itself goes to a file, not to the terminal."""
+"""The Spark session of a command on this machine. Spark's own output goes to a file, not to the terminal."""
 
 import logging
 import os
@@ -33,23 +33,25 @@ _CONF = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.redaction.options.regex": "(?i)url|credentials",
 }
-"""Unless SPARK_CONF_DIR says otherwise. Nothing is open to the network; times mean the same on every machine; a key is
-not shown in a plan. What Arrow can't convert from pandas is an error: Spark by itself makes NULL of a number that is
-too large, and text of numbers beside text."""
+"""Defaults, unless SPARK_CONF_DIR sets other values.
+
+No port is open to the network. Times mean the same on every machine. Plans show no key. Values that Arrow can't convert
+from pandas raise an error: by default, Spark turns large numbers to NULL, and numbers beside text to text.
+"""
 
 _PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
 
 _NO_SPARK = "Spark is not installed: pip install 'opendataflow[spark]'"
 
 _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""Where pyspark repeats every error on stderr, as JSON with the stack of its JVM."""
+"""Loggers of pyspark that repeat every error on stderr, as JSON with the stack of the JVM."""
 
 _OUT_OF_MEMORY = 52
-"""With which Spark ends."""
+"""Spark's exit code."""
 _MORE_MEMORY = "give it more by spark.driver.memory, in a job by driver.memory, or make smaller chunks"
 
 WORKER_LOGGING = "spark.sql.pyspark.worker.logging.enabled"
-"""Keep what functions print inside Python workers, so that it can be shown with the step that made them."""
+"""Makes Spark keep the output of functions on Python workers, to show the output with its step."""
 
 _WORKERS: dict[str, bool | float | int | str | None] = {
     WORKER_LOGGING: "true",
@@ -59,10 +61,10 @@ _WORKERS: dict[str, bool | float | int | str | None] = {
 
 @contextmanager
 def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkSession"]:
-    """Give a session: the one of this process, or a new one of this machine that is stopped at the end.
+    """Yield the session of this process, or a new session that is stopped at the end.
 
-    `drivers`: of JDBC, or connectors, that it needs; those that are not there Spark gets from Maven, and keeps. Raises
-    NotInstalled where pyspark, Java or a driver are not there.
+    `drivers`: required JDBC drivers and connectors. Spark downloads missing ones from Maven and keeps them. Raises
+    NotInstalled if pyspark, Java or a driver is missing.
     """
     with _in_utc(), _session(name, drivers) as spark:
         yield spark
@@ -70,8 +72,10 @@ def local_session(name: str, drivers: Sequence[Driver] = ()) -> Iterator["SparkS
 
 @contextmanager
 def _in_utc() -> Iterator[None]:
-    """Let Python, here and on the workers, have the time zone that Spark has: Spark hands on times in Python's own, so
-    what a transformation does would depend on the machine."""
+    """Set Python's time zone to that of Spark, here and on workers.
+
+    Spark converts times to Python's time zone. Results of a transformation would depend on the machine otherwise.
+    """
     try:
         with _environment({"TZ": "UTC"}):
             time.tzset()
@@ -83,30 +87,34 @@ def _in_utc() -> Iterator[None]:
 @contextmanager
 def _session(name: str, drivers: Sequence[Driver]) -> Iterator["SparkSession"]:
     try:
-        from pyspark import SparkConf, util
-        from pyspark.errors import PySparkException
-        from pyspark.logger import PySparkLogger
-        from pyspark.sql import SparkSession
+        from pyspark import SparkConf, util  # optional and slow to import
+        from pyspark.errors import PySparkException  # see above
+        from pyspark.logger import PySparkLogger  # see above
+        from pyspark.sql import SparkSession  # see above
     except ModuleNotFoundError:
         raise NotInstalled(_NO_SPARK) from None
     for logger in _LOGGERS:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
-    util.print_exec = _unsaid
+    util.print_exec = _print_nothing
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
         return
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else its workers run whatever `python3` is
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers run the `python3` of PATH
     builder = SparkSession.builder.appName(name).config(map=_WORKERS)
-    quick = class_archive.variables(os.environ, spark_home())
-    with _environment(quick), tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log, _output_to(log):
+    archive = class_archive.pyspark_variables(os.environ, spark_home())
+    with (
+        _environment(archive),
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log,
+        _output_to(log),
+    ):
         try:
             given = SparkConf()
             for key, value in {"spark.master": "local[*]", **_CONF}.items():
                 builder = builder if given.contains(key) else builder.config(key, value)
             for key, value in _jars(drivers, given).items():
                 builder = builder.config(key, value)
-            with _interrupt_kept():
+            with _keep_interrupt_handler():
                 spark = builder.getOrCreate()
         except (PySparkException, OSError) as error:
             raise NotInstalled(f"Spark can't be started: {_reason(log, error)}") from error
@@ -114,28 +122,28 @@ def _session(name: str, drivers: Sequence[Driver]) -> Iterator["SparkSession"]:
         yield spark
     finally:
         _stop(spark)
-        archiving.leave_behind(os.environ, spark_home(), sys.executable)
+        archiving.start_in_background(os.environ, spark_home(), sys.executable)
 
 
 def _stop(spark: "SparkSession") -> None:
-    """Stop it, without the second that its server of accumulators may take to notice: nobody waits for that."""
+    """Stop the session without waiting for its accumulator server, which takes up to a second."""
     context = spark.sparkContext
     server = getattr(context, "_accumulatorServer", None)
     if server is None:  # a transformation has stopped it
         return
-    context._accumulatorServer = None  # type: ignore[assignment]  # so does its own stop() afterwards
+    context._accumulatorServer = None  # type: ignore[assignment]  # its own stop() does the same
     threading.Thread(target=server.shutdown, daemon=True).start()
-    with suppress(Exception) if end_of_java(0) is not None else nullcontext():
+    with suppress(Exception) if explain_java_exit(0) is not None else nullcontext():
         spark.stop()
 
 
-def end_of_java(patience: float) -> str | None:
-    """Return how Spark's JVM has ended, waiting some seconds for it, and what to do; None where it goes on."""
-    from pyspark import SparkContext
+def explain_java_exit(timeout: float) -> str | None:
+    """Return why Spark's JVM has ended, with a remedy, or None if the JVM runs. `timeout`: seconds to wait."""
+    from pyspark import SparkContext  # optional and slow to import
 
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     try:
-        code = None if process is None else process.wait(patience)
+        code = None if process is None else process.wait(timeout)
     except subprocess.TimeoutExpired:
         return None
     how = {
@@ -147,67 +155,68 @@ def end_of_java(patience: float) -> str | None:
 
 
 def _jars(drivers: Sequence[Driver], given: "SparkConf") -> dict[str, str]:
-    """Return the settings that bring drivers that are missing, beside what the user's settings bring: by their jars,
-    which Maven is not asked for once they are kept, as even finding nothing new takes seconds."""
+    """Return the settings that add missing drivers to the user's settings.
+
+    Downloaded jars are named by path: even a search of Maven without a download takes seconds.
+    """
     texts = (given.get(key, "") or "" for key in (_PACKAGES, _JARS, "spark.driver.extraClassPath"))
     named = [Path(word).name for text in texts for word in re.split("[,:]", text)]
     own = spark_home() / "jars"
     missing = [
         it for it in drivers if not any(it.jar in name for name in named) and not any(own.glob(f"{it.jar}-*.jar"))
     ]
-    kept = {it: _kept(it, given) for it in missing}
-    brought = {
+    kept = {it: _downloaded_jar(it, given) for it in missing}
+    added = {
         _JARS: [str(jar) for jar in kept.values() if jar.is_file()],
         _PACKAGES: [it.package for it, jar in kept.items() if not jar.is_file()],
     }
     return {
         key: ",".join([*filter(None, (given.get(key, "") or "").split(",")), *more])
-        for key, more in brought.items()
+        for key, more in added.items()
         if more
     }
 
 
 @contextmanager
-def _interrupt_kept() -> Iterator[None]:
-    """Let Ctrl-C be what it was: pyspark's own way asks the JVM in the middle of another question, and tells of both in
-    tracebacks."""
+def _keep_interrupt_handler() -> Iterator[None]:
+    """Keep the handler of Ctrl-C. pyspark's handler calls the JVM during another call, and prints two tracebacks."""
     logging.getLogger().addFilter(_is_no_interrupt)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what matters of it is raised
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # relevant errors are raised
     kept = signal.getsignal(signal.SIGINT)
     yield
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, kept)
 
 
-def _unsaid(stream: object) -> None:
-    """Print no traceback of an error that is raised, too."""
+def _print_nothing(stream: object) -> None:
+    """Print no traceback. The error is raised, too."""
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """Whether it is not what py4j says when it is interrupted or cut off, with a traceback of its own."""
+    """Return False for py4j's record of an interrupted call, which has a traceback of its own."""
     return not re.match("(KeyboardInterrupt|Exception) while sending command", str(record.msg))
 
 
 def spark_home() -> Path:
-    """Return the folder of the Spark that sessions are of. Raises NotInstalled where there is none."""
+    """Return Spark's home folder. Raises NotInstalled without Spark."""
     try:
-        from pyspark.find_spark_home import _find_spark_home
+        from pyspark.find_spark_home import _find_spark_home  # optional
     except ModuleNotFoundError:
         raise NotInstalled(_NO_SPARK) from None
     return Path(_find_spark_home())
 
 
-def _kept(driver: Driver, given: "SparkConf") -> Path:
-    """Return where Spark keeps the jar that Maven has given."""
+def _downloaded_jar(driver: Driver, given: "SparkConf") -> Path:
+    """Return the path where Spark keeps a driver's jar from Maven."""
     group, name, version = driver.package.split(":")
     folder = given.get("spark.jars.ivy", "") or "~/.ivy2.5.2"
     return Path(folder, "jars", f"{group}_{name}-{version}.jar").expanduser()
 
 
 def _reason(log: IO[str], error: Exception) -> str:
-    """Return the line in which Java or Spark's scripts say what is wrong."""
-    if class_archive.java_of(os.environ) is None:
-        return f"it needs {class_archive.no_java(os.environ)}"
+    """Return the line of Java's or Spark's output that explains the failure."""
+    if class_archive.find_java(os.environ) is None:
+        return f"it needs {class_archive.explain_missing_java(os.environ)}"
     log.seek(0)
     lines = [line.strip() for line in log if line.strip()]
     if not lines or any("java" in line.lower() and "not found" in line.lower() for line in lines):
@@ -223,7 +232,7 @@ def _reason(log: IO[str], error: Exception) -> str:
 
 @contextmanager
 def _environment(more: Mapping[str, str]) -> Iterator[None]:
-    """Let programs that are started meanwhile have more variables."""
+    """Set variables during the block, for child processes."""
     kept = {name: os.environ.get(name) for name in more}
     os.environ.update(more)
     try:
@@ -238,7 +247,7 @@ def _environment(more: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _output_to(log: IO[str]) -> Iterator[None]:
-    """Let programs that are started meanwhile write to `log` instead of this program's own output."""
+    """Redirect stdout and stderr of child processes to `log` during the block."""
     kept = {number: os.dup(number) for number in (1, 2)}
     with suppress(OSError, ValueError):
         sys.stdout.flush()

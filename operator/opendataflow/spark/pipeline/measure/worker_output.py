@@ -1,11 +1,10 @@
-"""What functions of transformations print inside Python workers: of which step it is, and in whole lines.
+"""Collect what transformations print on Python workers, by step.
 
-Spark keeps it with the name of the function that it has called there, which many may have. So each function that a step
-sends to workers says in that name whose it is. What is printed by functions of RDDs, or while a frame is cached, Spark
-does not keep.
+Spark logs the output with the name of the called function, which is not unique. So the name of each function that a
+step sends to workers is extended by the name of the step. Spark does not log functions of RDDs and of cached frames.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from types import CodeType
@@ -17,33 +16,32 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from opendataflow.spark.pipeline.execute.running import MOST_PRINTED
+from opendataflow.spark.pipeline.errors.printed_output import MAX_PRINTED, STEP_MARK
 from opendataflow.spark.pipeline.measure.session import WORKER_LOGGING
 
-_OF = ", of step "
-_MOST_LINES = MOST_PRINTED // 64
+_MOST_LINES = MAX_PRINTED // 64
 
 
 class WorkerOutput:
-    """What is printed on workers from now on, by the functions of some steps."""
+    """The output of functions on workers since the creation of this object, by step."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._began = datetime.now()  # noqa: DTZ005 # as Spark's own log of its workers says it
+        self._began = datetime.now()  # noqa: DTZ005 # Spark's log of its workers has local times
         self._sent = False
 
     @contextmanager
-    def of(self, step: str) -> Iterator[None]:
-        """Let functions that are sent to workers meanwhile be those of a step."""
+    def label(self, step: str) -> Iterator[None]:
+        """Attribute functions that are pickled during the block to a step."""
         table: Any = cloudpickle.Pickler.dispatch_table
         plain, inner = table[CodeType], set[int]()
 
         def marked(code: CodeType) -> Any:
             self._sent = True
             inner.update(id(it) for it in code.co_consts if isinstance(it, CodeType))
-            if id(code) in inner:  # made on the worker, by one that is marked; its __name__ comes from here
+            if id(code) in inner:  # a nested function, created on the worker by a marked one; keeps its __name__
                 return plain(code)
-            return plain(code.replace(co_name=f"{code.co_name}{_OF}{step}"))
+            return plain(code.replace(co_name=f"{code.co_name}{STEP_MARK}{step}"))
 
         table[CodeType] = marked
         try:
@@ -52,7 +50,7 @@ class WorkerOutput:
             table[CodeType] = plain
 
     def by_step(self) -> Mapping[str, str]:
-        """Return the last lines of each step."""
+        """Return the last lines of output of each step."""
         if not self._sent:
             return {}
         try:
@@ -62,40 +60,15 @@ class WorkerOutput:
             lines = (
                 self._spark.tvf.python_worker_logs()
                 .where(F.col("ts") >= F.lit(self._began))
-                .select("ts", "msg", F.substring_index(F.col("context")["func_name"], _OF, -1).alias("step"))
+                .select("ts", "msg", F.substring_index(F.col("context")["func_name"], STEP_MARK, -1).alias("step"))
                 .withColumn("nth", F.row_number().over(newest_first))
                 .where(F.col("nth") <= _MOST_LINES)
                 .orderBy("ts")
                 .collect()
             )
         except (PySparkException, Py4JError, ConnectionError):
-            return {}  # it is no reason to fail
+            return {}  # missing output does not fail a run
         found: dict[str, str] = {}
         for line in lines:
             found[line["step"]] = f"{found.get(line['step'], '')}{line['msg']}\n"
         return found
-
-
-def without_steps(traceback: str) -> str:
-    """Return a traceback of a worker with the functions' own names."""
-    return "\n".join(line.partition(_OF)[0] if line.startswith('  File "') else line for line in traceback.split("\n"))
-
-
-def whole_print() -> Callable[..., None]:
-    """Return a print() that writes its text at once, as Spark keeps each text that is written as lines of its own. It
-    goes to workers with its code, which need nothing of this package for it."""
-
-    def whole(
-        *values: object, sep: str | None = " ", end: str | None = "\n", file: Any = None, flush: bool = False
-    ) -> None:
-        import io
-        import sys
-
-        text = io.StringIO()
-        print(*values, sep=sep, end=end, file=text)
-        to = sys.stdout if file is None else file
-        to.write(text.getvalue())
-        if flush:
-            to.flush()
-
-    return whole

@@ -1,1 +1,1 @@
-"""The folder of a project: found, fetched, read. No code of the project is executed."""
+"""Find, fetch and read the folder of a project. No code of the project is executed."""

@@ -1,7 +1,7 @@
-"""Connect by ssh with a given key, for dulwich (fetching.py): a pod has no ssh program.
+"""Connect by ssh with a given key, for dulwich in `fetching`. A pod has no ssh program.
 
-It knows the servers that it is told, and no others. It reads no file, agent or setting of anybody; the key stays in
-memory and is in no sentence.
+Only the given servers are trusted. No file, agent or user setting is read. The key stays in memory, and no message
+contains the key.
 """
 
 import io
@@ -16,16 +16,19 @@ from opendataflow.names import NO_ANSWER
 
 _KINDS = (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey)
 _PORT = 22
-_ANYBODY = "git"
-"""The user where the url names none."""
+_DEFAULT_USER = "git"
+"""The user if the url names none."""
 
 
 class DeployKey:
-    """Reaches the server of one repository: what dulwich calls a vendor of ssh."""
+    """Connects to the server of one repository. Implements dulwich's protocol of an ssh vendor."""
 
     def __init__(self, url: str, key: str, known_hosts: Sequence[str], seconds: float) -> None:
-        """`key`: a private key as ssh-keygen writes it. `known_hosts`: lines as ssh-keyscan prints them. `seconds`: how
-        long the server may say nothing."""
+        """Set the credentials of a repository.
+
+        `key`: a private key as ssh-keygen writes it. `known_hosts`: lines as ssh-keyscan prints them. `seconds`: the
+        timeout for an answer of the server.
+        """
         self._url = url
         self._key = key
         self._known = known_hosts
@@ -33,18 +36,20 @@ class DeployKey:
 
     def run_command(
         self, host: str, command: bytes, username: str | None = None, port: int | None = None, **_: Any
-    ) -> "_Command":
-        """Run a command of the server. Raises StepFailed where it is the wrong one or refuses the key, Unanswered where
-        it does not answer."""
-        logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # what it knows is told below
+    ) -> "_RemoteCommand":
+        """Run a command on the server.
+
+        Raises StepFailed if the server is unknown or refuses the key, Unanswered if the server does not answer.
+        """
+        logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # all its errors are raised below
         key, client = self._read_key(), paramiko.SSHClient()
-        self._trust(client.get_host_keys())
-        client.set_missing_host_key_policy(_Stranger(self._url))
+        self._add_known_hosts(client.get_host_keys())
+        client.set_missing_host_key_policy(_RejectUnknownHost(self._url))
         try:
             client.connect(
                 host,
                 port or _PORT,
-                username or _ANYBODY,
+                username or _DEFAULT_USER,
                 pkey=key,
                 allow_agent=False,
                 look_for_keys=False,
@@ -53,12 +58,12 @@ class DeployKey:
                 auth_timeout=self._seconds,
                 channel_timeout=self._seconds,
             )
-            return _Command(client, command, self._seconds)
+            return _RemoteCommand(client, command, self._seconds)
         except (paramiko.SSHException, StepFailed, EOFError, OSError) as error:
             client.close()
-            raise self._told(error) from None
+            raise self._explain(error) from None
 
-    def _told(self, error: Exception) -> DataflowError:
+    def _explain(self, error: Exception) -> DataflowError:
         if isinstance(error, DataflowError):
             return error
         if isinstance(error, paramiko.BadHostKeyException):
@@ -79,13 +84,13 @@ class DeployKey:
                 raise StepFailed(
                     f"the key for {self._url} has a passphrase, which nobody can type here; make one without"
                 ) from None
-            except Exception:  # each kind has errors of its own for what is not of it
+            except Exception:  # each kind of key raises other errors for keys of another kind
                 continue
         raise StepFailed(
             f"what secretRef names for {self._url} is no private key of ssh; write a token for an https url only"
         )
 
-    def _trust(self, known: paramiko.HostKeys) -> None:
+    def _add_known_hosts(self, known: paramiko.HostKeys) -> None:
         for number, line in enumerate(self._known):
             try:
                 found = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(line.split()))
@@ -99,8 +104,8 @@ class DeployKey:
                 known.add(name, found.key.get_name(), found.key)
 
 
-class _Stranger(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # it has no types
-    """Talks to nobody whose key is not known."""
+class _RejectUnknownHost(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # it has no types
+    """Rejects every host whose key is unknown."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -112,8 +117,8 @@ class _Stranger(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # it has 
         )
 
 
-class _Command:
-    """A command of the server that runs, as dulwich wants it."""
+class _RemoteCommand:
+    """A running command on the server. Implements the protocol that dulwich expects."""
 
     def __init__(self, client: paramiko.SSHClient, command: bytes, seconds: float) -> None:
         transport = client.get_transport()
@@ -122,22 +127,22 @@ class _Command:
         self._channel = transport.open_session()
         self._channel.settimeout(seconds)
         self._channel.exec_command(command)
-        self._said = self._channel.makefile("rb")
+        self._output = self._channel.makefile("rb")
         self.stderr = self._channel.makefile_stderr("rb")
 
     def read(self, size: int) -> bytes:
-        """Return so many bytes; fewer only at the end."""
-        return bytes(self._said.read(size))
+        """Return `size` bytes, or fewer at the end."""
+        return bytes(self._output.read(size))
 
     def write(self, data: bytes) -> int:
-        """Send all of it."""
+        """Send all data."""
         self._channel.sendall(data)
         return len(data)
 
     def can_read(self) -> bool:
-        """Whether there is something to be read."""
+        """Return whether data is available."""
         return bool(self._channel.recv_ready())
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         self._client.close()

@@ -1,26 +1,24 @@
-"""Fetches a project from a git repository: for a run on one machine, and in the init container of a pod, which is
-`python -m opendataflow.spark.pipeline.project.fetching ORDER` (the order: core/pipelines/pipeline_order.py).
+"""Fetch a project from a git repository.
 
-A commit is kept as its files only, in a folder by url and commit; the history and the address are not kept. The token
-or key is an argument, and appears neither in a file nor in a sentence.
+The init container of a pod runs `python -m opendataflow.spark.pipeline.project.fetching ORDER`. A run on one machine
+calls `fetch_usable`. Only the files of a commit are kept, in a folder named by url and commit. The token or key is an
+argument. No file and no message contains the secret.
 """
 
 import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from opendataflow.core.pipelines.pipeline_order import TOKEN_VARIABLE
-from opendataflow.core.text.project_tests import Tests
+from opendataflow.core.pipelines.pipeline_order import TOKEN_VARIABLE, GitProject, GitRef, KnownTests, parse_order
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import DataflowError, InvalidInput, NotInstalled, StepFailed, Unanswered
 from opendataflow.model.resources.pipeline_runtime import is_by_ssh
@@ -28,101 +26,99 @@ from opendataflow.names import NO_ANSWER
 from opendataflow.spark.pipeline.project.reporting import TERMINATION_LOG
 
 _SECONDS = 60.0
-"""How long a server may say nothing."""
-_ANYBODY = "git"
-"""The user where none is named: servers that take a token look at nothing else."""
+"""Timeout for an answer of a server."""
+_DEFAULT_USER = "git"
+"""The user if the order names none. Servers that take a token ignore the user."""
 _REFUSED = "{} refuses access; look at the token that secretRef names, and at username"
 _NO_COMMIT = "{} has no commit {}, or does not give it; look at ref"
 _NO_REPOSITORY = "{} is no git repository, or needs a token or key to be seen; look at url"
-_NOBODY_ASKED = "ssh -o BatchMode=yes"
-"""Who would be asked for a passphrase, or whether a host is the right one, sees no question."""
+_SSH_WITHOUT_PROMPTS = "ssh -o BatchMode=yes"
+"""Never prompts for a passphrase or an unknown host."""
 _SSH_REFUSED = re.compile("permission denied|host key verification failed|bad permissions|authentication fail", re.I)
 _NOT_THERE = re.compile("repository not found|not be found|does not appear to be a git repository", re.I)
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 _FETCHED = "commit"
-"""The file of a pod's volume that says which commit was fetched into it."""
+"""The file of a pod's volume that names the fetched commit."""
 
 
-@dataclass(frozen=True)
-class Git:
-    """A ref of a repository."""
-
-    url: str
-    ref: str
-    username: str | None = None
-    known_hosts: Sequence[str] = ()
-
-    def folder(self, clones: Path, commit: str) -> Path:
-        """Where the files of a commit are kept."""
-        return clones / hashlib.sha256(self.url.encode()).hexdigest()[:16] / commit
+def commit_folder(git: GitRef, clones: Path, commit: str) -> Path:
+    """Return the folder that keeps the files of a commit."""
+    return clones / hashlib.sha256(git.url.encode()).hexdigest()[:16] / commit
 
 
-def fetched(git: Git, clones: Path, token: str | None = None) -> tuple[Path, str]:
-    """Return the folder with the files of the ref, as it is now, and its commit; fetch it where it is not there.
+def fetch_ref(git: GitRef, clones: Path, token: str | None = None) -> tuple[Path, str]:
+    """Return the folder with the files of a ref, and the commit. Fetch the commit if it is missing.
 
-    Raises InvalidInput where there is no such repository or ref, StepFailed where it refuses, Unanswered where the
-    server does not answer, NotInstalled without dulwich.
+    Raises InvalidInput if the repository or ref does not exist, StepFailed if the server refuses access, Unanswered if
+    the server does not answer, NotInstalled without dulwich.
     """
     if _COMMIT.fullmatch(git.ref.lower()):
         git = replace(git, ref=git.ref.lower())
-    if _COMMIT.fullmatch(git.ref) and git.folder(clones, git.ref).is_dir():
-        return git.folder(clones, git.ref), git.ref
-    with _sentences(git):
-        client, path = _client(git, token)
-        wanted, commit = _wanted(git, client, path)
-        if git.folder(clones, commit).is_dir():
-            return git.folder(clones, commit), commit
+    if _COMMIT.fullmatch(git.ref) and commit_folder(git, clones, git.ref).is_dir():
+        return commit_folder(git, clones, git.ref), git.ref
+    with _explain_errors(git):
+        client, path = _open_client(git, token)
+        wanted, commit = _resolve_ref(git, client, path)
+        if commit_folder(git, clones, commit).is_dir():
+            return commit_folder(git, clones, commit), commit
         return _fetch(git, client, path, wanted, clones)
 
 
-def fetched_usable(git: Git, clones: Path, tests: Tests, token: str | None = None) -> tuple[Path, str]:
-    """Return the same; instead of a commit whose unit tests have failed, the last one whose tests pass, where that can
-    still be had. `tests`: of the order."""
-    folder, commit = fetched(git, clones, token)
+def fetch_usable(project: GitProject, tests: KnownTests | None, token: str | None = None) -> tuple[Path, str]:
+    """Return the folder and commit of a project's ref.
+
+    If the unit tests of this commit have failed, return the last commit whose tests pass, if that is still available.
+    Raises the errors of `fetch_ref`.
+    """
+    git, clones = project.git, project.clones
+    folder, commit = fetch_ref(git, clones, token)
     if tests is None or commit != tests["failed"] or tests["passed"] is None:
         return folder, commit
-    with suppress(InvalidInput, StepFailed):  # the branch may have been written anew, and what it was be gone
-        return fetched(replace(git, ref=tests["passed"]), clones, token)
+    with suppress(InvalidInput, StepFailed):  # after a forced push, the earlier commit may be gone
+        return fetch_ref(replace(git, ref=tests["passed"]), clones, token)
     return folder, commit
 
 
-def fetched_before(git: Git, clones: Path) -> tuple[Path, str]:
-    """Return the same of what the init container of this pod has fetched."""
-    commit = (clones / _FETCHED).read_text("ascii")
-    return git.folder(clones, commit), commit
+def find_fetched(project: GitProject) -> tuple[Path, str]:
+    """Return the folder and commit that the init container of this pod has fetched."""
+    commit = (project.clones / _FETCHED).read_text("ascii")
+    return commit_folder(project.git, project.clones, commit), commit
 
 
-def _client(git: Git, token: str | None) -> tuple[Any, str]:
-    from dulwich.client import SSHGitClient, get_transport_and_path, get_transport_and_path_from_url
+def _open_client(git: GitRef, token: str | None) -> tuple[Any, str]:
+    from dulwich.client import (  # optional and slow to import
+        SSHGitClient,
+        get_transport_and_path,
+        get_transport_and_path_from_url,
+    )
 
     if token is not None and not token.isascii():
         raise StepFailed(
             f"the token or key for {git.url} has letters that no such thing has; look at the Secret of secretRef"
         )
-    # The other one tries ssh where something of a URL is wrong.
+    # `get_transport_and_path` falls back to ssh for an invalid URL.
     opened = get_transport_and_path_from_url if "://" in git.url else get_transport_and_path
     if is_by_ssh(git.url):
-        client, path = opened(git.url, ssh_command=os.environ.get("GIT_SSH_COMMAND") or _NOBODY_ASKED)
+        client, path = opened(git.url, ssh_command=os.environ.get("GIT_SSH_COMMAND") or _SSH_WITHOUT_PROMPTS)
         if token is not None:
-            assert isinstance(client, SSHGitClient)  # what such a url is
+            assert isinstance(client, SSHGitClient)  # the url is one of ssh
             client.ssh_vendor = _deploy_key(git, token)
     else:
-        username = None if token is None else git.username or _ANYBODY
+        username = None if token is None else git.username or _DEFAULT_USER
         client, path = opened(git.url, username=username, password=token)
     return client, os.fsdecode(path)
 
 
-def _deploy_key(git: Git, key: str) -> Any:
+def _deploy_key(git: GitRef, key: str) -> Any:
     try:
-        from opendataflow.spark.pipeline.project.deploy_keys import DeployKey
+        from opendataflow.spark.pipeline.project.deploy_keys import DeployKey  # imports paramiko, which is optional
     except ModuleNotFoundError:
         raise NotInstalled("to use a key for ssh, paramiko is needed: pip install 'opendataflow[spark]'") from None
     return DeployKey(git.url, key, git.known_hosts, _SECONDS)
 
 
-def _wanted(git: Git, client: Any, path: str) -> tuple[str, str]:
-    """Return what the ref means now, which may be a tag and which servers give to everybody, and its commit, as far as
-    the server tells it."""
+def _resolve_ref(git: GitRef, client: Any, path: str) -> tuple[str, str]:
+    """Return the object that the ref names now, which may be a tag, and its commit, if the server tells the commit."""
     if _COMMIT.fullmatch(git.ref):
         return git.ref, git.ref
     refs = client.get_refs(os.fsencode(path)).refs
@@ -140,14 +136,14 @@ def _wanted(git: Git, client: Any, path: str) -> tuple[str, str]:
     )
 
 
-def _fetch(git: Git, client: Any, path: str, wanted: str, clones: Path) -> tuple[Path, str]:
-    from dulwich.index import build_index_from_tree
-    from dulwich.objects import Commit, Tag
+def _fetch(git: GitRef, client: Any, path: str, wanted: str, clones: Path) -> tuple[Path, str]:
+    from dulwich.index import build_index_from_tree  # optional and slow to import
+    from dulwich.objects import Commit, Tag  # see above
 
-    home = git.folder(clones, wanted).parent
+    home = commit_folder(git, clones, wanted).parent
     home.mkdir(parents=True, exist_ok=True)
     with (home / ".lock").open("w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of many runs that want a new commit, one fetches it
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one of many concurrent runs fetches a new commit
         if (home / wanted).is_dir():
             return home / wanted, wanted
         draft, objects = home / f".{wanted}", home / f".{wanted}.git"
@@ -155,7 +151,7 @@ def _fetch(git: Git, client: Any, path: str, wanted: str, clones: Path) -> tuple
         draft.mkdir()
         objects.mkdir()
         try:
-            with _repository(client, path, wanted, objects) as repo:
+            with _open_repository(client, path, wanted, objects) as repo:
                 found = repo[wanted.encode()]
                 while isinstance(found, Tag):
                     found = repo[found.object[1]]
@@ -176,11 +172,11 @@ def _remove(*folders: Path) -> None:
 
 
 @contextmanager
-def _repository(client: Any, path: str, wanted: str, folder: Path) -> Iterator[Any]:
-    """Give a repository that has the commit: one of this machine as it is, even if it is shallow; else a new one."""
-    from dulwich.client import LocalGitClient
-    from dulwich.errors import HangupException
-    from dulwich.repo import Repo
+def _open_repository(client: Any, path: str, wanted: str, folder: Path) -> Iterator[Any]:
+    """Yield a repository that contains the commit: a local one, even if shallow, or a new one in `folder`."""
+    from dulwich.client import LocalGitClient  # optional and slow to import
+    from dulwich.errors import HangupException  # see above
+    from dulwich.repo import Repo  # see above
 
     if isinstance(client, LocalGitClient):
         with Repo(path) as repo:
@@ -190,18 +186,18 @@ def _repository(client: Any, path: str, wanted: str, folder: Path) -> Iterator[A
         try:
             client.fetch(os.fsencode(path), repo, determine_wants=lambda *_, **__: [wanted.encode()], depth=1)
         except HangupException:
-            client.get_refs(os.fsencode(path))  # a server that answers this one does not give the commit
+            client.get_refs(os.fsencode(path))  # if the server answers this request, it refused only the commit
             raise KeyError(wanted) from None
         yield repo
 
 
 @contextmanager
-def _sentences(git: Git) -> Iterator[None]:
-    """Tell what goes wrong in a sentence."""
+def _explain_errors(git: GitRef) -> Iterator[None]:
+    """Translate errors of dulwich to errors with one sentence."""
     try:
-        from dulwich.client import HTTPProxyUnauthorized, HTTPUnauthorized
-        from dulwich.errors import GitProtocolError, HangupException, NotGitRepository
-        from dulwich.index import InvalidPathError
+        from dulwich.client import HTTPProxyUnauthorized, HTTPUnauthorized  # optional and slow to import
+        from dulwich.errors import GitProtocolError, HangupException, NotGitRepository  # see above
+        from dulwich.index import InvalidPathError  # see above
     except ModuleNotFoundError:
         raise NotInstalled("to fetch a project, dulwich is needed: pip install 'opendataflow[spark]'") from None
     try:
@@ -213,17 +209,17 @@ def _sentences(git: Git) -> Iterator[None]:
     except NotGitRepository:
         raise InvalidInput(_NO_REPOSITORY.format(git.url)) from None
     except HangupException as error:
-        raise _of_ssh(git, error) from None
+        raise _explain_ssh_error(git, error) from None
     except (TimeoutError, ConnectionError) as error:
         raise Unanswered(f"{NO_ANSWER}: {git.url}: {_first_line(error)}") from None
     except GitProtocolError as error:
-        raise _of_protocol(git, error) from None
+        raise _explain_protocol_error(git, error) from None
     except (KeyError, InvalidPathError, ValueError, OSError) as error:
-        raise _of_what_is_there(git, error) from None
+        raise _explain_content_error(git, error) from None
 
 
-def _of_what_is_there(git: Git, error: Exception) -> DataflowError:
-    """The sentence about what the server gives, or what can't be kept here."""
+def _explain_content_error(git: GitRef, error: Exception) -> DataflowError:
+    """Explain an error in the content of the repository, or in writing the content."""
     if isinstance(error, KeyError):
         return InvalidInput(_NO_COMMIT.format(git.url, git.ref))
     if isinstance(error, ValueError):
@@ -234,8 +230,8 @@ def _of_what_is_there(git: Git, error: Exception) -> DataflowError:
     return InvalidInput(f"{git.url}: {git.ref} has a file that can't be written here: {error}")
 
 
-def _of_ssh(git: Git, error: Exception) -> DataflowError:
-    """The sentence about a conversation that has ended too early: what ssh or the server says, if anything."""
+def _explain_ssh_error(git: GitRef, error: Exception) -> DataflowError:
+    """Explain a connection that ended too early, by the output of ssh or the server."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" @")]
     refusal = next((line for line in lines if _SSH_REFUSED.search(line)), None)
     if refusal is not None:
@@ -248,8 +244,8 @@ def _of_ssh(git: Git, error: Exception) -> DataflowError:
     return Unanswered(f"{NO_ANSWER}: {git.url}: {lines[0] if lines else type(error).__name__}")
 
 
-def _of_protocol(git: Git, error: Exception) -> DataflowError:
-    """The sentence about what dulwich has no class for: it wraps what urllib3 says, and answers of HTTP."""
+def _explain_protocol_error(git: GitRef, error: Exception) -> DataflowError:
+    """Explain an error without a class in dulwich: a wrapped error of urllib3, or an HTTP status."""
     if _NOT_THERE.search(str(error)):
         return InvalidInput(_NO_REPOSITORY.format(git.url))
     if "not our ref" in str(error):
@@ -274,31 +270,31 @@ def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).partition("\n")[0]
 
 
-def git_of(order: Mapping[str, Any]) -> Git:
-    """Return what an order says of a repository."""
-    return Git(**order["git"])
-
-
 def main(arguments: list[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Do it; return an exit code. A failure is told on stderr, and in the pod's status for the operator."""
+    """Fetch the project of an order. Return an exit code.
+
+    A failure is reported on stderr, and in the termination message for the operator.
+    """
     socket.setdefaulttimeout(_SECONDS)
     try:
-        order = json.loads(Path(arguments[0]).read_text("utf-8"))
-        clones = Path(order["clones"])
-        # A file that became a Secret often ends with a line break, and nobody sees it.
+        order = parse_order(Path(arguments[0]).read_text("utf-8"), arguments[0])
+        project = order.project
+        if not isinstance(project, GitProject):
+            raise InvalidInput(f"{arguments[0]}: the project is in no git repository, so there is nothing to fetch")
+        # A file that became a Secret often ends with a line break.
         token = environ.get(TOKEN_VARIABLE)
         token = None if token is None else token.strip()
-        folder, commit = fetched_usable(git_of(order), clones, order["tests"], token)
-        (clones / _FETCHED).write_text(commit, "ascii")
-        print(f"dataflow: {order['git']['url']} is at {commit}, in {folder}")
+        folder, commit = fetch_usable(project, order.tests, token)
+        (project.clones / _FETCHED).write_text(commit, "ascii")
+        print(f"dataflow: {project.git.url} is at {commit}, in {folder}")
     except DataflowError as error:
-        return _failed(str(error), error.exit_code)
+        return _fail(str(error), error.exit_code)
     except OSError as error:
-        return _failed(f"the project can't be written: {error.strerror}", 1)
+        return _fail(f"the project can't be written: {error.strerror}", 1)
     return 0
 
 
-def _failed(sentence: str, code: int) -> int:
+def _fail(sentence: str, code: int) -> int:
     print(f"dataflow: {sentence}", file=sys.stderr)
     if TERMINATION_LOG.exists():
         TERMINATION_LOG.write_text(sentence, "utf-8")

@@ -1,4 +1,4 @@
-"""The folder of a project: its file is read, and what it names is found. It imports none of the project's code."""
+"""The folder of a project: read `project.yml`, find its modules, import from it. No code of the project is executed."""
 
 import ast
 import difflib
@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -16,73 +16,56 @@ from opendataflow.model.projects.project import PROJECT_FILE, Pipeline, ProjectF
 
 @dataclass(frozen=True)
 class OpenProject:
-    """A project in a folder. `folder`: as the user has named it, for sentences. `home`: the same, absolute, whatever
-    folder a transformation changes to."""
+    """A project in a folder.
+
+    `folder`: as the user named the folder, for messages. `home`: the absolute path, independent of later `chdir` calls.
+    """
 
     folder: Path
     file: ProjectFile
     home: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        """Note where it is now."""
+        """Resolve `home` against the current folder."""
         object.__setattr__(self, "home", self.folder.absolute())
 
     @property
     def pipelines(self) -> tuple[Pipeline, ...]:
-        """The pipelines in the order written."""
+        """The pipelines, in the order of the file."""
         return self.file.project.pipelines
 
-    def module(self, slug: str, name: str) -> Path:
-        """The file of a transformation, as the user would name it."""
-        return self.folder / "pipelines" / slug / f"{name}.py"
+    def resolve(self, slug: str) -> "ResolvedPipeline":
+        """Return a pipeline of this project. Raises InvalidInput if the slug is unknown."""
+        return ResolvedPipeline(self, *self.file.pipeline(slug))
 
-    def shown(self, path: Path | str) -> str:
-        """A path of this project as the user would name it."""
+    def resolve_all(self) -> tuple["ResolvedPipeline", ...]:
+        """Return all pipelines of this project."""
+        return tuple(ResolvedPipeline(self, index, pipeline) for index, pipeline in enumerate(self.pipelines))
+
+    def display_path(self, path: Path | str) -> str:
+        """Return a path of this project as the user would write the path."""
         path = Path(path)
         return str(self.folder / path.relative_to(self.home)) if path.is_relative_to(self.home) else str(path)
 
-    def in_words(self, text: str) -> str:
-        """A text, such as a traceback, with the paths of this project as the user would name them."""
-        named = "" if self.folder == Path() else f"{self.folder}/"
-        return re.sub(rf"(?<![\w/]){re.escape(str(self.home))}/", lambda _: named, text)  # none inside of an address
+    def shorten_paths(self, text: str) -> str:
+        """Return a text, such as a traceback, with the paths of this project as the user would write them."""
+        prefix = "" if self.folder == Path() else f"{self.folder}/"
+        return re.sub(rf"(?<![\w/]){re.escape(str(self.home))}/", lambda _: prefix, text)  # not inside an address
 
-    def named(self, where: str) -> str:
-        """What the project's file names, as the user would name it: a path in the project, or an address."""
+    def display_location(self, where: str) -> str:
+        """Return a location from the project's file, a path or an address, as the user would write the location."""
         return where if "://" in where else str(self.folder / where)
 
-    def is_ours(self, path: str) -> bool:
-        """Whether a file is the project's own code."""
-        if not path.startswith(str(self.home)):  # nearly all are not, and paths take their time
+    def is_project_code(self, path: str) -> bool:
+        """Return whether a file belongs to the project's own code."""
+        if not path.startswith(str(self.home)):  # quick answer for nearly all files
             return False
         inside = Path(path).is_relative_to(self.home)
         return inside and not {"site-packages", "dist-packages"}.intersection(Path(path).relative_to(self.home).parts)
 
-    def missing_module(self, slug: str, name: str) -> str | None:
-        """Return the sentence about a transformation whose file is not there; None where it is."""
-        path = self.module(slug, name)
-        index, pipeline = self.file.pipeline(slug)
-        step = [it.name for it in pipeline.transformations].index(name)
-        place = self.file.place("pipelines", index, "transformations", step)
-        try:
-            if path.is_file():
-                return None
-        except OSError as error:
-            return f"{place}: {path}: can't be read: {error.strerror}"
-        there = [file.stem for file in _modules(path.parent) if file.is_file()]
-        close = difflib.get_close_matches(name, there, n=1)
-        return f"{place}: there is no file {path}" + (f"; did you mean {close[0]}?" if close else "")
-
-    def unlisted(self, slug: str) -> Iterator[Path]:
-        """Yield files beside a pipeline's transformations that look like some and are not in the project's list."""
-        _, pipeline = self.file.pipeline(slug)
-        listed = {it.name for it in pipeline.transformations}
-        for path in _modules(self.folder / "pipelines" / slug):
-            if path.stem not in listed and _defines_run(path):
-                yield path
-
     @contextmanager
-    def imports(self) -> Iterator[None]:
-        """Let the project's modules import each other, as from its folder; forget them at the end."""
+    def importable(self) -> Iterator[None]:
+        """Make the project's modules importable during the block. Forget the modules at the end."""
         home = str(self.home)
         sys.path.insert(0, home)
         try:
@@ -90,17 +73,66 @@ class OpenProject:
         finally:
             with suppress(ValueError):
                 sys.path.remove(home)
-            # All are found first: where a package without __init__.py is, Python asks the one around it.
-            for name in [name for name, module in list(sys.modules.items()) if self.is_ours(_place_of(module))]:
+            # Collect before deleting: to locate a namespace package, Python imports its parent.
+            modules = list(sys.modules.items())
+            for name in [name for name, module in modules if self.is_project_code(_module_location(module))]:
                 del sys.modules[name]
 
 
-def open_project(folder: Path | None) -> OpenProject:
-    """Read the project in a folder, or of its file; None: in this one, or in the nearest above it.
+@dataclass(frozen=True)
+class ResolvedPipeline:
+    """One pipeline of an open project. `index`: the position of the pipeline in the project's file."""
 
-    Raises InvalidInput where there is none, or its file is wrong.
+    project: OpenProject
+    index: int
+    pipeline: Pipeline
+
+    @property
+    def slug(self) -> str:
+        """The slug of the pipeline."""
+        return self.pipeline.slug
+
+    def place(self, *path: str | int) -> str:
+        """Return "project.yml, line N" for a field of the pipeline."""
+        return self.project.file.place("pipelines", self.index, *path)
+
+    def with_destination_path(self, path: str) -> "ResolvedPipeline":
+        """Return the same pipeline with another path of its destination."""
+        destination = self.pipeline.destination.model_copy(update={"path": path})
+        return replace(self, pipeline=self.pipeline.model_copy(update={"destination": destination}))
+
+    def module_path(self, name: str) -> Path:
+        """Return the file of a transformation, as the user would write the path."""
+        return self.project.folder / "pipelines" / self.slug / f"{name}.py"
+
+    def explain_missing_module(self, name: str) -> str | None:
+        """Return one sentence if the file of a transformation is missing or unreadable, or None."""
+        path = self.module_path(name)
+        step = [it.name for it in self.pipeline.transformations].index(name)
+        place = self.place("transformations", step)
+        try:
+            if path.is_file():
+                return None
+        except OSError as error:
+            return f"{place}: {path}: can't be read: {error.strerror}"
+        present = [file.stem for file in _list_modules(path.parent) if file.is_file()]
+        close = difflib.get_close_matches(name, present, n=1)
+        return f"{place}: there is no file {path}" + (f"; did you mean {close[0]}?" if close else "")
+
+    def list_unlisted_modules(self) -> Iterator[Path]:
+        """Yield files in the pipeline's folder that define run() and are missing in the list of transformations."""
+        listed = {it.name for it in self.pipeline.transformations}
+        for path in _list_modules(self.project.folder / "pipelines" / self.slug):
+            if path.stem not in listed and _defines_run(path):
+                yield path
+
+
+def open_project(folder: Path | None) -> OpenProject:
+    """Read the project in a folder, or of a project file. None: the current folder or the nearest one above.
+
+    Raises InvalidInput if there is no project or its file is invalid.
     """
-    found = _nearest() if folder is None else folder.parent if folder.name == PROJECT_FILE else folder
+    found = _find_nearest() if folder is None else folder.parent if folder.name == PROJECT_FILE else folder
     path = found / PROJECT_FILE
     try:
         text = path.read_text("utf-8")
@@ -113,7 +145,7 @@ def open_project(folder: Path | None) -> OpenProject:
     return OpenProject(found, parse_project(text, str(path)))
 
 
-def _nearest() -> Path:
+def _find_nearest() -> Path:
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / PROJECT_FILE).is_file():
@@ -121,15 +153,15 @@ def _nearest() -> Path:
     return Path()
 
 
-def _modules(folder: Path) -> list[Path]:
-    """The files of Python in a folder; none where it can't be read."""
+def _list_modules(folder: Path) -> list[Path]:
+    """Return the Python files of a folder, or none if the folder is unreadable."""
     with suppress(OSError):
         return sorted(folder.glob("*.py"))
     return []
 
 
-def _place_of(module: ModuleType | None) -> str:
-    """The file of a module, or the folder of a package that has none."""
+def _module_location(module: ModuleType | None) -> str:
+    """Return the file of a module, or the folder of a namespace package."""
     file = getattr(module, "__file__", None)
     return file or next(iter(getattr(module, "__path__", ())), "/")
 

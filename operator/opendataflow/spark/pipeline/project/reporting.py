@@ -1,7 +1,6 @@
-"""Where a run tells of its work: in its log, in its pod's termination message, on one machine in a file of its own
-folder.
+"""Report on a run: lines of its log, and its report in the termination message of a pod or in a file.
 
-What is in a report is said in core/pipelines/report.py.
+The content of a report: core/pipelines/report.py.
 """
 
 import os
@@ -10,29 +9,32 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from opendataflow.core.pipelines.expectations import Checked
+from opendataflow.core.pipelines.expectations import ExpectationResult
 from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.pipelines.report import LARGEST, LARGEST_FILE
-from opendataflow.core.pipelines.report_text import report_text
+from opendataflow.core.pipelines.report_text import render_report
 from opendataflow.names import CONTEXT_FOLDER, REPORT_FILE
 
 TERMINATION_LOG = Path("/dev/termination-log")
 
 
 def write_report(
-    told: Mapping[str, Any], steps: Sequence[Step], checked: Sequence[Checked], environ: Mapping[str, str]
+    fields: Mapping[str, Any],
+    steps: Sequence[Step],
+    expectations: Sequence[ExpectationResult],
+    environ: Mapping[str, str],
 ) -> None:
-    """Write it in place of what was told before. It is no reason to fail."""
+    """Replace the report of this run. A failed write does not fail the run."""
     folder = Path(environ["DATAFLOW_CONTEXT"]).parent
     with suppress(OSError):
-        if folder == Path(CONTEXT_FOLDER):  # in a pod, where it can't be renamed to
-            TERMINATION_LOG.write_text(report_text(told, steps, checked, LARGEST), "utf-8")
+        if folder == Path(CONTEXT_FOLDER):  # in a pod, where the file can't be replaced by a rename
+            TERMINATION_LOG.write_text(render_report(fields, steps, expectations, LARGEST), "utf-8")
             return
-        beside = folder / f".{REPORT_FILE}"
-        beside.write_text(report_text(told, steps, checked, LARGEST_FILE), "utf-8")
-        os.replace(beside, folder / REPORT_FILE)
+        draft = folder / f".{REPORT_FILE}"
+        draft.write_text(render_report(fields, steps, expectations, LARGEST_FILE), "utf-8")
+        os.replace(draft, folder / REPORT_FILE)
 
 
-def say(line: str, printed: str = "") -> None:
-    """Print a line of the run's log, and below it what something has printed."""
+def log_line(line: str, printed: str = "") -> None:
+    """Print a line of the run's log, and below it an indented text."""
     print("\n".join((line, *(f"    {text}" for text in printed.splitlines()))), flush=True)

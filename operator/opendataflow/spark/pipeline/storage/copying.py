@@ -1,8 +1,8 @@
-"""Writes the rows of a frame into a table by COPY, the quickest way into Postgres.
+"""Write the rows of a frame into a Postgres table by COPY, the fastest way.
 
-Spark's JVM makes a line of CSV of each row, with code that it compiles. Arrow hands the lines on to Python workers in
-blocks of many thousands, and they go to the database as they are: no row is ever looked at in Python. Each Spark task
-has a connection and a transaction of its own, as with Spark's writer.
+Spark's JVM renders each row as a line of CSV with compiled code. Arrow passes blocks of many thousand lines to Python
+workers, which send the blocks unchanged. Python never parses a row. Each Spark task has its own connection and
+transaction, as with Spark's writer.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,35 +37,38 @@ _TEXT = (StringType, CharType, VarcharType)
 
 
 def can_copy(frame: DataFrame) -> bool:
-    """Whether it is known here how the types of a frame are written, and what is needed for it is installed."""
+    """Return whether all types of a frame can be written by COPY and pyarrow is installed."""
     return all(_is_known(field.dataType) for field in frame.schema) and find_spec("pyarrow") is not None
 
 
-def copy_rows(frame: DataFrame, connection: Mapping[str, str], first: Sequence[str], copy: str, place: str) -> None:
-    """Write the rows. `connection`: parameters of libpq. `first`: statements that a connection begins with. `copy`:
-    the statement that takes CSV. Raises StepFailed where the database does not take them."""
-    lines = frame.select(F.concat(*_separated(frame), F.lit("\n")).alias("line"))
-    sent = lines.mapInArrow(_sender(dict(connection), [*first], copy, frame.columns), "refused string")
+def copy_rows(frame: DataFrame, connection: Mapping[str, str], setup: Sequence[str], copy: str, place: str) -> None:
+    """Write the rows of a frame.
+
+    `connection`: parameters of libpq. `setup`: statements to run first on each connection. `copy`: the COPY statement.
+    Raises StepFailed if the database refuses the rows.
+    """
+    lines = frame.select(F.concat(*_csv_cells(frame), F.lit("\n")).alias("line"))
+    sent = lines.mapInArrow(_make_sender(dict(connection), [*setup], copy, frame.columns), "refused string")
     refused = next((row["refused"] for row in sent.collect()), None)
     if refused is not None:
         raise StepFailed(f"{place}: {refused}")
 
 
-def _sender(
-    connection: Mapping[str, str], first: Sequence[str], copy: str, columns: Sequence[str]
+def _make_sender(
+    connection: Mapping[str, str], setup: Sequence[str], copy: str, columns: Sequence[str]
 ) -> "Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]":
-    # It runs on workers, which have this function, and what it is given here, and none of its module.
-    nul_in, says = _nul_finder(columns), _teller()
+    # `send` runs on workers. Workers receive the function and its closure, and none of this module.
+    find_nul, describe = _make_nul_finder(columns), _make_error_describer()
 
     def send(batches: "Iterator[pyarrow.RecordBatch]") -> "Iterator[pyarrow.RecordBatch]":
-        import psycopg
-        import pyarrow
+        import psycopg  # on a worker
+        import pyarrow  # see above
 
         refused = None
         try:
-            # Its names are those of libpq, which the types of connect() list one by one.
+            # The keys are libpq's parameters. The type of connect() lists each parameter.
             with psycopg.connect(**connection) as opened, opened.cursor() as cursor:  # type: ignore[arg-type]  # see above
-                for statement in first:
+                for statement in setup:
                     cursor.execute(statement)
                 with cursor.copy(copy) as copying:
                     for batch in batches:
@@ -74,25 +77,25 @@ def _sender(
                             _, offsets, text = column.buffers()
                             ends = memoryview(offsets).cast("q" if pyarrow.types.is_large_string(column.type) else "i")
                             lines = memoryview(text)[ends[column.offset] : ends[column.offset + len(column)]]
-                            refused = nul_in(lines)
+                            refused = find_nul(lines)
                             if refused is not None:
                                 break
                             copying.write(lines)
         except psycopg.Error as error:
-            refused = says(error)
+            refused = describe(error)
         if refused is not None:
             yield pyarrow.RecordBatch.from_pydict({"refused": [refused]})
-            for _ in batches:  # Spark waits until it is rid of them
+            for _ in batches:  # Spark waits until all batches are read
                 pass
 
     return send
 
 
-def _nul_finder(columns: Sequence[str]) -> Callable[[memoryview], str | None]:
-    def nul_in(lines: memoryview) -> str | None:
-        """Name the column with a character that Postgres refuses, as it names none itself."""
-        import csv
-        import re
+def _make_nul_finder(columns: Sequence[str]) -> Callable[[memoryview], str | None]:
+    def find_nul(lines: memoryview) -> str | None:
+        """Return one sentence that names the column with a NUL character. Postgres' own error names none."""
+        import csv  # on a worker
+        import re  # see above
 
         if re.search(b"\0", lines) is None:
             return None
@@ -101,30 +104,31 @@ def _nul_finder(columns: Sequence[str]) -> Callable[[memoryview], str | None]:
         found = next(name for row in rows for name, cell in zip(columns, row, strict=True) if "\0" in cell)
         return f"a text has the character NUL, which Postgres does not take: remove it (column {found})"
 
-    return nul_in
+    return find_nul
 
 
-def _teller() -> "Callable[[psycopg.Error], str]":
-    def says(error: "psycopg.Error") -> str:
-        import re
+def _make_error_describer() -> "Callable[[psycopg.Error], str]":
+    def describe(error: "psycopg.Error") -> str:
+        import re  # on a worker
 
-        said, severity = error.diag.message_primary, error.diag.severity
+        message, severity = error.diag.message_primary, error.diag.severity
         of = re.search(r", column (.*?)(:|$)", error.diag.context or "")
-        text = f"{severity}: {said}" if said else " ".join(str(error).split())
+        text = f"{severity}: {message}" if message else " ".join(str(error).split())
         return f"{text} (column {of[1]})" if of else text
 
-    return says
+    return describe
 
 
-def _separated(frame: DataFrame) -> Iterator[Column]:
+def _csv_cells(frame: DataFrame) -> Iterator[Column]:
+    """Yield the cells of a line of CSV, and the commas between the cells."""
     for number, field in enumerate(frame.schema):
         if number:
             yield F.lit(",")
-        it = F.col(f"`{field.name.replace('`', '``')}`")
-        text = _text(it, field.dataType)
+        value = F.col(f"`{field.name.replace('`', '``')}`")
+        text = _text(value, field.dataType)
         if isinstance(field.dataType, (*_TEXT, ArrayType)):
             text = _between('"', F.replace(text, F.lit('"'), F.lit('""')), '"')
-        yield F.coalesce(text, F.lit(""))  # without quotes: NULL
+        yield F.coalesce(text, F.lit(""))  # an unquoted empty cell is NULL
 
 
 def _is_known(kind: DataType) -> bool:
@@ -133,39 +137,39 @@ def _is_known(kind: DataType) -> bool:
     return isinstance(kind, (*_PLAIN, *_TEXT))
 
 
-def _text(it: Column, kind: DataType) -> Column:
-    """Return a value as Postgres reads it; NULL of NULL."""
+def _text(value: Column, kind: DataType) -> Column:
+    """Return a value as Postgres parses the text. NULL stays NULL."""
     if isinstance(kind, ArrayType):
-        return _between("{", F.array_join(F.transform(it, lambda each: _element(each, kind.elementType)), ","), "}")
+        return _between("{", F.array_join(F.transform(value, lambda each: _element(each, kind.elementType)), ","), "}")
     if isinstance(kind, BinaryType):
-        return F.concat(F.lit("\\x"), F.hex(it))
+        return F.concat(F.lit("\\x"), F.hex(value))
     if isinstance(kind, DateType):
-        return _dated(it, "")
+        return _date_text(value, "")
     if isinstance(kind, TimestampNTZType):
-        return _dated(it, " HH:mm:ss.SSSSSS")
-    if isinstance(kind, TimestampType):  # in UTC, whatever the session's time zone is
-        at = F.timestamp_add("MICROSECOND", F.unix_micros(it), F.lit("1970-01-01").cast("timestamp_ntz"))
-        return _dated(at, " HH:mm:ss.SSSSSS")
-    return it.cast("string")
+        return _date_text(value, " HH:mm:ss.SSSSSS")
+    if isinstance(kind, TimestampType):  # in UTC, independent of the session's time zone
+        at = F.timestamp_add("MICROSECOND", F.unix_micros(value), F.lit("1970-01-01").cast("timestamp_ntz"))
+        return _date_text(at, " HH:mm:ss.SSSSSS")
+    return value.cast("string")
 
 
-def _dated(it: Column, clock: str) -> Column:
-    """Postgres has no year -0043 and no year +10000: they are 44 BC and 10000."""
+def _date_text(value: Column, clock: str) -> Column:
+    """Return a date or time. Postgres writes the years -0043 and +10000 as 44 BC and 10000."""
     begins, ends = (F.lit(day).cast("date") for day in ("0001-01-01", "9999-12-31"))
     return (
-        F.when((it >= begins) & (it < ends), it.cast("string"))
-        .when(it < begins, F.date_format(it, f"yyyy-MM-dd{clock} G"))
-        .otherwise(F.date_format(it, f"y-MM-dd{clock}"))
+        F.when((value >= begins) & (value < ends), value.cast("string"))
+        .when(value < begins, F.date_format(value, f"yyyy-MM-dd{clock} G"))
+        .otherwise(F.date_format(value, f"y-MM-dd{clock}"))
     )
 
 
-def _element(it: Column, kind: DataType) -> Column:
-    text = _text(it, kind)
+def _element(value: Column, kind: DataType) -> Column:
+    text = _text(value, kind)
     if isinstance(kind, (*_TEXT, BinaryType)):
         escaped = F.replace(F.replace(text, F.lit("\\"), F.lit("\\\\")), F.lit('"'), F.lit('\\"'))
         text = _between('"', escaped, '"')
     return F.coalesce(text, F.lit("NULL"))
 
 
-def _between(before: str, it: Column, after: str) -> Column:
-    return F.concat(F.lit(before), it, F.lit(after))
+def _between(before: str, value: Column, after: str) -> Column:
+    return F.concat(F.lit(before), value, F.lit(after))

@@ -1,7 +1,7 @@
-"""Where the folders of a destination are, and how one takes the place of another: on this machine, or by Hadoop.
+"""Staging of a destination's folders: the common protocol, and the implementation for this machine.
 
-Both keep one contract. Rows go to a folder that Spark does not list; at the end of the block it takes the place of what
-is there. Killed at any moment, it leaves what the next attempt mends before it begins.
+Spark writes rows to a staging folder that Spark itself does not list. At the end of the block, the staging folder
+replaces the target. After a kill at any moment, the next attempt repairs the target before it begins.
 """
 
 import os
@@ -11,91 +11,89 @@ from pathlib import Path
 from typing import Protocol
 
 from opendataflow.core.chunks.attempts import Attempt
-from opendataflow.spark.pipeline.storage.file_system import LOCAL
-from opendataflow.spark.pipeline.storage.writing import staged_folder
+from opendataflow.spark.pipeline.storage.atomic_replace import staged_folder
+from opendataflow.spark.pipeline.storage.spark_paths import LOCAL_SCHEME, is_data_file
 
 MARKER = "_opendataflow.json"
-"""In each folder that is whole. Spark does not read files that begin so."""
-
-
-def is_data(name: str) -> bool:
-    """Whether Spark reads a file of this name."""
-    return name[0] not in "._"
+"""File in each complete folder. Spark ignores files with a leading underscore."""
 
 
 class Staging(Protocol):
-    """The folder of one attempt."""
+    """The staging folder of one attempt."""
 
     rows: str
-    """Where Spark writes them; it is not there yet."""
+    """The folder that Spark has to create and write."""
 
-    def marker(self) -> str | None:
-        """Return the text of the marker of what is there now; None where there is none."""
+    def read_marker(self) -> str | None:
+        """Return the text of the target's current marker, or None."""
 
     def size(self) -> int:
-        """Return the bytes of the rows."""
+        """Return the size of the staged rows in bytes."""
 
-    def mark(self, text: str) -> None:
-        """Say what the marker is to be."""
+    def set_marker(self, text: str) -> None:
+        """Set the text of the new marker."""
 
 
-class Place(Protocol):
+class DestinationFolder(Protocol):
     """The folder of a destination."""
 
     def path(self, chunk: str) -> str:
-        """Return the folder of a chunk, or a file in it, as a person names it."""
+        """Return the folder of a chunk, or a file in the folder, as the user would write the path."""
 
     def markers(self, chunk: str) -> Iterator[str]:
-        """Yield the texts of the markers of other chunks than this one."""
+        """Yield the texts of the markers of other chunks."""
 
     def staging(self, chunk: str | None, attempt: Attempt) -> AbstractContextManager[Staging]:
-        """Give a folder that takes the place of the chunk's, or of the whole destination. If the block fails, what is
-        there stays. Raises StepFailed where that can't be, Refused where a newer attempt is at work there."""
+        """Yield a staging folder that replaces the chunk's folder, or the whole destination, at the end of the block.
+
+        If the block fails, the target is unchanged. Raises StepFailed if the target can't be written, Refused if a
+        newer attempt is writing.
+        """
 
 
-class Folder:
-    """A folder of this machine."""
+class LocalFolder:
+    """A destination folder on this machine."""
 
-    def __init__(self, home: Path, shown: str) -> None:
-        """`shown`: as a person names it."""
+    def __init__(self, home: Path, display_path: str) -> None:
+        """Set the folder. `display_path`: as the user would write the path."""
         self._home = home
-        self._shown = shown
+        self._display_path = display_path
 
     def path(self, chunk: str) -> str:
-        """Return it as a person names it."""
-        return str(Path(self._shown, chunk))
+        """Return the folder of a chunk as the user would write the path."""
+        return str(Path(self._display_path, chunk))
 
     def markers(self, chunk: str) -> Iterator[str]:
-        """Yield those that can be read."""
+        """Yield the readable markers of other chunks."""
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._home) as found:
             for folder in found:
-                if is_data(folder.name) and folder.name != chunk:
+                if is_data_file(folder.name) and folder.name != chunk:
                     with suppress(OSError, ValueError):
                         yield Path(folder.path, MARKER).read_text("utf-8")
 
     @contextmanager
-    def staging(self, chunk: str | None, attempt: Attempt) -> Iterator[Staging]:  # noqa: ARG002 # the lock says who it is
-        """Give a folder beside it, with a lock, so that there is only one attempt at a time."""
+    def staging(self, chunk: str | None, attempt: Attempt) -> Iterator[Staging]:  # noqa: ARG002 # a lock replaces it
+        """Yield a staging folder beside the target, under a lock: only one attempt writes at a time."""
         target = self._home if chunk is None else self._home / chunk
         with staged_folder(target) as folder:
-            yield _Staged(target, folder)
+            yield _LocalStaging(target, folder)
 
 
-class _Staged:
+class _LocalStaging:
     def __init__(self, target: Path, folder: Path) -> None:
         self._target = target
         self._folder = folder
-        self.rows = f"{LOCAL}{folder}"
+        self.rows = f"{LOCAL_SCHEME}{folder}"
 
-    def marker(self) -> str | None:
+    def read_marker(self) -> str | None:
         try:
             return (self._target / MARKER).read_text("utf-8", "replace")
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def size(self) -> int:
-        files = (file for file in self._folder.rglob("*") if is_data(file.name) and file.is_file())
+        files = (file for file in self._folder.rglob("*") if is_data_file(file.name) and file.is_file())
         return sum(file.stat().st_size for file in files)
 
-    def mark(self, text: str) -> None:
+    def set_marker(self, text: str) -> None:
         (self._folder / MARKER).write_text(text, "utf-8")

@@ -1,1 +1,1 @@
-"""Unit tests of transformations, and the gate that requires them before a run."""
+"""Run the unit tests of transformations, and require them before a run."""

@@ -1,81 +1,81 @@
-"""Lets a run of a job use a version of its project only when its unit tests have passed: each version is tested once,
-as runs report what they find out, and are told what was reported before (core/text/project_tests.py).
+"""Require passing unit tests before a run uses a version of its project.
+
+Each version is tested once. A run reports the result, and later runs get the known results in their order. See
+core/text/project_tests.py.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from opendataflow.core.pipelines.pipeline_order import KnownTests
 from opendataflow.core.text.project_tests import at
 from opendataflow.errors import StepFailed
-from opendataflow.model.projects.project import Pipeline
-from opendataflow.spark.pipeline.project.project_folder import OpenProject
-from opendataflow.spark.pipeline.project.reporting import say
+from opendataflow.spark.pipeline.project.project_folder import ResolvedPipeline
+from opendataflow.spark.pipeline.project.reporting import log_line
 from opendataflow.spark.pipeline.testing.unit_tests import run_unit_test
 
-Known = Mapping[str, str | None] | None
-"""`tests` of an order; None where nobody remembers."""
+Verdict = dict[str, Any]
+"""The field `tests` of a report."""
 
 
 class TestsFail(StepFailed):
-    """The unit tests of a project fail, so that nothing was done. `verdict`: for the report; None: for nobody."""
+    """The unit tests of a project fail, so the run did nothing. `verdict`: for the report, or None."""
 
     __test__ = False  # no tests of pytest
 
-    def __init__(self, sentence: str, verdict: Mapping[str, Any] | None) -> None:
+    def __init__(self, sentence: str, verdict: Verdict | None) -> None:
         super().__init__(sentence)
         self.verdict = verdict
 
 
-def version_of(folder: Path, commit: str | None) -> str:
-    """What tells this state of a project from others: its commit, or a digest of its description and modules."""
+def project_version(folder: Path, commit: str | None) -> str:
+    """Return the identity of a project's state: its commit, or a digest of its description and modules."""
     if commit is not None:
         return commit
-    known = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in sorted([folder / "project.yml", *folder.rglob("*.py")]):
         name = file.relative_to(folder)
         if file.is_file() and not any(part.startswith(".") for part in name.parts):
             content = file.read_bytes()
-            known.update(f"{name}\0{len(content)}\0".encode() + content)
-    return f"files:{known.hexdigest()}"
+            digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return f"files:{digest.hexdigest()}"
 
 
-def verdict_of(found: str, known: Known, *, passed: bool) -> dict[str, Any] | None:
-    """What a run reports of the tests of the version that it has found."""
+def make_verdict(version: str, known: KnownTests | None, *, passed: bool) -> Verdict | None:
+    """Return what a run reports about the tests of a version, or None if earlier results are unknown."""
     if known is None:
         return None
-    told = {"subject": known["subject"], "commit": found, "passed": passed}
-    # The files of earlier digests are gone; and a commit that has passed would be here instead of one that fails.
-    lost = not passed and (":" in found or found == known["failed"])
-    return {**told, "gone": known["passed"]} if lost and known["passed"] else told
+    verdict = {"subject": known["subject"], "commit": version, "passed": passed}
+    # The files of an earlier digest are gone. An available commit that passed would run instead of a failed one.
+    is_lost = not passed and (":" in version or version == known["failed"])
+    return {**verdict, "gone": known["passed"]} if is_lost and known["passed"] else verdict
 
 
-def check_known(found: str, known: Known) -> bool:
-    """Whether the version has passed before. Raises TestsFail where its tests are known to fail."""
-    if known is not None and found == known["failed"] and known["failure"]:
-        raise TestsFail(known["failure"], verdict_of(found, known, passed=False))
-    return known is not None and found == known["passed"]
+def has_passed(version: str, known: KnownTests | None) -> bool:
+    """Return whether the version is known to pass. Raises TestsFail if its tests are known to fail."""
+    if known is not None and version == known["failed"] and known["failure"]:
+        raise TestsFail(known["failure"], make_verdict(version, known, passed=False))
+    return known is not None and version == known["passed"]
 
 
-def check_tests(
-    project: OpenProject, pipeline: Pipeline, spark: Any, found: str, known: Known
-) -> dict[str, Any] | None:
-    """Run the unit tests of the pipeline; return what is to be reported of them. Raises TestsFail where one fails."""
+def run_tests(resolved: ResolvedPipeline, spark: Any, version: str, known: KnownTests | None) -> Verdict | None:
+    """Run the unit tests of the pipeline. Return the verdict for the report. Raises TestsFail if a test fails."""
     failed: list[str] = []
-    for step in pipeline.transformations:
-        result = run_unit_test(project, pipeline, step.name, lambda: spark)
-        say(f"test {step.name}: {'passed' if result.sentence is None else 'FAILED'}", result.stdout)
+    for step in resolved.pipeline.transformations:
+        result = run_unit_test(resolved, step.name, lambda: spark)
+        log_line(f"test {step.name}: {'passed' if result.sentence is None else 'FAILED'}", result.stdout)
         if result.sentence is not None:
             failed.append(result.sentence)
-            say("\n".join((f"  {result.sentence}", *(f"    {line}" for line in result.details))))
+            log_line("\n".join((f"  {result.sentence}", *(f"    {line}" for line in result.details))))
     if failed:
-        raise tests_fail(pipeline.slug, failed, found, known)
-    return verdict_of(found, known, passed=True)
+        raise make_tests_fail(resolved.slug, failed, version, known)
+    return make_verdict(version, known, passed=True)
 
 
-def tests_fail(slug: str, faults: Sequence[str], found: str, known: Known) -> TestsFail:
-    """Return what is raised where there are faults, each a sentence and perhaps more lines."""
+def make_tests_fail(slug: str, faults: Sequence[str], version: str, known: KnownTests | None) -> TestsFail:
+    """Return the error for faults. Each fault is one sentence, and optionally more lines."""
     more = f"; {len(faults) - 1} more" if faults[1:] else ""
-    sentence = f"the tests of pipeline {slug} fail{at(found)}: {faults[0].partition(chr(10))[0]}{more}"
-    return TestsFail(sentence, verdict_of(found, known, passed=False))
+    sentence = f"the tests of pipeline {slug} fail{at(version)}: {faults[0].partition(chr(10))[0]}{more}"
+    return TestsFail(sentence, make_verdict(version, known, passed=False))

@@ -1,10 +1,10 @@
-"""A JDBC URL in the words of libpq, or not at all."""
+"""Addresses of Postgres: parameters of libpq for a JDBC URL."""
 
 from collections.abc import Mapping
 
 import pytest
 
-from opendataflow.core.chunks.libpq import connection_words
+from opendataflow.core.chunks.postgres_address import libpq_parameters
 
 
 @pytest.mark.parametrize(
@@ -18,8 +18,8 @@ from opendataflow.core.chunks.libpq import connection_words
         ("jdbc:postgresql://db/x?reWriteBatchedInserts=true", {"batchsize": "5"}, {"host": "db"}),
     ],
 )
-def test_what_a_url_says_is_said_to_libpq(url: str, options: Mapping[str, str], words: Mapping[str, str]) -> None:
-    found = connection_words(url, options)
+def test_a_jdbc_url_becomes_parameters_of_libpq(url: str, options: Mapping[str, str], words: Mapping[str, str]) -> None:
+    found = libpq_parameters(url, options)
     assert found is not None
     assert words.items() <= found.items()
     assert not {"batchsize", "reWriteBatchedInserts"} & found.keys()
@@ -28,5 +28,5 @@ def test_what_a_url_says_is_said_to_libpq(url: str, options: Mapping[str, str], 
 @pytest.mark.parametrize(
     "url", ["jdbc:postgresql://db/x?sslfactory=mine", "jdbc:postgresql://db/x?currentSchema=s", "jdbc:mysql://db/x"]
 )
-def test_what_might_mean_something_else_to_libpq_is_not_said(url: str) -> None:
-    assert connection_words(url, {}) is None
+def test_an_option_without_an_equivalent_has_no_parameters(url: str) -> None:
+    assert libpq_parameters(url, {}) is None

@@ -1,6 +1,6 @@
-"""Writing so that doing it twice equals doing it once, and that nobody sees half of it: first beside, then a swap.
+"""Replace a file or folder of this machine atomically: write beside the target, then swap.
 
-Names that begin with a dot are invisible to Spark. It works within one file system, and never looks at the data.
+Readers never see a partial result. The staging path is in the target's file system. Spark ignores its leading dot.
 """
 
 import ctypes
@@ -19,17 +19,17 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 @contextmanager
 def staged_folder(target: Path) -> Iterator[Path]:
-    """Give a folder that isn't there yet; at the end of the block it takes the place of `target`.
+    """Yield the path of a folder to create. At the end of the block the folder replaces `target`.
 
-    If the block fails, `target` stays as it was. What a killed one has left is removed or put back. A link stays one:
-    the folder that it names is the one that changes.
+    If the block fails, `target` is unchanged. Leftovers of a killed program are deleted or restored. If `target` is a
+    link, the folder behind the link changes.
     """
     target = Path(os.path.realpath(target))
     staging, old, lock = (target.with_name(f".{target.name}.{kind}") for kind in ("staging", "old", "lock"))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with lock.open("w", encoding="ascii") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)  # of two at once the second waits
+            fcntl.flock(held, fcntl.LOCK_EX)  # a second writer waits
             if old.exists() and not target.exists():
                 old.rename(target)
             shutil.rmtree(old, ignore_errors=True)
@@ -40,10 +40,10 @@ def staged_folder(target: Path) -> Iterator[Path]:
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
-        raise _refused(error, target) from error
+        raise _explain_write_error(error, target) from error
 
 
-def _refused(error: OSError, target: Path) -> StepFailed:
+def _explain_write_error(error: OSError, target: Path) -> StepFailed:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StepFailed(f"{target}: there is no space left on its disk; free some, or write to another path")
     return StepFailed(f"{error.filename or target}: can't be written: {error.strerror}")
@@ -52,7 +52,7 @@ def _refused(error: OSError, target: Path) -> StepFailed:
 def _swap(staging: Path, target: Path, old: Path) -> None:
     if not target.exists():
         staging.rename(target)
-    elif not _exchanged(staging, target):
+    elif not _exchange(staging, target):
         target.rename(old)
         try:
             staging.rename(target)
@@ -62,8 +62,8 @@ def _swap(staging: Path, target: Path, old: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _exchanged(one: Path, other: Path) -> bool:
-    """Let two paths change places in one moment; False where the system can't."""
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two paths atomically. Return False if the system does not support the call."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     if rename is None:
         return False
@@ -73,7 +73,7 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 @contextmanager
 def staged_file(target: Path) -> Iterator[Path]:
-    """Give a file to write; at the end of the block it is renamed to `target`."""
+    """Yield the path of a file to write. At the end of the block the file is renamed to `target`."""
     staging = target.with_name(f".{target.name}.staging")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -83,4 +83,4 @@ def staged_file(target: Path) -> Iterator[Path]:
         finally:
             staging.unlink(missing_ok=True)
     except OSError as error:
-        raise _refused(error, target) from error
+        raise _explain_write_error(error, target) from error

@@ -1,8 +1,8 @@
-"""What a person is told where a file system of Hadoop can't be used. The texts are those of Hadoop 3.5."""
+"""Messages about unusable file systems of Hadoop. The texts are those of Hadoop 3.5."""
 
 import pytest
 
-from opendataflow.core.pipelines.file_systems import why_not
+from opendataflow.core.pipelines.file_system_errors import explain_file_system_error
 
 NO_CLASS = "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
 NO_KEYS = (
@@ -52,5 +52,5 @@ GCS_KEYS = (
         ("hdfs://n/x", NOT_ALLOWED, "hdfs://n/x: Permission denied: user=etl, access=WRITE, inode=/x"),
     ],
 )
-def test_a_file_system_that_can_not_be_used_says_what_to_do(where: str, text: str, sentence: str) -> None:
-    assert why_not(where, [text], "3.5.0") == sentence
+def test_an_error_of_a_file_system_names_the_remedy(where: str, text: str, sentence: str) -> None:
+    assert explain_file_system_error(where, [text], "3.5.0") == sentence

@@ -1,11 +1,11 @@
-"""Which frames a transformation is of, by the type hints of its run()."""
+"""The engine of a transformation, inferred from the type hints of its run()."""
 
 import importlib.util
 from pathlib import Path
 
 import pytest
 
-from opendataflow.spark.pipeline.project.hints import engine_of
+from opendataflow.spark.pipeline.project.type_hints import infer_engine
 
 LATER = "from __future__ import annotations\n"
 CHECKED = (
@@ -34,4 +34,4 @@ def test_pandas_is_seen_in_whatever_way_it_is_written(tmp_path: Path, text: str,
     assert spec is not None and spec.loader is not None  # noqa: PT018 # for mypy
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert engine_of(module.run, module) == engine
+    assert infer_engine(module.run, module) == engine
