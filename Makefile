@@ -5,9 +5,9 @@ BIN := .venv/bin
 # Tests wait more than they compute, so there are two processes per processor. WORKERS=0 runs the tests in one process.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? 2 * n : 8)))
 PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
-# The tests on real nodes need exclusive use of their cluster: they run after all others, three at a time.
+# The tests on real nodes need exclusive use of their cluster: they run after all others, in one process.
 ON_NODES := tests/e2e/cluster
-NODES := $(BIN)/python -m tests.e2e.cluster test
+NODES := $(BIN)/pytest $(ON_NODES)
 
 .PHONY: install demo test check unit sql helm golden kube e2e repeat soak cluster-up cluster-down bench bench-operator bench-pipelines \
 	crds format lock lock-images images clean

@@ -1,7 +1,7 @@
 """Generate reference pages: `python docs/generate.py`. A test compares the pages with what this module returns.
 
 Job files, custom resources and projects come from the models, the chart from its values, the command line from its
-commands. This module writes these pages only.
+commands. This module writes these pages, and the tables of layers and folders in docs/architecture.md (folders.py).
 """
 
 import typing
@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 
 import chart_values
 import command_line
+import folders
 from opendataflow.model.projects.project import DjangoProject, Project, schema_text
 from opendataflow.model.resources.api import DataFlowAction, DataFlowJob, DataSet
 from opendataflow.model.resources.crd import KINDS, Kind
@@ -193,3 +194,4 @@ def _default(field: FieldInfo) -> str:
 if __name__ == "__main__":
     for name, text in pages().items():
         (FOLDER / name).write_text(text, "utf-8")
+    folders.PAGE.write_text(folders.page(folders.PAGE.read_text("utf-8")), "utf-8")

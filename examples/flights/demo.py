@@ -128,7 +128,10 @@ class Tour:
             reason = self.show(["why", "delays", month])
             self.show(["why", "report", month])
             prepare.repair(prepare.DATA, month, self.months[month])
-            print_text(f"The file is repaired now: {shown(prepare.month_file(prepare.DATA, month))}. Now as told:")
+            print_text(
+                f"The file is repaired now: {shown(prepare.month_file(prepare.DATA, month))}. "
+                "Now the command that `why` named:"
+            )
             self.show(named_command(reason, "delays", month))
 
     def show_results(self) -> None:

@@ -161,7 +161,7 @@ class Unanswered(DataflowError):
 
 
 class NotInstalled(DataflowError):
-    """A command needs an extra of this package, or another program. The text tells how to install it."""
+    """A command needs an extra of this package, or another program. The text says how to install it."""
 
 
 class EmbeddedPostgresError(DataflowError):

@@ -1,10 +1,10 @@
--- Functions, views and their types are replaced as a whole: everything here is made anew from the files that follow.
--- Tables keep their rows; no column and no index depends on a function.
+-- Drop all functions, views and their types. The files that follow create them again.
+-- Tables keep their rows. No column and no index depends on a function.
 DO $$
 DECLARE
     v_drop text;
 BEGIN
-    -- All names before the first drop: one may take others with it.
+    -- Collect all names before the first drop: one drop may cascade to other objects.
     FOREACH v_drop IN ARRAY ARRAY(
         SELECT format('DROP VIEW IF EXISTS %s CASCADE', c.oid::regclass)
         FROM pg_class c WHERE c.relnamespace = 'opendataflow'::regnamespace AND c.relkind = 'v'

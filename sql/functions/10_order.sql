@@ -1,8 +1,9 @@
--- The order of data ids, once for the whole program.
+-- The natural order of data ids, defined once for the whole program.
 
--- A key whose byte order is the natural order of ids: "1.2" before "1.10", dates in order. Every run of digits
--- becomes its length (four digits) and the digits without leading zeros; the id itself follows, so that ids with
--- equal keys ("1", "01") still have an order. Descending: all bytes inverted, so that a forward scan serves it.
+-- Return a key whose byte order is the natural order of ids: "1.2" before "1.10", dates in order.
+-- Each sequence of digits becomes its length (four digits) and the digits without leading zeros.
+-- The id follows, so that ids with equal keys ("1", "01") still have an order.
+-- For descending jobs all bytes are inverted, so that an ascending index scan returns descending ids.
 CREATE FUNCTION opendataflow.sort_key(p_id text, p_descending boolean DEFAULT false) RETURNS bytea
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
     SELECT CASE WHEN p_descending
@@ -16,7 +17,7 @@ LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
           FROM regexp_matches(p_id, '[0-9]+|[^0-9]+', 'g') WITH ORDINALITY AS m(part, place)) AS k
 $$;
 
--- Whether a job that is limited to the ids from..to (both included, either may be null) has a task for an id.
+-- Return whether an id is in the range p_from..p_to. Both ends are included; null is no limit.
 CREATE FUNCTION opendataflow.in_range(p_id text, p_from text, p_to text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT (p_from IS NULL OR opendataflow.sort_key(p_id) >= opendataflow.sort_key(p_from))

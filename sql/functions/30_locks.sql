@@ -1,7 +1,8 @@
--- Taking locks, always in this order: 0 advisory locks of data sets, 1 lease, 2 job, 3 chunks by (data set, id),
--- 4 tasks by (job, id), 5 runs, history and breakers. Only claim goes 2, 4, 3, and never waits after 2.
+-- Lock order: 0 advisory locks of data sets, 1 lease, 2 job, 3 chunks by (data set, id), 4 tasks by (job, id),
+-- 5 runs, history and breakers. Only claim() uses the order 2, 4, 3; after level 2 it does not wait.
 
--- Says what is about to change states and for whom; the triggers write it into the history.
+-- Set the event, actor and reason that the triggers write into the history of this transaction.
+-- Raise DF001 if the isolation level is not READ COMMITTED.
 CREATE FUNCTION opendataflow.begin_event(p_event text, p_actor text, p_reason text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -14,6 +15,7 @@ BEGIN
             set_config('opendataflow.reason', coalesce(p_reason, ''), true);
 END $$;
 
+-- Raise DF002 if the data set does not exist.
 CREATE FUNCTION opendataflow.require_dataset(p_dataset text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -22,6 +24,7 @@ BEGIN
     END IF;
 END $$;
 
+-- Raise DF002 if the job does not exist.
 CREATE FUNCTION opendataflow.require_job(p_job text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -30,7 +33,7 @@ BEGIN
     END IF;
 END $$;
 
--- Level 0: shared for changes of chunks, exclusive for changes of what jobs are linked to.
+-- Lock data sets (level 0): shared to change chunks, exclusive to change the links of jobs.
 CREATE FUNCTION opendataflow.lock_datasets(p_datasets text[], p_exclusive boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -45,8 +48,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- The data sets in which new ids of the given ones can make new rows: everything that jobs reading them are
--- linked to, and so on downwards.
+-- Return the data sets in which new ids of p_datasets can create rows.
+-- These are all data sets of the jobs that read them, and so on downstream.
 CREATE FUNCTION opendataflow.reachable_datasets(p_datasets text[]) RETURNS text[]
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE reached(dataset) AS (
@@ -59,8 +62,8 @@ LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(dataset), '{}') FROM reached
 $$;
 
--- Level 0 for changes that can make rows. What is reachable is read before the locks are held; where an apply
--- came in between, the caller has to begin again (a retryable error).
+-- Lock all reachable data sets, shared (level 0), before rows are created.
+-- Raise a serialization failure if an apply has changed the reachable data sets before the locks were held.
 CREATE FUNCTION opendataflow.lock_reachable(p_datasets text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -73,14 +76,14 @@ BEGIN
     END IF;
 END $$;
 
--- Level 2: no claim of these jobs passes.
+-- Lock jobs (level 2). No claim of these jobs can proceed meanwhile.
 CREATE FUNCTION opendataflow.lock_jobs(p_jobs text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM job j WHERE j.id = ANY (p_jobs) ORDER BY j.id FOR NO KEY UPDATE;
 END $$;
 
--- Level 3.
+-- Lock chunks (level 3), ordered by data set and id.
 CREATE FUNCTION opendataflow.lock_chunks(p_datasets text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -88,15 +91,16 @@ BEGIN
     CROSS JOIN LATERAL (SELECT FROM chunk c WHERE c.dataset = p.dataset AND c.data_id = p.data_id FOR UPDATE) c;
 END $$;
 
--- Level 4. No filter on the state: a task whose state is changing right now must be waited for, not passed by.
+-- Lock tasks (level 4), ordered by job and id.
+-- No filter on the state: a task whose state is changing must be waited for, not skipped.
 CREATE FUNCTION opendataflow.lock_tasks(p_jobs text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM (SELECT DISTINCT * FROM unnest(p_jobs, p_ids) AS p(job, data_id) ORDER BY 1, 2) p
-    CROSS JOIN LATERAL (SELECT FROM task w WHERE w.job = p.job AND w.data_id = p.data_id FOR UPDATE) w;
+    CROSS JOIN LATERAL (SELECT FROM task t WHERE t.job = p.job AND t.data_id = p.data_id FOR UPDATE) t;
 END $$;
 
--- Level 5.
+-- Lock runs (level 5), ordered by id.
 CREATE FUNCTION opendataflow.lock_runs(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -104,8 +108,9 @@ BEGIN
     CROSS JOIN LATERAL (SELECT FROM run r WHERE r.id = p.id FOR UPDATE) r;
 END $$;
 
--- Triggers: history, and no change of a state around the functions -------------------------------------------
+-- Triggers: write the history, and refuse state changes that bypass the functions ----------------------------
 
+-- Return the event of this transaction. Raise DF001 if begin_event() was not called.
 CREATE FUNCTION opendataflow.require_event() RETURNS text
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -118,6 +123,7 @@ BEGIN
     RETURN v_event;
 END $$;
 
+-- Trigger: write changed chunk states and versions into the history.
 CREATE FUNCTION opendataflow.chunk_changed() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -134,7 +140,8 @@ END $$;
 CREATE TRIGGER chunk_changed AFTER UPDATE ON opendataflow.chunk REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.chunk_changed();
 
--- Also counts the tasks that are in another state now (35_counts.sql): one look at the changed rows serves both.
+-- Trigger: write changed task states into the history and adjust the counts (35_counts.sql).
+-- Both use one join of the changed rows.
 CREATE FUNCTION opendataflow.task_changed() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -158,6 +165,7 @@ END $$;
 CREATE TRIGGER task_changed AFTER UPDATE ON opendataflow.task REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.task_changed();
 
+-- Trigger: write deleted tasks into the history, with the state GONE.
 CREATE FUNCTION opendataflow.task_gone() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -172,6 +180,7 @@ END $$;
 CREATE TRIGGER task_gone AFTER DELETE ON opendataflow.task REFERENCING OLD TABLE AS old_rows
     FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.task_gone();
 
+-- Trigger: raise DF001, because the rows of this table are only added.
 CREATE FUNCTION opendataflow.refuse_change() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN

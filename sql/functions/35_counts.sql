@@ -1,7 +1,7 @@
--- The number of tasks by state: the sum of rows that every change adds. Exact in every snapshot; read by job_status,
--- list_jobs and engines, which must not count a million tasks to say how far a job is.
+-- The number of tasks by state: the sum of rows that every change adds. It is exact in every snapshot.
+-- job_status(), list_jobs() and engines read it, because counting a million tasks would be too slow.
 
--- Of tasks that are made or go; changes of their states are counted where the history is written (30_locks.sql).
+-- Trigger: count created and deleted tasks. The trigger task_changed (30_locks.sql) counts changes of states.
 CREATE FUNCTION opendataflow.count_tasks() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -19,13 +19,13 @@ CREATE TRIGGER task_counted_made AFTER INSERT ON opendataflow.task REFERENCING N
 CREATE TRIGGER task_counted_gone AFTER DELETE ON opendataflow.task REFERENCING OLD TABLE AS old_rows
     FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.count_tasks();
 
--- Replaces the rows of each job that has many by one for each state. A row is added up by the one who deletes it, in the
--- same statement, so that none is lost or counted twice, whatever is added or read meanwhile.
+-- Merge the count rows of each job that has more than 50 rows.
+-- One statement deletes rows and inserts their sum, so that no row is lost or counted twice.
 CREATE FUNCTION opendataflow.compact_counts() RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT pg_try_advisory_xact_lock(20134, 0) THEN
-        RETURN;  -- somebody else is at it
+        RETURN;  -- another session is compacting
     END IF;
     WITH gone AS (
         DELETE FROM task_count c
@@ -36,7 +36,7 @@ BEGIN
     SELECT g.job, g.state, sum(g.tasks) FROM gone g GROUP BY g.job, g.state HAVING sum(g.tasks) <> 0;
 END $$;
 
--- The tasks of a job by state.
+-- Return the number of tasks of a job in each state.
 CREATE FUNCTION opendataflow.counts_of(p_job text) RETURNS TABLE (state text, tasks bigint)
 LANGUAGE sql STABLE AS $$
     SELECT c.state, sum(c.tasks)::bigint FROM opendataflow.task_count c

@@ -1,9 +1,9 @@
--- How chunks and tasks come to be, and how chunks become READY from outside.
+-- Creation of chunks and tasks, and publication of chunks from outside.
 
--- Makes the rows that the given chunks bring with them: the chunks themselves, a task for each job that has one of
--- their data sets as its source, the chunks of all data sets of that job, and so on downwards. New chunks are
--- DECLARED, new tasks WAITING, QUEUED, or DONE where an output is READY already. The caller holds level 0 for
--- everything in reach. Returns the jobs that have QUEUED tasks now.
+-- Create the rows that the given chunks require, and return the jobs that have newly QUEUED tasks.
+-- Creates the chunks, one task for each job whose source is their data set, the chunks of all data sets of that job,
+-- and so on downstream. New chunks are DECLARED. New tasks are WAITING, QUEUED, or DONE if an output is already READY.
+-- The caller holds level 0 for all reachable data sets.
 CREATE FUNCTION opendataflow.create_downstream_rows(p_datasets text[], p_ids text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -42,66 +42,66 @@ BEGIN
     RETURN recount_blockers(v_jobs, v_task_ids);
 END $$;
 
--- Open tasks with a READY output are DONE: somebody else has published what they would make. HELD and SKIPPED
--- tasks remember it. What a FAILED task has made itself, beside an output that was rejected, is no reason. The caller
--- holds the tasks' row locks.
+-- Set open tasks with a READY output to DONE, because another writer has published the result.
+-- HELD and SKIPPED tasks keep their state and return to DONE at their release.
+-- For a FAILED task, a chunk that its own last run wrote does not count. The caller holds the tasks' row locks.
 CREATE FUNCTION opendataflow.finish_published(p_jobs text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE task w
-    SET state = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN w.state ELSE 'DONE' END,
-        held_from = CASE WHEN w.state IN ('HELD', 'SKIPPED') THEN 'DONE' END,
+    UPDATE task t
+    SET state = CASE WHEN t.state IN ('HELD', 'SKIPPED') THEN t.state ELSE 'DONE' END,
+        held_from = CASE WHEN t.state IN ('HELD', 'SKIPPED') THEN 'DONE' END,
         blockers = 0, due_at = NULL, forced = false, reason = 'published from outside'
     FROM unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
-    WHERE w.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE')
+    WHERE t.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE')
       AND EXISTS (SELECT FROM job_output o
                   CROSS JOIN chunk_of(o.dataset, was.data_id) AS c
                   WHERE o.job = was.job AND c.status = 'READY'
                     AND (coalesce(was.held_from, was.state) <> 'FAILED' OR c.run IS NULL OR c.run <> was.run));
 END $$;
 
--- Tasks of an id that their job has no more go. What runs ends first, what is done stays, and what a person has put aside
--- stays put aside until its release: the id may come back. The caller holds the tasks' row locks.
+-- Delete tasks whose id is not in the scope of their job any more.
+-- RUNNING, DONE, HELD and SKIPPED tasks stay: the id may return. The caller holds the tasks' row locks.
 CREATE FUNCTION opendataflow.delete_out_of_scope(p_jobs text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    DELETE FROM task w USING unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
-    WHERE w.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE', 'HELD', 'SKIPPED') AND NOT in_scope(was.job, was.data_id);
+    DELETE FROM task t USING unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
+    WHERE t.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE', 'HELD', 'SKIPPED') AND NOT in_scope(was.job, was.data_id);
 END $$;
 
--- Consumers that are DONE become stale where the given chunks are READY in another version than they have read. The
--- caller holds the tasks' row locks.
+-- Mark DONE consumers stale if a given chunk is READY in another version than the consumer's last run read.
+-- The caller holds the tasks' row locks.
 CREATE FUNCTION opendataflow.mark_stale(p_datasets text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM job_input i WHERE i.dataset = ANY (p_datasets)) THEN
         RETURN;
     END IF;
-    UPDATE task w SET stale = true
+    UPDATE task t SET stale = true
     FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
     JOIN job_input i ON i.dataset = p.dataset
     CROSS JOIN task_of(i.job, p.data_id) AS was
-    WHERE w.ctid = was.at AND was.state = 'DONE' AND NOT was.stale
+    WHERE t.ctid = was.at AND was.state = 'DONE' AND NOT was.stale
       AND (SELECT c.fence FROM chunk_of(p.dataset, p.data_id) c WHERE c.status = 'READY')
        <> (SELECT f.fence FROM run_of(was.run) r, unnest(r.reads, r.read_fences) AS f(dataset, fence) WHERE f.dataset = p.dataset);
 END $$;
 
--- Declares chunks of one data set with their bounds (null where there are none). Rows that are there keep their
--- status. Returns the jobs that have QUEUED tasks now.
+-- Declare chunks of one data set with their bounds (null for none), and return the jobs with newly QUEUED tasks.
+-- Existing chunks keep their status. Locks levels 0, 3. Raises DF002 if the data set is unknown.
 CREATE FUNCTION opendataflow.declare_chunks(p_dataset text, p_ids text[], p_bounds jsonb[], p_actor text) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
     v_datasets text[] := array_fill(p_dataset, ARRAY[cardinality(p_ids)]);
-    v_woken    text[];
+    v_queued   text[];
 BEGIN
     PERFORM begin_event('declare', p_actor), require_dataset(p_dataset), lock_reachable(ARRAY[p_dataset]);
-    v_woken := create_downstream_rows(v_datasets, p_ids);
+    v_queued := create_downstream_rows(v_datasets, p_ids);
     PERFORM lock_chunks(v_datasets, p_ids);
-    PERFORM set_chunk_bounds(p_dataset, p_ids, p_bounds), notify_engines(v_woken);
-    RETURN v_woken;
+    PERFORM set_chunk_bounds(p_dataset, p_ids, p_bounds), notify_engines(v_queued);
+    RETURN v_queued;
 END $$;
 
--- Gives chunks whose rows are locked their bounds; null leaves those that they have.
+-- Set the bounds of chunks. Null keeps the present bounds. The caller holds the chunks' row locks.
 CREATE FUNCTION opendataflow.set_chunk_bounds(p_dataset text, p_ids text[], p_bounds jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -110,15 +110,18 @@ BEGIN
     WHERE c.ctid = was.at AND was.bounds IS DISTINCT FROM p.bounds AND p.bounds IS NOT NULL;
 END $$;
 
--- Tells listening engines that jobs have QUEUED tasks. Not called by complete: its engine gets them as the answer, and
--- a commit that notifies takes a lock that all such commits share.
+-- Notify listening engines that jobs may have QUEUED tasks.
+-- complete() does not call this function: its engine reads the jobs from the result.
+-- A commit with a notification takes a lock that all such commits share.
 CREATE FUNCTION opendataflow.notify_engines(p_jobs text[]) RETURNS void
 LANGUAGE sql AS $$
     SELECT pg_notify('opendataflow_queued', j) FROM unnest(p_jobs) AS j
 $$;
 
--- Chunks of one data set become READY from outside, each with a new fence; the producer's open task becomes DONE.
--- RUNNING chunks are refused. One row for each id. p_publisher: the name of whoever has made them, where it is known.
+-- Publish chunks of one data set from outside: set them to READY, each with a new version.
+-- The producer's open tasks become DONE. RUNNING chunks are refused. Returns one row for each id.
+-- p_publisher: the name of the producer outside, if known.
+-- Locks levels 0, 3, 4. Raises DF002 if the data set is unknown.
 CREATE FUNCTION opendataflow.publish(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL,
                                      p_publisher text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, status text, message text)
@@ -127,28 +130,28 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_ids      text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
     v_datasets text[] := array_fill(p_dataset, ARRAY[cardinality(v_ids)]);
-    v_busy     text[];
+    v_running  text[];
 BEGIN
     PERFORM begin_event('publish', p_actor, p_reason), require_dataset(p_dataset), lock_reachable(ARRAY[p_dataset]), create_downstream_rows(v_datasets, v_ids), lock_chunks(v_datasets, v_ids);
     PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(v_datasets, v_ids) a;
-    v_busy := ARRAY(SELECT i FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c WHERE c.status = 'RUNNING');
+    v_running := ARRAY(SELECT i FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c WHERE c.status = 'RUNNING');
     UPDATE chunk c
     SET status = 'READY', held_status = NULL, fence = nextval('fence'), run = NULL,
         published_at = clock_timestamp(), reason = p_reason, publisher = p_publisher
     FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS was
     WHERE c.ctid = was.at AND was.status <> 'RUNNING';
     PERFORM finish_published(array_agg(o.job), array_agg(i))
-    FROM job_output o, unnest(v_ids) AS i WHERE o.dataset = p_dataset AND i <> ALL (v_busy);
-    -- A task that was put aside and asked for again has got what was asked for.
-    UPDATE task w SET again = false
+    FROM job_output o, unnest(v_ids) AS i WHERE o.dataset = p_dataset AND i <> ALL (v_running);
+    -- The publication fulfils a remembered resubmit of a held or skipped task.
+    UPDATE task t SET again = false
     FROM job_output o, unnest(v_ids) AS i, task_of(o.job, i) AS was
-    WHERE o.dataset = p_dataset AND w.ctid = was.at AND was.again AND was.state IN ('HELD', 'SKIPPED');
+    WHERE o.dataset = p_dataset AND t.ctid = was.at AND was.again AND was.state IN ('HELD', 'SKIPPED');
     PERFORM mark_stale(v_datasets, v_ids);
     PERFORM notify_engines(recount_blockers(array_agg(a.job), array_agg(a.data_id))) FROM affected_tasks(v_datasets, v_ids) a;
     RETURN QUERY
-    SELECT i, CASE WHEN i = ANY (v_busy) THEN 'refused' ELSE 'done' END,
-           CASE WHEN i = ANY (v_busy) THEN 'RUNNING' ELSE 'READY' END,
-           CASE WHEN i = ANY (v_busy) THEN format('chunk %s of %s is being written by run %s: publish it when the run has ended',
+    SELECT i, CASE WHEN i = ANY (v_running) THEN 'refused' ELSE 'done' END,
+           CASE WHEN i = ANY (v_running) THEN 'RUNNING' ELSE 'READY' END,
+           CASE WHEN i = ANY (v_running) THEN format('chunk %s of %s is being written by run %s: publish it when the run has ended',
                                                   i, p_dataset, c.run) END
     FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c;
 END $$;

@@ -1,22 +1,24 @@
--- Operators: one leads, the others wait. The leader's lease is its right to claim and to commit.
+-- Leadership of operators: one operator leads, the others wait. The leader's lease authorizes claims and commits.
 
--- Takes or renews the leadership for a process; returns the epoch, or null while another one leads. A takeover raises the
--- epoch and hands all runs of the operator before over to the new one. It waits for claims of the old one that are under
--- way (they hold its lease's row), so that none is overlooked; the old one can't claim afterwards, since its lease is gone.
--- p_namespaces: the only ones that it works in, empty for all; null: as it was, for who leads and does no work.
+-- Acquire or renew the leadership. Return the epoch, or null if another operator leads.
+-- A takeover increments the epoch and transfers all running runs of the previous leader.
+-- The takeover waits for claims of the previous leader, which hold its lease's row, so that no claim is missed.
+-- The previous leader can't claim afterwards, because its lease is deleted.
+-- p_namespaces: the only namespaces that the operator manages; empty for all; null keeps the present value.
+-- Locks the leader's row, then the previous lease (level 1), then runs.
 CREATE FUNCTION opendataflow.acquire_leadership(p_lease uuid, p_host text, p_boot text, p_runs_home text, p_ttl interval,
                                                 p_namespaces text[] DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_leader leader;
-    v_until  timestamptz;
+    v_leader     leader;
+    v_expires_at timestamptz;
 BEGIN
     SELECT * INTO v_leader FROM leader FOR UPDATE;
     IF v_leader.lease = p_lease AND renew_lease(p_lease, p_ttl) THEN
         RETURN v_leader.epoch;
     END IF;
-    SELECT l.expires_at INTO v_until FROM lease l WHERE l.id = v_leader.lease;
-    IF v_until > clock_timestamp() THEN
+    SELECT l.expires_at INTO v_expires_at FROM lease l WHERE l.id = v_leader.lease;
+    IF v_expires_at > clock_timestamp() THEN
         RETURN NULL;
     END IF;
     PERFORM FROM lease l WHERE l.id = v_leader.lease FOR UPDATE;
@@ -28,8 +30,7 @@ BEGIN
     RETURN v_leader.epoch + 1;
 END $$;
 
--- What is in namespaces that the operator does not work in: the jobs that their resources have declared, and the runs
--- whose pods may be alive there. A row for each such namespace that has any.
+-- Return the jobs and running runs in namespaces that the operator does not manage, one row for each namespace.
 CREATE FUNCTION opendataflow.unmanaged_namespaces() RETURNS TABLE (namespace text, jobs text[], runs bigint[])
 LANGUAGE sql STABLE AS $$
     SELECT u.namespace, coalesce(array_agg(u.job ORDER BY u.job) FILTER (WHERE u.run IS NULL), '{}'),
@@ -44,7 +45,7 @@ LANGUAGE sql STABLE AS $$
     GROUP BY u.namespace ORDER BY u.namespace
 $$;
 
--- Refuses what an operator asks for that does not lead any more: what it knows of the cluster may be old.
+-- Raise DF006 if the lease does not lead any more, because that operator's view of the cluster may be outdated.
 CREATE FUNCTION opendataflow.require_leader(p_lease uuid) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -54,17 +55,18 @@ BEGIN
     END IF;
 END $$;
 
+-- Return the identity of this database in the cluster.
 CREATE FUNCTION opendataflow.leader_identity() RETURNS text
 LANGUAGE sql STABLE AS $$ SELECT l.identity FROM opendataflow.leader l $$;
 
--- Whether a request was done before: its answer, or null. `p_owner` as in the table.
+-- Return the answer to a request that was executed before, or null. p_owner: see the table `request`.
 CREATE FUNCTION opendataflow.recorded_answer(p_owner text, p_id text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT r.answer FROM opendataflow.request r WHERE r.owner = p_owner AND r.id = p_id
 $$;
 
--- Remembers that a request is done, in the transaction that does it. False: it was done meanwhile, and this one has to
--- be undone.
+-- Record an executed request in the same transaction. Return false if the request was executed meanwhile.
+-- The caller must then roll back.
 CREATE FUNCTION opendataflow.record_answer(p_owner text, p_id text, p_answer jsonb) RETURNS boolean
 LANGUAGE sql AS $$
     WITH written AS (
@@ -75,6 +77,6 @@ LANGUAGE sql AS $$
     ) SELECT EXISTS (SELECT FROM written)
 $$;
 
--- Forgets the requests of actions that are there no more.
+-- Delete the answers to requests of deleted actions.
 CREATE FUNCTION opendataflow.delete_answers(p_owners text[]) RETURNS void
 LANGUAGE sql AS $$ DELETE FROM opendataflow.request r WHERE r.owner = ANY (p_owners) $$;

@@ -1,7 +1,8 @@
--- Requests by custom resources: whose things they may be about, and when they can be forgotten (52_leader.sql has the rest).
+-- Requests by custom resources: access of namespaces, and deletion of old answers. 52_leader.sql records the answers.
 
--- A namespace may ask for jobs and data sets of its own resources, for data sets that are shared with it, and for what
--- files and commands have declared.
+-- Raise DF005 if a namespace may not send requests for a job or a data set.
+-- A namespace may use its own resources, data sets shared with it, and everything declared by files and commands.
+-- Raises DF002 if the job or the data set is unknown.
 CREATE FUNCTION opendataflow.require_namespace_access(p_id text, p_of_chunks boolean, p_namespace text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -25,8 +26,8 @@ BEGIN
     END IF;
 END $$;
 
--- Forgets the answers to requests with this prefix of their owner that are not among p_owners, which are still there, and
--- were done before p_before; returns how many.
+-- Delete answers that are older than p_before, whose owner starts with p_prefix and is not in p_owners.
+-- p_owners: the owners that still exist. Returns the number of deleted answers.
 CREATE FUNCTION opendataflow.delete_stale_answers(p_prefix text, p_owners text[], p_before timestamptz) RETURNS bigint
 LANGUAGE sql AS $$
     WITH gone AS (

@@ -1,11 +1,12 @@
--- The breaker of a job. When several different chunks fail one after the other and none succeeds between, it is hardly the
--- chunks' fault. From then on one run at a time, a probe, finds out whether what the job needs is there again; failures
--- meanwhile cost no attempts. The first success closes it.
+-- The breaker of a job. It opens if several different chunks fail in a row with no success in between.
+-- The cause is then probably not in the chunks. While the breaker is open, one run at a time, the probe, tests the job.
+-- Failures cost no attempts meanwhile. The first success closes the breaker.
 
+-- Return the number of failed chunks in a row that opens a breaker.
 CREATE FUNCTION opendataflow.breaker_threshold() RETURNS integer
 LANGUAGE sql IMMUTABLE AS $$ SELECT 5 $$;
 
--- The pause before the next probe, when p_probes have failed: the job's own backoff.
+-- Return the pause before the next probe, after p_probes failed probes: the job's own backoff.
 CREATE FUNCTION opendataflow.probe_pause(p_job text, p_probes integer) RETURNS interval
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -16,9 +17,9 @@ BEGIN
             FROM job j WHERE j.id = p_job);
 END $$;
 
--- How many tasks of a job with an open breaker may be claimed now (1 or 0), and the position after which to look for one.
--- A forced task waits for no pause. Otherwise chunks take turns: after the one that was tried last, so that some that are
--- bad themselves don't keep the breaker open.
+-- Return how many tasks a job with an open breaker may claim now (`free`, 0 or 1), and the position to search after.
+-- A forced task ignores the pause. Other chunks take turns, after the chunk that was tried last.
+-- A chunk that always fails can therefore not keep the breaker open.
 CREATE FUNCTION opendataflow.probe_position(p_breaker opendataflow.breaker, p_data_id text,
                                             OUT free integer, OUT rank integer, OUT key bytea)
 LANGUAGE plpgsql STABLE AS $$
@@ -31,18 +32,18 @@ BEGIN
         RETURN;
     END IF;
     free := (p_breaker.next_probe_at <= clock_timestamp()
-             OR EXISTS (SELECT FROM task w WHERE w.job = p_breaker.job AND w.state = 'QUEUED' AND w.rank = 0
-                                             AND (p_data_id IS NULL OR w.data_id = p_data_id)))::integer;
+             OR EXISTS (SELECT FROM task t WHERE t.job = p_breaker.job AND t.state = 'QUEUED' AND t.rank = 0
+                                             AND (p_data_id IS NULL OR t.data_id = p_data_id)))::integer;
     v_tried := (SELECT sort_key(p_breaker.tried, j.descending) FROM job j WHERE j.id = p_breaker.job);
     IF p_data_id IS NULL
-       AND NOT EXISTS (SELECT FROM task w WHERE w.job = p_breaker.job AND w.state = 'QUEUED' AND w.rank < 2)
-       AND EXISTS (SELECT FROM task w WHERE w.job = p_breaker.job AND w.state = 'QUEUED' AND (w.rank, w.sort_key) > (2::smallint, v_tried))
+       AND NOT EXISTS (SELECT FROM task t WHERE t.job = p_breaker.job AND t.state = 'QUEUED' AND t.rank < 2)
+       AND EXISTS (SELECT FROM task t WHERE t.job = p_breaker.job AND t.state = 'QUEUED' AND (t.rank, t.sort_key) > (2::smallint, v_tried))
     THEN
         rank := 2; key := v_tried;
     END IF;
 END $$;
 
--- A run that was claimed under an open breaker is its probe, unless the breaker was closed at that moment.
+-- Record a run that was claimed under an open breaker as its probe. No effect if the breaker has closed.
 CREATE FUNCTION opendataflow.begin_probe(p_job text, p_run bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -50,7 +51,7 @@ BEGIN
     WHERE b.job = p_job AND b.opened_at IS NOT NULL;
 END $$;
 
--- The tasks whose attempts are given back if one of the runs opens the breaker of its job.
+-- Return the tasks whose attempts are refunded if one of the runs opens the breaker of its job.
 CREATE FUNCTION opendataflow.tasks_to_refund(p_runs bigint[]) RETURNS TABLE (job text, data_id text)
 LANGUAGE sql STABLE ROWS 5 AS $$
     SELECT b.job, f FROM (SELECT DISTINCT r.job FROM opendataflow.runs(p_runs) r WHERE EXISTS (SELECT FROM opendataflow.breaker)) r
@@ -58,19 +59,20 @@ LANGUAGE sql STABLE ROWS 5 AS $$
     CROSS JOIN LATERAL unnest(b.failed) AS f
 $$;
 
--- What ended runs do to the breakers of their jobs, one after the other in the order of p_runs. The caller holds the row
--- locks of the tasks p_jobs/p_ids, among them those of tasks_to_refund(). `spared`: the runs whose failure costs no attempt;
--- `notes`: by run, what is to be told: {opened: true, chunks, message, pause} or {opened: false, seconds, probes}.
--- A failure counts where the target may be its cause: not where a person cancelled the run, nor where its runner died.
+-- Apply ended runs to the breakers of their jobs, in the order of p_runs.
+-- `spared`: the runs whose failure costs no attempt. `notes`: reports by run id,
+-- {opened: true, chunks, message, pause} or {opened: false, seconds, probes}.
+-- A failure counts only if the run itself FAILED. CANCELLED and LOST runs do not count.
+-- The caller holds the row locks of the tasks p_jobs/p_ids, which include tasks_to_refund(). Locks breakers (level 5).
 CREATE FUNCTION opendataflow.update_breakers(p_runs bigint[], p_jobs text[], p_ids text[], OUT spared bigint[], OUT notes jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_job    text;
-    v_old    breaker;
-    b        breaker;
-    v_end    record;
-    v_first  timestamptz := (SELECT min(r.finished_at) FROM runs(p_runs) r);
+    v_job       text;
+    v_old       breaker;
+    b           breaker;
+    v_run       record;
+    v_first_end timestamptz := (SELECT min(r.finished_at) FROM runs(p_runs) r);
 BEGIN
     spared := '{}'; notes := '{}';
     FOR v_job IN
@@ -82,32 +84,32 @@ BEGIN
     LOOP
         INSERT INTO breaker AS x (job) VALUES (v_job) ON CONFLICT (job) DO UPDATE SET job = x.job RETURNING x.* INTO v_old;
         b := v_old;
-        FOR v_end IN
-            SELECT r.id, r.data_id, r.state, r.message, w.attempts + w.infrastructure_attempts + 1 < r.attempt AS given_back
+        FOR v_run IN
+            SELECT r.id, r.data_id, r.state, r.message, t.attempts + t.infrastructure_attempts + 1 < r.attempt AS given_back
             FROM unnest(p_runs) WITH ORDINALITY AS n(id, place)
-            CROSS JOIN run_of(n.id) r LEFT JOIN task_of(r.job, r.data_id) AS w ON w.run = r.id
+            CROSS JOIN run_of(n.id) r LEFT JOIN task_of(r.job, r.data_id) AS t ON t.run = r.id
             WHERE r.job = v_job ORDER BY n.place
         LOOP
-            IF v_end.state = 'SUCCEEDED' THEN
+            IF v_run.state = 'SUCCEEDED' THEN
                 IF b.opened_at IS NOT NULL THEN
-                    notes := notes || jsonb_build_object(v_end.id, jsonb_build_object('opened', false, 'probes', b.probes,
+                    notes := notes || jsonb_build_object(v_run.id, jsonb_build_object('opened', false, 'probes', b.probes,
                         'seconds', extract(epoch FROM clock_timestamp() - b.opened_at)));
                 END IF;
-                b := ROW (v_job, '{}', '{}', NULL, NULL, array_remove(b.forgiven, v_end.data_id), NULL, 0, NULL, NULL, NULL);
+                b := ROW (v_job, '{}', '{}', NULL, NULL, array_remove(b.forgiven, v_run.data_id), NULL, 0, NULL, NULL, NULL);
             ELSIF b.opened_at IS NOT NULL THEN
-                b := record_failure_while_open(b, v_end.id, v_end.state, v_end.message);
-                IF v_end.state <> 'CANCELLED' THEN
-                    spared := spared || v_end.id;
+                b := record_failure_while_open(b, v_run.id, v_run.state, v_run.message);
+                IF v_run.state <> 'CANCELLED' THEN
+                    spared := spared || v_run.id;
                 END IF;
-            ELSIF v_end.state = 'FAILED' THEN
-                b := record_failure(b, v_end.id, v_end.data_id, v_end.message, v_first);
-                IF v_end.given_back THEN   -- the breaker was open while it ran
-                    spared := spared || v_end.id;
+            ELSIF v_run.state = 'FAILED' THEN
+                b := record_failure(b, v_run.id, v_run.data_id, v_run.message, v_first_end);
+                IF v_run.given_back THEN   -- the breaker was open while the run was active
+                    spared := spared || v_run.id;
                 END IF;
                 IF b.opened_at IS NOT NULL THEN
                     spared := spared || refund_attempts(b, p_runs, p_jobs, p_ids);
                     b.forgiven := b.failed;
-                    notes := notes || jsonb_build_object(v_end.id, jsonb_build_object('opened', true,
+                    notes := notes || jsonb_build_object(v_run.id, jsonb_build_object('opened', true,
                         'chunks', cardinality(b.failed), 'message', b.message, 'pause', extract(epoch FROM b.next_probe_at - b.opened_at)));
                 END IF;
             END IF;
@@ -123,8 +125,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- An open breaker after a run that did not succeed. Only the failure of a probe makes the pause grow: what was in flight
--- when it opened says nothing new.
+-- Return an open breaker after a run that did not succeed. Only a failed probe extends the pause.
+-- Runs that were claimed before the breaker opened give no new information.
 CREATE FUNCTION opendataflow.record_failure_while_open(b opendataflow.breaker, p_run bigint, p_state text, p_message text)
 RETURNS opendataflow.breaker
 LANGUAGE plpgsql AS $$
@@ -140,7 +142,8 @@ BEGIN
     RETURN b;
 END $$;
 
--- A closed breaker after one more failure; a chunk that fails again takes its own place. Enough of them open it.
+-- Return a closed breaker after one more failure. A chunk that fails again replaces its earlier entry.
+-- The breaker opens at the threshold.
 CREATE FUNCTION opendataflow.record_failure(b opendataflow.breaker, p_run bigint, p_data_id text, p_message text,
                                             p_finished timestamptz)
 RETURNS opendataflow.breaker
@@ -158,8 +161,10 @@ BEGIN
     RETURN b;
 END $$;
 
--- Gives the attempts back that the failures cost which have opened the breaker; what was FAILED for them is tried again.
--- Not twice in a row for the same chunk: then it is the chunk. Returns those of p_runs that cost nothing.
+-- Refund the attempts of the failures that opened the breaker, and set its FAILED tasks to RETRYING.
+-- A chunk is not refunded twice in a row, because the chunk itself is then the cause.
+-- Return the runs of p_runs that cost no attempt.
+-- Raise a serialization failure if the caller does not hold the locks of all these tasks.
 CREATE FUNCTION opendataflow.refund_attempts(b opendataflow.breaker, p_runs bigint[], p_jobs text[], p_ids text[]) RETURNS bigint[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -167,15 +172,15 @@ BEGIN
                WHERE NOT EXISTS (SELECT FROM unnest(p_jobs, p_ids) AS l(job, data_id) WHERE l.job = b.job AND l.data_id = f)) THEN
         RAISE EXCEPTION 'runs of job % ended at this moment: try again', b.job USING ERRCODE = 'serialization_failure';
     END IF;
-    UPDATE task w
-    SET attempts = greatest(w.attempts - n.application, 0),
-        infrastructure_attempts = greatest(w.infrastructure_attempts - n.infrastructure, 0),
-        state = CASE WHEN w.run = f.run AND w.state IN ('RETRYING', 'FAILED') THEN 'RETRYING' ELSE w.state END,
-        due_at = CASE WHEN w.run = f.run AND w.state IN ('RETRYING', 'FAILED') THEN clock_timestamp() ELSE w.due_at END,
-        rank = CASE WHEN w.run = f.run AND w.state IN ('RETRYING', 'FAILED') THEN 2 ELSE w.rank END,
-        forced = w.forced AND (w.run = f.run AND w.state IN ('RETRYING', 'FAILED')) IS NOT TRUE,
-        reason = CASE WHEN w.run = f.run AND w.state IN ('RETRYING', 'FAILED')
-                      THEN 'the breaker of the job has opened: the attempt is given back' ELSE w.reason END
+    UPDATE task t
+    SET attempts = greatest(t.attempts - n.application, 0),
+        infrastructure_attempts = greatest(t.infrastructure_attempts - n.infrastructure, 0),
+        state = CASE WHEN t.run = f.run AND t.state IN ('RETRYING', 'FAILED') THEN 'RETRYING' ELSE t.state END,
+        due_at = CASE WHEN t.run = f.run AND t.state IN ('RETRYING', 'FAILED') THEN clock_timestamp() ELSE t.due_at END,
+        rank = CASE WHEN t.run = f.run AND t.state IN ('RETRYING', 'FAILED') THEN 2 ELSE t.rank END,
+        forced = t.forced AND (t.run = f.run AND t.state IN ('RETRYING', 'FAILED')) IS NOT TRUE,
+        reason = CASE WHEN t.run = f.run AND t.state IN ('RETRYING', 'FAILED')
+                      THEN 'the breaker of the job has opened: the attempt is given back' ELSE t.reason END
     FROM unnest(b.failed, b.runs) AS f(data_id, run)
     CROSS JOIN task_of(b.job, f.data_id) AS was
     CROSS JOIN LATERAL (SELECT count(*) FILTER (WHERE r.failure_class IS DISTINCT FROM 'Infrastructure')::integer AS application,
@@ -183,12 +188,12 @@ BEGIN
                         FROM runs_of(b.job, f.data_id) r
                         WHERE r.state = 'FAILED'
                                      AND r.finished_at >= b.since AND r.id <> ALL (p_runs)) n
-    WHERE w.ctid = was.at AND f.data_id <> ALL (b.forgiven);
+    WHERE t.ctid = was.at AND f.data_id <> ALL (b.forgiven);
     RETURN ARRAY(SELECT f.run FROM unnest(b.failed, b.runs) AS f(data_id, run)
                  WHERE f.run = ANY (p_runs) AND f.data_id <> ALL (b.forgiven));
 END $$;
 
--- What a person is shown of an open breaker; null where it is closed.
+-- Return the details of an open breaker for reports; null if the breaker is closed.
 CREATE FUNCTION opendataflow.describe_breaker(p_job text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(

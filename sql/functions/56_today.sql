@@ -1,7 +1,7 @@
--- `today`, the data set that is built in: its chunks are days, READY from the day itself on. Jobs may read it; nobody
--- declares it, and no run holds a lock on it: whatever number of jobs may take the same day at the same moment.
+-- The reserved data set `today`: its chunks are days, READY from that day on.
+-- Jobs may read `today` and nobody declares it. Runs hold no lock on it, so that any number of jobs can use one day.
 
--- Refuses `today` as a data set of somebody's own, or as what a job makes.
+-- Raise DF001 if `today` is declared as a data set or is an output of a job.
 CREATE FUNCTION opendataflow.refuse_reserved_today(p_datasets jsonb, p_jobs jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -16,8 +16,8 @@ BEGIN
     END IF;
 END $$;
 
--- A job that reads `today` begins with the day on which it is applied first (`first_day` of its row, else that of this
--- server), unless its file says from where. Returns p_jobs with that.
+-- Return p_jobs with a first day for each job that reads `today` and declares no start.
+-- The first day is the day of the first apply (`first_day` of the job's row, else the server's date).
 CREATE FUNCTION opendataflow.add_first_days(p_jobs jsonb) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_agg(CASE
@@ -31,9 +31,9 @@ LANGUAGE sql STABLE AS $$
     FROM jsonb_array_elements(p_jobs) AS n
 $$;
 
--- Publishes the current day, p_today, for those of the jobs that read `today`; with p_catch_up also the days before it
--- that nobody has published, back to the first day that one of the jobs has a task for. What is there already stays as it
--- is. Returns the days that were published.
+-- Publish the day p_today if one of the jobs reads `today`, and return the published days.
+-- p_catch_up: also publish missing earlier days, back to the first day that one of the jobs has a task for.
+-- Published days stay unchanged. Locks levels 0, 3.
 CREATE FUNCTION opendataflow.publish_today(p_jobs text[], p_today text, p_catch_up boolean, p_actor text) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -43,8 +43,8 @@ BEGIN
     FROM unnest(p_jobs) AS n(job)
     JOIN job_input i ON i.job = n.job AND i.dataset = 'today'
     JOIN job j ON j.id = n.job AND NOT j.deleted
-    CROSS JOIN LATERAL (SELECT min(w.data_id) AS day FROM task w
-                        WHERE p_catch_up AND w.job = n.job AND w.data_id ~ '^\d{4}-\d\d-\d\d$' AND w.data_id < p_today) first
+    CROSS JOIN LATERAL (SELECT min(t.data_id) AS day FROM task t
+                        WHERE p_catch_up AND t.job = n.job AND t.data_id ~ '^\d{4}-\d\d-\d\d$' AND t.data_id < p_today) first
     CROSS JOIN LATERAL generate_series(coalesce(first.day, p_today)::timestamp, p_today::timestamp, '1 day') AS d;
     v_days := unpublished_days(v_days);
     IF cardinality(v_days) = 0 THEN
@@ -53,13 +53,13 @@ BEGIN
     PERFORM begin_event('publish', p_actor), lock_reachable('{today}'),
             create_downstream_rows(array_fill('today'::text, ARRAY[cardinality(v_days)]), v_days),
             lock_chunks(array_fill('today'::text, ARRAY[cardinality(v_days)]), v_days);
-    -- Again under the locks: whoever came first has published them.
+    -- Check again under the locks: another transaction may have published the days.
     v_days := unpublished_days(v_days);
     PERFORM publish('today', v_days, p_actor, 'the day has come');
     RETURN v_days;
 END $$;
 
--- Those of the days that are not there yet, or are only declared.
+-- Return the days that do not exist yet or are only DECLARED.
 CREATE FUNCTION opendataflow.unpublished_days(p_days text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN

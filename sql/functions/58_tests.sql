@@ -1,7 +1,7 @@
--- The unit tests of the projects of jobs: runs tell which commits pass them, and what has failed is not used.
+-- Unit tests of the projects of jobs. Runs report which commits pass. Commits that fail are not used.
 
--- How many tasks of a job may be claimed now as far as its tests say; null: any number. With nothing that may be used, one run
--- at a time looks whether the project is mended, with the pauses of the job's backoff between.
+-- Return how many tasks of a job may be claimed now according to its tests; null for no limit.
+-- If no commit may be used, one run at a time checks the project, with the pauses of the job's backoff.
 CREATE FUNCTION opendataflow.claim_limit_by_tests(p_job text) RETURNS integer
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN t.next_look_at > clock_timestamp()
@@ -9,7 +9,7 @@ LANGUAGE sql STABLE AS $$
     FROM opendataflow.project_test t WHERE t.job = p_job AND t.failed IS NOT NULL AND t.passed IS NULL
 $$;
 
--- What jobs that are applied want tested. Whatever a person has changed may have mended what failed.
+-- Store which tests the applied jobs require. Clear earlier failures, because the change may have fixed them.
 CREATE FUNCTION opendataflow.put_tests(p_jobs jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -21,40 +21,41 @@ BEGIN
     PERFORM clear_test_failure(n.value ->> 'id') FROM jsonb_array_elements(p_jobs) AS n ORDER BY n.value ->> 'id';
 END $$;
 
--- Forgets that tests of a job have failed, so that the next run tries them once more.
+-- Clear the test failure of a job, so that the next run tries the tests again.
 CREATE FUNCTION opendataflow.clear_test_failure(p_job text) RETURNS void
 LANGUAGE sql AS $$
     UPDATE opendataflow.project_test t SET (failed, failure, failing_since, next_look_at, looks) = (NULL, NULL, NULL, NULL, 0)
     WHERE t.job = p_job AND t.failed IS NOT NULL
 $$;
 
--- Remembers what ended runs tell of their projects: metrics.tests is {subject, commit, passed, gone: the commit that has
--- passed before, where it can't be used any more}. Of two runs the later one counts, also where it ends first.
+-- Record the test results of ended runs. metrics.tests is {subject, commit, passed, gone}.
+-- `gone`: the commit that passed before and can't be used any more.
+-- Of two runs the later one counts, even if it ends first.
 CREATE FUNCTION opendataflow.record_test_results(p_runs bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_end record;
-    v_now timestamptz;  -- asked for once: a pause is over, or it is not
+    v_run record;
+    v_now timestamptz;  -- read once, so that both uses agree
 BEGIN
-    FOR v_end IN
+    FOR v_run IN
         SELECT r.id, r.job, r.message, t.*
         FROM runs(p_runs) r
         CROSS JOIN LATERAL jsonb_to_record(r.metrics -> 'tests') AS t(subject text, commit text, passed boolean, gone text)
         WHERE r.metrics ? 'tests'
         ORDER BY r.job, r.id
     LOOP
-        IF v_end.passed THEN
-            UPDATE project_test t SET passed = v_end.commit, passed_by = v_end.id
-            WHERE t.job = v_end.job AND t.subject = v_end.subject AND t.passed_by < v_end.id;
-            PERFORM clear_test_failure(t.job) FROM project_test t WHERE t.job = v_end.job AND t.subject = v_end.subject AND t.failed_by < v_end.id;
+        IF v_run.passed THEN
+            UPDATE project_test t SET passed = v_run.commit, passed_by = v_run.id
+            WHERE t.job = v_run.job AND t.subject = v_run.subject AND t.passed_by < v_run.id;
+            PERFORM clear_test_failure(t.job) FROM project_test t WHERE t.job = v_run.job AND t.subject = v_run.subject AND t.failed_by < v_run.id;
         ELSE
             v_now := clock_timestamp();
             UPDATE project_test t
-            SET passed = nullif(t.passed, v_end.gone), failed = v_end.commit, failed_by = v_end.id, failure = v_end.message,
+            SET passed = nullif(t.passed, v_run.gone), failed = v_run.commit, failed_by = v_run.id, failure = v_run.message,
                 failing_since = coalesce(t.failing_since, v_now),
                 looks = t.looks + CASE WHEN t.next_look_at >= v_now THEN 0 ELSE 1 END,
-                next_look_at = CASE WHEN t.next_look_at >= v_now THEN t.next_look_at ELSE v_now + probe_pause(v_end.job, t.looks) END
-            WHERE t.job = v_end.job AND t.subject = v_end.subject AND greatest(t.failed_by, t.passed_by) < v_end.id;
+                next_look_at = CASE WHEN t.next_look_at >= v_now THEN t.next_look_at ELSE v_now + probe_pause(v_run.job, t.looks) END
+            WHERE t.job = v_run.job AND t.subject = v_run.subject AND greatest(t.failed_by, t.passed_by) < v_run.id;
         END IF;
     END LOOP;
 END $$;

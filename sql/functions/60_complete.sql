@@ -1,42 +1,43 @@
--- The ends of runs: their outcome is committed before anything of them may go.
+-- Completion of runs. The outcome is committed before the engine deletes anything of the run.
 
--- Commits the outcomes of runs, all in one transaction. p_outcomes is a list of
+-- Commit the outcomes of runs in one transaction. p_outcomes is a list of
 --   {run, fence, verdict: DONE | RETRYING | FAILED, state: SUCCEEDED | FAILED | LOST | CANCELLED, class, delay (seconds,
 --    for RETRYING), exit_code, message, reason (of the task, default: message), log_tail, log_path, pod_uid, node,
 --    metrics: {rows, bytes, checksum, …}, steps: [{ordinal, name, status, rows, seconds, error, stdout}]}
--- A run of the class NotStarted costs no attempt: its task is as it was before the claim.
--- Success makes all outputs READY at once. Failure makes them FAILED and the task RETRYING or FAILED. A resubmit that was
--- remembered opens the task again, whatever the verdict; its outputs become RESUBMIT and never READY in between. What is
--- to be cancelled is not tried again, also where its engine was lost before it could do it. Failures that an open breaker
--- spares are RETRYING at once, whatever the verdict: its pause is theirs.
--- A run that has ended already, or whose fence is older, changes nothing: its row says `already` with the state that
--- it has, so that a caller who lost the first answer reads what happened. `woken`: jobs that have QUEUED tasks now.
--- p_lease: whose runs they have to be; what another operator has taken over meanwhile is left to it.
--- `spared`: the failure cost no attempt. `breaker`: where the run has opened or closed it, what is to be told (see update_breakers).
+-- A run of class NotStarted costs no attempt.
+-- Success sets all outputs to READY at once. Failure sets them to FAILED and the task to RETRYING or FAILED.
+-- A remembered resubmit reopens the task, whatever the verdict: its outputs become RESUBMIT, never READY in between.
+-- A run with cancel_requested is not retried, even if its engine was lost before it cancelled the run.
+-- Failures under an open breaker become RETRYING at once, whatever the verdict: the breaker's pause applies.
+-- A run that has ended, or whose fencing token is older, changes nothing. Its row has `already` and the run's state.
+-- A caller that lost the first result can therefore read it again. `woken`: the jobs that have newly QUEUED tasks.
+-- p_lease: the lease that must own the runs. Runs that another operator has taken over are not changed.
+-- `spared`: the failure cost no attempt. `breaker`: a report if the run opened or closed the breaker (update_breakers).
+-- Locks levels 0, 2 (unless all succeeded), 3, 4, 5. Raises a serialization failure if a job was changed meanwhile.
 CREATE FUNCTION opendataflow.complete(p_outcomes jsonb, p_actor text, p_lease uuid DEFAULT NULL)
 RETURNS TABLE (run bigint, run_state text, task_state text, already boolean, woken text[], spared boolean, breaker jsonb)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_runs     bigint[];   -- the runs of the call
-    v_live     bigint[];   -- those that are ended by it
-    v_again    boolean;    -- whether a resubmit waits for one of them
-    v_undone   boolean;    -- whether one of them leaves something to do
-    v_relinked boolean;    -- whether a job was applied with other outputs meanwhile
-    v_datasets text[];
-    v_ids      text[];
-    v_jobs     text[];
-    v_task_ids text[];
-    v_woken    text[];
-    v_spared   bigint[];   -- those whose failure costs no attempt
-    v_notes    jsonb;      -- what has become of breakers
+    v_runs       bigint[];  -- the given runs
+    v_ended      bigint[];  -- the runs that this call ends
+    v_again      boolean;   -- whether one of their tasks has a remembered resubmit
+    v_unfinished boolean;   -- whether one of their tasks is not DONE
+    v_relinked   boolean;   -- whether a job was applied with other outputs since the claim
+    v_datasets   text[];
+    v_ids        text[];
+    v_jobs       text[];
+    v_task_ids   text[];
+    v_queued     text[];
+    v_spared     bigint[];  -- the runs whose failure costs no attempt
+    v_notes      jsonb;     -- reports about breakers
 BEGIN
     PERFORM begin_event('complete', p_actor);
     SELECT array_agg(o.run) INTO v_runs FROM jsonb_to_recordset(p_outcomes) AS o(run bigint);
     SELECT array_agg(t.dataset), array_agg(t.data_id) INTO v_datasets, v_ids FROM chunks_of_runs(v_runs) t;
     PERFORM lock_datasets(v_datasets);
     PERFORM lock_jobs(ARRAY(SELECT r.job FROM jsonb_to_recordset(p_outcomes) AS o(run bigint, verdict text), run_of(o.run) AS r
-                            WHERE o.verdict <> 'DONE'));  -- a claim must not pass a breaker that is about to open
+                            WHERE o.verdict <> 'DONE'));  -- a claim must wait for a breaker that may open now
     SELECT coalesce(bool_or(r.writes <> ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = r.job ORDER BY 1)), false)
     INTO v_relinked FROM runs(v_runs) r;
     IF v_relinked AND EXISTS (SELECT FROM chunks_of_runs(v_runs) t WHERE t.dataset <> ALL (v_datasets)) THEN
@@ -61,36 +62,36 @@ BEGIN
     )
     SELECT coalesce(array_agg(e.id), '{}'), coalesce(bool_or(e.verdict <> 'DONE'), false),
            coalesce(bool_or((SELECT w.again FROM task_of(e.job, e.data_id) w WHERE w.run = e.id)), false)
-    INTO v_live, v_undone, v_again FROM ended e;
-    PERFORM record_steps(v_live, p_outcomes);
-    IF v_undone OR EXISTS (SELECT FROM breaker b WHERE b.job = ANY (v_jobs)) THEN
+    INTO v_ended, v_unfinished, v_again FROM ended e;
+    PERFORM record_steps(v_ended, p_outcomes);
+    IF v_unfinished OR EXISTS (SELECT FROM breaker b WHERE b.job = ANY (v_jobs)) THEN
         SELECT j.spared, j.notes INTO v_spared, v_notes
-        FROM update_breakers(ARRAY(SELECT n FROM unnest(v_runs) AS n WHERE n = ANY (v_live)), v_jobs, v_task_ids) j;
+        FROM update_breakers(ARRAY(SELECT n FROM unnest(v_runs) AS n WHERE n = ANY (v_ended)), v_jobs, v_task_ids) j;
     END IF;
-    PERFORM apply_outcomes_to_chunks(v_live);
+    PERFORM apply_outcomes_to_chunks(v_ended);
     IF v_again THEN
         PERFORM reopen(n.job, n.ids, 'resubmitted while it was running')
-        FROM (SELECT w.job, array_agg(w.data_id) AS ids FROM runs(v_live) r CROSS JOIN task_of(r.job, r.data_id) AS w
+        FROM (SELECT w.job, array_agg(w.data_id) AS ids FROM runs(v_ended) r CROSS JOIN task_of(r.job, r.data_id) AS w
               WHERE w.run = r.id AND w.again GROUP BY w.job ORDER BY w.job) AS n;
     END IF;
-    PERFORM apply_outcomes_to_tasks(v_live, v_spared, p_outcomes);
+    PERFORM apply_outcomes_to_tasks(v_ended, v_spared, p_outcomes);
     IF EXISTS (SELECT FROM jsonb_array_elements(p_outcomes) AS o WHERE o.value -> 'metrics' ? 'tests') THEN
-        PERFORM record_test_results(v_live);
+        PERFORM record_test_results(v_ended);
     END IF;
-    IF v_again OR v_undone THEN  -- where jobs were applied meanwhile, an open task may have no id any more
-        PERFORM delete_out_of_scope(array_agg(r.job), array_agg(r.data_id)) FROM runs(v_live) r;
+    IF v_again OR v_unfinished THEN  -- a later apply may have removed the ids of open tasks
+        PERFORM delete_out_of_scope(array_agg(r.job), array_agg(r.data_id)) FROM runs(v_ended) r;
     END IF;
     IF v_relinked THEN  -- a READY chunk may have another producer
         PERFORM finish_published(v_jobs, v_task_ids);
     END IF;
-    PERFORM mark_consumers_stale(v_live);
-    v_woken := recount_blockers(v_jobs, v_task_ids);
+    PERFORM mark_consumers_stale(v_ended);
+    v_queued := recount_blockers(v_jobs, v_task_ids);
     RETURN QUERY
-    SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_live), v_woken, coalesce(r.id = ANY (v_spared), false), v_notes -> r.id::text
+    SELECT r.id, r.state, coalesce(w.state, 'FAILED'), r.id <> ALL (v_ended), v_queued, coalesce(r.id = ANY (v_spared), false), v_notes -> r.id::text
     FROM runs(v_runs) r LEFT JOIN task_of(r.job, r.data_id) AS w ON true;
 END $$;
 
--- What became of the steps of runs that are ended just now.
+-- Store the reported steps of runs that were ended by this call.
 CREATE FUNCTION opendataflow.record_steps(p_runs bigint[], p_outcomes jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -104,8 +105,8 @@ BEGIN
     WHERE o.run = ANY (p_runs);
 END $$;
 
--- The chunks that the ends of runs can change: what the runs locked, which never changes after their claim, and what
--- their jobs write now. Some of them twice.
+-- Return the chunks that completion can change: the chunks that the runs locked, and the present outputs of their jobs.
+-- The locks of a run never change after its claim. The result may contain duplicates.
 CREATE FUNCTION opendataflow.chunks_of_runs(p_runs bigint[]) RETURNS TABLE (dataset text, data_id text)
 LANGUAGE sql STABLE AS $$
     SELECT d, r.data_id
@@ -114,7 +115,7 @@ LANGUAGE sql STABLE AS $$
                                              WHERE o.job = r.job AND o.dataset <> ALL (r.writes))) AS d
 $$;
 
--- What becomes of the chunks that runs have written and read: one statement, so that each row is written once.
+-- Update the chunks that ended runs wrote or read. One statement writes each row once.
 CREATE FUNCTION opendataflow.apply_outcomes_to_chunks(p_runs bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -128,9 +129,9 @@ BEGIN
         checksum = CASE WHEN n.status = 'READY' THEN n.metrics ->> 'checksum' ELSE c.checksum END
     FROM (SELECT d.dataset, r.data_id, count(*) FILTER (WHERE NOT d.writes) AS readers,
                  (array_agg(r.metrics) FILTER (WHERE d.writes))[1] AS metrics,
-                 min(CASE WHEN NOT d.writes THEN NULL WHEN w.again THEN 'RESUBMIT' WHEN r.state = 'SUCCEEDED' THEN 'READY' ELSE 'FAILED' END) AS status,
-                 min(CASE WHEN w.again THEN 'resubmitted while it was running' WHEN r.state <> 'SUCCEEDED' THEN r.message END) AS reason
-          FROM runs(p_runs) r CROSS JOIN task_of(r.job, r.data_id) AS w
+                 min(CASE WHEN NOT d.writes THEN NULL WHEN t.again THEN 'RESUBMIT' WHEN r.state = 'SUCCEEDED' THEN 'READY' ELSE 'FAILED' END) AS status,
+                 min(CASE WHEN t.again THEN 'resubmitted while it was running' WHEN r.state <> 'SUCCEEDED' THEN r.message END) AS reason
+          FROM runs(p_runs) r CROSS JOIN task_of(r.job, r.data_id) AS t
           CROSS JOIN LATERAL (SELECT i AS dataset, false AS writes FROM unnest(r.reads) AS i
                               UNION ALL SELECT o, true FROM unnest(r.writes) AS o) AS d
           GROUP BY d.dataset, r.data_id) n
@@ -138,20 +139,20 @@ BEGIN
     WHERE c.ctid = was.at;
 END $$;
 
--- What becomes of the tasks of ended runs. p_spared: those whose failure costs no attempt.
+-- Update the tasks of ended runs. p_spared: the runs whose failure costs no attempt.
 CREATE FUNCTION opendataflow.apply_outcomes_to_tasks(p_runs bigint[], p_spared bigint[], p_outcomes jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE task w
+    UPDATE task t
     SET state = v.verdict,
-        rank = CASE WHEN v.verdict = 'RETRYING' AND NOT v.spared THEN w.rank ELSE 2 END,
-        attempts = w.attempts + (o.verdict <> 'DONE' AND o.class NOT IN ('Infrastructure', 'NotStarted') AND NOT v.spared)::integer,
-        infrastructure_attempts = w.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure' AND NOT v.spared)::integer,
+        rank = CASE WHEN v.verdict = 'RETRYING' AND NOT v.spared THEN t.rank ELSE 2 END,
+        attempts = t.attempts + (o.verdict <> 'DONE' AND o.class NOT IN ('Infrastructure', 'NotStarted') AND NOT v.spared)::integer,
+        infrastructure_attempts = t.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure' AND NOT v.spared)::integer,
         due_at = CASE WHEN v.spared THEN clock_timestamp() WHEN v.verdict = 'RETRYING' THEN clock_timestamp() + make_interval(secs => o.delay) END,
         reason = CASE WHEN v.spared THEN 'costs no attempt, as the breaker of the job is open: ' || o.message
                       WHEN v.verdict <> o.verdict THEN 'cancelled; ' || o.message
                       WHEN v.verdict <> 'DONE' THEN coalesce(o.reason, o.message) END,
-        stale = w.stale AND o.verdict = 'DONE', forced = w.forced AND v.verdict = 'RETRYING' AND NOT v.spared
+        stale = t.stale AND o.verdict = 'DONE', forced = t.forced AND v.verdict = 'RETRYING' AND NOT v.spared
     FROM jsonb_to_recordset(p_outcomes)
          AS o(run bigint, verdict text, class text, delay double precision, message text, reason text)
     CROSS JOIN run_of(o.run) AS r
@@ -160,11 +161,10 @@ BEGIN
                                CASE WHEN o.run = ANY (p_spared) THEN 'RETRYING'
                                     WHEN o.verdict = 'DONE' OR (o.verdict = 'RETRYING' AND NOT r.cancel_requested)
                                     THEN o.verdict ELSE 'FAILED' END AS verdict) v
-    WHERE w.ctid = was.at AND was.run = r.id AND was.state = 'RUNNING' AND o.run = ANY (p_runs);
+    WHERE t.ctid = was.at AND was.run = r.id AND was.state = 'RUNNING' AND o.run = ANY (p_runs);
 END $$;
 
--- After successes: consumers of what was written become stale, and what has just ended where an input was published anew
--- while it was read.
+-- Mark consumers of newly written chunks stale. Also mark a completed task stale if an input was published meanwhile.
 CREATE FUNCTION opendataflow.mark_consumers_stale(p_runs bigint[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -182,8 +182,8 @@ BEGIN
     PERFORM mark_stale(v_datasets, v_ids);
 END $$;
 
--- Opens tasks whose backoff is over; adds up the counts, as engines ask for this once a second. Returns the jobs that have
--- QUEUED tasks now.
+-- Open RETRYING tasks whose backoff is over, and return the jobs that have newly QUEUED tasks (`woken`).
+-- Also compact the counts, because engines call this function once a second. Locks level 4.
 CREATE FUNCTION opendataflow.retry_due(p_limit integer DEFAULT 1000, OUT woken text[])
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -192,13 +192,13 @@ DECLARE
 BEGIN
     PERFORM begin_event('retry due', 'engine'), compact_counts();
     SELECT array_agg(d.job), array_agg(d.data_id) INTO v_jobs, v_ids
-    FROM (SELECT w.job, w.data_id FROM task w WHERE w.state = 'RETRYING' AND w.due_at <= clock_timestamp()
-          ORDER BY w.due_at LIMIT p_limit) AS d;
+    FROM (SELECT t.job, t.data_id FROM task t WHERE t.state = 'RETRYING' AND t.due_at <= clock_timestamp()
+          ORDER BY t.due_at LIMIT p_limit) AS d;
     IF v_jobs IS NOT NULL THEN
         PERFORM lock_tasks(v_jobs, v_ids);
-        UPDATE task w SET state = 'WAITING', blockers = greatest(w.blockers, 1), due_at = NULL
+        UPDATE task t SET state = 'WAITING', blockers = greatest(t.blockers, 1), due_at = NULL
         FROM unnest(v_jobs, v_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
-        WHERE w.ctid = was.at AND was.state = 'RETRYING' AND was.due_at <= clock_timestamp();
+        WHERE t.ctid = was.at AND was.state = 'RETRYING' AND was.due_at <= clock_timestamp();
         woken := recount_blockers(v_jobs, v_ids);
     END IF;
     woken := coalesce(woken, '{}');

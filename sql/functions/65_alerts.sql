@@ -1,7 +1,8 @@
--- Telling people what fails. Level-triggered: what is failing now is compared with what each target was told last, so that
--- nothing is told twice, also not by two engines or after a restart, and what came and went between is not told at all.
+-- Notifications of failures. Present failures are compared with the last report to each target (level-triggered).
+-- No report is sent twice, not by two engines and not after a restart.
+-- A failure that begins and ends between two checks is not reported.
 
--- Whatever a person should be told of now, found by indexes. `count`: chunks; `data_id`: the first of them.
+-- The failures to report now, found by indexes. `count`: the number of chunks. `data_id`: the first of these chunks.
 CREATE VIEW opendataflow.active_alert AS
     SELECT j.id AS job, 'failed' AS kind, (SELECT r.finished_at FROM opendataflow.run r WHERE r.id = f.run) AS since,
            (SELECT count(*) FROM opendataflow.task w WHERE w.job = j.id AND w.state = 'FAILED') AS count,
@@ -19,8 +20,9 @@ CREATE VIEW opendataflow.active_alert AS
     FROM opendataflow.project_test t JOIN opendataflow.job j ON j.id = t.job
     WHERE t.failed IS NOT NULL AND NOT j.deleted;
 
--- What a target is to be told now, at most p_limit things, each given to one caller: who has not said record_alert() after
--- p_ttl has crashed, and the next caller gets it again. p_pause: the least time between two messages about the same.
+-- Return at most p_limit reports that a target must receive now. Each report is given to one caller.
+-- A caller that does not call record_alert() within p_ttl has crashed, and another caller receives the report again.
+-- p_pause: the minimum time between two reports about the same failure.
 CREATE FUNCTION opendataflow.claim_alerts(p_target text, p_limit integer, p_pause interval, p_ttl interval)
 RETURNS TABLE (job text, kind text, failing boolean, since timestamptz, count bigint, data_id text, message text)
 LANGUAGE plpgsql AS $$
@@ -29,16 +31,16 @@ DECLARE
     v_jobs  text[];
     v_kinds text[];
 BEGIN
-    -- What came and went unsaid, or is well for long.
+    -- Delete alerts that were never reported and have ended, and recoveries that were reported more than a day ago.
     DELETE FROM alert a
-    WHERE a.target = p_target AND (a.failing IS NULL OR (NOT a.failing AND a.told_at < clock_timestamp() - interval '1 day'))
+    WHERE a.target = p_target AND (a.failing IS NULL OR (NOT a.failing AND a.reported_at < clock_timestamp() - interval '1 day'))
       AND (a.claimed_until IS NULL OR a.claimed_until < clock_timestamp())
       AND NOT EXISTS (SELECT FROM active_alert f WHERE f.job = a.job AND f.kind = a.kind);
     INSERT INTO alert (target, job, kind) SELECT p_target, f.job, f.kind FROM active_alert f ORDER BY 2, 3 ON CONFLICT DO NOTHING;
 
     SELECT array_agg(d.job), array_agg(d.kind) INTO v_jobs, v_kinds
     FROM (SELECT a.job, a.kind FROM alert a
-          WHERE a.target = p_target AND (a.told_at IS NULL OR a.told_at <= clock_timestamp() - p_pause)
+          WHERE a.target = p_target AND (a.reported_at IS NULL OR a.reported_at <= clock_timestamp() - p_pause)
             AND (a.claimed_until IS NULL OR a.claimed_until < clock_timestamp())
             AND coalesce(a.failing, false) <> EXISTS (SELECT FROM active_alert f WHERE f.job = a.job AND f.kind = a.kind)
           ORDER BY a.job, a.kind LIMIT p_limit FOR UPDATE SKIP LOCKED) d;
@@ -51,15 +53,15 @@ BEGIN
     LEFT JOIN LATERAL (SELECT * FROM active_alert f WHERE f.job = d.job AND f.kind = d.kind OFFSET 0) f ON true;
 END $$;
 
--- A target has been told.
+-- Record that a report was sent to a target.
 CREATE FUNCTION opendataflow.record_alert(p_target text, p_job text, p_kind text, p_failing boolean) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE alert a SET failing = p_failing, told_at = clock_timestamp(), claimed_until = NULL
+    UPDATE alert a SET failing = p_failing, reported_at = clock_timestamp(), claimed_until = NULL
     WHERE a.target = p_target AND a.job = p_job AND a.kind = p_kind;
 END $$;
 
--- A target could not be told: somebody may try again.
+-- Release reports that could not be sent, so that another caller can send them.
 CREATE FUNCTION opendataflow.release_alerts(p_target text, p_jobs text[], p_kinds text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN

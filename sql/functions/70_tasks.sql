@@ -1,8 +1,11 @@
--- What people ask for tasks: resubmit, hold, skip, force, release, cancel. Each verb takes ids of one job (of one data set, in the
--- next file) and returns one row for each id: result is done, unchanged, remembered, refused or unknown; message says why
--- where it is not done. A caller that wants all or nothing rolls back when a row is refused or unknown.
+-- Commands for tasks: resubmit, hold, skip, force, release, cancel. 75_chunks.sql has the commands for chunks.
+-- Each command takes ids of one job and returns one row for each id, in natural order.
+-- `result` is done, unchanged, remembered, refused or unknown. `message` gives the reason if the result is not done.
+-- A caller that requires all or nothing rolls back if a row is refused or unknown.
+-- Each command raises DF002 if the job is unknown.
 
--- Level 3 and 4 for tasks of one job: the chunks that it writes, the tasks that depend on them, the tasks themselves.
+-- Lock tasks of one job, their output chunks, and the tasks that depend on these chunks (levels 0, 3, 4).
+-- Raise a serialization failure if the job's outputs were changed meanwhile.
 CREATE FUNCTION opendataflow.lock_outputs(p_job text, p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -24,7 +27,7 @@ BEGIN
           UNION SELECT a.job, a.data_id FROM affected_tasks(v_datasets, v_ids) a) x;
 END $$;
 
--- Counts anew what depends on the outputs of tasks of one job, and tells engines.
+-- Recount the blockers of tasks that depend on the outputs of one job's tasks, and notify engines.
 CREATE FUNCTION opendataflow.update_dependents_of_outputs(p_job text, p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -35,24 +38,26 @@ BEGIN
                 FROM job_output o, unnest(p_ids) AS i WHERE o.job = p_job) AS c, affected_tasks(c.datasets, c.ids) a) x;
 END $$;
 
--- What a verb has to say about one id, before it does it.
+-- Build the result of a command for one id.
 CREATE FUNCTION opendataflow.answer(p_result text, p_message text DEFAULT NULL) RETURNS jsonb
 LANGUAGE sql IMMUTABLE AS $$ SELECT jsonb_build_object('result', p_result, 'message', p_message) $$;
 
--- The rows of a verb's answer in natural order. p_answers: what it has to say about each id that there is a task for.
+-- Return the rows of a command in natural order. p_answers: the result of each id that has a task.
 CREATE FUNCTION opendataflow.answers_of_tasks(p_job text, p_ids text[], p_answers jsonb)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY
-    SELECT i, coalesce(p_answers -> i ->> 'result', 'unknown'), w.state,
+    SELECT i, coalesce(p_answers -> i ->> 'result', 'unknown'), t.state,
            CASE WHEN p_answers ? i THEN p_answers -> i ->> 'message' ELSE format('job %s has no task for %s', p_job, i) END
-    FROM unnest(p_ids) AS i LEFT JOIN task_of(p_job, i) AS w ON true
+    FROM unnest(p_ids) AS i LEFT JOIN task_of(p_job, i) AS t ON true
     ORDER BY sort_key(i);
 END $$;
 
--- Re-opens tasks whose rows and chunks are locked, with new budgets: before the natural order, forced ones before all.
--- Outputs become RESUBMIT together; one under HOLD remembers it, unless the task is forced.
+-- Reopen tasks with new retry budgets: resubmitted tasks before the natural order, forced tasks before all others.
+-- All outputs become RESUBMIT together.
+-- An output under HOLD becomes RESUBMIT at its release, unless the task is forced.
+-- The caller holds the row locks of the tasks and chunks.
 CREATE FUNCTION opendataflow.reopen(p_job text, p_ids text[], p_reason text, p_forced boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -66,15 +71,16 @@ BEGIN
     WHERE o.job = p_job AND c.ctid = was.at
       AND CASE WHEN p_forced THEN was.status <> 'RESUBMIT'
                ELSE coalesce(was.held_status, was.status) IN ('READY', 'PENDING', 'FAILED') END;
-    UPDATE task w
+    UPDATE task t
     SET state = 'WAITING', blockers = 1, rank = CASE WHEN p_forced THEN 0 ELSE 1 END, attempts = 0,
         infrastructure_attempts = 0, due_at = NULL, held_from = NULL, again = false, stale = false, forced = p_forced,
         reason = v_reason
-    FROM unnest(p_ids) AS i, task_of(p_job, i) AS was WHERE w.ctid = was.at;
+    FROM unnest(p_ids) AS i, task_of(p_job, i) AS was WHERE t.ctid = was.at;
     PERFORM clear_test_failure(p_job);
 END $$;
 
--- Asks for tasks again. RUNNING goes on and is opened again at its end; HELD remembers it until its release.
+-- Resubmit tasks. A RUNNING task runs again after its end. A HELD task runs again after its release.
+-- Locks levels 0, 3, 4.
 CREATE FUNCTION opendataflow.resubmit(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -84,64 +90,65 @@ DECLARE
     v_answers jsonb;
 BEGIN
     PERFORM begin_event('resubmit', p_actor, p_reason), lock_outputs(p_job, v_ids);
-    SELECT coalesce(jsonb_object_agg(w.data_id, CASE
-        WHEN w.state = 'SKIPPED' THEN answer('refused', format('%s of job %s is skipped: release it first', w.data_id, p_job))
-        WHEN w.state = 'DONE' AND NOT in_scope(p_job, w.data_id) THEN out_of_scope_answer(p_job, w.data_id)
-        WHEN w.state = 'RUNNING' THEN answer('remembered', 'it is running: it runs again after its end')
-        WHEN w.state = 'HELD' THEN answer('remembered', 'it is held: it runs again after its release')
-        WHEN w.state IN ('WAITING', 'QUEUED') AND NOT EXISTS (
-             SELECT FROM job_output o CROSS JOIN chunk_of(o.dataset, w.data_id) AS c
+    SELECT coalesce(jsonb_object_agg(t.data_id, CASE
+        WHEN t.state = 'SKIPPED' THEN answer('refused', format('%s of job %s is skipped: release it first', t.data_id, p_job))
+        WHEN t.state = 'DONE' AND NOT in_scope(p_job, t.data_id) THEN out_of_scope_answer(p_job, t.data_id)
+        WHEN t.state = 'RUNNING' THEN answer('remembered', 'it is running: it runs again after its end')
+        WHEN t.state = 'HELD' THEN answer('remembered', 'it is held: it runs again after its release')
+        WHEN t.state IN ('WAITING', 'QUEUED') AND NOT EXISTS (
+             SELECT FROM job_output o CROSS JOIN chunk_of(o.dataset, t.data_id) AS c
              WHERE o.job = p_job AND coalesce(c.held_status, c.status) IN ('READY', 'PENDING', 'FAILED'))
              THEN answer('unchanged', 'it has not run yet: there is nothing to do again')
         ELSE answer('done') END), '{}') INTO v_answers
-    FROM unnest(v_ids) AS i, task_of(p_job, i) AS w;
-    UPDATE task w SET again = true
-    FROM unnest(ids_answered(v_answers, 'remembered')) AS i, task_of(p_job, i) AS was WHERE w.ctid = was.at;
+    FROM unnest(v_ids) AS i, task_of(p_job, i) AS t;
+    UPDATE task t SET again = true
+    FROM unnest(ids_answered(v_answers, 'remembered')) AS i, task_of(p_job, i) AS was WHERE t.ctid = was.at;
     PERFORM reopen(p_job, ids_answered(v_answers, 'done'), p_reason), update_dependents_of_outputs(p_job, v_ids);
     RETURN QUERY SELECT * FROM answers_of_tasks(p_job, v_ids, v_answers);
 END $$;
 
--- The ids of which a verb has to say this.
+-- Return the ids that have the given result.
 CREATE FUNCTION opendataflow.ids_answered(p_answers jsonb, p_result text) RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$
     SELECT ARRAY(SELECT t.key FROM jsonb_each(p_answers) AS t WHERE t.value ->> 'result' = p_result)
 $$;
 
+-- Return the refusal for an id that is not in the scope of its job any more.
 CREATE FUNCTION opendataflow.out_of_scope_answer(p_job text, p_id text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT opendataflow.answer('refused', format(
         '%s is not among the ids of job %s any more: apply the job with data sets that have it', p_id, p_job))
 $$;
 
--- Puts tasks aside that are still to do: HELD or SKIPPED, remembering what a release returns to. SKIPPED says that it will
--- not be done, so that it can also be said of what is HELD, and resubmit refuses it.
+-- Set unfinished tasks to HELD or SKIPPED, and remember the state that a release restores.
+-- SKIPPED means that the task will not be done. A HELD task can be skipped, and resubmit refuses a SKIPPED task.
 CREATE FUNCTION opendataflow.hold_or_skip(p_job text, p_ids text[], p_verb text, p_state text, p_reason text)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_from    text[] := '{WAITING,QUEUED,RETRYING,FAILED}';
+    v_allowed text[] := '{WAITING,QUEUED,RETRYING,FAILED}';
     v_answers jsonb;
 BEGIN
     IF p_state = 'SKIPPED' THEN
-        v_from := v_from || 'HELD'::text;
+        v_allowed := v_allowed || 'HELD'::text;
     END IF;
     PERFORM lock_outputs(p_job, p_ids);
-    SELECT coalesce(jsonb_object_agg(w.data_id, CASE
-        WHEN w.state = ANY (v_from) THEN answer('done')
-        WHEN w.state = p_state THEN answer('unchanged', format('it is %s already', lower(p_state)))
-        WHEN w.state = 'RUNNING' THEN answer('refused', format('%s of job %s is running: %s it when the run has ended',
-                                                               w.data_id, p_job, p_verb))
+    SELECT coalesce(jsonb_object_agg(t.data_id, CASE
+        WHEN t.state = ANY (v_allowed) THEN answer('done')
+        WHEN t.state = p_state THEN answer('unchanged', format('it is %s already', lower(p_state)))
+        WHEN t.state = 'RUNNING' THEN answer('refused', format('%s of job %s is running: %s it when the run has ended',
+                                                               t.data_id, p_job, p_verb))
         ELSE answer('refused', format('%s of job %s is %s: only a task that is still to do can be %s',
-                                      w.data_id, p_job, w.state, lower(p_state))) END), '{}') INTO v_answers
-    FROM unnest(p_ids) AS i, task_of(p_job, i) AS w;
-    UPDATE task w
-    SET state = p_state, held_from = coalesce(w.held_from, w.state), blockers = 0, reason = coalesce(p_reason, w.reason)
-    FROM unnest(ids_answered(v_answers, 'done')) AS i, task_of(p_job, i) AS was WHERE w.ctid = was.at;
+                                      t.data_id, p_job, t.state, lower(p_state))) END), '{}') INTO v_answers
+    FROM unnest(p_ids) AS i, task_of(p_job, i) AS t;
+    UPDATE task t
+    SET state = p_state, held_from = coalesce(t.held_from, t.state), blockers = 0, reason = coalesce(p_reason, t.reason)
+    FROM unnest(ids_answered(v_answers, 'done')) AS i, task_of(p_job, i) AS was WHERE t.ctid = was.at;
     RETURN QUERY SELECT * FROM answers_of_tasks(p_job, p_ids, v_answers);
 END $$;
 
--- Keeps tasks from running until their release.
+-- Hold tasks until their release. Locks levels 0, 3, 4.
 CREATE FUNCTION opendataflow.hold(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -150,7 +157,7 @@ BEGIN
     RETURN QUERY SELECT * FROM hold_or_skip(p_job, ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i), 'hold', 'HELD', p_reason);
 END $$;
 
--- Says that tasks will not be done.
+-- Mark tasks as not to be done. Locks levels 0, 3, 4.
 CREATE FUNCTION opendataflow.skip(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -159,8 +166,9 @@ BEGIN
     RETURN QUERY SELECT * FROM hold_or_skip(p_job, ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i), 'skip', 'SKIPPED', p_reason);
 END $$;
 
--- Lets tasks run next in spite of missing inputs, locked outputs and readers. Never beside another run: a chunk that is
--- being written refuses it. The history and the run keep that it was forced.
+-- Force tasks to run next, in spite of missing inputs, locked outputs and readers.
+-- A chunk that another run is writing refuses the force. The history and the run record the force.
+-- Locks levels 0, 3, 4.
 CREATE FUNCTION opendataflow.force(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -170,23 +178,24 @@ DECLARE
     v_answers jsonb;
 BEGIN
     PERFORM begin_event('force', p_actor, p_reason), lock_outputs(p_job, v_ids);
-    SELECT coalesce(jsonb_object_agg(w.data_id, CASE
-        WHEN w.state = 'RUNNING' THEN answer('refused', format('%s of job %s is running (run %s): force it when the run has ended',
-                                                               w.data_id, p_job, w.run))
+    SELECT coalesce(jsonb_object_agg(t.data_id, CASE
+        WHEN t.state = 'RUNNING' THEN answer('refused', format('%s of job %s is running (run %s): force it when the run has ended',
+                                                               t.data_id, p_job, t.run))
         WHEN b.run IS NOT NULL THEN answer('refused', format(
-             'chunk %s of %s is being written by run %s: force job %s when the run has ended', w.data_id, b.dataset, b.run, p_job))
-        WHEN w.state IN ('DONE', 'HELD', 'SKIPPED') AND NOT in_scope(p_job, w.data_id) THEN out_of_scope_answer(p_job, w.data_id)
-        WHEN w.state = 'QUEUED' AND w.forced THEN answer('unchanged', 'it is forced already')
+             'chunk %s of %s is being written by run %s: force job %s when the run has ended', t.data_id, b.dataset, b.run, p_job))
+        WHEN t.state IN ('DONE', 'HELD', 'SKIPPED') AND NOT in_scope(p_job, t.data_id) THEN out_of_scope_answer(p_job, t.data_id)
+        WHEN t.state = 'QUEUED' AND t.forced THEN answer('unchanged', 'it is forced already')
         ELSE answer('done') END), '{}') INTO v_answers
     FROM unnest(v_ids) AS i
-    CROSS JOIN task_of(p_job, i) AS w
-    LEFT JOIN LATERAL (SELECT c.dataset, c.run FROM job_output o CROSS JOIN chunk_of(o.dataset, w.data_id) AS c
+    CROSS JOIN task_of(p_job, i) AS t
+    LEFT JOIN LATERAL (SELECT c.dataset, c.run FROM job_output o CROSS JOIN chunk_of(o.dataset, t.data_id) AS c
                        WHERE o.job = p_job AND c.status = 'RUNNING' ORDER BY c.dataset LIMIT 1) b ON true;
     PERFORM reopen(p_job, ids_answered(v_answers, 'done'), p_reason, true), update_dependents_of_outputs(p_job, v_ids);
     RETURN QUERY SELECT * FROM answers_of_tasks(p_job, v_ids, v_answers);
 END $$;
 
--- HELD and SKIPPED tasks become what they were, with what was asked meanwhile; where their job has their id no more, they go.
+-- Release HELD and SKIPPED tasks: restore their state and apply remembered requests.
+-- Tasks whose id is out of scope are deleted. Locks levels 0, 3, 4.
 CREATE FUNCTION opendataflow.release(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -197,27 +206,27 @@ DECLARE
     v_answers jsonb;
 BEGIN
     PERFORM begin_event('release', p_actor, p_reason), lock_outputs(p_job, v_ids);
-    v_again := ARRAY(SELECT i FROM unnest(v_ids) AS i, task_of(p_job, i) AS w WHERE w.state IN ('HELD', 'SKIPPED') AND w.again);
-    SELECT coalesce(jsonb_object_agg(w.data_id, CASE
-        WHEN w.state IN ('HELD', 'SKIPPED') AND coalesce(w.held_from, '') <> 'DONE' AND NOT in_scope(p_job, w.data_id)
+    v_again := ARRAY(SELECT i FROM unnest(v_ids) AS i, task_of(p_job, i) AS t WHERE t.state IN ('HELD', 'SKIPPED') AND t.again);
+    SELECT coalesce(jsonb_object_agg(t.data_id, CASE
+        WHEN t.state IN ('HELD', 'SKIPPED') AND coalesce(t.held_from, '') <> 'DONE' AND NOT in_scope(p_job, t.data_id)
              THEN answer('done', format('it is not among the ids of job %s any more, and goes', p_job))
-        WHEN w.state IN ('HELD', 'SKIPPED') THEN answer('done')
-        ELSE answer('unchanged', format('it is %s, neither held nor skipped', w.state)) END), '{}') INTO v_answers
-    FROM unnest(v_ids) AS i, task_of(p_job, i) AS w;
-    UPDATE task w
-    SET state = CASE WHEN w.held_from = 'QUEUED' THEN 'WAITING' ELSE w.held_from END,
-        blockers = CASE WHEN w.held_from IN ('QUEUED', 'WAITING') THEN 1 ELSE 0 END,
+        WHEN t.state IN ('HELD', 'SKIPPED') THEN answer('done')
+        ELSE answer('unchanged', format('it is %s, neither held nor skipped', t.state)) END), '{}') INTO v_answers
+    FROM unnest(v_ids) AS i, task_of(p_job, i) AS t;
+    UPDATE task t
+    SET state = CASE WHEN t.held_from = 'QUEUED' THEN 'WAITING' ELSE t.held_from END,
+        blockers = CASE WHEN t.held_from IN ('QUEUED', 'WAITING') THEN 1 ELSE 0 END,
         held_from = NULL, again = false,
-        reason = CASE WHEN w.held_from IN ('RETRYING', 'FAILED')
-                      THEN coalesce((SELECT r.message FROM run_of(w.run) r WHERE r.state <> 'SUCCEEDED'), w.reason) END
-    FROM unnest(ids_answered(v_answers, 'done')) AS i, task_of(p_job, i) AS was WHERE w.ctid = was.at;
+        reason = CASE WHEN t.held_from IN ('RETRYING', 'FAILED')
+                      THEN coalesce((SELECT r.message FROM run_of(t.run) r WHERE r.state <> 'SUCCEEDED'), t.reason) END
+    FROM unnest(ids_answered(v_answers, 'done')) AS i, task_of(p_job, i) AS was WHERE t.ctid = was.at;
     PERFORM reopen(p_job, v_again, p_reason), delete_out_of_scope(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids),
             update_dependents_of_outputs(p_job, v_ids);
     RETURN QUERY SELECT * FROM answers_of_tasks(p_job, v_ids, v_answers);
 END $$;
 
--- Asks for the end of runs: their engine kills them within a second or two, and their tasks become FAILED, never RETRYING. One
--- that ends well before that is good.
+-- Request the cancellation of runs. The engine kills them within two seconds, and their tasks become FAILED.
+-- A run that succeeds before that is committed. Locks levels 4, 5.
 CREATE FUNCTION opendataflow.cancel(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -229,17 +238,17 @@ DECLARE
 BEGIN
     PERFORM begin_event('cancel', p_actor, p_reason), require_job(p_job),
             lock_tasks(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
-    SELECT coalesce(jsonb_object_agg(w.data_id, CASE
-        WHEN w.state <> 'RUNNING' THEN answer('refused', format('%s of job %s is %s: only a running task can be cancelled',
-                                                                w.data_id, p_job, w.state))
+    SELECT coalesce(jsonb_object_agg(t.data_id, CASE
+        WHEN t.state <> 'RUNNING' THEN answer('refused', format('%s of job %s is %s: only a running task can be cancelled',
+                                                                t.data_id, p_job, t.state))
         WHEN r.cancel_requested THEN answer('unchanged', format('run %s is being cancelled already', r.id))
-        WHEN w.again THEN answer('done', format('run %s is cancelled in a moment; it was asked for again and runs once more', r.id))
+        WHEN t.again THEN answer('done', format('run %s is cancelled in a moment; it was asked for again and runs once more', r.id))
         ELSE answer('done', format('run %s is cancelled in a moment', r.id)) END), '{}') INTO v_answers
-    FROM unnest(v_ids) AS i CROSS JOIN task_of(p_job, i) AS w LEFT JOIN run_of(w.run) AS r ON true;
-    v_runs := ARRAY(SELECT w.run FROM unnest(ids_answered(v_answers, 'done')) AS i, task_of(p_job, i) AS w ORDER BY 1);
+    FROM unnest(v_ids) AS i CROSS JOIN task_of(p_job, i) AS t LEFT JOIN run_of(t.run) AS r ON true;
+    v_runs := ARRAY(SELECT t.run FROM unnest(ids_answered(v_answers, 'done')) AS i, task_of(p_job, i) AS t ORDER BY 1);
     PERFORM lock_runs(v_runs);
     UPDATE run r SET cancel_requested = true FROM runs(v_runs) AS was WHERE r.ctid = was.at;
-    -- Nothing has changed its state yet, but who asked and why is to be kept.
+    -- No state has changed yet, but the history must record the actor and the reason.
     INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
     SELECT 'task', r.job, r.data_id, require_event(), 'RUNNING', 'RUNNING', r.id, r.fence,
            current_setting('opendataflow.actor', true), p_reason

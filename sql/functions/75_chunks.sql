@@ -1,19 +1,20 @@
--- What people ask for chunks of one data set: resubmit, hold, release, accept, reject.
+-- Commands for chunks of one data set: resubmit, hold, release, accept, reject. The results are as in 70_tasks.sql.
+-- Each command locks levels 0, 3, 4 and raises DF002 if the data set is unknown.
 
--- Asks for chunks of a data set again: through the task that makes them, or, where there is none, until they are
--- published again.
+-- Resubmit chunks of a data set: through the tasks that write them, or, without a task, until they are published again.
+-- Raise a serialization failure if the data set has got another producer meanwhile.
 CREATE FUNCTION opendataflow.resubmit_chunks(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_job  text;
-    v_ids  text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
-    v_made text[];
-    v_done text[];
+    v_job       text;
+    v_ids       text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_with_task text[];
+    v_done      text[];
 BEGIN
     PERFORM begin_event('resubmit', p_actor, p_reason), require_dataset(p_dataset);
-    -- The producer is read before its locks are held: they must be taken in order, all outputs at once.
+    -- Read the producer before its locks are held: all outputs of one job must be locked in order, at once.
     SELECT o.job INTO v_job FROM job_output o WHERE o.dataset = p_dataset;
     IF v_job IS NULL THEN
         PERFORM lock_dataset_chunks(p_dataset, v_ids);
@@ -24,12 +25,12 @@ BEGIN
         RAISE EXCEPTION 'data set % has got another producer at this moment: try again', p_dataset
             USING ERRCODE = 'serialization_failure';
     END IF;
-    v_made := ARRAY(SELECT i FROM unnest(v_ids) AS i, task_of(v_job, i));
-    IF cardinality(v_made) > 0 THEN
-        RETURN QUERY SELECT * FROM resubmit(v_job, v_made, p_actor, p_reason);
+    v_with_task := ARRAY(SELECT i FROM unnest(v_ids) AS i, task_of(v_job, i));
+    IF cardinality(v_with_task) > 0 THEN
+        RETURN QUERY SELECT * FROM resubmit(v_job, v_with_task, p_actor, p_reason);
     END IF;
 
-    v_ids := ARRAY(SELECT i FROM unnest(v_ids) AS i WHERE i <> ALL (v_made));
+    v_ids := ARRAY(SELECT i FROM unnest(v_ids) AS i WHERE i <> ALL (v_with_task));
     WITH moved AS (
         UPDATE chunk c
         SET status = CASE WHEN c.status = 'HOLD' THEN 'HOLD' ELSE 'RESUBMIT' END,
@@ -51,7 +52,7 @@ BEGIN
     ORDER BY sort_key(i);
 END $$;
 
--- Level 3 and 4 for chunks of one data set.
+-- Lock chunks of one data set and the tasks that depend on them (levels 0, 3, 4). Raise DF002 if it is unknown.
 CREATE FUNCTION opendataflow.lock_dataset_chunks(p_dataset text, p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -61,14 +62,14 @@ BEGIN
     PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(v_datasets, p_ids) a;
 END $$;
 
--- Counts anew what depends on chunks of one data set, and tells engines.
+-- Recount the blockers of tasks that depend on chunks of one data set, and notify engines.
 CREATE FUNCTION opendataflow.update_dependents_of_chunks(p_dataset text, p_ids text[]) RETURNS void
 LANGUAGE sql SET search_path = opendataflow, pg_temp AS $$
     SELECT notify_engines(recount_blockers(array_agg(a.job), array_agg(a.data_id)))
     FROM affected_tasks(array_fill(p_dataset, ARRAY[cardinality(p_ids)]), p_ids) a
 $$;
 
--- The rows of a verb's answer in natural order. p_answers: what it has to say about each id that there is a chunk of.
+-- Return the rows of a command in natural order. p_answers: the result of each id that has a chunk.
 CREATE FUNCTION opendataflow.answers_of_chunks(p_dataset text, p_ids text[], p_answers jsonb)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -80,7 +81,7 @@ BEGIN
     ORDER BY sort_key(i);
 END $$;
 
--- Keeps chunks from being read and written: any status but RUNNING becomes HOLD and is remembered.
+-- Hold chunks: no task reads or writes them. Any status but RUNNING becomes HOLD, and a release restores it.
 CREATE FUNCTION opendataflow.hold_chunks(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -102,7 +103,7 @@ BEGIN
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_answers);
 END $$;
 
--- HOLD chunks become what they were, with what was asked meanwhile.
+-- Release chunks from HOLD: restore their status, and apply remembered requests.
 CREATE FUNCTION opendataflow.release_chunks(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -121,70 +122,70 @@ BEGIN
         reason = CASE WHEN c.held_status IN ('FAILED', 'PENDING')
                       THEN coalesce((SELECT r.message FROM run_of(c.run) r WHERE r.state <> 'SUCCEEDED'), c.reason) END
     FROM unnest(ids_answered(v_answers, 'done')) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
-    -- A producer that came while the chunk was held has nothing to do now.
+    -- If a released chunk is READY, its producer has nothing left to do.
     PERFORM finish_producers(p_dataset, ids_answered(v_answers, 'done')), update_dependents_of_chunks(p_dataset, v_ids);
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_answers);
 END $$;
 
--- Open tasks that make chunks of one data set are DONE where these are READY.
+-- Set open tasks that write chunks of one data set to DONE if these chunks are READY.
 CREATE FUNCTION opendataflow.finish_producers(p_dataset text, p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM finish_published(array_agg(o.job), array_agg(i)) FROM job_output o, unnest(p_ids) AS i WHERE o.dataset = p_dataset;
 END $$;
 
--- What accept and reject have to say: only PENDING chunks wait for a person's word.
-CREATE FUNCTION opendataflow.answers_for_pending(p_dataset text, p_ids text[], p_word text) RETURNS jsonb
+-- Return the results of accept and reject: only PENDING chunks can be decided. p_participle: the word for the message.
+CREATE FUNCTION opendataflow.answers_for_pending(p_dataset text, p_ids text[], p_participle text) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 BEGIN
     RETURN (SELECT coalesce(jsonb_object_agg(c.data_id, CASE
         WHEN c.status = 'PENDING' THEN answer('done')
         WHEN c.held_status = 'PENDING' THEN answer('refused', format('chunk %s of %s is held: release it first', c.data_id, p_dataset))
-        ELSE answer('refused', format('chunk %s of %s is %s: only PENDING ones can be %s', c.data_id, p_dataset, c.status, p_word))
+        ELSE answer('refused', format('chunk %s of %s is %s: only PENDING ones can be %s', c.data_id, p_dataset, c.status, p_participle))
         END), '{}')
         FROM unnest(p_ids) AS i, chunk_of(p_dataset, i) AS c);
 END $$;
 
--- PENDING chunks are good: READY in the version that their run has made.
+-- Accept PENDING chunks: set them to READY, in the version that their run wrote.
 CREATE FUNCTION opendataflow.accept(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids     text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
-    v_answers jsonb;
-    v_good    text[];
+    v_ids      text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_answers  jsonb;
+    v_accepted text[];
 BEGIN
     PERFORM begin_event('accept', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
     v_answers := answers_for_pending(p_dataset, v_ids, 'accepted');
-    v_good := ids_answered(v_answers, 'done');
+    v_accepted := ids_answered(v_answers, 'done');
     UPDATE chunk c
     SET status = 'READY', fence = coalesce(c.fence, nextval('fence')), published_at = clock_timestamp(), reason = p_reason
-    FROM unnest(v_good) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
-    PERFORM finish_producers(p_dataset, v_good), mark_stale(array_fill(p_dataset, ARRAY[cardinality(v_good)]), v_good),
+    FROM unnest(v_accepted) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
+    PERFORM finish_producers(p_dataset, v_accepted), mark_stale(array_fill(p_dataset, ARRAY[cardinality(v_accepted)]), v_accepted),
             update_dependents_of_chunks(p_dataset, v_ids);
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_answers);
 END $$;
 
--- PENDING chunks are not good: FAILED, and so is the task that has made them, as long as its job has their ids.
+-- Reject PENDING chunks: set them to FAILED, with the tasks that wrote them if the ids are still in scope.
 CREATE FUNCTION opendataflow.reject(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
-    v_ids     text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
-    v_answers jsonb;
-    v_bad     text[];
-    v_reason  text := 'rejected' || coalesce(': ' || p_reason, '');
+    v_ids      text[] := ARRAY(SELECT DISTINCT i FROM unnest(p_ids) AS i);
+    v_answers  jsonb;
+    v_rejected text[];
+    v_reason   text := 'rejected' || coalesce(': ' || p_reason, '');
 BEGIN
     PERFORM begin_event('reject', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
     v_answers := answers_for_pending(p_dataset, v_ids, 'rejected');
-    v_bad := ids_answered(v_answers, 'done');
+    v_rejected := ids_answered(v_answers, 'done');
     UPDATE chunk c SET status = 'FAILED', reason = v_reason
-    FROM unnest(v_bad) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
-    UPDATE task w SET state = 'FAILED', stale = false, reason = format('chunk %s of %s was %s', w.data_id, p_dataset, v_reason)
-    FROM job_output o, unnest(v_bad) AS i, task_of(o.job, i) AS was
-    WHERE o.dataset = p_dataset AND w.ctid = was.at AND was.state = 'DONE' AND in_scope(was.job, was.data_id)
+    FROM unnest(v_rejected) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
+    UPDATE task t SET state = 'FAILED', stale = false, reason = format('chunk %s of %s was %s', t.data_id, p_dataset, v_reason)
+    FROM job_output o, unnest(v_rejected) AS i, task_of(o.job, i) AS was
+    WHERE o.dataset = p_dataset AND t.ctid = was.at AND was.state = 'DONE' AND in_scope(was.job, was.data_id)
       AND was.run = (SELECT c.run FROM chunk_of(p_dataset, i) c);
     PERFORM update_dependents_of_chunks(p_dataset, v_ids);
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_answers);

@@ -1,8 +1,11 @@
--- What somebody outside says of chunks of one data set: they wait for a person's word (PENDING), or are not good (FAILED).
+-- Chunks of one data set that are set from outside: to PENDING, which a person must decide, or to FAILED.
 
--- Any status but RUNNING becomes p_status. A version that was there keeps its fence and run, so that it can be accepted
--- again; of anything else that is set, p_publisher is the maker. The task that makes a FAILED chunk is FAILED with it and
--- waits for a resubmit; what is DONE and has no id any more stays so, as there is nothing to ask for.
+-- Set chunks to p_status, from any status but RUNNING. The results are as in 70_tasks.sql.
+-- A READY or PENDING chunk keeps its version and run, so that it can be accepted again.
+-- For other chunks p_publisher is recorded as the producer.
+-- If a chunk becomes FAILED, the task that writes it becomes FAILED too and waits for a resubmit.
+-- A DONE task whose id is out of scope stays DONE.
+-- Locks levels 0, 3, 4. Raises DF001 for any other status and DF002 if the data set is unknown.
 CREATE FUNCTION opendataflow.set_chunks(p_dataset text, p_ids text[], p_status text, p_actor text,
                                         p_reason text DEFAULT NULL, p_publisher text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text)
@@ -35,11 +38,11 @@ BEGIN
     CROSS JOIN LATERAL (SELECT CASE WHEN v.there THEN was.fence END AS fence, CASE WHEN v.there THEN was.run END AS run) n
     WHERE c.ctid = was.at;
     IF p_status = 'FAILED' THEN
-        UPDATE task w
+        UPDATE task t
         SET state = 'FAILED', blockers = 0, due_at = NULL, forced = false, stale = false,
-            reason = format('chunk %s of %s was %s', w.data_id, p_dataset, v_reason)
+            reason = format('chunk %s of %s was %s', t.data_id, p_dataset, v_reason)
         FROM job_output o, unnest(v_done) AS i, task_of(o.job, i) AS was
-        WHERE o.dataset = p_dataset AND w.ctid = was.at
+        WHERE o.dataset = p_dataset AND t.ctid = was.at
           AND (was.state IN ('WAITING', 'QUEUED', 'RETRYING') OR (was.state = 'DONE' AND in_scope(was.job, was.data_id)));
     END IF;
     PERFORM update_dependents_of_chunks(p_dataset, v_ids);

@@ -1,6 +1,7 @@
--- Resubmit with everything below: what was made of the chunks that are asked for again is asked for again too.
+-- Resubmit with all downstream tasks: everything that was built from the resubmitted chunks is resubmitted too.
 
--- The jobs that read some data sets, the jobs that read what those write, and so on; `depth`: the longest way to there.
+-- Return the jobs that read the data sets, the jobs that read their outputs, and so on.
+-- `depth`: the length of the longest path.
 CREATE FUNCTION opendataflow.downstream_jobs(p_datasets text[]) RETURNS TABLE (job text, depth integer)
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE below(job, depth) AS (
@@ -13,7 +14,7 @@ LANGUAGE sql STABLE AS $$
     SELECT b.job, max(b.depth) FROM below b GROUP BY b.job
 $$;
 
--- What is made by the job that makes a data set; a data set that no job makes, alone.
+-- Return the outputs of the job that writes a data set, or the data set alone if no job writes it.
 CREATE FUNCTION opendataflow.sibling_outputs(p_dataset text) RETURNS text[]
 LANGUAGE sql STABLE AS $$
     SELECT ARRAY(SELECT p_dataset UNION
@@ -21,26 +22,27 @@ LANGUAGE sql STABLE AS $$
                  WHERE m.dataset = p_dataset ORDER BY 1)
 $$;
 
--- The outputs of a job.
+-- Return the outputs of a job.
 CREATE FUNCTION opendataflow.outputs_of(p_job text) RETURNS text[]
 LANGUAGE sql STABLE AS $$
     SELECT ARRAY(SELECT o.dataset FROM opendataflow.job_output o WHERE o.job = p_job ORDER BY 1)
 $$;
 
--- Level 0, 3 and 4 for chunks of some data sets and of everything below, all at once: the verbs that follow job by job
--- take nothing more.
+-- Lock the chunks of the data sets and of everything downstream, with their tasks (levels 0, 3, 4).
+-- Commands that follow, job by job, take no further locks.
+-- Raise a serialization failure if a downstream job was changed meanwhile.
 CREATE FUNCTION opendataflow.lock_downstream(p_datasets text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_below    text[] := ARRAY(SELECT b.job FROM downstream_jobs(p_datasets) b ORDER BY 1);
-    v_written  text[];
-    v_datasets text[];
-    v_ids      text[];
+    v_downstream text[] := ARRAY(SELECT b.job FROM downstream_jobs(p_datasets) b ORDER BY 1);
+    v_written    text[];
+    v_datasets   text[];
+    v_ids        text[];
 BEGIN
-    v_written := p_datasets || ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = ANY (v_below));
+    v_written := p_datasets || ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = ANY (v_downstream));
     PERFORM lock_datasets(v_written);
-    IF v_below <> ARRAY(SELECT b.job FROM downstream_jobs(p_datasets) b ORDER BY 1)
-       OR NOT ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = ANY (v_below)) <@ v_written THEN
+    IF v_downstream <> ARRAY(SELECT b.job FROM downstream_jobs(p_datasets) b ORDER BY 1)
+       OR NOT ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = ANY (v_downstream)) <@ v_written THEN
         RAISE EXCEPTION 'the jobs below were changed at this moment: try again' USING ERRCODE = 'serialization_failure';
     END IF;
     SELECT array_agg(d), array_agg(i) INTO v_datasets, v_ids FROM unnest(v_written) AS d, unnest(p_ids) AS i;
@@ -48,8 +50,8 @@ BEGIN
     PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(v_datasets, v_ids) a;
 END $$;
 
--- Asks again for all tasks below that have run, or are running, for these ids: from the top down, so that each of them
--- waits for what is above it.
+-- Resubmit all downstream tasks of these ids that have run or are running.
+-- Jobs are processed in downstream order, so that each task waits for the tasks before it.
 CREATE FUNCTION opendataflow.resubmit_downstream(p_datasets text[], p_ids text[], p_actor text, p_reason text)
 RETURNS TABLE (data_id text, result text, state text, message text, job text)
 LANGUAGE plpgsql AS $$
@@ -59,15 +61,16 @@ DECLARE
     v_ids text[];
 BEGIN
     FOR v_job IN SELECT b.job FROM downstream_jobs(p_datasets) b ORDER BY b.depth, b.job LOOP
-        v_ids := ARRAY(SELECT i FROM unnest(p_ids) AS i, task_of(v_job, i) AS w
-                       WHERE w.state <> 'SKIPPED'
-                         AND coalesce(w.held_from, w.state) IN ('DONE', 'FAILED', 'RUNNING') AND in_scope(v_job, w.data_id));
+        v_ids := ARRAY(SELECT i FROM unnest(p_ids) AS i, task_of(v_job, i) AS t
+                       WHERE t.state <> 'SKIPPED'
+                         AND coalesce(t.held_from, t.state) IN ('DONE', 'FAILED', 'RUNNING') AND in_scope(v_job, t.data_id));
         CONTINUE WHEN cardinality(v_ids) = 0;
         RETURN QUERY SELECT r.*, v_job FROM resubmit(v_job, v_ids, p_actor, p_reason) AS r;
     END LOOP;
 END $$;
 
--- Like resubmit, with all tasks below; `job` says whose task a row is about.
+-- Resubmit tasks with all downstream tasks. `job` is the job of each row.
+-- Locks levels 0, 3, 4. Raises DF002 if the job is unknown, and a serialization failure if it was changed meanwhile.
 CREATE FUNCTION opendataflow.resubmit_cascade(p_job text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text, job text)
 LANGUAGE plpgsql AS $$
@@ -82,7 +85,9 @@ BEGIN
     RETURN QUERY SELECT * FROM resubmit_downstream(v_outputs, p_ids, p_actor, p_reason);
 END $$;
 
--- Like resubmit_chunks, with all tasks below; `job` is null for the chunks themselves.
+-- Resubmit chunks with all downstream tasks. `job` is null for the chunks themselves.
+-- Locks levels 0, 3, 4.
+-- Raises DF002 if the data set is unknown, and a serialization failure if its producer has changed.
 CREATE FUNCTION opendataflow.resubmit_chunks_cascade(p_dataset text, p_ids text[], p_actor text, p_reason text DEFAULT NULL)
 RETURNS TABLE (data_id text, result text, state text, message text, job text)
 LANGUAGE plpgsql AS $$

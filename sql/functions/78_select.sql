@@ -1,17 +1,19 @@
--- What a verb can be asked for without naming each id: from..to in natural order, both included, and in some states. Null
--- is no limit. A verb that follows in the same transaction sees the states as they are then.
+-- Selection of ids for a command: from..to in natural order, both included, and only some states. Null is no limit.
+-- A command that follows in the same transaction checks the states again.
 
+-- Return the selected data ids of a job's tasks. Raise DF002 if the job is unknown.
 CREATE FUNCTION opendataflow.select_tasks(p_job text, p_from text, p_to text, p_states text[])
 RETURNS TABLE (data_id text)
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     PERFORM require_job(p_job);
     RETURN QUERY
-    SELECT w.data_id FROM task w
-    WHERE w.job = p_job AND (p_states IS NULL OR w.state = ANY (p_states)) AND in_range(w.data_id, p_from, p_to)
-    ORDER BY sort_key(w.data_id);
+    SELECT t.data_id FROM task t
+    WHERE t.job = p_job AND (p_states IS NULL OR t.state = ANY (p_states)) AND in_range(t.data_id, p_from, p_to)
+    ORDER BY sort_key(t.data_id);
 END $$;
 
+-- Return the selected data ids of a data set's chunks. Raise DF002 if the data set is unknown.
 CREATE FUNCTION opendataflow.select_chunks(p_dataset text, p_from text, p_to text, p_states text[])
 RETURNS TABLE (data_id text)
 LANGUAGE plpgsql STABLE AS $$

@@ -1,7 +1,9 @@
--- What people ask of whole jobs: how many runs at a time, and none at all for a while. Both drain: what runs goes on.
+-- Commands for whole jobs: parallelism, suspension, deletion. Scaling down and suspending drain: running runs continue.
 
--- Each returns {job, before, after, parallelism, suspended, running}: `before` and `after` of what was asked for.
+-- scale_job() and suspend_job() return {job, before, after, parallelism, suspended, running}.
+-- `before` and `after` are values of the changed limit.
 
+-- Set the parallelism of a job and notify engines. Locks level 2. Raises DF001 and DF002 as lock_limits() does.
 CREATE FUNCTION opendataflow.scale_job(p_job text, p_parallelism integer, p_actor text, p_reason text DEFAULT NULL)
 RETURNS jsonb
 LANGUAGE plpgsql AS $$
@@ -15,6 +17,7 @@ BEGIN
     RETURN limits_of(p_job) || jsonb_build_object('before', v_before, 'after', p_parallelism);
 END $$;
 
+-- Suspend or resume a job and notify engines. Locks level 2. Raises DF001 and DF002 as lock_limits() does.
 CREATE FUNCTION opendataflow.suspend_job(p_job text, p_suspended boolean, p_actor text, p_reason text DEFAULT NULL)
 RETURNS jsonb
 LANGUAGE plpgsql AS $$
@@ -28,9 +31,10 @@ BEGIN
     RETURN limits_of(p_job) || jsonb_build_object('before', v_before, 'after', p_suspended);
 END $$;
 
--- Deletes a job: its data sets are free for another producer, its tasks stay as they are and none of them is claimed; its
--- runs go on and are committed, or are cancelled where the job says so. Applied again it goes on. p_owner: only where it
--- belongs to this resource. False: there was nothing to delete.
+-- Delete a job: release its data sets for another producer, and stop claims. Its tasks stay unchanged.
+-- Its runs continue and are committed, or are cancelled if the job says so. An apply restores the job.
+-- p_owner: delete only if the job belongs to this resource. Return false if there was nothing to delete.
+-- Locks the apply lock, then levels 0 (exclusive), 2, 4, 5.
 CREATE FUNCTION opendataflow.delete_job(p_job text, p_actor text, p_reason text DEFAULT NULL, p_owner text DEFAULT NULL)
 RETURNS boolean
 LANGUAGE plpgsql AS $$
@@ -45,7 +49,7 @@ BEGIN
         RETURN false;
     END IF;
     IF v_cancel THEN
-        PERFORM FROM cancel(p_job, ARRAY(SELECT w.data_id FROM task w WHERE w.job = p_job AND w.state = 'RUNNING'), p_actor,
+        PERFORM FROM cancel(p_job, ARRAY(SELECT t.data_id FROM task t WHERE t.job = p_job AND t.state = 'RUNNING'), p_actor,
                             coalesce(p_reason, 'the job was deleted'));
     END IF;
     DELETE FROM job_input i WHERE i.job = p_job;
@@ -53,7 +57,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Everything that resources have declared and that is not deleted.
+-- Return all data sets and jobs that resources declared and that are not deleted.
 CREATE FUNCTION opendataflow.declared_by_resources() RETURNS TABLE (kind text, id text, owner text, declared_as text)
 LANGUAGE sql STABLE AS $$
     SELECT 'DataSet', d.id, d.owner, d.declared_as FROM opendataflow.dataset d WHERE d.owner IS NOT NULL
@@ -61,13 +65,14 @@ LANGUAGE sql STABLE AS $$
     SELECT 'DataFlowJob', j.id, j.owner, j.declared_as FROM opendataflow.job j WHERE j.owner IS NOT NULL AND NOT j.deleted
 $$;
 
--- The resource of a data set is gone: the data and its chunks stay, and whoever declares it next owns it.
+-- Remove the owner of a data set whose resource was deleted. The data and its chunks stay.
+-- The next declaration owns the data set.
 CREATE FUNCTION opendataflow.disown_dataset(p_dataset text, p_owner text) RETURNS void
 LANGUAGE sql AS $$
     UPDATE opendataflow.dataset d SET owner = NULL, declared_as = NULL WHERE d.id = p_dataset AND d.owner = p_owner
 $$;
 
--- Level 2; a deleted job is refused.
+-- Lock and return a job (level 2). Raise DF001 if the job is deleted and DF002 if it is unknown.
 CREATE FUNCTION opendataflow.lock_job(p_job text) RETURNS opendataflow.job
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -81,7 +86,8 @@ BEGIN
     RETURN v_job;
 END $$;
 
--- The same for its limits: those of a resource's job are changed there, or the two would say different things.
+-- Lock a job to change its limits (level 2). Raise DF001 if the job is deleted or belongs to a resource.
+-- The limits of a resource's job change in the resource, so that both never differ.
 CREATE FUNCTION opendataflow.lock_limits(p_job text) RETURNS opendataflow.job
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -94,14 +100,15 @@ BEGIN
     RETURN v_job;
 END $$;
 
+-- Return the limits of a job and the number of its running tasks.
 CREATE FUNCTION opendataflow.limits_of(p_job text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('job', j.id, 'parallelism', j.parallelism, 'suspended', j.suspended,
-        'running', (SELECT count(*) FROM opendataflow.task w WHERE w.job = j.id AND w.state = 'RUNNING'))
+        'running', (SELECT count(*) FROM opendataflow.task t WHERE t.job = j.id AND t.state = 'RUNNING'))
     FROM opendataflow.job j WHERE j.id = p_job
 $$;
 
--- The history of jobs: their limits, and whether they may run. Also a change by hand is kept.
+-- Trigger: write changed limits, suspensions and deletions of jobs into the history. Manual changes are recorded too.
 CREATE FUNCTION opendataflow.job_changed() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -121,8 +128,9 @@ END $$;
 CREATE TRIGGER job_changed AFTER UPDATE ON opendataflow.job REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION opendataflow.job_changed();
 
--- What the runs of a job see of its data sets now, kept once for all of them. The caller, a claim, holds the job's row: a
--- data set can't change between this and the facts that the claim hands on, since that takes the row too.
+-- Record the present data sets of a job once for all of its runs, and return the row's id.
+-- The caller, a claim, holds the job's row. A change of a data set needs this row too.
+-- The recorded data sets therefore equal the facts that the claim returns.
 CREATE FUNCTION opendataflow.record_declaration(p_job text) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -141,7 +149,8 @@ BEGIN
     RETURN v_id;
 END $$;
 
--- The next claim of a job whose data sets have changed has to remember them anew.
+-- Trigger: clear the declaration of each job whose data sets have changed, so that the next claim records a new one.
+-- Locks level 2.
 CREATE FUNCTION opendataflow.dataset_changed() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE

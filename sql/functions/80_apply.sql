@@ -1,11 +1,12 @@
--- Applying what users declare: data sets and jobs, all in one transaction.
+-- Application of declared data sets and jobs, all in one transaction.
 
--- One apply at a time. Taken before the graph of jobs is checked, so that what was checked is what is written.
+-- Take the apply lock: one apply at a time.
+-- It is taken before the graph of jobs is checked, so that the checked graph is the graph that is written.
 CREATE FUNCTION opendataflow.lock_apply() RETURNS void
 LANGUAGE sql AS $$ SELECT pg_advisory_xact_lock(20132, 0) $$;
 
--- The data sets whose chunks or tasks an apply can touch: level 0, exclusive. The new links are not written yet (jobs
--- come after data sets in the order of locks), so they are taken from the request.
+-- Return the data sets whose chunks or tasks an apply can change, to be locked exclusively (level 0).
+-- New links come from the request: they are not written yet, because jobs follow data sets in the lock order.
 CREATE FUNCTION opendataflow.reachable_by_apply(p_datasets jsonb, p_jobs jsonb) RETURNS text[]
 LANGUAGE sql STABLE AS $$
     WITH RECURSIVE linked(job, dataset) AS (
@@ -25,11 +26,14 @@ LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(dataset), '{}') FROM reached
 $$;
 
+-- Apply data sets and jobs, and return the jobs that have newly QUEUED tasks.
 -- p_datasets: [{id, kind, hostname, …, options, partitioning, chunks: [{id, bounds}]}]. p_jobs: [{id, parallelism, …,
--- inputs: [], outputs: [], env: {}}]; the keys are the tables' columns. Chunks of a data set without a producer are
--- published, the others declared. A job with other data sets, range or order gets its tasks rebuilt: RUNNING keeps
--- what it recorded, it and DONE become stale when the data sets changed, tasks without an id any more go, but not what a
--- person has put aside. Returns the jobs that have QUEUED tasks now.
+-- inputs: [], outputs: [], env: {}}]. The keys are the columns of the tables.
+-- Chunks of a data set without a producer are published, the others are declared.
+-- A job with other data sets, range or order gets its tasks rebuilt. RUNNING tasks keep the data that they recorded.
+-- RUNNING and DONE tasks become stale if the data sets changed. Open tasks that are out of scope are deleted.
+-- Locks the apply lock, then levels 0 (exclusive), 2, 3, 4.
+-- Raises DF001 (reserved data set), DF004 (id belongs to another resource), DF005 (data set is not shared).
 CREATE FUNCTION opendataflow.apply(p_datasets jsonb, p_jobs jsonb, p_actor text) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -39,7 +43,7 @@ DECLARE
     v_ids      text[];
     v_bounds   jsonb[];
     v_job      text;
-    v_woken    text[] := '{}';
+    v_queued   text[] := '{}';
 BEGIN
     PERFORM refuse_reserved_today(p_datasets, p_jobs);
     PERFORM begin_event('apply', p_actor), lock_apply(), lock_datasets(reachable_by_apply(p_datasets, p_jobs), true);
@@ -49,7 +53,7 @@ BEGIN
     PERFORM FROM job j WHERE j.id IN (SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n)
     ORDER BY j.id FOR NO KEY UPDATE;
 
-    -- Compared before anything is written.
+    -- Compare before anything is written.
     SELECT coalesce(array_agg(n.id) FILTER (WHERE j.id IS NULL OR j.deleted OR n.links <> links_of(n.id)), '{}'),
            coalesce(array_agg(n.id) FILTER (WHERE j.id IS NULL OR j.deleted OR n.links <> links_of(n.id)
                 OR (j.descending, j.chunk_from, j.chunk_to) IS DISTINCT FROM (n.descending, n.chunk_from, n.chunk_to)), '{}')
@@ -64,26 +68,26 @@ BEGIN
     SELECT array_agg(d.value ->> 'id'), array_agg(c.value ->> 'id'), array_agg(c.value -> 'bounds')
     INTO v_datasets, v_ids, v_bounds
     FROM jsonb_array_elements(p_datasets) AS d, jsonb_array_elements(coalesce(d.value -> 'chunks', '[]')) AS c;
-    v_woken := v_woken || create_downstream_rows(v_datasets, v_ids);
+    v_queued := v_queued || create_downstream_rows(v_datasets, v_ids);
     PERFORM lock_chunks(v_datasets, v_ids);
     PERFORM lock_tasks(array_agg(x.job), array_agg(x.data_id))
     FROM (SELECT a.job, a.data_id FROM affected_tasks(v_datasets, v_ids) a
-          UNION SELECT w.job, w.data_id FROM task w WHERE w.job = ANY (v_rebuild)) x;
-    v_woken := v_woken || put_chunks(v_datasets, v_ids, v_bounds);
+          UNION SELECT t.job, t.data_id FROM task t WHERE t.job = ANY (v_rebuild)) x;
+    v_queued := v_queued || put_chunks(v_datasets, v_ids, v_bounds);
     UPDATE job j SET declaration = NULL WHERE j.id = ANY (v_relinked) AND j.declaration IS NOT NULL;
-    UPDATE task w SET stale = true WHERE w.job = ANY (v_relinked) AND w.state IN ('DONE', 'RUNNING') AND NOT w.stale;
+    UPDATE task t SET stale = true WHERE t.job = ANY (v_relinked) AND t.state IN ('DONE', 'RUNNING') AND NOT t.stale;
     FOREACH v_job IN ARRAY v_rebuild LOOP
-        v_woken := v_woken || rebuild_job(v_job, v_job = ANY (v_relinked));
+        v_queued := v_queued || rebuild_job(v_job, v_job = ANY (v_relinked));
     END LOOP;
     PERFORM put_tests(p_jobs);
-    v_woken := ARRAY(SELECT DISTINCT j FROM unnest(v_woken) AS j);
-    -- Also jobs whose parallelism has grown have something to do now.
-    PERFORM notify_engines(ARRAY(SELECT j FROM unnest(v_woken) AS j UNION SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n));
-    RETURN v_woken;
+    v_queued := ARRAY(SELECT DISTINCT j FROM unnest(v_queued) AS j);
+    -- Notify engines also about jobs whose parallelism may have grown.
+    PERFORM notify_engines(ARRAY(SELECT j FROM unnest(v_queued) AS j UNION SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n));
+    RETURN v_queued;
 END $$;
 
--- An id belongs to the resource that has declared it; only a file's, which belongs to nobody, is taken over. A deleted
--- job's is free.
+-- Raise DF004 if an id belongs to another resource.
+-- An id that a file declared has no owner and can be taken over. The id of a deleted job is free.
 CREATE FUNCTION opendataflow.refuse_taken_ids(p_datasets jsonb, p_jobs jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -104,7 +108,8 @@ BEGIN
     END IF;
 END $$;
 
--- A resource's job may use the data sets of its own namespace, those that others share with it, and those of files.
+-- Raise DF005 if a resource's job uses a data set of another namespace that is not shared with its namespace.
+-- Data sets that files declared are free for all.
 CREATE FUNCTION opendataflow.refuse_not_shared(p_jobs jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -122,12 +127,13 @@ BEGIN
     END IF;
 END $$;
 
--- The data sets of a job as sorted words, for comparing.
+-- Return the data sets of a job as sorted words, for comparison.
 CREATE FUNCTION opendataflow.links_of(p_job text) RETURNS text[]
 LANGUAGE sql STABLE AS $$
     SELECT ARRAY(SELECT l.itemtype || ' ' || l.dataset FROM opendataflow.job_dataset l WHERE l.job = p_job ORDER BY 1)
 $$;
 
+-- Insert or update data sets.
 CREATE FUNCTION opendataflow.put_datasets(p_datasets jsonb) RETURNS void
 LANGUAGE sql SET search_path = opendataflow, pg_temp AS $$
     INSERT INTO dataset (id, kind, hostname, database, schemaname, tablename, username, encryptedpass, url, format,
@@ -143,6 +149,7 @@ LANGUAGE sql SET search_path = opendataflow, pg_temp AS $$
          excluded.partitioning, now(), excluded.owner, excluded.share_with, excluded.declared_as)
 $$;
 
+-- Insert or update jobs, and replace their inputs, outputs and environment items.
 CREATE FUNCTION opendataflow.put_jobs(p_jobs jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -178,8 +185,9 @@ BEGIN
     SELECT n.value ->> 'id', e.key, e.value FROM jsonb_array_elements(p_jobs) AS n, jsonb_each_text(n.value -> 'env') AS e;
 END $$;
 
--- Chunks of the data sets' own sources: READY where no job produces them, else declared. The caller holds the locks of
--- the chunks and of the tasks that depend on them.
+-- Set the bounds of declared chunks, and publish the chunks that no job writes.
+-- Return the jobs that have newly QUEUED tasks.
+-- The caller holds the row locks of the chunks and of the tasks that depend on them.
 CREATE FUNCTION opendataflow.put_chunks(p_datasets text[], p_ids text[], p_bounds jsonb[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -194,25 +202,26 @@ BEGIN
     RETURN (SELECT recount_blockers(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(p_datasets, p_ids) a);
 END $$;
 
--- Makes the tasks of a job what its data sets, range and order say now. The caller holds level 0 exclusively and the
--- tasks' row locks. p_relinked: it has other data sets than before, or is new.
+-- Rebuild the tasks of a job after a change of its data sets, range or order. Return the jobs with newly QUEUED tasks.
+-- p_relinked: the job has other data sets than before, or is new.
+-- The caller holds level 0 exclusively and the tasks' row locks.
 CREATE FUNCTION opendataflow.rebuild_job(p_job text, p_relinked boolean) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_job   job;
-    v_ids   text[];
-    v_woken text[];
+    v_job    job;
+    v_ids    text[];
+    v_queued text[];
 BEGIN
     SELECT * INTO v_job FROM job j WHERE j.id = p_job;
-    PERFORM delete_out_of_scope(array_agg(w.job), array_agg(w.data_id))
-    FROM task w WHERE w.job = p_job AND w.state NOT IN ('RUNNING', 'DONE');
-    SELECT create_downstream_rows(array_agg(c.dataset), array_agg(c.data_id)) INTO v_woken
+    PERFORM delete_out_of_scope(array_agg(t.job), array_agg(t.data_id))
+    FROM task t WHERE t.job = p_job AND t.state NOT IN ('RUNNING', 'DONE');
+    SELECT create_downstream_rows(array_agg(c.dataset), array_agg(c.data_id)) INTO v_queued
     FROM job_source s JOIN chunk c ON c.dataset = s.dataset WHERE s.job = p_job;
-    UPDATE task w SET sort_key = sort_key(w.data_id, v_job.descending)
-    WHERE w.job = p_job AND w.sort_key <> sort_key(w.data_id, v_job.descending);
-    v_ids := ARRAY(SELECT w.data_id FROM task w WHERE w.job = p_job);
+    UPDATE task t SET sort_key = sort_key(t.data_id, v_job.descending)
+    WHERE t.job = p_job AND t.sort_key <> sort_key(t.data_id, v_job.descending);
+    v_ids := ARRAY(SELECT t.data_id FROM task t WHERE t.job = p_job);
     IF p_relinked THEN  -- a READY chunk may have another producer
         PERFORM finish_published(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
     END IF;
-    RETURN v_woken || recount_blockers(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
+    RETURN v_queued || recount_blockers(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
 END $$;

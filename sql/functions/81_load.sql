@@ -1,7 +1,8 @@
--- Many chunks of one data set at once, from a list of ids that somebody has made.
+-- Load of many chunks of one data set from a list of ids.
 
--- Declares the chunks with their bounds (null where there are none), and publishes them where that is asked for. Returns
--- {new, known, published, refused: [sentence]}; where something is refused the caller rolls back.
+-- Declare chunks with their bounds (null for none), and publish them if p_publish is true.
+-- Return {new, known, published, refused: [message]}. If a chunk is refused, the caller rolls back.
+-- Locks levels 0, 3, 4. Raises DF002 if the data set is unknown.
 CREATE FUNCTION opendataflow.load_chunks(p_dataset text, p_ids text[], p_bounds jsonb[], p_publish boolean, p_actor text,
                                          p_reason text DEFAULT NULL) RETURNS jsonb
 LANGUAGE plpgsql AS $$

@@ -1,11 +1,12 @@
--- The three tables of the framework that came before, as views in schema dataflow: its users' SQL goes on. What can be
--- written goes through the functions of everything else (86_view_rows.sql); the rest is refused with one sentence.
+-- The three tables of the old framework, as views in schema dataflow, so that its users' SQL continues to work.
+-- Writes use the same functions as all commands (86_view_rows.sql). Other writes are refused with one sentence.
 --
--- The views read tables only, never a function or another view, and are replaced and not dropped: rights that were granted
--- on them and views that were built on them last. Real tables (or anything else) of these names are left alone, and then
--- none of the three is made. Their columns are those of the old tables, in their order.
+-- The views read tables only, never a function or another view. They are replaced and not dropped.
+-- Rights on the views and views on top of them therefore survive an upgrade.
+-- If another relation has one of these names, none of the views is created.
+-- The columns are the columns of the old tables, in the same order.
 
--- What has one of the three names and is not ours.
+-- Return the relations that have one of the three names and do not belong to OpenDataFlow.
 CREATE FUNCTION opendataflow.conflicting_relations() RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
     SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -14,9 +15,10 @@ LANGUAGE sql STABLE AS $$
     ORDER BY 1
 $$;
 
--- Makes the views with their triggers where they are not there (the triggers go with their functions) and nothing is in the
--- way; says whether it did. A row that is written is collected by INSTEAD OF, and the end of the statement does what all of its rows ask for: so
--- the locks are taken in their order, and many rows cost little more than one.
+-- Create the views and their triggers if they are missing and no relation conflicts. Return whether they were created.
+-- Dropping the functions has dropped the triggers. INSTEAD OF triggers collect the rows of a statement.
+-- The trigger at the end of the statement executes all rows at once.
+-- The locks are thus taken in their order, and many rows cost little more than one.
 CREATE FUNCTION opendataflow.make_views() RETURNS boolean
 LANGUAGE plpgsql AS $make$
 DECLARE
@@ -40,13 +42,13 @@ BEGIN
         JOIN opendataflow.job j ON j.id = l.job
         WHERE NOT j.deleted;
 
-    -- WITH: Postgres would write through a plainer view by itself, DELETE too.
+    -- WITH prevents Postgres from making the view updatable by itself, DELETE included.
     CREATE OR REPLACE VIEW dataflow.dataset AS
         WITH d AS (SELECT id, hostname, database, schemaname, tablename, username, encryptedpass FROM opendataflow.dataset)
         SELECT d.id AS datasetid, d.hostname, d.database, d.schemaname, d.tablename, d.username, d.encryptedpass FROM d;
 
-    -- OUT: every chunk that is more than declared, under the job that has made it or the name that published it. IN: what
-    -- running runs read.
+    -- OUT rows: every chunk that is not DECLARED, with the job that wrote it or the name that published it.
+    -- IN rows: the chunks that running runs read.
     CREATE OR REPLACE VIEW dataflow.datastatus AS
         SELECT c.dataset AS datasetid,
                coalesce((SELECT r.job FROM opendataflow.run r WHERE r.id = c.run),
@@ -64,7 +66,7 @@ BEGIN
         FROM opendataflow.run r CROSS JOIN LATERAL unnest(r.reads) AS d(dataset) WHERE r.state = 'RUNNING';
 
     FOREACH v_view IN ARRAY ARRAY['job', 'dataset', 'datastatus'] LOOP
-        EXECUTE format($$COMMENT ON VIEW dataflow.%I IS 'OpenDataFlow: the table of this name of the framework that came before'$$, v_view);
+        EXECUTE format($$COMMENT ON VIEW dataflow.%I IS 'OpenDataFlow: replaces the table of this name of the old framework'$$, v_view);
         EXECUTE format('CREATE OR REPLACE TRIGGER collect INSTEAD OF INSERT OR UPDATE ON dataflow.%I '
                        'FOR EACH ROW EXECUTE FUNCTION opendataflow.collect_%s_row()', v_view, v_view);
         EXECUTE format('CREATE OR REPLACE TRIGGER done AFTER INSERT OR UPDATE ON dataflow.%I '
@@ -75,9 +77,9 @@ BEGIN
     RETURN true;
 END $make$;
 
--- The data id that a job would take next; null where none is ready.
+-- Return the data id that a job would claim next; null if no task is QUEUED.
 CREATE FUNCTION opendataflow.next_task(p_job text) RETURNS text
 LANGUAGE sql STABLE AS $$
-    SELECT w.data_id FROM opendataflow.task w
-    WHERE w.job = p_job AND w.state = 'QUEUED' ORDER BY w.rank, w.sort_key LIMIT 1
+    SELECT t.data_id FROM opendataflow.task t
+    WHERE t.job = p_job AND t.state = 'QUEUED' ORDER BY t.rank, t.sort_key LIMIT 1
 $$;

@@ -1,13 +1,15 @@
--- What is written through the views of schema dataflow: every row is checked when it comes, and all rows of a statement are
--- done at its end, by the functions that everything else uses. One sentence refuses what can't be honoured.
+-- Writes through the views of schema dataflow. Each row is checked at once.
+-- All rows of a statement are executed at its end, by the functions that all commands use.
+-- Unsupported writes are refused with one sentence.
 
-CREATE FUNCTION opendataflow.refuse_row(p_sentence text) RETURNS void
+-- Raise DF001 with a message.
+CREATE FUNCTION opendataflow.refuse_row(p_message text) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    RAISE EXCEPTION '%', p_sentence USING ERRCODE = 'DF001';
+    RAISE EXCEPTION '%', p_message USING ERRCODE = 'DF001';
 END $$;
 
--- A sentence for each view: which command does what a DELETE is meant to do.
+-- Trigger: refuse a DELETE and name the command to use instead.
 CREATE FUNCTION opendataflow.refuse_delete() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -19,12 +21,13 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Keeps a row until the end of its statement.
+-- Keep a row until the end of its statement.
 CREATE FUNCTION opendataflow.collect_row(p_view text, p_content jsonb) RETURNS void
 LANGUAGE sql AS $$
     INSERT INTO opendataflow.view_row (view, content) VALUES (p_view, p_content)
 $$;
 
+-- Trigger: execute all collected rows of a statement.
 CREATE FUNCTION opendataflow.write_rows() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -42,7 +45,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Who writes, for the history: the command line says it for a person, else it is the role.
+-- Return the name for the history: the person whom the command line reports, else the role.
 CREATE FUNCTION opendataflow.current_writer() RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(nullif(current_setting('opendataflow.writer', true), ''), session_user)
@@ -50,6 +53,7 @@ $$;
 
 -- Data sets ---------------------------------------------------------------------------------------------------
 
+-- Trigger: check and collect a row of dataflow.dataset. Raise DF001 if it is invalid.
 CREATE FUNCTION opendataflow.collect_dataset_row() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -62,26 +66,28 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- A data set that a job row has named, or that has no more than its id, may still be inserted; and the same row again.
+-- Insert or update data sets. Takes the apply lock.
+-- An INSERT may fill columns that are null and may repeat equal values. Raises DF001 if a value differs.
 CREATE FUNCTION opendataflow.write_datasets(p_rows jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_row  record;
-    v_here jsonb;
+    v_row      record;
+    v_existing jsonb;
 BEGIN
     PERFORM lock_apply();
     FOR v_row IN SELECT r.* FROM jsonb_to_recordset(p_rows) AS r(op text, id text, columns jsonb) LOOP
-        SELECT to_jsonb(d) INTO v_here FROM dataset d WHERE d.id = v_row.id;
+        SELECT to_jsonb(d) INTO v_existing FROM dataset d WHERE d.id = v_row.id;
         IF v_row.op = 'INSERT' AND EXISTS (SELECT FROM jsonb_each_text(v_row.columns) AS c
-                                           WHERE v_here ->> c.key IS NOT NULL AND v_here ->> c.key IS DISTINCT FROM c.value) THEN
+                                           WHERE v_existing ->> c.key IS NOT NULL AND v_existing ->> c.key IS DISTINCT FROM c.value) THEN
             PERFORM refuse_row(format('data set %s is there already, with other columns: change it by UPDATE', v_row.id));
         END IF;
-        PERFORM put_datasets(jsonb_build_array(coalesce(v_here, '{}') || v_row.columns || jsonb_build_object('id', v_row.id)));
+        PERFORM put_datasets(jsonb_build_array(coalesce(v_existing, '{}') || v_row.columns || jsonb_build_object('id', v_row.id)));
     END LOOP;
 END $$;
 
 -- Jobs --------------------------------------------------------------------------------------------------------
 
+-- Trigger: check and collect a row of dataflow.job. Raise DF001 if it is invalid.
 CREATE FUNCTION opendataflow.collect_job_row() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -109,9 +115,11 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- Adds items to jobs and applies them. A new job is like one of the old framework: any number of its chunks at once, and a
--- failure waits for a resubmit. It is suspended until it has an input and an output, so that nothing runs half declared. Data
--- sets that are not there yet are made, to be filled in by a later row.
+-- Add items to jobs and apply the jobs. Takes the apply lock, then locks as apply() does.
+-- A new job has the limits of the old framework: 1000 parallel runs, and each failure waits for a resubmit.
+-- A new job is suspended until it has an input and an output.
+-- Missing data sets are created, to be filled by later rows.
+-- Raises DF001 if a data set would have two producers, or if jobs would wait for each other.
 CREATE FUNCTION opendataflow.write_jobs(p_rows jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -143,7 +151,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- A job as apply takes it, with what it has and these rows of it.
+-- Return the job in the format of apply(), with its present items and these rows.
 CREATE FUNCTION opendataflow.merge_items(p_job jsonb, p_rows jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -173,33 +181,33 @@ BEGIN
         'outputs', ARRAY(SELECT DISTINCT d FROM unnest(v_outputs) AS d ORDER BY 1), 'env', v_env);
 END $$;
 
--- Refuses that a job waits for itself, with the way from it to itself.
+-- Raise DF001 if the job depends on itself. The message shows the path.
 CREATE FUNCTION opendataflow.refuse_cycle(p_job text) RETURNS void
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    v_from     jsonb := '{}';    -- job -> the job that makes what it reads
-    v_frontier text[] := ARRAY[p_job];
-    v_next     jsonb;
-    v_way      text := p_job;
-    v_at       text := p_job;
+    v_producers jsonb := '{}';  -- job -> a job that writes one of its inputs
+    v_frontier  text[] := ARRAY[p_job];
+    v_next      jsonb;
+    v_path      text := p_job;
+    v_step      text := p_job;
 BEGIN
     WHILE cardinality(v_frontier) > 0 LOOP
-        SELECT coalesce(jsonb_object_agg(n.job, n.maker), '{}') INTO v_next
-        FROM (SELECT i.job, min(o.job) AS maker FROM unnest(v_frontier) AS f(job)
+        SELECT coalesce(jsonb_object_agg(n.job, n.producer), '{}') INTO v_next
+        FROM (SELECT i.job, min(o.job) AS producer FROM unnest(v_frontier) AS f(job)
               CROSS JOIN LATERAL (SELECT o.job, o.dataset FROM job_output o WHERE o.job = f.job OFFSET 0) o
               CROSS JOIN LATERAL (SELECT i.job FROM job_input i WHERE i.dataset = o.dataset OFFSET 0) i
               CROSS JOIN LATERAL (SELECT FROM job j WHERE j.id = i.job AND NOT j.deleted OFFSET 0) j
-              WHERE NOT v_from ? i.job GROUP BY i.job) n;
-        v_from := v_from || v_next;
-        EXIT WHEN v_from ? p_job;
+              WHERE NOT v_producers ? i.job GROUP BY i.job) n;
+        v_producers := v_producers || v_next;
+        EXIT WHEN v_producers ? p_job;
         v_frontier := ARRAY(SELECT jsonb_object_keys(v_next));
     END LOOP;
-    IF v_from ? p_job THEN
+    IF v_producers ? p_job THEN
         LOOP
-            v_at := v_from ->> v_at;
-            v_way := v_at || ' -> ' || v_way;
-            EXIT WHEN v_at = p_job;
+            v_step := v_producers ->> v_step;
+            v_path := v_step || ' -> ' || v_path;
+            EXIT WHEN v_step = p_job;
         END LOOP;
-        PERFORM refuse_row(format('the jobs would wait for each other: %s; none of them makes what it waits for', v_way));
+        PERFORM refuse_row(format('the jobs would wait for each other: %s; none of them makes what it waits for', v_path));
     END IF;
 END $$;

@@ -1,5 +1,6 @@
--- What is written to dataflow.datastatus: each status that is set is a request, made by the same functions as the commands'.
+-- Writes to dataflow.datastatus. Each written status is a request, executed by the functions that the commands use.
 
+-- Trigger: check and collect a row of dataflow.datastatus. Raise DF001 if it is invalid.
 CREATE FUNCTION opendataflow.collect_datastatus_row() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -29,8 +30,9 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- The requests that a status stands for, in their order, for a chunk that is p_now (and would be p_held after a release).
--- READY over READY is a new version where the row says so: by being inserted, or by another `modified`.
+-- Return the requests, in order, that set a chunk to status p_asked.
+-- p_now: the present status. p_held: the status that a release would restore.
+-- READY over READY publishes a new version only if the row was inserted or has another `modified` (p_touched).
 CREATE FUNCTION opendataflow.requests_of(p_asked text, p_now text, p_held text, p_touched boolean) RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
@@ -46,20 +48,21 @@ LANGUAGE sql IMMUTABLE AS $$
         ELSE ARRAY['set_chunks'] END
 $$;
 
--- Levels 0, 3 and 4 for chunks that may be asked for through their producers, all at once: what follows takes nothing more.
--- p_new: which of them may have no row yet.
+-- Lock chunks, the other outputs of their producers, and the dependent tasks at once (levels 0, 3, 4).
+-- The requests that follow take no further locks. p_new: chunks that may have no row yet.
+-- Raise DF002 if a data set is unknown, and a serialization failure if its jobs were changed meanwhile.
 CREATE FUNCTION opendataflow.lock_requested(p_datasets text[], p_ids text[], p_new boolean[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_made     text[] := ARRAY(SELECT DISTINCT m FROM unnest(p_datasets) AS d, unnest(sibling_outputs(d)) AS m);
+    v_siblings text[] := ARRAY(SELECT DISTINCT m FROM unnest(p_datasets) AS d, unnest(sibling_outputs(d)) AS m);
     v_datasets text[];
     v_ids      text[];
 BEGIN
     PERFORM require_dataset(d) FROM unnest(p_datasets) AS d;
-    PERFORM lock_reachable(v_made);
+    PERFORM lock_reachable(v_siblings);
     SELECT array_agg(m), array_agg(p.data_id) INTO v_datasets, v_ids
     FROM unnest(p_datasets, p_ids) AS p(dataset, data_id), unnest(sibling_outputs(p.dataset)) AS m;
-    IF NOT v_datasets <@ v_made THEN
+    IF NOT v_datasets <@ v_siblings THEN
         RAISE EXCEPTION 'the jobs of these data sets were changed at this moment: try again'
             USING ERRCODE = 'serialization_failure';
     END IF;
@@ -69,21 +72,22 @@ BEGIN
     PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(v_datasets, v_ids) a;
 END $$;
 
--- p_rows: [{dataset, data_id, job, locktype, status, was, touched}]. All or nothing. A row that is not any more what the
--- statement saw makes it begin again. RESUBMIT of an IN row is RESUBMIT of what its run writes.
+-- Execute status requests, all or nothing. p_rows: [{dataset, data_id, job, locktype, status, was, touched}].
+-- RESUBMIT of an IN row resubmits the outputs of the job. Locks levels 0, 3, 4.
+-- Raises DF001 if a request is refused, and a serialization failure if a status has changed meanwhile.
 CREATE FUNCTION opendataflow.write_statuses(p_rows jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_asked    jsonb;
-    v_datasets text[];
-    v_ids      text[];
-    v_new      boolean[];
-    v_request  record;
-    v_sentence text;
+    v_requested jsonb;
+    v_datasets  text[];
+    v_ids       text[];
+    v_new       boolean[];
+    v_request   record;
+    v_message   text;
 BEGIN
     PERFORM begin_event('declare', current_writer());
     SELECT coalesce(jsonb_agg(a), '[]'), array_agg(a.dataset), array_agg(a.data_id), array_agg(a.was IS NULL)
-    INTO v_asked, v_datasets, v_ids, v_new
+    INTO v_requested, v_datasets, v_ids, v_new
     FROM (SELECT r.dataset, r.data_id, r.status, r.job, r.was, r.touched FROM jsonb_to_recordset(p_rows)
               AS r(dataset text, data_id text, status text, job text, locktype text, was text, touched boolean)
           WHERE r.locktype = 'OUT'
@@ -92,28 +96,28 @@ BEGIN
               AS r(dataset text, data_id text, status text, job text, locktype text, was text, touched boolean)
           CROSS JOIN LATERAL (SELECT o.dataset FROM job_output o WHERE o.job = r.job OFFSET 0) o
           WHERE r.locktype = 'IN' AND r.status = 'RESUBMIT') a;
-    IF v_asked = '[]' THEN
+    IF v_requested = '[]' THEN
         RETURN;
     END IF;
     PERFORM refuse_row(format('chunk %s of %s can''t be set to two statuses at once', a.data_id, a.dataset))
-    FROM jsonb_to_recordset(v_asked) AS a(dataset text, data_id text, status text)
+    FROM jsonb_to_recordset(v_requested) AS a(dataset text, data_id text, status text)
     GROUP BY a.dataset, a.data_id HAVING min(a.status) <> max(a.status);
     PERFORM lock_requested(v_datasets, v_ids, v_new);
-    IF EXISTS (SELECT FROM jsonb_to_recordset(v_asked) AS a(dataset text, data_id text, was text)
+    IF EXISTS (SELECT FROM jsonb_to_recordset(v_requested) AS a(dataset text, data_id text, was text)
                CROSS JOIN chunk_of(a.dataset, a.data_id) AS c
                WHERE a.was <> c.status) THEN
         RAISE EXCEPTION 'the status of these chunks has changed at this moment: try again' USING ERRCODE = 'serialization_failure';
     END IF;
 
-    -- A row comes back under the jobid that it was inserted with, whatever its status is.
+    -- A row keeps the jobid that it was inserted with, whatever its status.
     UPDATE chunk c SET publisher = a.job
-    FROM jsonb_to_recordset(v_asked) AS a(dataset text, data_id text, job text, was text), chunk_of(a.dataset, a.data_id) AS was
+    FROM jsonb_to_recordset(v_requested) AS a(dataset text, data_id text, job text, was text), chunk_of(a.dataset, a.data_id) AS was
     WHERE c.ctid = was.at AND a.was IS NULL AND was.run IS NULL AND was.publisher IS NULL;
 
     FOR v_request IN
         SELECT q.place, q.request, a.dataset, a.status, a.publisher, array_agg(a.data_id) AS ids
         FROM (SELECT n.dataset, n.data_id, n.status, max(n.job) AS publisher, bool_or(n.touched) AS touched
-              FROM jsonb_to_recordset(v_asked) AS n(dataset text, data_id text, status text, job text, touched boolean)
+              FROM jsonb_to_recordset(v_requested) AS n(dataset text, data_id text, status text, job text, touched boolean)
               GROUP BY 1, 2, 3) a
         CROSS JOIN chunk_of(a.dataset, a.data_id) AS c
         CROSS JOIN LATERAL unnest(requests_of(a.status, c.status, c.held_status, a.touched)) WITH ORDINALITY AS q(request, place)
@@ -124,10 +128,10 @@ BEGIN
             WHEN 'set_chunks' THEN 'set_chunks($1, $2, $5, $3, NULL, $4)'
             ELSE format('%I($1, $2, $3)', v_request.request) END
             || ' AS a WHERE a.result IN (''refused'', ''unknown'') LIMIT 1'
-        INTO v_sentence
+        INTO v_message
         USING v_request.dataset, v_request.ids, current_writer(), v_request.publisher, v_request.status;
-        IF v_sentence IS NOT NULL THEN
-            PERFORM refuse_row(v_sentence);
+        IF v_message IS NOT NULL THEN
+            PERFORM refuse_row(v_message);
         END IF;
     END LOOP;
 END $$;

@@ -1,34 +1,34 @@
--- What must hold, recomputed from the rows themselves; one sentence for each row that breaks it. One statement, so
--- that all of it is seen at one moment.
+-- Recompute all invariants from the rows and return one sentence for each violation.
+-- One statement sees all rows in one snapshot.
 CREATE FUNCTION opendataflow.verify() RETURNS SETOF text
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
-    WITH live AS (SELECT w.* FROM task w JOIN job j ON j.id = w.job WHERE NOT j.deleted)
+    WITH live AS (SELECT t.* FROM task t JOIN job j ON j.id = t.job WHERE NOT j.deleted)
 
-    SELECT format('task %s/%s is %s with %s blockers, but %s things block it', w.job, w.data_id, w.state, w.blockers, b.n)
-    FROM live w, LATERAL (
+    SELECT format('task %s/%s is %s with %s blockers, but %s things block it', t.job, t.data_id, t.state, t.blockers, b.n)
+    FROM live t, LATERAL (
         SELECT (SELECT count(*) FROM job_input i
-                WHERE i.job = w.job AND NOT w.forced
-                  AND NOT EXISTS (SELECT FROM chunk_of(i.dataset, w.data_id) c WHERE c.status = 'READY'))
-             + (SELECT count(*) FROM job_output o CROSS JOIN chunk_of(o.dataset, w.data_id) c
-                WHERE o.job = w.job AND CASE WHEN w.forced THEN c.status IN ('RUNNING', 'HOLD') ELSE
+                WHERE i.job = t.job AND NOT t.forced
+                  AND NOT EXISTS (SELECT FROM chunk_of(i.dataset, t.data_id) c WHERE c.status = 'READY'))
+             + (SELECT count(*) FROM job_output o CROSS JOIN chunk_of(o.dataset, t.data_id) c
+                WHERE o.job = t.job AND CASE WHEN t.forced THEN c.status IN ('RUNNING', 'HOLD') ELSE
                                          c.readers > 0 OR c.status NOT IN ('DECLARED', 'RESUBMIT', 'FAILED')
                                          OR (c.status = 'FAILED' AND NOT EXISTS (
-                                             SELECT FROM run_of(c.run) r WHERE r.job = w.job AND r.id = w.run)) END) AS n) b
-    WHERE w.state IN ('WAITING', 'QUEUED', 'RETRYING') AND b.n <> w.blockers
+                                             SELECT FROM run_of(c.run) r WHERE r.job = t.job AND r.id = t.run)) END) AS n) b
+    WHERE t.state IN ('WAITING', 'QUEUED', 'RETRYING') AND b.n <> t.blockers
 
     UNION ALL
-    SELECT format('task %s/%s is WAITING and nothing blocks it', w.job, w.data_id) FROM live w
-    WHERE w.state = 'WAITING' AND w.blockers = 0
+    SELECT format('task %s/%s is WAITING and nothing blocks it', t.job, t.data_id) FROM live t
+    WHERE t.state = 'WAITING' AND t.blockers = 0
 
     UNION ALL
-    SELECT format('task %s/%s is RUNNING, but its run %s is %s', w.job, w.data_id, w.run, coalesce(r.state, 'not there'))
-    FROM task w LEFT JOIN run_of(w.run) r ON r.job = w.job AND r.data_id = w.data_id AND r.fence = w.fence
-    WHERE w.state = 'RUNNING' AND r.state IS DISTINCT FROM 'RUNNING'
+    SELECT format('task %s/%s is RUNNING, but its run %s is %s', t.job, t.data_id, t.run, coalesce(r.state, 'not there'))
+    FROM task t LEFT JOIN run_of(t.run) r ON r.job = t.job AND r.data_id = t.data_id AND r.fence = t.fence
+    WHERE t.state = 'RUNNING' AND r.state IS DISTINCT FROM 'RUNNING'
 
     UNION ALL
-    SELECT format('run %s is RUNNING, but its task %s/%s is %s', r.id, r.job, r.data_id, coalesce(w.state, 'not there'))
-    FROM run r LEFT JOIN task_of(r.job, r.data_id) w ON w.run = r.id
-    WHERE r.state = 'RUNNING' AND w.state IS DISTINCT FROM 'RUNNING'
+    SELECT format('run %s is RUNNING, but its task %s/%s is %s', r.id, r.job, r.data_id, coalesce(t.state, 'not there'))
+    FROM run r LEFT JOIN task_of(r.job, r.data_id) t ON t.run = r.id
+    WHERE r.state = 'RUNNING' AND t.state IS DISTINCT FROM 'RUNNING'
 
     UNION ALL
     SELECT format('chunk %s/%s has %s readers, but %s running runs read it', c.dataset, c.data_id, c.readers, n.readers)
@@ -48,8 +48,8 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     WHERE r.state = 'RUNNING' AND (c.status IS DISTINCT FROM 'RUNNING' OR c.run <> r.id)
 
     UNION ALL
-    SELECT format('only one of task %s/%s and its run %s is forced', w.job, w.data_id, r.id)
-    FROM task w CROSS JOIN run_of(w.run) r WHERE w.state = 'RUNNING' AND r.forced <> w.forced
+    SELECT format('only one of task %s/%s and its run %s is forced', t.job, t.data_id, r.id)
+    FROM task t CROSS JOIN run_of(t.run) r WHERE t.state = 'RUNNING' AND r.forced <> t.forced
 
     UNION ALL
     SELECT format('job %s has no task for %s, an id of its data set %s', s.job, c.data_id, s.dataset)
@@ -58,28 +58,28 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
       AND NOT EXISTS (SELECT FROM task_of(s.job, c.data_id))
 
     UNION ALL
-    SELECT format('task %s/%s has no chunk in its data set %s', w.job, w.data_id, l.dataset)
-    FROM live w JOIN job_dataset l ON l.job = w.job
-    WHERE w.state NOT IN ('DONE', 'RUNNING', 'HELD', 'SKIPPED') AND NOT EXISTS (SELECT FROM chunk_of(l.dataset, w.data_id))
+    SELECT format('task %s/%s has no chunk in its data set %s', t.job, t.data_id, l.dataset)
+    FROM live t JOIN job_dataset l ON l.job = t.job
+    WHERE t.state NOT IN ('DONE', 'RUNNING', 'HELD', 'SKIPPED') AND NOT EXISTS (SELECT FROM chunk_of(l.dataset, t.data_id))
 
     UNION ALL
-    SELECT format('chunk %s/%s is READY, but task %s/%s that makes it is %s', c.dataset, c.data_id, w.job, w.data_id, w.state)
+    SELECT format('chunk %s/%s is READY, but task %s/%s that makes it is %s', c.dataset, c.data_id, t.job, t.data_id, t.state)
     FROM chunk c JOIN job_output o ON o.dataset = c.dataset JOIN job j ON j.id = o.job AND NOT j.deleted
-    CROSS JOIN task_of(o.job, c.data_id) w
-    WHERE c.status = 'READY' AND w.state IN ('WAITING', 'QUEUED', 'RETRYING')
+    CROSS JOIN task_of(o.job, c.data_id) t
+    WHERE c.status = 'READY' AND t.state IN ('WAITING', 'QUEUED', 'RETRYING')
 
     UNION ALL
-    SELECT format('task %s/%s has another sort key than its order gives', w.job, w.data_id)
-    FROM task w JOIN job j ON j.id = w.job WHERE NOT j.deleted AND w.sort_key <> sort_key(w.data_id, j.descending)
+    SELECT format('task %s/%s has another sort key than its order gives', t.job, t.data_id)
+    FROM task t JOIN job j ON j.id = t.job WHERE NOT j.deleted AND t.sort_key <> sort_key(t.data_id, j.descending)
 
     UNION ALL
     SELECT format('job %s has %s tasks that are %s, but they are counted as %s', n.job, sum(n.tasks), n.state, sum(n.counted))
-    FROM (SELECT w.job, w.state, 1 AS tasks, 0 AS counted FROM task w
+    FROM (SELECT t.job, t.state, 1 AS tasks, 0 AS counted FROM task t
           UNION ALL SELECT c.job, c.state, 0, c.tasks FROM task_count c) n
     GROUP BY n.job, n.state HAVING sum(n.tasks) <> sum(n.counted)
 
     UNION ALL
-    SELECT format('chunk %s/%s has fence %s, which was never given out', c.dataset, c.data_id, c.fence)
+    SELECT format('chunk %s/%s has fencing token %s, which was never issued', c.dataset, c.data_id, c.fence)
     FROM chunk c, fence f WHERE c.fence > f.last_value
 
     UNION ALL

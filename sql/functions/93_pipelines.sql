@@ -1,7 +1,8 @@
--- The runs of pipelines with their steps: what `dataflow pipeline history` shows. Nothing here changes anything.
+-- Runs of pipelines with their steps, for `dataflow pipeline history`. These functions only read.
 
--- The newest runs first: of one pipeline or all, of what writes a data set, of one data id, only those that have
--- not succeeded, or one run. A run is of the pipeline that its job runs now.
+-- Return the newest runs of pipelines first. Null arguments do not filter.
+-- p_dataset: runs that write this data set. p_failed: runs that have ended without success.
+-- A run belongs to the pipeline that its job runs now.
 CREATE FUNCTION opendataflow.pipeline_runs(p_pipeline text, p_dataset text, p_data_id text, p_failed boolean,
                                            p_run bigint, p_limit integer)
 RETURNS TABLE (
@@ -23,7 +24,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY r.id DESC
 $$;
 
--- The pipelines that jobs run.
+-- Return the pipelines of all jobs.
 CREATE FUNCTION opendataflow.pipelines() RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
     SELECT DISTINCT j.pipeline FROM opendataflow.job j WHERE j.pipeline IS NOT NULL ORDER BY 1

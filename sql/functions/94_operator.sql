@@ -1,6 +1,6 @@
--- What the operator tells in the statuses of resources. Nothing here changes anything.
+-- Data for the statuses of resources. These functions only read.
 
--- The last runs of a job that failed or were lost, the newest first; those that were given back have failed at nothing.
+-- Return the last FAILED and LOST runs of a job, newest first. Runs of class NotStarted are omitted.
 CREATE FUNCTION opendataflow.last_failures(p_job text, p_limit integer)
 RETURNS TABLE (data_id text, run bigint, reason text, message text, at timestamptz)
 LANGUAGE sql STABLE AS $$
@@ -9,21 +9,22 @@ LANGUAGE sql STABLE AS $$
     ORDER BY r.finished_at DESC LIMIT p_limit
 $$;
 
--- All that the statuses of some jobs tell: what job_status() says, and beside it the last failures, how much is stale, and
--- the request that was done last. One question for many jobs. (plpgsql: job_status() comes in a later file.)
+-- Return the data for the statuses of several jobs with one statement.
+-- Contains job_status(), the last failures, the number of stale tasks and the last executed request.
+-- (plpgsql, because job_status() is defined in a later file.)
 CREATE FUNCTION opendataflow.job_reports(p_jobs text[], p_failures integer) RETURNS TABLE (job text, report jsonb)
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN QUERY
     SELECT j.id, job_status(j.id) || jsonb_build_object(
         'last_failures', (SELECT coalesce(jsonb_agg(to_jsonb(f)), '[]') FROM last_failures(j.id, p_failures) f),
-        'stale', (SELECT count(*) FROM task w WHERE w.job = j.id AND w.stale),
+        'stale', (SELECT count(*) FROM task t WHERE t.job = j.id AND t.stale),
         'resubmit', (SELECT jsonb_build_object('id', q.id, 'answer', q.answer) FROM request q WHERE q.owner = 'job ' || j.id))
     FROM job j WHERE j.id = ANY (p_jobs);
 END $$;
 
--- The chunks of a data set by status, and a number that tells which of them are not READY. Looks at every chunk (a million
--- take a fifth of a second). Null where there is no such data set.
+-- Return the number of chunks by status, and a hash of the ids that are not READY; null if the data set is unknown.
+-- Reads every chunk: 0.2 seconds for a million.
 CREATE FUNCTION opendataflow.dataset_counts(p_dataset text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT (SELECT jsonb_build_object('counts', coalesce(jsonb_object_agg(n.status, n.chunks), '{}'),
@@ -33,9 +34,9 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     FROM dataset d WHERE d.id = p_dataset
 $$;
 
--- The watermark of a data set (the last id before the first that is not READY, in natural order), and its first gaps before
--- the last READY one. Puts every chunk in order, which takes half a minute for a million: whoever asks has to leave
--- long pauses. Ids that have digits in the same places, like dates, are in natural order as they are.
+-- Return the id through which a data set is complete (key `watermark`), and the first gaps before the last READY chunk.
+-- Sorts every chunk: 30 seconds for a million, so callers must make long pauses.
+-- Ids with digits at the same positions, like dates, need no computed key.
 CREATE FUNCTION opendataflow.dataset_gaps(p_dataset text, p_gaps integer) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET work_mem = '64MB' SET jit = off AS $$
     WITH shape AS MATERIALIZED (
@@ -49,7 +50,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET work_mem = '64MB
         -- Before version 18 bytea has neither min nor max.
         SELECT (SELECT c.key FROM c WHERE NOT c.is_ready ORDER BY c.key LIMIT 1) AS first_missing,
                (SELECT c.key FROM c WHERE c.is_ready ORDER BY c.key DESC LIMIT 1) AS last_ready
-    ), placed AS (  -- chunks that are not there have the same number of READY ones before them if none is between
+    ), placed AS (  -- the chunks of one gap have the same number of READY chunks before them
         SELECT c.data_id, c.is_ready, c.key, count(*) FILTER (WHERE c.is_ready) OVER (ORDER BY c.key ROWS UNBOUNDED PRECEDING) AS before
         FROM c, edge e WHERE c.key >= e.first_missing AND c.key <= e.last_ready
     ), gap AS (

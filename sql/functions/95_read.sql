@@ -1,12 +1,12 @@
--- What people and engines ask to see. Nothing here changes anything.
+-- Queries of people and engines. These functions only read.
 
--- The state of a run as people are shown it: one that was given back has done nothing, and failed at nothing.
+-- Return the state of a run for people. A LOST run of class NotStarted is GIVEN_BACK: it neither worked nor failed.
 CREATE FUNCTION opendataflow.shown_state(p_state text, p_class text) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN p_state = 'LOST' AND p_class = 'NotStarted' THEN 'GIVEN_BACK' ELSE p_state END
 $$;
 
--- The links of all jobs that are not deleted, for checking the graph: one row for each job.
+-- Return the inputs and outputs of each job that is not deleted, to check the graph.
 CREATE FUNCTION opendataflow.list_links() RETURNS TABLE (job text, inputs text[], outputs text[])
 LANGUAGE sql STABLE AS $$
     SELECT j.id,
@@ -15,7 +15,7 @@ LANGUAGE sql STABLE AS $$
     FROM opendataflow.job j WHERE NOT j.deleted ORDER BY j.id
 $$;
 
--- What an engine has to know of jobs: their limits and env items, and their data sets with what the runs see of them.
+-- Return what an engine needs about jobs: limits, environment items, test results, and data sets as runs see them.
 CREATE FUNCTION opendataflow.job_facts(p_jobs text[]) RETURNS TABLE (job jsonb, datasets jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT to_jsonb(j) || jsonb_build_object('env', (SELECT coalesce(jsonb_object_agg(e.name, e.value), '{}')
@@ -26,8 +26,9 @@ LANGUAGE sql STABLE AS $$
     FROM opendataflow.job j WHERE j.id = ANY (p_jobs) ORDER BY j.id
 $$;
 
--- How many of some jobs' tasks are in which state; `probed_in_vain`: its breaker is open, and more probes have failed than a
--- chunk has retries; or the tests of its project fail, and no other commit may be used.
+-- Return the number of tasks of jobs by state.
+-- `probed_in_vain`: the breaker is open and more probes have failed than a chunk has retries.
+-- It is also true if the project's tests fail and no other commit may be used.
 CREATE FUNCTION opendataflow.progress(p_jobs text[])
 RETURNS TABLE (job text, counts jsonb, probed_in_vain boolean)
 LANGUAGE sql STABLE AS $$
@@ -38,16 +39,17 @@ LANGUAGE sql STABLE AS $$
     FROM unnest(p_jobs) AS j
 $$;
 
--- Those of some jobs that have QUEUED tasks; with an open breaker or failing tests, those that may be tried now.
+-- Return the given jobs that have QUEUED tasks and may claim now, according to their breaker and their tests.
 CREATE FUNCTION opendataflow.claimable_jobs(p_jobs text[]) RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
     SELECT j FROM unnest(p_jobs) AS j
-    WHERE EXISTS (SELECT FROM opendataflow.task w WHERE w.job = j AND w.state = 'QUEUED')
+    WHERE EXISTS (SELECT FROM opendataflow.task t WHERE t.job = j AND t.state = 'QUEUED')
       AND NOT EXISTS (SELECT FROM opendataflow.breaker b
                       WHERE b.job = j AND b.opened_at IS NOT NULL AND (opendataflow.probe_position(b, NULL)).free = 0)
       AND opendataflow.claim_limit_by_tests(j) IS DISTINCT FROM 0
 $$;
 
+-- Return all jobs with their state and their task counts.
 CREATE FUNCTION opendataflow.list_jobs() RETURNS TABLE (
     job text, state text, done bigint, total bigint, running bigint, retrying bigint, failed bigint, parallelism integer,
     inputs text, outputs text)
@@ -73,6 +75,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY j.id
 $$;
 
+-- Return all data sets with their producer, consumers and chunk counts. Reads every chunk.
 CREATE FUNCTION opendataflow.list_datasets() RETURNS TABLE (
     dataset text, kind text, place text, producer text, consumers text, ready bigint, failed bigint, chunks bigint)
 LANGUAGE sql STABLE AS $$
@@ -87,6 +90,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY d.id
 $$;
 
+-- Return chunks in natural order, of one data set or all, in one status or all.
 CREATE FUNCTION opendataflow.list_chunks(p_dataset text, p_status text, p_limit integer) RETURNS TABLE (
     dataset text, data_id text, status text, fence bigint, run bigint, readers integer, published_at timestamptz, reason text)
 LANGUAGE sql STABLE AS $$
@@ -96,7 +100,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY c.dataset, opendataflow.sort_key(c.data_id) LIMIT p_limit
 $$;
 
--- The newest runs first, of a task, of a job, or of all.
+-- Return the newest runs first, of a task, of a job, or of all jobs.
 CREATE FUNCTION opendataflow.list_runs(p_job text, p_data_id text, p_limit integer) RETURNS TABLE (
     run bigint, job text, data_id text, state text, attempt integer, fence bigint, host text, claimed_at timestamptz,
     finished_at timestamptz, seconds double precision, failure_class text, exit_code integer, message text, log_path text,
@@ -111,7 +115,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY r.id DESC LIMIT p_limit
 $$;
 
--- The last run of a task, or the run with an id, with the end of its log.
+-- Return the last run of a task, or the run with an id, with the end of its log.
 CREATE FUNCTION opendataflow.run_log(p_job text, p_data_id text, p_run bigint) RETURNS TABLE (
     run bigint, job text, data_id text, state text, attempt integer, runs_home text, log_path text, log_tail text)
 LANGUAGE sql STABLE AS $$
@@ -121,10 +125,11 @@ LANGUAGE sql STABLE AS $$
     ORDER BY r.id DESC LIMIT 1
 $$;
 
--- One job on one screen, whatever the number of its chunks: beside the counts, which are kept, nothing looks at more than
--- `sample` rows. Gaps are tasks that are not DONE before the last DONE one, in the job's order; the watermark is the last
--- id before the first of them. Failures, what is waited for and gaps are counted among the first of them only. Rate: successes a minute over the last quarter of an hour, or since the first of
--- them began.
+-- Return the status of one job, for one screen. Except for the stored counts, no part reads more than `sample` rows.
+-- `gaps`: tasks that are not DONE before the last DONE task, in the job's order.
+-- `watermark`: the id through which the job is complete.
+-- Failures, blockers and gaps are counted among the first `sample` tasks only.
+-- `per_minute`: successes in the last 15 minutes, or since the first of them was claimed.
 CREATE FUNCTION opendataflow.job_status(p_job text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     WITH few AS (
@@ -195,12 +200,12 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     FROM job j WHERE j.id = p_job
 $$;
 
--- The states of tasks that are not DONE.
+-- Return all task states except DONE.
 CREATE FUNCTION opendataflow.unfinished_states() RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$ SELECT '{WAITING,QUEUED,RUNNING,RETRYING,FAILED,HELD,SKIPPED}'::text[] $$;
 
--- Why a task is not running: its state, what blocks it with evidence, and what limits its job. `before_it`: 10000 are
--- that many or more.
+-- Return why a task is not running: its state, its blockers with evidence, and the limits of its job.
+-- `before_it`: the number of tasks ahead; 10000 means that many or more.
 CREATE FUNCTION opendataflow.why(p_job text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
@@ -230,11 +235,11 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     WHERE w.job = p_job AND w.data_id = p_data_id
 $$;
 
--- The ids that a job has a task for, or a data set has chunks of: for telling which one was meant.
+-- Return ids of a job's tasks or of a data set's chunks, to suggest an id that the user may have meant.
 CREATE FUNCTION opendataflow.known_ids(p_owner text, p_limit integer) RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
     SELECT k.data_id
-    FROM ((SELECT w.data_id FROM opendataflow.task w WHERE w.job = p_owner LIMIT p_limit)
+    FROM ((SELECT t.data_id FROM opendataflow.task t WHERE t.job = p_owner LIMIT p_limit)
           UNION
           (SELECT c.data_id FROM opendataflow.chunk c WHERE c.dataset = p_owner LIMIT p_limit) LIMIT p_limit) k
     ORDER BY opendataflow.sort_key(k.data_id)

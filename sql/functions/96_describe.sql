@@ -1,6 +1,6 @@
--- One thing with all that is known of it: what `dataflow describe` and `dataflow inspect` show. Nothing here changes anything.
+-- Details of one object, for `dataflow describe` and `dataflow inspect`. These functions only read.
 
--- The newest events of one thing, in the order in which they happened. Of a job the data id is empty.
+-- Return the newest events of one object, oldest first. Events of a job have an empty data id.
 CREATE FUNCTION opendataflow.events_of(p_kind text, p_owner text, p_data_id text, p_limit integer) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_agg(jsonb_build_object('at', h.at, 'event', h.event, 'from', h.from_state, 'to', h.to_state,
@@ -8,7 +8,7 @@ LANGUAGE sql STABLE AS $$
     FROM (SELECT * FROM opendataflow.history_of(p_kind, p_owner, p_data_id) h ORDER BY h.id DESC LIMIT p_limit) h
 $$;
 
--- What made a version of a chunk READY: {at, event, actor, reason, run}; null where that is not known any more.
+-- Return the event that made a version of a chunk READY: {at, event, actor, reason, run}; null if it is unknown.
 CREATE FUNCTION opendataflow.publishing_event(p_dataset text, p_data_id text, p_fence bigint) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('at', h.at, 'event', h.event, 'actor', h.actor, 'reason', h.reason, 'run', h.run)
@@ -17,29 +17,29 @@ LANGUAGE sql STABLE AS $$
     ORDER BY h.id DESC LIMIT 1
 $$;
 
--- A data set out of what a run has seen of them; null where that was not kept.
+-- Return one data set as a run saw it; null if it was not recorded.
 CREATE FUNCTION opendataflow.dataset_as_declared(p_declaration bigint, p_dataset text) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT e FROM opendataflow.declaration d, jsonb_array_elements(d.datasets) AS e
     WHERE d.id = p_declaration AND e ->> 'id' = p_dataset LIMIT 1
 $$;
 
--- What became of the steps of a run, in their order.
+-- Return the steps of a run, in order.
 CREATE FUNCTION opendataflow.steps_of(p_run bigint) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_agg(to_jsonb(s) - 'run' ORDER BY s.ordinal), '[]') FROM opendataflow.step s WHERE s.run = p_run
 $$;
 
--- The evidence for the five questions about the chunk of a task: the task, its last run, and each of its data sets with
---   used_fence  the version that the run has read or written, null where it did neither
---   then, now   what was declared of the data set when the run was claimed, and what is now
---   said        what made that version READY, or where there was no run the present one
+-- Return the evidence for the five answers about the chunk of a task: the task, its last run, and its data sets with
+--   used_fence  the version that the run read or wrote; null if neither
+--   then, now   the declaration of the data set at the claim, and the present one
+--   said        the event that made that version READY, or the present version if there was no run
 --   readers     the runs that read the chunk now
--- Of a run that has ended, all of this but `now`, `readers` and the chunk's present state is what it was then.
+-- For a run that has ended, only `now`, `readers` and the present state of the chunk can still change.
 CREATE FUNCTION opendataflow.inspection(p_job text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
-        'job', w.job, 'data_id', w.data_id, 'state', w.state, 'reason', w.reason, 'stale', w.stale,
+        'job', t.job, 'data_id', t.data_id, 'state', t.state, 'reason', t.reason, 'stale', t.stale,
         'run', (to_jsonb(r) - ARRAY['log_tail', 'reads', 'read_fences', 'writes', 'lease', 'boot', 'answers'])
                || jsonb_build_object('state', shown_state(r.state, r.failure_class)),
         'seconds', round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1),
@@ -49,29 +49,29 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                 'reason', c.reason, 'fence', c.fence, 'run', c.run, 'published_at', c.published_at,
                 'rows', c.rows, 'bytes', c.bytes, 'checksum', c.checksum, 'bounds', c.bounds,
                 'used_fence', u.fence,
-                'said', publishing_event(l.dataset, w.data_id, coalesce(u.fence, c.fence)),
+                'said', publishing_event(l.dataset, t.data_id, coalesce(u.fence, c.fence)),
                 'then', dataset_as_declared(r.declaration, l.dataset),
                 'now', (SELECT to_jsonb(d) - ARRAY['encryptedpass', 'modified'] FROM dataset d WHERE d.id = l.dataset),
                 'readers', coalesce((SELECT jsonb_agg(jsonb_build_object('job', x.job, 'run', x.id) ORDER BY x.id)
                                      FROM job_input i
                                      CROSS JOIN LATERAL (SELECT x.job, x.id FROM run x
-                                                         WHERE x.job = i.job AND x.data_id = w.data_id AND x.state = 'RUNNING' OFFSET 0) x
+                                                         WHERE x.job = i.job AND x.data_id = t.data_id AND x.state = 'RUNNING' OFFSET 0) x
                                      WHERE i.dataset = l.dataset), '[]')
                 ) ORDER BY l.itemtype, l.dataset), '[]')
-            FROM (SELECT i.dataset, 'IN' AS itemtype FROM job_input i WHERE i.job = w.job
+            FROM (SELECT i.dataset, 'IN' AS itemtype FROM job_input i WHERE i.job = t.job
                   UNION SELECT d, 'IN' FROM unnest(r.reads) AS d
-                  UNION SELECT o.dataset, 'OUT' FROM job_output o WHERE o.job = w.job
+                  UNION SELECT o.dataset, 'OUT' FROM job_output o WHERE o.job = t.job
                   UNION SELECT d, 'OUT' FROM unnest(r.writes) AS d) l
-            LEFT JOIN chunk_of(l.dataset, w.data_id) AS c ON true
+            LEFT JOIN chunk_of(l.dataset, t.data_id) AS c ON true
             LEFT JOIN LATERAL (SELECT r.fence WHERE l.itemtype = 'OUT' AND l.dataset = ANY (r.writes)
                                UNION ALL
                                SELECT f.fence FROM unnest(r.reads, r.read_fences) AS f(dataset, fence)
                                WHERE l.itemtype = 'IN' AND f.dataset = l.dataset) u ON true))
-    FROM task w LEFT JOIN run r ON r.id = w.run
-    WHERE w.job = p_job AND w.data_id = p_data_id
+    FROM task t LEFT JOIN run r ON r.id = t.run
+    WHERE t.job = p_job AND t.data_id = p_data_id
 $$;
 
--- A job: what was declared, its limits, its last runs, and who changed what.
+-- Return a job: its declaration, its limits, its last runs, and the changes of its limits.
 CREATE FUNCTION opendataflow.describe_job(p_job text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
@@ -85,8 +85,8 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     FROM job j WHERE j.id = p_job
 $$;
 
--- A data set: where it is, who makes and reads it, its chunks by status, and the newest of what people did to them, among
--- the last 20,000 events of everything.
+-- Return a data set: its location, its producer and consumers, its chunks by status, and the newest manual changes.
+-- Only the last 20,000 events of all objects are searched.
 CREATE FUNCTION opendataflow.describe_dataset(p_dataset text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
@@ -103,31 +103,31 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     FROM dataset d WHERE d.id = p_dataset
 $$;
 
--- A chunk: its status and version, what its last run has checked, the task that makes it, the tasks that read it.
+-- Return a chunk: its status and version, the expectations of its last run, its producer and its consumers.
 CREATE FUNCTION opendataflow.describe_chunk(p_dataset text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
         'chunk', to_jsonb(c), 'said', publishing_event(c.dataset, c.data_id, c.fence),
         'expectations', (SELECT r.metrics -> 'expectations' FROM run_of(c.run) AS r),
-        'producer', (SELECT jsonb_build_object('job', w.job, 'state', w.state, 'reason', w.reason, 'run', w.run)
-                     FROM job_output o CROSS JOIN task_of(o.job, c.data_id) AS w
+        'producer', (SELECT jsonb_build_object('job', t.job, 'state', t.state, 'reason', t.reason, 'run', t.run)
+                     FROM job_output o CROSS JOIN task_of(o.job, c.data_id) AS t
                      WHERE o.dataset = c.dataset),
-        'consumers', (SELECT coalesce(jsonb_agg(jsonb_build_object('job', w.job, 'state', w.state, 'reason', w.reason,
-                                                                   'run', w.run, 'stale', w.stale) ORDER BY w.job), '[]')
-                      FROM job_input i CROSS JOIN task_of(i.job, c.data_id) AS w
+        'consumers', (SELECT coalesce(jsonb_agg(jsonb_build_object('job', t.job, 'state', t.state, 'reason', t.reason,
+                                                                   'run', t.run, 'stale', t.stale) ORDER BY t.job), '[]')
+                      FROM job_input i CROSS JOIN task_of(i.job, c.data_id) AS t
                       WHERE i.dataset = c.dataset),
         'events', events_of('chunk', c.dataset, c.data_id, 20))
     FROM chunk c WHERE c.dataset = p_dataset AND c.data_id = p_data_id
 $$;
 
--- A run: what it read and wrote in which version, how it ended, and what it changed.
+-- Return a run: the versions that it read and wrote, how it ended, and the changes that it made.
 CREATE FUNCTION opendataflow.describe_run(p_run bigint) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
         'run', (to_jsonb(r) - 'log_tail') || jsonb_build_object('state', shown_state(r.state, r.failure_class)),
         'seconds', round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1),
-        'task', (SELECT w.state FROM task w WHERE w.job = r.job AND w.data_id = r.data_id),
-        'last', (SELECT w.run = r.id FROM task w WHERE w.job = r.job AND w.data_id = r.data_id),
+        'task', (SELECT t.state FROM task t WHERE t.job = r.job AND t.data_id = r.data_id),
+        'last', (SELECT t.run = r.id FROM task t WHERE t.job = r.job AND t.data_id = r.data_id),
         'datasets', (SELECT d.datasets FROM declaration d WHERE d.id = r.declaration),
         'steps', steps_of(r.id),
         'events', (SELECT coalesce(jsonb_agg(e ORDER BY e ->> 'at'), '[]')
@@ -135,15 +135,16 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     FROM run r WHERE r.id = p_run
 $$;
 
--- Ids that begin like p_start, for completion in a shell: jobs, data sets (kind job, dataset), or the data ids of one.
+-- Return ids that start with p_start, for shell completion.
+-- p_kind: job, dataset, or data_id for the data ids of the job or data set p_owner.
 CREATE FUNCTION opendataflow.ids_starting_with(p_kind text, p_owner text, p_start text, p_limit integer) RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
     (SELECT j.id FROM opendataflow.job j WHERE p_kind = 'job' AND NOT j.deleted AND starts_with(j.id, p_start) ORDER BY 1 LIMIT p_limit)
     UNION
     (SELECT d.id FROM opendataflow.dataset d WHERE p_kind = 'dataset' AND starts_with(d.id, p_start) ORDER BY 1 LIMIT p_limit)
     UNION
-    (SELECT w.data_id FROM opendataflow.task w
-     WHERE p_kind = 'data_id' AND w.job = p_owner AND starts_with(w.data_id, p_start) LIMIT p_limit)
+    (SELECT t.data_id FROM opendataflow.task t
+     WHERE p_kind = 'data_id' AND t.job = p_owner AND starts_with(t.data_id, p_start) LIMIT p_limit)
     UNION
     (SELECT c.data_id FROM opendataflow.chunk c
      WHERE p_kind = 'data_id' AND c.dataset = p_owner AND starts_with(c.data_id, p_start) LIMIT p_limit)

@@ -1,9 +1,9 @@
--- Cleaning the history: old runs and events go, in small batches. What answers for the present does not: the run behind a
--- chunk's current version, the last run of every task, what was forced, what made a version READY, and the last event of
--- everything. Chunks, tasks, and what runs have seen of data sets are never cleaned.
+-- Cleaning of the history: delete old runs and events in small batches.
+-- These rows are kept: the run of a chunk's present version, the last run of each task, forced runs, events that made
+-- a version READY, and the last event of each object. Chunks, tasks and declarations are never cleaned.
 
--- The ends of runs from (p_after_at, p_after_run) on that are older than p_before, at most p_limit of them, each with
--- whether it may go.
+-- Return up to p_limit runs that ended before p_before, after the position (p_after_at, p_after_run).
+-- `goes`: whether the run may be deleted.
 CREATE FUNCTION opendataflow.old_runs(p_job text, p_before timestamptz, p_after_at timestamptz, p_after_run bigint, p_limit integer)
 RETURNS TABLE (run bigint, job text, host text, runs_home text, finished_at timestamptz, goes boolean)
 LANGUAGE plpgsql STABLE AS $$
@@ -15,16 +15,17 @@ BEGIN
     ORDER BY r.finished_at, r.id LIMIT p_limit;
 END $$;
 
+-- Return whether a run may be deleted: it has ended, was not forced, and no task or chunk refers to it.
 CREATE FUNCTION opendataflow.can_delete_run(p_run opendataflow.run) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT p_run.state <> 'RUNNING' AND NOT p_run.forced
-       AND NOT EXISTS (SELECT FROM opendataflow.task w WHERE w.job = p_run.job AND w.data_id = p_run.data_id AND w.run = p_run.id)
+       AND NOT EXISTS (SELECT FROM opendataflow.task t WHERE t.job = p_run.job AND t.data_id = p_run.data_id AND t.run = p_run.id)
        AND NOT EXISTS (SELECT FROM unnest(p_run.writes) AS d
                        CROSS JOIN opendataflow.chunk_of(d, p_run.data_id) AS c
                        WHERE c.run = p_run.id)
 $$;
 
--- Deletes those of some runs that may go, with their steps. Returns how many they were.
+-- Delete the given runs that may be deleted, with their steps. Return the number of deleted runs. Locks level 5.
 CREATE FUNCTION opendataflow.clean_runs(p_runs bigint[]) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -39,10 +40,10 @@ BEGIN
     RETURN v_done;
 END $$;
 
--- Looks at the p_limit events after p_after, of everything or only of a job with the chunks that it writes, and deletes
--- those that may go, or where p_dry only counts them. Returns {last, looked, events}; `last` is null where nothing that is
--- older than p_before is left.
-CREATE FUNCTION opendataflow.clean_events(p_job text, p_before timestamptz, p_after bigint, p_limit integer, p_dry boolean)
+-- Delete the events that may be deleted among the next p_limit events after p_after. If p_dry_run is true, only count them.
+-- p_job: only events of this job and of the chunks that it writes; null for all.
+-- Return {last, looked, events}. `last` is null if no event before p_before is left.
+CREATE FUNCTION opendataflow.clean_events(p_job text, p_before timestamptz, p_after bigint, p_limit integer, p_dry_run boolean)
 RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -55,13 +56,15 @@ BEGIN
            array_agg((n.event).id) FILTER (WHERE (n.event).at < p_before AND can_delete_event(n.event, p_job))
     INTO v_last, v_looked, v_old, v_ids
     FROM (SELECT h AS event FROM history h WHERE h.id > p_after ORDER BY h.id LIMIT p_limit) n;
-    IF NOT p_dry THEN
+    IF NOT p_dry_run THEN
         DELETE FROM history h WHERE h.id = ANY (v_ids);
     END IF;
     RETURN jsonb_build_object('last', CASE WHEN v_looked = p_limit AND v_old > 0 THEN v_last END, 'looked', v_looked,
                               'events', coalesce(cardinality(v_ids), 0));
 END $$;
 
+-- Return whether an event may be deleted.
+-- A force, a publication without a run, events of existing runs and the last event of an object are kept.
 CREATE FUNCTION opendataflow.can_delete_event(p_event opendataflow.history, p_job text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT (p_job IS NULL OR CASE p_event.kind WHEN 'chunk'

@@ -1,4 +1,5 @@
--- What `dataflow doctor` looks at: who works, and what waits for a person. At most 20 of each; `now`: the server's clock.
+-- Return the data for `dataflow doctor`: live engines, and everything that waits for a person, at most 20 of each kind.
+-- `now`: the server's clock.
 CREATE FUNCTION opendataflow.health() RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(

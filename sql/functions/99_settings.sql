@@ -1,10 +1,9 @@
--- How the functions are planned, in one place.
+-- Planner settings of all functions.
 --
--- Their plans must not depend on statistics: a session keeps the plans that it made while the tables were small, and
--- new rows of a big apply have no statistics at all. Every query here is written as look-ups by key in the order in which
--- its joins stand, so that is what the planner is held to: no scans of whole tables, no other join order, nested loops
--- over indexes. The triggers join rows that have no index, so they get hash joins instead. Compiling plans costs more
--- than running them.
+-- Plans must not depend on statistics. A session keeps the plans that it made while the tables were small.
+-- New rows of a big apply have no statistics at all. Every query here is written as look-ups by key, in join order.
+-- The settings therefore require index look-ups, nested loops and the written join order.
+-- The triggers join rows that have no index and use hash joins instead. JIT compilation costs more than these queries.
 DO $$
 DECLARE
     v_function record;
@@ -28,6 +27,7 @@ BEGIN
             EXECUTE format('ALTER FUNCTION %s SET %s', v_function.signature, v_setting);
         END LOOP;
     END LOOP;
-    -- Claim sets it for its own queries; here it gets its bounds, and its caller the own value back.
+    -- claim() changes lock_timeout for its own queries.
+    -- This setting limits its other waits and restores the caller's value.
     ALTER FUNCTION opendataflow.claim(uuid, text, integer, integer, bytea, text) SET lock_timeout = '10s';
 END $$;

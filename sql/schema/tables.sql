@@ -1,16 +1,18 @@
--- The tables of OpenDataFlow: what users declared, and the state of every chunk, task and run.
--- Only the functions in sql/functions move a state; triggers refuse anything else and write the history.
--- This is the base, migration 1: every database is made by it. It may be edited until the first release, which refuses
--- databases that were made before; from then on tables change by the files of sql/migrations only.
+-- Tables of OpenDataFlow: what users declare, and the state of each chunk, task and run.
+-- Only the functions in sql/functions change a state. Triggers refuse every other change and write the history.
+-- This file is the base, migration 1. Every database starts with the base.
+-- The base may change until the first release. The first release refuses databases of earlier versions.
+-- After the first release, tables change only through the files in sql/migrations.
 
 CREATE SCHEMA opendataflow;
 
--- Grows with every claim and every publication; an older fence never commits. CACHE 1: sessions must not keep
--- blocks of numbers, or a later claim could get a smaller fence.
+-- Fencing tokens. The value grows with each claim and each publication, and an older token never commits.
+-- CACHE 1 is required: a session with a block of cached numbers could give a later claim a smaller token.
 CREATE SEQUENCE opendataflow.fence AS bigint CACHE 1;
 
--- The migrations that were applied. `works_from`: the oldest program, by its last migration, that can work with the tables
--- after this one; `digest`: of the statements that were run, which tells a database that an unreleased version has made.
+-- Applied migrations.
+-- `works_from`: the last migration of the oldest program that can use the tables after this migration.
+-- `digest`: the digest of the statements that ran. An unknown digest marks a database of an unreleased version.
 CREATE TABLE opendataflow.migration (
     number      integer PRIMARY KEY,
     name        text NOT NULL,
@@ -19,14 +21,14 @@ CREATE TABLE opendataflow.migration (
     digest      text NOT NULL
 );
 
--- One row: the digest of the functions and views that are installed.
+-- One row: the digest of the installed functions and views.
 CREATE TABLE opendataflow.installed (
     one_row     boolean PRIMARY KEY DEFAULT true CHECK (one_row),
     functions   text NOT NULL,
     applied_at  timestamptz NOT NULL DEFAULT now()
 );
 
--- What users declared -------------------------------------------------------------------------------------
+-- Declarations -------------------------------------------------------------------------------------------
 
 CREATE TABLE opendataflow.dataset (
     id            text PRIMARY KEY CHECK (id <> ''),
@@ -47,8 +49,8 @@ CREATE TABLE opendataflow.dataset (
     share_with    text[] NOT NULL DEFAULT '{}',
     declared_as   text
 );
-COMMENT ON COLUMN opendataflow.dataset.owner IS 'namespace/name of its custom resource; null where a file or a command declared it';
-COMMENT ON COLUMN opendataflow.dataset.declared_as IS 'what its resource said when it was applied last, as a hash';
+COMMENT ON COLUMN opendataflow.dataset.owner IS 'namespace/name of the custom resource; null if a file or a command declared the data set';
+COMMENT ON COLUMN opendataflow.dataset.declared_as IS 'hash of the resource at the last apply';
 
 CREATE TABLE opendataflow.job (
     id                     text PRIMARY KEY CHECK (id <> ''),
@@ -72,11 +74,12 @@ CREATE TABLE opendataflow.job (
     cancel_on_delete       boolean NOT NULL DEFAULT false,
     pipeline               text
 );
-COMMENT ON COLUMN opendataflow.job.pipeline IS 'the slug of the pipeline that it runs; null where it runs something else';
+COMMENT ON COLUMN opendataflow.job.pipeline IS 'slug of the pipeline; null if the job runs no pipeline';
 
--- The data sets of a job as its runs have seen them, without passwords: where the data was expected, also when a data set
--- has been applied with another location since. `job.declaration` is the newest, null where something has changed since
--- the last claim; `run.declaration` the one that a run has seen. Rows are added, never changed.
+-- The data sets of a job as its runs saw them, without passwords.
+-- Each row records where data was expected, even if a data set later moves to another location.
+-- `job.declaration` is the newest row; null if something has changed since the last claim.
+-- `run.declaration` is the row that one run used. Rows are added and never changed.
 CREATE TABLE opendataflow.declaration (
     id        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job       text NOT NULL,
@@ -108,9 +111,11 @@ CREATE TABLE opendataflow.job_env (
 
 -- State ---------------------------------------------------------------------------------------------------
 
--- One partition of a data set. `fence` is its version; `run` the run that made or is making it, null where it
--- came from outside, and `publisher` who was named then; `readers` the running consumers; `held_status` what a HOLD
--- returns to.
+-- One chunk (partition) of a data set. `fence`: the version.
+-- `run`: the run that wrote the chunk or is writing it; null if the chunk was published from outside.
+-- `publisher`: the name that was given when the chunk was published from outside.
+-- `readers`: the number of running consumers.
+-- `held_status`: the status that a release restores.
 CREATE TABLE opendataflow.chunk (
     dataset       text NOT NULL REFERENCES opendataflow.dataset,
     data_id       text NOT NULL CHECK (data_id <> ''),
@@ -133,9 +138,9 @@ CREATE TABLE opendataflow.chunk (
     CONSTRAINT ready_has_version CHECK (status <> 'READY' OR (fence IS NOT NULL AND published_at IS NOT NULL))
 ) WITH (fillfactor = 80);
 
--- What one job has to do for one data id. `blockers` counts the rows of the view `blocker`; `rank` is 0 forced,
--- 1 resubmitted, 2 natural; `sort_key` sorts ascending also for jobs that go downwards; `run` is the last run;
--- `forced` lasts until a run succeeds or its retries are used up.
+-- One job's processing of one data id. `blockers`: the number of rows in the view `blocker`.
+-- `rank`: 0 forced, 1 resubmitted, 2 natural order. `sort_key`: sorts ascending, also for descending jobs.
+-- `run`: the last run. `forced`: true until a run succeeds or its retries are used up.
 CREATE TABLE opendataflow.task (
     job                      text NOT NULL REFERENCES opendataflow.job,
     data_id                  text NOT NULL,
@@ -168,13 +173,15 @@ CREATE INDEX task_running ON opendataflow.task (job) WHERE state = 'RUNNING';
 CREATE INDEX task_stale ON opendataflow.task (job) WHERE stale;
 CREATE INDEX task_due ON opendataflow.task (due_at) WHERE state = 'RETRYING';
 CREATE INDEX task_state ON opendataflow.task (job, state, sort_key);
--- The youngest index: while the table is small it costs as much as the others to the planner, which then takes the youngest,
--- and sessions keep that plan when the table is large.
+-- Keep this index the youngest one.
+-- While the table is small, all indexes cost the same and the planner takes the youngest.
+-- Sessions keep that plan after the table has grown.
 ALTER TABLE opendataflow.task ADD PRIMARY KEY (job, data_id);
 
--- How many tasks of a job are in each state: the sum of all its rows. Every statement that changes tasks adds a row for
--- each state that it changes (one row that all of them changed would let them wait for each other); compact_counts() adds
--- rows up now and then.
+-- The number of tasks of a job in each state is the sum of all its rows here.
+-- Each statement that changes tasks adds one row for each changed state.
+-- A single shared row would serialize the writers.
+-- compact_counts() merges the rows from time to time.
 CREATE TABLE opendataflow.task_count (
     job    text NOT NULL,
     state  text NOT NULL,
@@ -182,7 +189,7 @@ CREATE TABLE opendataflow.task_count (
 );
 CREATE INDEX task_count_of ON opendataflow.task_count (job);
 
--- A live process that may claim. Its end on the database's clock stops its claims; what it runs goes on.
+-- A live process that may claim. After `expires_at` (database clock) the process can't claim. Its runs continue.
 CREATE TABLE opendataflow.lease (
     id          uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     kind        text NOT NULL CHECK (kind IN ('local', 'operator')),
@@ -194,9 +201,10 @@ CREATE TABLE opendataflow.lease (
     opened_at   timestamptz NOT NULL DEFAULT now()
 );
 
--- Which operator leads: the one with this lease, until the lease has ended and another one takes over, which raises the
--- epoch. One row. `identity`: tells the pods of this database's runs from those of others in the same cluster.
--- `namespaces`: the only ones that it works in; empty for all.
+-- The operator that leads: the owner of this lease. The table has one row.
+-- A takeover is possible after the lease has ended, and increments the epoch.
+-- `identity`: separates the pods of this database from the pods of other databases in the same cluster.
+-- `namespaces`: the only namespaces that the operator manages; empty for all.
 CREATE TABLE opendataflow.leader (
     only_one  boolean PRIMARY KEY DEFAULT true CHECK (only_one),
     identity  text NOT NULL DEFAULT left(md5(gen_random_uuid()::text), 12),
@@ -207,8 +215,9 @@ CREATE TABLE opendataflow.leader (
 );
 INSERT INTO opendataflow.leader DEFAULT VALUES;
 
--- The last request of a resource that was done, so that it is done once: `owner` is "job ID" for spec.resubmit (`id` as
--- written there), "action UID" for a DataFlowAction. `answer`: what its status says.
+-- The last request of each resource that was executed, so that no request runs twice.
+-- `owner`: "job ID" for spec.resubmit (`id` is the id written there), "action UID" for a DataFlowAction.
+-- `answer`: the result that the resource's status shows.
 CREATE TABLE opendataflow.request (
     owner   text PRIMARY KEY,
     id      text NOT NULL,
@@ -216,10 +225,11 @@ CREATE TABLE opendataflow.request (
     answer  jsonb NOT NULL
 );
 
--- One attempt at one claim. What it locked is recorded here and released from here: `reads` with the versions
--- that it used, `writes`. `lease`, `host`, `boot` and `runs_home` say whose it is, also when the lease is gone.
--- A `forced` run read-locks only inputs that were READY; its row is never cleaned. `cancel_requested`: a person asks for
--- its end; its engine sees that within a second or two.
+-- One attempt at one task. The row records the locks of the run, and the release of the locks uses it.
+-- `reads`: the inputs, with the versions in `read_fences`. `writes`: the outputs.
+-- `lease`, `host`, `boot` and `runs_home` identify the owner, also after the lease is deleted.
+-- A `forced` run locks only those inputs that were READY, and its row is never cleaned.
+-- `cancel_requested`: a person asked for the end of the run. The engine reacts within two seconds.
 CREATE TABLE opendataflow.run (
     id             bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
     job            text NOT NULL,
@@ -257,9 +267,9 @@ CREATE INDEX run_running ON opendataflow.run (lease) WHERE state = 'RUNNING';
 CREATE INDEX run_finished ON opendataflow.run (job, finished_at);
 CREATE INDEX run_failed ON opendataflow.run (job, finished_at) WHERE state IN ('FAILED', 'LOST');
 
--- One step of a pipeline in a run that has ended: reading a source, a transformation, the write. Some ordinals may be
--- missing, where a report had no place for them. `error`: a sentence, and the traceback below it; `stdout`: the end of what
--- was printed. From a pod neither traceback nor `stdout` are told: they are in its log.
+-- One step of a pipeline in a run that has ended: reading a source, a transformation, or the write.
+-- Ordinals may be missing if the report was too large. `error`: one sentence, with the traceback below.
+-- `stdout`: the end of the printed text. Pods report neither traceback nor `stdout`; both are in the pod's log.
 CREATE TABLE opendataflow.step (
     run      bigint NOT NULL REFERENCES opendataflow.run,
     ordinal  integer NOT NULL,
@@ -276,7 +286,7 @@ CREATE TABLE opendataflow.step (
     CONSTRAINT step_counts CHECK (rows >= 0 AND seconds >= 0)
 );
 
--- Every change of a state, and of a job's limits, who asked for it and why. Rows are added, never changed.
+-- Each change of a state or of a job's limits, with the actor and the reason. Rows are added and never changed.
 CREATE TABLE opendataflow.history (
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at          timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -292,18 +302,21 @@ CREATE TABLE opendataflow.history (
     reason      text
 );
 CREATE INDEX history_of ON opendataflow.history (kind, owner, data_id, id);
-COMMENT ON COLUMN opendataflow.history.owner IS 'the data set of a chunk, the job of a task, the job itself (whose data id is empty)';
+COMMENT ON COLUMN opendataflow.history.owner IS 'data set of a chunk, job of a task, or the job itself (with an empty data id)';
 
--- The rows that a statement on a view of schema dataflow is about, until its end: never committed.
+-- Rows that one statement writes through a view of schema dataflow.
+-- The end of the statement deletes them before commit.
 CREATE UNLOGGED TABLE opendataflow.view_row (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     view     text NOT NULL,
     content  jsonb NOT NULL
 );
 
--- A job whose chunks fail one after the other; no row where none does. `failed`: the chunks that failed with no success
--- between, with their last `runs`, since `since`; enough of them open the breaker. While it is open, `probe` is the run
--- that tries, `tried` the id that was tried last. `forgiven`: the chunks that got their attempts back when it last opened.
+-- The breaker of a job whose chunks fail in a row; no row if none has failed since the last success.
+-- `failed`: the chunks that failed without a success in between. `runs`: their last runs. `since`: the first failure.
+-- The breaker opens at breaker_threshold() failed chunks. While it is open, `probe` is the run that tests the job.
+-- `tried`: the data id of the last probe.
+-- `forgiven`: the chunks whose attempts were refunded when the breaker last opened.
 CREATE TABLE opendataflow.breaker (
     job            text PRIMARY KEY,
     failed         text[] NOT NULL DEFAULT '{}',
@@ -322,24 +335,26 @@ CREATE TABLE opendataflow.breaker (
     CONSTRAINT closed_breaker_has_no_probe CHECK (opened_at IS NOT NULL OR (probe IS NULL AND probes = 0))
 );
 
--- What each target of notifications was told last about each kind of trouble of a job: that it is `failing`, or that it
--- is well; null: nothing yet. `claimed_until`: an engine is telling it; one that crashes meanwhile leaves it to the next.
+-- The last report to each notification target about each kind of failure of a job.
+-- `failing`: true if a failure was reported, false if a recovery was reported, null if nothing was reported.
+-- `claimed_until`: one engine is sending the report until then. If that engine crashes, another engine sends it later.
 CREATE TABLE opendataflow.alert (
     target         text NOT NULL,
     job            text NOT NULL,
     kind           text NOT NULL CHECK (kind IN ('failed', 'breaker', 'tests')),
     failing        boolean,
-    told_at        timestamptz,
+    reported_at        timestamptz,
     claimed_until  timestamptz,
     PRIMARY KEY (target, job, kind),
-    CONSTRAINT told_has_time CHECK ((failing IS NULL) = (told_at IS NULL))
+    CONSTRAINT reported_has_time CHECK ((failing IS NULL) = (reported_at IS NULL))
 );
 
--- What is known of the unit tests of a job's project, where the job wants them to pass first; no row for others. `subject`
--- tells this project and pipeline from those that the job had before. `passed`: the newest commit whose tests have passed
--- (for what is no repository, a digest), which may be used; `failed`: a newer one whose tests have failed, and `failure` how.
--- Each with the run that says so. While there is a failed one and none that may be used, one run at a time looks whether the
--- project has changed, after `next_look_at`; `looks` counts those in vain.
+-- The test results of a job's project; only for jobs that require passing tests.
+-- `subject`: identifies the current project and pipeline of the job.
+-- `passed`: the newest commit whose tests passed, which runs may use (a digest if the project is not a repository).
+-- `failed`: a newer commit whose tests failed. `failure`: the message.
+-- `passed_by` and `failed_by`: the runs that reported.
+-- If no commit has passed, one run at a time checks the project after `next_look_at`. `looks` counts the failed checks.
 CREATE TABLE opendataflow.project_test (
     job           text PRIMARY KEY,
     subject       text NOT NULL,

@@ -52,10 +52,9 @@ def test_a_chunk_that_a_run_has_made_has_five_answers(dataflow: Program, inside:
     assert "sealed" not in said
 
 
-def test_the_command_has_the_name_of_the_old_framework_too(
-    dataflow: Program, inside: Inside, made: dict[str, Any]
-) -> None:
-    assert inside.ask(dataflow, "five", made["job"], made["data_id"]).out == evidence(inside, dataflow)
+@pytest.mark.usefixtures("made")
+def test_the_command_has_the_name_of_the_old_framework_too(dataflow: Program, inside: Inside) -> None:
+    assert inside.ask(dataflow, "five", "square", "1").out == evidence(inside, dataflow)
     listed = inside.ask(dataflow, "--help").out
     assert " inspect " in listed
     assert " five " not in listed.replace("five questions", "")

@@ -310,8 +310,8 @@ def test_an_import_makes_the_same_rows_and_its_tasks_go_on(
     assert tasks == {
         "1.0": ("DONE", 2),
         "2.0": ("FAILED", 2),
-        "3.0": ("READY", 1),
-        "4.0": ("READY", 2),
+        "3.0": ("QUEUED", 1),
+        "4.0": ("QUEUED", 2),
         "5.0": ("WAITING", 2),
     }
     assert problems(db) == []

@@ -249,7 +249,7 @@ def test_the_runner_tells_what_has_failed_also_at_its_end_and_over_restarts_only
         assert run(dataflow, *local, DATAFLOW_NOTIFY_COMMAND=command).code == ExitCode.UNFINISHED
         assert events(told) == ["square failed failing"]
     (tmp_path / "work.sh").write_text("env > environment")
-    db.execute("UPDATE opendataflow.alert SET told_at = told_at - interval '1 hour'")
+    db.execute("UPDATE opendataflow.alert SET reported_at = reported_at - interval '1 hour'")
     dataflow.run("resubmit", "square", "--failed")
     assert run(dataflow, *local, DATAFLOW_NOTIFY_COMMAND=command).code == ExitCode.OK
     assert events(told) == ["square failed failing", "square failed well"]

@@ -219,7 +219,7 @@ def test_a_transformation_that_can_not_be_run_is_one_sentence_before_anything_is
         ("def run(df):\n    raise SystemExit(3)\n", "line 2: SystemExit: 3"),
         (
             "class E(Exception):\n    def __str__(self):\n        return 1\n\ndef run(df):\n    raise E\n",
-            "line 6: E: (its message can't be told: TypeError in its __str__)",
+            "line 6: E: (its message can't be shown: TypeError in its __str__)",
         ),
         (
             "def run(df):\n    raise ValueError('half of a letter: \\ud83d')\n",

@@ -553,7 +553,7 @@ def test_unit_tests_tell_errors_of_spark_with_the_line_of_the_step(project: Proj
     project.step("two", "expected_inputs = [[]]\nexpected_output = []\n\ndef run(df):\n    return df\n")
     answer = project.ask("test")
     assert "pipelines/p/one.py, line 7: ZeroDivisionError: integer division or modulo by zero" in answer.out
-    assert "pipelines/p/two.py, line 4: a frame of expected_inputs has no values that tell its types" in answer.out
+    assert "pipelines/p/two.py, line 4: a frame of expected_inputs has no values that show its types" in answer.out
 
 
 def test_the_types_of_a_unit_test_may_be_said(project: Project) -> None:

@@ -127,7 +127,7 @@ def test_whenever_it_is_asked_to_end_it_leaves_nothing_running_and_the_chunk_is_
     (task,) = db.execute("SELECT state FROM opendataflow.task WHERE data_id = '2.0'").fetchall()
     given_back = [(["LOST"], "RETRYING")]
     if moment in ("at its beginning", "before its claim"):  # the signal may be seen before the claim or after it
-        given_back.append(([], "READY"))
+        given_back.append(([], "QUEUED"))
     assert (runs, task["state"]) in ([(["SUCCEEDED"], "DONE")] if ended_before else given_back)
     assert db.execute("SELECT 1 FROM opendataflow.lease").fetchall() == []
     if (folder / "pids").exists():

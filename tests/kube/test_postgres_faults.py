@@ -151,7 +151,7 @@ def behind(proxy: PostgresProxy, dsn: str, cluster: Api, namespace: str, tmp_pat
 STATEMENTS = {
     "claims": r"opendataflow\.claim\(",
     "commits of outcomes": r"opendataflow\.complete\(",
-    "renewals of the leadership": r"opendataflow\.lead\(",
+    "renewals of the leadership": r"opendataflow\.acquire_leadership\(",
     "transactions, such as an apply": r"^COMMIT",
     "retries that are due": r"opendataflow\.retry_due\(",
     "looks at the jobs": r"opendataflow\.job_facts\(|declared",
@@ -184,7 +184,7 @@ def test_whatever_is_lost_between_the_operator_and_postgres_nothing_is_done_twic
 
 
 def test_a_leadership_whose_commit_was_not_answered_is_had_all_the_same(behind: Scene, proxy: PostgresProxy) -> None:
-    loss = proxy.lose(r"opendataflow\.lead\(")
+    loss = proxy.lose(r"opendataflow\.acquire_leadership\(")
     operator = behind.start()
     behind.flow("load", 2)
     behind.until_done("load", 2)
@@ -239,7 +239,15 @@ def test_an_operator_is_cut_at_every_statement_from_its_start_to_its_end_and_goe
         assert name in cut
 
 
-STARTS = ("migration", "leader_identity", "lead", "declared_by_resources", "out_of_sight", "job_facts", "publish_today")
+STARTS = (
+    "migration",
+    "leader_identity",
+    "acquire_leadership",
+    "declared_by_resources",
+    "unmanaged_namespaces",
+    "job_facts",
+    "publish_today",
+)
 """What the operator asks of Postgres before it claims, each by the name of a table or a function."""
 
 

@@ -1,6 +1,7 @@
 """The custom resources on a real API server: what users see of them, and what they are told when something is wrong."""
 
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from opendataflow.model.resources.statuses import DataFlowJobStatus, Resubmitted
 from opendataflow.names import API_VERSION
 from tests.kube.cluster.api import Api
 from tests.kube.conftest import Kubectl
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "crds"
@@ -72,10 +74,19 @@ def test_get_shows_how_far_a_job_is(kubectl: Kubectl) -> None:
     assert row.split()[:-1] == ["flights", "Running", "7/12", "3", "1", "10", "2h10m"]
 
 
+def _is_explained(kubectl: Kubectl, field: str) -> bool:
+    try:
+        return bool(kubectl("explain", field))
+    except subprocess.CalledProcessError:  # the API server publishes the schema of a new definition a moment later
+        return False
+
+
 def test_explain_says_what_every_field_is(kubectl: Kubectl) -> None:
+    for short in ("dfj", "dset", "dfa"):
+        wait_until(partial(_is_explained, kubectl, f"{short}.spec"), f"{short} can be explained")
     shown = kubectl("explain", "dfj.spec.retry")
-    assert "How often a chunk is tried again." in shown
-    assert " ".join(shown.split()).count("Retries after failures that were not the program's") == 1
+    assert "The automatic retries of a task." in shown
+    assert " ".join(shown.split()).count("The number of retries after failures of the infrastructure") == 1
     for short in ("dfj", "dset", "dfa"):
         assert "<no description>" not in kubectl("explain", f"{short}.spec", "--recursive=false")
 

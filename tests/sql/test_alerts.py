@@ -125,7 +125,7 @@ def test_what_flaps_is_told_at_most_once_in_a_pause_and_then_as_it_is(db: Connec
         ask(db, "resubmit", "j", "1")
         said += told(db, pause=60)
     assert said == ["j failed"]
-    db.execute("UPDATE opendataflow.alert SET told_at = told_at - interval '1 minute'")
+    db.execute("UPDATE opendataflow.alert SET reported_at = reported_at - interval '1 minute'")
     assert told(db, pause=60) == ["j failed well"]
 
 
@@ -163,7 +163,7 @@ def test_what_is_well_for_a_day_is_forgotten(db: Connection) -> None:
     ask(db, "resubmit", "j", "1")
     told(db)
     assert value(db, "SELECT count(*) FROM opendataflow.alert") == 1
-    db.execute("UPDATE opendataflow.alert SET told_at = told_at - interval '2 days'")
+    db.execute("UPDATE opendataflow.alert SET reported_at = reported_at - interval '2 days'")
     told(db)
     assert value(db, "SELECT count(*) FROM opendataflow.alert") == 0
 

@@ -28,7 +28,7 @@ from tests.sql.graph import apply, dataset, job, value
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for pause in ("RENEW_SECONDS", "RECONNECT_SECONDS", "PROBE_SECONDS", "TAKEOVER_SECONDS"):
+    for pause in ("RENEW_SECONDS", "RECONNECT_SECONDS", "POLL_SECONDS", "TAKEOVER_SECONDS"):
         monkeypatch.setattr(limits, pause, 0.02)
     monkeypatch.setattr(migration, "PAUSE_SECONDS", 0.0)
 

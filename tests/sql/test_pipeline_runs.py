@@ -8,7 +8,7 @@ import pytest
 
 from opendataflow.core.pipelines.report import LONGEST_NAME, LONGEST_TEXT
 from opendataflow.model.records.claim import Completion, PipelineRuns
-from opendataflow.model.records.run import StepTold
+from opendataflow.model.records.run import StepReport
 from opendataflow.names import OutcomeClass, RunState, StepStatus, TaskState
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection
@@ -46,8 +46,10 @@ async def test_steps_are_kept_with_the_outcome_and_a_second_call_changes_nothing
 ) -> None:
     run = one(db, lease)
     told = (
-        StepTold(1, "read a", StepStatus.DONE, 4, 0.5),
-        StepTold(3, "n" * LONGEST_NAME, StepStatus.FAILED, None, 1.0, "ü" * LONGEST_TEXT, "\U0001f600" * LONGEST_TEXT),
+        StepReport(1, "read a", StepStatus.DONE, 4, 0.5),
+        StepReport(
+            3, "n" * LONGEST_NAME, StepStatus.FAILED, None, 1.0, "ü" * LONGEST_TEXT, "\U0001f600" * LONGEST_TEXT
+        ),
     )
     done = Completion(
         run["run"],
@@ -62,7 +64,7 @@ async def test_steps_are_kept_with_the_outcome_and_a_second_call_changes_nothing
     await store.complete([done], "engine")
     await store.complete([replace(done, steps=told[:1])], "engine")
     (found,) = await store.pipeline_runs(PipelineRuns(), 10)
-    assert [StepTold(**it) for it in found["steps"]] == list(told)
+    assert [StepReport(**it) for it in found["steps"]] == list(told)
     assert (found["failure_class"], found["metrics"]) == ("ExpectationFailed", UNMET)
     described = await store.describe_run(run["run"])
     assert described is not None

@@ -167,7 +167,7 @@ CORRUPTIONS = [
     ),
     (
         "UPDATE chunk SET fence = 1000000 WHERE (dataset, data_id) = ('b', '1')",
-        "chunk b/1 has fence 1000000, which was never given out",
+        "chunk b/1 has fencing token 1000000, which was never issued",
     ),
     (
         "UPDATE chunk SET status = 'RESUBMIT' WHERE (dataset, data_id) = ('b', '5')",

@@ -54,7 +54,7 @@ class PlayedApi(Api):
             yield await self._events.get()
             self._events.task_done()
 
-    async def ask(self, *_: Any) -> dict[str, Any]:
+    async def review(self, *_: Any) -> dict[str, Any]:
         return {"status": {"allowed": False}}  # there are no SparkApplications
 
     async def log_tail(self, *_: Any, **_more: Any) -> str:

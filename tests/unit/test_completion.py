@@ -5,7 +5,7 @@ import pytest
 from opendataflow.core.runs.completion import completion
 from opendataflow.core.runs.retry import RetryPolicy
 from opendataflow.model.records.claim import ClaimedRun
-from opendataflow.model.records.run import Ended, Host, Report, StepTold
+from opendataflow.model.records.run import Ended, Host, Report, StepReport
 from opendataflow.names import OutcomeClass, RunState, StepStatus, TaskState
 
 POLICY = RetryPolicy(limit=1, infrastructure_limit=1, initial=10, factor=2, maximum=60)
@@ -79,8 +79,8 @@ def test_the_log_is_handed_on() -> None:
     assert (done.log_tail, done.log_path) == ("done\n", "/runs/j-r7/output.log")
 
 
-def steps(*statuses: StepStatus) -> tuple[StepTold, ...]:
-    return tuple(StepTold(number, f"s{number}", status) for number, status in enumerate(statuses, 1))
+def steps(*statuses: StepStatus) -> tuple[StepReport, ...]:
+    return tuple(StepReport(number, f"s{number}", status) for number, status in enumerate(statuses, 1))
 
 
 UNMET = {"expectations": [{"name": "keys", "held": False, "severity": "fail", "found": "2 rows"}]}

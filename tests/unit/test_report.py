@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opendataflow.core.pipelines.report import LARGEST, LARGEST_FILE, LONGEST_NAME, LONGEST_TEXT, read_report
-from opendataflow.model.records.run import Report, StepTold
+from opendataflow.model.records.run import Report, StepReport
 from opendataflow.names import StepStatus
 
 
@@ -76,8 +76,8 @@ def read(**told: Any) -> Report:
 def test_steps_keep_their_numbers_if_some_are_left_out() -> None:
     told = [["read", "DONE", 4, 0.5], 3, ["write", "FAILED", None, 1, "a sentence", "printed"]]
     assert read(steps=told).steps == (
-        StepTold(1, "read", StepStatus.DONE, 4, 0.5),
-        StepTold(5, "write", StepStatus.FAILED, None, 1, "a sentence", "printed"),
+        StepReport(1, "read", StepStatus.DONE, 4, 0.5),
+        StepReport(5, "write", StepStatus.FAILED, None, 1, "a sentence", "printed"),
     )
 
 

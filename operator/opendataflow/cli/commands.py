@@ -5,29 +5,32 @@ import sys
 
 import typer
 
-# Each of these modules registers its commands.
-import opendataflow.cli.administration.crypt
-import opendataflow.cli.administration.db
-import opendataflow.cli.administration.doctor
-import opendataflow.cli.administration.notify
-import opendataflow.cli.chunks.check
-import opendataflow.cli.chunks.load
-import opendataflow.cli.chunks.plan
+# isort: off
+# Each module registers its commands. Their order here is the order of `dataflow --help`.
 import opendataflow.cli.jobs.apply
 import opendataflow.cli.jobs.init
 import opendataflow.cli.jobs.local
-import opendataflow.cli.jobs.scale
-import opendataflow.cli.jobs.verbs
 import opendataflow.cli.jobs.wrap
-import opendataflow.cli.legacy.commands
-import opendataflow.cli.legacy.import_legacy
 import opendataflow.cli.pipeline.commands
 import opendataflow.cli.pipeline.history
-import opendataflow.cli.reports.describe
+import opendataflow.cli.reports.status
 import opendataflow.cli.reports.get
-import opendataflow.cli.reports.history
+import opendataflow.cli.reports.describe
 import opendataflow.cli.reports.logs
-import opendataflow.cli.reports.status  # noqa: F401
+import opendataflow.cli.jobs.verbs
+import opendataflow.cli.jobs.scale
+import opendataflow.cli.chunks.load
+import opendataflow.cli.chunks.plan
+import opendataflow.cli.chunks.check
+import opendataflow.cli.administration.doctor
+import opendataflow.cli.administration.db
+import opendataflow.cli.administration.crypt
+import opendataflow.cli.administration.notify
+import opendataflow.cli.reports.history
+import opendataflow.cli.legacy.commands
+import opendataflow.cli.legacy.import_legacy  # noqa: F401
+
+# isort: on
 from opendataflow.cli.app import Panel, app
 from opendataflow.cli.cluster.choice import add_cluster_options
 from opendataflow.cli.output.printing import silence_stdout

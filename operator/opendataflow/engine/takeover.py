@@ -1,6 +1,6 @@
 """Takes over the runs of engines that have ended. Each run is proven dead, then committed as lost.
 
-A run that may still write is never committed as lost. Instead a message tells the user what to do.
+A run that may still write is never committed as lost. Instead a message says what the user must do.
 """
 
 from collections.abc import Callable, Collection

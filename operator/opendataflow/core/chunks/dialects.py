@@ -116,7 +116,7 @@ class Writer(Dialect):
         """Return the first statements of each connection."""
         return ()
 
-    def query_schema(self, table: str) -> Sequence[Statement]:  # noqa: ARG002 # for databases that can tell
+    def query_schema(self, table: str) -> Sequence[Statement]:  # noqa: ARG002 # for databases that can report it
         """Query the schema of a table: its name, whether it belongs to this program, and a user without CREATE."""
         return ()
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from opendataflow.model.records.run import Report, StepTold
+from opendataflow.model.records.run import Report, StepReport
 from opendataflow.names import StepStatus
 
 LARGEST = 4096
@@ -71,7 +71,7 @@ def redact_report(report: Report, redact: Callable[[str], str]) -> Report:
 def _parse_fields(fields: dict[str, Any]) -> Report:
     written, unfinished = fields.pop("steps", None), fields.pop("unfinished", False)
     ignored: list[str] = []
-    steps: tuple[StepTold, ...] = ()
+    steps: tuple[StepReport, ...] = ()
     try:
         steps = _parse_steps(written)
     except ValueError as error:
@@ -87,7 +87,7 @@ def _parse_fields(fields: dict[str, Any]) -> Report:
     return Report(fields, steps, unfinished)
 
 
-def _parse_steps(value: Any) -> tuple[StepTold, ...]:
+def _parse_steps(value: Any) -> tuple[StepReport, ...]:
     """Parse the steps. Raises ValueError with a sentence."""
     if value is None:
         return ()
@@ -96,7 +96,7 @@ def _parse_steps(value: Any) -> tuple[StepTold, ...]:
     return tuple(_parse_items(value))
 
 
-def _parse_items(items: list[Any]) -> Iterator[StepTold]:
+def _parse_items(items: list[Any]) -> Iterator[StepReport]:
     ordinal = 1
     for item in items:
         if type(item) is int and 0 < item <= MOST_STEPS:
@@ -117,7 +117,7 @@ def _parse_items(items: list[Any]) -> Iterator[StepTold]:
         if not is_valid:
             raise ValueError(f"step {ordinal} has a value that can't be: {str(item)[:LONGEST_NAME]}")
         first, last = error and error[:LONGEST_TEXT], stdout and stdout[-LONGEST_TEXT:]
-        yield StepTold(ordinal, name[:LONGEST_NAME], StepStatus(status), rows, seconds, first or None, last or None)
+        yield StepReport(ordinal, name[:LONGEST_NAME], StepStatus(status), rows, seconds, first or None, last or None)
         ordinal += 1
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from opendataflow.core.runs.outcome import judge
 from opendataflow.core.runs.retry import Decision, RetryPolicy, decide
 from opendataflow.model.records.claim import ClaimedRun, Completion
-from opendataflow.model.records.run import Ended, Outcome, Report, StepTold
+from opendataflow.model.records.run import Ended, Outcome, Report, StepReport
 from opendataflow.names import OutcomeClass, RunState, StepStatus, TaskState
 
 _LONGEST = 1000
@@ -71,7 +71,7 @@ def _with_report(outcome: Outcome, report: Report) -> Outcome:
     return outcome
 
 
-def _ended_step(step: StepTold, outcome: Outcome) -> StepTold:
+def _ended_step(step: StepReport, outcome: Outcome) -> StepReport:
     """Return a step with its final status, after its run has ended."""
     if step.status is StepStatus.RUNNING:
         status, error = (StepStatus.DONE, None) if outcome.succeeded else (StepStatus.FAILED, outcome.message)

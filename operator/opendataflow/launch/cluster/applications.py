@@ -2,7 +2,7 @@
 
 They are optional. At the start, each namespace is checked once for applications of an earlier process. A watch starts
 then, or with the first application that is created. An application has our finalizer until the outcome of its run is
-committed. Its driver, which Spark creates, has no finalizer, so only the application still tells how the run ended.
+committed. Its driver, which Spark creates, has no finalizer, so only the application still shows how the run ended.
 """
 
 import asyncio

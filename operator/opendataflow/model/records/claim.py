@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opendataflow.model.records.run import Command, Host, RunOrder, StepTold
+from opendataflow.model.records.run import Command, Host, RunOrder, StepReport
 from opendataflow.names import OutcomeClass, RunState, TaskState, run_name
 
 
@@ -78,7 +78,7 @@ class Completion:
     pod_uid: str | None = None
     node: str | None = None
     metrics: Mapping[str, Any] | None = None
-    steps: tuple[StepTold, ...] = ()
+    steps: tuple[StepReport, ...] = ()
     ended_at: float | None = None
 
     @property

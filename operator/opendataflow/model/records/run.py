@@ -52,7 +52,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class StepTold:
+class StepReport:
     """One step in the report of a run.
 
     `ordinal`: from 1; the report may omit steps. `error`: a sentence, followed by the traceback. `stdout`: the end of
@@ -77,7 +77,7 @@ class Report:
     """
 
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    steps: tuple[StepTold, ...] = ()
+    steps: tuple[StepReport, ...] = ()
     unfinished: bool = False
 
     @property

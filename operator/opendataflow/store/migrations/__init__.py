@@ -1,1 +1,1 @@
-"""The schema of the database and the SQL files that define it."""
+"""The database schema: its SQL files and its migration."""

@@ -1,8 +1,9 @@
-"""The schema of the database: which one it has, and bringing it to the one that this program works with.
+"""Reads the schema of a database and migrates it to the schema of this program.
 
-Tables are made by the base and changed by numbered migrations; functions, views and triggers belong to the program and
-are replaced as a whole. So an older program can go on with newer tables, where their migrations say so: it brings back
-its own functions. It never touches rows of users, and never runs by itself on a database that the user named.
+The base creates the tables, and numbered migrations change them. Functions, views and triggers belong to the program
+and are replaced as a whole. An older program can therefore use newer tables, if their migrations allow it.
+It then installs its own functions again. This module never changes rows of users.
+It never runs without a command on a database that the user named.
 """
 
 import asyncio
@@ -28,25 +29,27 @@ from opendataflow.store.migrations import sql_files
 
 OLDEST_SERVER = 150000
 LOCK_SECONDS = 3
-"""How long a migration waits for a lock: everybody who comes to that table meanwhile waits behind it."""
+"""How long a migration waits for a lock. Later queries of the same table wait behind the migration."""
 PAUSE_SECONDS = 5.0
-"""How long it lets the others go on before it tries again."""
-PATIENCE_SECONDS = 60.0
+"""The pause between two attempts, in which other sessions can continue."""
+RETRY_SECONDS = 60.0
+"""How long a migration retries if another session holds a lock."""
 _REMEDY = "run `dataflow db migrate`, or in the operator's image `opendataflow migrate`"
 _MIGRATION_LOCK = (20133, 0)
 
 _STATE = """
     SELECT (SELECT coalesce(jsonb_agg(to_jsonb(m) ORDER BY m.number), '[]') FROM opendataflow.migration m) AS applied,
            (SELECT i.functions FROM opendataflow.installed i) AS functions"""
-"""Whole rows: the tables of an unreleased schema may lack a column."""
+"""Reads whole rows, because the tables of an unreleased schema may lack a column."""
 
 
 @dataclass(frozen=True)
 class SchemaState:
-    """`applied`: the migrations that the database has, number -> digest; `functions`: the digest of its functions.
+    """The schema of one database.
 
-    A digest is None where an unreleased schema has none. `works_from`: the number of the oldest program that can work
-    with its tables.
+    `applied`: the applied migrations, number -> digest. `functions`: the digest of the installed functions.
+    A digest is None if an unreleased schema has no digest.
+    `works_from`: the number of the oldest program that can use the tables.
     """
 
     applied: Mapping[int, str | None]
@@ -55,33 +58,33 @@ class SchemaState:
 
     @property
     def unreleased(self) -> bool:
-        """Whether the tables were made by other files than this program's: by those of an unreleased version."""
+        """Whether an unreleased version created the tables: a digest differs from this program's file."""
         return any(self.applied.get(m.number, m.digest) != m.digest for m in sql_files.migrations())
 
     @property
     def pending(self) -> list[sql_files.Migration]:
-        """The migrations that the database lacks."""
+        """The migrations of this program that are not applied yet."""
         return [m for m in sql_files.migrations() if m.number not in self.applied]
 
     @property
     def too_new(self) -> bool:
-        """Whether a newer program has changed the tables so that this one can't work with them."""
+        """Whether a newer program changed the tables in a way that this program can't use."""
         return self.works_from > sql_files.newest()
 
     @property
     def newer(self) -> list[int]:
-        """The migrations of a newer program."""
+        """The numbers of applied migrations that this program does not know."""
         return [number for number in self.applied if number > sql_files.newest()]
 
     @property
     def current(self) -> bool:
-        """Whether this program can work with the database as it is."""
+        """Whether this program can use the database without a migration."""
         tables = not self.unreleased and not self.pending and not self.too_new
         return tables and self.functions == sql_files.functions_digest()
 
 
 async def read_state(connection: AsyncConnection[Row]) -> SchemaState:
-    """Read which schema the database has; an empty one has none."""
+    """Read the schema of the database. An empty database has no migrations."""
     found = await (await connection.execute("SELECT to_regclass('opendataflow.installed') AS found")).fetchone()
     if found is None or found["found"] is None:
         return SchemaState({}, None)
@@ -96,8 +99,8 @@ def _state(row: Row) -> SchemaState:
     return SchemaState(applied, row["functions"], works_from)
 
 
-async def _usual_state(connection: AsyncConnection[Row]) -> SchemaState:
-    """The same in one statement, for a database that has a schema."""
+async def _read_existing(connection: AsyncConnection[Row]) -> SchemaState:
+    """Read the schema with one statement, if there is a schema."""
     try:
         row = await (await connection.execute(_STATE)).fetchone()
     except (UndefinedTable, InvalidSchemaName):
@@ -107,8 +110,8 @@ async def _usual_state(connection: AsyncConnection[Row]) -> SchemaState:
 
 
 async def require_current(connection: AsyncConnection[Row]) -> None:
-    """Refuse a database whose schema this program does not work with, naming the command that helps."""
-    state = await _usual_state(connection)
+    """Raise SchemaMismatch if this program can't use the schema. The message names the command that fixes it."""
+    state = await _read_existing(connection)
     if state.current:
         return
     if state.unreleased:
@@ -126,9 +129,9 @@ async def require_current(connection: AsyncConnection[Row]) -> None:
 
 
 def unreleased(where: str, folders: Sequence[Path] = ()) -> SchemaMismatch:
-    """Return the refusal of a database that an unreleased version has made.
+    """Return the error for a database that an unreleased version created.
 
-    `where`: its place; `folders`: those of an embedded one, see `migrate`.
+    `where`: the address of the database. `folders`: the folders of an embedded database, see `migrate`.
     """
     name = f"the embedded database in {folders[0]}" if folders else f"the database {where}"
     return SchemaMismatch(
@@ -137,7 +140,7 @@ def unreleased(where: str, folders: Sequence[Path] = ()) -> SchemaMismatch:
 
 
 def new_database(folders: Sequence[Path] = ()) -> str:
-    """Return the remedy for a database that an unreleased version has made."""
+    """Return the remedy for a database that an unreleased version created."""
     if folders:
         return f"end what uses it and delete all of it by `rm -rf {shlex.join(str(folder) for folder in folders)}`"
     return f"use a new database, or delete all state in it by `DROP SCHEMA opendataflow CASCADE`; then {_REMEDY}"
@@ -153,19 +156,21 @@ def _too_new(state: SchemaState) -> SchemaMismatch:
 
 async def migrate(
     connection: AsyncConnection[Row],
-    patience: float = PATIENCE_SECONDS,
+    retry_seconds: float = RETRY_SECONDS,
     note: Callable[[str], object] = lambda _: None,
     folders: Sequence[Path] = (),
 ) -> list[str]:
-    """Bring the database to this program's schema, all in one transaction; return what was done, a line each.
+    """Migrate the database to this program's schema in one transaction, and return one line for each change.
 
-    Newer tables stay as they are where this program can work with them. SchemaMismatch where it can't. Where somebody
-    has a lock that it needs it tries again for `patience` seconds, each time telling `note` who it is; then
-    TryAgainError says so. `folders`: of an embedded database, those that are deleted to begin anew.
+    Newer tables stay unchanged if this program can use them. If another session holds a required lock, the migration
+    retries for `retry_seconds` and passes the name of that session to `note`.
+    `folders`: the folders of an embedded database, which a user deletes to start with an empty database.
+    Raises SchemaMismatch if the schema is too new or unreleased, TryAgainError after that time, and Refused if the
+    role lacks a privilege or the server is too old.
     """
     async with translated(place(connection.info.dsn)):
         try:
-            return await _patiently(connection, patience, note, folders)
+            return await _migrate_with_retries(connection, retry_seconds, note, folders)
         except InsufficientPrivilege as error:
             user, database = connection.info.user, connection.info.dbname
             raise Refused(
@@ -174,20 +179,20 @@ async def migrate(
             ) from error
 
 
-async def _patiently(
-    connection: AsyncConnection[Row], patience: float, note: Callable[[str], object], folders: Sequence[Path]
+async def _migrate_with_retries(
+    connection: AsyncConnection[Row], retry_seconds: float, note: Callable[[str], object], folders: Sequence[Path]
 ) -> list[str]:
-    until = time.monotonic() + patience
+    deadline = time.monotonic() + retry_seconds
     while True:
         async with watch_blockers(connection) as blockers:
             try:
                 return await _migrate(connection, folders)
             except (LockNotAvailable, DeadlockDetected) as error:
-                sentence = f"{blockers()} holds what the change of the schema needs, and nothing was changed"
-                if time.monotonic() >= until:
-                    end = "wait for its end, or end it, and migrate again"
-                    raise TryAgainError(f"{sentence}: {end}") from error
-        note(sentence)
+                message = f"{blockers()} holds what the change of the schema needs, and nothing was changed"
+                if time.monotonic() >= deadline:
+                    remedy = "wait for its end, or end it, and migrate again"
+                    raise TryAgainError(f"{message}: {remedy}") from error
+        note(message)
         await asyncio.sleep(PAUSE_SECONDS)
 
 
@@ -203,26 +208,26 @@ async def _migrate(connection: AsyncConnection[Row], folders: Sequence[Path]) ->
             raise unreleased(place(connection.info.dsn), folders)
         if state.too_new:
             raise _too_new(state)
-        done = await _bring_tables(connection, state)
+        done = await _migrate_tables(connection, state)
         if done or state.functions != sql_files.functions_digest():
             await _replace_functions(connection)
             kept = f"; the tables of schema {max(state.newer)}, which is newer, stay" if state.newer else ""
             done.append(f"functions, views and triggers replaced{kept}")
         if await make_views(connection):
             done = done or ["views of schema dataflow made"]
-        elif (sentence := await view_conflict(connection)) is not None:
-            done.append(sentence)
+        elif (conflict := await view_conflict(connection)) is not None:
+            done.append(conflict)
     return done
 
 
 async def make_views(connection: AsyncConnection[Row]) -> bool:
-    """Make the views of schema dataflow; False where they are there, or something is in their way."""
+    """Create the views of schema dataflow. Return False if they exist or if a relation conflicts."""
     row = await (await connection.execute("SELECT opendataflow.make_views() AS made")).fetchone()
     return row is not None and bool(row["made"])
 
 
 async def view_conflict(connection: AsyncConnection[Row]) -> str | None:
-    """Say in one sentence what keeps the views of schema dataflow from being made, and how to go on."""
+    """Return one sentence about the relations that prevent the views of schema dataflow, with the remedy, or None."""
     rows = await (
         await connection.execute("SELECT conflicting_relations AS name FROM opendataflow.conflicting_relations()")
     ).fetchall()
@@ -237,10 +242,10 @@ async def view_conflict(connection: AsyncConnection[Row]) -> str | None:
     )
 
 
-async def _bring_tables(connection: AsyncConnection[Row], state: SchemaState) -> list[str]:
+async def _migrate_tables(connection: AsyncConnection[Row], state: SchemaState) -> list[str]:
     for migration in state.pending:
         await connection.execute(migration.text)
-    for migration in state.pending:  # after all of them: one may have changed this table
+    for migration in state.pending:  # after all of them: a migration may change this table
         await connection.execute(
             "INSERT INTO opendataflow.migration (number, name, works_from, digest) VALUES (%s, %s, %s, %s)",
             (migration.number, migration.name, migration.works_from, migration.digest),
@@ -252,7 +257,7 @@ async def _bring_tables(connection: AsyncConnection[Row], state: SchemaState) ->
 
 
 async def _replace_functions(connection: AsyncConnection[Row]) -> None:
-    # Functions call each other in both directions; each one is checked when it is first called, and by the tests.
+    # Functions call each other in both directions. The first call and the tests check each function.
     await connection.execute("SET LOCAL check_function_bodies = off")
     await connection.execute(sql_files.functions_text())
     await connection.execute(

@@ -1,4 +1,4 @@
-"""The SQL files that this program carries. It reads files of the program and nothing else."""
+"""Reads the SQL files that belong to this program. It never connects to a database."""
 
 import hashlib
 import re
@@ -8,15 +8,15 @@ from importlib.resources import files
 from pathlib import Path
 
 BASE = 1
-"""The number of the base, sql/schema/tables.sql; the files of sql/migrations follow."""
+"""The number of the base, sql/schema/tables.sql. The files of sql/migrations follow."""
 
 
 @dataclass(frozen=True)
 class Migration:
     """The base, or one numbered file of sql/migrations.
 
-    `works_from`: the number of the oldest program that can work with the tables after it, as a line `-- Works from: N`
-    says; without one only those that know the migration can.
+    `works_from`: the number of the oldest program that can use the tables after this migration.
+    A line `-- Works from: N` sets the number. Without this line, only programs with the migration can use the tables.
     """
 
     number: int
@@ -26,7 +26,7 @@ class Migration:
 
     @cached_property
     def digest(self) -> str:
-        """Changes whenever a statement changes, and stays where only a line of comment does."""
+        """The digest of all statements. Lines of comment do not change it."""
         return _digest(re.sub(r"^\s*--.*\n", "", self.text, flags=re.MULTILINE))
 
 
@@ -35,7 +35,7 @@ def _digest(text: str) -> str:
 
 
 def _folder() -> Path:
-    """In a wheel the files lie inside the package; in a checkout beside operator/."""
+    """Return the folder of the SQL files: inside the package in a wheel, beside operator/ in a checkout."""
     packaged = Path(str(files("opendataflow"))) / "sql"
     return packaged if packaged.is_dir() else Path(__file__).parents[4] / "sql"
 
@@ -45,23 +45,23 @@ def _read(folder: str) -> list[tuple[str, str]]:
 
 
 def functions_text() -> str:
-    """All functions, views and triggers, after dropping what was there."""
+    """Return the SQL that drops and creates all functions, views and triggers."""
     return "\n".join(text for _, text in _read("functions"))
 
 
 def functions_digest() -> str:
-    """Changes whenever a function, view or trigger changes."""
+    """Return the digest of all functions, views and triggers."""
     return _digest(functions_text())
 
 
 def migrations() -> list[Migration]:
-    """The base and all migrations after it, in order."""
+    """Return the base and all migrations, in order."""
     base = (_folder() / "schema" / "tables.sql").read_text("utf-8")
     return [Migration(BASE, "0001_base", base, BASE), *(_migration(stem, text) for stem, text in _read("migrations"))]
 
 
 def newest() -> int:
-    """The number of this program: that of its last migration."""
+    """Return the number of this program, which is the number of its last migration."""
     return max((_number(path.stem) for path in (_folder() / "migrations").glob("*.sql")), default=BASE)
 
 
@@ -71,5 +71,5 @@ def _number(stem: str) -> int:
 
 def _migration(stem: str, text: str) -> Migration:
     number = _number(stem)
-    said = re.search(r"^-- Works from: (\d+)$", text, re.MULTILINE)
-    return Migration(number, stem, text, int(said[1]) if said else number)
+    found = re.search(r"^-- Works from: (\d+)$", text, re.MULTILINE)
+    return Migration(number, stem, text, int(found[1]) if found else number)

@@ -69,7 +69,7 @@ def _message(error: BaseException) -> str:
     try:
         return clean_message(str(error))
     except Exception as failed:  # raised by the project's own code
-        return f"(its message can't be told: {type(failed).__name__} in its __str__)"
+        return f"(its message can't be shown: {type(failed).__name__} in its __str__)"
 
 
 def clean_message(text: str) -> str:

@@ -118,7 +118,7 @@ def _deploy_key(git: GitRef, key: str) -> Any:
 
 
 def _resolve_ref(git: GitRef, client: Any, path: str) -> tuple[str, str]:
-    """Return the object that the ref names now, which may be a tag, and its commit, if the server tells the commit."""
+    """Return the object that the ref names now, which may be a tag, and its commit, if the server reports it."""
     if _COMMIT.fullmatch(git.ref):
         return git.ref, git.ref
     refs = client.get_refs(os.fsencode(path)).refs

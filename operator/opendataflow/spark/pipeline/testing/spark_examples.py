@@ -65,7 +65,7 @@ def frame_from_rows(spark: SparkSession, rows: Sequence[Row], schema: str | None
     known = [column for column in columns if any(row.get(column) is not None for row in given)]
     if not known:
         raise StepFailed(
-            f"{at}: a frame of expected_inputs has no values that tell its types; write input_schemas, a list with "
+            f"{at}: a frame of expected_inputs has no values that show its types; write input_schemas, a list with "
             "Spark's DDL for each frame, such as `day DATE, flights INT`"
         )
     frame = spark.createDataFrame([{column: row.get(column) for column in known} for row in given])
