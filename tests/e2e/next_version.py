@@ -10,17 +10,18 @@ from pathlib import Path
 
 import yaml
 
+from opendataflow.store.migrations import sql_files
 from tests.e2e import images
 from tests.helm.chart import CHART
 from tests.sql.newer import ADDITION, FUNCTION, NEXT, WORKS_FROM
 
 OPERATOR = "local/opendataflow-operator:next"
-_DOCKERFILE = """
+_DOCKERFILE = f"""
 ARG OPERATOR
-FROM ${OPERATOR}
+FROM ${{OPERATOR}}
 USER root
 COPY next /next
-RUN cp -r /next/. "$(python -c 'from opendataflow.store import sql_files; print(sql_files._folder())')" && rm -r /next
+RUN cp -r /next/. "$(python -c 'import {sql_files.__name__} as files; print(files._folder())')" && rm -r /next
 USER 65532:65532
 """
 

@@ -77,6 +77,36 @@ def _imports(file: Path) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
+TEXTS = ["operator", "tests", "images", "docs", "examples", "helm", ".ci", "crds", "Makefile", "README.md"]
+EMBEDDED = re.compile(r"from (opendataflow(?:\.\w+)*) import (\w+)|(?:-m|import) (opendataflow(?:\.\w+)+)")
+
+
+def test_modules_named_in_embedded_programs_and_commands_exist() -> None:
+    """mypy reads no program inside of a text, such as `python -c '…'` in a Dockerfile."""
+    found = [(file, match) for file in _texts() for match in EMBEDDED.finditer(file.read_text("utf-8"))]
+    assert len(found) > 1000
+    missing = [f"{file.relative_to(ROOT)}: {match[0]}" for file, match in found if not _importable(*match.groups())]
+    assert missing == []
+
+
+def _texts() -> Iterator[Path]:
+    suffixes = {".py", ".md", ".yaml", ".yml", ".sh", ".toml", ""}
+    for start in (ROOT / text for text in TEXTS):
+        for file in [start] if start.is_file() else start.rglob("*"):
+            if file.is_file() and file.suffix in suffixes and "__pycache__" not in file.parts:
+                yield file
+
+
+def _importable(package: str | None, name: str | None, module: str | None) -> bool:
+    path = PACKAGE.parent / (package or module or "").replace(".", "/")
+    if not (path.is_dir() or path.with_suffix(".py").is_file()):
+        return False
+    if name is None or (path / name).is_dir() or (path / f"{name}.py").is_file():
+        return True
+    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return source.is_file() and re.search(rf"\b{name}\b", source.read_text("utf-8")) is not None
+
+
 def test_the_numbers_of_the_files_of_sql_functions_are_unique() -> None:
     numbers = Counter(file.name.partition("_")[0] for file in FUNCTIONS.glob("*.sql"))
     assert len(numbers) >= 20
