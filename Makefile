@@ -57,7 +57,8 @@ repeat: install
 # What is too long for every run, all of it, with its figures. Takes about an hour.
 soak: install
 	DATAFLOW_TEST_SOAK=1 $(PYTEST) -rP --durations=0 --durations-min=1 tests/kube/test_crash_points.py \
-		tests/kube/test_agreement.py tests/kube/test_operator_fuzz.py tests/sql/test_deadlocks.py tests/sql/test_model.py
+		tests/kube/test_agreement.py tests/kube/test_operator_fuzz.py tests/sql/test_deadlocks.py tests/sql/test_model.py \
+		tests/unit/test_crd.py
 	$(if $(wildcard /usr/lib/postgresql/15/bin/initdb),.ci/on-postgres-15 $(PYTEST) --durations=20 tests/sql \
 		--ignore=tests/sql/test_embedded.py --ignore=tests/sql/test_deadlocks.py)
 

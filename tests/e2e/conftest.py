@@ -34,6 +34,8 @@ def alive(pid: int | str) -> bool:
 
 
 DATAFLOW = Path(sys.executable).parent / "dataflow"
+SECONDS = 1200
+"""How long a command may take, also one that starts Spark on a machine that is busy with something else."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Program:
     def run(self, *arguments: str, code: int | None = 0) -> str:
         """Run a command to its end; return what it printed. `code`: the exit code that it must have."""
         done = subprocess.run(
-            [DATAFLOW, *arguments], env=self.environ, capture_output=True, text=True, check=False, timeout=300
+            [DATAFLOW, *arguments], env=self.environ, capture_output=True, text=True, check=False, timeout=SECONDS
         )
         output = done.stdout + done.stderr
         assert "Traceback" not in output, output
@@ -91,7 +93,7 @@ class Program:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=SECONDS,
             cwd=cwd,
         )
         assert "Traceback" not in done.stderr, done.stderr

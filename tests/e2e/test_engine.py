@@ -29,6 +29,7 @@ from opendataflow.model.records.run import RunOrder
 from opendataflow.names import RunState, TaskState
 from opendataflow.store.store import Store
 from tests.seen import Seen
+from tests.waiting import until
 
 JOB = """
 apiVersion: opendataflow.io/v1alpha1
@@ -157,17 +158,11 @@ def _done(progress: list[Progress]) -> int:
     return progress[0].of(TaskState.DONE)
 
 
-async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(300):
-        while not condition():  # noqa: ASYNC110 # processes and files set no event
-            await asyncio.sleep(0.02)
-
-
 async def test_slots_are_refilled_one_by_one(dsn: str, tmp_path: Path) -> None:
     script = "if [ $dataid = 0-0 ]; then while [ ! -e stop ]; do sleep 0.02; done; fi"
     async with engine_over(dsn, tmp_path, script, chunks=10, parallelism=2) as (engine, seen, _):
         running = asyncio.create_task(engine.run())
-        await _until(lambda: len(seen.ends) == 9)  # all others end while the first one runs
+        await until(lambda: len(seen.ends) == 9)  # all others end while the first one runs
         (tmp_path / "stop").touch()
         assert _done(await running) == 10
 
@@ -203,7 +198,7 @@ async def test_two_engines_together_keep_the_cap_of_the_job(dsn: str, tmp_path: 
         engine_over(dsn, homes[1], script, chunks=60, parallelism=3, slots=2) as (second, seen_second, _),
     ):
         running = asyncio.gather(first.run(), second.run())
-        await _until(lambda: bool(seen_first.claims and seen_second.claims))  # neither can take all three slots
+        await until(lambda: bool(seen_first.claims and seen_second.claims))  # neither can take all three slots
         (tmp_path / "go").touch()
         progress, _ = await running
         assert await store.verify() == []
@@ -216,7 +211,7 @@ async def test_a_run_is_cancelled_on_request_and_its_task_is_not_tried_again(dsn
     script = "touch started-$dataid; if [ $dataid = 0-0 ]; then sleep 300; fi"
     async with engine_over(dsn, tmp_path, script, chunks=3, parallelism=3) as (engine, seen, store):
         running = asyncio.create_task(engine.run())
-        await _until(lambda: (tmp_path / "started-0-0").exists() and len(seen.ends) == 2)
+        await until(lambda: (tmp_path / "started-0-0").exists() and len(seen.ends) == 2)
         await store.call_verb("cancel", "job", ["0-0"], "ada", None)
         progress = await running
         assert (_done(progress), progress[0].of(TaskState.FAILED)) == (2, 1)
@@ -231,11 +226,11 @@ async def test_a_change_that_the_engine_is_told_of_counts_at_once(
     script = "while [ ! -e stop ]; do sleep 0.02; done"
     async with engine_over(dsn, tmp_path, script, chunks=3, parallelism=1) as (engine, seen, store):
         running = asyncio.create_task(engine.run())
-        await _until(lambda: len(seen.claims) == 1)
+        await until(lambda: len(seen.claims) == 1)
         await store.scale("job", 3, "ada", None)
         engine.refresh_jobs()
         async with asyncio.timeout(300):
-            await _until(lambda: len(seen.claims) == 3)
+            await until(lambda: len(seen.claims) == 3)
         (tmp_path / "stop").touch()
         assert _done(await running) == 3
 
@@ -248,11 +243,11 @@ async def test_runs_go_on_while_postgres_is_away_and_their_outcomes_are_not_lost
     async with engine_over(through, tmp_path, script, chunks=6, parallelism=3) as made:
         engine, seen, store = made
         running = asyncio.create_task(engine.run())
-        await _until(lambda: len(seen.claims) >= 3)
+        await until(lambda: len(seen.claims) >= 3)
         wire.cut()
         (tmp_path / "away").touch()
-        await _until(lambda: len(list(tmp_path.glob("done-*"))) >= 3)
-        await _until(lambda: any("does not answer" in note for note in seen.notes))
+        await until(lambda: len(list(tmp_path.glob("done-*"))) >= 3)
+        await until(lambda: any("does not answer" in note for note in seen.notes))
         await asyncio.sleep(0.3)
         assert len(seen.claims) == 3, "something new started without Postgres"
         wire.restore()
@@ -299,15 +294,15 @@ class Role:
         """A connection that was about to be made when the password changed is there a moment later: end it again."""
         self.admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", (self.name,))
 
-    async def stay_out(self, until: Callable[[], bool]) -> None:
+    async def stay_out(self, enough: Callable[[], bool]) -> None:
         """Be kept out until something is so."""
         self.set_password("other")
 
         def there() -> bool:
             self.end_sessions()
-            return until()
+            return enough()
 
-        await _until(there)
+        await until(there)
 
 
 @contextmanager
@@ -332,10 +327,10 @@ async def test_runs_go_on_while_the_password_is_wrong_and_their_outcomes_wait_fo
         async with engine_over(role.address, tmp_path, script, chunks=2, parallelism=2) as made:
             engine, seen, _ = made
             running = asyncio.create_task(engine.run())
-            await _until(lambda: len(seen.claims) == 2)
+            await until(lambda: len(seen.claims) == 2)
             await role.stay_out(lambda: any("refuses the connection" in note for note in seen.notes))
             (tmp_path / "out").touch()
-            await _until(lambda: len(list(tmp_path.glob("done-*"))) == 2)
+            await until(lambda: len(list(tmp_path.glob("done-*"))) == 2)
             role.set_password("right")
             assert _done(await running) == 2
     assert len(seen.claims) == 2, "a run was repeated"
@@ -350,7 +345,7 @@ async def test_an_engine_that_is_kept_out_ends_after_a_while_with_what_postgres_
     with role_of(dsn) as role:
         async with engine_over(role.address, tmp_path, "sleep 600", chunks=2, parallelism=2) as (engine, seen, _):
             running = asyncio.create_task(engine.run())
-            await _until(lambda: len(seen.claims) == 2)
+            await until(lambda: len(seen.claims) == 2)
             await role.stay_out(running.done)
             with pytest.raises(NoAccess, match="password authentication failed"):
                 await running

@@ -19,6 +19,7 @@ import pytest
 from opendataflow.store.embedded import EmbeddedPostgres
 from tests.e2e.conftest import Program, alive
 from tests.e2e.jobs import squares
+from tests.waiting import wait_until
 
 CHUNKS = 500
 KILLS = 8
@@ -62,10 +63,18 @@ def _kill_postmaster(home: Path) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def _await_pids(pids: Path, number: int, runner: subprocess.Popen[str]) -> None:
+    def there() -> bool:
+        assert runner.poll() is None
+        return pids.exists() and len(pids.read_text().split()) == number
+
+    wait_until(there, f"{number} runs have begun", every=0.02)
+
+
 def _await_results(results: Path, more: int, runner: subprocess.Popen[str]) -> None:
     wanted = min(CHUNKS, len(list(results.iterdir())) + more)
-    while len(list(results.iterdir())) < wanted and runner.poll() is None:
-        time.sleep(0.02)
+    enough = f"there are {wanted} results"
+    wait_until(lambda: len(list(results.iterdir())) >= wanted or runner.poll() is not None, enough, 900, every=0.02)
 
 
 @pytest.mark.timeout(3600)
@@ -88,7 +97,7 @@ def test_every_chunk_is_done_once_whatever_is_killed(embedded: Program, job: Pat
             runner.communicate()
             runner = embedded.start(*arguments)
         assert runner.poll() is None or runner.returncode == 0, runner.communicate()[0]
-    output, _ = runner.communicate(timeout=600)
+    output, _ = runner.communicate(timeout=1800)
 
     assert runner.returncode == 0, output
     assert not (job.parent / "overlaps").exists(), "two runs of one chunk at once"
@@ -114,9 +123,7 @@ def test_the_next_start_finds_a_killed_runners_runs_and_goes_on(embedded: Progra
     tell = 'cp told.json "$(dirname "$DATAFLOW_CONTEXT")/report.json"'
     job.write_text((JOB % 4).replace("sh, work.sh", f"sh, -c, '{tell}; echo $$ >> pids; sleep 600'"))
     runner = embedded.start("local", "-f", str(job), "--parallelism", "4")
-    while not (job.parent / "pids").exists() or len((job.parent / "pids").read_text().split()) < 4:
-        assert runner.poll() is None
-        time.sleep(0.05)
+    _await_pids(job.parent / "pids", 4, runner)
     runner.kill()
     runner.communicate()
     left = [int(pid) for pid in (job.parent / "pids").read_text().split()]
@@ -143,9 +150,7 @@ def test_one_signal_drains_and_two_end_the_runs(embedded: Program, job: Path, nu
     text = text.replace("{initial: 0.05s, max: 0.05s}", "{initial: 1h, max: 1h}")  # none is due yet
     job.write_text(text.replace("parallelism: 8", "parallelism: 2"))
     runner = embedded.start("local", "-f", str(job), "--parallelism", "4")
-    while not (job.parent / "pids").exists() or len((job.parent / "pids").read_text().split()) < 2:
-        assert runner.poll() is None
-        time.sleep(0.05)
+    _await_pids(job.parent / "pids", 2, runner)
     runner.send_signal(number)
     assert runner.stdout is not None
     said = ""

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from psycopg.conninfo import make_conninfo
 from tests.e2e.conftest import Inside, Program
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import problems, value
+from tests.waiting import wait_for_file
 
 RUNJOB = Path(sys.executable).parent / "RunJob"
 
@@ -159,9 +159,7 @@ def test_while_a_script_runs_its_rows_are_running_and_it_sees_the_environment_it
     with subprocess.Popen(
         [RUNJOB, "./loadbob.sh"], cwd=tmp_path, env=dataflow.environ, stdout=subprocess.PIPE
     ) as process:
-        while not (tmp_path / "started").exists():
-            assert process.poll() is None
-            time.sleep(0.05)
+        wait_for_file(tmp_path / "started", process)
         seen = rows_of(db)
         (tmp_path / "go").touch()
     assert seen == {

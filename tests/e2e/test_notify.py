@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import subprocess
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.e2e.test_engine import engine_over
 from tests.sql.conftest import Connection
 from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease
 from tests.unit.servers import CLOSED_PORT, MailBox, silent_server
+from tests.waiting import until
 
 FILE = squares('{list: ["1", "2", "3"]}')
 
@@ -74,12 +74,6 @@ class Beside:
         self._future.cancel()
         with suppress(asyncio.CancelledError):
             await self._future
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(300):
-        while not condition():  # noqa: ASYNC110 # nothing sets an event
-            await asyncio.sleep(0.02)
 
 
 @pytest.fixture
@@ -171,8 +165,8 @@ async def test_servers_that_are_not_there_or_never_answer_do_not_hold_up_those_t
             WebhookTarget(f"http://127.0.0.1:{silent}/s3cret", 1),
             WebhookTarget(f"http://127.0.0.1:{CLOSED_PORT}/s3cret"),
             CommandTarget(("sh", "-c", "sleep 100"), os.environ, 1),
-            CommandTarget(("sh", "-c", f"cat > {tmp_path}/message"), os.environ),
-            MailTarget(MailServer("127.0.0.1", box.port, False), "a@example.org", ("b@example.org",)),
+            CommandTarget(("sh", "-c", f"cat > {tmp_path}/message"), os.environ, 240),
+            MailTarget(MailServer("127.0.0.1", box.port, False), "a@example.org", ("b@example.org",), 240),
         )
         async with Beside(store, *targets) as beside:
             await until(lambda: len(beside.notes) == 3 and bool(box.received) and (tmp_path / "message").exists())

@@ -5,7 +5,6 @@ Seen at others: every task burns its retries during an outage, and people restar
 
 import asyncio
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from tests.e2e.test_engine import engine_over
 from tests.seen import Seen
 from tests.sql.conftest import Connection
 from tests.sql.graph import dataset, job, value
+from tests.waiting import until
 
 JOBS = 700
 CHUNKS = 6
@@ -93,12 +93,6 @@ class Database:
         pass
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(900):
-        while not condition():  # noqa: ASYNC110 # rows set no event
-            await asyncio.sleep(0.25)
-
-
 def count(db: Connection, of: str) -> int:
     return int(value(db, f"SELECT count(*) FROM opendataflow.{of}"))
 
@@ -116,15 +110,15 @@ async def test_700_jobs_that_lose_one_database_make_few_probes_and_recover_witho
     engine = Engine(store, database, authority, dict.fromkeys(names, Anything()), seen, parallelism=JOBS * CHUNKS)
     working = asyncio.create_task(engine.run())
 
-    await until(lambda: count(db, "breaker WHERE opened_at IS NOT NULL") == JOBS)
-    await until(lambda: count(db, "breaker WHERE probes >= 2") == JOBS)
+    await until(lambda: count(db, "breaker WHERE opened_at IS NOT NULL") == JOBS, seconds=900, every=0.25)
+    await until(lambda: count(db, "breaker WHERE probes >= 2") == JOBS, seconds=900, every=0.25)
     probed = db.execute(
         """SELECT b.job, count(r.id) AS probes, extract(epoch FROM clock_timestamp() - b.opened_at)::float AS seconds
            FROM opendataflow.breaker b JOIN opendataflow.run r ON r.job = b.job AND r.claimed_at > b.opened_at
            GROUP BY b.job"""
     ).fetchall()
     database.there = True
-    await until(lambda: count(db, "task WHERE state = 'DONE'") == JOBS * CHUNKS)
+    await until(lambda: count(db, "task WHERE state = 'DONE'") == JOBS * CHUNKS, seconds=900, every=0.25)
     engine.drain()
     await working
     assert await store.verify() == []
@@ -144,7 +138,7 @@ async def test_real_runs_wait_for_the_file_that_they_need(dsn: str, db: Connecti
     async with engine_over(dsn, tmp_path, "test -e database", chunks=30, parallelism=4) as (engine, seen, store):
         db.execute("UPDATE opendataflow.job SET retry_limit = 1000000, backoff_initial = 0.5")
         working = asyncio.create_task(engine.run())
-        await until(lambda: count(db, "breaker WHERE probes >= 2") == 1)
+        await until(lambda: count(db, "breaker WHERE probes >= 2") == 1, seconds=900, every=0.25)
         await asyncio.to_thread((tmp_path / "database").touch)
         [progress] = await working
         assert progress.counts == {TaskState.DONE: 30}

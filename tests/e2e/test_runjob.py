@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from tests.e2e.conftest import Program, alive
 from tests.sql.conftest import Connection
+from tests.waiting import wait_for_file, wait_until
 
 DATE = re.compile(r"^\w{3} \w{3} \d\d [\d:]{8} \S* ?\d{4}: ")
 RUNJOB = Path(sys.executable).parent / "RunJob"
@@ -67,6 +67,11 @@ def start(program: Program, folder: Path, *arguments: str) -> subprocess.Popen[s
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def words(path: Path) -> int:
+    """How many words a file has."""
+    return len(path.read_text().split()) if path.exists() else 0
 
 
 def run(program: Program, folder: Path, *arguments: str) -> tuple[int, list[str], str]:
@@ -226,8 +231,7 @@ def test_several_at_once_take_different_chunks_and_the_third_finds_none(
 ) -> None:
     script(folder, 'echo "$dataid" >> seen; while [ ! -e stop ]; do sleep 0.05; done')
     running = [start(dataflow, folder), start(dataflow, folder)]
-    while not (folder / "seen").exists() or len((folder / "seen").read_text().split()) < 2:
-        time.sleep(0.05)
+    wait_until(lambda: words(folder / "seen") == 2, "two scripts run")
     code, _, _ = run(dataflow, folder)
     (folder / "stop").touch()
     for process in running:
@@ -256,8 +260,7 @@ def test_after_a_killed_runjob_the_next_one_ends_what_is_left_and_takes_the_chun
 ) -> None:
     script(folder, 'if [ ! -e first ]; then echo $$ > first; sleep 600; fi; echo "$dataid" > second')
     process = start(dataflow, folder)
-    while not (folder / "first").exists() or not (folder / "first").read_text().strip():
-        time.sleep(0.05)
+    wait_until(lambda: words(folder / "first") == 1, "the script runs")
     process.kill()
     process.communicate()
     code, lines, err = run(dataflow, folder)
@@ -272,8 +275,7 @@ def test_after_a_killed_runjob_the_next_one_ends_what_is_left_and_takes_the_chun
 def test_sigterm_ends_the_script_and_gives_its_chunk_back(dataflow: Program, folder: Path, db: Connection) -> None:
     script(folder, "touch started; sleep 600")
     process = start(dataflow, folder)
-    while not (folder / "started").exists():
-        time.sleep(0.05)
+    wait_for_file(folder / "started", process)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=300)
     assert process.returncode == 128 + signal.SIGTERM

@@ -7,7 +7,6 @@ between the creation of a child and its record starts it twice, or never.
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from tests.e2e.moments import MOMENTS, start_runjob
 from tests.e2e.test_runjob import JOB, RUNJOB, folder, outputs, run, script, start  # noqa: F401 # folder: a fixture
 from tests.sql.conftest import Connection
 from tests.sql.graph import problems
+from tests.waiting import wait_for_file
 
 
 def die(program: Program, where: Path, moment: str) -> None:
@@ -172,8 +172,7 @@ def test_what_can_not_be_forced_starts_nothing(
     assert "job loadbob has no task for 9.9" in force(dataflow, "9.9", "touch", str(folder / "started"), code=2)
     script(folder, "touch running; sleep 600")
     process = start(dataflow, folder)
-    while not (folder / "running").exists():
-        time.sleep(0.05)
+    wait_for_file(folder / "running", process)
     said = force(dataflow, "2.0", "touch", str(folder / "started"), code=1)
     assert "2.0 of job loadbob is running (run 1): force it when the run has ended" in said
     process.terminate()

@@ -17,6 +17,7 @@ from tests.e2e.moments import MOMENTS, start_runjob
 from tests.e2e.test_runjob import JOB, RUNJOB, folder, outputs, script  # noqa: F401 # folder: a fixture
 from tests.sql.conftest import Connection
 from tests.sql.graph import problems
+from tests.waiting import wait_for_file
 
 MORE_THAN_A_PIPE_HOLDS = 20_000
 
@@ -149,9 +150,7 @@ def test_under_nohup_a_terminal_that_hangs_up_does_not_end_the_script(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    while not (folder / "started").exists():
-        assert process.poll() is None
-        time.sleep(0.05)
+    wait_for_file(folder / "started", process)
     process.send_signal(signal.SIGHUP)
     time.sleep(0.3)
     (folder / "stop").touch()
@@ -168,9 +167,7 @@ def test_a_slow_reader_of_a_stream_that_does_not_wait_gets_everything(
     os.set_blocking(writing, False)
     process = subprocess.Popen([RUNJOB, "./loadbob.sh"], cwd=folder, env=dataflow.environ, stdout=writing)
     os.close(writing)
-    while not (folder / "done").exists():  # all that it prints has to wait now
-        assert process.poll() is None
-        time.sleep(0.05)
+    wait_for_file(folder / "done", process)  # all that it prints has to wait now
     with os.fdopen(reading) as pipe:
         lines = pipe.read().splitlines()
     assert process.wait(300) == 0

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from tests.e2e.conftest import Program
 from tests.e2e.test_runjob import run, script
 from tests.seen import Seen
 from tests.sql.conftest import Connection
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 
 JOB = """
 apiVersion: opendataflow.io/v1alpha1
@@ -131,9 +130,9 @@ async def test_an_engine_that_runs_over_midnight_goes_on_and_catches_up_what_an_
     calendar.day = "2026-01-12"
     running_on = engine(until_caught_up=False)
     running = asyncio.create_task(running_on.run())
-    await _until(lambda: len(_days(folder)) == 3)
+    await until(lambda: len(_days(folder)) == 3)
     calendar.day = "2026-01-13"
-    await _until(lambda: len(_days(folder)) == 4)
+    await until(lambda: len(_days(folder)) == 4)
     running_on.drain()
     await running
     assert _days(folder) == ["2026-01-10", "2026-01-11", "2026-01-12", "2026-01-13"]
@@ -143,9 +142,3 @@ async def test_an_engine_that_runs_over_midnight_goes_on_and_catches_up_what_an_
 
 def _days(folder: Path) -> list[str]:
     return [line.split()[-1] for line in (folder / "days").read_text().splitlines()]
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(300):
-        while not condition():  # noqa: ASYNC110 # a file sets no event
-            await asyncio.sleep(0.05)

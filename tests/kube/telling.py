@@ -21,6 +21,7 @@ from opendataflow.store.store import Store
 from tests.kube.cluster import api as kube
 from tests.kube.jobs import dataset, job
 from tests.sql import graph
+from tests.waiting import until, wait_until
 
 
 class CountingApi(Api):
@@ -100,15 +101,12 @@ class Telling:
 
     async def until(self, kind: str, name: str, true: Callable[[dict[str, Any]], bool], seconds: float = 180) -> None:
         """Wait until a status is as wanted."""
-        async with asyncio.timeout(seconds):
-            while not true(await asyncio.to_thread(self.status, kind, name)):  # noqa: ASYNC110 # a server tells nobody
-                await asyncio.sleep(0.1)
+        wanted = f"the status of {kind} {name} is as wanted"
+        await asyncio.to_thread(wait_until, lambda: true(self.status(kind, name)), wanted, seconds)
 
     async def told(self, *events: str, seconds: float = 180) -> None:
         """Wait until these events are told, each of them once: that comes a moment after the status."""
-        async with asyncio.timeout(seconds):
-            while not set(events) <= set(self.around.told):  # noqa: ASYNC110 # a list tells nobody
-                await asyncio.sleep(0.05)
+        await until(lambda: set(events) <= set(self.around.told), f"{events} are told", seconds)
         assert all(self.around.told.count(event) == 1 for event in events), self.around.told
 
     @asynccontextmanager

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -14,30 +14,24 @@ from opendataflow.core.kubernetes.pods import Container, Operator, PodConfig
 from opendataflow.core.kubernetes.spark_application import spark_application
 from opendataflow.core.runs.environment import JobFacts
 from opendataflow.errors import NotCreatable
-from opendataflow.launch.cluster import launcher as launching
 from opendataflow.launch.cluster import releases
-from opendataflow.launch.cluster.access import from_kubeconfig
-from opendataflow.launch.cluster.api import Api
 from opendataflow.launch.cluster.launcher import ClusterLauncher
 from opendataflow.model.records.claim import ClaimedRun
 from opendataflow.model.records.pod import PodOrder
-from opendataflow.model.records.run import Ended, Host
+from opendataflow.model.records.run import Host
 from opendataflow.names import OutcomeClass
 from tests.kube.cluster.api import Api as Admin
 from tests.kube.cluster.api import Object
 from tests.kube.cluster.pods import said
+from tests.kube.launching import SECONDS, end, new_launcher, shorten_pauses
 from tests.kube.spark_operator.controller import applications, install, operating
 
-SECONDS = 240
 RUN = ClaimedRun(1, "load", "1.0", 41, 1, 0, 0, {}, "lease", Host("kubernetes", ""), "")
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launching, "TICK_SECONDS", 0.2)
-    monkeypatch.setattr(releases, "RETRY_SECONDS", 0.1)
-    monkeypatch.setattr(releases, "TOMBSTONE_SECONDS", 1.0)
-    monkeypatch.setattr(releases, "LEAVE_SECONDS", SECONDS)
+    shorten_pauses(monkeypatch)
 
 
 class Place:
@@ -48,16 +42,8 @@ class Place:
         self.namespace = namespace
         self.path = f"{applications(namespace)}/load-r1"
 
-    @asynccontextmanager
-    async def launcher(self, **more: Any) -> AsyncIterator[ClusterLauncher]:
-        async with Api(from_kubeconfig([self.admin.kubeconfig])) as api:
-            made = ClusterLauncher(api, self.namespace, note=lambda _: None, **more)
-            made.begin()
-            try:
-                await made.synced()
-                yield made
-            finally:
-                await made.close()
+    def launcher(self, **more: Any) -> AbstractAsyncContextManager[ClusterLauncher]:
+        return new_launcher(self.admin.kubeconfig, self.namespace, lambda _: None, **more)
 
     def order(self, **told: Any) -> PodOrder:
         driver = {"annotations": said(**told)}
@@ -85,11 +71,6 @@ def place(cluster: Admin, namespace: str) -> Iterator[Place]:
         yield made
     if made.application() is not None:
         cluster.patch(made.path, {"metadata": {"finalizers": None}})
-
-
-async def end(launcher: ClusterLauncher) -> Ended:
-    async with asyncio.timeout(SECONDS):
-        return await launcher.ended()
 
 
 def kept(application: Object) -> bool:

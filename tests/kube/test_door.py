@@ -28,6 +28,7 @@ from tests.kube.cluster.api import Api as Admin
 from tests.kube.cluster.pods import has_ended, pod
 from tests.kube.cluster.proxy import Fault, Proxy, refusal, watch_error
 from tests.kube.conftest import OwnCluster, wait_until_allowed
+from tests.waiting import until
 
 MAPS = Resource("api/v1", "configmaps")
 QUOTAS = Resource("api/v1", "resourcequotas")
@@ -48,12 +49,6 @@ async def behind(proxy: Proxy) -> AsyncIterator[Api]:
 
 def config_map(name: str, **labels: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}}
-
-
-async def eventually(true: Any, seconds: float = 240) -> None:
-    async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110  what is waited for is elsewhere
-            await asyncio.sleep(0.02)
 
 
 # Verbs ------------------------------------------------------------------------------------------------------
@@ -409,7 +404,7 @@ class Seen:
                 self._future.result()
             return self.changes.count((kind.value, what)) >= times
 
-        await eventually(there)
+        await until(there)
 
     async def __aenter__(self) -> "Seen":
         await self.until(ChangeKind.SYNCED)
@@ -448,7 +443,7 @@ async def test_an_empty_list_is_a_list(api: Api, namespace: str) -> None:
 
 async def test_after_a_cut_it_goes_on_where_it_was(behind: Api, proxy: Proxy, api: Api, namespace: str) -> None:
     async with Seen(behind, namespace) as seen:
-        await eventually(lambda: any("watch=true" in path for _, path in proxy.seen))
+        await until(lambda: any("watch=true" in path for _, path in proxy.seen))
         proxy.fail(Fault("GET", "watch=true", answer=refusal(503, "ServiceUnavailable")))
         proxy.cut()
         await api.create(MAPS, namespace, config_map("b", mine="1"))
@@ -462,7 +457,7 @@ async def test_where_it_was_is_gone_everything_is_listed_anew(
     behind: Api, proxy: Proxy, api: Api, namespace: str, answer: bytes
 ) -> None:
     async with Seen(behind, namespace) as seen:
-        await eventually(lambda: any("watch=true" in path for _, path in proxy.seen))
+        await until(lambda: any("watch=true" in path for _, path in proxy.seen))
         await api.create(MAPS, namespace, config_map("b", mine="1"))
         await seen.until(ChangeKind.CHANGED, "b")
         proxy.fail(Fault("GET", "watch=true", answer=answer))
@@ -476,13 +471,13 @@ async def test_an_api_server_that_stays_away_is_told_once_and_survived(
 ) -> None:
     async with Api(from_kubeconfig([own_cluster.api.kubeconfig])) as door, Seen(door, own_namespace) as seen:
         own_cluster.plane.api_server.kill()
-        await eventually(lambda: seen.notes)
+        await until(lambda: seen.notes)
         await asyncio.sleep(0.5)
         await asyncio.to_thread(own_cluster.plane.restart_api_server)
         await asyncio.to_thread(
             own_cluster.api.create, f"/api/v1/namespaces/{own_namespace}/configmaps", config_map("b", mine="1")
         )
-        await eventually(lambda: ("CHANGED", "b") in seen.changes or ("LISTED", "b") in seen.changes)
+        await until(lambda: ("CHANGED", "b") in seen.changes or ("LISTED", "b") in seen.changes)
     assert len(seen.notes) == 2
     assert "does not answer" in seen.notes[0]
     assert seen.notes[1] == "The Kubernetes API answers again."

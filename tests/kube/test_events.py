@@ -17,6 +17,7 @@ from tests.kube.cluster import api as kube
 from tests.kube.conftest import Kubectl, OwnCluster
 from tests.kube.jobs import job
 from tests.kube.telling import door
+from tests.waiting import wait_until
 
 FAILING = StatusEvent("Warning", "RunsFailing", "d1, run 1: exit code 1")
 
@@ -48,9 +49,13 @@ def found(cluster: kube.Api, namespace: str) -> list[dict[str, Any]]:
 
 async def until(cluster: kube.Api, namespace: str, true: Any, seconds: float = 180) -> list[dict[str, Any]]:
     """Wait until our events are as wanted; return them."""
-    async with asyncio.timeout(seconds):
-        while not true(seen := await asyncio.to_thread(found, cluster, namespace)):  # noqa: ASYNC110 # a server tells nobody
-            await asyncio.sleep(0.1)
+    seen: list[dict[str, Any]] = []
+
+    def wanted() -> bool:
+        seen[:] = found(cluster, namespace)
+        return bool(true(seen))
+
+    await asyncio.to_thread(wait_until, wanted, "our events are as wanted", seconds)
     return seen
 
 

@@ -21,8 +21,9 @@ from tests.kube.cluster.pods import said, state
 from tests.kube.cluster.proxy import Fault, Proxy, refusal
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import Database, dataset, documents, job
+from tests.kube.launching import end
 from tests.kube.operators import Operators
-from tests.kube.test_launcher import Place, end, place, short_pauses  # noqa: F401 # fixtures
+from tests.kube.test_launcher import Place, place, short_pauses  # noqa: F401 # fixtures
 
 ACCOUNT = "opendataflow-spark"
 EXECUTORS = f"{names.LABEL_EXECUTOR_OF}"

@@ -21,6 +21,7 @@ from tests.sql.graph import (
     transitions,
     value,
 )
+from tests.sql.tables import ENDS, cases
 
 Run = dict[str, Any]
 
@@ -59,8 +60,6 @@ HOLD:RESUBMIT READY   HOLD:RESUBMIT= HOLD:RESUBMIT= RESUBMIT  HOLD:RESUBMIT! HOL
 HOLD:PENDING  READY   HOLD:RESUBMIT? HOLD:PENDING=  PENDING   HOLD:PENDING!  HOLD:PENDING!
 """
 
-RESULTS = {"=": "unchanged", "?": "remembered", "!": "refused"}
-
 SENTENCES = {
     ("publish", "refused"): "chunk x of b is being written by run {run}: publish it when the run has ended",
     ("hold_chunks", "refused"): "chunk x of b is being written by run {run}: hold it when the run has ended",
@@ -77,24 +76,6 @@ UNPRODUCED_SENTENCES = SENTENCES | {
     ("resubmit", "unchanged"): "it is {status}: there is nothing to do again",
     ("resubmit", "remembered"): "it is held: it waits to be published again after its release",
 }
-
-ENDS: dict[str, dict[str, str]] = {
-    "success": {"verdict": "DONE"},
-    "retried": {"verdict": "RETRYING"},
-    "failed": {"verdict": "FAILED"},
-    "lost": {"verdict": "RETRYING", "state": "LOST", "class": "Infrastructure", "message": "its host is gone"},
-}
-
-
-def cases(table: str) -> list[tuple[str, str, str, str]]:
-    """Read a table: status before, event, status after, result."""
-    header, *rows = (line.split() for line in table.strip().splitlines())
-    return [
-        (row[0], event, cell.rstrip("=?!"), RESULTS.get(cell[-1], "done"))
-        for row in rows
-        for event, cell in zip(header[1:], row[1:], strict=True)
-        if cell != "-"
-    ]
 
 
 @pytest.fixture
@@ -145,7 +126,7 @@ def brought_to_unproduced(db: Connection, wanted: str) -> None:
 
 
 OF_CHUNKS_ALONE = ("publish", "accept", "reject")
-ASKED = [case for case in cases(TABLE) if case[1] in ("hold", "release", *OF_CHUNKS_ALONE)]
+ASKED = cases(TABLE, "hold", "release", *OF_CHUNKS_ALONE)
 
 
 @pytest.mark.parametrize(("before", "event", "after", "result"), ASKED)
@@ -165,7 +146,7 @@ def test_a_request_for_a_chunk_moves_it_or_says_why_not(
 
 
 @pytest.mark.parametrize(("verb", "owner"), [("resubmit", "j"), ("resubmit_chunks", "b")])
-@pytest.mark.parametrize(("before", "event", "after", "result"), [c for c in cases(TABLE) if c[1] == "resubmit"])
+@pytest.mark.parametrize(("before", "event", "after", "result"), cases(TABLE, "resubmit"))
 def test_resubmit_moves_a_chunk_in_the_same_way_through_its_job_and_its_data_set(
     db: Connection, before: str, event: str, after: str, result: str, verb: str, owner: str
 ) -> None:
@@ -178,7 +159,7 @@ def test_resubmit_moves_a_chunk_in_the_same_way_through_its_job_and_its_data_set
     assert problems(db) == []
 
 
-@pytest.mark.parametrize(("before", "event", "after", "result"), [c for c in cases(TABLE) if c[1] == "claim"])
+@pytest.mark.parametrize(("before", "event", "after", "result"), cases(TABLE, "claim"))
 def test_a_claim_takes_a_chunk_only_from_a_status_that_does_not_lock_it(
     db: Connection, before: str, event: str, after: str, result: str
 ) -> None:
@@ -195,7 +176,7 @@ def test_a_claim_takes_a_chunk_only_from_a_status_that_does_not_lock_it(
     assert problems(db) == []
 
 
-@pytest.mark.parametrize(("before", "event", "after", "result"), [c for c in cases(TABLE) if c[1] in ENDS])
+@pytest.mark.parametrize(("before", "event", "after", "result"), cases(TABLE, *ENDS))
 def test_the_end_of_a_run_moves_the_chunk_that_it_writes_and_only_once(
     db: Connection, before: str, event: str, after: str, result: str
 ) -> None:

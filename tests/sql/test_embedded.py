@@ -99,7 +99,7 @@ def kill(pid: int) -> None:
 
 def ask(dsn: str, query: str) -> object:
     """Return the one value that the query gives."""
-    with psycopg.connect(dsn, connect_timeout=10) as connection:
+    with psycopg.connect(dsn, connect_timeout=240) as connection:
         row = connection.execute(query.encode()).fetchone()
     assert row is not None
     return row[0]

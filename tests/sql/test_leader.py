@@ -18,6 +18,7 @@ from opendataflow.store.leader import acquire_leadership
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import apply, claim, dataset, end, job, task, value
+from tests.waiting import wait_until
 
 
 def leads(db: AnyConnection[object], lease: str, seconds: float = 3600) -> int | None:
@@ -87,8 +88,9 @@ def test_a_takeover_overlooks_no_claim_that_is_under_way(graph_of_three: Connect
         db.execute("UPDATE opendataflow.lease SET expires_at = now()")
         taking = threading.Thread(target=leads, args=(db, new))
         taking.start()
-        taking.join(0.3)
-        assert taking.is_alive()  # it waits for the claim
+        waits = "SELECT pg_blocking_pids(%s)"
+        claimer, taker = other.info.backend_pid, db.info.backend_pid
+        wait_until(lambda: claimer in value(other, waits, taker), "it waits for the claim", every=0.01)
     taking.join()
     assert value(db, "SELECT lease::text FROM opendataflow.run WHERE id = %s", run["run"]) == new
 

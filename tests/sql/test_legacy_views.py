@@ -5,7 +5,6 @@ The statuses that can be set are written down as data; what can't be honoured is
 
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -32,6 +31,7 @@ from tests.sql.graph import (
     transitions,
     value,
 )
+from tests.waiting import wait_until
 
 ROW = "SELECT locktype, status FROM dataflow.datastatus WHERE datasetid = %s AND dataid = %s ORDER BY locktype, status"
 
@@ -374,8 +374,7 @@ def test_a_row_that_changed_since_the_statement_saw_it_is_not_overwritten(own: C
         waiter.start()
         waiting = """SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database
                      WHERE NOT l.granted AND d.datname = current_database()"""
-        while not value(own, waiting):
-            time.sleep(0.01)
+        wait_until(lambda: value(own, waiting), "the statement waits for the locks", every=0.01)
         # The statement has seen RUNNING; the run ends before it gets its locks.
         end(holder, run, "DONE")
     waiter.join(300)

@@ -9,6 +9,7 @@ from opendataflow.store.loading import Existing, load_chunks
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import apply, chunks, dataset
+from tests.waiting import until
 
 
 def only_where_empty(existing: Existing) -> str | None:
@@ -35,9 +36,8 @@ async def test_whoever_adds_at_the_same_moment_is_waited_for_and_seen(store: Sto
             other.execute("SELECT opendataflow.declare_chunks('a', ARRAY['first'], ARRAY[NULL]::jsonb[], 'test')")
             loading = asyncio.create_task(load(store, "second"))
             waiting = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-            while not db.execute(waiting).fetchall():
-                assert not loading.done()
-                await asyncio.sleep(0.01)
+            await until(lambda: loading.done() or db.execute(waiting).fetchall(), "it waits for the other")
+            assert not loading.done()
         with pytest.raises(Refused, match=r"^first is there$"):
             await loading
     assert chunks(db).keys() == {"a/first"}

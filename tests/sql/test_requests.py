@@ -19,6 +19,7 @@ from opendataflow.store.requests import RecordedAnswer, Request, answer_once, de
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import apply, ask, chunks, claim, dataset, end, job, open_lease, tasks, value
+from tests.waiting import until
 
 NOW = datetime(2026, 11, 28, 8, tzinfo=UTC)
 
@@ -276,16 +277,12 @@ async def test_who_dies_before_the_commit_has_done_nothing_and_the_next_one_does
     process = multiprocessing.get_context("spawn").Process(target=_die_before_commit, args=(dsn,))
     process.start()
     waits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
-    backends = two_jobs.execute(waits).fetchall()
-    for _ in range(15000):
-        if backends:
-            break
-        await asyncio.sleep(0.02)
-        backends = two_jobs.execute(waits).fetchall()
+    await until(lambda: two_jobs.execute(waits).fetchall(), "it waits before its commit")
+    [backend] = two_jobs.execute(waits).fetchall()
     assert process.pid is not None
     os.kill(process.pid, signal.SIGKILL)
     process.join(300)
-    two_jobs.execute("SELECT pg_terminate_backend(%s, 10000)", (backends[0]["pid"],))
+    two_jobs.execute("SELECT pg_terminate_backend(%s, 10000)", (backend["pid"],))
     two_jobs.execute("DROP TRIGGER stop ON opendataflow.request")
 
     assert events(two_jobs) == before

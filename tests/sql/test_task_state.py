@@ -21,6 +21,7 @@ from tests.sql.graph import (
     transitions,
     value,
 )
+from tests.sql.tables import ENDS, cases
 
 Run = dict[str, Any]
 
@@ -46,8 +47,6 @@ SKIPPED:FAILED   SKIPPED:FAILED   SKIPPED:FAILED   SKIPPED:FAILED!   SKIPPED:FAI
 SKIPPED:RETRYING SKIPPED:RETRYING SKIPPED:RETRYING SKIPPED:RETRYING! SKIPPED:RETRYING= SKIPPED:RETRYING= SKIPPED:RETRYING= SKIPPED:RETRYING= SKIPPED:RETRYING SKIPPED:RETRYING! SKIPPED:RETRYING! RETRYING  SKIPPED:DONE SKIPPED:RETRYING= QUEUED   SKIPPED:RETRYING!
 """  # noqa: E501
 
-RESULTS = {"=": "unchanged", "?": "remembered", "!": "refused"}
-
 SENTENCES = {
     ("resubmit", "unchanged"): "it has not run yet: there is nothing to do again",
     ("resubmit", "remembered", "RUNNING"): "it is running: it runs again after its end",
@@ -65,22 +64,6 @@ SENTENCES = {
     ("force", "refused"): "x of job j is running (run {run}): force it when the run has ended",
     ("publish", "refused"): "chunk x of b is being written by run {run}: publish it when the run has ended",
 }
-
-FAILURE = {"verdict": "FAILED"}
-RETRY = {"verdict": "RETRYING"}
-LOST = {"verdict": "RETRYING", "state": "LOST", "class": "Infrastructure", "message": "its host is gone"}
-ENDS: dict[str, dict[str, Any]] = {"success": {"verdict": "DONE"}, "retried": RETRY, "failed": FAILURE, "lost": LOST}
-
-
-def cases(*events: str) -> list[tuple[str, str, str, str]]:
-    """Read the table: state before, event, state after, result."""
-    header, *rows = (line.split() for line in TABLE.strip().splitlines())
-    return [
-        (row[0], event, cell.rstrip("=?!"), RESULTS.get(cell[-1], "done"))
-        for row in rows
-        for event, cell in zip(header[1:], row[1:], strict=True)
-        if cell != "-" and event in events
-    ]
 
 
 @pytest.fixture
@@ -116,7 +99,7 @@ def brought_to(db: Connection, wanted: str, delay: float = 0) -> Run:
     return run
 
 
-@pytest.mark.parametrize(("before", "event", "after", "result"), cases("comes", "goes", "due"))
+@pytest.mark.parametrize(("before", "event", "after", "result"), cases(TABLE, "comes", "goes", "due"))
 def test_what_happens_around_a_task_moves_it_only_while_it_is_open(
     db: Connection, before: str, event: str, after: str, result: str
 ) -> None:
@@ -133,7 +116,7 @@ def test_what_happens_around_a_task_moves_it_only_while_it_is_open(
     assert problems(db) == []
 
 
-@pytest.mark.parametrize(("before", "event", "after", "result"), cases("claim"))
+@pytest.mark.parametrize(("before", "event", "after", "result"), cases(TABLE, "claim"))
 def test_only_queued_tasks_are_claimed(db: Connection, before: str, event: str, after: str, result: str) -> None:
     brought_to(db, before)
 
@@ -143,7 +126,7 @@ def test_only_queued_tasks_are_claimed(db: Connection, before: str, event: str, 
     assert problems(db) == []
 
 
-@pytest.mark.parametrize(("before", "event", "after", "result"), cases(*ENDS))
+@pytest.mark.parametrize(("before", "event", "after", "result"), cases(TABLE, *ENDS))
 def test_the_end_of_a_run_moves_its_task_and_only_once(
     db: Connection, before: str, event: str, after: str, result: str
 ) -> None:
@@ -157,7 +140,8 @@ def test_the_end_of_a_run_moves_its_task_and_only_once(
 
 
 @pytest.mark.parametrize(
-    ("before", "event", "after", "result"), cases("resubmit", "hold", "release", "published", "skip", "force", "cancel")
+    ("before", "event", "after", "result"),
+    cases(TABLE, "resubmit", "hold", "release", "published", "skip", "force", "cancel"),
 )
 def test_a_request_for_a_task_moves_it_or_says_why_not(
     db: Connection, before: str, event: str, after: str, result: str
@@ -247,9 +231,9 @@ def test_a_publication_after_the_resubmit_of_a_held_task_is_the_answer_to_it(db:
 
 
 def test_a_resubmitted_task_has_its_budgets_back(db: Connection) -> None:
-    end(db, brought_to(db, "RUNNING"), **LOST)
+    end(db, brought_to(db, "RUNNING"), **ENDS["lost"])
     db.execute("SELECT * FROM opendataflow.retry_due()")
-    end(db, claim(db, open_lease(db), "j")[0], **FAILURE)
+    end(db, claim(db, open_lease(db), "j")[0], **ENDS["failed"])
     row = task(db, "j", "x")
     assert (row["attempts"], row["infrastructure_attempts"]) == (1, 1)
 

@@ -19,6 +19,7 @@ from opendataflow.model.fields.rules import CLUSTER_CONTEXT, VALIDATIONS, Place,
 from opendataflow.model.resources.crd import KINDS, Kind, crd_files, definition
 from opendataflow.model.resources.statuses import DataFlowJobStatus
 from tests import specs
+from tests.share import soaked
 
 FOLDER = Path(__file__).parents[2] / "crds"
 LARGEST_ANNOTATION = 256 * 1024
@@ -215,7 +216,7 @@ def test_good_resources_are_valid_on_a_cluster(body: specs.Body) -> None:
 
 
 @given(specs.resources)
-@settings(max_examples=500)
+@settings(max_examples=soaked(150, 3000))
 def test_whatever_is_written_is_valid_or_an_error_of_validation(body: specs.Body) -> None:
     model = kind_of(body["kind"]).model
     for context in (None, CLUSTER_CONTEXT):

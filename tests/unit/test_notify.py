@@ -29,6 +29,7 @@ from opendataflow.notify.targets import configured_targets
 from opendataflow.notify.webhook import WebhookTarget
 from opendataflow.settings import Notifications
 from tests.unit.servers import CLOSED_PORT, MailBox, full_server, silent_server
+from tests.waiting import until
 
 SINCE = datetime(2013, 2, 1, 3, tzinfo=UTC)
 FAILED = Alert("load", AlertKind.FAILED, True, SINCE, 3, "2013-02", "exit code 1: Größe 'x'")
@@ -128,9 +129,7 @@ async def test_a_command_that_hangs_is_killed_with_all_its_processes(tmp_path: P
             with pytest.raises(NotDelivered, match=rf"^it has not answered within {seconds} s$"):
                 await command("sh", "-c", script, seconds=seconds).deliver(FAILED)
     pids = [int((tmp_path / name).read_text()) for name in ("child", "parent")]
-    async with asyncio.timeout(300):
-        while any(map(alive, pids)):  # noqa: ASYNC110 # processes set no event
-            await asyncio.sleep(0.01)
+    await until(lambda: not any(map(alive, pids)), "all its processes have ended")
 
 
 def alive(pid: int) -> bool:

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from opendataflow.launch.process.child import Stop
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.launch.process.session import find_process, kill_session, scan_session
 from opendataflow.model.records.run import Command, Ended, RunOrder
+from tests.waiting import wait_until
 
 PATIENT = 60.0
 
@@ -70,8 +70,7 @@ async def pids_in(path: Path) -> list[int]:
 
 
 def _wait_for_pids(path: Path) -> list[int]:
-    while not path.exists():
-        time.sleep(0.005)
+    wait_until(path.exists, "the run has written its process ids", every=0.005)
     return [int(word) for word in path.read_text().split()]
 
 

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from opendataflow.launch.process.record import (
 from opendataflow.launch.process.session import find_process, parse_stat, scan_session
 from opendataflow.launch.process.shim import SHELL, SHIM
 from opendataflow.model.records.run import Command, Host, Proof, RunOrder
+from tests.waiting import until
 
 NAME = "etl-r1"
 
@@ -149,14 +149,6 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 def running(pids: list[int]) -> list[int]:
     found = [find_process(pid) for pid in pids]
     return [process.pid for process in found if process is not None and not process.gone]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    def wait() -> None:
-        while not condition():
-            time.sleep(0.005)
-
-    await asyncio.to_thread(wait)
 
 
 async def worker_pids(place: Place) -> list[int]:

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from opendataflow import names
 from opendataflow.spark import driver, executors
 from tests.unit.test_command import parse_properties
+from tests.waiting import wait_for_file
 
 SUBMIT = """#!/bin/sh
 for word; do printf '%s\\n' "$word"; done > "$SEEN/words"
@@ -123,8 +123,7 @@ def test_the_exit_code_of_the_program_is_that_of_the_pod(pod: Pod, code: int) ->
 def test_a_signal_reaches_spark(pod: Pod) -> None:
     pod.environ["LAST"] = "1"
     started = pod.start()
-    while not (pod.folder / "seen" / "up").exists():
-        time.sleep(0.02)
+    wait_for_file(pod.folder / "seen" / "up", started)
     started.send_signal(signal.SIGTERM)
     started.communicate(timeout=300)
     assert started.returncode == 9

@@ -1,13 +1,18 @@
 """Decides whether to ask Postgres again after an error.
 
 An unreachable server comes back, so the caller retries without end. A server that refuses access may never accept it
-again, so the caller retries for a limited time. This module never connects and never waits.
+again, so the caller retries for a limited time. This module never connects.
 """
 
+import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from opendataflow.engine import limits
 from opendataflow.errors import DataflowError, NoAccess
+
+T = TypeVar("T")
 
 
 class DatabaseRetries:
@@ -29,3 +34,23 @@ class DatabaseRetries:
     def reset(self) -> None:
         """Forget earlier refusals: Postgres has answered."""
         self._refused_at = None
+
+    async def until_answered(self, ask: Callable[[], Awaitable[T]], report: Callable[[DataflowError], None]) -> T:
+        """Ask until Postgres answers, and return the answer. The request must be harmless if it is executed twice.
+
+        `report`: called after the first error of each kind.
+        """
+        reported: type[DataflowError] | None = None
+        while True:
+            try:
+                answer = await ask()
+            except DataflowError as error:
+                if not self.should_retry(error):
+                    raise
+                if reported is not type(error):
+                    reported = type(error)
+                    report(error)
+                await asyncio.sleep(limits.RECONNECT_SECONDS)
+            else:
+                self.reset()
+                return answer

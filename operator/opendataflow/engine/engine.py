@@ -25,7 +25,7 @@ from opendataflow.engine.ports import ClaimAuthority, Launcher, Observer, OrderM
 from opendataflow.engine.starts import Starts
 from opendataflow.engine.view import JobView
 from opendataflow.errors import DataflowError, LeaseLost
-from opendataflow.model.records.claim import ClaimedRun, Completion, DeclaredJob, Position, Progress
+from opendataflow.model.records.claim import ClaimedRun, Completed, Completion, DeclaredJob, Position, Progress
 from opendataflow.model.records.run import Ended
 from opendataflow.names import TaskState
 from opendataflow.store.store import Store
@@ -97,8 +97,10 @@ class Engine(Generic[OrderT]):
         if self._leaving:  # Postgres may be unreachable
             await self._hand_over()
             return []
-        progress = await self._store.progress(list(self._makers))
-        await self._authority.end()
+        progress = await self._retries.until_answered(
+            lambda: self._store.progress(list(self._makers)), self._report_outage
+        )
+        await self._retries.until_answered(self._authority.end, self._report_outage)
         return progress
 
     async def _hand_over(self) -> None:
@@ -280,18 +282,15 @@ class Engine(Generic[OrderT]):
 
     async def _complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> None:
         """Commit outcomes. Retry while Postgres is unreachable: an outcome is never dropped."""
-        while True:
+
+        async def commit() -> tuple[list[Completed], list[str]]:
             begin = time.monotonic()
-            try:
-                lease = self._authority.lease if self._authority.exclusive else None
-                completed, woken = await self._store.complete(completions, self._actor, lease=lease)
-                break
-            except DataflowError as error:
-                if not self._retries.should_retry(error):
-                    raise
-                self._report_outage(error)
-                await asyncio.sleep(limits.RECONNECT_SECONDS)
-        self._observer.observe_duration("commit", time.monotonic() - begin)
+            lease = self._authority.lease if self._authority.exclusive else None
+            answer = await self._store.complete(completions, self._actor, lease=lease)
+            self._observer.observe_duration("commit", time.monotonic() - begin)
+            return answer
+
+        completed, woken = await self._retries.until_answered(commit, self._report_outage)
         results = {result.run: result for result in completed}
         for done in completions:
             result = results[done.run]

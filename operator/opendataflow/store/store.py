@@ -1,17 +1,14 @@
 """The store: one method for each SQL function that the program calls.
 
-A method translates arguments and results, and makes no decisions. It repeats a transaction after a conflict with
-another one. It does not repeat a request after a lost connection: the caller has to find out whether the request was
-committed.
+A method translates arguments and results, and makes no decisions. See `database` for transactions and connections, and
+`records` for the conversion of rows.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import asdict, astuple, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
-from typing import LiteralString, Self, TypeVar
+from typing import LiteralString
 
-import psycopg
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
@@ -30,29 +27,14 @@ from opendataflow.model.records.claim import (
     Selection,
 )
 from opendataflow.model.records.run import Host
-from opendataflow.names import QUEUED_CHANNEL, RunState, TaskState
-from opendataflow.store.connections.connection import (
-    Connections,
-    DsnSource,
-    OneConnection,
-    Row,
-    TryAgainError,
-    connect,
-    place,
-    raise_if_cancelled,
-    translated,
-)
-from opendataflow.store.migrations import schema
-
-T = TypeVar("T")
+from opendataflow.names import RunState, TaskState
+from opendataflow.store.connections.connection import Row
+from opendataflow.store.database import Database
+from opendataflow.store.records import claimed, claimed_run, declared, outcome_row
 
 Links = Sequence[Row]
 GraphCheck = Callable[[Links, set[str]], None]
 """Called with the links of all jobs (job, inputs, outputs) and the ids of all data sets. Raises if they are invalid."""
-
-
-LISTEN_SECONDS = 1.0
-"""Maximum delay of a cancellation that psycopg has swallowed while no notification arrives."""
 
 
 @dataclass(frozen=True)
@@ -67,41 +49,8 @@ class OldRun:
     goes: bool
 
 
-class Store:
+class Store(Database):
     """The state of all jobs, data sets, tasks and runs, in one Postgres database."""
-
-    def __init__(self, pool: Connections, where: str) -> None:
-        self._pool = pool
-        self.where = where
-        self.leader: str | None = None
-        """The lease of an operator: its transactions are refused (LeadershipLost) once another one leads."""
-
-    @classmethod
-    async def open(cls, source: DsnSource, size: int = 4) -> Self:
-        """Connect. Raise SchemaMismatch if this program can't work with the schema.
-
-        `size`: the number of connections.
-        """
-        dsn = source()
-        connection = await connect(dsn)
-        try:
-            async with translated(place(dsn)):
-                await schema.require_current(connection)
-        except BaseException:
-            await connection.close()
-            raise
-        if size == 1:
-            return cls(OneConnection(connection, source), place(dsn))
-        await connection.close()
-        from opendataflow.store.connections.pool import Pool  # RunJob starts without it
-
-        pool = Pool(source, size, place(dsn))
-        await pool.open()
-        return cls(pool, place(dsn))
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._pool.close()
 
     # -- runs -----------------------------------------------------------------------------------------------
 
@@ -125,21 +74,21 @@ class Store:
         Raise LeaseLost if the lease has ended.
         """
         query = "SELECT opendataflow.claim(%s::uuid, %s, %s, %s, decode(%s, 'hex'), %s) AS claimed"
-        return _claimed((await self.row(query, lease, job, limit, after.rank, after.key, data_id))["claimed"])
+        return claimed((await self.row(query, lease, job, limit, after.rank, after.key, data_id))["claimed"])
 
     async def facts_before_claim(self, job: str) -> BeforeClaim:
         """Return the facts that RunJob needs before its claim. Raise UnknownThing if the job does not exist."""
         found = (await self.row("SELECT opendataflow.facts_before_claim(%s) AS found", job))["found"]
         if found["facts"] is None:
             raise UnknownThing(f"there is no job {job}")
-        return BeforeClaim(_declared(found["facts"]), found["running"], found["due"])
+        return BeforeClaim(declared(found["facts"]), found["running"], found["due"])
 
     async def claim_one(
         self, lease: str, host: Host, runs_home: str, ttl: float, job: str, data_id: str | None
     ) -> Claimed:
         """Open a lease for `ttl` seconds and claim one task with it: the first one, or the one of a data id."""
         query = """SELECT opendataflow.claim_one(%s::uuid, %s, %s, %s, make_interval(secs => %s), %s, %s) AS claimed"""
-        return _claimed((await self.row(query, lease, host.name, host.boot, runs_home, ttl, job, data_id))["claimed"])
+        return claimed((await self.row(query, lease, host.name, host.boot, runs_home, ttl, job, data_id))["claimed"])
 
     async def publish_today(self, jobs: Sequence[str], today: str, actor: str, *, catch_up: bool) -> list[str]:
         """Publish the current day for the jobs that read `today`. With `catch_up`, publish missed days too.
@@ -156,7 +105,7 @@ class Store:
 
         `lease`: only runs of this lease are changed. `closing`: a lease to close in the same transaction.
         """
-        outcomes = Jsonb([_outcome_row(completion) for completion in completions])
+        outcomes = Jsonb([outcome_row(completion) for completion in completions])
         if closing is None:
             rows = await self.rows("SELECT * FROM opendataflow.complete(%s, %s, %s::uuid)", outcomes, actor, lease)
         else:
@@ -182,7 +131,7 @@ class Store:
     async def running_runs(self, lease: str, *, own: bool) -> list[tuple[ClaimedRun, bool]]:
         """Return active runs of this lease (`own`) or of all other leases, each with whether its lease is valid."""
         rows = await self.rows("SELECT * FROM opendataflow.running_runs(%s::uuid, %s)", lease, own)
-        return [(_claimed_run(row["run"]), row["lease_lives"]) for row in rows]
+        return [(claimed_run(row["run"]), row["lease_lives"]) for row in rows]
 
     async def runs_to_cancel(self, lease: str) -> list[int]:
         """Return runs of this lease for which a person has requested cancellation."""
@@ -192,12 +141,12 @@ class Store:
     async def run(self, run: int) -> ClaimedRun | None:
         """Return one run, or None."""
         row = await self.row("SELECT opendataflow.run_for_takeover(%s) AS run", run)
-        return _claimed_run(row["run"]) if row["run"] else None
+        return claimed_run(row["run"]) if row["run"] else None
 
     async def declared_jobs(self, jobs: Sequence[str]) -> dict[str, DeclaredJob]:
         """Return job id -> limits and data sets."""
         rows = await self.rows("SELECT * FROM opendataflow.job_facts(%s)", list(jobs))
-        return {row["job"]["id"]: _declared(row) for row in rows}
+        return {row["job"]["id"]: declared(row) for row in rows}
 
     async def claimable_jobs(self, jobs: Sequence[str]) -> list[str]:
         """Return the given jobs that have QUEUED tasks."""
@@ -384,56 +333,6 @@ class Store:
         found: str | None = (await self.row("SELECT opendataflow.next_task(%s) AS data_id", job))["data_id"]
         return found
 
-    # -- queries and transactions ----------------------------------------------------------------------------
-
-    @asynccontextmanager
-    async def listening(self) -> AsyncIterator[AsyncIterator[str]]:
-        """Listen for jobs that may have QUEUED tasks. Raise Unreachable if the connection ends."""
-        async with translated(self.where), self._pool.connection() as connection:
-            await connection.execute(f"LISTEN {QUEUED_CHANNEL}")
-            try:
-                yield _payloads(connection)
-            finally:
-                if not connection.closed:
-                    await connection.close()
-
-    async def transaction(
-        self, attempt: Callable[[AsyncConnection[Row]], Awaitable[T]], undo: Callable[[T], bool] = lambda _: False
-    ) -> T:
-        """Run `attempt` in a transaction and return its result. Repeat it after a conflict with another transaction.
-
-        `undo`: called with the result. If it returns True, the transaction is rolled back.
-        """
-        results: list[T] = []
-
-        async def once() -> None:
-            async with (
-                translated(self.where),
-                self._pool.connection() as connection,
-                connection.transaction() as transaction,
-            ):
-                if self.leader is not None:
-                    await connection.execute("SELECT opendataflow.require_leader(%s::uuid)", (self.leader,))
-                results.append(await attempt(connection))
-                if undo(results[-1]):
-                    raise psycopg.Rollback(transaction)
-
-        await _repeated(once)
-        return results[-1]
-
-    async def rows(self, query: LiteralString, *values: object) -> list[Row]:
-        """Run one query and return its rows. Repeat it after a conflict with another transaction."""
-
-        async def once() -> list[Row]:
-            async with translated(self.where), self._pool.connection() as connection:
-                return await (await connection.execute(query, values)).fetchall()
-
-        return await _repeated(once)
-
-    async def row(self, query: LiteralString, *values: object) -> Row:
-        """Run one query that returns exactly one row, and return this row."""
-        return (await self.rows(query, *values))[0]
-
 
 async def _chosen(connection: AsyncConnection[Row], owner: str, chosen: Selection) -> list[str]:
     query: LiteralString = "SELECT data_id FROM opendataflow.select_tasks(%s, %s, %s, %s)"
@@ -441,73 +340,3 @@ async def _chosen(connection: AsyncConnection[Row], owner: str, chosen: Selectio
         query = "SELECT data_id FROM opendataflow.select_chunks(%s, %s, %s, %s)"
     limits = (chosen.first, chosen.last, list(chosen.states) or None)
     return [row["data_id"] for row in await (await connection.execute(query, (owner, *limits))).fetchall()]
-
-
-async def _repeated(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Run `attempt`. Repeat it with growing pauses after conflicts with other transactions."""
-    try:
-        return await attempt()
-    except TryAgainError:
-        from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential  # rare
-
-        again = AsyncRetrying(
-            retry=retry_if_exception_type(TryAgainError),
-            wait=wait_random_exponential(multiplier=0.05, max=1),
-            stop=stop_after_attempt(8),
-            reraise=True,
-        )
-        return await again(attempt)
-
-
-def _claimed(answer: Row) -> Claimed:
-    runs = tuple(_claimed_run({**answer["owner"], **run}) for run in answer["runs"])
-    declared = _declared(answer["facts"]) if answer["facts"] else None
-    return Claimed(runs, answer["dropped"], Position(answer["rank"], answer["key"]), declared)
-
-
-def _declared(facts: Row) -> DeclaredJob:
-    return DeclaredJob(facts["job"], tuple(facts["datasets"]))
-
-
-def _claimed_run(row: Row) -> ClaimedRun:
-    return ClaimedRun(
-        run=row["run"],
-        job=row["job"],
-        data_id=row["data_id"],
-        fence=row["fence"],
-        attempt=row["attempt"],
-        attempts=row["attempts"],
-        infrastructure_attempts=row["infrastructure_attempts"],
-        bounds=row["bounds"],
-        lease=row["lease"],
-        host=Host(row["host"], row["boot"]),
-        runs_home=row["runs_home"],
-    )
-
-
-def _outcome_row(completion: Completion) -> Row:
-    steps = {"steps": [asdict(step) for step in completion.steps]} if completion.steps else {}
-    return {
-        **steps,
-        "run": completion.run,
-        "fence": completion.fence,
-        "verdict": completion.verdict,
-        "state": completion.state,
-        "class": completion.kind,
-        "delay": completion.delay,
-        "exit_code": completion.exit_code,
-        "message": completion.message,
-        "reason": completion.reason,
-        "log_tail": completion.log_tail,
-        "log_path": completion.log_path,
-        "pod_uid": completion.pod_uid,
-        "node": completion.node,
-        "metrics": completion.metrics,
-    }
-
-
-async def _payloads(connection: AsyncConnection[Row]) -> AsyncIterator[str]:
-    while True:
-        async for notification in connection.notifies(timeout=LISTEN_SECONDS):
-            yield notification.payload
-        raise_if_cancelled()

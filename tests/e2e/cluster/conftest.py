@@ -1,17 +1,14 @@
 """One cluster with real nodes for the session, and in it a namespace for each test; see `tests.e2e.cluster`.
 
-These tests have the cluster to themselves. Several run at a time, each in its own namespaces. Those with the mark
-`alone`, which stop a node or delete the definitions, run after all others and one after another.
+These tests have the cluster to themselves and run one after another: some stop a node or delete the definitions.
 """
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from images.build import Impossible
 from tests.e2e import images as built_images
@@ -20,13 +17,12 @@ from tests.e2e.cluster import small_images
 from tests.e2e.cluster.building import CLIENTS, programs
 from tests.e2e.cluster.choice import REQUIRED, announce, choose
 from tests.e2e.cluster.diagnosis import diagnose
-from tests.e2e.cluster.held import kubeconfig as held_kubeconfig
-from tests.e2e.cluster.installing import STRICT, apply_definitions
+from tests.e2e.cluster.installing import STRICT
 from tests.e2e.cluster.real_cluster import Image, RealCluster
 from tests.e2e.cluster.times import TIMES, Times, show
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.providers import Unavailable
-from tests.kube.conftest import Kubectl, fresh_namespace
+from tests.kube.conftest import Kubectl, apply_resources, fresh_namespace
 from tests.kube.operators import Operators, new_operators
 from tests.left_out import left_out, tell_left_out
 
@@ -43,49 +39,11 @@ def pytest_report_header() -> str:
     return f"cluster with real nodes: {announce()}"
 
 
-_GROUPS = ("faults/test_secrets.py", "faults/", "test_outside_postgres.py")
-"""Tests that share what is installed for them, so that one process runs them; all others run where there is room."""
-_LONG = (
-    "test_flights_run",
-    "faults/test_secrets.py",
-    "faults/",
-    "test_a_pod_runs_to_its_end",
-    "test_outside_postgres.py",
-    "test_a_table_moves",
-    "test_pipelines.py",
-    "test_spark.py",
-    "test_wrong_order.py",
-    "test_chart.py",
-)
-"""What takes longest begins first, so that nobody waits for it at the end. A process with a single test gets the next
-one of the list at once, to run after it: so behind the first three is a short one."""
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Declare the mark."""
-    config.addinivalue_line("markers", "alone: nothing else may run on the cluster meanwhile")
-
-
-class _Together(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """Gives tests of one group to one process. (The marks of `--dist=loadgroup` have no effect with this pytest.)"""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return next((group for group in _GROUPS if group in nodeid), nodeid)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
-    """Take this order where one cluster is held for several processes; where not, these tests are left out."""
-    return _Together(config, log) if held_kubeconfig() else None
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The time limit is a test's own: the first one's fixtures may have to build Kubernetes. Long ones come first."""
+    """The time limit is a test's own: the first one's fixtures may have to build Kubernetes."""
     for item in items:
         if _HERE in item.path.parents and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(_TEST_SECONDS, func_only=True))
-    if items and all(_HERE in item.path.parents for item in items):
-        items.sort(key=lambda item: next((n for n, part in enumerate(_LONG) if part in item.nodeid), len(_LONG)))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -100,8 +58,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     """Say it loudly, as the last word of the run, when tests on real nodes were left out."""
-    output: dict[str, Any] = getattr(session.config, "workeroutput", {})
-    output["times"] = session.config.stash.get(TIMES, Times()).measured
     yield
     tell_left_out(
         session,
@@ -112,19 +68,11 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Show the times that tests have measured, also in other processes."""
+    """Show the times that tests have measured."""
     if measured := config.stash.get(TIMES, Times()).measured:
         terminalreporter.section("times on real nodes")
         for line in show(measured):
             terminalreporter.line(line)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Take over what a process of `pytest -n` has measured."""
-    for name, found in getattr(node, "workeroutput", {}).get("times", {}).items():
-        for seconds in found:
-            node.config.stash.setdefault(TIMES, Times()).add(name, seconds)
 
 
 @pytest.fixture(scope="session")
@@ -166,14 +114,13 @@ def _built(which: str) -> Path:
 @pytest.fixture(scope="session")
 def cluster(say: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealCluster]:
     """The cluster that all tests share: one that stops a node brings it back."""
-    held = held_kubeconfig()
-    if os.environ.get("PYTEST_XDIST_WORKER") and held is None:
-        pytest.skip(f"{_LEFT_OUT}: these tests run without -n, or by: python -m tests.e2e.cluster test")
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        pytest.skip(f"{_LEFT_OUT}: these tests run one after another, without -n: pytest tests/e2e/cluster")
     with ExitStack() as opened:
         with left_out_when_unavailable():
             provider = choose(say)
             clients = programs(CLIENTS, say)
-            kubeconfig = held or opened.enter_context(provider.use())
+            kubeconfig = opened.enter_context(provider.use())
         api = opened.enter_context(Api(clients["kubectl"], kubeconfig))
         images = _images(tmp_path_factory.mktemp("images"))
         made = RealCluster(provider, api, clients["kubectl"], clients["helm"], images)
@@ -223,7 +170,7 @@ def spark_image(cluster: RealCluster) -> str:
 @pytest.fixture
 def drivers(cluster: RealCluster, namespace: str, kubectl: Kubectl) -> None:
     """A namespace in which Spark drivers may run: the strictest standard, and the chart's account and role."""
-    apply_definitions(cluster)
+    apply_resources(cluster.api)
     cluster.api.patch(f"/api/v1/namespaces/{namespace}", STRICT)
     made = cluster.helm(
         namespace, "template", "x", str(_CHART), "--show-only=templates/spark.yaml", "--kube-version=1.34"

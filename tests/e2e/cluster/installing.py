@@ -1,14 +1,12 @@
 """The chart as tests on real nodes install it: with the images of the tests, for some namespaces and no others."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from datetime import UTC, datetime
 
 from opendataflow.names import FINALIZER, LABEL_RUN
-from tests.e2e.cluster.held import one_at_a_time
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.helm.chart import CHART
-from tests.kube.conftest import Kubectl, apply_resources
+from tests.kube.conftest import Kubectl
 from tests.kube.jobs import dataset, documents, job
 from tests.waiting import wait_until
 
@@ -41,16 +39,9 @@ def install(cluster: RealCluster, namespace: str, *values: str, watched: Sequenc
     images = image_values(cluster, image="operator", database_builtIn_image="postgres")
     whole = ("upgrade", "--install", RELEASE, str(CHART), "--take-ownership", "--wait", f"--timeout={_SECONDS}s")
     namespaces = f"--set=namespaces={{{','.join(watched or [namespace])}}}"
-    with nullcontext() if KEEP_DEFINITIONS in values else one_at_a_time("definitions"):
-        begun = datetime.now(UTC)
-        cluster.helm(namespace, *whole, namespaces, _SMALL, *images, *values, seconds=_SECONDS + 60)
+    begun = datetime.now(UTC)
+    cluster.helm(namespace, *whole, namespaces, _SMALL, *images, *values, seconds=_SECONDS + 60)
     return begun
-
-
-def apply_definitions(cluster: RealCluster) -> None:
-    """Make the project's custom resources known to a cluster, while nobody else does."""
-    with one_at_a_time("definitions"):
-        apply_resources(cluster.api)
 
 
 def uninstall(cluster: RealCluster, namespace: str) -> None:

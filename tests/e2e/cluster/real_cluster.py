@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.cluster.held import once
 from tests.e2e.cluster.provider import Nodes, Provider
 from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.control_plane import free_port
@@ -50,9 +49,7 @@ class RealCluster:
             return _named(which)
         image = self.images[which]
         if which not in self._loaded:
-            with once(f"image-{which}") as first:
-                if first:
-                    self.provider.load(image.archive())
+            self.provider.load(image.archive())
             self._loaded.add(which)
         return image.name
 

@@ -19,7 +19,6 @@ from tests.e2e.cluster.conftest import left_out_when_unavailable
 from tests.e2e.cluster.installing import (
     KEEP_DEFINITIONS,
     RELEASE,
-    apply_definitions,
     image_values,
     install,
     let_end,
@@ -31,7 +30,7 @@ from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.helm.chart import CHART
 from tests.kube.cluster.api import Object
-from tests.kube.conftest import Kubectl, leave, new_namespace
+from tests.kube.conftest import Kubectl, apply_resources, leave, new_namespace
 from tests.kube.jobs import dataset, documents, job
 from tests.sql.newer import NEXT, NEXT_APPLIED
 from tests.waiting import wait_until
@@ -115,7 +114,7 @@ def outside(cluster: RealCluster) -> Iterator[Outside]:
     with left_out_when_unavailable():
         busybox = cluster.image("busybox")
         postgres_image = image_values(cluster, database_builtIn_image="postgres")
-    apply_definitions(cluster)
+    apply_resources(cluster.api)
     with namespaces(cluster, 3) as (home, other, postgres):
         cluster.namespaces = [each.namespace for each in (home, other, postgres)]
         only = ("--show-only=templates/postgres.yaml", "--set=database.builtIn.persistence.enabled=false")

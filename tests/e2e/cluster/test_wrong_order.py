@@ -12,7 +12,6 @@ from tests.e2e.cluster.conftest import left_out_when_unavailable
 from tests.e2e.cluster.installing import (
     KEEP_DEFINITIONS,
     RELEASE,
-    apply_definitions,
     install,
     long_job,
     run_pods,
@@ -21,7 +20,7 @@ from tests.e2e.cluster.installing import (
 )
 from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
-from tests.kube.conftest import Kubectl
+from tests.kube.conftest import Kubectl, apply_resources
 from tests.waiting import wait_until
 
 CRDS = Path(__file__).parents[3] / "crds"
@@ -29,7 +28,7 @@ CRDS = Path(__file__).parents[3] / "crds"
 
 def with_runs_alive(cluster: RealCluster, kubectl: Kubectl, busybox: str) -> set[str]:
     """Install an operator with the built-in Postgres, and let it run three pods; return their names."""
-    apply_definitions(cluster)
+    apply_resources(cluster.api)
     with left_out_when_unavailable():
         install(cluster, kubectl.namespace, KEEP_DEFINITIONS)
     kubectl("apply", "-f-", stdin=long_job("long", busybox, 3))
@@ -72,7 +71,6 @@ def test_a_namespace_deleted_with_operator_and_postgres_in_it_goes(
         delete_namespace(kubectl)
 
 
-@pytest.mark.alone
 def test_definitions_that_are_older_are_named_and_those_that_are_deleted_first_hold_nothing_up(
     cluster: RealCluster, kubectl: Kubectl, busybox: str
 ) -> None:
@@ -81,7 +79,7 @@ def test_definitions_that_are_older_are_named_and_those_that_are_deleted_first_h
     try:
         older = yaml.safe_load((CRDS / "opendataflow.io_dataflowjobs.yaml").read_text())
         del older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["priority"]
-        apply_definitions(cluster)
+        apply_resources(cluster.api)
         cluster.api.kubectl("apply", "--server-side", "--force-conflicts", "-f-", stdin=yaml.safe_dump(older))
         with left_out_when_unavailable():
             install(cluster, kubectl.namespace, KEEP_DEFINITIONS)
@@ -95,4 +93,4 @@ def test_definitions_that_are_older_are_named_and_those_that_are_deleted_first_h
         assert kept == set()
         delete_namespace(kubectl)
     finally:
-        apply_definitions(cluster)
+        apply_resources(cluster.api)

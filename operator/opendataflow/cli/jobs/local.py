@@ -15,10 +15,11 @@ from opendataflow.cli.jobs.apply import FilesOption
 from opendataflow.cli.jobs.job_files import Declared, apply_files, read_files
 from opendataflow.cli.output.live import Display
 from opendataflow.cli.output.printing import console
-from opendataflow.cli.reports.status import job_status, print_status
+from opendataflow.cli.reports.status import Status, job_status, print_status
 from opendataflow.core.runs.command import check_runs_locally
 from opendataflow.engine.alerts import Alerts
 from opendataflow.engine.claim_authority import LocalClaimAuthority
+from opendataflow.engine.database_retries import DatabaseRetries
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
 from opendataflow.engine.passwords import Passwords
@@ -129,8 +130,11 @@ async def _run(
             await asyncio.gather(*background, return_exceptions=True)
         await alerts.finish()
         screen.print()
-        for job in jobs:
-            print_status(screen, await job_status(store, job))
+        statuses = await DatabaseRetries().until_answered(
+            lambda: _statuses(store, jobs), lambda error: display.note(f"{error} All runs have ended.")
+        )
+        for status in statuses:
+            print_status(screen, status)
         return ExitCode.INTERRUPTED if interrupted else _exit_code(progress)
 
 
@@ -140,6 +144,10 @@ async def _check_passwords(store: Store, jobs: Sequence[str], passwords: Passwor
     passwords.variables(datasets)  # in this thread: it may prompt for the passkey, and no run has started yet
     for variable in dict.fromkeys(passwords.missing(datasets)):
         typer.echo(f"{variable} is not set: no passkey is given", err=True)
+
+
+async def _statuses(store: Store, jobs: Sequence[str]) -> list[Status]:
+    return [await job_status(store, job) for job in jobs]
 
 
 def _exit_code(progress: Sequence[Progress]) -> int:

@@ -1,7 +1,5 @@
 """A node that is silent for a minute: nothing that is alive is given up, and the jobs say what they wait for."""
 
-import pytest
-
 from tests.e2e.cluster.conftest import left_out_when_unavailable
 from tests.e2e.cluster.faults.flows import AT_ONCE, FIRST_WAITS, is_right, script
 from tests.e2e.cluster.faults.installation import SECONDS, Installation
@@ -17,7 +15,6 @@ def evict(here: Flows, pod: str) -> None:
     here.api.create(f"{here.pod_path(pod)}/eviction", eviction)
 
 
-@pytest.mark.alone
 def test_a_node_that_is_silent_for_a_minute_costs_nothing_but_the_runs_that_were_to_leave_it(
     installation: Installation, here: Flows, busybox: str
 ) -> None:
