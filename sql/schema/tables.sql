@@ -22,10 +22,14 @@ CREATE TABLE opendataflow.migration (
 );
 
 -- One row: the digest of the installed functions and views.
+-- `moved_to`: the address of the database that has replaced this one, without a password; null if none has.
 CREATE TABLE opendataflow.installed (
     one_row     boolean PRIMARY KEY DEFAULT true CHECK (one_row),
     functions   text NOT NULL,
-    applied_at  timestamptz NOT NULL DEFAULT now()
+    applied_at  timestamptz NOT NULL DEFAULT now(),
+    moved_to    text,
+    moved_at    timestamptz,
+    CONSTRAINT moved_has_time CHECK ((moved_to IS NULL) = (moved_at IS NULL))
 );
 
 -- Declarations -------------------------------------------------------------------------------------------

@@ -1,23 +1,32 @@
-"""`dataflow db`: migrates the schema of the database, shows it, and checks the consistency of the data."""
+"""`dataflow db`: migrates the schema of the database, checks the data, and moves them to another database."""
 
 import asyncio
+import shlex
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from opendataflow.cli.app import Panel, app, with_store
-from opendataflow.errors import SchemaMismatch
+from opendataflow.cli.cluster.choice import require_postgres
+from opendataflow.core.text.explain import counted
+from opendataflow.errors import InvalidInput, Refused, SchemaMismatch
 from opendataflow.names import ExitCode
 from opendataflow.opening.database import dsn_source, embedded_folders, named_dsn
 from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import read_settings
-from opendataflow.store.connections.connection import DsnSource, connect, place
+from opendataflow.store.connections.connection import DsnSource, connect, has_password, place
+from opendataflow.store.connections.peek import embedded_exists
 from opendataflow.store.migrations import sql_files
-from opendataflow.store.migrations.schema import SchemaState, migrate, read_state, unreleased, view_conflict
+from opendataflow.store.migrations.schema import SchemaState, migrate, moved, read_state, unreleased, view_conflict
+from opendataflow.store.moving import Moved, is_moved_to, move
 
-db = typer.Typer(help="Migrate the schema of the database, or check the data.", no_args_is_help=True)
+db = typer.Typer(help="Migrate the schema of the database, check the data, or move them.", no_args_is_help=True)
 app.add_typer(db, name="db", rich_help_panel=Panel.MAINTAIN)
+
+_COUNTED = {"job": "job", "dataset": "data set", "chunk": "chunk", "task": "task", "run": "run"}
+"""The tables whose rows are counted in the answer of a move."""
 
 
 def _database() -> tuple[AbstractAsyncContextManager[DsnSource], list[Path]]:
@@ -27,18 +36,19 @@ def _database() -> tuple[AbstractAsyncContextManager[DsnSource], list[Path]]:
     return dsn_source(settings, named), [] if named is not None else embedded_folders(settings)
 
 
+def _note(sentence: str) -> None:
+    typer.echo(f"waiting: {sentence}", err=True)
+
+
 @db.command("migrate")
 def migrate_database() -> None:
     """Migrate the database to the schema of this program. Do nothing if it is up to date."""
 
     database, folders = _database()
 
-    def note(sentence: str) -> None:
-        typer.echo(f"waiting: {sentence}", err=True)
-
     async def ask() -> list[str]:
         async with database as source, await connect(source()) as connection:
-            return await migrate(connection, note=note, folders=folders)
+            return await migrate(connection, note=_note, folders=folders)
 
     done = asyncio.run(ask())
     for line in done or ["the schema is up to date"]:
@@ -68,6 +78,8 @@ def database_status() -> None:
     typer.echo(f"functions {state.functions or 'none'}  {'current' if same else 'of another version'}")
     if sentence is not None:
         typer.echo(f"views     {sentence}")
+    if state.moved_to is not None:
+        raise moved(where, state)
     if state.unreleased:
         raise unreleased(where, folders)
     if not state.current:
@@ -94,3 +106,51 @@ def verify() -> int:
         return ExitCode.FAILED
     typer.echo("all is consistent")
     return ExitCode.OK
+
+
+@db.command("move")
+def move_database(
+    dsn: Annotated[
+        str,
+        typer.Argument(
+            metavar="DSN", help="The new address, without a password: postgresql://user@host:5432/database."
+        ),
+    ],
+) -> None:
+    """Move all state to another database. Afterwards every command on the old one fails, and names the new one."""
+    require_postgres()
+    if has_password(dsn):
+        raise InvalidInput(
+            "the address has a password, which other users of this machine can read: leave it out, and use PGPASSWORD "
+            "or ~/.pgpass"
+        )
+    settings = read_settings()
+    database, folders = _database()
+    if folders and not embedded_exists(settings):
+        raise Refused(
+            f"there is no embedded database in {settings.postgres_home} to move: set "
+            "DATAFLOW_DSN to the database that is to be moved, or DATAFLOW_HOME to its folder"
+        )
+
+    async def ask() -> Moved | None:
+        async with database as source, await connect(source()) as old:
+            if is_moved_to(await read_state(old), dsn):
+                return None
+            if folders:
+                await migrate(old, folders=folders)
+            async with await connect(dsn) as new:
+                return await move(old, new, dsn, _note)
+
+    _print_move(asyncio.run(ask()))
+
+
+def _print_move(done: Moved | None) -> None:
+    if done is None:
+        typer.echo("moved already")
+        return
+    for line in done.notes:
+        typer.echo(line, err=True)
+    rows = ", ".join(counted(done.rows[table], word) for table, word in _COUNTED.items())
+    found = "" if done.copied else "; an earlier attempt had copied all of it"
+    typer.echo(f"moved to {done.address}: {rows}{found}")
+    typer.echo(f"next: export DATAFLOW_DSN={shlex.quote(done.address)}")

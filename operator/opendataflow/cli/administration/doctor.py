@@ -7,6 +7,7 @@ import asyncio
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -158,7 +159,7 @@ async def _check_database(dsn: str, folders: Sequence[Path]) -> list[Finding]:
                 Finding(Level.PROBLEM, f"{text}, but 15 is the oldest that works", "move the database to a newer one")
             ]
         findings.append(_schema(state := await read_state(connection), folders))
-        if state.current:
+        if state.current and state.moved_to is None:
             before = time.time()
             found = await health(connection)
             findings.append(_clock(datetime.fromisoformat(found["now"]), before, time.time()))
@@ -167,6 +168,9 @@ async def _check_database(dsn: str, folders: Sequence[Path]) -> list[Finding]:
 
 
 def _schema(state: SchemaState, folders: Sequence[Path]) -> Finding:
+    if state.moved_to is not None:
+        text = f"the database was moved to {state.moved_to} on {state.moved_on}"
+        return Finding(Level.PROBLEM, text, f"export DATAFLOW_DSN={shlex.quote(state.moved_to)}")
     if state.unreleased:
         return Finding(Level.PROBLEM, "the schema is of an unreleased version of this program", new_database(folders))
     if state.too_new:

@@ -10,7 +10,8 @@ import typer
 from opendataflow.cli.app import Panel, actor, app, with_store
 from opendataflow.core.status.legacy_import import OldChunk, OldState, Running, old_state
 from opendataflow.errors import InvalidInput
-from opendataflow.store.legacy.legacy_tables import SCHEMA, has_password, read_old
+from opendataflow.store.connections.connection import has_password
+from opendataflow.store.legacy.legacy_tables import SCHEMA, read_old
 from opendataflow.store.legacy.legacy_users import import_old
 from opendataflow.store.store import Store
 

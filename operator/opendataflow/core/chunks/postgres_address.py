@@ -1,9 +1,9 @@
-"""Parse addresses of Postgres: JDBC URLs, and the parameters of libpq with the same meaning. Pure."""
+"""Addresses of Postgres: JDBC URLs, URIs, and the parameters of libpq with the same meaning. Pure."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from opendataflow.errors import InvalidInput
 
@@ -97,6 +97,17 @@ def libpq_uri(url: str) -> str | None:
     """Return the libpq URI for a URL of Postgres, with or without `jdbc:`. Return None for other databases."""
     uri = url.removeprefix("jdbc:")
     return uri if re.match(r"postgres(ql)?://", uri) else None
+
+
+def to_uri(parameters: Mapping[str, str]) -> str:
+    """Return the libpq URI for parameters. Several hosts and folders of sockets follow the `?`, like all the rest."""
+    rest = dict(parameters)
+    user, database = quote(rest.pop("user", ""), safe=""), quote(rest.pop("dbname", ""), safe="")
+    host = ""
+    if re.fullmatch(r"[\w.:-]+", rest.get("host", "")) and rest.get("port", "").isdecimal():
+        name = rest.pop("host")
+        host = f"[{name}]:{rest.pop('port')}" if ":" in name else f"{name}:{rest.pop('port')}"
+    return f"postgresql://{user}@{host}/{database}" + (f"?{urlencode(rest, quote_via=quote)}" if rest else "")
 
 
 def split_host(text: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ A program with parallel queries uses a pool (module `pool`). A program with sequ
 """
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -88,6 +89,14 @@ def dsn_of(parameters: Mapping[str, str]) -> str:
     return make_conninfo("", **parameters)
 
 
+def has_password(dsn: str) -> bool:
+    """Return whether a DSN contains a password. Raise InvalidInput if the text is no DSN."""
+    try:
+        return not conninfo_to_dict(dsn).keys().isdisjoint(("password", "sslpassword"))
+    except psycopg.ProgrammingError:  # the text of this error may quote the password
+        raise InvalidInput("DSN is no Postgres address: one looks like postgresql://user@host:5432/database") from None
+
+
 def one_line(error: BaseException) -> str:
     """Return the text of a database error in one line."""
     return " ".join(str(error).split())
@@ -141,6 +150,16 @@ async def connect(dsn: str) -> AsyncConnection[Row]:
     async with translated(place(dsn)):
         connection: AsyncConnection[Row] = await AsyncConnection.connect(dsn, row_factory=dict_row, **SETTINGS)
         return connection
+
+
+async def is_same_database(connection: AsyncConnection[Row], dsn: str) -> bool:
+    """Return whether a DSN is the database of a connection: an advisory lock that is taken there is visible here."""
+    key = int.from_bytes(os.urandom(4), "big") >> 1
+    async with await connect(dsn) as other, translated(place(dsn)):
+        await other.execute("SELECT pg_advisory_lock(20134, %s)", (key,))
+        query = """SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
+                   WHERE l.locktype = 'advisory' AND l.classid = 20134 AND l.objid = %s"""
+        return bool(await (await connection.execute(query, (key,))).fetchall())
 
 
 class Connections(Protocol):

@@ -3,16 +3,13 @@
 Reading never changes that database.
 """
 
-import os
-
 import psycopg
 from psycopg import AsyncConnection
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL, Identifier
 
 from opendataflow.core.status.legacy_import import OldRows
 from opendataflow.errors import InvalidInput, Refused, UnknownThing
-from opendataflow.store.connections.connection import Row, connect, place, translated
+from opendataflow.store.connections.connection import Row, connect, is_same_database, place, translated
 
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "job": ("jobid", "itemtype", "datasetid", "itemvalue"),
@@ -20,14 +17,6 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "datastatus": ("datasetid", "jobid", "dataid", "locktype", "status", "modified"),
 }
 SCHEMA = "dataflow"
-
-
-def has_password(dsn: str) -> bool:
-    """Return whether a DSN contains a password. Raise InvalidInput if the text is no DSN."""
-    try:
-        return "password" in conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError:  # the text of this error may quote the password
-        raise InvalidInput("DSN is no Postgres address: one looks like postgresql://user@host:5432/database") from None
 
 
 async def read_old(dsn: str, schema: str) -> OldRows:
@@ -76,7 +65,7 @@ async def make_room(connection: AsyncConnection[Row], dsn: str, read: OldRows) -
 
     Raise Refused if `dsn` is another database, the tables have changed since they were read, or a new name is taken.
     """
-    if not await _is_same(connection, dsn):
+    if not await is_same_database(connection, dsn):
         raise Refused(
             f"the tables of {place(dsn)} do not conflict with the views: it is another database than DATAFLOW_DSN's"
         )
@@ -89,13 +78,3 @@ async def make_room(connection: AsyncConnection[Row], dsn: str, read: OldRows) -
             await connection.execute(query.format(Identifier(table), Identifier(f"{table}_old")))
         except psycopg.errors.DuplicateTable:
             raise Refused(f"dataflow.{table} can't be renamed to {table}_old: there is one already") from None
-
-
-async def _is_same(connection: AsyncConnection[Row], dsn: str) -> bool:
-    """Return whether a DSN is the database of a connection: an advisory lock that is taken there is visible here."""
-    key = int.from_bytes(os.urandom(4), "big") >> 1
-    async with await connect(dsn) as other, translated(place(dsn)):
-        await other.execute("SELECT pg_advisory_lock(20134, %s)", (key,))
-        query = """SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()
-                   WHERE l.locktype = 'advisory' AND l.classid = 20134 AND l.objid = %s"""
-        return bool(await (await connection.execute(query, (key,))).fetchall())

@@ -39,7 +39,7 @@ _MIGRATION_LOCK = (20133, 0)
 
 _STATE = """
     SELECT (SELECT coalesce(jsonb_agg(to_jsonb(m) ORDER BY m.number), '[]') FROM opendataflow.migration m) AS applied,
-           (SELECT i.functions FROM opendataflow.installed i) AS functions"""
+           (SELECT to_jsonb(i) FROM opendataflow.installed i) AS installed"""
 """Reads whole rows, because the tables of an unreleased schema may lack a column."""
 
 
@@ -49,12 +49,15 @@ class SchemaState:
 
     `applied`: the applied migrations, number -> digest. `functions`: the digest of the installed functions.
     A digest is None if an unreleased schema has no digest.
-    `works_from`: the number of the oldest program that can use the tables.
+    `works_from`: the number of the oldest program that can use the tables. `moved_to`: the address of the database that
+    has replaced this one, without a password. `moved_on`: the day of that move.
     """
 
     applied: Mapping[int, str | None]
     functions: str | None
     works_from: int = 0
+    moved_to: str | None = None
+    moved_on: str = ""
 
     @property
     def unreleased(self) -> bool:
@@ -96,7 +99,9 @@ async def read_state(connection: AsyncConnection[Row]) -> SchemaState:
 def _state(row: Row) -> SchemaState:
     applied = {migration["number"]: migration.get("digest") for migration in row["applied"]}
     works_from = max((migration.get("works_from", 0) for migration in row["applied"]), default=0)
-    return SchemaState(applied, row["functions"], works_from)
+    installed = row["installed"] or {}
+    moved_on = (installed.get("moved_at") or "")[:10]
+    return SchemaState(applied, installed.get("functions"), works_from, installed.get("moved_to"), moved_on)
 
 
 async def _read_existing(connection: AsyncConnection[Row]) -> SchemaState:
@@ -112,6 +117,8 @@ async def _read_existing(connection: AsyncConnection[Row]) -> SchemaState:
 async def require_current(connection: AsyncConnection[Row]) -> None:
     """Raise SchemaMismatch if this program can't use the schema. The message names the command that fixes it."""
     state = await _read_existing(connection)
+    if state.moved_to is not None:
+        raise moved(place(connection.info.dsn), state)
     if state.current:
         return
     if state.unreleased:
@@ -125,6 +132,14 @@ async def require_current(connection: AsyncConnection[Row]) -> None:
     raise SchemaMismatch(
         "the database has the functions of another version of this program; with the version that is to work with it "
         f"{_REMEDY}"
+    )
+
+
+def moved(where: str, state: SchemaState) -> SchemaMismatch:
+    """Return the error for a database that was moved to another address. `where`: the old address."""
+    return SchemaMismatch(
+        f"the database {where} was moved to {state.moved_to} on {state.moved_on}: set DATAFLOW_DSN to that address, or "
+        "url and user in dataflow.properties"
     )
 
 
@@ -204,6 +219,8 @@ async def _migrate(connection: AsyncConnection[Row], folders: Sequence[Path]) ->
         await connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{LOCK_SECONDS}s",))
         await connection.execute("SELECT pg_advisory_xact_lock(%s, %s)", _MIGRATION_LOCK)
         state = await read_state(connection)
+        if state.moved_to is not None:
+            raise moved(place(connection.info.dsn), state)
         if state.unreleased:
             raise unreleased(place(connection.info.dsn), folders)
         if state.too_new:
