@@ -122,6 +122,14 @@ SPARK_FILE = "spark.json"
 """The file name of the order for a Spark driver, beside the context."""
 
 
+class Answer(StrEnum):
+    """An answer to a question. UNKNOWN: nobody has looked, or nobody could look."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
 class ChunkStatus(StrEnum):
     """The state of one chunk of a data set (docs/reference/states.md)."""
 

@@ -2,9 +2,9 @@
 
 -- Return the last FAILED and LOST runs of a job, newest first. Runs of class NotStarted are omitted.
 CREATE FUNCTION opendataflow.last_failures(p_job text, p_limit integer)
-RETURNS TABLE (data_id text, run bigint, reason text, message text, at timestamptz)
+RETURNS TABLE (data_id text, run bigint, reason text, message text, at timestamptz, forced boolean)
 LANGUAGE sql STABLE AS $$
-    SELECT r.data_id, r.id, r.failure_class, coalesce(r.message, ''), r.finished_at FROM opendataflow.run r
+    SELECT r.data_id, r.id, r.failure_class, coalesce(r.message, ''), r.finished_at, r.forced FROM opendataflow.run r
     WHERE r.job = p_job AND r.state IN ('FAILED', 'LOST') AND r.failure_class IS DISTINCT FROM 'NotStarted'
     ORDER BY r.finished_at DESC LIMIT p_limit
 $$;

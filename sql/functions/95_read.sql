@@ -92,9 +92,11 @@ $$;
 
 -- Return chunks in natural order, of one data set or all, in one status or all.
 CREATE FUNCTION opendataflow.list_chunks(p_dataset text, p_status text, p_limit integer) RETURNS TABLE (
-    dataset text, data_id text, status text, fence bigint, run bigint, readers integer, published_at timestamptz, reason text)
+    dataset text, data_id text, status text, fence bigint, run bigint, readers integer, published_at timestamptz, reason text,
+    forced boolean)
 LANGUAGE sql STABLE AS $$
-    SELECT c.dataset, c.data_id, c.status, c.fence, c.run, c.readers, c.published_at, c.reason
+    SELECT c.dataset, c.data_id, c.status, c.fence, c.run, c.readers, c.published_at, c.reason,
+           coalesce((SELECT r.forced FROM opendataflow.run_of(c.run) AS r), false)
     FROM opendataflow.chunk c
     WHERE (p_dataset IS NULL OR c.dataset = p_dataset) AND (p_status IS NULL OR c.status = p_status)
     ORDER BY c.dataset, opendataflow.sort_key(c.data_id) LIMIT p_limit
@@ -104,11 +106,11 @@ $$;
 CREATE FUNCTION opendataflow.list_runs(p_job text, p_data_id text, p_limit integer) RETURNS TABLE (
     run bigint, job text, data_id text, state text, attempt integer, fence bigint, host text, claimed_at timestamptz,
     finished_at timestamptz, seconds double precision, failure_class text, exit_code integer, message text, log_path text,
-    metrics jsonb)
+    metrics jsonb, forced boolean)
 LANGUAGE sql STABLE AS $$
     SELECT r.id, r.job, r.data_id, opendataflow.shown_state(r.state, r.failure_class), r.attempt, r.fence, r.host, r.claimed_at, r.finished_at,
            round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1)::double precision,
-           r.failure_class, r.exit_code, r.message, r.log_path, r.metrics
+           r.failure_class, r.exit_code, r.message, r.log_path, r.metrics, r.forced
     FROM (SELECT * FROM opendataflow.runs_of(p_job, p_data_id)
           UNION ALL
           (SELECT * FROM opendataflow.run r WHERE p_data_id IS NULL AND (p_job IS NULL OR r.job = p_job) ORDER BY r.id DESC LIMIT p_limit)) r

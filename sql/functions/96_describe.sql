@@ -9,12 +9,13 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Return the event that made a version of a chunk READY: {at, event, actor, reason, run}; null if it is unknown.
+-- A release only ends a hold. It is returned only if no other event made that version READY.
 CREATE FUNCTION opendataflow.publishing_event(p_dataset text, p_data_id text, p_fence bigint) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('at', h.at, 'event', h.event, 'actor', h.actor, 'reason', h.reason, 'run', h.run)
     FROM opendataflow.history_of('chunk', p_dataset, p_data_id) h
     WHERE h.fence = p_fence AND h.to_state = 'READY'
-    ORDER BY h.id DESC LIMIT 1
+    ORDER BY h.event = 'release', h.id DESC LIMIT 1
 $$;
 
 -- Return one data set as a run saw it; null if it was not recorded.
@@ -23,6 +24,38 @@ LANGUAGE sql STABLE AS $$
     SELECT e FROM opendataflow.declaration d, jsonb_array_elements(d.datasets) AS e
     WHERE d.id = p_declaration AND e ->> 'id' = p_dataset LIMIT 1
 $$;
+
+-- Return the forced runs behind a run: the run itself, the runs that wrote what it read, and so on: {complete, forced}.
+--   complete  false if only the nearest p_limit versions were searched
+--   forced    [{run, job, data_id, at, state, dataset, fence, missing}], the nearest first. `dataset` and `fence`: the
+--             version that was read; `dataset` is null for the run itself. `missing`: the inputs that were not READY;
+--             null if they are unknown.
+-- A version is a fencing token, and a run reads older versions only. So each step is one look-up by the token.
+CREATE FUNCTION opendataflow.forced_runs_behind(p_run bigint, p_limit integer DEFAULT 1000) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE version AS (
+            SELECT NULL::text AS dataset, r.fence FROM run_of(p_run) r
+            UNION
+            SELECT f.dataset, f.fence
+            FROM version v
+            CROSS JOIN LATERAL (SELECT r.reads, r.read_fences FROM run r WHERE r.fence = v.fence OFFSET 0) r
+            CROSS JOIN LATERAL unnest(r.reads, r.read_fences) AS f(dataset, fence)
+        ), searched AS MATERIALIZED (SELECT row_number() OVER () AS place, v.* FROM (SELECT * FROM version LIMIT p_limit + 1) v)
+        SELECT jsonb_build_object(
+            'complete', count(*) <= p_limit,
+            'forced', coalesce(jsonb_agg(jsonb_build_object(
+                'run', r.id, 'job', r.job, 'data_id', r.data_id, 'at', r.finished_at, 'state', shown_state(r.state, r.failure_class),
+                'dataset', s.dataset, 'fence', s.fence,
+                'missing', CASE WHEN d.id IS NOT NULL THEN
+                    (SELECT coalesce(jsonb_agg(e ->> 'id' ORDER BY e ->> 'id'), '[]') FROM jsonb_array_elements(d.datasets) AS e
+                     WHERE e ->> 'itemtype' = 'IN' AND e ->> 'id' <> 'today' AND e ->> 'id' <> ALL (r.reads)) END)
+                ORDER BY s.place) FILTER (WHERE r.id IS NOT NULL AND s.place <= p_limit), '[]'))
+        FROM searched s
+        LEFT JOIN LATERAL (SELECT * FROM run r WHERE r.fence = s.fence AND r.forced OFFSET 0) r ON true
+        LEFT JOIN LATERAL (SELECT * FROM declaration d WHERE d.id = r.declaration OFFSET 0) d ON true);
+END $$;
 
 -- Return the steps of a run, in order.
 CREATE FUNCTION opendataflow.steps_of(p_run bigint) RETURNS jsonb
@@ -35,6 +68,7 @@ $$;
 --   then, now   the declaration of the data set at the claim, and the present one
 --   said        the event that made that version READY, or the present version if there was no run
 --   readers     the runs that read the chunk now
+-- `behind`: the forced runs behind the last run, see forced_runs_behind().
 -- For a run that has ended, only `now`, `readers` and the present state of the chunk can still change.
 CREATE FUNCTION opendataflow.inspection(p_job text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
@@ -43,6 +77,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'run', (to_jsonb(r) - ARRAY['log_tail', 'reads', 'read_fences', 'writes', 'lease', 'boot', 'answers'])
                || jsonb_build_object('state', shown_state(r.state, r.failure_class)),
         'seconds', round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1),
+        'behind', forced_runs_behind(r.id),
         'datasets', (
             SELECT coalesce(jsonb_agg(jsonb_build_object(
                 'dataset', l.dataset, 'itemtype', l.itemtype, 'status', coalesce(c.status, 'DECLARED'), 'held_status', c.held_status,
@@ -103,12 +138,13 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     FROM dataset d WHERE d.id = p_dataset
 $$;
 
--- Return a chunk: its status and version, the expectations of its last run, its producer and its consumers.
+-- Return a chunk: its status and version, the expectations of its last run, the forced runs behind it, its producer and its consumers.
 CREATE FUNCTION opendataflow.describe_chunk(p_dataset text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
         'chunk', to_jsonb(c), 'said', publishing_event(c.dataset, c.data_id, c.fence),
         'expectations', (SELECT r.metrics -> 'expectations' FROM run_of(c.run) AS r),
+        'behind', forced_runs_behind(c.run),
         'producer', (SELECT jsonb_build_object('job', t.job, 'state', t.state, 'reason', t.reason, 'run', t.run)
                      FROM job_output o CROSS JOIN task_of(o.job, c.data_id) AS t
                      WHERE o.dataset = c.dataset),
@@ -129,6 +165,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'task', (SELECT t.state FROM task t WHERE t.job = r.job AND t.data_id = r.data_id),
         'last', (SELECT t.run = r.id FROM task t WHERE t.job = r.job AND t.data_id = r.data_id),
         'datasets', (SELECT d.datasets FROM declaration d WHERE d.id = r.declaration),
+        'behind', forced_runs_behind(r.id),
         'steps', steps_of(r.id),
         'events', (SELECT coalesce(jsonb_agg(e ORDER BY e ->> 'at'), '[]')
                    FROM jsonb_array_elements(events_of('task', r.job, r.data_id, 1000)) AS e WHERE (e ->> 'run')::bigint = r.id))

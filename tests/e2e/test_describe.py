@@ -1,9 +1,13 @@
 """The five questions, and one thing with all that is known of it."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from opendataflow.names import ExitCode
 from tests.e2e.conftest import Inside, Program
@@ -27,10 +31,11 @@ def made(db: Connection) -> dict[str, Any]:
 
 
 def answers(inside: Inside, dataflow: Program, *arguments: str) -> dict[str, str]:
-    """The five answers, by the first word that tells the questions apart."""
+    """The five answers in words, by the first word that tells the questions apart."""
     said = json.loads(inside.ask(dataflow, "inspect", *(arguments or ("square", "1")), "-o", "json").out)
     words = ("ready", "correct", "expected", "validated", "safe")
-    return {word: one["answer"] for word, one in zip(words, said["answers"], strict=True)}
+    texts = [": ".join(filter(None, (one["answer"], one["qualification"]))) for one in said["answers"]]
+    return dict(zip(words, texts, strict=True))
 
 
 def evidence(inside: Inside, dataflow: Program) -> str:
@@ -40,15 +45,16 @@ def evidence(inside: Inside, dataflow: Program) -> str:
 def test_a_chunk_that_a_run_has_made_has_five_answers(dataflow: Program, inside: Inside, made: dict[str, Any]) -> None:
     assert answers(inside, dataflow) == {
         "ready": "yes",
-        "correct": "yes, made from the present versions of its inputs",
-        "expected": "yes",
-        "validated": "by the exit code of its run only",
+        "correct": "yes: made from the present versions of its inputs",
+        "expected": "unknown: the place of squares was not looked at",
+        "validated": "unknown: no expectation and no person",
         "safe": "yes",
     }
     said = evidence(inside, dataflow)
     assert f"output chunk 1 of squares is READY in version {made['fence']} since" in said
     assert f"run {made['run']}, attempt 1, at host: SUCCEEDED, exit code 0, from " in said
-    assert "the run found squares at h1 dw.sq, where it is declared now" in said
+    told = f"squares is declared at h1 dw.sq, as it was for run {made['run']} of job square; nobody looked there"
+    assert told in said
     assert "sealed" not in said
 
 
@@ -64,11 +70,11 @@ def test_what_has_not_run_yet_says_what_it_waits_for(dataflow: Program, db: Conn
     declare(db)
     ask(db, "hold_chunks", "numbers", "1")
     assert answers(inside, dataflow) == {
-        "ready": "not yet",
-        "correct": "not yet",
-        "expected": "not yet",
-        "validated": "not yet",
-        "safe": "to read it, no; to change it, yes",
+        "ready": "no: not yet",
+        "correct": "no: not yet",
+        "expected": "no: not yet",
+        "validated": "no: not yet",
+        "safe": "no: it is safe to change, but not to read",
     }
     assert "to release it: dataflow release --dataset numbers 1" in evidence(inside, dataflow)
 
@@ -78,7 +84,7 @@ def test_a_new_version_of_an_input_makes_it_stale(
 ) -> None:
     assert made
     ask(db, "publish", "numbers", "1")
-    assert answers(inside, dataflow)["correct"].startswith("not any more")
+    assert answers(inside, dataflow)["correct"] == "no: it was made from data that has changed since"
     assert "to make it again: dataflow resubmit square 1" in evidence(inside, dataflow)
 
 
@@ -88,11 +94,11 @@ def test_where_a_run_has_written_is_told_also_when_the_data_set_has_moved_since(
     assert made
     declare(db, hostname="h2")
     assert answers(inside, dataflow)["expected"].startswith("no")
-    assert "the run found squares at h1 dw.sq; now it is declared at h2 dw.sq" in evidence(inside, dataflow)
+    assert "the run got squares at h1 dw.sq; now it is declared at h2 dw.sq" in evidence(inside, dataflow)
     # What runs from now on sees the new place, and says so.
     [run] = claim(db, open_lease(db), "square")
     end(db, run, "DONE")
-    assert answers(inside, dataflow, "square", "2")["expected"] == "yes"
+    assert answers(inside, dataflow, "square", "2")["expected"].startswith("unknown")
     assert answers(inside, dataflow)["expected"].startswith("no")
 
 
@@ -100,8 +106,8 @@ def test_who_published_a_chunk_stands_for_it(dataflow: Program, db: Connection, 
     declare(db)
     inside.ask(dataflow, "publish", "squares", "1", "--reason", "loaded by hand")
     said = answers(inside, dataflow)
-    assert said["correct"] == "as far as the person who published it says"
-    assert said["validated"] == "yes, by a person"
+    assert said["correct"].startswith("yes: as ")
+    assert said["validated"] == "yes: by a person"
     assert "chunk 1 of squares was published by " in evidence(inside, dataflow)
     assert ": loaded by hand" in evidence(inside, dataflow)
 
@@ -111,11 +117,18 @@ def test_a_chunk_that_waits_for_a_word_says_with_which_commands(
 ) -> None:
     assert made
     raw(db, "UPDATE opendataflow.chunk SET status = 'PENDING' WHERE dataset = 'squares' AND data_id = '1'")
-    assert answers(inside, dataflow)["validated"] == "not yet: it waits for somebody to accept or reject it"
+    assert answers(inside, dataflow)["validated"] == "no: not yet: it waits for somebody to accept or reject it"
     assert "dataflow accept squares 1" in evidence(inside, dataflow)
     inside.ask(dataflow, "accept", "squares", "1", "--reason", "totals agree")
-    assert answers(inside, dataflow)["validated"] == "yes, by a person"
+    assert answers(inside, dataflow)["validated"] == "yes: by a person"
     assert ": totals agree" in evidence(inside, dataflow)
+
+
+@pytest.mark.usefixtures("made")
+def test_the_release_of_a_hold_validates_nothing(dataflow: Program, db: Connection, inside: Inside) -> None:
+    ask(db, "hold_chunks", "squares", "1")
+    ask(db, "release_chunks", "squares", "1")
+    assert answers(inside, dataflow)["validated"] == "unknown: no expectation and no person"
 
 
 def test_a_failed_run_is_told_with_its_exit_code(dataflow: Program, db: Connection, inside: Inside) -> None:
@@ -123,7 +136,8 @@ def test_a_failed_run_is_told_with_its_exit_code(dataflow: Program, db: Connecti
     [run] = claim(db, open_lease(db), "square")
     end(db, run, "FAILED", exit_code=7, message="exit code 7: oops")
     said = answers(inside, dataflow)
-    assert (said["ready"], said["correct"]) == ("no", "no")
+    assert said["ready"] == "no: its task is FAILED"
+    assert said["correct"] == f"no: run {run['run']} ended as FAILED"
     assert "FAILED, exit code 7" in evidence(inside, dataflow)
 
 
@@ -133,21 +147,106 @@ def test_a_chunk_that_is_being_read_is_not_safe_to_change(
     assert made
     apply(db, [dataset("sums")], [job("sum", ["squares"], ["sums"])])
     [run] = claim(db, open_lease(db), "sum")
-    assert answers(inside, dataflow)["safe"] == "to read it, yes; to change it, no"
+    assert answers(inside, dataflow)["safe"] == "no: it is safe to read, but not to change"
     assert f"run {run['run']} of sum" in evidence(inside, dataflow)
 
 
-def test_a_forced_run_says_that_it_read_no_version_of_what_was_missing(
-    dataflow: Program, db: Connection, inside: Inside
-) -> None:
+def force_without_input(db: Connection) -> dict[str, Any]:
+    """Make chunk 1 of squares by force while its input is held, and chunk 1 of sums from it. Return the forced run."""
     declare(db)
+    apply(db, [dataset("sums")], [job("sum", ["squares"], ["sums"])])
     ask(db, "hold_chunks", "numbers", "1")
     ask(db, "force", "square", "1")
-    [run] = claim(db, open_lease(db), "square")
-    end(db, run, "DONE")
+    lease = open_lease(db)
+    [forced] = claim(db, lease, "square")
+    end(db, forced, "DONE")
+    [after] = claim(db, lease, "sum")
+    end(db, after, "DONE")
+    return forced
+
+
+def test_a_forced_run_without_its_input_made_no_correct_data(dataflow: Program, db: Connection, inside: Inside) -> None:
+    force_without_input(db)
+    assert answers(inside, dataflow)["correct"] == "unknown: made by force without its input numbers"
     assert "it read no version of chunk 1 of numbers: it was not READY, and the run was forced" in evidence(
         inside, dataflow
     )
+
+
+def test_what_was_made_from_the_data_of_a_forced_run_says_so(dataflow: Program, db: Connection, inside: Inside) -> None:
+    run = force_without_input(db)["run"]
+    said = answers(inside, dataflow, "sum", "1")
+    assert (
+        said["correct"]
+        == f"unknown: made from chunk 1 of squares, which run {run} wrote by force without its input numbers"
+    )
+    assert [said[word].endswith("a forced run is behind it") for word in ("ready", "validated", "safe")] == [True] * 3
+    marked = f"Forced:          made from chunk 1 of squares, which run {run} of job square wrote by force, without its"
+    assert marked in inside.ask(dataflow, "describe", "chunk", "sums", "1").out
+    assert f"Forced:          run {run} was forced, without" in inside.ask(dataflow, "describe", "run", str(run)).out
+    listed = json.loads(inside.ask(dataflow, "get", "chunks", "-o", "json").out)
+    assert [one["dataset"] for one in listed if one["forced"]] == ["squares"]
+
+
+@pytest.mark.usefixtures("made")
+def test_programs_get_each_answer_with_who_looked_and_when(dataflow: Program, inside: Inside) -> None:
+    said = json.loads(inside.ask(dataflow, "inspect", "square", "1", "-o", "json").out)
+    assert [list(one) for one in said["answers"]] == [["question", "answer", "qualification", "evidence"]] * 5
+    assert {one["answer"] for one in said["answers"]} == {"yes", "unknown"}
+    assert {tuple(it) for one in said["answers"] for it in one["evidence"]} == {("sentence", "who", "when", "what")}
+
+
+def place_of(dsn: str, **changes: Any) -> dict[str, Any]:
+    """The location of a table in the server of the tests."""
+    at = conninfo_to_dict(dsn)
+    address = f"{at['host']}:{at['port']}" if "port" in at else at["host"]
+    return {"hostname": address, "database": at["dbname"], "username": at.get("user"), "tablename": "sq", **changes}
+
+
+def with_password(dataflow: Program, dsn: str) -> Program:
+    """The program with the password for the location of squares."""
+    return replace(dataflow, more={"squares_password": str(conninfo_to_dict(dsn).get("password", ""))})
+
+
+def test_a_check_looks_for_tables_and_paths_and_answers_with_time_and_host(
+    dataflow: Program, db: Connection, inside: Inside, dsn: str, tmp_path: Path
+) -> None:
+    dataflow = with_password(dataflow, dsn)
+    (tmp_path / "numbers").mkdir()
+    (tmp_path / "numbers" / "1.csv").write_text("1")
+    numbers = dataset("numbers", "1", "2") | {"url": str(tmp_path / "numbers")}
+    apply(db, [numbers, dataset("squares") | place_of(dsn)], [job("square", ["numbers"], ["squares"])])
+    [run] = claim(db, open_lease(db), "square")
+    end(db, run, "DONE")
+    answer = inside.ask(dataflow, "inspect", "square", "1", "--check")
+    assert answer.code == ExitCode.FAILED
+    assert "expected? No: the place of squares was not found.\n" in answer.out
+    db.execute("CREATE TABLE sq (n integer)")
+    answer = inside.ask(dataflow, "inspect", "square", "1", "--check")
+    assert answer.code == ExitCode.OK
+    assert "expected? Yes: its location exists, and nobody looked for the rows of the chunk.\n" in answer.out
+    assert f"`dataflow inspect --check` at {gethostname()}: {tmp_path}/numbers exists\n" in answer.out
+    document = json.loads(inside.ask(dataflow, "inspect", "square", "1", "--check", "-o", "json").out)
+    assert [(look["dataset"], look["found"]) for look in document["looks"]] == [("numbers", "yes"), ("squares", "yes")]
+
+
+def test_a_check_of_a_chunk_that_is_not_made_yet_looks_at_the_connection_only(
+    dataflow: Program, db: Connection, inside: Inside, dsn: str
+) -> None:
+    declare(db, **place_of(dsn, encryptedpass=None))
+    answer = inside.ask(with_password(dataflow, dsn), "inspect", "square", "1", "--check")
+    assert "answers; nothing is written yet, so only the connection was looked at" in answer.out
+
+
+def test_a_check_of_a_host_that_does_not_exist_does_not_print_the_password(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    declare(db, hostname="nohost.invalid", encryptedpass=None)
+    program = replace(dataflow, more={"squares_password": "s3cret"})
+    answer = inside.ask(program, "inspect", "square", "1", "--check")
+    assert answer.code == ExitCode.FAILED
+    assert "nohost.invalid dw.sq does not answer" in answer.out
+    assert "s3cret" not in answer.out + answer.err
 
 
 @pytest.mark.parametrize(
@@ -217,4 +316,4 @@ def test_a_job_that_is_given_other_data_sets_tells_where_its_new_ones_are(
     [run] = claim(db, open_lease(db), "square")
     end(db, run, "DONE")
     said = inside.ask(dataflow, "inspect", "square", run["data_id"]).out
-    assert "the run found cubes at h3, where it is declared now" in said
+    assert "cubes is declared at h3, as it was for run" in said

@@ -1,12 +1,18 @@
-"""The five answers: the judgement on the evidence, without a database."""
+"""The five answers: the judgement on the evidence, without a database. Unknown unless somebody has looked."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from opendataflow.core.status.inspection import inspection_answers, place
+from opendataflow.core.status.inspection import InspectionAnswer, inspection_answers
+from opendataflow.core.status.places import place
+from opendataflow.model.records.look import Look
+from opendataflow.names import Answer
 
 TIME = "2026-01-02T03:04:05.678901+00:00"
+READY, CORRECT, PLACE, VALIDATED, SAFE = range(5)
+NOT_FORCED: dict[str, Any] = {"complete": True, "forced": []}
 
 
 def chunk(itemtype: str, **changes: Any) -> dict[str, Any]:
@@ -54,74 +60,217 @@ def evidence(*datasets: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "reason": None,
         "stale": False,
         "run": run,
+        "behind": NOT_FORCED,
         "seconds": 12.0,
         "datasets": list(datasets) or [chunk("IN"), chunk("OUT")],
         **changes,
     }
 
 
-def answered(found: dict[str, Any]) -> list[str]:
-    return [one.answer for one in inspection_answers(found)]
+def answered(found: dict[str, Any], *looks: Look) -> list[str]:
+    """The five answers in words."""
+    return [one.text for one in inspection_answers(found, (), looks)]
 
 
-def said(found: dict[str, Any], number: int) -> str:
-    return "\n".join(inspection_answers(found)[number].evidence)
+def answer(found: dict[str, Any], number: int, *looks: Look) -> InspectionAnswer:
+    return inspection_answers(found, (), looks)[number]
 
 
-def test_all_is_well() -> None:
+def said(found: dict[str, Any], number: int, *looks: Look) -> str:
+    return "\n".join(one.sentence for one in answer(found, number, *looks).evidence)
+
+
+def test_a_chunk_of_a_script_that_succeeded_is_ready_and_its_place_and_its_rows_are_unknown() -> None:
     assert answered(evidence()) == [
-        "yes",
-        "yes, made from the present versions of its inputs",
-        "yes",
-        "by the exit code of its run only",
-        "yes",
+        "Yes",
+        "Yes: made from the present versions of its inputs",
+        "Unknown: the place of rows was not looked at",
+        "Unknown: no expectation and no person",
+        "Yes",
     ]
+
+
+def test_each_piece_of_evidence_names_who_looked_and_when_and_at_what() -> None:
+    [output, read] = answer(evidence(), READY).evidence
+    assert (output.who, output.when, output.what) == ("run 3 of job load", TIME, "version 7")
+    [place_of_output, _] = answer(evidence(), PLACE).evidence
+    assert (place_of_output.who, place_of_output.when, place_of_output.what) == ("nobody", None, "h1")
+    assert read.sentence.startswith("input chunk 1 of orders is READY in version 7")
 
 
 def test_a_newer_version_of_an_input_makes_it_stale() -> None:
     found = evidence(chunk("IN", fence=9), chunk("OUT"))
-    assert answered(found)[1].startswith("not any more")
-    assert "it read version 7 of chunk 1 of orders, which is version 9 now" in said(found, 1)
+    assert answered(found)[CORRECT] == "No: it was made from data that has changed since"
+    assert "it read version 7 of chunk 1 of orders, which is version 9 now" in said(found, CORRECT)
 
 
-def test_an_input_that_is_asked_for_again_makes_it_uncertain() -> None:
+def test_an_input_that_was_resubmitted_makes_it_unknown() -> None:
     found = evidence(chunk("IN", status="RESUBMIT", reason="wrong rates"), chunk("OUT"))
-    assert answered(found)[1] == "not certain: what it was made from is not READY any more"
-    assert "it read version 7 of chunk 1 of orders, which is RESUBMIT (wrong rates)" in said(found, 1)
+    assert answered(found)[CORRECT] == "Unknown: what it was made from is not READY any more"
+    assert "it read version 7 of chunk 1 of orders, which is RESUBMIT (wrong rates)" in said(found, CORRECT)
 
 
-def test_a_job_that_was_given_other_data_sets_since_is_told() -> None:
-    assert answered(evidence(stale=True))[1] == "not any more: the data sets of its job have changed since"
+def test_an_output_that_was_resubmitted_is_not_the_correct_data() -> None:
+    found = evidence(chunk("IN"), chunk("OUT", status="RESUBMIT"), state="QUEUED")
+    assert answered(found)[CORRECT] == "No: it was asked for again"
 
 
-def test_what_was_measured_is_told() -> None:
+def test_a_job_with_other_data_sets_since_the_run_has_no_correct_data() -> None:
+    assert answered(evidence(stale=True))[CORRECT] == "No: the data sets of its job have changed since"
+
+
+def test_a_run_without_inputs_has_no_versions_to_compare() -> None:
+    assert answered(evidence(chunk("OUT")))[CORRECT] == "Unknown: its run read no versions that can be compared"
+
+
+def test_a_day_has_no_version() -> None:
+    found = evidence(chunk("IN", dataset="today", used_fence=None), chunk("OUT"))
+    assert "it read chunk 1 of today, and a day has no versions" in said(found, CORRECT)
+
+
+def test_measured_rows_bytes_and_checksum_are_evidence() -> None:
     found = evidence(chunk("IN"), chunk("OUT", rows=5, bytes=70, checksum="ab"))
-    assert "chunk 1 of rows has 5 rows, 70 bytes, checksum ab" in said(found, 1)
-
-
-def test_where_nothing_was_kept_the_declarations_are_all_there_is() -> None:
-    assert answered(evidence(chunk("OUT", then=None)))[2] == "as far as the declarations say"
-
-
-def test_only_the_place_counts_and_not_the_user() -> None:
-    moved = chunk("OUT", now={"hostname": "h1", "options": {}, "username": "other"})
-    assert answered(evidence(moved))[2] == "yes"
-    moved = chunk("OUT", now={"hostname": "h2", "options": {}})
-    assert answered(evidence(moved))[2] == "no: it is where its data set was declared then"
+    assert "chunk 1 of rows has 5 rows, 70 bytes, checksum ab" in said(found, CORRECT)
 
 
 def test_of_several_outputs_all_have_to_be_good() -> None:
     half = evidence(chunk("OUT"), chunk("OUT", dataset="more", status="HOLD", held_status="READY", reason="audit"))
-    assert answered(half)[0] == "not yet"
-    assert answered(half)[4] == "to read it, no; nor to change it"
-    assert "chunk 1 of more is HOLD (held by a person: audit)" in said(half, 4)
+    assert answered(half)[READY] == "No: not yet"
+    assert answered(half)[SAFE] == "No: neither to read nor to change"
+    assert "chunk 1 of more is HOLD (held by a person: audit)" in said(half, SAFE)
 
 
-def test_a_run_that_writes_right_now_is_named() -> None:
+def test_while_a_run_writes_every_answer_is_no() -> None:
     running = evidence(chunk("OUT", status="RUNNING"), state="RUNNING")
     running["run"] |= {"state": "RUNNING", "finished_at": None, "exit_code": None}
-    assert answered(running) == ["not yet", "not yet", "not yet", "not yet", "to read it, no; nor to change it"]
-    assert said(running, 4) == "run 3 writes chunk 1 of rows right now"
+    assert answered(running) == [*["No: not yet"] * 4, "No: neither to read nor to change"]
+    assert said(running, SAFE) == "run 3 writes chunk 1 of rows right now"
+
+
+def test_a_chunk_that_is_being_read_is_safe_to_read_only() -> None:
+    found = evidence(chunk("IN"), chunk("OUT", readers=[{"job": "sum", "run": 4}]))
+    assert answered(found)[SAFE] == "No: it is safe to read, but not to change"
+
+
+# Where it is expected ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("declared", "sentence"),
+    [
+        ({"hostname": "nohost.invalid", "tablename": "t"}, "rows is declared at nohost.invalid t, as it was for run 3"),
+        ({"url": "/no/such/path"}, "rows is declared at /no/such/path, as it was for run 3"),
+        ({}, "rows declares no location, so nobody can look there"),
+    ],
+)
+def test_a_place_that_nobody_looked_at_is_unknown(declared: dict[str, Any], sentence: str) -> None:
+    found = evidence(chunk("IN"), chunk("OUT", then=declared, now=declared))
+    assert answer(found, PLACE).answer is Answer.UNKNOWN
+    assert said(found, PLACE).startswith(sentence)
+
+
+def reported(where: str, **declared: Any) -> dict[str, Any]:
+    """The evidence of a run that reported that it has written 5 rows to a place."""
+    found = evidence(chunk("IN"), chunk("OUT", then=declared, now=declared))
+    look = {"dataset": "rows", "place": where, "found": "yes", "sentence": f"wrote 5 rows to {where}", "at": TIME}
+    found["run"]["metrics"] = {"looks": [look]}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("where", "declared"),
+    [
+        ("/data/rows/id=1", {"url": "/data/rows"}),
+        ("/data/rows/id=1", {"url": "file:///data/rows/"}),
+        ("/home/me/data/rows/id=1", {"url": "data/rows", "format": "parquet", "tablename": "rows"}),
+        ("s3a://bucket/rows/id=1", {"url": "s3a://bucket/rows"}),
+        ("jdbc:postgresql://h1:5432/dw sales.rows", {"hostname": "h1", "database": "dw", "tablename": "rows"}),
+        ("/data/rows/id=1", {}),
+    ],
+)
+def test_a_run_that_reported_what_it_wrote_there_has_looked(where: str, declared: dict[str, Any]) -> None:
+    found = reported(where, **declared)
+    assert answered(found)[PLACE] == "Yes"
+    [first, *_] = answer(found, PLACE).evidence
+    assert (first.who, first.when, first.what) == ("run 3 of job load", "2026-01-02T03:04:05+00:00", where)
+    assert first.sentence == f"run 3 of job load: wrote 5 rows to {where}"
+
+
+@pytest.mark.parametrize(
+    ("where", "declared"),
+    [
+        ("/data/rows/id=1", {"url": "/data/row"}),
+        ("s3a://bucket/rows/id=1", {"url": "/rows"}),
+        ("jdbc:postgresql://h1:5432/dw sales.rows", {"hostname": "h2", "database": "dw", "tablename": "rows"}),
+    ],
+)
+def test_a_run_that_wrote_elsewhere_leaves_the_declared_place_unknown(where: str, declared: dict[str, Any]) -> None:
+    found = reported(where, **declared)
+    assert answer(found, PLACE).answer is Answer.UNKNOWN
+    assert "whether that is the place of the run is not known" in said(found, PLACE)
+
+
+@pytest.mark.parametrize("look", [{}, {"dataset": "rows"}, "text", {"dataset": "rows", "found": "perhaps"}, None])
+def test_an_invalid_look_in_a_report_is_no_evidence(look: Any) -> None:
+    found = evidence()
+    found["run"]["metrics"] = {"looks": [look]}
+    assert answer(found, PLACE).answer is Answer.UNKNOWN
+
+
+def test_a_report_cannot_name_somebody_else_as_the_one_who_looked() -> None:
+    found = reported("/data/rows", url="/data/rows")
+    found["run"]["metrics"]["looks"][0]["who"] = "ada"
+    assert answer(found, PLACE).evidence[0].who == "run 3 of job load"
+
+
+def test_the_report_of_a_failed_run_is_no_evidence_of_a_place() -> None:
+    found = reported("/data/rows", url="/data/rows")
+    found["run"]["state"] = "LOST"
+    assert answer(found, PLACE).answer is Answer.UNKNOWN
+
+
+def look(found: Answer, dataset: str = "rows") -> Look:
+    """A look of `dataflow inspect --check`."""
+    return Look(dataset, "h1", found, "it answers", "`dataflow inspect --check` at h", datetime(2026, 2, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (Answer.YES, "Yes: its location exists, and nobody looked for the rows of the chunk"),
+        (Answer.NO, "No: the place of rows was not found"),
+        (Answer.UNKNOWN, "Unknown: the place of rows was not looked at"),
+    ],
+)
+def test_a_check_answers_for_a_place_that_no_run_has_looked_at(found: Answer, text: str) -> None:
+    assert answered(evidence(), look(found))[PLACE] == text
+    assert answer(evidence(), PLACE, look(found)).evidence[0].who == "`dataflow inspect --check` at h"
+
+
+def test_a_check_is_newer_than_the_report_of_the_run() -> None:
+    found = reported("/data/rows", url="/data/rows")
+    assert answered(found, look(Answer.NO))[PLACE].startswith("No")
+    assert answered(found, look(Answer.UNKNOWN))[PLACE] == "Yes"
+
+
+def test_an_input_that_a_check_does_not_find_is_named() -> None:
+    assert answered(evidence(), look(Answer.NO, "orders"))[PLACE] == (
+        "Unknown: the place of rows was not looked at; its input orders was not found"
+    )
+
+
+def test_a_data_set_that_moved_since_the_run_is_not_where_it_is_expected() -> None:
+    moved = chunk("OUT", now={"hostname": "h2", "options": {}})
+    assert answered(evidence(moved))[PLACE] == "No: its data set is declared at another place since it was made"
+    assert "the run got rows at h1; now it is declared at h2" in said(evidence(moved), PLACE)
+    other_user = chunk("OUT", now={"hostname": "h1", "options": {}, "username": "other"})
+    assert answer(evidence(other_user), PLACE).answer is Answer.UNKNOWN
+
+
+def test_a_job_without_outputs_has_no_place_and_nothing_to_validate() -> None:
+    found = evidence(chunk("IN"))
+    assert answered(found)[READY] == "Yes: its task is DONE, and the job has no outputs"
+    assert {answered(found)[number] for number in (PLACE, VALIDATED, SAFE)} == {"Unknown: the job has no outputs"}
 
 
 @pytest.mark.parametrize(
@@ -132,23 +281,32 @@ def test_a_run_that_writes_right_now_is_named() -> None:
         ({}, "no declared location"),
     ],
 )
-def test_a_place_is_told_as_far_as_it_is_known(declared: dict[str, Any], words: str) -> None:
+def test_a_place_in_words_has_the_declared_parts(declared: dict[str, Any], words: str) -> None:
     assert place(declared) == words
+
+
+# Validated ---------------------------------------------------------------------------------------------------
 
 
 def checked(name: str, held: bool, severity: str = "fail", found: str = "") -> dict[str, Any]:
     return {"name": name, "held": held, "severity": severity, "found": found}
 
 
-def test_what_was_checked_and_holds_makes_it_validated() -> None:
+def test_expectations_that_hold_make_it_validated() -> None:
     found = evidence()
     found["run"]["metrics"] = {"expectations": [checked("keys", True, found="none"), checked("paid", False, "warn")]}
-    assert answered(found)[3] == "yes, by 2 expectations, with 1 warning"
-    assert said(found, 3).splitlines() == [
+    assert answered(found)[VALIDATED] == "Yes: by 2 expectations, with 1 warning"
+    assert said(found, VALIDATED).splitlines() == [
         "chunk 1 of rows is READY because run 3 succeeded; the checks of the run are below",
         "paid: does not hold (a warning)",
         "keys: holds: none",
     ]
+
+
+def test_expectations_of_which_none_holds_do_not_validate() -> None:
+    found = evidence()
+    found["run"]["metrics"] = {"expectations": [checked("paid", False, "warn")]}
+    assert answered(found)[VALIDATED] == "No: none of 1 expectation holds"
 
 
 def test_an_expectation_that_kept_a_chunk_from_ready_is_the_reason_that_it_is_not_validated() -> None:
@@ -157,15 +315,108 @@ def test_an_expectation_that_kept_a_chunk_from_ready_is_the_reason_that_it_is_no
         "state": "FAILED",
         "metrics": {"expectations": [checked("keys", False, found="2 values more than once"), checked("paid", True)]},
     }
-    assert answered(found)[3] == "no: what is expected is not so"
-    assert said(found, 3).splitlines() == [
+    assert answered(found)[VALIDATED] == "No: an expectation does not hold"
+    assert said(found, VALIDATED).splitlines() == [
         "run 3 has checked the rows before writing them",
         "keys: does not hold: 2 values more than once",
         "paid: holds",
     ]
 
 
-def test_what_an_earlier_run_has_checked_says_nothing_while_another_one_runs() -> None:
+def test_expectations_of_an_earlier_run_say_nothing_while_another_one_runs() -> None:
     found = evidence(chunk("OUT", status="RUNNING"), state="RUNNING")
     found["run"] |= {"state": "RUNNING", "metrics": {"expectations": [checked("keys", False)]}}
-    assert answered(found)[3] == "not yet"
+    assert answered(found)[VALIDATED] == "No: not yet"
+
+
+def by(event: str, actor: str = "ada") -> dict[str, Any]:
+    """An output that an event without a run made READY."""
+    return chunk("OUT", run=None, used_fence=None, said={"at": TIME, "event": event, "actor": actor, "reason": None})
+
+
+def test_a_person_who_published_a_chunk_validates_it_and_is_named() -> None:
+    found = evidence(by("publish"))
+    assert answered(found)[CORRECT] == "Yes: as ada says"
+    assert answered(found)[VALIDATED] == "Yes: by a person"
+    assert answer(found, VALIDATED).evidence[0].who == "ada"
+    assert answer(found, PLACE).answer is Answer.UNKNOWN
+
+
+@pytest.mark.parametrize("event", ["apply", "declare", "import"])
+def test_a_chunk_that_was_only_declared_ready_is_neither_correct_nor_validated(event: str) -> None:
+    found = evidence(by(event))
+    assert answered(found)[CORRECT] == "Unknown: it was declared READY, and nobody vouches for it"
+    assert answered(found)[VALIDATED] == "Unknown: no expectation and no person"
+
+
+# Forced runs -------------------------------------------------------------------------------------------------
+
+
+def forced(missing: list[str] | None, dataset: str | None = None, run: int = 3) -> dict[str, Any]:
+    return {
+        "run": run,
+        "job": "load",
+        "data_id": "1",
+        "at": TIME,
+        "state": "SUCCEEDED",
+        "dataset": dataset,
+        "fence": 5,
+        "missing": missing,
+    }
+
+
+def behind(*runs: dict[str, Any], complete: bool = True) -> dict[str, Any]:
+    """The evidence of a task with forced runs behind it."""
+    return evidence(behind={"complete": complete, "forced": list(runs)})
+
+
+def test_a_forced_run_without_its_input_makes_the_correct_data_unknown() -> None:
+    found = behind(forced(["orders"]))
+    found["datasets"] = [chunk("IN", used_fence=None, status="DECLARED", fence=None), chunk("OUT")]
+    found["run"]["forced"] = True
+    assert answered(found)[CORRECT] == "Unknown: made by force without its input orders"
+    assert "it read no version of chunk 1 of orders: it was not READY, and the run was forced" in said(found, CORRECT)
+    assert "run 3 was forced, without its input orders" in said(found, CORRECT)
+
+
+def test_a_forced_run_far_upstream_is_named_with_its_chunk_and_its_missing_inputs() -> None:
+    found = behind(forced(["a", "b"], "raw", run=2))
+    assert answered(found)[CORRECT] == (
+        "Unknown: made from chunk 1 of raw, which run 2 wrote by force without its inputs a, b"
+    )
+    assert "made from chunk 1 of raw, which run 2 of job load wrote by force, without its inputs a, b" in said(
+        found, CORRECT
+    )
+
+
+@pytest.mark.parametrize("number", [READY, CORRECT, VALIDATED, SAFE])
+def test_a_forced_run_is_marked_in_every_answer_about_the_data(number: int) -> None:
+    found = behind(forced([], "raw", run=2))
+    assert answer(found, number).qualification.endswith("a forced run is behind it")
+    assert answer(found, number).evidence[-1].who == "run 2 of job load"
+
+
+def test_a_forced_run_that_had_all_inputs_is_marked_and_changes_no_answer() -> None:
+    found = behind(forced([], "raw", run=2))
+    assert [one.answer for one in inspection_answers(found)] == [one.answer for one in inspection_answers(evidence())]
+    assert "although each of its inputs was READY" in said(found, CORRECT)
+
+
+def test_a_forced_run_whose_inputs_are_not_known_makes_the_correct_data_unknown() -> None:
+    assert answer(behind(forced(None)), CORRECT).answer is Answer.UNKNOWN
+
+
+def test_of_very_many_forced_runs_the_nearest_are_named_and_the_others_counted() -> None:
+    found = behind(*(forced(["a"], "raw", run=number) for number in range(100, 125)))
+    assert said(found, CORRECT).count("wrote by force") == 20
+    assert "and made from 5 more chunks of forced runs" in said(found, CORRECT)
+
+
+def test_a_search_that_reached_its_bound_says_so() -> None:
+    assert "only the nearest versions" in said(behind(complete=False), CORRECT)
+
+
+def test_a_person_who_published_the_output_replaces_the_forced_run() -> None:
+    found = behind(forced(["orders"])) | {"datasets": [by("publish")]}
+    assert answered(found)[READY] == "Yes"
+    assert answered(found)[CORRECT] == "Yes: as ada says"

@@ -220,6 +220,12 @@ def test_a_spec_that_is_not_taken_over_yet_shows_the_generation_before_it() -> N
     assert kstatus(3, status) == "InProgress"
 
 
+def test_a_forced_run_is_marked_among_the_last_failures() -> None:
+    failure = {"data_id": "3", "run": 7, "message": "exit code 1", "at": "2026-11-28T09:00:00+00:00"}
+    status = told(facts(found=found({"FAILED": 2}, last_failures=[failure | {"forced": True}, failure])))
+    assert [it.get("forced") for it in status["lastFailures"]] == [True, None]
+
+
 def test_while_postgres_is_away_the_last_figures_stay() -> None:
     before = told(
         facts(

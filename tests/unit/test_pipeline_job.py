@@ -287,7 +287,7 @@ def test_a_version_that_is_known_to_fail_is_not_tested_again() -> None:
 def test_a_report_has_the_rows_read_and_written() -> None:
     steps = [Step("read a", rows=3), Step("read b", rows=4), Step("clean", rows=5), Step("write d", rows=5)]
     outcome = job.RunOutcome(steps, Result("out", 5, "xxhash64:1", 99))
-    fields = {"rows": 5, "bytes": 99, "checksum": "xxhash64:1"}
+    fields = {"rows": 5, "bytes": 99, "checksum": "xxhash64:1", "looks": None}
     assert outcome.report_fields() == {**fields, "rowsIn": 7}
     steps[1].rows = None
     assert outcome.report_fields() == {**fields, "rowsIn": None}

@@ -133,3 +133,25 @@ def test_a_report_from_the_middle_never_says_done() -> None:
 @given(st.text() | st.recursive(st.none() | st.integers(), lambda x: st.dictionaries(st.text(), x)).map(json.dumps))
 def test_no_message_is_an_error(message: str) -> None:
     read_report(message)
+
+
+LOOK = {"dataset": "delays", "place": "/data/delays", "found": "yes", "sentence": "has written 5 rows to /data/delays"}
+
+
+def test_the_places_that_a_run_has_looked_at_are_kept() -> None:
+    report = read_report(json.dumps({"rows": 1, "looks": [LOOK]}))
+    assert report is not None
+    assert report.metrics == {"rows": 1, "looks": [LOOK]}
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [5, {}, [5], [{}], [{**LOOK, "found": "perhaps"}], [{**LOOK, "found": []}], [{**LOOK, "who": "ada"}], [LOOK] * 101],
+)
+def test_invalid_looks_are_ignored_with_a_reason(looks: Any) -> None:
+    report = read_report(json.dumps({"rows": 1, "looks": looks}), LARGEST_FILE)
+    assert report is not None
+    assert report.metrics == {
+        "rows": 1,
+        "ignored": "looks is no list of at most 100 objects with dataset, place, found and sentence",
+    }

@@ -11,7 +11,7 @@ NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
 def test_the_largest_status_is_smaller_than_32_kib() -> None:
     most, word = 2**53, "x" * 10_000
     condition = Condition(type="Ready", status="False", last_transition_time=NOON, reason=word, message=word)
-    failure = Failure(data_id=word, run=most, message=word, at=NOON)
+    failure = Failure(data_id=word, run=most, message=word, at=NOON, forced=True)
     counts = TaskCounts(**dict.fromkeys(TaskCounts.model_fields, most))
     job = DataFlowJobStatus(
         conditions=(condition,) * 10, state=word, counts=counts, watermark=word, last_failures=(failure,) * 10

@@ -15,6 +15,7 @@ import opendataflow.cli.pipeline.commands
 import opendataflow.cli.pipeline.history
 import opendataflow.cli.reports.status
 import opendataflow.cli.reports.get
+import opendataflow.cli.reports.inspection
 import opendataflow.cli.reports.describe
 import opendataflow.cli.reports.logs
 import opendataflow.cli.jobs.verbs

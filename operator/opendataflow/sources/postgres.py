@@ -121,6 +121,10 @@ class PostgresSource:
             )
             yield source
 
+    def has_table(self, schema: str | None, table: str) -> bool:
+        """Return whether a table or view exists."""
+        return bool(self._rows(_LOOK, {"schema": schema, "table": table, "column": None}))
+
     def find_table(self, schema: str | None, table: str, column: str) -> Table:
         """Find the table and the column."""
         rows = self._rows(_LOOK, {"schema": schema, "table": table, "column": column})

@@ -57,6 +57,9 @@ class Source(Protocol):
     def dialect(self) -> Words:
         """The dialect of predicates."""
 
+    def has_table(self, schema: str | None, table: str) -> bool:
+        """Return whether a table or view exists."""
+
     def find_table(self, schema: str | None, table: str, column: str) -> Table:
         """Find the table and the column."""
 

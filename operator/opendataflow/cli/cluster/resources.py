@@ -79,7 +79,8 @@ def lines(status: Row) -> Iterator[str]:
     if status.get("watermark"):
         yield f"watermark  all done up to {status['watermark']}"
     for failure in status.get("lastFailures") or ():
-        yield f"failed     {failure['dataId']}, run {failure['run']}: {failure['message']}"
+        forced = ", forced" if failure.get("forced") else ""
+        yield f"failed     {failure['dataId']}, run {failure['run']}{forced}: {failure['message']}"
 
 
 def _change(job: str, spec: Row, reason: str | None) -> Resource:

@@ -1,4 +1,4 @@
-"""`dataflow inspect` and `dataflow describe`: show one job, data set, chunk or run with its history."""
+"""`dataflow describe`: shows one job, data set, chunk or run with its history."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -9,10 +9,11 @@ from rich.text import Text
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
 from opendataflow.cli.output.printing import Output, console, print_document
-from opendataflow.cli.reports.status import job_status, status_lines, task_status
+from opendataflow.cli.reports.status import job_status, status_lines
 from opendataflow.core.pipelines.expectations import describe_reported
-from opendataflow.core.status.inspection import inspection_answers, place
-from opendataflow.core.text.explain import counted, duration, explain, meaning, shell_command
+from opendataflow.core.status.forced_runs import forced_evidence
+from opendataflow.core.status.places import place
+from opendataflow.core.text.explain import counted, duration, meaning, shell_command
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
 from opendataflow.names import TaskState
@@ -28,34 +29,6 @@ app.add_typer(describe, name="describe", rich_help_panel=Panel.SHOW)
 JobArgument = Annotated[str, typer.Argument(help="A job.", autocompletion=complete_job)]
 DatasetArgument = Annotated[str, typer.Argument(help="A data set.", autocompletion=complete_dataset)]
 DataIdArgument = Annotated[str, typer.Argument(help="A data id.", autocompletion=complete_data_id)]
-
-_OPEN = (TaskState.WAITING, TaskState.QUEUED, TaskState.RETRYING, TaskState.HELD, TaskState.SKIPPED)
-
-
-@app.command("five", hidden=True)  # the name in the old framework
-@app.command("inspect", rich_help_panel=Panel.SHOW)
-def inspect(job: JobArgument, data_id: DataIdArgument, output: OutputOption = Output.TABLE) -> None:
-    """Answer five questions about a chunk, with evidence: ready? correct? where it is expected? validated? safe?"""
-
-    async def ask(store: Store) -> tuple[Facts, Sequence[str]]:
-        why = await task_status(store, job, data_id)
-        found = await store.inspection(job, data_id)
-        if found is None:  # deleted since the query above
-            raise UnknownThing(f"job {job} has no task for {data_id}")
-        return found, explain(why) if why["state"] in _OPEN else ()
-
-    found, blocked = with_store(ask)
-    answers = inspection_answers(found, blocked)
-    if output is not Output.TABLE:
-        plain = [{"question": a.question, "answer": a.answer, "evidence": list(a.evidence)} for a in answers]
-        print_document({"job": job, "data_id": data_id, "answers": plain, "facts": found}, output)
-        return
-    to = console()
-    to.print(Text(f"{data_id} of job {job}: {found['state']}", style="bold"))
-    for answer in answers:
-        to.print(Text(f"{answer.question} {answer.answer[:1].upper()}{answer.answer[1:]}."))
-        for sentence in answer.evidence:
-            to.print(Text(f"    {sentence}"))
 
 
 @describe.command("job")
@@ -188,6 +161,7 @@ def _chunk(found: Facts) -> Iterator[Line]:
             yield name.capitalize(), str(chunk[name])
     for it in found["expectations"] or ():
         yield "Expectation", describe_reported(it)
+    yield from _forced(found)
     yield "Readers", str(chunk["readers"])
     if producer:
         run = f", run {producer['run']}" if producer["run"] else ""
@@ -221,8 +195,14 @@ def _run(found: Facts) -> Iterator[Line]:
         yield "Read", f"{dataset} version {fence}  {where.get(dataset, '')}"
     for dataset in run["writes"]:
         yield "Wrote", f"{dataset} version {run['fence']}  {where.get(dataset, '')}"
+    yield from _forced(found)
     yield from _reported(found["steps"], run)
     yield from _events(found["events"])
+
+
+def _forced(found: Facts) -> Iterator[Line]:
+    for one in forced_evidence(found["behind"]):
+        yield "Forced", one.sentence
 
 
 def _reported(steps: Sequence[Facts], run: Facts) -> Iterator[Line]:
@@ -245,7 +225,8 @@ def _runs(runs: Sequence[Facts]) -> Iterator[Line]:
         yield "Last runs", ""
     for run in runs:
         message = f": {run['message']}" if run["message"] else ""
-        yield "", f"{run['run']}  {run['data_id']}  attempt {run['attempt']}  {run['state']}{message}"
+        forced = ", forced" if run["forced"] else ""
+        yield "", f"{run['run']}  {run['data_id']}  attempt {run['attempt']}  {run['state']}{forced}{message}"
 
 
 def _events(events: Sequence[Facts]) -> Iterator[Line]:

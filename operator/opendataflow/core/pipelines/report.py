@@ -3,6 +3,7 @@
     {"rows": 118, "rowsIn": 120, "bytes": 4711, "checksum": "sha256:…", "commit": "4f0c…", "failure": "a sentence",
      "expectations": {"keys": true, "paid": {"held": false, "severity": "warn", "found": "2 rows"}},
      "tests": {"subject": "…", "commit": "4f0c…", "passed": true},
+     "looks": [{"dataset": "delays", "place": "/data/delays", "found": "yes", "sentence": "has written 118 rows to …"}],
      "steps": [["read flights", "DONE", 120, 0.6], 3, ["write", "FAILED", null, 1.2, "a sentence", "what it printed"]],
      "unfinished": true}
 
@@ -14,8 +15,11 @@ A step is a list: name, status, rows, seconds, error, end of its output. Unknown
 number stands for that many omitted steps. `tests`: whether the unit tests pass; if not, the run did nothing. `gone` in
 `tests`: an earlier version that passed and can't be used any more.
 
-A message that is no report is text for people, and no error. Invalid steps and expectations are ignored. The metric
-`ignored` then names the reason.
+`looks`: the places of data sets that the run has read or written, or has not found. They are evidence for
+`dataflow inspect`.
+
+A message that is no report is text for people, and no error. Invalid steps, expectations and looks are ignored. The
+metric `ignored` then names the reason.
 """
 
 import json
@@ -25,7 +29,7 @@ from dataclasses import replace
 from typing import Any
 
 from opendataflow.model.records.run import Report, StepReport
-from opendataflow.names import StepStatus
+from opendataflow.names import Answer, StepStatus
 
 LARGEST = 4096
 """Bytes of a termination message that Kubernetes keeps."""
@@ -33,6 +37,7 @@ LARGEST_FILE = 256 * 1024
 """Bytes of a report that is a file."""
 MOST_STEPS = 1000
 MOST_EXPECTATIONS = 1000
+MOST_LOOKS = 100
 LONGEST_NAME = 200
 LONGEST_TEXT = 16 * 1024
 """Maximum length of an error and of a step's output, in characters."""
@@ -82,6 +87,9 @@ def _parse_fields(fields: dict[str, Any]) -> Report:
     except ValueError as error:
         del fields["expectations"]
         ignored.append(str(error))
+    if "looks" in fields and not _are_looks(fields["looks"]):
+        del fields["looks"]
+        ignored.append(f"looks is no list of at most {MOST_LOOKS} objects with dataset, place, found and sentence")
     if ignored:
         fields["ignored"] = "; ".join(ignored)
     return Report(fields, steps, unfinished)
@@ -136,6 +144,21 @@ def _parse_expectation(name: str, value: Any) -> dict[str, Any]:
             found = found[:LONGEST_TEXT]
             return {"name": name[:LONGEST_NAME], "held": held, "severity": severity, "found": found}
     raise ValueError(f"expectation {name[:LONGEST_NAME]} is neither true, false, nor {{held, severity, found}}")
+
+
+def _are_looks(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= MOST_LOOKS and all(_is_look(it) for it in value)
+
+
+def _is_look(value: Any) -> bool:
+    if not isinstance(value, dict) or value.keys() != {"dataset", "place", "found", "sentence"}:
+        return False
+    texts = (value["dataset"], value["place"], value["sentence"])
+    return (
+        isinstance(value["found"], str)
+        and value["found"] in set(Answer)
+        and all(isinstance(it, str) and len(it) <= LONGEST_TEXT for it in texts)
+    )
 
 
 def _reject_constant(constant: str) -> None:

@@ -1,223 +1,272 @@
 """Answer the five questions about the chunk of a task, with evidence. Pure: the facts come from the store.
 
 Is the data ready? Is it correct? Is it where it is expected? Is it validated? Is it safe to read and to change?
+Each answer is yes, no or unknown. It is unknown unless somebody has looked.
 The answers about an ended run use only data that is never cleaned. So they do not change with time.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from opendataflow.core.pipelines.expectations import describe_reported
+from opendataflow.core.status.evidence import (
+    DATABASE,
+    NOBODY,
+    Evidence,
+    Facts,
+    chunk_name,
+    inputs_of,
+    outputs_of,
+    run_name,
+    shown_time,
+)
+from opendataflow.core.status.forced_runs import FORCED, doubt, forced_evidence
+from opendataflow.core.status.places import where_expected
 from opendataflow.core.text.explain import counted, duration, meaning, shell_command
-from opendataflow.names import ChunkStatus, RunState, TaskState
+from opendataflow.model.records.look import Look
+from opendataflow.names import TODAY, Answer, ChunkStatus, RunState, TaskState
 
-Evidence = Mapping[str, Any]
+_BY_PERSONS = {"publish": "published", "accept": "accepted", "set": "set to READY"}
+"""Events of people who vouch for a chunk."""
+NOT_YET = "not yet"
 
 
 @dataclass(frozen=True)
 class InspectionAnswer:
-    """One answer. `answer`: yes, no or not yet, with restrictions if there are any. `evidence`: sentences."""
+    """One answer. `qualification`: a restriction or a reason, in a few words; empty if there is none."""
 
     question: str
-    answer: str
-    evidence: tuple[str, ...]
+    answer: Answer
+    qualification: str
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def text(self) -> str:
+        """The answer in words, such as "Unknown: no expectation and no person"."""
+        return f"{self.answer.capitalize()}: {self.qualification}" if self.qualification else self.answer.capitalize()
 
 
-def inspection_answers(found: Evidence, blocked: Sequence[str] = ()) -> list[InspectionAnswer]:
-    """Return the five answers. `found`: the row of opendataflow.inspection(). `blocked`: the sentences of `why`, if the
-    task is open."""
+def inspection_answers(found: Facts, blocked: Sequence[str] = (), looks: Sequence[Look] = ()) -> list[InspectionAnswer]:
+    """Return the five answers.
+
+    `found`: the row of opendataflow.inspection(). `blocked`: the sentences of `why`, if the task is open. `looks`: what
+    `dataflow inspect --check` has found just now.
+    """
     return [
-        InspectionAnswer("Is the data ready?", *_ready(found, blocked)),
-        InspectionAnswer("Is it the correct data?", *_correct(found)),
-        InspectionAnswer("Is it where it is expected?", *_place(found)),
-        InspectionAnswer("Is it validated?", *_validated(found)),
-        InspectionAnswer("Is it safe to read and to change?", *_safe(found)),
+        _with_forced_runs(found, _answer("Is the data ready?", _ready(found, blocked))),
+        _with_forced_runs(found, _answer("Is it the correct data?", _correct(found))),
+        _answer("Is it where it is expected?", where_expected(found, looks)),
+        _with_forced_runs(found, _answer("Is it validated?", _validated(found))),
+        _with_forced_runs(found, _answer("Is it safe to read and to change?", _safe(found))),
     ]
 
 
-Answer = tuple[str, tuple[str, ...]]
+_Found = tuple[Answer, str, Sequence[Evidence]]
 
 
-def _outputs(found: Evidence) -> list[Evidence]:
-    return [d for d in found["datasets"] if d["itemtype"] == "OUT"]
+def _answer(question: str, found: _Found) -> InspectionAnswer:
+    answer, qualification, evidence = found
+    return InspectionAnswer(question, answer, qualification, tuple(evidence))
 
 
-def _inputs(found: Evidence) -> list[Evidence]:
-    return [d for d in found["datasets"] if d["itemtype"] == "IN"]
-
-
-def _chunk(found: Evidence, dataset: Evidence) -> str:
-    return f"chunk {found['data_id']} of {dataset['dataset']}"
+def _with_forced_runs(found: Facts, answer: InspectionAnswer) -> InspectionAnswer:
+    """Mark an answer about data that a forced run has made, or that was made from such data."""
+    run, outputs = found["run"], outputs_of(found)
+    is_published = bool(outputs) and all(_is_published_outside(dataset) for dataset in outputs)
+    if run is None or run["state"] != RunState.SUCCEEDED or is_published:
+        return answer
+    words = FORCED if found["behind"]["forced"] and answer.qualification != doubt(found["behind"]) else ""
+    qualification = "; ".join(filter(None, (answer.qualification, words)))
+    return replace(answer, qualification=qualification, evidence=(*answer.evidence, *forced_evidence(found["behind"])))
 
 
 # Ready -------------------------------------------------------------------------------------------------------
 
 
-def _ready(found: Evidence, blocked: Sequence[str]) -> Answer:
-    sentences = tuple(_status(found, d) for d in [*_outputs(found), *_inputs(found)])
-    outputs = [ChunkStatus(d["status"]) for d in _outputs(found)]
-    if all(status is ChunkStatus.READY for status in outputs) and (outputs or found["state"] == TaskState.DONE):
-        return "yes", sentences
-    failed = found["state"] in (TaskState.FAILED, TaskState.SKIPPED)
-    return "no" if failed else "not yet", (*sentences, *blocked)
+def _ready(found: Facts, blocked: Sequence[str]) -> _Found:
+    evidence = [_status(found, dataset) for dataset in (*outputs_of(found), *inputs_of(found))]
+    outputs = [ChunkStatus(dataset["status"]) for dataset in outputs_of(found)]
+    if outputs and all(status is ChunkStatus.READY for status in outputs):
+        return Answer.YES, "", evidence
+    if not outputs and found["state"] == TaskState.DONE:
+        return Answer.YES, "its task is DONE, and the job has no outputs", evidence
+    ended = found["state"] in (TaskState.FAILED, TaskState.SKIPPED)
+    evidence += [Evidence(sentence) for sentence in blocked]
+    return Answer.NO, f"its task is {found['state']}" if ended else NOT_YET, evidence
 
 
-def _status(found: Evidence, dataset: Evidence) -> str:
+def _status(found: Facts, dataset: Facts) -> Evidence:
     role = "input" if dataset["itemtype"] == "IN" else "output"
     if dataset["status"] == ChunkStatus.READY:
-        version = f" in version {dataset['fence']} since {_time(dataset['published_at'])}"
-        return f"{role} {_chunk(found, dataset)} is READY{version}"
-    return f"{role} {_chunk(found, dataset)} is {meaning(dataset['status'], dataset['reason'])}"
+        version, at = f"version {dataset['fence']}", dataset["published_at"]
+        sentence = f"{role} {chunk_name(found, dataset)} is READY in {version} since {shown_time(at)}"
+        return Evidence(sentence, _maker(found, dataset), at, version)
+    return Evidence(f"{role} {chunk_name(found, dataset)} is {meaning(dataset['status'], dataset['reason'])}")
+
+
+def _maker(found: Facts, dataset: Facts) -> str:
+    """Return who made the present version READY."""
+    event = dataset["said"]
+    if event is None:
+        return DATABASE
+    if event["event"] != "complete":
+        return str(event["actor"])
+    run = found["run"]
+    return run_name(found) if run is not None and run["id"] == event["run"] else f"run {event['run']}"
 
 
 # Correct -----------------------------------------------------------------------------------------------------
 
 
-def _correct(found: Evidence) -> Answer:
+def _correct(found: Facts) -> _Found:
     run = found["run"]
-    published = [d for d in _outputs(found) if _is_published_by_person(d)]
-    sentences = [*_run(found), *(_readiness_origin(found, d) for d in published), *_measurements(found)]
+    published = [dataset for dataset in outputs_of(found) if _is_published_outside(dataset)]
+    evidence = [*_run(found), *(_readiness_origin(found, d) for d in published), *_measurements(found)]
     if run is None and not published:
-        return "not yet", ("no run has written it", *sentences)
-    changed = [_changed_input(found, d) for d in _inputs(found) if _is_other_version(d)]
-    unchanged = [d for d in _inputs(found) if d["used_fence"] is not None and not _is_other_version(d)]
-    sentences += [_unchanged_input(found, d) for d in unchanged]
+        return Answer.NO, NOT_YET, (Evidence("no run has written it"), *evidence)
+    changed = [dataset for dataset in inputs_of(found) if _is_other_version(dataset)]
     if run is not None:
-        sentences += [_unread_input(found, d) for d in _inputs(found) if d["used_fence"] is None]
+        evidence += [_input_evidence(found, dataset) for dataset in inputs_of(found)]
     if changed and not published:
         again = f"to make it again: {shell_command('resubmit', found['job'], found['data_id'])}"
-        return "not any more: it was made from data that has changed since", (*sentences, *changed, again)
+        return Answer.NO, "it was made from data that has changed since", (*evidence, Evidence(again))
     if published:
-        return "as far as the person who published it says", tuple(sentences)
+        return (*_published(published), evidence)
     if found["stale"]:
-        return "not any more: the data sets of its job have changed since", tuple(sentences)
-    succeeded = run["state"] == RunState.SUCCEEDED
-    if succeeded and any(d["used_fence"] is not None and d["status"] != ChunkStatus.READY for d in _inputs(found)):
-        return "not certain: what it was made from is not READY any more", tuple(sentences)
-    if succeeded:
-        return "yes, made from the present versions of its inputs", tuple(sentences)
-    return "not yet" if run["state"] == RunState.RUNNING else "no", tuple(sentences)
+        return Answer.NO, "the data sets of its job have changed since", evidence
+    if run["state"] == RunState.RUNNING:
+        return Answer.NO, NOT_YET, evidence
+    if run["state"] != RunState.SUCCEEDED:
+        return Answer.NO, f"run {run['id']} ended as {run['state']}", evidence
+    return (*_made(found), evidence)
 
 
-def _is_published_by_person(dataset: Evidence) -> bool:
+def _published(published: Sequence[Facts]) -> tuple[Answer, str]:
+    """Judge chunks that no run has written: only the word of a person is evidence."""
+    people = [d["said"]["actor"] for d in published if _is_said_by_person(d)]
+    if len(people) < len(published):
+        return Answer.UNKNOWN, "it was declared READY, and nobody vouches for it"
+    return Answer.YES, f"as {', '.join(dict.fromkeys(people))} says"
+
+
+def _made(found: Facts) -> tuple[Answer, str]:
+    """Judge what a successful run has made from versions that are still the newest."""
+    if any(dataset["status"] == ChunkStatus.RESUBMIT for dataset in outputs_of(found)):
+        return Answer.NO, "it was asked for again"
+    doubtful = doubt(found["behind"])
+    if doubtful is not None:
+        return Answer.UNKNOWN, doubtful
+    used = [dataset for dataset in inputs_of(found) if dataset["used_fence"] is not None]
+    if any(dataset["status"] != ChunkStatus.READY for dataset in used):
+        return Answer.UNKNOWN, "what it was made from is not READY any more"
+    if not used:
+        return Answer.UNKNOWN, "its run read no versions that can be compared"
+    return Answer.YES, "made from the present versions of its inputs"
+
+
+def _is_published_outside(dataset: Facts) -> bool:
     return dataset["status"] == ChunkStatus.READY and dataset["run"] is None
 
 
-def _is_other_version(dataset: Evidence) -> bool:
+def _is_said_by_person(dataset: Facts) -> bool:
+    return dataset["said"] is not None and dataset["said"]["event"] in _BY_PERSONS
+
+
+def _is_other_version(dataset: Facts) -> bool:
     return dataset["used_fence"] is not None and dataset["fence"] != dataset["used_fence"]
 
 
-def _run(found: Evidence) -> Iterator[str]:
+def _run(found: Facts) -> Iterator[Evidence]:
     run = found["run"]
     if run is None:
         return
     forced = ", forced" if run["forced"] else ""
-    name = f"run {run['id']}, attempt {run['attempt']}{forced}, at {run['host']}"
+    name, who = f"run {run['id']}, attempt {run['attempt']}{forced}, at {run['host']}", run_name(found)
     if run["state"] == RunState.RUNNING:
-        yield f"{name}: running since {_time(run['claimed_at'])}"
+        yield Evidence(f"{name}: running since {shown_time(run['claimed_at'])}", who, run["claimed_at"])
         return
     code = "" if run["exit_code"] is None else f", exit code {run['exit_code']}"
-    yield (
-        f"{name}: {run['state']}{code}, from {_time(run['claimed_at'])} to {_time(run['finished_at'])} "
+    sentence = (
+        f"{name}: {run['state']}{code}, from {shown_time(run['claimed_at'])} to {shown_time(run['finished_at'])} "
         f"({duration(found['seconds'])})"
     )
+    yield Evidence(sentence, who, run["finished_at"])
     if run["state"] != RunState.SUCCEEDED and run["message"]:
-        yield f"its message: {run['message']}"
+        yield Evidence(f"its message: {run['message']}", who, run["finished_at"])
 
 
-def _unchanged_input(found: Evidence, dataset: Evidence) -> str:
-    now = "the present one" if dataset["status"] == ChunkStatus.READY else meaning(dataset["status"], dataset["reason"])
-    return f"it read version {dataset['used_fence']} of {_chunk(found, dataset)}, which is {now}"
+def _input_evidence(found: Facts, dataset: Facts) -> Evidence:
+    """Return which version of an input the last run read, and whether it is the newest."""
+    chunk, who, at = chunk_name(found, dataset), run_name(found), found["run"]["claimed_at"]
+    if dataset["used_fence"] is None:
+        if dataset["dataset"] == TODAY:
+            return Evidence(f"it read {chunk}, and a day has no versions", who, at)
+        forced = found["run"]["forced"]
+        why = "it was not READY, and the run was forced" if forced else "the job reads it since"
+        return Evidence(f"it read no version of {chunk}: {why}", who, at)
+    version = f"version {dataset['used_fence']}"
+    is_ready = dataset["status"] == ChunkStatus.READY
+    if _is_other_version(dataset):
+        now = f"version {dataset['fence']} now" if is_ready else f"{dataset['status']} now"
+    else:
+        now = "the present one" if is_ready else meaning(dataset["status"], dataset["reason"])
+    return Evidence(f"it read {version} of {chunk}, which is {now}", who, at, version)
 
 
-def _unread_input(found: Evidence, dataset: Evidence) -> str:
-    why = "it was not READY, and the run was forced" if found["run"]["forced"] else "the job reads it since"
-    return f"it read no version of {_chunk(found, dataset)}: {why}"
-
-
-def _changed_input(found: Evidence, dataset: Evidence) -> str:
-    now = f"version {dataset['fence']}" if dataset["status"] == ChunkStatus.READY else dataset["status"]
-    return f"it read version {dataset['used_fence']} of {_chunk(found, dataset)}, which is {now} now"
-
-
-def _measurements(found: Evidence) -> Iterator[str]:
+def _measurements(found: Facts) -> Iterator[Evidence]:
     for dataset in found["datasets"]:
         known = [f"{dataset[name]} {name}" for name in ("rows", "bytes") if dataset[name] is not None]
         if dataset["checksum"]:
             known.append(f"checksum {dataset['checksum']}")
         if known:
-            yield f"{_chunk(found, dataset)} has {', '.join(known)}"
-
-
-# Where it is expected ----------------------------------------------------------------------------------------
-
-
-def _place(found: Evidence) -> Answer:
-    sentences, moved = [], False
-    for dataset in [*_outputs(found), *_inputs(found)]:
-        now, then = dataset["now"], dataset["then"]
-        place_now = place(now) if now else "not declared"
-        if dataset["used_fence"] is None or then is None:
-            sentences.append(f"{dataset['dataset']} is declared at {place_now}")
-        elif _where(then) == _where(now or {}):
-            sentences.append(f"the run found {dataset['dataset']} at {place_now}, where it is declared now")
-        else:
-            moved = moved or dataset["itemtype"] == "OUT"
-            sentences.append(f"the run found {dataset['dataset']} at {place(then)}; now it is declared at {place_now}")
-    if not any(d["status"] == ChunkStatus.READY for d in _outputs(found)):
-        return "not yet", tuple(sentences)
-    if moved:
-        return "no: it is where its data set was declared then", tuple(sentences)
-    unknown = all(d["used_fence"] is None or d["then"] is None for d in _outputs(found))
-    return "as far as the declarations say" if unknown else "yes", tuple(sentences)
-
-
-_PLACE = ("kind", "hostname", "database", "schemaname", "tablename", "url", "format")
-
-
-def _where(declared: Evidence) -> list[Any]:
-    return [declared.get(column) for column in (*_PLACE, "options")]
-
-
-def place(declared: Evidence) -> str:
-    """Return the place of a data set in words. The row may lack columns."""
-    table = ".".join(str(declared[c]) for c in ("database", "schemaname", "tablename") if declared.get(c))
-    parts = [declared.get("kind"), declared.get("hostname"), table, declared.get("url"), declared.get("format")]
-    return " ".join(str(part) for part in parts if part) or "no declared location"
+            words = ", ".join(known)
+            sentence = f"{chunk_name(found, dataset)} has {words}"
+            yield Evidence(sentence, _maker(found, dataset), dataset["published_at"], words)
 
 
 # Validated ---------------------------------------------------------------------------------------------------
 
 
-def _validated(found: Evidence) -> Answer:
-    if any(d["status"] == ChunkStatus.PENDING for d in _outputs(found)):
-        pending = [d for d in _outputs(found) if d["status"] == ChunkStatus.PENDING]
-        return "not yet: it waits for somebody to accept or reject it", tuple(
-            f"when {_chunk(found, d)} is good: {shell_command('accept', d['dataset'], found['data_id'])}; when it is "
-            f"not: {shell_command('reject', d['dataset'], found['data_id'])}"
-            for d in pending
-        )
-    ready = [d for d in _outputs(found) if d["status"] == ChunkStatus.READY]
+def _validated(found: Facts) -> _Found:
+    outputs = outputs_of(found)
+    pending = [dataset for dataset in outputs if dataset["status"] == ChunkStatus.PENDING]
+    if pending:
+        evidence = [_pending(found, dataset) for dataset in pending]
+        return Answer.NO, "not yet: it waits for somebody to accept or reject it", evidence
+    ready = [dataset for dataset in outputs if dataset["status"] == ChunkStatus.READY]
     checked = _expectation_results(found)
     if not ready:
-        if not any(not it["held"] and it["severity"] == "fail" for it in checked):
-            return "not yet", ("there is nothing to validate",)
+        return _not_ready_validated(found, checked)
+    evidence = [_readiness_origin(found, dataset, checked) for dataset in ready]
+    if all(_is_said_by_person(dataset) for dataset in ready):
+        return Answer.YES, "by a person", evidence
+    if checked and all(_is_said_by_person(d) or d["run"] == found["run"]["id"] for d in ready):
+        unmet = sum(not it["held"] for it in checked)
+        words = counted(len(checked), "expectation")
+        evidence += _expectation_evidence(found, checked)
+        if unmet == len(checked):
+            return Answer.NO, f"none of {words} holds", evidence
+        warnings = f", with {counted(unmet, 'warning')}" if unmet else ""
+        return Answer.YES, f"by {words}{warnings}", evidence
+    return Answer.UNKNOWN, "no expectation and no person", evidence
+
+
+def _not_ready_validated(found: Facts, checked: Sequence[Facts]) -> _Found:
+    if any(not it["held"] and it["severity"] == "fail" for it in checked):
         sentence = f"run {found['run']['id']} has checked the rows before writing them"
-        return "no: what is expected is not so", (sentence, *_expectation_sentences(checked))
-    by_people = [d for d in ready if d["said"] and d["said"]["event"] != "complete"]
-    sentences = [_readiness_origin(found, d, checked) for d in ready]
-    if len(by_people) == len(ready):
-        return "yes, by a person", tuple(sentences)
-    if checked:
-        warnings = sum(not it["held"] for it in checked)
-        restriction = f", with {counted(warnings, 'warning')}" if warnings else ""
-        answer = f"yes, by {counted(len(checked), 'expectation')}{restriction}"
-        return answer, (*sentences, *_expectation_sentences(checked))
-    return "by the exit code of its run only", tuple(sentences)
+        evidence = Evidence(sentence, run_name(found), found["run"]["finished_at"])
+        return Answer.NO, "an expectation does not hold", (evidence, *_expectation_evidence(found, checked))
+    if not outputs_of(found):
+        return Answer.UNKNOWN, "the job has no outputs", ()
+    return Answer.NO, NOT_YET, (Evidence("there is nothing to validate"),)
 
 
-def _expectation_results(found: Evidence) -> Sequence[Evidence]:
+def _pending(found: Facts, dataset: Facts) -> Evidence:
+    accept, reject = (shell_command(verb, dataset["dataset"], found["data_id"]) for verb in ("accept", "reject"))
+    return Evidence(f"when {chunk_name(found, dataset)} is good: {accept}; when it is not: {reject}", NOBODY)
+
+
+def _expectation_results(found: Facts) -> Sequence[Facts]:
     """Return the results of expectations of the last run, if the run has ended."""
     run = found["run"]
     if run is None or run["state"] == RunState.RUNNING:
@@ -225,48 +274,59 @@ def _expectation_results(found: Evidence) -> Sequence[Evidence]:
     return (run["metrics"] or {}).get("expectations") or ()
 
 
-def _expectation_sentences(checked: Sequence[Evidence]) -> list[str]:
-    """Return a sentence for each expectation: failures first, then warnings, then those that hold."""
-    return [describe_reported(it) for it in sorted(checked, key=lambda it: (it["held"], it["severity"] == "warn"))]
+def _expectation_evidence(found: Facts, checked: Sequence[Facts]) -> list[Evidence]:
+    """Return the results of expectations: failures first, then warnings, then those that hold."""
+    who, at = run_name(found), found["run"]["finished_at"]
+    in_order = sorted(checked, key=lambda it: (it["held"], it["severity"] == "warn"))
+    return [Evidence(describe_reported(it), who, at, it["name"]) for it in in_order]
 
 
-def _readiness_origin(found: Evidence, dataset: Evidence, checked: Sequence[Evidence] = ()) -> str:
+def _readiness_origin(found: Facts, dataset: Facts, checked: Sequence[Facts] = ()) -> Evidence:
     """Return who or which run made a chunk READY."""
-    event = dataset["said"]
+    event, chunk, version = dataset["said"], chunk_name(found, dataset), f"version {dataset['fence']}"
     if event is None:
-        return f"who made {_chunk(found, dataset)} READY is not known any more"
+        return Evidence(f"who made {chunk} READY is not known any more", NOBODY, None, version)
     if event["event"] == "complete":
         validation = "the checks of the run are below" if checked else "nobody has checked it"
-        return f"{_chunk(found, dataset)} is READY because run {event['run']} succeeded; {validation}"
-    reason = f": {event['reason']}" if event["reason"] else ""
-    word = {"publish": "published", "accept": "accepted"}.get(event["event"], f"made READY by {event['event']}")
-    return f"{_chunk(found, dataset)} was {word} by {event['actor']} at {_time(event['at'])}{reason}"
+        sentence = f"{chunk} is READY because run {event['run']} succeeded; {validation}"
+    else:
+        reason = f": {event['reason']}" if event["reason"] else ""
+        word = _BY_PERSONS.get(event["event"], f"made READY by {event['event']}")
+        sentence = f"{chunk} was {word} by {event['actor']} at {shown_time(event['at'])}{reason}"
+    return Evidence(sentence, _maker(found, dataset), event["at"], version)
 
 
 # Safe --------------------------------------------------------------------------------------------------------
 
 
-def _safe(found: Evidence) -> Answer:
-    sentences = []
-    readable, changeable = True, True
-    for dataset in _outputs(found):
-        status, chunk = ChunkStatus(dataset["status"]), _chunk(found, dataset)
-        readable = readable and status is ChunkStatus.READY
-        changeable = changeable and status not in (ChunkStatus.RUNNING, ChunkStatus.HOLD) and not dataset["readers"]
-        if status is ChunkStatus.RUNNING:
-            sentences.append(f"run {dataset['run']} writes {chunk} right now")
-        elif status is ChunkStatus.HOLD:
-            sentences.append(f"{chunk} is {meaning(status, dataset['reason'])}")
-        elif dataset["readers"]:
-            runs = ", ".join(f"run {r['run']} of {r['job']}" for r in dataset["readers"])
-            sentences.append(f"{counted(len(dataset['readers']), 'running run')} may read {chunk}: {runs}")
-        else:
-            sentences.append(f"nobody reads or writes {chunk}")
+def _safe(found: Facts) -> _Found:
+    """Judge what the runs of this database do. Other programs may read and write the data."""
+    outputs = outputs_of(found)
+    if not outputs:
+        return Answer.UNKNOWN, "the job has no outputs", ()
+    evidence = [_use(found, dataset) for dataset in outputs]
+    readable = all(dataset["status"] == ChunkStatus.READY for dataset in outputs)
+    changeable = not any(
+        dataset["status"] in (ChunkStatus.RUNNING, ChunkStatus.HOLD) or dataset["readers"] for dataset in outputs
+    )
+    if readable and changeable:
+        return Answer.YES, "", evidence
     if readable:
-        return "yes" if changeable else "to read it, yes; to change it, no", tuple(sentences)
-    return "to read it, no" + ("; to change it, yes" if changeable else "; nor to change it"), tuple(sentences)
+        return Answer.NO, "it is safe to read, but not to change", evidence
+    return (
+        Answer.NO,
+        "it is safe to change, but not to read" if changeable else "neither to read nor to change",
+        evidence,
+    )
 
 
-def _time(text: str | None) -> str:
-    """Return a time of the database's JSON to the second, with its zone."""
-    return f"{text[:10]} {text[11:19]} {text[-6:]}" if text else "an unknown time"
+def _use(found: Facts, dataset: Facts) -> Evidence:
+    status, chunk = ChunkStatus(dataset["status"]), chunk_name(found, dataset)
+    if status is ChunkStatus.RUNNING:
+        return Evidence(f"run {dataset['run']} writes {chunk} right now")
+    if status is ChunkStatus.HOLD:
+        return Evidence(f"{chunk} is {meaning(status, dataset['reason'])}")
+    if dataset["readers"]:
+        runs = ", ".join(f"run {reader['run']} of {reader['job']}" for reader in dataset["readers"])
+        return Evidence(f"{counted(len(dataset['readers']), 'running run')} may read {chunk}: {runs}")
+    return Evidence(f"no run reads or writes {chunk}")

@@ -357,6 +357,7 @@ def _failure(failure: Mapping[str, Any]) -> Failure:
         reason=failure.get("reason") or "",
         message=truncated(failure["message"], FAILURE_BYTES),
         at=datetime.fromisoformat(failure["at"]).replace(microsecond=0),
+        forced=True if failure.get("forced") else None,
     )
 
 

@@ -130,6 +130,9 @@ class Failure(StatusModel):
     )
     message: Message = Field(description="The cause of the failure, in one line.")
     at: datetime = Field(description="The time of its end.")
+    forced: bool | None = Field(
+        default=None, description="True if the run was forced. Inputs may have been missing. Otherwise left out."
+    )
 
 
 class Resubmitted(StatusModel):

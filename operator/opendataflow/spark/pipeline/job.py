@@ -13,12 +13,14 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from opendataflow.core.chunks.attempts import Result
 from opendataflow.core.chunks.chunk_parts import Chunk, check_parts
 from opendataflow.core.pipelines.expectations import ExpectationResult
+from opendataflow.core.pipelines.looks import looks_of, report_looks
 from opendataflow.core.pipelines.pipeline_order import (
     FilesProject,
     FolderProject,
@@ -113,12 +115,16 @@ def place_destination(resolved: ResolvedPipeline, output: str | None) -> Resolve
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """The outcome of a run. `result`: None if nothing was written. `tests`: the verdict on the project's unit tests."""
+    """The outcome of a run. `result`: None if nothing was written. `tests`: the verdict on the project's unit tests.
+
+    `looks`: the places that were written and read.
+    """
 
     steps: Sequence[Step] = ()
     result: Result | None = None
     expectations: Sequence[ExpectationResult] = ()
     tests: Verdict | None = None
+    looks: Sequence[Mapping[str, Any]] | None = None
 
     def report_fields(self) -> dict[str, Any]:
         """Return the fields of the report about rows, or {} if nothing was written."""
@@ -131,6 +137,7 @@ class RunOutcome:
             "rowsIn": sum(known) if len(known) == len(read) else None,
             "bytes": self.result.bytes,
             "checksum": self.result.checksum,
+            "looks": self.looks,
         }
 
 
@@ -211,7 +218,11 @@ class JobRun:
         steps = run_steps(chunk, frames, on_change, lambda line: print(f"    {line}", file=out, flush=True))
         for it in frames.expectations:
             log_line(f"{it.name}: {'holds' if it.held else f'does not hold ({it.severity})'}: {it.found}")
-        return RunOutcome(steps, frames.result, frames.expectations, verdict)
+        looks = looks_of(
+            resolved.pipeline, steps, frames.result, data_id, str(resolved.project.home), datetime.now(UTC)
+        )
+        reported = report_looks(looks, self.chunk.bounds)
+        return RunOutcome(steps, frames.result, frames.expectations, verdict, reported)
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
