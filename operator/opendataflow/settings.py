@@ -50,9 +50,16 @@ class Settings:
         return self.home / "projects"
 
     @property
-    def runs_home(self) -> Path:
-        """Return the folder of local runs. Each run has a folder there: its log, context and process record."""
+    def all_runs(self) -> Path:
+        """Return the folder of the local runs of all databases that share the home."""
         return self.home / "runs"
+
+    def runs_home(self, identity: str) -> Path:
+        """Return the folder of one database's local runs. Each run has a folder there: log, context, process record.
+
+        `identity`: of the database. Databases number their runs from 1, so their runs need separate folders.
+        """
+        return self.all_runs / identity
 
 
 @dataclass(frozen=True)

@@ -297,7 +297,7 @@ def test_an_embedded_database_of_an_unreleased_version_is_refused_with_the_comma
         folder = re.escape(str(embedded.home))
         words = (
             rf"the embedded database in {folder}/postgres was made by an unreleased version of this program and can't "
-            rf"be migrated: end what uses it and delete all of it by `rm -rf {folder}/postgres {folder}/runs`$"
+            rf"be migrated: end what uses it and delete all of it by `rm -rf {folder}/postgres`$"
         )
         for command in (("get", "jobs"), ("db", "migrate")):
             said = inside.ask(embedded, *command)

@@ -133,7 +133,7 @@ def test_a_run_sees_exactly_what_is_documented(
         "DATAFLOW_RUN_ID": str(run["id"]),
         "DATAFLOW_ATTEMPT": "1",
         "DATAFLOW_FENCE": str(run["fence"]),
-        "DATAFLOW_CONTEXT": str(dataflow.home / "runs" / f"load-r{run['id']}" / "context.json"),
+        "DATAFLOW_CONTEXT": f"{run['runs_home']}/load-r{run['id']}/context.json",
     }
     assert environment["OF_THE_RUNNER"] == "kept"
     assert "DATAFLOW_DSN" not in environment

@@ -55,6 +55,9 @@ class Database:
     runs_home: str = "/runs"
     ends: asyncio.Queue[Ended] = field(default_factory=asyncio.Queue)
 
+    def of_home(self, runs_home: str) -> None:
+        pass
+
     async def announce(self, lease: str) -> None:
         pass
 

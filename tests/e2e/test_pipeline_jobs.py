@@ -101,6 +101,8 @@ def test_the_example_runs_its_pipeline_for_each_chunk(dataflow: Program, db: Con
     assert "Is it where it is expected? Yes.\n" in answers
     assert f": has written 2 rows to {folder}/output/delays/day=2013-01-01\n" in answers
     assert ": has read 4 rows from " in answers
+    marker = json.loads((folder / "output/delays/day=2013-01-01/_opendataflow.json").read_text())
+    assert marker["owner"] == value(db, "SELECT opendataflow.leader_identity()")
 
 
 def test_each_run_takes_the_commit_that_its_branch_is_at_then_and_tells_it(

@@ -54,11 +54,12 @@ class Shop(Project):
         usual = {
             "Read": "SELECT id, 'it' AS name FROM range(3)",
             "INFORMATION_SCHEMA.COLUMNS": "id\tNULL|name\tNULL|data_id\tNULL",
-            "SELECT fence": "7\tabc\tNULL\tNULL\tNULL",
+            "SELECT fence": "7\tabc\tNULL\tNULL\tNULL\tNULL",
             "INFORMATION_SCHEMA.TABLES": "`shop`.`sales`.opendataflow_staging_1_old",
             "SELECT count(*)": "3\t0",
         }
-        known = {**answers, **{text: rows for text, rows in usual.items() if text not in answers}}
+        first = {"table_name = 'opendataflow_chunk'": "dataset\tNULL|owner\tNULL"}  # it is a question for columns, too
+        known = {**first, **answers, **{text: rows for text, rows in usual.items() if text not in answers}}
         self.write("answers", "".join(f"{text}\t{rows}\n" for text, rows in known.items()))
 
     def run(self) -> Answer:
@@ -94,6 +95,7 @@ def test_a_chunk_is_read_by_a_filter_staged_and_taken_over_in_one_transaction(sh
         "Read {credentials=" + key + ", filter=`day`",
         "CREATE TABLE IF",
         "SELECT column_name, NULL",
+        "SELECT column_name, NULL",
         "MERGE INTO `shop`.`sales`.opendataflow_chunk",
         "SELECT fence, attempt,",
         "SELECT CONCAT('`shop`.`sales`.', table_name)",
@@ -107,11 +109,11 @@ def test_a_chunk_is_read_by_a_filter_staged_and_taken_over_in_one_transaction(sh
         f"Read\n{{{login}filter=`day` >= '2013-01-01' AND `day` < '2013-01-02', parentproject=shop, "
         "path=shop.sales.orders, viewsenabled=true}"
     )
-    assert asked[6].startswith("DROP TABLE IF EXISTS `shop`.`sales`.opendataflow_staging_1_old\n")
-    assert asked[7] == (
+    assert asked[7].startswith("DROP TABLE IF EXISTS `shop`.`sales`.opendataflow_staging_1_old\n")
+    assert asked[8] == (
         f"Append 3 rows\n{{{login}parentproject=shop, path=shop.sales.opendataflow_ATTEMPT, writemethod=direct}}"
     )
-    assert re.sub(r"'xxhash64:\w+'", "CHECKSUM", asked[9].partition("\n{")[0]) == (
+    assert re.sub(r"'xxhash64:\w+'", "CHECKSUM", asked[10].partition("\n{")[0]) == (
         "BEGIN TRANSACTION;\n"
         "UPDATE `shop`.`sales`.opendataflow_chunk SET written_fence = fence, `rows` = 3, checksum = CHECKSUM, "
         f"written_at = CURRENT_TIMESTAMP() WHERE {who} AND attempt = 'ATTEMPT';\n"
@@ -121,6 +123,13 @@ def test_a_chunk_is_read_by_a_filter_staged_and_taken_over_in_one_transaction(sh
         "SELECT `id`, `name`, `data_id` FROM `shop`.`sales`.opendataflow_ATTEMPT;\n"
         "COMMIT TRANSACTION;"
     )
+
+
+def test_a_table_of_attempts_of_an_earlier_version_gets_the_column_owner(shop: Shop) -> None:
+    shop.set_up(**{"table_name = 'opendataflow_chunk'": "dataset\tNULL"})
+    assert shop.run().code == ExitCode.OK
+    added = "ALTER TABLE `shop`.`sales`.opendataflow_chunk ADD COLUMN IF NOT EXISTS owner STRING"
+    assert any(text.startswith(added) for text in shop.asked())
 
 
 def test_a_table_that_is_not_there_is_made_with_the_chunks_side_by_side(shop: Shop) -> None:
@@ -146,7 +155,7 @@ def test_what_meets_another_transaction_is_done_again(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("answers", "sentence"),
     [
-        ({"SELECT fence": "8\tabc\tNULL\tNULL\tNULL"}, "a newer attempt of the chunk 2013-01-01"),
+        ({"SELECT fence": "8\tabc\tNULL\tNULL\tNULL\tNULL"}, "a newer attempt of the chunk 2013-01-01"),
         (
             {"BEGIN TRANSACTION": "!Query error: opendataflow: another attempt has begun at [3:1]"},
             "another attempt of the chunk 2013-01-01 has begun meanwhile",
@@ -163,7 +172,7 @@ def test_an_attempt_that_is_not_the_newest_writes_nothing(shop: Shop, answers: d
 
 
 def test_a_chunk_is_appended_only_once(shop: Shop) -> None:
-    shop.set_up("table: result", "table: result\n      mode: append", **{"SELECT fence": "7\tabc\t7\t3\tsum"})
+    shop.set_up("table: result", "table: result\n      mode: append", **{"SELECT fence": "7\tabc\t7\t3\tsum\tNULL"})
     answer = shop.run()
     assert answer.code == ExitCode.OK, answer.err
     assert not [text for text in shop.asked() if text.startswith(("Append", "BEGIN"))]

@@ -1,6 +1,7 @@
 """SparkApplications at the launcher: created once, adopted, let go and swept. Their ends: `test_spark_applications`."""
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
@@ -124,6 +125,20 @@ async def test_an_application_of_somebody_else_is_not_adopted(place: Place) -> N
     async with place.launcher() as launcher:
         with pytest.raises(NotCreatable, match=r"there is a SparkApplication .*/load-r1 already"):
             await launcher.start(order)
+
+
+async def test_an_application_of_another_database_is_reported_and_not_changed(place: Place) -> None:
+    order = place.order()
+    foreign = json.loads(json.dumps(order.manifest))
+    foreign["metadata"]["labels"][names.LABEL_APPLICATION] = "77"
+    place.admin.create(applications(place.namespace), foreign)
+    async with place.launcher() as launcher:
+        with pytest.raises(NotCreatable, match=r"/load-r1 already that is of another OpenDataFlow database \(77; this"):
+            await launcher.start(order)
+    found = place.application()
+    assert found is not None
+    assert found["metadata"]["labels"] == foreign["metadata"]["labels"]
+    place.admin.patch(place.path, {"metadata": {"finalizers": None}})
 
 
 async def test_it_stays_for_a_minute_when_it_is_released_and_goes_with_its_driver(place: Place) -> None:

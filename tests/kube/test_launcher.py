@@ -355,15 +355,29 @@ async def test_a_pod_that_is_there_already_is_ours_by_its_labels_alone(place: Pl
         assert launcher.unknown_runs() == ()
 
 
-@pytest.mark.parametrize("label", [names.LABEL_RUN, names.LABEL_ENGINE])
-async def test_a_foreign_pod_of_the_same_name_is_never_taken(place: Place, label: str) -> None:
+@pytest.mark.parametrize(
+    ("label", "sentence"),
+    [
+        (names.LABEL_RUN, "is not of this run: delete or rename it"),
+        (
+            names.LABEL_ENGINE,
+            r"is of another OpenDataFlow database \(77; this one is .*\): let each database run its jobs",
+        ),
+    ],
+)
+async def test_a_foreign_pod_of_the_same_name_is_never_taken(place: Place, label: str, sentence: str) -> None:
     foreign = json.loads(json.dumps(place.order(run_seconds="forever").manifest))
     foreign["metadata"]["labels"][label] = "77"
     async with place.launcher() as launcher:
         place.admin.create(f"/api/v1/namespaces/{place.namespace}/pods", foreign)
-        with pytest.raises(NotCreatable, match="is not of this run"):
+        with pytest.raises(NotCreatable, match=sentence):
             await launcher.start(place.order())
         await nothing_ends(launcher, 0.5)
+        assert launcher.unknown_runs() == ((77,) if label == names.LABEL_RUN else ())
+    pod = place.pod()
+    assert pod is not None
+    assert pod["metadata"]["labels"] == foreign["metadata"]["labels"]
+    assert "deletionTimestamp" not in pod["metadata"]
 
 
 async def test_a_quota_holds_a_run_back_and_not_for_ever(place: Place) -> None:

@@ -18,6 +18,7 @@ BIGQUERY = BigQuery()
 SHOP = "bigquery://my-shop/sales"
 TABLE = BIGQUERY.table_name(SHOP, "orders")
 ATTEMPT = Attempt("or'ders\\", "2013-01\n", "abc", 3)
+OWNED = Attempt("or'ders\\", "2013-01\n", "abc", 3, "a/team")
 STAGING = BIGQUERY.staging_table(TABLE, ATTEMPT)
 COLUMNS = ["id", "select", "it`s"]
 DAY = BIGQUERY.condition("day", {"from": "2013-01-01", "to": "2013-01-02", "kind": "date", "nulls": True})
@@ -98,6 +99,9 @@ def test_texts_and_names_arrive_as_they_are() -> None:
         BIGQUERY.query_columns(TABLE),
         BIGQUERY.record_start(TABLE, ATTEMPT),
         BIGQUERY.query_attempt(TABLE, ATTEMPT),
+        BIGQUERY.record_start(TABLE, OWNED),
+        BIGQUERY.add_owner_column(TABLE),
+        BIGQUERY.hand_over(TABLE, OWNED, "a"),
         BIGQUERY.record_commit(TABLE, ATTEMPT, Seen(3, "it")),
         BIGQUERY.record_commit(TABLE, ATTEMPT, Seen(3, None)),
         BIGQUERY.forget_chunks(TABLE, "it's"),
@@ -122,3 +126,10 @@ def test_a_statement_is_one_in_its_language_and_has_its_values_in_it(statement: 
 def test_an_attempt_with_an_older_fence_changes_nothing_and_a_person_always_does() -> None:
     assert "WHEN MATCHED AND known.fence <= 3 THEN" in BIGQUERY.record_start(TABLE, ATTEMPT).sql
     assert "WHEN MATCHED THEN" in BIGQUERY.record_start(TABLE, Attempt("out", "x", "abc")).sql
+
+
+def test_an_attempt_changes_only_chunks_of_its_owner_and_those_without_one() -> None:
+    mine = "known.owner IS NULL OR known.owner = 'a' OR known.owner"
+    begin = BIGQUERY.record_start(TABLE, Attempt("out", "x", "abc", 3, "a/team")).sql
+    assert f"WHEN MATCHED AND known.fence <= 3 AND ({mine} = 'a/team') THEN" in begin
+    assert f"AND ({mine} LIKE 'a/%') THEN" in BIGQUERY.record_start(TABLE, Attempt("out", "x", "abc", 3, "a")).sql

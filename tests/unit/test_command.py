@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opendataflow.core.pipelines.pipeline_order import LocalFacts
 from opendataflow.core.runs.command import command, spark_defaults
 from opendataflow.model.records.claim import ClaimedRun
 from opendataflow.model.records.dataset import DataSetFacts
@@ -40,7 +41,7 @@ def made(runtime: dict[str, Any], **spec: Any) -> Command:
     job = DataFlowJob.model_validate(
         {"apiVersion": API_VERSION, "kind": "DataFlowJob", "metadata": {"name": "load"}, "spec": whole}
     )
-    return command(job, RUN, DATASETS, FOLDER, PYTHON, FOLDER / "clones")
+    return command(job, RUN, DATASETS, FOLDER, PYTHON, LocalFacts(FOLDER / "clones"))
 
 
 def script(*argv: str, **more: str) -> Command:

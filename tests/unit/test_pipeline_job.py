@@ -17,6 +17,7 @@ from opendataflow.core.pipelines.pipeline_order import (
     FolderProject,
     GitProject,
     GitRef,
+    LocalFacts,
     PipelineOrder,
     local_order,
     parse_order,
@@ -168,20 +169,21 @@ def runtime(**project: object) -> PipelineRuntime:
     ("written", "output", "path"), [(".", "/jobs", "/jobs"), ("../p", "/jobs/../p", "/jobs/../p"), ("/p", "/p", "/p")]
 )
 def test_on_one_machine_a_path_starts_in_the_folder_of_the_file(written: str, output: str, path: str) -> None:
-    order = local_order(runtime(path=written), None, Path("/jobs"), Path("/clones"))
+    order = local_order(runtime(path=written), Path("/jobs"), LocalFacts(Path("/clones"), owner="0123456789ab"))
     assert json.loads(order.to_json()) == {
         "pipeline": "a",
         "requireTests": True,
         "tests": None,
         "path": path,
         "output": output,
+        "owner": "0123456789ab",
     }
 
 
 def test_the_output_of_a_job_may_be_an_address() -> None:
     written = {"project": {"path": "/p"}, "pipeline": "a", "output": "s3a://b/c"}
     pipeline = PipelineRuntime.model_validate(written, context=CLUSTER_CONTEXT)
-    for order in (pod_order(pipeline, None), local_order(pipeline, None, Path("/jobs"), Path("/clones"))):
+    for order in (pod_order(pipeline, None), local_order(pipeline, Path("/jobs"), LocalFacts(Path("/clones")))):
         assert order.output == "s3a://b/c"
 
 
@@ -198,7 +200,7 @@ def test_the_output_of_a_job_may_be_an_address() -> None:
 )
 def test_an_order_is_parsed_as_it_was_written(project: FolderProject | FilesProject | GitProject) -> None:
     tests = {"subject": "s", "passed": None, "failed": "c3", "failure": "f"}
-    order = PipelineOrder("a", require_tests=True, tests=tests, project=project, output=None)
+    order = PipelineOrder("a", require_tests=True, tests=tests, project=project, output=None, owner="a/b")
     assert parse_order(order.to_json(), "pipeline.json") == order
 
 

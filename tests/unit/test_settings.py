@@ -21,7 +21,7 @@ def test_the_home_is_where_it_is_told_to_be() -> None:
     settings = read_settings({"DATAFLOW_HOME": "/data/flow"})
     assert settings.home == Path("/data/flow")
     assert settings.postgres_home == Path("/data/flow/postgres")
-    assert settings.runs_home == Path("/data/flow/runs")
+    assert settings.runs_home("0123456789ab") == Path("/data/flow/runs/0123456789ab")
 
 
 def test_a_relative_home_is_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

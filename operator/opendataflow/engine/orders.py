@@ -7,6 +7,7 @@ elsewhere.
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from opendataflow.core.pipelines.pipeline_order import LocalFacts
 from opendataflow.core.runs.command import command
 from opendataflow.engine.passwords import Passwords
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
@@ -20,7 +21,8 @@ class FileOrders:
     """Makes the orders of one job.
 
     `folder`: the folder of the job file. `python`: the interpreter for Spark programs. `clones`: the folder of fetched
-    pipeline projects. `passwords`: decrypts the passwords of the data sets; only the runs get them.
+    pipeline projects. `passwords`: decrypts the passwords of the data sets; only the runs get them. `owner`: of the
+    chunks that pipelines write.
     """
 
     job: DataFlowJob
@@ -28,6 +30,7 @@ class FileOrders:
     python: str
     clones: Path
     passwords: Passwords | None = None
+    owner: str | None = None
 
     def matches(self, declared: DeclaredJob) -> bool:
         """Return whether the file names the data sets of the job as it is declared now."""
@@ -41,7 +44,8 @@ class FileOrders:
         Raises InvalidInput if the file does not match the declaration, Refused if a password can't be decrypted.
         """
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
-        made = command(self.job, run, datasets, self.folder, self.python, self.clones, declared.job["tests"])
+        facts = LocalFacts(self.clones, declared.job["tests"], self.owner)
+        made = command(self.job, run, datasets, self.folder, self.python, facts)
         made = replace(made, env={**made.env, **self._decrypted_passwords(declared)})
         return run.order(made, self.job.spec.run_deadline_seconds)
 

@@ -63,6 +63,9 @@ class Launcher(Protocol[O_contra]):
 class LocalLauncher(Launcher[RunOrder], Protocol):
     """A launcher of processes on this host. It can prove runs of earlier engines of the same host dead."""
 
+    def of_home(self, runs_home: str) -> "LocalLauncher | None":
+        """Return the launcher for runs of earlier engines in `runs_home`; None if this engine has another home."""
+
     async def announce(self, lease: str) -> None:
         """Show that the engine with this lease is alive, until its process ends. The engine claims nothing before."""
 

@@ -56,10 +56,9 @@ class Takeover:
         for run, lease_lives in await self._store.running_runs(self._lease, own=False):
             if jobs is not None and run.job not in jobs:
                 continue
-            proof = await self._prove_dead(run)
-            if proof.dead:
-                woken |= await self._take_over_run(run, proof.reason)
-            elif not lease_lives and not proof.alive and run.run not in self.unproven:
+            proof, queued = await self._take_over_if_dead(run)
+            woken |= queued
+            if not (proof.dead or lease_lives or proof.alive or run.run in self.unproven):
                 self.unproven[run.run] = run.job
                 self._note(
                     f"{run.job} {run.data_id}: run {run.run} has no engine any more and is not known to be dead: "
@@ -67,15 +66,19 @@ class Takeover:
                 )
         return woken
 
-    async def _prove_dead(self, run: ClaimedRun) -> Proof:
-        if run.runs_home != self._launcher.runs_home:
-            return Proof(False, f"its files are in {run.runs_home}, those of this engine in {self._launcher.runs_home}")
-        owner = await self._launcher.prove_owner_dead(run.lease, run.host)
-        return await self._launcher.prove_dead(run.name, run.host) if owner.dead else owner
+    async def _take_over_if_dead(self, run: ClaimedRun) -> tuple[Proof, set[str]]:
+        launcher = self._launcher.of_home(run.runs_home)
+        if launcher is None:
+            here = self._launcher.runs_home
+            return Proof(False, f"its files are in {run.runs_home}, those of this engine in {here}"), set()
+        proof = await launcher.prove_owner_dead(run.lease, run.host)
+        if proof.dead:
+            proof = await launcher.prove_dead(run.name, run.host)
+        return proof, await self._take_over_run(launcher, run, proof.reason) if proof.dead else set()
 
-    async def _take_over_run(self, run: ClaimedRun, reason: str) -> set[str]:
+    async def _take_over_run(self, launcher: LocalLauncher, run: ClaimedRun, reason: str) -> set[str]:
         self._note(f"{run.job} {run.data_id}: taken over from an engine that has ended: {reason}")
-        report = await self._launcher.recover_report(run.name)
+        report = await launcher.recover_report(run.name)
         _, woken = await commit_lost(self._store, run, f"its engine has ended; {reason}", self._actor, report)
-        await self._launcher.release(run.name)
+        await launcher.release(run.name)
         return {*woken, run.job}

@@ -47,8 +47,11 @@ def existing_dsn(settings: Settings, passkey: Passkey) -> str | None:
 
 
 def embedded_folders(settings: Settings) -> list[Path]:
-    """Return the folders that are deleted to make the embedded database anew: its own, and that of its runs."""
-    return [settings.postgres_home, settings.runs_home]
+    """Return the folders that are deleted to make the embedded database anew.
+
+    The logs of its runs may stay: a new database has another identity, and puts its runs elsewhere.
+    """
+    return [settings.postgres_home]
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from opendataflow.runjob.passwords import split_key
 from opendataflow.runjob.wrap import ScriptRunner, WrappedCommand
 from opendataflow.settings import read_settings
 from opendataflow.stdio import write_line
+from opendataflow.store.leader import identity
 
 
 def run_script(arguments: Sequence[str]) -> int:
@@ -54,7 +55,12 @@ async def _run(wrapped: WrappedCommand, passkey: Passkey) -> int:
     settings = read_settings()
     async with open_store(settings, size=1, passkey=passkey) as store:
         passwords = Passwords(passkey)
-        launcher = ProcessLauncher(settings.runs_home, foreground=True, redactor=passwords.redactor)
+        launcher = ProcessLauncher(
+            settings.runs_home(await identity(store)),
+            former_home=settings.all_runs,
+            foreground=True,
+            redactor=passwords.redactor,
+        )
         runner = ScriptRunner(store, launcher, passwords, _print)
         _stop_on_signals(runner)
         return await runner.run(wrapped)

@@ -114,7 +114,7 @@ def _java() -> Finding:
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:
-    for what, folder in (("local state", settings.home), ("logs of runs", settings.runs_home)):
+    for what, folder in (("local state", settings.home), ("logs of runs", settings.all_runs)):
         existing = next(p for p in (folder, *folder.parents) if p.exists())
         if not os.access(existing, os.W_OK | os.X_OK):
             yield Finding(

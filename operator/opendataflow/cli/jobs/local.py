@@ -16,6 +16,7 @@ from opendataflow.cli.jobs.job_files import Declared, apply_files, read_files
 from opendataflow.cli.output.live import Display
 from opendataflow.cli.output.printing import console
 from opendataflow.cli.reports.status import Status, job_status, print_status
+from opendataflow.core.chunks.attempts import make_owner
 from opendataflow.core.runs.command import check_runs_locally
 from opendataflow.engine.alerts import Alerts
 from opendataflow.engine.claim_authority import LocalClaimAuthority
@@ -34,6 +35,7 @@ from opendataflow.notify.targets import Target, configured_targets
 from opendataflow.opening.database import open_store
 from opendataflow.opening.passkey import Passkey
 from opendataflow.settings import Settings, read_settings
+from opendataflow.store.leader import identity
 from opendataflow.store.store import Store
 
 _OPEN = (TaskState.WAITING, TaskState.QUEUED, TaskState.RETRYING, TaskState.RUNNING, TaskState.FAILED)
@@ -103,13 +105,18 @@ async def _run(
         await _check_passwords(store, jobs, passwords)
         screen = console()
         display = Display(screen, jobs)
-        launcher = ProcessLauncher(settings.runs_home, redactor=passwords.redactor)
+        database = await identity(store)
+        launcher = ProcessLauncher(
+            settings.runs_home(database), former_home=settings.all_runs, redactor=passwords.redactor
+        )
         engine = Engine(
             store,
             launcher,
             LocalClaimAuthority(store, launcher, display.note),
             {
-                job.id: FileOrders(job, declared.folders[job.id], sys.executable, settings.clones_home, passwords)
+                job.id: FileOrders(
+                    job, declared.folders[job.id], sys.executable, settings.clones_home, passwords, make_owner(database)
+                )
                 for job in declared.jobs
             },
             display,

@@ -21,6 +21,7 @@ from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.records.claim import Answer, Selection
 from opendataflow.names import ChunkStatus, TaskState
 from opendataflow.settings import read_settings
+from opendataflow.store.leader import identity
 from opendataflow.store.store import Store
 
 _OPTIONS: dict[str, tuple[Any, Any]] = {
@@ -98,8 +99,10 @@ def lost(
         found = await store.run(run)
         if found is None:
             raise UnknownThing(f"there is no run {run}: see `dataflow get runs`")
-        launcher = ProcessLauncher(read_settings().runs_home)
-        if found.runs_home == launcher.runs_home and (await launcher.prove_owner_dead(found.lease, found.host)).alive:
+        settings = read_settings()
+        launcher = ProcessLauncher(settings.runs_home(await identity(store)), former_home=settings.all_runs)
+        beside = launcher.of_home(found.runs_home)
+        if beside is not None and (await beside.prove_owner_dead(found.lease, found.host)).alive:
             raise Refused(f"the engine of run {run} is alive on this machine: stop it, and the run ends with it")
         now, _ = await commit_lost(store, found, f"reported by {actor()}", actor())
         if now.already:

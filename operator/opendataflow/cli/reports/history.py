@@ -15,6 +15,7 @@ from opendataflow.launch.process.folder import remove_folder
 from opendataflow.launch.process.host import this_host
 from opendataflow.names import run_name
 from opendataflow.settings import read_settings
+from opendataflow.store.leader import identity
 from opendataflow.store.store import OldRun, Store
 
 history = typer.Typer(help="Delete old history.", no_args_is_help=True)
@@ -77,13 +78,14 @@ async def _clean_runs(store: Store, job: str, before: datetime, *, dry_run: bool
     Delete the folder of a run first. If this process ends then, the next call deletes the run.
     """
     settings, host = read_settings(), this_host().name
+    homes = {str(home): home for home in (settings.runs_home(await identity(store)), settings.all_runs)}
     runs = logs = 0
     last: OldRun | None = None
     while batch := await store.old_runs(job, before, last, _BATCH):
         last = batch[-1]
         deletable = [run for run in batch if run.goes]
         for run in deletable:
-            if run.host == host and run.runs_home == str(settings.runs_home):
-                logs += remove_folder(settings.runs_home, run_name(run.job, run.run), dry_run=dry_run)
+            if run.host == host and run.runs_home in homes:
+                logs += remove_folder(homes[run.runs_home], run_name(run.job, run.run), dry_run=dry_run)
         runs += len(deletable) if dry_run else await store.clean_runs([run.run for run in deletable])
     return runs, logs

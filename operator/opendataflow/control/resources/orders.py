@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from opendataflow.control.resources.catalog import Entry
+from opendataflow.core.chunks.attempts import make_owner
 from opendataflow.core.kubernetes.pipeline_pods import with_project
 from opendataflow.core.kubernetes.pods import Container, Operator, Password, PodConfig, SecretKey, check_config, run_pod
 from opendataflow.core.kubernetes.spark_application import check_application, spark_application
@@ -54,7 +55,8 @@ class PodOrders:
             manifest = driver_pod(manifest, spark, program, account, start_deadline)
         if pipeline is not None:
             manifest = driver_pod(manifest, pipeline, {"module": MODULE}, account, start_deadline)
-            manifest = with_project(manifest, pipeline, declared.job["tests"])
+            owner = make_owner(self.operator.engine, self.job.metadata.namespace)
+            manifest = with_project(manifest, pipeline, declared.job["tests"], owner)
         return PodOrder(run.run, run.name, self.job.metadata.namespace or "", manifest)
 
     @property

@@ -96,6 +96,7 @@ class Writer(Dialect):
 
     write_options: ClassVar[dict[str, str]] = {}
     """Spark's options for writing to the staging table. The project's options override them."""
+    text_type: ClassVar[str]
 
     def chunk_table(self, table: str) -> str:
         """Return the table that records attempts, in the schema of the destination's table."""
@@ -136,17 +137,42 @@ class Writer(Dialect):
     def create_chunk_table(self, table: str) -> Statement:
         """Create the table that records attempts, if missing."""
 
+    def add_owner_column(self, table: str) -> Statement:
+        """Add the column `owner` to a table of attempts that an earlier version created."""
+        return Statement(f"ALTER TABLE {self.chunk_table(table)} ADD COLUMN IF NOT EXISTS owner {self.text_type}")
+
+    def hand_over(self, table: str, attempt: Attempt, owner: str) -> Statement:
+        """Let the next attempt of any owner have the chunks of another one. A person runs this statement."""
+        return Statement(
+            f"UPDATE {self.chunk_table(table)} SET owner = NULL, fence = 0 "
+            f"WHERE dataset = {self.literal(attempt.dataset)} AND owner = {self.literal(owner)}"
+        )
+
+    def _owner(self, attempt: Attempt) -> str:
+        return "NULL" if attempt.owner is None else self.literal(attempt.owner)
+
+    def _may_own(self, attempt: Attempt, column: str) -> str:
+        """Return the condition that the attempt may have a chunk, as in `attempts.is_same_owner`."""
+        if attempt.owner is None:
+            return "TRUE"
+        identity, is_in_namespace, _ = attempt.owner.partition("/")
+        own = f"{column} = {self.literal(attempt.owner)}" if is_in_namespace else f"{column} LIKE '{identity}/%'"
+        return f"({column} IS NULL OR {column} = {self.literal(identity)} OR {own})"
+
     @abstractmethod
     def query_columns(self, table: str) -> Statement:
         """Query (name, is integer) of a table's columns in order. A missing table has no columns."""
 
     @abstractmethod
     def record_start(self, table: str, attempt: Attempt) -> Statement:
-        """Record the start of an attempt. Changes nothing if a newer attempt has begun."""
+        """Record the start of an attempt. Changes nothing if a newer attempt has begun, or another owner has the chunk.
+
+        A chunk without an owner becomes the attempt's.
+        """
 
     @abstractmethod
     def query_attempt(self, table: str, attempt: Attempt) -> Statement:
-        """Query (fence, attempt, written_fence, rows, checksum) of the attempt's chunk."""
+        """Query (fence, attempt, written_fence, rows, checksum, owner) of the attempt's chunk."""
 
     @abstractmethod
     def record_commit(self, table: str, attempt: Attempt, staged: Seen) -> Statement:
@@ -233,6 +259,7 @@ class Postgres(Writer):
         "sessionInitStatement": "SET TIME ZONE 'UTC'",
     }
     write_options: ClassVar = {"batchsize": "10000", "reWriteBatchedInserts": "true", "stringtype": "unspecified"}
+    text_type = "text"
 
     def literal(self, value: Value, kind: ColumnKind | None = None) -> str:  # noqa: ARG002 # the column has the type
         """Return an untyped literal, which takes the type of the column. Backslashes are independent of settings."""
@@ -274,7 +301,8 @@ class Postgres(Writer):
         return Statement(
             f"CREATE TABLE IF NOT EXISTS {self.chunk_table(table)} (dataset text NOT NULL, data_id text NOT NULL, "
             "fence bigint NOT NULL, attempt text NOT NULL, begun_at timestamptz NOT NULL DEFAULT now(), "
-            "written_fence bigint, rows bigint, checksum text, written_at timestamptz, PRIMARY KEY (dataset, data_id))"
+            "written_fence bigint, rows bigint, checksum text, written_at timestamptz, owner text, "
+            "PRIMARY KEY (dataset, data_id))"
         )
 
     def query_columns(self, table: str) -> Statement:
@@ -286,16 +314,17 @@ class Postgres(Writer):
 
     def record_start(self, table: str, attempt: Attempt) -> Statement:
         return Statement(
-            f"INSERT INTO {self.chunk_table(table)} AS known (dataset, data_id, fence, attempt) "
-            "VALUES (?, ?, coalesce(?, 0), ?) ON CONFLICT (dataset, data_id) DO UPDATE "
-            "SET fence = greatest(known.fence, excluded.fence), attempt = excluded.attempt, begun_at = now() "
-            "WHERE coalesce(?, known.fence) >= known.fence",
+            f"INSERT INTO {self.chunk_table(table)} AS known (dataset, data_id, fence, attempt, owner) "
+            f"VALUES (?, ?, coalesce(?, 0), ?, {self._owner(attempt)}) ON CONFLICT (dataset, data_id) DO UPDATE "
+            "SET fence = greatest(known.fence, excluded.fence), attempt = excluded.attempt, begun_at = now(), "
+            "owner = coalesce(excluded.owner, known.owner) "
+            f"WHERE coalesce(?, known.fence) >= known.fence AND {self._may_own(attempt, 'known.owner')}",
             (attempt.dataset, attempt.data_id, attempt.fence, attempt.token, attempt.fence),
         )
 
     def query_attempt(self, table: str, attempt: Attempt) -> Statement:
         return Statement(
-            f"SELECT fence, attempt, written_fence, rows, checksum FROM {self.chunk_table(table)} "
+            f"SELECT fence, attempt, written_fence, rows, checksum, owner FROM {self.chunk_table(table)} "
             "WHERE dataset = ? AND data_id = ?",
             (attempt.dataset, attempt.data_id),
         )
@@ -342,6 +371,7 @@ class BigQuery(Writer):
     driver = Driver("bigquery", "spark-4.1-bigquery", "com.google.cloud.spark:spark-4.1-bigquery:0.45.0")
     read_options: ClassVar = {"viewsEnabled": "true"}
     write_options: ClassVar = {"writeMethod": "direct"}
+    text_type = "STRING"
 
     def name(self, text: str) -> str:
         return "`" + text.replace("\\", "\\\\").replace("`", "\\`") + "`"
@@ -375,7 +405,7 @@ class BigQuery(Writer):
         return Statement(
             f"CREATE TABLE IF NOT EXISTS {self.chunk_table(table)} (dataset STRING NOT NULL, data_id STRING NOT NULL, "
             "fence INT64 NOT NULL, attempt STRING NOT NULL, begun_at TIMESTAMP NOT NULL, written_fence INT64, "
-            "`rows` INT64, checksum STRING, written_at TIMESTAMP)"
+            "`rows` INT64, checksum STRING, written_at TIMESTAMP, owner STRING)"
         )
 
     def query_columns(self, table: str) -> Statement:
@@ -387,15 +417,19 @@ class BigQuery(Writer):
         )
 
     def record_start(self, table: str, attempt: Attempt) -> Statement:
-        older = "" if attempt.fence is None else f" AND known.fence <= {attempt.fence}"
-        fence, token = attempt.fence or 0, self.literal(attempt.token)
+        may = [] if attempt.fence is None else [f"known.fence <= {attempt.fence}"]
+        may += [] if attempt.owner is None else [self._may_own(attempt, "known.owner")]
+        allowed = "".join(f" AND {condition}" for condition in may)
+        fence, token, owner = attempt.fence or 0, self.literal(attempt.token), self._owner(attempt)
+        change = "" if attempt.owner is None else f", owner = {owner}"
         return Statement(
             f"MERGE INTO {self.chunk_table(table)} known USING (SELECT {self.literal(attempt.dataset)} AS dataset, "
             f"{self.literal(attempt.data_id)} AS data_id) given "
             "ON known.dataset = given.dataset AND known.data_id = given.data_id "
-            f"WHEN MATCHED{older} THEN UPDATE SET fence = GREATEST(known.fence, {fence}), attempt = {token}, "
-            "begun_at = CURRENT_TIMESTAMP() WHEN NOT MATCHED THEN INSERT (dataset, data_id, fence, attempt, begun_at) "
-            f"VALUES (given.dataset, given.data_id, {fence}, {token}, CURRENT_TIMESTAMP())"
+            f"WHEN MATCHED{allowed} THEN UPDATE SET fence = GREATEST(known.fence, {fence}), attempt = {token}, "
+            f"begun_at = CURRENT_TIMESTAMP(){change} "
+            "WHEN NOT MATCHED THEN INSERT (dataset, data_id, fence, attempt, begun_at, owner) "
+            f"VALUES (given.dataset, given.data_id, {fence}, {token}, CURRENT_TIMESTAMP(), {owner})"
         )
 
     def _chunk_condition(self, attempt: Attempt) -> str:
@@ -403,7 +437,7 @@ class BigQuery(Writer):
 
     def query_attempt(self, table: str, attempt: Attempt) -> Statement:
         return Statement(
-            f"SELECT fence, attempt, written_fence, `rows`, checksum FROM {self.chunk_table(table)} "
+            f"SELECT fence, attempt, written_fence, `rows`, checksum, owner FROM {self.chunk_table(table)} "
             f"WHERE {self._chunk_condition(attempt)}"
         )
 

@@ -23,13 +23,13 @@ _AUTHORITIES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 """Variables of `main` that the fetching container gets, too. The names of proxies may also be in lower case."""
 
 
-def with_project(pod: dict[str, Any], pipeline: PipelineRuntime, tests: Tests) -> dict[str, Any]:
+def with_project(pod: dict[str, Any], pipeline: PipelineRuntime, tests: Tests, owner: str) -> dict[str, Any]:
     """Return the driver's pod with the project of the pipeline. The template of its executors must be made before.
 
-    `tests`: the stored results of the project's unit tests.
+    `tests`: the stored results of the project's unit tests. `owner`: of the written chunks.
     """
     spec, place = pod["spec"], pipeline.project
-    pod["metadata"]["annotations"][names.ANNOTATION_PIPELINE] = pod_order(pipeline, tests).to_json()
+    pod["metadata"]["annotations"][names.ANNOTATION_PIPELINE] = pod_order(pipeline, tests, owner).to_json()
     add_file(spec, names.PIPELINE_FILE, names.ANNOTATION_PIPELINE)
     if place.path is not None:
         return pod

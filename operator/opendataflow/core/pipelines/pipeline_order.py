@@ -4,7 +4,7 @@
 
     {"pipeline": "delays", "requireTests": false, "tests": null,
      "git": {"url": "https://…", "ref": "main", "username": null, "known_hosts": []}, "folder": null,
-     "clones": "/var/lib/…/projects", "fetched": false, "output": "/home/me/jobs"}
+     "clones": "/var/lib/…/projects", "fetched": false, "output": "/home/me/jobs", "owner": "3f2a9c01d4e7"}
 
 `path` (a folder) or `files` (a folder with the project's files side by side) may replace `git`, `folder`, `clones` and
 `fetched`.
@@ -76,7 +76,7 @@ class PipelineOrder:
     """What one run has to do.
 
     `output`: the folder or address for relative destinations; None: no storage outlives the run. `tests`: known results
-    of the unit tests; None: earlier results are unknown.
+    of the unit tests; None: earlier results are unknown. `owner`: of the written chunks, see core/chunks/attempts.py.
     """
 
     pipeline: str
@@ -84,11 +84,13 @@ class PipelineOrder:
     tests: KnownTests | None
     project: FolderProject | FilesProject | GitProject
     output: str | None
+    owner: str | None = None
 
     def to_json(self) -> str:
         """Return the content of the order's file."""
         order = {"pipeline": self.pipeline, "requireTests": self.require_tests, "tests": self.tests}
-        return json.dumps({**order, **_project_fields(self.project), "output": self.output}, ensure_ascii=False)
+        place = {"output": self.output, "owner": self.owner}
+        return json.dumps({**order, **_project_fields(self.project), **place}, ensure_ascii=False)
 
 
 def parse_order(text: str, place: str) -> PipelineOrder:
@@ -106,23 +108,38 @@ def parse_order(text: str, place: str) -> PipelineOrder:
             tests=_optional_tests(written),
             project=_parse_project(written),
             output=_optional_text(written, "output"),
+            owner=_optional_text(written, "owner"),
         )
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"{place} is not an order of a pipeline's run: {error}") from None
 
 
-def local_order(pipeline: PipelineRuntime, tests: Tests, folder: Path, clones: Path) -> PipelineOrder:
-    """Return the order of a run on one machine. `folder`: of the job's file. `clones`: where fetched projects are."""
-    output = pipeline.output
+@dataclass(frozen=True)
+class LocalFacts:
+    """The facts of a pipeline's run on one machine that the job's file does not have.
+
+    `clones`: where fetched projects are. `tests`: the stored results of the project's unit tests. `owner`: of the
+    written chunks.
+    """
+
+    clones: Path
+    tests: Tests = None
+    owner: str | None = None
+
+
+def local_order(pipeline: PipelineRuntime, folder: Path, facts: LocalFacts) -> PipelineOrder:
+    """Return the order of a run on one machine. `folder`: of the job's file."""
+    output, tests, owner = pipeline.output, facts.tests, facts.owner
     if output is not None and "://" not in output:
         output = str(absolute_path(output, folder))
     if pipeline.project.path is not None:
         path = absolute_path(pipeline.project.path, folder)
-        return _order(pipeline, tests, FolderProject(path), output or str(path))
-    return _order(pipeline, tests, _git_project(pipeline, clones, is_fetched=False), output or str(folder))
+        return _order(pipeline, tests, FolderProject(path), output or str(path), owner)
+    project = _git_project(pipeline, facts.clones, is_fetched=False)
+    return _order(pipeline, tests, project, output or str(folder), owner)
 
 
-def pod_order(pipeline: PipelineRuntime, tests: Tests) -> PipelineOrder:
+def pod_order(pipeline: PipelineRuntime, tests: Tests, owner: str | None = None) -> PipelineOrder:
     """Return the order of a run in a pod."""
     place = pipeline.project
     project: FolderProject | FilesProject | GitProject
@@ -132,13 +149,18 @@ def pod_order(pipeline: PipelineRuntime, tests: Tests) -> PipelineOrder:
         project = FilesProject(Path(PROJECT_FOLDER))
     else:
         project = _git_project(pipeline, Path(PROJECT_FOLDER), is_fetched=True)
-    return _order(pipeline, tests, project, pipeline.output)
+    return _order(pipeline, tests, project, pipeline.output, owner)
 
 
 def _order(
-    pipeline: PipelineRuntime, tests: Tests, project: FolderProject | FilesProject | GitProject, output: str | None
+    pipeline: PipelineRuntime,
+    tests: Tests,
+    project: FolderProject | FilesProject | GitProject,
+    output: str | None,
+    owner: str | None,
 ) -> PipelineOrder:
-    return PipelineOrder(pipeline.pipeline, pipeline.require_tests, tests_known(pipeline, tests), project, output)
+    known = tests_known(pipeline, tests)
+    return PipelineOrder(pipeline.pipeline, pipeline.require_tests, known, project, output, owner)
 
 
 def _git_project(pipeline: PipelineRuntime, clones: Path, *, is_fetched: bool) -> GitProject:

@@ -6,11 +6,10 @@ The folder of the run is not known yet. Variables that name it contain the place
 from collections.abc import Mapping
 from pathlib import Path
 
-from opendataflow.core.pipelines.pipeline_order import MODULE, local_order
+from opendataflow.core.pipelines.pipeline_order import MODULE, LocalFacts, local_order
 from opendataflow.core.runs.environment import JobFacts
 from opendataflow.core.runs.run_files import environment_and_files
 from opendataflow.core.runs.spark_settings import dependency_settings
-from opendataflow.core.text.project_tests import Tests
 from opendataflow.errors import InvalidInput
 from opendataflow.model.records.claim import ClaimedRun
 from opendataflow.model.records.dataset import DataSetFacts
@@ -34,13 +33,12 @@ def command(
     datasets: Mapping[str, DataSetFacts],
     folder: Path,
     python: str,
-    clones: Path,
-    tests: Tests = None,
+    facts: LocalFacts,
 ) -> Command:
     """Return the command of a run of `job`.
 
     `folder`: of the job's file; relative paths begin there, and runs start there. `python`: the interpreter for Spark
-    programs. `clones`: the folder for fetched projects. `tests`: the stored results of the project's unit tests.
+    programs. `facts`: for pipelines.
 
     Raise InvalidInput if the job can't run on one machine.
     """
@@ -52,7 +50,7 @@ def command(
         env = ({"SPARK_LOCAL_IP": _LOOPBACK} if _is_local(on_spark) else {}) | _python_path(on_spark, folder) | env
         files[SPARK_DEFAULTS] = spark_defaults(on_spark, folder)
     if pipeline is not None:
-        files[PIPELINE_FILE] = local_order(pipeline, tests, folder, clones).to_json()
+        files[PIPELINE_FILE] = local_order(pipeline, folder, facts).to_json()
         return Command((python, "-P", "-m", MODULE), env, folder, files)
     if spark is not None:
         program = _local(spark.program, folder)

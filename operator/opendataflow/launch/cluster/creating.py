@@ -41,8 +41,11 @@ async def create_or_find(
         raise CreateUncertain(str(error)) from error
     if (found.run, found.engine) != (order.run, engine):
         what = order.manifest["kind"]
-        what = "pod" if what == "Pod" else what
-        raise NotCreatable(
-            f"there is a {what} {order.namespace}/{order.name} already that is not of this run: delete or rename it"
-        )
+        there = f"there is a {'pod' if what == 'Pod' else what} {order.namespace}/{order.name} already that is"
+        if found.engine not in (None, engine):
+            raise NotCreatable(
+                f"{there} of another OpenDataFlow database ({found.engine}; this one is {engine}): let each database "
+                "run its jobs in namespaces of its own"
+            )
+        raise NotCreatable(f"{there} not of this run: delete or rename it")
     return found

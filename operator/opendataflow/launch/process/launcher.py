@@ -42,6 +42,7 @@ CLOSE_SECONDS = 10.0
 class ProcessLauncher:
     """Starts runs as local processes, each with a folder of its own under `runs_home`.
 
+    `former_home`: another parent of run folders, where earlier versions of the program put the runs of all databases.
     `foreground`: show the output of runs, and let them read the terminal; see `tee`. `redactor`: returns a function
     that removes the secrets of all runs so far from a text. It applies to reports, and in the foreground also to logs.
     `deadline_grace`, `kill_grace`: seconds between SIGTERM and SIGKILL, at a deadline and at a kill. Raises Refused
@@ -52,6 +53,7 @@ class ProcessLauncher:
         self,
         runs_home: Path,
         *,
+        former_home: Path | None = None,
         foreground: bool = False,
         redactor: Callable[[], Redact | None] = lambda: None,
         deadline_grace: float = DEADLINE_GRACE,
@@ -61,6 +63,7 @@ class ProcessLauncher:
         self._host = this_host()
         self._ln = find_ln()
         self._runs_home = runs_home.absolute()
+        self._former_home = former_home and former_home.absolute()
         self._presence = Presence(self._runs_home)
         self._graces = {Stop.DEADLINE: deadline_grace, Stop.CANCELLED: kill_grace, Stop.LOST: kill_grace}
         self._names: set[str] = set()
@@ -80,6 +83,13 @@ class ProcessLauncher:
     def runs_home(self) -> str:
         """Return the parent of the folders of all runs."""
         return str(self._runs_home)
+
+    def of_home(self, runs_home: str) -> "ProcessLauncher | None":
+        """Return the launcher for runs of earlier engines in `runs_home`; None if this engine has another home."""
+        if runs_home == self.runs_home:
+            return self
+        former = self._former_home
+        return ProcessLauncher(former) if former is not None and runs_home == str(former) else None
 
     async def announce(self, lease: str) -> None:
         """Show that the engine with this lease is alive; see `presence`."""

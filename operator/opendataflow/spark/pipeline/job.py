@@ -207,7 +207,8 @@ class JobRun:
 
         data_id = self.chunk.data_id
         chunk = ChunkRun(resolved, load_steps(resolved), data_id, bounds=self.chunk.bounds)
-        frames = SparkFrames(chunk, spark, new_attempt(chunk.pipeline.destination.name, data_id, self.environ))
+        attempt = new_attempt(chunk.pipeline.destination.name, data_id, self.environ, self.order.owner)
+        frames = SparkFrames(chunk, spark, attempt)
         lines, out = StepLines(log_line), sys.stdout
 
         def on_change(steps: Sequence[Step]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from opendataflow.core.chunks.attempts import Attempt, Result, Seen, check_newest
+from opendataflow.core.chunks.attempts import Attempt, Result, Seen, check_newest, check_owner
 from opendataflow.core.chunks.chunk_bounds import partition_folder
 from opendataflow.errors import StepFailed
 from opendataflow.model.projects.project import Destination
@@ -79,9 +79,9 @@ class FolderWriter:
                     frame.write.format(self._to.format).options(**self._options(_WRITE_OPTIONS)).save(folder)
                 seen = check(lambda columns: self._count_duplicates(frame, folder, columns))
                 size = staging.size()
-                fence = self._check_marker(home, staging.read_marker())
+                known = self._check_marker(home, staging.read_marker())
                 measures = {"rows": seen.rows, "checksum": seen.checksum, "bytes": size, "columns": columns}
-                staging.set_marker(self._render_marker(fence, measures))
+                staging.set_marker(self._render_marker(known, measures))
         except _AlreadyWritten as earlier:
             known = earlier.known
             return Result(where, known.get("rows"), known.get("checksum"), known.get("bytes"), kept=True)
@@ -143,10 +143,10 @@ class FolderWriter:
     def _options(self, usual: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
         return {**usual.get(self._to.format, {}), **self._to.options}
 
-    def _check_marker(self, home: DestinationFolder, marker: str | None) -> int | None:
-        """Return the fencing token of the current marker. The marker of another chunk is ignored.
+    def _check_marker(self, home: DestinationFolder, marker: str | None) -> Mapping[str, Any]:
+        """Return the current marker, or {} if it is of another chunk.
 
-        Raises Refused if the token is newer, _AlreadyWritten if mode `append` has to write nothing.
+        Raises Refused if it has another owner or a newer token, _AlreadyWritten if mode `append` has to write nothing.
         """
         replaces_all = self._to.mode == "replace"
         try:
@@ -156,16 +156,27 @@ class FolderWriter:
                 f"{home.path(MARKER if replaces_all else f'{self._chunk}/{MARKER}')}: it can't be read; "
                 "remove the folder to write the chunk anew"
             ) from None
+        where = home.path(MARKER if replaces_all else f"{self._chunk}/{MARKER}")
+        check_owner(
+            self._attempt,
+            content.get("owner"),
+            self._place,
+            f"write to another path, or, if nothing else writes it any more, delete owner and fence in {where}",
+        )
         known = content if content.get("dataId") == self._attempt.data_id else {}
-        fence: int | None = known.get("fence")
-        check_newest(self._attempt, fence, self._place)
+        check_newest(self._attempt, known.get("fence"), self._place)
         if known and self._to.mode == "append":
             raise _AlreadyWritten(known)
-        return fence
+        return known
 
-    def _render_marker(self, known_fence: int | None, measures: Mapping[str, Any]) -> str:
-        """Return the text of the new marker. An attempt by hand has no fencing token and keeps the known one."""
+    def _render_marker(self, known: Mapping[str, Any], measures: Mapping[str, Any]) -> str:
+        """Return the text of the new marker. An attempt by hand has no token and no owner, and keeps the known ones."""
         attempt = self._attempt
-        fence = known_fence if attempt.fence is None else attempt.fence
-        fields = {"dataset": attempt.dataset, "dataId": attempt.data_id, "fence": fence, "attempt": attempt.token}
+        fields = {
+            "dataset": attempt.dataset,
+            "dataId": attempt.data_id,
+            "fence": known.get("fence") if attempt.fence is None else attempt.fence,
+            "owner": known.get("owner") if attempt.owner is None else attempt.owner,
+            "attempt": attempt.token,
+        }
         return json.dumps({name: it for name, it in {**fields, **measures}.items() if it is not None})

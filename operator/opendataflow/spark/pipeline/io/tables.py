@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from opendataflow.core.chunks.attempts import Attempt, Result, Seen, check_newest
+from opendataflow.core.chunks.attempts import Attempt, Result, Seen, check_newest, check_owner
 from opendataflow.core.chunks.chunk_parts import Chunk, Part, part_of_destination
 from opendataflow.core.chunks.dialects import BigQuery, Statement, Writer, find_writer
 from opendataflow.errors import InvalidInput, StepFailed
@@ -147,11 +147,12 @@ class TableWriter:
             for statement in sql.lock_database():
                 connection.query(statement)
             connection.run(sql.create_chunk_table(self._table))
+            self._add_owner_column(connection)
             rounded = self._prepare_table(connection, frame)
         connection.run(sql.record_start(self._table, attempt))
-        fence, token, written, rows, checksum = self._query_attempt(connection)
+        fence, token, written, rows, checksum, owner = self._query_attempt(connection)
         if token != attempt.token:
-            check_newest(attempt, int(fence), self._place)
+            self._check_attempt(fence, owner)
         if self._to.mode == "append" and written is not None:
             return Result(self._to.where, None if rows is None else int(rows), checksum, kept=True)
         for (name,) in connection.query(sql.query_leftovers(self._table, attempt)):
@@ -161,9 +162,29 @@ class TableWriter:
             connection.run(*sql.create_staging(self._staging, self._table, frame.columns, rounded))
         return None
 
+    def _add_owner_column(self, connection: TableConnection) -> None:
+        """Add the column that the table of attempts of an earlier version lacks."""
+        table, add = self._sql.chunk_table(self._table), self._sql.add_owner_column(self._table)
+        if any(name == "owner" for name, _ in connection.query(self._sql.query_columns(table))):
+            return
+        try:
+            connection.run(add)
+        except StepFailed as error:
+            raise StepFailed(
+                f"{error}; the table {table} is of an earlier version and has no column owner: let its owner run "
+                f"`{add.sql}`"
+            ) from None
+
+    def _check_attempt(self, fence: Any, owner: Any) -> None:
+        """Raise Refused if another owner has the chunk, or a newer attempt has begun."""
+        give = self._sql.hand_over(self._table, self._attempt, str(owner)).sql
+        remedy = f"write to another table, or, if nothing else writes these chunks any more, run `{give}`"
+        check_owner(self._attempt, owner, self._place, remedy)
+        check_newest(self._attempt, int(fence), self._place)
+
     def _query_attempt(self, connection: TableConnection) -> tuple[Any, ...]:
         found = connection.query(self._sql.query_attempt(self._table, self._attempt))
-        return found[0] if found else (0, None, None, None, None)  # the row was deleted by hand
+        return found[0] if found else (0, None, None, None, None, None)  # the row was deleted by hand
 
     def _prepare_table(self, connection: TableConnection, frame: DataFrame) -> list[str]:
         """Create the table if missing. Return the columns whose numbers the table will round."""
@@ -246,7 +267,8 @@ class TableWriter:
         return False
 
     def _refuse(self, connection: TableConnection) -> NoReturn:
-        check_newest(self._attempt, int(self._query_attempt(connection)[0]), self._place)
+        fence, *_, owner = self._query_attempt(connection)
+        self._check_attempt(fence, owner)
         raise StepFailed(
             f"{self._place}: another attempt of the chunk {self._attempt.data_id} has begun meanwhile: this one has "
             "written nothing"

@@ -84,6 +84,6 @@ def required_drivers(pipeline: Pipeline, environ: Mapping[str, str] = os.environ
     return list(dict.fromkeys(it.driver for it in dialects if it is not None and it.driver is not None))
 
 
-def new_attempt(dataset: str, data_id: str, environ: Mapping[str, str]) -> Attempt:
-    """Return the attempt of this process: of a run with a fencing token, or of a person without one."""
-    return Attempt(dataset, data_id, secrets.token_hex(6), fence_of(environ, data_id))
+def new_attempt(dataset: str, data_id: str, environ: Mapping[str, str], owner: str | None = None) -> Attempt:
+    """Return the attempt of this process: of a run with a fencing token and an owner, or of a person without them."""
+    return Attempt(dataset, data_id, secrets.token_hex(6), fence_of(environ, data_id), owner)

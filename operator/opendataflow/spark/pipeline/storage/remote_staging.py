@@ -2,7 +2,7 @@
 
 These file systems have no locks, and object stores rename file by file. So each attempt has a staging folder:
 
-    .attempts/CHUNK/TOKEN/begun.json    the attempt's fencing token; deleted at the end of the attempt
+    .attempts/CHUNK/TOKEN/begun.json    the attempt's fencing token and owner; deleted at the end of the attempt
                           rows/         the files that Spark writes
                           commit.json   written once. The attempt itself writes the list of files and the marker. From
                                         then on any attempt may move the rows. A newer attempt writes an empty file to
@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-from opendataflow.core.chunks.attempts import Attempt, check_newest
+from opendataflow.core.chunks.attempts import Attempt, check_newest, check_owner
 from opendataflow.errors import StepFailed
 from opendataflow.spark.pipeline.storage.file_system import FileSystem
 from opendataflow.spark.pipeline.storage.spark_paths import is_data_file
@@ -101,7 +101,8 @@ class _AttemptFolder:
 
     def begin(self) -> None:
         """Record the start, then reject other attempts. Of two concurrent attempts, at least one sees the other."""
-        self._files.write(f"{self._own}/{_BEGUN}", json.dumps({"fence": self._attempt.fence}))
+        begun = {"fence": self._attempt.fence, "owner": self._attempt.owner}
+        self._files.write(f"{self._own}/{_BEGUN}", json.dumps(begun))
         for token in list(self._files.list_names(self._all)):
             if token != self._attempt.token:
                 self._supersede(f"{self._all}/{token}")
@@ -109,6 +110,8 @@ class _AttemptFolder:
     def _supersede(self, other: str) -> None:
         """Finish the move of a committed attempt, or prevent the commit of another one. Then delete its folder."""
         begun = self._read_json(f"{other}/{_BEGUN}")
+        remedy = f"write to another path, or, if that attempt has ended, delete {other}"
+        check_owner(self._attempt, begun.get("owner"), self._place, remedy)
         check_newest(self._attempt, begun.get("fence"), self._place)
         if begun and not self._files.write_once(f"{other}/{_COMMIT}", ""):
             commit = self._read_json(f"{other}/{_COMMIT}")
