@@ -5,6 +5,7 @@
     │   └── UnknownThing      a job, data set, chunk or run does not exist     retry: no
     ├── Refused               the state does not allow it                      retry: no
     │   ├── IdTaken           an id belongs to another resource                retry: no
+    │   ├── PlanRefused       a change affects finished tasks                  retry: no
     │   └── NotShared         a data set is not shared with this namespace     retry: no
     ├── SchemaMismatch        the database needs `dataflow db migrate`         retry: no
     ├── Unreachable           Postgres does not answer                         retry: yes
@@ -56,6 +57,14 @@ class Refused(DataflowError):
 
 class IdTaken(Refused):
     """The id of a job or data set belongs to another custom resource."""
+
+
+class PlanRefused(Refused):
+    """A change of a declaration affects finished tasks, and no consent was given. `plan`: the plan, as JSON."""
+
+    def __init__(self, sentence: str, plan: str) -> None:
+        super().__init__(sentence)
+        self.plan = plan
 
 
 class NotShared(Refused):

@@ -140,6 +140,8 @@ class ChunkStatus(StrEnum):
     RESUBMIT = "RESUBMIT"
     HOLD = "HOLD"
     PENDING = "PENDING"
+    RETIRED = "RETIRED"
+    """The id was withdrawn. The chunk stays in the history, and is not counted."""
 
 
 class TaskState(StrEnum):
@@ -153,6 +155,14 @@ class TaskState(StrEnum):
     FAILED = "FAILED"
     HELD = "HELD"
     SKIPPED = "SKIPPED"
+    RETIRED = "RETIRED"
+    """The id was withdrawn after the task was done. The task stays in the history, and is not counted."""
+
+
+COUNTED_CHUNKS = tuple(status for status in ChunkStatus if status is not ChunkStatus.RETIRED)
+"""The states of chunks that are counted, and that a request can select."""
+COUNTED_TASKS = tuple(state for state in TaskState if state is not TaskState.RETIRED)
+"""The states of tasks that are counted, and that a request can select."""
 
 
 class RunState(StrEnum):
@@ -200,6 +210,25 @@ class Refusal(StrEnum):
     REFUSED = "Refused"
 
 
+INCOMPLETE = "INCOMPLETE"
+"""Selects DONE tasks with an output that was never made. It is no state."""
+
+
+class PlanNeed(StrEnum):
+    """A consent that the plan of an apply may need."""
+
+    RETIRE = "retire"
+    OVERLAP = "overlap"
+    BACKFILL = "backfill"
+
+
+class Backfill(StrEnum):
+    """What happens to finished tasks whose job has new outputs, or whose chunks have other bounds."""
+
+    ALL = "all"
+    NONE = "none"
+
+
 class AlertKind(StrEnum):
     """The kinds of notifications."""
 
@@ -231,6 +260,7 @@ class Reason(StrEnum):
     NOT_SHARED = "NotShared"
     DATA_SET_MISSING = "DataSetMissing"
     NOT_TAKEN_OVER = "NotTakenOver"
+    PLAN_REFUSED = "PlanRefused"
     TAKEN_OVER = "TakenOver"
     DELETED = "Deleted"
     NOT_STALLED = "NotStalled"
@@ -256,6 +286,7 @@ class Reason(StrEnum):
     WAITING = "WaitingForInputs"
     CHUNKS_FAILED = "ChunksFailed"
     EXPECTATION_FAILED = "ExpectationFailed"
+    OUTPUTS_MISSING = "OutputsMissing"
     CHUNKS_HELD = "ChunksHeld"
     NO_CHUNKS = "NoChunks"
     NO_PARALLELISM = "NoParallelism"
@@ -290,6 +321,7 @@ class JobState(StrEnum):
     BREAKER_OPEN = "BreakerOpen"
     RUNNING = "Running"
     FAILED = "Failed"
+    INCOMPLETE = "Incomplete"
     DONE = "Done"
     QUEUED = "Queued"
     WAITING = "Waiting"

@@ -27,14 +27,15 @@ CREATE VIEW opendataflow.job_source AS
     WHERE NOT EXISTS (SELECT FROM opendataflow.job_input i WHERE i.job = o.job);
 
 -- Return whether a job still has a task for an id: the id is in its range and in one of its source data sets.
+-- Retired chunks do not count.
 -- Always true for a deleted job, whose tasks stay unchanged.
 CREATE FUNCTION opendataflow.in_scope(p_job text, p_id text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM opendataflow.job j WHERE j.id = p_job AND j.deleted)
         OR EXISTS (SELECT FROM opendataflow.job j
                    JOIN opendataflow.job_source s ON s.job = j.id
-                   CROSS JOIN opendataflow.chunk_of(s.dataset, p_id)
-                   WHERE j.id = p_job AND opendataflow.in_range(p_id, j.chunk_from, j.chunk_to))
+                   CROSS JOIN opendataflow.chunk_of(s.dataset, p_id) c
+                   WHERE j.id = p_job AND c.retired_from IS NULL AND opendataflow.in_range(p_id, j.chunk_from, j.chunk_to))
 $$;
 
 -- The blockers of each task, one row each (rules 1 to 3). Inputs do not block a forced task.
@@ -51,6 +52,15 @@ CREATE VIEW opendataflow.blocker AS
     JOIN opendataflow.job_output o ON o.job = t.job
     CROSS JOIN opendataflow.chunk_of(o.dataset, t.data_id) AS c
     WHERE opendataflow.blocks_output(t.forced, c.status, c.readers, c.run, t.run);
+
+-- Return the outputs of a task that were never made. A chunk is made if it is READY or PENDING, also under a HOLD.
+CREATE FUNCTION opendataflow.missing_outputs(p_job text, p_id text) RETURNS SETOF text
+LANGUAGE sql STABLE AS $$
+    SELECT o.dataset FROM opendataflow.job_output o
+    LEFT JOIN opendataflow.chunk_of(o.dataset, p_id) c ON true
+    WHERE o.job = p_job AND (coalesce(c.held_status, c.status) IN ('READY', 'PENDING')) IS NOT TRUE
+    ORDER BY 1
+$$;
 
 -- Return the events of one chunk or task.
 -- OFFSET 0 keeps the planner from scanning the whole history backwards to find the newest event.

@@ -36,9 +36,9 @@ BEGIN
     SELECT g.job, g.state, sum(g.tasks) FROM gone g GROUP BY g.job, g.state HAVING sum(g.tasks) <> 0;
 END $$;
 
--- Return the number of tasks of a job in each state.
+-- Return the number of tasks of a job in each state. Retired tasks are not counted.
 CREATE FUNCTION opendataflow.counts_of(p_job text) RETURNS TABLE (state text, tasks bigint)
 LANGUAGE sql STABLE AS $$
     SELECT c.state, sum(c.tasks)::bigint FROM opendataflow.task_count c
-    WHERE c.job = p_job GROUP BY c.state HAVING sum(c.tasks) <> 0
+    WHERE c.job = p_job AND c.state <> 'RETIRED' GROUP BY c.state HAVING sum(c.tasks) <> 0
 $$;

@@ -3,6 +3,7 @@
 -- Create the rows that the given chunks require, and return the jobs that have newly QUEUED tasks.
 -- Creates the chunks, one task for each job whose source is their data set, the chunks of all data sets of that job,
 -- and so on downstream. New chunks are DECLARED. New tasks are WAITING, QUEUED, or DONE if an output is already READY.
+-- Retired chunks and tasks among them get back what they were.
 -- The caller holds level 0 for all reachable data sets.
 CREATE FUNCTION opendataflow.create_downstream_rows(p_datasets text[], p_ids text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
@@ -26,6 +27,7 @@ BEGIN
     INSERT INTO chunk (dataset, data_id)
     SELECT p.dataset, p.data_id FROM unnest(v_datasets, v_ids) AS p(dataset, data_id) ORDER BY 1, 2
     ON CONFLICT DO NOTHING;
+    PERFORM revive(v_datasets, v_ids);
 
     WITH made AS (
         INSERT INTO task (job, data_id, state, blockers, sort_key)
@@ -53,20 +55,43 @@ BEGIN
         held_from = CASE WHEN t.state IN ('HELD', 'SKIPPED') THEN 'DONE' END,
         blockers = 0, due_at = NULL, forced = false, reason = 'published from outside'
     FROM unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
-    WHERE t.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE')
+    WHERE t.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE', 'RETIRED')
       AND EXISTS (SELECT FROM job_output o
                   CROSS JOIN chunk_of(o.dataset, was.data_id) AS c
                   WHERE o.job = was.job AND c.status = 'READY'
                     AND (coalesce(was.held_from, was.state) <> 'FAILED' OR c.run IS NULL OR c.run <> was.run));
+    IF FOUND THEN
+        PERFORM mark_incomplete(p_jobs, p_ids);
+    END IF;
+END $$;
+
+-- Set `incomplete` of DONE tasks: whether one of their outputs was never made.
+-- A chunk is made if it is READY or PENDING, also under a HOLD. The caller holds the tasks' row locks.
+CREATE FUNCTION opendataflow.mark_incomplete(p_jobs text[], p_ids text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE task t SET incomplete = n.incomplete
+    FROM (SELECT w.at, w.incomplete AS before, EXISTS (SELECT FROM missing_outputs(w.job, w.data_id)) AS incomplete
+          FROM (SELECT DISTINCT * FROM unnest(p_jobs, p_ids)) AS p(job, data_id)
+          CROSS JOIN task_of(p.job, p.data_id) AS w WHERE w.state = 'DONE' OFFSET 0) n
+    WHERE t.ctid = n.at AND n.incomplete <> n.before;
+END $$;
+
+-- Mark DONE producers of the given chunks incomplete, or complete. The caller holds the tasks' row locks.
+CREATE FUNCTION opendataflow.mark_producers_incomplete(p_datasets text[], p_ids text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM mark_incomplete(array_agg(o.job), array_agg(p.data_id))
+    FROM unnest(p_datasets, p_ids) AS p(dataset, data_id) JOIN job_output o ON o.dataset = p.dataset;
 END $$;
 
 -- Delete tasks whose id is not in the scope of their job any more.
--- RUNNING, DONE, HELD and SKIPPED tasks stay: the id may return. The caller holds the tasks' row locks.
+-- RUNNING, DONE, HELD, SKIPPED and RETIRED tasks stay: the id may return. The caller holds the tasks' row locks.
 CREATE FUNCTION opendataflow.delete_out_of_scope(p_jobs text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM task t USING unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
-    WHERE t.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE', 'HELD', 'SKIPPED') AND NOT in_scope(was.job, was.data_id);
+    WHERE t.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE', 'HELD', 'SKIPPED', 'RETIRED') AND NOT in_scope(was.job, was.data_id);
 END $$;
 
 -- Mark DONE consumers stale if a given chunk is READY in another version than the consumer's last run read.
@@ -97,6 +122,7 @@ BEGIN
     PERFORM begin_event('declare', p_actor), require_dataset(p_dataset), lock_reachable(ARRAY[p_dataset]);
     v_queued := create_downstream_rows(v_datasets, p_ids);
     PERFORM lock_chunks(v_datasets, p_ids);
+    UPDATE chunk c SET by_hand = true FROM unnest(p_ids) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at AND NOT was.by_hand;
     PERFORM set_chunk_bounds(p_dataset, p_ids, p_bounds), notify_engines(v_queued);
     RETURN v_queued;
 END $$;
@@ -137,16 +163,17 @@ BEGIN
     v_running := ARRAY(SELECT i FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c WHERE c.status = 'RUNNING');
     UPDATE chunk c
     SET status = 'READY', held_status = NULL, fence = nextval('fence'), run = NULL,
-        published_at = clock_timestamp(), reason = p_reason, publisher = p_publisher
+        published_at = clock_timestamp(), reason = p_reason, publisher = p_publisher, by_hand = true
     FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS was
     WHERE c.ctid = was.at AND was.status <> 'RUNNING';
+    UPDATE chunk c SET by_hand = true FROM unnest(v_running) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at AND NOT was.by_hand;
     PERFORM finish_published(array_agg(o.job), array_agg(i))
     FROM job_output o, unnest(v_ids) AS i WHERE o.dataset = p_dataset AND i <> ALL (v_running);
     -- The publication fulfils a remembered resubmit of a held or skipped task.
     UPDATE task t SET again = false
     FROM job_output o, unnest(v_ids) AS i, task_of(o.job, i) AS was
     WHERE o.dataset = p_dataset AND t.ctid = was.at AND was.again AND was.state IN ('HELD', 'SKIPPED');
-    PERFORM mark_stale(v_datasets, v_ids);
+    PERFORM mark_producers_incomplete(v_datasets, v_ids), mark_stale(v_datasets, v_ids);
     PERFORM notify_engines(recount_blockers(array_agg(a.job), array_agg(a.data_id))) FROM affected_tasks(v_datasets, v_ids) a;
     RETURN QUERY
     SELECT i, CASE WHEN i = ANY (v_running) THEN 'refused' ELSE 'done' END,

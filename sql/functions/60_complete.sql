@@ -31,6 +31,7 @@ DECLARE
     v_queued     text[];
     v_spared     bigint[];  -- the runs whose failure costs no attempt
     v_notes      jsonb;     -- reports about breakers
+    v_retired    boolean;   -- whether a chunk of them was retired meanwhile
 BEGIN
     PERFORM begin_event('complete', p_actor);
     SELECT array_agg(o.run) INTO v_runs FROM jsonb_to_recordset(p_outcomes) AS o(run bigint);
@@ -68,7 +69,7 @@ BEGIN
         SELECT j.spared, j.notes INTO v_spared, v_notes
         FROM update_breakers(ARRAY(SELECT n FROM unnest(v_runs) AS n WHERE n = ANY (v_ended)), v_jobs, v_task_ids) j;
     END IF;
-    PERFORM apply_outcomes_to_chunks(v_ended);
+    v_retired := apply_outcomes_to_chunks(v_ended);
     IF v_again THEN
         PERFORM reopen(n.job, n.ids, 'resubmitted while it was running')
         FROM (SELECT w.job, array_agg(w.data_id) AS ids FROM runs(v_ended) r CROSS JOIN task_of(r.job, r.data_id) AS w
@@ -81,8 +82,11 @@ BEGIN
     IF v_again OR v_unfinished THEN  -- a later apply may have removed the ids of open tasks
         PERFORM delete_out_of_scope(array_agg(r.job), array_agg(r.data_id)) FROM runs(v_ended) r;
     END IF;
+    IF v_retired THEN
+        PERFORM retire_tasks(array_agg(r.job), array_agg(r.data_id)) FROM runs(v_ended) r WHERE NOT has_source(r.job, r.data_id);
+    END IF;
     IF v_relinked THEN  -- a READY chunk may have another producer
-        PERFORM finish_published(v_jobs, v_task_ids);
+        PERFORM finish_published(v_jobs, v_task_ids), mark_incomplete(v_jobs, v_task_ids);
     END IF;
     PERFORM mark_consumers_stale(v_ended);
     v_queued := recount_blockers(v_jobs, v_task_ids);
@@ -116,11 +120,16 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Update the chunks that ended runs wrote or read. One statement writes each row once.
-CREATE FUNCTION opendataflow.apply_outcomes_to_chunks(p_runs bigint[]) RETURNS void
+-- A written chunk whose id was withdrawn meanwhile is retired now. Return whether a chunk is retired.
+CREATE FUNCTION opendataflow.apply_outcomes_to_chunks(p_runs bigint[]) RETURNS boolean
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_retired boolean;
 BEGIN
+    WITH ended AS (
     UPDATE chunk c
-    SET status = coalesce(n.status, c.status),
+    SET status = CASE WHEN n.status IS NOT NULL AND c.retired_from IS NOT NULL THEN 'RETIRED' ELSE coalesce(n.status, c.status) END,
+        retired_from = CASE WHEN c.retired_from IS NOT NULL THEN coalesce(n.status, c.retired_from) END,
         published_at = CASE WHEN n.status = 'READY' THEN clock_timestamp() ELSE c.published_at END,
         reason = CASE WHEN n.status IS NULL THEN c.reason ELSE n.reason END,
         readers = c.readers - n.readers,
@@ -136,7 +145,10 @@ BEGIN
                               UNION ALL SELECT o, true FROM unnest(r.writes) AS o) AS d
           GROUP BY d.dataset, r.data_id) n
     CROSS JOIN chunk_of(n.dataset, n.data_id) AS was
-    WHERE c.ctid = was.at;
+    WHERE c.ctid = was.at
+    RETURNING c.retired_from
+    ) SELECT coalesce(bool_or(e.retired_from IS NOT NULL), false) INTO v_retired FROM ended e;
+    RETURN v_retired;
 END $$;
 
 -- Update the tasks of ended runs. p_spared: the runs whose failure costs no attempt.

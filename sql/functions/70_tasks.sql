@@ -73,7 +73,7 @@ BEGIN
                ELSE coalesce(was.held_status, was.status) IN ('READY', 'PENDING', 'FAILED') END;
     UPDATE task t
     SET state = 'WAITING', blockers = 1, rank = CASE WHEN p_forced THEN 0 ELSE 1 END, attempts = 0,
-        infrastructure_attempts = 0, due_at = NULL, held_from = NULL, again = false, stale = false, forced = p_forced,
+        infrastructure_attempts = 0, due_at = NULL, held_from = NULL, again = false, stale = false, incomplete = false, forced = p_forced,
         reason = v_reason
     FROM unnest(p_ids) AS i, task_of(p_job, i) AS was WHERE t.ctid = was.at;
     PERFORM clear_test_failure(p_job);
@@ -92,7 +92,7 @@ BEGIN
     PERFORM begin_event('resubmit', p_actor, p_reason), lock_outputs(p_job, v_ids);
     SELECT coalesce(jsonb_object_agg(t.data_id, CASE
         WHEN t.state = 'SKIPPED' THEN answer('refused', format('%s of job %s is skipped: release it first', t.data_id, p_job))
-        WHEN t.state = 'DONE' AND NOT in_scope(p_job, t.data_id) THEN out_of_scope_answer(p_job, t.data_id)
+        WHEN t.state IN ('DONE', 'RETIRED') AND NOT in_scope(p_job, t.data_id) THEN out_of_scope_answer(p_job, t.data_id)
         WHEN t.state = 'RUNNING' THEN answer('remembered', 'it is running: it runs again after its end')
         WHEN t.state = 'HELD' THEN answer('remembered', 'it is held: it runs again after its release')
         WHEN t.state IN ('WAITING', 'QUEUED') AND NOT EXISTS (
@@ -122,6 +122,7 @@ $$;
 
 -- Set unfinished tasks to HELD or SKIPPED, and remember the state that a release restores.
 -- SKIPPED means that the task will not be done. A HELD task can be skipped, and resubmit refuses a SKIPPED task.
+-- A DONE task can be skipped if one of its outputs was never made: that output will not be made.
 CREATE FUNCTION opendataflow.hold_or_skip(p_job text, p_ids text[], p_verb text, p_state text, p_reason text)
 RETURNS TABLE (data_id text, result text, state text, message text)
 LANGUAGE plpgsql AS $$
@@ -135,7 +136,7 @@ BEGIN
     END IF;
     PERFORM lock_outputs(p_job, p_ids);
     SELECT coalesce(jsonb_object_agg(t.data_id, CASE
-        WHEN t.state = ANY (v_allowed) THEN answer('done')
+        WHEN t.state = ANY (v_allowed) OR (t.incomplete AND p_state = 'SKIPPED') THEN answer('done')
         WHEN t.state = p_state THEN answer('unchanged', format('it is %s already', lower(p_state)))
         WHEN t.state = 'RUNNING' THEN answer('refused', format('%s of job %s is running: %s it when the run has ended',
                                                                t.data_id, p_job, p_verb))
@@ -143,7 +144,8 @@ BEGIN
                                       t.data_id, p_job, t.state, lower(p_state))) END), '{}') INTO v_answers
     FROM unnest(p_ids) AS i, task_of(p_job, i) AS t;
     UPDATE task t
-    SET state = p_state, held_from = coalesce(t.held_from, t.state), blockers = 0, reason = coalesce(p_reason, t.reason)
+    SET state = p_state, held_from = coalesce(t.held_from, t.state), blockers = 0, incomplete = false,
+        reason = coalesce(p_reason, t.reason)
     FROM unnest(ids_answered(v_answers, 'done')) AS i, task_of(p_job, i) AS was WHERE t.ctid = was.at;
     RETURN QUERY SELECT * FROM answers_of_tasks(p_job, p_ids, v_answers);
 END $$;
@@ -183,7 +185,7 @@ BEGIN
                                                                t.data_id, p_job, t.run))
         WHEN b.run IS NOT NULL THEN answer('refused', format(
              'chunk %s of %s is being written by run %s: force job %s when the run has ended', t.data_id, b.dataset, b.run, p_job))
-        WHEN t.state IN ('DONE', 'HELD', 'SKIPPED') AND NOT in_scope(p_job, t.data_id) THEN out_of_scope_answer(p_job, t.data_id)
+        WHEN t.state IN ('DONE', 'HELD', 'SKIPPED', 'RETIRED') AND NOT in_scope(p_job, t.data_id) THEN out_of_scope_answer(p_job, t.data_id)
         WHEN t.state = 'QUEUED' AND t.forced THEN answer('unchanged', 'it is forced already')
         ELSE answer('done') END), '{}') INTO v_answers
     FROM unnest(v_ids) AS i
@@ -220,7 +222,7 @@ BEGIN
         reason = CASE WHEN t.held_from IN ('RETRYING', 'FAILED')
                       THEN coalesce((SELECT r.message FROM run_of(t.run) r WHERE r.state <> 'SUCCEEDED'), t.reason) END
     FROM unnest(ids_answered(v_answers, 'done')) AS i, task_of(p_job, i) AS was WHERE t.ctid = was.at;
-    PERFORM reopen(p_job, v_again, p_reason), delete_out_of_scope(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids),
+    PERFORM reopen(p_job, v_again, p_reason), mark_incomplete(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids), delete_out_of_scope(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids),
             update_dependents_of_outputs(p_job, v_ids);
     RETURN QUERY SELECT * FROM answers_of_tasks(p_job, v_ids, v_answers);
 END $$;

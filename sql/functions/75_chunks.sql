@@ -65,8 +65,16 @@ END $$;
 -- Recount the blockers of tasks that depend on chunks of one data set, and notify engines.
 CREATE FUNCTION opendataflow.update_dependents_of_chunks(p_dataset text, p_ids text[]) RETURNS void
 LANGUAGE sql SET search_path = opendataflow, pg_temp AS $$
+    SELECT mark_producers_incomplete(array_fill(p_dataset, ARRAY[cardinality(p_ids)]), p_ids);
     SELECT notify_engines(recount_blockers(array_agg(a.job), array_agg(a.data_id)))
     FROM affected_tasks(array_fill(p_dataset, ARRAY[cardinality(p_ids)]), p_ids) a
+$$;
+
+-- Return the refusal for a retired chunk.
+CREATE FUNCTION opendataflow.retired_answer(p_dataset text, p_id text) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT opendataflow.answer('refused', format(
+        'chunk %s of %s is retired: add it to the chunk source of the data set, or publish it', p_id, p_dataset))
 $$;
 
 -- Return the rows of a command in natural order. p_answers: the result of each id that has a chunk.
@@ -93,6 +101,7 @@ BEGIN
     PERFORM begin_event('hold', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
     SELECT coalesce(jsonb_object_agg(c.data_id, CASE c.status
         WHEN 'HOLD' THEN answer('unchanged', 'it is held already')
+        WHEN 'RETIRED' THEN retired_answer(p_dataset, c.data_id)
         WHEN 'RUNNING' THEN answer('refused', format('chunk %s of %s is being written by run %s: hold it when the run has ended',
                                                      c.data_id, p_dataset, c.run))
         ELSE answer('done') END), '{}') INTO v_answers
@@ -183,7 +192,7 @@ BEGIN
     v_rejected := ids_answered(v_answers, 'done');
     UPDATE chunk c SET status = 'FAILED', reason = v_reason
     FROM unnest(v_rejected) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
-    UPDATE task t SET state = 'FAILED', stale = false, reason = format('chunk %s of %s was %s', t.data_id, p_dataset, v_reason)
+    UPDATE task t SET state = 'FAILED', stale = false, incomplete = false, reason = format('chunk %s of %s was %s', t.data_id, p_dataset, v_reason)
     FROM job_output o, unnest(v_rejected) AS i, task_of(o.job, i) AS was
     WHERE o.dataset = p_dataset AND t.ctid = was.at AND was.state = 'DONE' AND in_scope(was.job, was.data_id)
       AND was.run = (SELECT c.run FROM chunk_of(p_dataset, i) c);

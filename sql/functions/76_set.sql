@@ -23,6 +23,7 @@ BEGIN
     PERFORM begin_event('set', p_actor, p_reason), lock_dataset_chunks(p_dataset, v_ids);
     SELECT coalesce(jsonb_object_agg(c.data_id, CASE c.status
         WHEN p_status THEN answer('unchanged', format('it is %s already', p_status))
+        WHEN 'RETIRED' THEN retired_answer(p_dataset, c.data_id)
         WHEN 'RUNNING' THEN answer('refused', format(
              'chunk %s of %s is being written by run %s: set it when the run has ended, or end it by dataflow cancel',
              c.data_id, p_dataset, c.run))
@@ -39,7 +40,7 @@ BEGIN
     WHERE c.ctid = was.at;
     IF p_status = 'FAILED' THEN
         UPDATE task t
-        SET state = 'FAILED', blockers = 0, due_at = NULL, forced = false, stale = false,
+        SET state = 'FAILED', blockers = 0, due_at = NULL, forced = false, stale = false, incomplete = false,
             reason = format('chunk %s of %s was %s', t.data_id, p_dataset, v_reason)
         FROM job_output o, unnest(v_done) AS i, task_of(o.job, i) AS was
         WHERE o.dataset = p_dataset AND t.ctid = was.at

@@ -62,7 +62,7 @@ DECLARE
 BEGIN
     FOR v_job IN SELECT b.job FROM downstream_jobs(p_datasets) b ORDER BY b.depth, b.job LOOP
         v_ids := ARRAY(SELECT i FROM unnest(p_ids) AS i, task_of(v_job, i) AS t
-                       WHERE t.state <> 'SKIPPED'
+                       WHERE t.state NOT IN ('SKIPPED', 'RETIRED')
                          AND coalesce(t.held_from, t.state) IN ('DONE', 'FAILED', 'RUNNING') AND in_scope(v_job, t.data_id));
         CONTINUE WHEN cardinality(v_ids) = 0;
         RETURN QUERY SELECT r.*, v_job FROM resubmit(v_job, v_ids, p_actor, p_reason) AS r;

@@ -1,4 +1,6 @@
 -- Selection of ids for a command: from..to in natural order, both included, and only some states. Null is no limit.
+-- Retired chunks and tasks are selected only by their state.
+-- INCOMPLETE selects DONE tasks with an output that was never made.
 -- A command that follows in the same transaction checks the states again.
 
 -- Return the selected data ids of a job's tasks. Raise DF002 if the job is unknown.
@@ -9,7 +11,8 @@ BEGIN
     PERFORM require_job(p_job);
     RETURN QUERY
     SELECT t.data_id FROM task t
-    WHERE t.job = p_job AND (p_states IS NULL OR t.state = ANY (p_states)) AND in_range(t.data_id, p_from, p_to)
+    WHERE t.job = p_job AND CASE WHEN p_states IS NULL THEN t.state <> 'RETIRED'
+                               ELSE t.state = ANY (p_states) OR (t.incomplete AND t.state = 'DONE' AND 'INCOMPLETE' = ANY (p_states)) END AND in_range(t.data_id, p_from, p_to)
     ORDER BY sort_key(t.data_id);
 END $$;
 
@@ -21,6 +24,6 @@ BEGIN
     PERFORM require_dataset(p_dataset);
     RETURN QUERY
     SELECT c.data_id FROM chunk c
-    WHERE c.dataset = p_dataset AND (p_states IS NULL OR c.status = ANY (p_states)) AND in_range(c.data_id, p_from, p_to)
+    WHERE c.dataset = p_dataset AND CASE WHEN p_states IS NULL THEN c.status <> 'RETIRED' ELSE c.status = ANY (p_states) END AND in_range(c.data_id, p_from, p_to)
     ORDER BY sort_key(c.data_id);
 END $$;

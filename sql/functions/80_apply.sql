@@ -26,29 +26,57 @@ LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(dataset), '{}') FROM reached
 $$;
 
--- Apply data sets and jobs, and return the jobs that have newly QUEUED tasks.
+-- Apply data sets and jobs, and return {plan, woken}: the plan as plan_of() returns it, and the jobs with newly QUEUED tasks.
 -- p_datasets: [{id, kind, hostname, …, options, partitioning, chunks: [{id, bounds}]}]. p_jobs: [{id, parallelism, …,
 -- inputs: [], outputs: [], env: {}}]. The keys are the columns of the tables.
+-- A data set without the key `chunks` keeps its chunk source.
+-- p_consent: {change: hash of the plan, retire: true, overlap: true, backfill: all | none}. A hash allows to retire and to overlap.
 -- Chunks of a data set without a producer are published, the others are declared.
 -- A job with other data sets, range or order gets its tasks rebuilt. RUNNING tasks keep the data that they recorded.
--- RUNNING and DONE tasks become stale if the data sets changed. Open tasks that are out of scope are deleted.
+-- RUNNING and DONE tasks become stale if the inputs changed, and incomplete if an output was added.
+-- Chunks that nothing supports any more are retired, with their tasks. Open tasks that are out of scope are deleted.
 -- Locks the apply lock, then levels 0 (exclusive), 2, 3, 4.
--- Raises DF001 (reserved data set), DF004 (id belongs to another resource), DF005 (data set is not shared).
-CREATE FUNCTION opendataflow.apply(p_datasets jsonb, p_jobs jsonb, p_actor text) RETURNS text[]
+-- Raises DF001 (reserved data set), DF004 (id belongs to another resource), DF005 (data set is not shared),
+-- DF007 (finished tasks are affected, and p_consent does not allow that; the detail is the plan).
+CREATE FUNCTION opendataflow.apply(p_datasets jsonb, p_jobs jsonb, p_actor text, p_consent jsonb DEFAULT '{}') RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
     v_rebuild  text[];
     v_relinked text[];
+    v_stale    text[];
     v_datasets text[];
     v_ids      text[];
     v_bounds   jsonb[];
     v_job      text;
     v_queued   text[] := '{}';
+    v_stated   text[];
+    v_gone     text[];     -- chunks to retire: data sets
+    v_gone_ids text[];     -- and ids
+    v_off      text[];     -- tasks to retire: jobs
+    v_off_ids  text[];     -- and ids
+    v_redo     text[];     -- finished tasks whose outputs or bounds changed: jobs
+    v_redo_ids text[];     -- and ids
+    v_plan     jsonb;
 BEGIN
     PERFORM refuse_reserved_today(p_datasets, p_jobs);
     PERFORM begin_event('apply', p_actor), lock_apply(), lock_datasets(reachable_by_apply(p_datasets, p_jobs), true);
     PERFORM refuse_taken_ids(p_datasets, p_jobs);
     p_jobs := add_first_days(p_jobs);
+    SELECT s.stated, s.datasets, s.ids, s.bounds INTO v_stated, v_datasets, v_ids, v_bounds FROM stated_chunks(p_datasets) s;
+    PERFORM lock_withdrawing_jobs(v_stated, v_datasets, v_ids, p_jobs);
+    SELECT plan_of(array_agg(c.kind), array_agg(c.owner), array_agg(c.data_id), array_agg(c.what), array_agg(c.finished), p_jobs),
+           array_agg(c.owner) FILTER (WHERE c.kind = 'chunk' AND c.what = 'retired'),
+           array_agg(c.data_id) FILTER (WHERE c.kind = 'chunk' AND c.what = 'retired'),
+           array_agg(c.owner) FILTER (WHERE c.kind = 'task' AND c.what IN ('retired', 'removed')),
+           array_agg(c.data_id) FILTER (WHERE c.kind = 'task' AND c.what IN ('retired', 'removed')),
+           array_agg(c.owner) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed')),
+           array_agg(c.data_id) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed'))
+    INTO v_plan, v_gone, v_gone_ids, v_off, v_off_ids, v_redo, v_redo_ids
+    FROM changes_of_apply(v_stated, v_datasets, v_ids, v_bounds, p_jobs, false) c;
+    IF missing_consents(v_plan, p_consent) <> '{}' THEN
+        PERFORM require_consent(full_plan(v_stated, v_datasets, v_ids, v_bounds, p_jobs), p_consent);
+    END IF;
+
     PERFORM put_datasets(p_datasets);
     PERFORM FROM job j WHERE j.id IN (SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n)
     ORDER BY j.id FOR NO KEY UPDATE;
@@ -64,26 +92,107 @@ BEGIN
                AS r(id text, inputs jsonb, outputs jsonb, descending boolean, chunk_from text, chunk_to text)) AS n
     LEFT JOIN job j ON j.id = n.id;
 
+    -- The inputs of known jobs that changed; a deleted job has lost the record of its inputs.
+    SELECT coalesce(array_agg(n.job), '{}') INTO v_stale
+    FROM job_changes(p_jobs) n WHERE NOT n.known OR n.added_inputs || n.removed_inputs <> '{}';
+
     PERFORM put_jobs(p_jobs), refuse_not_shared(p_jobs);
-    SELECT array_agg(d.value ->> 'id'), array_agg(c.value ->> 'id'), array_agg(c.value -> 'bounds')
-    INTO v_datasets, v_ids, v_bounds
-    FROM jsonb_array_elements(p_datasets) AS d, jsonb_array_elements(coalesce(d.value -> 'chunks', '[]')) AS c;
     v_queued := v_queued || create_downstream_rows(v_datasets, v_ids);
-    PERFORM lock_chunks(v_datasets, v_ids);
+    PERFORM lock_chunks(v_datasets || v_gone, v_ids || v_gone_ids);
     PERFORM lock_tasks(array_agg(x.job), array_agg(x.data_id))
-    FROM (SELECT a.job, a.data_id FROM affected_tasks(v_datasets, v_ids) a
+    FROM (SELECT a.job, a.data_id FROM affected_tasks(v_datasets || v_gone, v_ids || v_gone_ids) a
+          UNION SELECT * FROM unnest(v_off, v_off_ids)
           UNION SELECT t.job, t.data_id FROM task t WHERE t.job = ANY (v_rebuild)) x;
+    v_queued := v_queued || withdraw(v_stated, v_datasets, v_ids, v_gone, v_gone_ids, v_off, v_off_ids);
     v_queued := v_queued || put_chunks(v_datasets, v_ids, v_bounds);
     UPDATE job j SET declaration = NULL WHERE j.id = ANY (v_relinked) AND j.declaration IS NOT NULL;
-    UPDATE task t SET stale = true WHERE t.job = ANY (v_relinked) AND t.state IN ('DONE', 'RUNNING') AND NOT t.stale;
+    UPDATE task t SET stale = true
+    WHERE t.job = ANY (v_stale) AND coalesce(t.retired_from, t.state) IN ('DONE', 'RUNNING') AND NOT t.stale;
     FOREACH v_job IN ARRAY v_rebuild LOOP
         v_queued := v_queued || rebuild_job(v_job, v_job = ANY (v_relinked));
     END LOOP;
+    IF v_redo IS NOT NULL THEN
+        v_queued := v_queued || backfill(v_redo, v_redo_ids, p_consent ->> 'backfill' = 'all');
+    END IF;
     PERFORM put_tests(p_jobs);
     v_queued := ARRAY(SELECT DISTINCT j FROM unnest(v_queued) AS j);
     -- Notify engines also about jobs whose parallelism may have grown.
     PERFORM notify_engines(ARRAY(SELECT j FROM unnest(v_queued) AS j UNION SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n));
-    RETURN v_queued;
+    RETURN jsonb_build_object('plan', v_plan, 'woken', v_queued);
+END $$;
+
+-- Lock all jobs of the data sets whose chunks are withdrawn (level 2), so that no claim changes the plan meanwhile.
+CREATE FUNCTION opendataflow.lock_withdrawing_jobs(p_stated text[], p_datasets text[], p_ids text[], p_jobs jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_jobs text[] := ARRAY(SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n);
+BEGIN
+    IF EXISTS (SELECT FROM removed_from_source(p_stated, p_datasets, p_ids)) THEN
+        v_jobs := v_jobs || ARRAY(SELECT l.job FROM unnest(reachable_datasets(p_stated)) AS d JOIN job_dataset l ON l.dataset = d);
+    END IF;
+    PERFORM lock_jobs(v_jobs);
+END $$;
+
+-- Return the consents that a plan needs and that are not given. A hash of another plan gives no consent at all.
+CREATE FUNCTION opendataflow.missing_consents(p_plan jsonb, p_consent jsonb) RETURNS text[]
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT ARRAY(
+        SELECT n FROM jsonb_array_elements_text(p_plan -> 'needs') AS n
+        WHERE coalesce(p_consent ->> 'change', p_plan ->> 'hash') <> p_plan ->> 'hash'
+           OR CASE n WHEN 'backfill' THEN coalesce(p_consent ->> 'backfill', '') NOT IN ('all', 'none')
+                     ELSE NOT (coalesce((p_consent ->> n)::boolean, false) OR p_consent ->> 'change' IS NOT NULL) END)
+$$;
+
+-- Raise DF007 if a plan needs a consent that is not given.
+CREATE FUNCTION opendataflow.require_consent(p_plan jsonb, p_consent jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_missing text[] := missing_consents(p_plan, p_consent);
+BEGIN
+    IF v_missing <> '{}' THEN
+        RAISE EXCEPTION 'the change affects finished tasks and was not applied: dataflow apply --dry-run shows its plan'
+            USING ERRCODE = 'DF007', DETAIL = p_plan || jsonb_build_object('missing', v_missing);
+    END IF;
+END $$;
+
+-- Retire chunks and tasks whose ids were withdrawn, and delete those tasks that are still to do.
+-- Return the jobs that have newly QUEUED tasks. The caller holds the row locks.
+CREATE FUNCTION opendataflow.withdraw(p_stated text[], p_datasets text[], p_ids text[], p_gone text[], p_gone_ids text[],
+                                      p_off text[], p_off_ids text[]) RETURNS text[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE chunk c SET in_source = false
+    FROM removed_from_source(p_stated, p_datasets, p_ids) AS r, chunk_of(r.dataset, r.data_id) AS was WHERE c.ctid = was.at;
+    PERFORM retire_chunks(p_gone, p_gone_ids), delete_out_of_scope(p_off, p_off_ids);
+    PERFORM retire_tasks(array_agg(p.job), array_agg(p.data_id))
+    FROM unnest(p_off, p_off_ids) AS p(job, data_id) WHERE NOT has_source(p.job, p.data_id);
+    RETURN (SELECT recount_blockers(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(p_gone, p_gone_ids) a);
+END $$;
+
+-- Reopen finished tasks whose outputs or bounds have changed (p_all), or leave them as they are: incomplete or stale.
+-- Return the jobs that have newly QUEUED tasks. The caller holds the row locks.
+CREATE FUNCTION opendataflow.backfill(p_jobs text[], p_ids text[], p_all boolean) RETURNS text[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_all THEN
+        UPDATE task t SET again = true
+        FROM unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
+        WHERE t.ctid = was.at AND was.state = 'RUNNING';
+        PERFORM reopen(n.job, n.ids, 'the declaration of its job has changed')
+        FROM (SELECT p.job, array_agg(p.data_id) AS ids FROM unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS w
+              WHERE w.state = 'DONE' GROUP BY p.job ORDER BY p.job) AS n;
+    ELSE
+        UPDATE task t SET stale = true
+        FROM unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
+        WHERE t.ctid = was.at AND was.state IN ('DONE', 'RUNNING') AND NOT was.stale
+          AND NOT EXISTS (SELECT FROM missing_outputs(was.job, was.data_id));
+    END IF;
+    RETURN (SELECT recount_blockers(array_agg(x.job), array_agg(x.data_id))
+            FROM (SELECT * FROM unnest(p_jobs, p_ids)
+                  UNION SELECT a.job, a.data_id
+                  FROM (SELECT array_agg(o.dataset) AS datasets, array_agg(p.data_id) AS ids
+                        FROM unnest(p_jobs, p_ids) AS p(job, data_id) JOIN job_output o ON o.job = p.job) c,
+                       affected_tasks(c.datasets, c.ids) a) AS x(job, data_id));
 END $$;
 
 -- Raise DF004 if an id belongs to another resource.
@@ -185,15 +294,15 @@ BEGIN
     SELECT n.value ->> 'id', e.key, e.value FROM jsonb_array_elements(p_jobs) AS n, jsonb_each_text(n.value -> 'env') AS e;
 END $$;
 
--- Set the bounds of declared chunks, and publish the chunks that no job writes.
+-- Set the bounds of declared chunks, record their chunk source, and publish the chunks that no job writes.
 -- Return the jobs that have newly QUEUED tasks.
 -- The caller holds the row locks of the chunks and of the tasks that depend on them.
 CREATE FUNCTION opendataflow.put_chunks(p_datasets text[], p_ids text[], p_bounds jsonb[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE chunk c SET bounds = g.bounds
+    UPDATE chunk c SET in_source = true, bounds = CASE WHEN jsonb_typeof(g.bounds) = 'object' THEN g.bounds ELSE c.bounds END
     FROM unnest(p_datasets, p_ids, p_bounds) AS g(dataset, data_id, bounds), chunk_of(g.dataset, g.data_id) AS was
-    WHERE c.ctid = was.at AND jsonb_typeof(g.bounds) = 'object' AND was.bounds IS DISTINCT FROM g.bounds;
+    WHERE c.ctid = was.at AND (NOT was.in_source OR (jsonb_typeof(g.bounds) = 'object' AND was.bounds IS DISTINCT FROM g.bounds));
     UPDATE chunk c SET status = 'READY', fence = nextval('fence'), published_at = clock_timestamp(),
                        reason = 'declared as there'
     FROM unnest(p_datasets, p_ids) AS g(dataset, data_id), chunk_of(g.dataset, g.data_id) AS was
@@ -216,12 +325,13 @@ BEGIN
     PERFORM delete_out_of_scope(array_agg(t.job), array_agg(t.data_id))
     FROM task t WHERE t.job = p_job AND t.state NOT IN ('RUNNING', 'DONE');
     SELECT create_downstream_rows(array_agg(c.dataset), array_agg(c.data_id)) INTO v_queued
-    FROM job_source s JOIN chunk c ON c.dataset = s.dataset WHERE s.job = p_job;
+    FROM job_source s JOIN chunk c ON c.dataset = s.dataset WHERE s.job = p_job AND c.retired_from IS NULL;
     UPDATE task t SET sort_key = sort_key(t.data_id, v_job.descending)
     WHERE t.job = p_job AND t.sort_key <> sort_key(t.data_id, v_job.descending);
     v_ids := ARRAY(SELECT t.data_id FROM task t WHERE t.job = p_job);
     IF p_relinked THEN  -- a READY chunk may have another producer
-        PERFORM finish_published(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
+        PERFORM finish_published(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids),
+                mark_incomplete(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
     END IF;
     RETURN v_queued || recount_blockers(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
 END $$;

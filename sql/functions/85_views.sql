@@ -47,7 +47,7 @@ BEGIN
         WITH d AS (SELECT id, hostname, database, schemaname, tablename, username, encryptedpass FROM opendataflow.dataset)
         SELECT d.id AS datasetid, d.hostname, d.database, d.schemaname, d.tablename, d.username, d.encryptedpass FROM d;
 
-    -- OUT rows: every chunk that is not DECLARED, with the job that wrote it or the name that published it.
+    -- OUT rows: every chunk that is neither DECLARED nor RETIRED, with the job that wrote it or the name that published it.
     -- IN rows: the chunks that running runs read.
     CREATE OR REPLACE VIEW dataflow.datastatus AS
         SELECT c.dataset AS datasetid,
@@ -60,7 +60,7 @@ BEGIN
                                    FROM (SELECT * FROM opendataflow.history h
                                          WHERE h.kind = 'chunk' AND h.owner = c.dataset AND h.data_id = c.data_id OFFSET 0) h
                                    ORDER BY h.id DESC LIMIT 1), c.published_at) END::timestamp AS modified
-        FROM opendataflow.chunk c WHERE c.status <> 'DECLARED'
+        FROM opendataflow.chunk c WHERE c.status NOT IN ('DECLARED', 'RETIRED')
         UNION ALL
         SELECT d.dataset, r.job, r.data_id, 'IN', 'RUNNING', r.claimed_at::timestamp
         FROM opendataflow.run r CROSS JOIN LATERAL unnest(r.reads) AS d(dataset) WHERE r.state = 'RUNNING';

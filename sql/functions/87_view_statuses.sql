@@ -110,6 +110,9 @@ BEGIN
     END IF;
 
     -- A row keeps the jobid that it was inserted with, whatever its status.
+    UPDATE chunk c SET by_hand = true
+    FROM jsonb_to_recordset(v_requested) AS a(dataset text, data_id text, was text), chunk_of(a.dataset, a.data_id) AS was
+    WHERE c.ctid = was.at AND a.was IS NULL AND NOT was.by_hand;
     UPDATE chunk c SET publisher = a.job
     FROM jsonb_to_recordset(v_requested) AS a(dataset text, data_id text, job text, was text), chunk_of(a.dataset, a.data_id) AS was
     WHERE c.ctid = was.at AND a.was IS NULL AND was.run IS NULL AND was.publisher IS NULL;

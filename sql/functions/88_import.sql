@@ -104,7 +104,7 @@ BEGIN
     SET status = n.status, held_status = CASE WHEN n.status = 'HOLD' THEN 'DECLARED' END,
         fence = CASE WHEN n.status = 'READY' THEN nextval('fence') END,
         published_at = CASE WHEN n.status = 'READY' THEN coalesce(n.made_at, clock_timestamp()) END,
-        publisher = n.producer, reason = 'imported'
+        publisher = n.producer, reason = 'imported', by_hand = true
     FROM unnest(p_datasets, p_ids, p_statuses, p_producers, p_times) AS n(dataset, data_id, status, producer, made_at)
     CROSS JOIN chunk_of(n.dataset, n.data_id) AS was
     WHERE c.ctid = was.at AND was.status = 'DECLARED';

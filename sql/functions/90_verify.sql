@@ -54,19 +54,40 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     UNION ALL
     SELECT format('job %s has no task for %s, an id of its data set %s', s.job, c.data_id, s.dataset)
     FROM job_source s JOIN job j ON j.id = s.job AND NOT j.deleted JOIN chunk c ON c.dataset = s.dataset
-    WHERE in_range(c.data_id, j.chunk_from, j.chunk_to)
-      AND NOT EXISTS (SELECT FROM task_of(s.job, c.data_id))
+    WHERE in_range(c.data_id, j.chunk_from, j.chunk_to) AND c.retired_from IS NULL
+      AND NOT EXISTS (SELECT FROM task_of(s.job, c.data_id) t WHERE t.state <> 'RETIRED')
 
     UNION ALL
     SELECT format('task %s/%s has no chunk in its data set %s', t.job, t.data_id, l.dataset)
     FROM live t JOIN job_dataset l ON l.job = t.job
-    WHERE t.state NOT IN ('DONE', 'RUNNING', 'HELD', 'SKIPPED') AND NOT EXISTS (SELECT FROM chunk_of(l.dataset, t.data_id))
+    WHERE t.state NOT IN ('DONE', 'RUNNING', 'HELD', 'SKIPPED', 'RETIRED') AND NOT EXISTS (SELECT FROM chunk_of(l.dataset, t.data_id))
 
     UNION ALL
     SELECT format('chunk %s/%s is READY, but task %s/%s that makes it is %s', c.dataset, c.data_id, t.job, t.data_id, t.state)
     FROM chunk c JOIN job_output o ON o.dataset = c.dataset JOIN job j ON j.id = o.job AND NOT j.deleted
     CROSS JOIN task_of(o.job, c.data_id) t
     WHERE c.status = 'READY' AND t.state IN ('WAITING', 'QUEUED', 'RETRYING')
+
+    UNION ALL
+    SELECT format('task %s/%s is RETIRED, but its id is in a source of its job', t.job, t.data_id)
+    FROM live t WHERE t.state = 'RETIRED' AND has_source(t.job, t.data_id)
+
+    UNION ALL
+    SELECT format('task %s/%s is %s, but all its source chunks are retired', t.job, t.data_id, t.state)
+    FROM live t WHERE t.state NOT IN ('RETIRED', 'RUNNING')
+      AND EXISTS (SELECT FROM job_source s CROSS JOIN chunk_of(s.dataset, t.data_id) c WHERE s.job = t.job AND c.retired_from IS NOT NULL)
+      AND NOT has_source(t.job, t.data_id)
+
+    UNION ALL
+    SELECT format('chunk %s/%s is retired, but its data set has it: %s', c.dataset, c.data_id,
+                  CASE WHEN c.in_source THEN 'by its chunk source' ELSE 'by hand' END)
+    FROM chunk c WHERE c.retired_from IS NOT NULL AND (c.in_source OR c.by_hand)
+
+    UNION ALL
+    SELECT format('task %s/%s is DONE and %s, but %s of its outputs were never made', t.job, t.data_id,
+                  CASE WHEN t.incomplete THEN 'incomplete' ELSE 'complete' END, m.n)
+    FROM live t CROSS JOIN LATERAL (SELECT count(*) AS n FROM missing_outputs(t.job, t.data_id)) m
+    WHERE t.state = 'DONE' AND t.incomplete <> (m.n > 0)
 
     UNION ALL
     SELECT format('task %s/%s has another sort key than its order gives', t.job, t.data_id)

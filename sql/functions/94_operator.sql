@@ -30,7 +30,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT (SELECT jsonb_build_object('counts', coalesce(jsonb_object_agg(n.status, n.chunks), '{}'),
                                       'missing', coalesce(sum(n.ids) FILTER (WHERE n.status <> 'READY'), 0))
             FROM (SELECT c.status, count(*) AS chunks, sum(hashtextextended(c.data_id, 0)) AS ids
-                  FROM chunk c WHERE c.dataset = d.id GROUP BY c.status) n)
+                  FROM chunk c WHERE c.dataset = d.id AND c.status <> 'RETIRED' GROUP BY c.status) n)
     FROM dataset d WHERE d.id = p_dataset
 $$;
 
@@ -41,11 +41,11 @@ CREATE FUNCTION opendataflow.dataset_gaps(p_dataset text, p_gaps integer) RETURN
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET work_mem = '64MB' SET jit = off AS $$
     WITH shape AS MATERIALIZED (
         SELECT min(s.shape) = max(s.shape) AS is_one
-        FROM (SELECT translate(c.data_id, '123456789', '000000000') COLLATE "C" AS shape FROM chunk c WHERE c.dataset = p_dataset) s
+        FROM (SELECT translate(c.data_id, '123456789', '000000000') COLLATE "C" AS shape FROM chunk c WHERE c.dataset = p_dataset AND c.status <> 'RETIRED') s
     ), c AS MATERIALIZED (
         SELECT c.data_id, c.status = 'READY' AS is_ready,
                CASE WHEN (SELECT s.is_one FROM shape s) THEN convert_to(c.data_id, 'UTF8') ELSE sort_key(c.data_id) END AS key
-        FROM chunk c WHERE c.dataset = p_dataset
+        FROM chunk c WHERE c.dataset = p_dataset AND c.status <> 'RETIRED'
     ), edge AS MATERIALIZED (
         -- Before version 18 bytea has neither min nor max.
         SELECT (SELECT c.key FROM c WHERE NOT c.is_ready ORDER BY c.key LIMIT 1) AS first_missing,

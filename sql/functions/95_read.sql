@@ -29,13 +29,15 @@ $$;
 -- Return the number of tasks of jobs by state.
 -- `probed_in_vain`: the breaker is open and more probes have failed than a chunk has retries.
 -- It is also true if the project's tests fail and no other commit may be used.
+-- `incomplete`: an output of a DONE task was never made.
 CREATE FUNCTION opendataflow.progress(p_jobs text[])
-RETURNS TABLE (job text, counts jsonb, probed_in_vain boolean)
+RETURNS TABLE (job text, counts jsonb, probed_in_vain boolean, incomplete boolean)
 LANGUAGE sql STABLE AS $$
     SELECT j, coalesce((SELECT jsonb_object_agg(c.state, c.tasks) FROM opendataflow.counts_of(j) c), '{}'),
            EXISTS (SELECT FROM opendataflow.breaker b JOIN opendataflow.job x ON x.id = b.job
                    WHERE b.job = j AND b.opened_at IS NOT NULL AND b.probes > x.retry_limit)
-           OR opendataflow.claim_limit_by_tests(j) IS NOT NULL
+           OR opendataflow.claim_limit_by_tests(j) IS NOT NULL,
+           EXISTS (SELECT FROM opendataflow.task t WHERE t.job = j AND t.incomplete AND t.state = 'DONE')
     FROM unnest(p_jobs) AS j
 $$;
 
@@ -58,7 +60,10 @@ LANGUAGE sql STABLE AS $$
            CASE WHEN j.deleted THEN 'Deleted' WHEN j.suspended THEN 'Suspended'
                 WHEN EXISTS (SELECT FROM opendataflow.breaker b WHERE b.job = j.id AND b.opened_at IS NOT NULL) THEN 'BreakerOpen'
                 WHEN w.running > 0 THEN 'Running'
-                WHEN w.failed > 0 THEN 'Failed' WHEN w.total > 0 AND w.done + w.skipped = w.total THEN 'Done'
+                WHEN w.failed > 0 THEN 'Failed'
+                WHEN w.total > 0 AND w.done + w.skipped = w.total
+                THEN CASE WHEN EXISTS (SELECT FROM opendataflow.task t WHERE t.job = j.id AND t.incomplete AND t.state = 'DONE')
+                     THEN 'Incomplete' ELSE 'Done' END
                 WHEN w.queued > 0 THEN 'Queued' ELSE 'Waiting' END,
            w.done, w.total, w.running, w.retrying, w.failed, j.parallelism,
            (SELECT string_agg(i.dataset, ', ' ORDER BY i.dataset) FROM opendataflow.job_input i WHERE i.job = j.id),
@@ -86,11 +91,11 @@ LANGUAGE sql STABLE AS $$
     FROM opendataflow.dataset d, LATERAL (
         SELECT count(*) AS chunks, count(*) FILTER (WHERE c.status = 'READY') AS ready,
                count(*) FILTER (WHERE c.status = 'FAILED') AS failed
-        FROM opendataflow.chunk c WHERE c.dataset = d.id) c
+        FROM opendataflow.chunk c WHERE c.dataset = d.id AND c.status <> 'RETIRED') c
     ORDER BY d.id
 $$;
 
--- Return chunks in natural order, of one data set or all, in one status or all.
+-- Return chunks in natural order, of one data set or all, in one status or all. All do not include RETIRED.
 CREATE FUNCTION opendataflow.list_chunks(p_dataset text, p_status text, p_limit integer) RETURNS TABLE (
     dataset text, data_id text, status text, fence bigint, run bigint, readers integer, published_at timestamptz, reason text,
     forced boolean)
@@ -98,7 +103,7 @@ LANGUAGE sql STABLE AS $$
     SELECT c.dataset, c.data_id, c.status, c.fence, c.run, c.readers, c.published_at, c.reason,
            coalesce((SELECT r.forced FROM opendataflow.run_of(c.run) AS r), false)
     FROM opendataflow.chunk c
-    WHERE (p_dataset IS NULL OR c.dataset = p_dataset) AND (p_status IS NULL OR c.status = p_status)
+    WHERE (p_dataset IS NULL OR c.dataset = p_dataset) AND CASE WHEN p_status IS NULL THEN c.status <> 'RETIRED' ELSE c.status = p_status END
     ORDER BY c.dataset, opendataflow.sort_key(c.data_id) LIMIT p_limit
 $$;
 
@@ -130,7 +135,7 @@ $$;
 -- Return the status of one job, for one screen. Except for the stored counts, no part reads more than `sample` rows.
 -- `gaps`: tasks that are not DONE before the last DONE task, in the job's order.
 -- `watermark`: the id through which the job is complete.
--- Failures, blockers and gaps are counted among the first `sample` tasks only.
+-- Failures, blockers, missing outputs of DONE tasks and gaps are counted among the first `sample` tasks only.
 -- `per_minute`: successes in the last 15 minutes, or since the first of them was claimed.
 CREATE FUNCTION opendataflow.job_status(p_job text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
@@ -140,8 +145,10 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         SELECT * FROM counts_of(p_job)
     ), edge AS (
         SELECT (SELECT f.sort_key FROM unnest(unfinished_states()) AS s(state)
-                CROSS JOIN LATERAL (SELECT w.sort_key FROM task w WHERE w.job = p_job AND w.state = s.state
-                                    ORDER BY w.sort_key LIMIT 1) f ORDER BY f.sort_key LIMIT 1) AS first_open,
+                CROSS JOIN LATERAL ((SELECT w.sort_key FROM task w WHERE w.job = p_job AND w.state = s.state ORDER BY w.sort_key LIMIT 1)
+                                    UNION ALL (SELECT w.sort_key FROM task w WHERE w.job = p_job AND w.incomplete AND w.state = 'DONE'
+                                               ORDER BY w.sort_key LIMIT 1)
+                                    ORDER BY sort_key LIMIT 1) f ORDER BY f.sort_key LIMIT 1) AS first_open,
                (SELECT w.sort_key FROM task w WHERE w.job = p_job AND w.state = 'DONE'
                 ORDER BY w.sort_key DESC LIMIT 1) AS last_done
     ), gap AS MATERIALIZED (
@@ -163,6 +170,9 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     ), failed AS (
         SELECT w.data_id, w.sort_key, w.reason FROM task w
         WHERE w.job = p_job AND w.state = 'FAILED' ORDER BY w.sort_key LIMIT (SELECT sample FROM few)
+    ), incomplete AS MATERIALIZED (
+        SELECT w.data_id, w.sort_key FROM task w
+        WHERE w.job = p_job AND w.incomplete AND w.state = 'DONE' ORDER BY w.sort_key LIMIT (SELECT sample FROM few)
     ), waiting AS MATERIALIZED (
         SELECT w.data_id, w.sort_key FROM task w
         WHERE w.job = p_job AND w.state = 'WAITING' ORDER BY w.sort_key LIMIT (SELECT sample FROM few)
@@ -191,6 +201,10 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                         FROM waiting w
                         CROSS JOIN LATERAL (SELECT * FROM blocker b WHERE b.job = p_job AND b.data_id = w.data_id OFFSET 0) b
                         GROUP BY 1, 2, 3 ORDER BY count(*) DESC LIMIT 10) x),
+        'incomplete', (SELECT coalesce(jsonb_agg(x ORDER BY x.dataset), '[]') FROM (
+                        SELECT m AS dataset, count(*) AS chunks, (array_agg(w.data_id ORDER BY w.sort_key))[1:3] AS examples
+                        FROM incomplete w CROSS JOIN LATERAL missing_outputs(p_job, w.data_id) AS m
+                        GROUP BY m) x),
         'gaps', (SELECT count(*) FROM gap),
         'gap_examples', (SELECT coalesce(jsonb_agg(g.data_id ORDER BY g.sort_key), '[]') FROM (SELECT * FROM gap ORDER BY sort_key LIMIT 5) g),
         'watermark', (SELECT w.data_id FROM edge e
@@ -212,7 +226,7 @@ CREATE FUNCTION opendataflow.why(p_job text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
         'job', w.job, 'data_id', w.data_id, 'state', w.state, 'reason', w.reason, 'held_from', w.held_from, 'again', w.again,
-        'forced', w.forced, 'stale', w.stale, 'attempts', w.attempts, 'infrastructure_attempts', w.infrastructure_attempts,
+        'forced', w.forced, 'stale', w.stale, 'missing_outputs', CASE WHEN w.incomplete THEN ARRAY(SELECT missing_outputs(w.job, w.data_id)) ELSE '{}' END, 'attempts', w.attempts, 'infrastructure_attempts', w.infrastructure_attempts,
         'retry_limit', j.retry_limit, 'due_at', w.due_at,
         'due_in_seconds', CASE WHEN w.due_at IS NOT NULL THEN greatest(0, round(extract(epoch FROM w.due_at - clock_timestamp()))) END,
         'suspended', j.suspended, 'deleted', j.deleted, 'parallelism', j.parallelism, 'breaker', describe_breaker(j.id),

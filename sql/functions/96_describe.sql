@@ -129,7 +129,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'producer', (SELECT o.job FROM job_output o WHERE o.dataset = d.id),
         'consumers', (SELECT coalesce(jsonb_agg(i.job ORDER BY i.job), '[]') FROM job_input i WHERE i.dataset = d.id),
         'counts', (SELECT coalesce(jsonb_object_agg(c.status, c.n), '{}')
-                   FROM (SELECT c.status, count(*) AS n FROM chunk c WHERE c.dataset = d.id GROUP BY c.status) c),
+                   FROM (SELECT c.status, count(*) AS n FROM chunk c WHERE c.dataset = d.id AND c.status <> 'RETIRED' GROUP BY c.status) c),
         'events', (SELECT coalesce(jsonb_agg(jsonb_build_object('at', h.at, 'event', h.event, 'data_id', h.data_id,
                             'from', h.from_state, 'to', h.to_state, 'actor', h.actor, 'reason', h.reason) ORDER BY h.id), '[]')
                    FROM (SELECT * FROM (SELECT * FROM history h ORDER BY h.id DESC LIMIT 20000) h

@@ -120,11 +120,14 @@ CREATE TABLE opendataflow.job_env (
 -- `publisher`: the name that was given when the chunk was published from outside.
 -- `readers`: the number of running consumers.
 -- `held_status`: the status that a release restores.
+-- `in_source`: the chunk source of the data set has the id. `by_hand`: a person has loaded, declared or published it.
+-- `retired_from`: the status that the chunk gets back if its id returns.
+-- A RUNNING chunk with `retired_from` is retired when its run ends.
 CREATE TABLE opendataflow.chunk (
     dataset       text NOT NULL REFERENCES opendataflow.dataset,
     data_id       text NOT NULL CHECK (data_id <> ''),
     status        text NOT NULL DEFAULT 'DECLARED'
-                  CHECK (status IN ('DECLARED', 'READY', 'RUNNING', 'FAILED', 'RESUBMIT', 'HOLD', 'PENDING')),
+                  CHECK (status IN ('DECLARED', 'READY', 'RUNNING', 'FAILED', 'RESUBMIT', 'HOLD', 'PENDING', 'RETIRED')),
     held_status   text CHECK (held_status IN ('DECLARED', 'READY', 'FAILED', 'RESUBMIT', 'PENDING')),
     bounds        jsonb,
     fence         bigint,
@@ -136,20 +139,30 @@ CREATE TABLE opendataflow.chunk (
     published_at  timestamptz,
     reason        text,
     publisher     text,
+    in_source     boolean NOT NULL DEFAULT false,
+    by_hand       boolean NOT NULL DEFAULT false,
+    retired_from  text CHECK (retired_from IN ('DECLARED', 'READY', 'RUNNING', 'FAILED', 'RESUBMIT', 'HOLD', 'PENDING')),
     PRIMARY KEY (dataset, data_id),
-    CONSTRAINT held_remembers CHECK ((status = 'HOLD') = (held_status IS NOT NULL)),
+    CONSTRAINT held_remembers CHECK ((status = 'HOLD' OR (status = 'RETIRED' AND retired_from = 'HOLD')) = (held_status IS NOT NULL)),
+    CONSTRAINT retired_remembers CHECK (CASE status WHEN 'RETIRED' THEN retired_from IS NOT NULL AND retired_from <> 'RUNNING'
+                                                    WHEN 'RUNNING' THEN retired_from IS NULL OR retired_from = 'RUNNING'
+                                                    ELSE retired_from IS NULL END),
     CONSTRAINT running_has_run CHECK (status <> 'RUNNING' OR (run IS NOT NULL AND fence IS NOT NULL)),
     CONSTRAINT ready_has_version CHECK (status <> 'READY' OR (fence IS NOT NULL AND published_at IS NOT NULL))
 ) WITH (fillfactor = 80);
+-- An index over `status` would cost each change of a status a new index entry (no HOT update).
+CREATE INDEX chunk_retired ON opendataflow.chunk (dataset, data_id) WHERE retired_from IS NOT NULL;
 
 -- One job's processing of one data id. `blockers`: the number of rows in the view `blocker`.
 -- `rank`: 0 forced, 1 resubmitted, 2 natural order. `sort_key`: sorts ascending, also for descending jobs.
 -- `run`: the last run. `forced`: true until a run succeeds or its retries are used up.
+-- `incomplete`: the task is DONE, but one of its outputs was never made.
+-- `retired_from`: the state that the task gets back if its id returns.
 CREATE TABLE opendataflow.task (
     job                      text NOT NULL REFERENCES opendataflow.job,
     data_id                  text NOT NULL,
     state                    text NOT NULL
-                             CHECK (state IN ('WAITING', 'QUEUED', 'RUNNING', 'RETRYING', 'DONE', 'FAILED', 'HELD', 'SKIPPED')),
+                             CHECK (state IN ('WAITING', 'QUEUED', 'RUNNING', 'RETRYING', 'DONE', 'FAILED', 'HELD', 'SKIPPED', 'RETIRED')),
     held_from                text CHECK (held_from IN ('WAITING', 'QUEUED', 'RETRYING', 'FAILED', 'DONE')),
     rank                     smallint NOT NULL DEFAULT 2 CHECK (rank BETWEEN 0 AND 2),
     sort_key                 bytea NOT NULL,
@@ -163,18 +176,23 @@ CREATE TABLE opendataflow.task (
     forced                   boolean NOT NULL DEFAULT false,
     again                    boolean NOT NULL DEFAULT false,
     stale                    boolean NOT NULL DEFAULT false,
+    incomplete               boolean NOT NULL DEFAULT false,
+    retired_from             text CHECK (retired_from IN ('DONE', 'HELD', 'SKIPPED')),
     CONSTRAINT queued_is_unblocked CHECK (state <> 'QUEUED' OR blockers = 0),
     CONSTRAINT waiting_is_blocked CHECK (state <> 'WAITING' OR blockers > 0),
     CONSTRAINT only_open_task_counts CHECK (state IN ('WAITING', 'QUEUED', 'RETRYING') OR blockers = 0),
     CONSTRAINT retrying_has_due CHECK (state <> 'RETRYING' OR due_at IS NOT NULL),
     CONSTRAINT running_task_has_run CHECK (state <> 'RUNNING' OR (run IS NOT NULL AND fence IS NOT NULL)),
-    CONSTRAINT held_task_remembers CHECK ((state IN ('HELD', 'SKIPPED')) = (held_from IS NOT NULL)),
-    CONSTRAINT again_is_remembered CHECK (NOT again OR state IN ('RUNNING', 'HELD', 'SKIPPED')),
+    CONSTRAINT held_task_remembers CHECK ((coalesce(retired_from, state) IN ('HELD', 'SKIPPED')) = (held_from IS NOT NULL)),
+    CONSTRAINT again_is_remembered CHECK (NOT again OR coalesce(retired_from, state) IN ('RUNNING', 'HELD', 'SKIPPED')),
+    CONSTRAINT retired_task_remembers CHECK ((state = 'RETIRED') = (retired_from IS NOT NULL)),
+    CONSTRAINT only_done_is_incomplete CHECK (NOT incomplete OR coalesce(retired_from, state) = 'DONE'),
     CONSTRAINT forced_is_to_do CHECK (NOT forced OR state NOT IN ('DONE', 'FAILED'))
 ) WITH (fillfactor = 80);
 CREATE INDEX task_queued ON opendataflow.task (job, rank, sort_key) WHERE state = 'QUEUED';
 CREATE INDEX task_running ON opendataflow.task (job) WHERE state = 'RUNNING';
 CREATE INDEX task_stale ON opendataflow.task (job) WHERE stale;
+CREATE INDEX task_incomplete ON opendataflow.task (job, sort_key) WHERE incomplete;
 CREATE INDEX task_due ON opendataflow.task (due_at) WHERE state = 'RETRYING';
 CREATE INDEX task_state ON opendataflow.task (job, state, sort_key);
 -- Keep this index the youngest one.

@@ -32,15 +32,28 @@ def job(job_id: str, inputs: list[str], outputs: list[str], **changes: Any) -> d
 
 
 def dataset(dataset_id: str, *ids: str) -> dict[str, Any]:
-    """A data set as `apply` takes it, with the ids of its chunk source."""
+    """A data set as `apply` takes it, with the ids of its chunk source. Without ids its source is not mentioned."""
+    return source(dataset_id, *ids) if ids else {"id": dataset_id}
+
+
+def source(dataset_id: str, *ids: str) -> dict[str, Any]:
+    """A data set whose chunk source has exactly these ids."""
     return {"id": dataset_id, "chunks": [{"id": i, "bounds": None} for i in ids]}
 
 
 def apply(db: Connection, datasets: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> list[str]:
     """Apply; return the jobs that have QUEUED tasks."""
-    row = db.execute("SELECT opendataflow.apply(%s, %s, 'test') AS woken", (Jsonb(datasets), Jsonb(jobs))).fetchone()
+    return list(apply_allowing(db, datasets, jobs)["woken"])
+
+
+def apply_allowing(
+    db: Connection, datasets: list[dict[str, Any]], jobs: list[dict[str, Any]], **consent: Any
+) -> dict[str, Any]:
+    """Apply with a consent: change, retire, overlap, backfill; return the plan and the jobs that have QUEUED tasks."""
+    query = "SELECT opendataflow.apply(%s, %s, 'test', %s) AS applied"
+    row = db.execute(query, (Jsonb(datasets), Jsonb(jobs), Jsonb(consent))).fetchone()
     assert row is not None
-    return list(row["woken"])
+    return dict(row["applied"])
 
 
 def open_lease(db: Connection, seconds: float = 3600) -> str:

@@ -48,11 +48,30 @@ class Job:
 
 @dataclass
 class Chunk:
-    """`held`: what a HOLD returns to; `maker`: the run that left it as it is, None where it came from outside."""
+    """`held`: what a HOLD returns to; `maker`: the run that left it as it is, None where it came from outside;
+    `retired`: what it gets back when its id returns, RUNNING where it is retired at the end of its run."""
 
     status: str = "DECLARED"
     held: str | None = None
     maker: int | None = None
+    in_source: bool = False
+    by_hand: bool = False
+    retired: str | None = None
+
+    @property
+    def made(self) -> bool:
+        """Whether there is a result, also where a person has to accept it."""
+        return (self.held or self.status) in ("READY", "PENDING")
+
+    def retire(self) -> None:
+        """Its id is withdrawn."""
+        self.retired = self.status
+        self.status = "RUNNING" if self.status == "RUNNING" else "RETIRED"
+
+    def revive(self) -> None:
+        """Its id is back."""
+        if self.retired is not None:
+            self.status, self.retired = self.retired, None
 
     @property
     def underneath(self) -> str:
@@ -80,6 +99,7 @@ class Task:
     again: bool = False
     forced: bool = False
     run: int | None = None
+    retired: str | None = None
 
 
 @dataclass
@@ -215,16 +235,26 @@ class Model:
         while before != len(self.chunks) + len(self.tasks):
             before = len(self.chunks) + len(self.tasks)
             for job in self.jobs.values():
-                for data_id in [i for d, i in self.chunks if d in job.sources]:
+                for data_id in [i for (d, i), c in self.chunks.items() if d in job.sources and c.retired is None]:
                     for dataset in job.inputs + job.outputs:
-                        self.chunks.setdefault((dataset, data_id), Chunk())
-                    if (job.id, data_id) not in self.tasks:
+                        before -= self.chunks.setdefault((dataset, data_id), Chunk()).retired is not None
+                        self.chunks[dataset, data_id].revive()
+                    task = self.tasks.get((job.id, data_id))
+                    if task is not None and task.retired is not None:
+                        task.state, task.retired = task.retired, None
+                    if task is None:
                         self.tasks[job.id, data_id] = Task()
                         self._finish_if_made(job.id, data_id)
 
     def _has_source(self, job_id: str, data_id: str) -> bool:
         """A rebuild keeps tasks that run or are done, also when its id is not one of the job's any more."""
-        return any((d, data_id) in self.chunks for d in self.jobs[job_id].sources)
+        found = (self.chunks.get((d, data_id)) for d in self.jobs[job_id].sources)
+        return any(chunk is not None and chunk.retired is None for chunk in found)
+
+    def incomplete(self, job_id: str, data_id: str) -> bool:
+        """Whether a task is done and one of its outputs was never made."""
+        outputs = (self.chunks.get((d, data_id)) for d in self.jobs[job_id].outputs)
+        return self.tasks[job_id, data_id].state == "DONE" and any(c is None or not c.made for c in outputs)
 
     def _drop_without_source(self, job_id: str, data_id: str) -> None:
         """Nor is it kept when it is still to do; what a person has put aside waits for its id, or for its release."""
@@ -240,7 +270,7 @@ class Model:
             task.held,
         ):  # beside a rejected output, what the task itself has made does not count
             made = [chunk for chunk in made if chunk.maker is None or chunk.maker != task.run]
-        if task.state in ("RUNNING", "DONE") or all(chunk.status != "READY" for chunk in made):
+        if task.state in ("RUNNING", "DONE", "RETIRED") or all(chunk.status != "READY" for chunk in made):
             return
         task.due_in, task.forced = None, False
         if task.held is not None:
@@ -251,7 +281,9 @@ class Model:
     def declare(self, dataset: str, ids: Iterable[str]) -> None:
         """Chunks are there by name, with no status yet."""
         for data_id in ids:
-            self.chunks.setdefault((dataset, data_id), Chunk())
+            chunk = self.chunks.setdefault((dataset, data_id), Chunk())
+            chunk.by_hand = True
+            chunk.revive()
         self._fill()
 
     def apply(self, jobs: Iterable[Job], sources: Mapping[str, Iterable[str]]) -> None:
@@ -262,14 +294,59 @@ class Model:
             if old is None or old.links != job.links:
                 rebuilt.append(job.id)
             self.jobs[job.id] = job
+        self._withdraw(rebuilt, sources)
         for dataset, ids in sources.items():
             for data_id in ids:
                 chunk = self.chunks.setdefault((dataset, data_id), Chunk())
+                chunk.in_source = True
+                chunk.revive()
                 if chunk.status == "DECLARED" and self._producer(dataset) is None:
                     chunk.status = "READY"
         for job_id in rebuilt:
             self._rebuild(job_id)
         self._fill()
+
+    def _withdraw(self, changed: Iterable[str], sources: Mapping[str, Iterable[str]]) -> None:
+        """Retire what no source, no person and no job with a live source stands for any more."""
+        declared = {(d, i) for d, ids in sources.items() for i in ids}
+        live = {key for key, chunk in self.chunks.items() if chunk.retired is None}
+        removed = {k for k in live if k[0] in sources and self.chunks[k].in_source and k not in declared}
+        for key in removed:
+            self.chunks[key].in_source = False
+        tasks = {key for key, task in self.tasks.items() if task.retired is None}
+        orphans = {
+            (j, i)
+            for j, i in tasks
+            if j in changed and not any((d, i) in live | declared for d in self.jobs[j].sources)
+        }
+        links = {j: (*self.jobs[j].inputs, *self.jobs[j].outputs) for j in self.jobs}
+        gone = (removed | {(d, i) for j, i in orphans for d in links[j]}) & live
+        grown: set[Key] = set()
+        while grown != gone:
+            grown = set(gone)
+            for dataset, data_id in grown:
+                below = [j for j in self.jobs.values() if dataset in j.sources]
+                gone |= {(d, data_id) for j in below for d in links[j.id]} & live
+        kept = {k for k in gone if self.chunks[k].by_hand or self.chunks[k].in_source or k in declared}
+        sound = (live - gone) | declared | kept
+        grown = set()
+        while grown != sound:
+            grown = set(sound)
+            for dataset, data_id in grown:
+                below = [j for j in self.jobs.values() if dataset in j.sources]
+                sound |= {(d, data_id) for j in below for d in links[j.id]} & gone
+        for key in gone - sound:
+            self.chunks[key].retire()
+        for job_id, data_id in [key for key in self.tasks if key in tasks]:
+            withdrawn = any((d, data_id) in gone - sound for d in self.jobs[job_id].sources)
+            if (job_id, data_id) in orphans or withdrawn:
+                self._retire_task(job_id, data_id)
+
+    def _retire_task(self, job_id: str, data_id: str) -> None:
+        self._drop_without_source(job_id, data_id)
+        task = self.tasks.get((job_id, data_id))
+        if task and task.state in ("DONE", "HELD", "SKIPPED") and not self._has_source(job_id, data_id):
+            task.retired, task.state = task.state, "RETIRED"
 
     def _rebuild(self, job_id: str) -> None:
         for data_id in [i for j, i in self.tasks if j == job_id]:
@@ -319,9 +396,12 @@ class Model:
         if run.cancelled and outcome.state != "SUCCEEDED":
             outcome = replace(outcome, state="CANCELLED", verdict="FAILED")
         run.state = outcome.state
-        for dataset in run.writes:
-            self.chunks[dataset, run.data_id].status = "READY" if outcome.verdict == "DONE" else "FAILED"
         task = self.tasks[run.job, run.data_id]
+        for dataset in run.writes:
+            chunk, status = self.chunks[dataset, run.data_id], "READY" if outcome.verdict == "DONE" else "FAILED"
+            chunk.status = status
+            if chunk.retired is not None:
+                chunk.status, chunk.retired = "RETIRED", "RESUBMIT" if task.again else status
         spared = self._judge_end(run, outcome, task)
         if task.again:
             self._reopen(run.job, run.data_id, also=run.writes)
@@ -329,6 +409,8 @@ class Model:
             self._settle(task, outcome, spared)
             self._finish_if_made(run.job, run.data_id)
         self._drop_without_source(run.job, run.data_id)
+        if any(self.chunks[d, run.data_id].retired for d in run.reads + run.writes):
+            self._retire_task(run.job, run.data_id)
         return True
 
     def _judge_end(self, run: Run, outcome: Outcome, task: Task) -> bool:
@@ -420,7 +502,11 @@ class Model:
         for below in self._below(job_id):
             for data_id in ids:
                 task = self.tasks.get((below, data_id))
-                ran = task and task.state != "SKIPPED" and (task.held or task.state) in ("DONE", "FAILED", "RUNNING")
+                ran = (
+                    task
+                    and task.state not in ("SKIPPED", "RETIRED")
+                    and (task.held or task.state) in ("DONE", "FAILED", "RUNNING")
+                )
                 if ran and self._has_source(below, data_id):
                     self._resubmit_one(below, data_id)
         return answers
@@ -434,7 +520,7 @@ class Model:
         task = self.tasks.get((job_id, data_id))
         if task is None:
             return "unknown"
-        if task.state == "SKIPPED" or (task.state == "DONE" and not self._has_source(job_id, data_id)):
+        if task.state in ("SKIPPED", "RETIRED") or (task.state == "DONE" and not self._has_source(job_id, data_id)):
             return "refused"
         if task.state in ("RUNNING", "HELD"):
             task.again = True
@@ -472,7 +558,8 @@ class Model:
         task = self.tasks.get((job_id, data_id))
         if task is None:
             return "unknown"
-        if task.state not in possible:
+        unmade = state == "SKIPPED" and self.incomplete(job_id, data_id)
+        if task.state not in possible and not unmade:
             return "unchanged" if task.state == state else "refused"
         task.held = task.held or task.state
         task.state = state
@@ -489,7 +576,7 @@ class Model:
         outputs = [self.chunks[d, data_id] for d in self.jobs[job_id].outputs if (d, data_id) in self.chunks]
         if task.state == "RUNNING" or any(chunk.status == "RUNNING" for chunk in outputs):
             return "refused"
-        if task.state in ("DONE", "HELD", "SKIPPED") and not self._has_source(job_id, data_id):
+        if task.state in ("DONE", "HELD", "SKIPPED", "RETIRED") and not self._has_source(job_id, data_id):
             return "refused"
         if task.forced and self.state(job_id, data_id) == "QUEUED":
             return "unchanged"
@@ -517,8 +604,9 @@ class Model:
         answers = {}
         for data_id in ids:
             task = self.tasks.get((job_id, data_id))
-            answers[data_id] = "done" if task and task.held else "unchanged" if task else "unknown"
-            if task is None or task.held is None:
+            held = task is not None and task.state in ("HELD", "SKIPPED")
+            answers[data_id] = "done" if held else "unchanged" if task else "unknown"
+            if task is None or task.held is None or not held:
                 continue
             if task.again:
                 self._reopen(job_id, data_id)
@@ -534,8 +622,8 @@ class Model:
             chunk = self.chunks.get((dataset, data_id))
             if chunk is None:
                 answers[data_id] = "unknown"
-            elif chunk.status in ("RUNNING", "HOLD"):
-                answers[data_id] = "refused" if chunk.status == "RUNNING" else "unchanged"
+            elif chunk.status in ("RUNNING", "HOLD", "RETIRED"):
+                answers[data_id] = "unchanged" if chunk.status == "HOLD" else "refused"
             else:
                 chunk.status, chunk.held = "HOLD", chunk.status
                 answers[data_id] = "done"
@@ -546,8 +634,9 @@ class Model:
         answers = {}
         for data_id in ids:
             chunk = self.chunks.get((dataset, data_id))
-            answers[data_id] = "unknown" if chunk is None else "unchanged" if chunk.held is None else "done"
-            if chunk and chunk.held is not None:
+            held = chunk is not None and chunk.status == "HOLD"
+            answers[data_id] = "unknown" if chunk is None else "done" if held else "unchanged"
+            if chunk and chunk.held is not None and held:
                 chunk.status, chunk.held = chunk.held, None
                 producer = self._producer(dataset)
                 if producer and (producer, data_id) in self.tasks:
@@ -560,7 +649,7 @@ class Model:
 
     def _set_chunk(self, dataset: str, data_id: str, status: str) -> str:
         chunk = self.chunks.get((dataset, data_id))
-        if chunk is None or chunk.status in (status, "RUNNING"):
+        if chunk is None or chunk.status in (status, "RUNNING", "RETIRED"):
             return "unknown" if chunk is None else "unchanged" if chunk.status == status else "refused"
         if chunk.underneath not in ("READY", "PENDING"):
             chunk.maker = None
@@ -604,7 +693,12 @@ class Model:
         a row, forgiven, failed probes, probe)."""
         lines: dict[str, tuple[object, ...]] = {}
         for (dataset, data_id), chunk in self.chunks.items():
-            lines[f"chunk {dataset}/{data_id}"] = (chunk.status, chunk.held, self.readers(dataset, data_id))
+            lines[f"chunk {dataset}/{data_id}"] = (
+                chunk.status,
+                chunk.held,
+                self.readers(dataset, data_id),
+                chunk.retired,
+            )
         for (job_id, data_id), task in self.tasks.items():
             counted = task.state in (OPEN, "RETRYING")
             lines[f"task {job_id}/{data_id}"] = (
@@ -616,6 +710,8 @@ class Model:
                 task.infrastructure_attempts,
                 task.again,
                 task.forced,
+                task.retired,
+                self.incomplete(job_id, data_id),
             )
         for job_id, breaker in self.breakers.items():
             if breaker.failed or breaker.forgiven:

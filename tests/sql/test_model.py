@@ -177,7 +177,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _apply(self, jobs: list[Job], sources: dict[str, list[str]]) -> None:
         datasets = [graph.dataset(d, *sources.get(d, [])) for d in self.dataset_ids() if d != "today"]
-        woken = graph.apply(
+        applied = graph.apply_allowing(
             self.people,
             datasets,
             [
@@ -194,8 +194,11 @@ class StoreMachine(RuleBasedStateMachine):
                 )
                 for j in jobs
             ],
+            retire=True,
+            overlap=True,
+            backfill="none",
         )
-        self.told.update(woken)
+        self.told.update(applied["woken"])
         self.model.apply(jobs, sources)
 
     @rule(
@@ -416,7 +419,12 @@ class StoreMachine(RuleBasedStateMachine):
     def _seen(self) -> dict[str, tuple[object, ...]]:
         lines: dict[str, tuple[object, ...]] = {}
         for c in self.people.execute("SELECT * FROM opendataflow.chunk"):
-            lines[f"chunk {c['dataset']}/{c['data_id']}"] = (c["status"], c["held_status"], c["readers"])
+            lines[f"chunk {c['dataset']}/{c['data_id']}"] = (
+                c["status"],
+                c["held_status"],
+                c["readers"],
+                c["retired_from"],
+            )
         for w in self.people.execute("SELECT * FROM opendataflow.task"):
             lines[f"task {w['job']}/{w['data_id']}"] = (
                 w["state"],
@@ -427,6 +435,8 @@ class StoreMachine(RuleBasedStateMachine):
                 w["infrastructure_attempts"],
                 w["again"],
                 w["forced"],
+                w["retired_from"],
+                w["incomplete"] and w["state"] == "DONE",
             )
         for b in self.people.execute("SELECT * FROM opendataflow.breaker"):
             failed = list(zip(b["failed"], b["runs"], strict=True))
@@ -485,7 +495,8 @@ def test_any_sequence_of_requests_leaves_the_store_as_the_rules_say(
 
 def relinked(db: Connection, outputs: list[str], **changes: Any) -> None:
     """Job j makes b of a, and now these data sets."""
-    graph.apply(db, [graph.dataset("x")], [graph.job("j", ["a"], outputs, **changes)])
+    changed = [graph.job("j", ["a"], outputs, **changes)]
+    graph.apply_allowing(db, [graph.dataset("x")], changed, backfill="none")
 
 
 def one_job(db: Connection) -> None:

@@ -327,8 +327,8 @@ def terminate(db: Connection) -> None:
 
 
 async def test_an_apply_answers_with_the_jobs_that_have_tasks(store: Store, db: Connection) -> None:
-    woken = await store.apply([dataset("a", "1"), dataset("b")], [job("j", ["a"], ["b"])], "ada", lambda *_: None)
-    assert (woken, tasks(db)) == (["j"], {"j/1": "QUEUED"})
+    applied = await store.apply([dataset("a", "1"), dataset("b")], [job("j", ["a"], ["b"])], "ada", lambda *_: None)
+    assert (applied.woken, tasks(db)) == (("j",), {"j/1": "QUEUED"})
 
 
 async def test_the_check_sees_the_graph_as_it_will_be(store: Store, one_job: Connection) -> None:

@@ -30,6 +30,7 @@ def evidence(state: str, **changes: Any) -> dict[str, Any]:
         "again": False,
         "forced": False,
         "stale": False,
+        "missing_outputs": [],
         "attempts": 0,
         "retry_limit": 2,
         "due_in_seconds": None,
@@ -144,6 +145,14 @@ def test_done_but_stale_tells_how_to_make_it_again() -> None:
     [sentence] = explain(evidence("DONE", stale=True))
     assert sentence.startswith("2013 of job load is DONE, but made from data that has changed since; ")
     assert sentence.endswith("to make it again: dataflow resubmit load 2013")
+
+
+def test_done_without_an_output_names_both_remedies() -> None:
+    [sentence] = explain(evidence("DONE", missing_outputs=["kn"]))
+    assert sentence == (
+        "2013 of job load is DONE, but its output kn was never made; to make it: dataflow resubmit load 2013; "
+        "to exclude it: dataflow skip load 2013"
+    )
 
 
 # What limits a job ---------------------------------------------------------------------------------------

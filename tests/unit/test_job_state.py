@@ -43,6 +43,7 @@ def found(counts: dict[str, int], **more: Any) -> dict[str, Any]:
         "running": [],
         "failed": [],
         "waiting": [],
+        "incomplete": [],
         "gaps": 0,
         "gap_examples": [],
         "watermark": None,
@@ -176,6 +177,19 @@ def test_a_job_has_succeeded_when_every_chunk_is_done_or_skipped_and_there_is_on
     counts: dict[str, int], status: str, reason: str
 ) -> None:
     assert condition(facts(counts), "Succeeded")[:2] == (status, reason)
+
+
+def test_a_job_without_an_output_that_it_never_made_has_not_succeeded() -> None:
+    missing = [{"dataset": "kn", "chunks": 2, "examples": ["1", "2"]}]
+    these = facts(found=found({"DONE": 2}, incomplete=missing))
+    status, reason, message = condition(these, "Succeeded")
+    assert (status, reason) == ("False", "OutputsMissing")
+    assert message == (
+        "incomplete: output kn of 2 chunks (1, 2) was never made; to make it: dataflow resubmit load 1 2; "
+        "to exclude it: dataflow skip load 1 2"
+    )
+    assert condition(these, "Progressing")[:2] == ("False", "OutputsMissing")
+    assert told(these)["state"] == "Incomplete"
 
 
 STALLS: list[tuple[NotStarted, str, str]] = [

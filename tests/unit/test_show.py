@@ -103,6 +103,7 @@ def job_status(**changes: Any) -> dict[str, Any]:
         "gaps": 0,
         "sample": 1000,
         "gap_examples": [],
+        "incomplete": [],
         "watermark": None,
         "per_minute": None,
         "eta_seconds": None,

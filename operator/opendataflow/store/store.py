@@ -26,6 +26,7 @@ from opendataflow.model.records.claim import (
     Progress,
     Selection,
 )
+from opendataflow.model.records.plan import NO_CONSENT, Applied, Consent, Plan
 from opendataflow.model.records.run import Host
 from opendataflow.names import RunState, TaskState
 from opendataflow.store.connections.connection import Row
@@ -159,30 +160,41 @@ class Store(Database):
         """Return the progress of jobs."""
         rows = await self.rows("SELECT * FROM opendataflow.progress(%s)", list(jobs))
         return [
-            Progress(r["job"], {TaskState(s): n for s, n in r["counts"].items()}, r["probed_in_vain"]) for r in rows
+            Progress(r["job"], {TaskState(s): n for s, n in r["counts"].items()}, r["probed_in_vain"], r["incomplete"])
+            for r in rows
         ]
 
     # -- changes by people -----------------------------------------------------------------------------------
 
-    async def apply(self, datasets: list[Row], jobs: list[Row], actor: str, check: GraphCheck) -> list[str]:
+    async def apply(
+        self, datasets: list[Row], jobs: list[Row], actor: str, check: GraphCheck, consent: Consent = NO_CONSENT
+    ) -> Applied:
         """Write data sets and jobs, all or none. For the rows, see sql/functions/80_apply.sql.
 
-        `check` receives the future graph, while no other apply can change it. Return the jobs that have QUEUED tasks.
+        `check` receives the future graph, while no other apply can change it. Raises PlanRefused if finished tasks are
+        affected and the consent does not allow that.
         """
 
-        async def attempt(connection: AsyncConnection[Row]) -> list[str]:
-            await connection.execute("SELECT opendataflow.lock_apply()")
-            links = await (await connection.execute("SELECT * FROM opendataflow.list_links()")).fetchall()
-            known = await (await connection.execute("SELECT id FROM opendataflow.dataset")).fetchall()
-            replaced = {job["id"] for job in jobs}
-            new = [{"job": j["id"], "inputs": j["inputs"], "outputs": j["outputs"]} for j in jobs]
-            check(
-                [link for link in links if link["job"] not in replaced] + new,
-                {row["id"] for row in known} | {d["id"] for d in datasets},
-            )
-            query = "SELECT opendataflow.apply(%s, %s, %s) AS woken"
-            row = await (await connection.execute(query, (Jsonb(datasets), Jsonb(jobs), actor))).fetchone()
-            return list(row["woken"]) if row else []
+        async def attempt(connection: AsyncConnection[Row]) -> Applied:
+            await _check_graph(connection, datasets, jobs, check)
+            query = "SELECT opendataflow.apply(%s, %s, %s, %s) AS applied"
+            values = (Jsonb(datasets), Jsonb(jobs), actor, Jsonb(consent.body()))
+            row = await (await connection.execute(query, values)).fetchone()
+            assert row is not None
+            return Applied(Plan.of_row(row["applied"]["plan"]), tuple(row["applied"]["woken"]))
+
+        return await self.transaction(attempt)
+
+    async def plan(self, datasets: list[Row], jobs: list[Row], check: GraphCheck, consent: Consent) -> Plan:
+        """Return the plan of an apply, and change nothing. The arguments are those of `apply`."""
+
+        async def attempt(connection: AsyncConnection[Row]) -> Plan:
+            await _check_graph(connection, datasets, jobs, check)
+            query = "SELECT opendataflow.plan_apply(%s, %s, %s) AS plan"
+            values = (Jsonb(datasets), Jsonb(jobs), Jsonb(consent.body()))
+            row = await (await connection.execute(query, values)).fetchone()
+            assert row is not None
+            return Plan.of_row(row["plan"])
 
         return await self.transaction(attempt)
 
@@ -332,6 +344,21 @@ class Store(Database):
         """Return the next data id that a job would claim, or None."""
         found: str | None = (await self.row("SELECT opendataflow.next_task(%s) AS data_id", job))["data_id"]
         return found
+
+
+async def _check_graph(
+    connection: AsyncConnection[Row], datasets: list[Row], jobs: list[Row], check: GraphCheck
+) -> None:
+    """Call `check` with the future graph, while no other apply can change it."""
+    await connection.execute("SELECT opendataflow.lock_apply()")
+    links = await (await connection.execute("SELECT * FROM opendataflow.list_links()")).fetchall()
+    known = await (await connection.execute("SELECT id FROM opendataflow.dataset")).fetchall()
+    replaced = {job["id"] for job in jobs}
+    new = [{"job": j["id"], "inputs": j["inputs"], "outputs": j["outputs"]} for j in jobs]
+    check(
+        [link for link in links if link["job"] not in replaced] + new,
+        {row["id"] for row in known} | {d["id"] for d in datasets},
+    )
 
 
 async def _chosen(connection: AsyncConnection[Row], owner: str, chosen: Selection) -> list[str]:

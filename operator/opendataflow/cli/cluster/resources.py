@@ -9,7 +9,7 @@ from typing import Any
 from opendataflow.cli.cluster.choice import Cluster, with_cluster
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
-from opendataflow.names import TaskState
+from opendataflow.names import COUNTED_TASKS
 
 Resource = Mapping[str, Any]
 Row = dict[str, Any]
@@ -62,7 +62,7 @@ def statuses(names: Sequence[str]) -> list[Row]:
 def task_counts(status: Row) -> dict[str, int]:
     """Return the number of tasks by state."""
     counts = status.get("counts") or {}
-    return {state.value: counts.get(state.value.lower(), 0) for state in TaskState}
+    return {state.value: counts.get(state.value.lower(), 0) for state in COUNTED_TASKS}
 
 
 def lines(status: Row) -> Iterator[str]:

@@ -4,9 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from opendataflow.core.runs.declared import dataset_row, job_row
-from opendataflow.engine.declaring import declare
-from opendataflow.errors import InvalidInput
+from opendataflow.core.runs.declared import Row, dataset_row, job_row
+from opendataflow.core.text.plan import options_sentence
+from opendataflow.engine.declaring import declare, plan
+from opendataflow.errors import InvalidInput, PlanRefused
+from opendataflow.model.records.plan import NO_CONSENT, Applied, Consent, Plan
 from opendataflow.model.resources.api import DataFlowJob, DataSet
 from opendataflow.model.resources.jobfile import parse_job_file
 from opendataflow.store.store import Store
@@ -41,10 +43,23 @@ def read_files(paths: Iterable[Path]) -> Declared:
     return Declared(tuple(datasets.values()), tuple(jobs.values()), folders)
 
 
-async def apply_files(store: Store, declared: Declared, actor: str) -> list[str]:
-    """Apply the resources of the files, all or none. Return the jobs that have QUEUED tasks."""
-    datasets = [dataset_row(dataset) for dataset in declared.datasets]
-    return await declare(store, datasets, [job_row(job) for job in declared.jobs], actor)
+async def apply_files(store: Store, declared: Declared, actor: str, consent: Consent = NO_CONSENT) -> Applied:
+    """Apply the resources of the files, all or none. The error PlanRefused names the options that allow the plan."""
+    try:
+        return await declare(store, *_rows(declared), actor, consent)
+    except PlanRefused as error:
+        raise PlanRefused(
+            f"{error}; {options_sentence(Plan.of_json(error.plan), consent.change)}", error.plan
+        ) from error
+
+
+async def plan_files(store: Store, declared: Declared, consent: Consent) -> Plan:
+    """Return the plan of the files, and change nothing."""
+    return await plan(store, *_rows(declared), consent)
+
+
+def _rows(declared: Declared) -> tuple[list[Row], list[Row]]:
+    return [dataset_row(dataset) for dataset in declared.datasets], [job_row(job) for job in declared.jobs]
 
 
 def _read(path: Path) -> str:

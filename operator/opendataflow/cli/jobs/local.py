@@ -11,7 +11,13 @@ from typing import Annotated
 import typer
 
 from opendataflow.cli.app import Panel, actor, app
-from opendataflow.cli.jobs.apply import FilesOption
+from opendataflow.cli.jobs.apply import (
+    AllowOption,
+    AllowOverlapOption,
+    AllowRetireOption,
+    BackfillOption,
+    FilesOption,
+)
 from opendataflow.cli.jobs.job_files import Declared, apply_files, read_files
 from opendataflow.cli.output.live import Display
 from opendataflow.cli.output.printing import console
@@ -27,6 +33,7 @@ from opendataflow.engine.passwords import Passwords
 from opendataflow.errors import InvalidInput
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.records.claim import Progress
+from opendataflow.model.records.plan import Consent
 from opendataflow.model.records.run import RunOrder
 from opendataflow.model.resources.api import DataFlowJob
 from opendataflow.model.resources.jobfile import absolute_path
@@ -42,7 +49,7 @@ _OPEN = (TaskState.WAITING, TaskState.QUEUED, TaskState.RETRYING, TaskState.RUNN
 
 
 @app.command("local", rich_help_panel=Panel.RUN)
-def local(
+def local(  # noqa: PLR0913  # one for each option
     files: FilesOption,
     parallelism: Annotated[
         int | None,
@@ -59,6 +66,10 @@ def local(
     key_file: Annotated[
         Path | None, typer.Option("--key-file", help="A file with the passkey. Default: PASSKEY, DATAFLOW_KEY_FILE.")
     ] = None,
+    allow: AllowOption = None,
+    allow_retire: AllowRetireOption = False,
+    allow_overlap: AllowOverlapOption = False,
+    backfill: BackfillOption = None,
 ) -> int:
     """Apply job files and run their jobs on this machine.
 
@@ -73,7 +84,8 @@ def local(
     settings = read_settings()
     targets = configured_targets(settings.notifications)
     slots = parallelism or os.cpu_count() or 1
-    return asyncio.run(_run(settings, targets, declared, Passkey(key_file), slots, until_caught_up))
+    consent = Consent(allow, allow_retire, allow_overlap, backfill)
+    return asyncio.run(_run(settings, targets, declared, consent, Passkey(key_file), slots, until_caught_up))
 
 
 def _check_project(job: DataFlowJob, folder: Path) -> None:
@@ -94,13 +106,14 @@ async def _run(
     settings: Settings,
     targets: Sequence[Target],
     declared: Declared,
+    consent: Consent,
     passkey: Passkey,
     parallelism: int,
     until_caught_up: bool,
 ) -> int:
     passwords = Passwords(passkey)
     async with open_store(settings, size=6, passkey=passkey) as store:
-        await apply_files(store, declared, actor())
+        await apply_files(store, declared, actor(), consent)
         jobs = [job.id for job in declared.jobs]
         await _check_passwords(store, jobs, passwords)
         screen = console()
@@ -158,7 +171,7 @@ async def _statuses(store: Store, jobs: Sequence[str]) -> list[Status]:
 
 
 def _exit_code(progress: Sequence[Progress]) -> int:
-    return ExitCode.UNFINISHED if any(job.of(*_OPEN) for job in progress) else ExitCode.OK
+    return ExitCode.UNFINISHED if any(job.of(*_OPEN) or job.incomplete for job in progress) else ExitCode.OK
 
 
 def _stop_on_signals(engine: Engine[RunOrder], display: Display) -> list[int]:

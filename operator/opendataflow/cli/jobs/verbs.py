@@ -19,7 +19,7 @@ from opendataflow.engine.takeover import commit_lost
 from opendataflow.errors import InvalidInput, Refused, UnknownThing
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.records.claim import Answer, Selection
-from opendataflow.names import ChunkStatus, TaskState
+from opendataflow.names import COUNTED_CHUNKS, COUNTED_TASKS, INCOMPLETE, ChunkStatus
 from opendataflow.settings import read_settings
 from opendataflow.store.leader import identity
 from opendataflow.store.store import Store
@@ -45,6 +45,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "reason": (Annotated[str | None, typer.Option("--reason", help="The reason, for the history.")], None),
 }
 _DATASET = Annotated[bool, typer.Option("--dataset", help="The first argument is a data set, not a job.")]
+_INCOMPLETE = Annotated[bool, typer.Option("--incomplete", help="Only DONE tasks with an output that was never made.")]
 _CASCADE = Annotated[bool, typer.Option("--cascade", help="Also all downstream chunks that were built from it.")]
 
 
@@ -59,6 +60,8 @@ def _parameters(verb: Verb) -> dict[str, tuple[Any, Any]]:
     found: dict[str, tuple[Any, Any]] = {"owner": (Annotated[str, owner], inspect.Parameter.empty), **_OPTIONS}
     if verb.tasks and verb.chunks:
         found["dataset"] = (_DATASET, False)
+    if verb.name in ("resubmit", "skip"):
+        found["incomplete"] = (_INCOMPLETE, False)
     if verb.cascade:
         found["cascade"] = (_CASCADE, False)
     return found
@@ -123,6 +126,8 @@ def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
                 "only Postgres can answer a dry run: set DATAFLOW_DSN to the address of the operator's database, and "
                 "leave --kube, --context, --namespace and DATAFLOW_KUBE out"
             )
+        if given.get("incomplete"):
+            raise InvalidInput("--incomplete needs Postgres: name the data ids instead")
         actions.ask(verb, owner, chosen, actor(), given["reason"], of_chunks=of_chunks, cascade=cascade)
         return
     function = verb.function(of_chunks=of_chunks, cascade=cascade)
@@ -149,7 +154,8 @@ def _selection(given: Mapping[str, Any], *, of_chunks: bool) -> list[str] | Sele
     """Return the given ids or the selection. Raise InvalidInput if both or neither are given."""
     ids = list(given["data_ids"] or [])
     states = [*(given["status"] or ()), *(["FAILED"] if given["failed"] else [])]
-    chosen = bool(states) or given["first"] is not None or given["last"] is not None
+    incomplete = bool(given.get("incomplete"))
+    chosen = bool(states) or incomplete or given["first"] is not None or given["last"] is not None
     ways = "by --from and --to, by --status or by --failed"
     if ids and chosen:
         raise InvalidInput(f"data ids are given and also chosen {ways}: do one of the two")
@@ -157,13 +163,17 @@ def _selection(given: Mapping[str, Any], *, of_chunks: bool) -> list[str] | Sele
         raise InvalidInput(f"no data ids: name one or more, or choose them {ways}")
     if ids:
         return ids
-    possible = [str(state) for state in (ChunkStatus if of_chunks else TaskState)]
+    possible = [str(state) for state in (COUNTED_CHUNKS if of_chunks else COUNTED_TASKS)]
     for state in states:
         if state == ChunkStatus.READY and not of_chunks:
             raise InvalidInput("READY is a status of chunks: for the tasks of a job, write QUEUED")
         if state not in possible:
             raise InvalidInput(f"{'chunks' if of_chunks else 'tasks'} are never {state}, but {', '.join(possible)}")
-    return Selection(given["first"], given["last"], tuple(states), of_chunks=of_chunks)
+    if incomplete and of_chunks:
+        raise InvalidInput("--incomplete selects tasks of a job: leave --dataset out")
+    return Selection(
+        given["first"], given["last"], (*states, *([INCOMPLETE] if incomplete else [])), of_chunks=of_chunks
+    )
 
 
 async def _unknown_owner(store: Store, verb: Verb, owner: str, sentence: str) -> UnknownThing:

@@ -20,6 +20,7 @@ from opendataflow.core.text.explain import (
     duration,
     explain,
     failed_sentence,
+    missing_output_sentence,
     shell_command,
     unmanaged_namespace_sentence,
     waiting_sentence,
@@ -107,15 +108,19 @@ def why(
 
 def print_status(to: Console, status: Status) -> None:
     """Print the status of one job."""
-    _print_head(to, status["job"], status["counts"], status["parallelism"], suspended=status["suspended"])
+    counts, suspended = status["counts"], status["suspended"]
+    incomplete = bool(status["incomplete"])
+    _print_head(to, status["job"], counts, status["parallelism"], suspended=suspended, incomplete=incomplete)
     for line in status_lines(status):
         to.print(Text(f"  {line}"))
 
 
-def _print_head(to: Console, job: str, counts: Mapping[str, int], parallelism: int, *, suspended: bool) -> None:
+def _print_head(
+    to: Console, job: str, counts: Mapping[str, int], parallelism: int, *, suspended: bool, incomplete: bool = False
+) -> None:
     total, done = sum(counts.values()), counts.get(TaskState.DONE, 0)
     head = Text(job, style="bold")
-    head.append(f"   {done} of {total} done", style="not bold")
+    head.append(f"   {done} of {total} done{', but incomplete' if incomplete else ''}", style="not bold")
     for state in TaskState:
         if counts.get(state) and state is not TaskState.DONE:
             head.append(f", {counts[state]} ", style="not bold").append_text(coloured(state.value))
@@ -133,7 +138,7 @@ def status_lines(status: Status) -> list[str]:
     tests = status["tests"]
     tested = [f"tests      {tests_sentence(tests)}"] if tests and tests["failed"] else []
     unseen = [f"unseen     {unmanaged_namespace_sentence(found)}" for found in status["unmanaged_namespaces"]]
-    return [*unseen, *breaker, *tested, *_pace(status), *_failed(status), *_waiting(status)]
+    return [*unseen, *breaker, *tested, *_pace(status), *_failed(status), *_incomplete(status), *_waiting(status)]
 
 
 def _pace(status: Status) -> Iterator[str]:
@@ -157,6 +162,11 @@ def _failed(status: Status) -> Iterator[str]:
     for group in status["failed"]:
         yield f"failed     {failed_sentence(group, status['sample'], status['counts'].get(TaskState.FAILED, 0))}"
         yield f"           when the cause is fixed: {shell_command('resubmit', status['job'], *group['examples'])}"
+
+
+def _incomplete(status: Status) -> Iterator[str]:
+    for group in status["incomplete"]:
+        yield missing_output_sentence(status["job"], group)
 
 
 def _waiting(status: Status) -> Iterator[str]:

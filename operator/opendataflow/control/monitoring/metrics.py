@@ -19,7 +19,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from opendataflow.names import OutcomeClass, TaskState
+from opendataflow.names import COUNTED_TASKS, OutcomeClass
 
 CONTENT_TYPE: Final[str] = CONTENT_TYPE_LATEST
 
@@ -84,13 +84,13 @@ class Metrics:
 
     def job(self, job: str, counts: Mapping[str, int], *, breaker_open: bool) -> None:
         """Set the metrics of a job. `counts`: number of tasks by state; a missing state counts as 0."""
-        for state in TaskState:
+        for state in COUNTED_TASKS:
             self._tasks.labels(job, state.value).set(counts.get(state.value, 0))
         self._breaker.labels(job).set(breaker_open)
 
     def forget(self, job: str) -> None:
         """Remove the metrics of a deleted job."""
-        for state in TaskState:
+        for state in COUNTED_TASKS:
             self._tasks.remove(job, state.value)
         self._breaker.remove(job)
         for outcome in OutcomeClass:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from opendataflow.core.status.conditions import Fault as Fault
+from opendataflow.model.records.plan import Plan
 from opendataflow.model.resources.actions import DataFlowAction
 from opendataflow.model.resources.datasets import DataSet
 from opendataflow.model.resources.jobs import DataFlowJob
@@ -38,7 +39,8 @@ class Entry:
 
     `model`: None if the body is invalid. `fault`: why the body is invalid, or why the store refuses it. `status`: the
     status that the cluster shows. `created`: an RFC 3339 time. `creator`: the program that created it, if the API
-    server knows it. `accepted`: the generation that is declared in the store.
+    server knows it. `accepted`: the generation that is declared in the store; while a plan is refused, an earlier one.
+    `plan`: the plan of the present generation, if it was refused.
     """
 
     key: Key
@@ -51,6 +53,7 @@ class Entry:
     annotations: Mapping[str, str] = field(default_factory=dict)
     creator: str = ""
     accepted: int | None = None
+    plan: Plan | None = None
 
 
 class Catalog:
@@ -90,7 +93,7 @@ class Catalog:
     def accept(self, entry: Entry) -> None:
         """Record that a resource is declared in the store."""
         assert isinstance(entry.model, DataSet | DataFlowJob)
-        entry.accepted, entry.fault = entry.generation, None
+        entry.accepted, entry.fault, entry.plan = entry.generation, None, None
         self._ids[entry.key.kind, entry.model.id] = entry.key
 
 

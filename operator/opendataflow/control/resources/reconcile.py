@@ -12,11 +12,13 @@ from opendataflow.control.resources.catalog import Catalog, Entry, Fault, Key, K
 from opendataflow.control.resources.orders import OrderMakers
 from opendataflow.control.resources.requests import Requests
 from opendataflow.core.runs.declared import Row, dataset_row, job_row, spec_digest
+from opendataflow.core.text.plan import resource_sentence
 from opendataflow.engine.declaring import declare
-from opendataflow.errors import DataflowError, IdTaken, InvalidInput, NotShared, Refused, UnknownThing
+from opendataflow.errors import DataflowError, IdTaken, InvalidInput, NotShared, PlanRefused, Refused, UnknownThing
+from opendataflow.model.records.plan import Consent, Plan
 from opendataflow.model.resources.datasets import DataSet
 from opendataflow.model.resources.jobs import DataFlowJob
-from opendataflow.names import Reason
+from opendataflow.names import Backfill, Reason
 from opendataflow.store.resources import Declared, declared_by_resources, delete_job, disown_dataset
 from opendataflow.store.store import Store
 
@@ -129,16 +131,28 @@ class Reconciler:
             try:
                 row = self._row(entry, model)
                 await self._declare(entry, model, row)
+            except PlanRefused as error:
+                self._refuse_plan(entry, model, error)
             except DataflowError as error:
                 if error.retryable:
                     raise
+                entry.plan = None
                 entry.fault = Fault(_reason(error), str(error).removeprefix(f"job {model.id}: "))
         if entry.fault is not None:
-            if entry.key.kind == "DataFlowJob":
+            if entry.key.kind == "DataFlowJob" and entry.plan is None:
                 for name in self._ids_of(entry.key):
                     self._makers.remove(name)
             if entry.fault != before:
                 logger.warning("%s %s: %s", entry.key.kind, entry.key.owner, entry.fault.message)
+
+    def _refuse_plan(self, entry: Entry, model: DataSet | DataFlowJob, error: PlanRefused) -> None:
+        """Record a refused plan. The declaration before stays in force, and so do its runs."""
+        plan, allow = Plan.of_json(error.plan), model.spec.allow
+        remedy = resource_sentence(plan, None if allow is None else allow.change)
+        entry.plan, entry.fault = plan, Fault(Reason.PLAN_REFUSED, f"{error}; {remedy}")
+        known = self._known.get((entry.key.kind, model.id))
+        if known is not None and known.owner == entry.key.owner:
+            entry.accepted = entry.generation - 1  # an earlier one: its figures are still reported
 
     def _row(self, entry: Entry, model: DataSet | DataFlowJob) -> Row:
         if isinstance(model, DataSet):
@@ -151,7 +165,7 @@ class Reconciler:
         kind, declared = entry.key.kind, Declared(entry.key.owner, row["declared_as"])
         if self._known.get((kind, model.id)) != declared:
             rows = ([row], []) if isinstance(model, DataSet) else ([], [row])
-            await declare(self._store, *rows, f"{kind} {entry.key.owner}")
+            await declare(self._store, *rows, f"{kind} {entry.key.owner}", _consent(model))
             self._known[kind, model.id] = declared
             logger.info("%s %s: taken over, generation %d", kind, entry.key.owner, entry.generation)
             self._requeue_dependents(entry.key, model)
@@ -189,6 +203,13 @@ class Reconciler:
             await disown_dataset(self._store, name, owner)
         del self._known[kind, name]
         self._requeue_dependents(Key(kind, *owner.split("/", 1)))
+
+
+def _consent(model: DataSet | DataFlowJob) -> Consent:
+    allow = model.spec.allow
+    if allow is None:
+        return Consent()
+    return Consent(change=allow.change, backfill=None if allow.backfill is None else Backfill(allow.backfill))
 
 
 def _uses(job: DataFlowJob, dataset: str) -> bool:

@@ -200,6 +200,7 @@ class StatusWriter:
                     found=None if name is None else self._reports.get(name),
                     unreachable=self._database.unreachable,
                     before=entry.status,
+                    plan=entry.plan,
                 ),
                 now,
             )
@@ -216,6 +217,7 @@ class StatusWriter:
                 start_error=self._cluster_facts.start_error(job) if accepted else None,
                 pods=self._pods.get(job, {}) if accepted else {},
                 before=entry.status,
+                plan=entry.plan,
             ),
             now,
         )

@@ -81,7 +81,7 @@ _LIMITS = {"parallelism", "suspend", "priority", "resubmit"}
 
 def spec_digest(model: DataSet | DataFlowJob) -> str:
     """Return two digests of a spec, joined by a dot: of the fields that change runs, and of the limits."""
-    spec = model.spec.model_dump(mode="json", by_alias=True, exclude={"resubmit"})
+    spec = model.spec.model_dump(mode="json", by_alias=True, exclude={"resubmit", "allow"})
     definition = {name: value for name, value in spec.items() if name not in _LIMITS}
     limits = {name: value for name, value in spec.items() if name in _LIMITS}
     return f"{_digest(definition)}.{_digest(limits)}"

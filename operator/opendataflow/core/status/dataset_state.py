@@ -11,11 +11,13 @@ from opendataflow.core.status.job_state import (
     database_condition,
     kept_fields,
     observed_generation,
+    plan_status,
     ready_condition,
     stalled_condition,
 )
+from opendataflow.model.records.plan import Plan
 from opendataflow.model.resources.statuses import MOST_GAPS, ChunkCounts, DataSetStatus, Gap
-from opendataflow.names import ChunkStatus, ConditionType
+from opendataflow.names import COUNTED_CHUNKS, ConditionType
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class ObservedDataSet:
     found: Mapping[str, Any] | None = None
     unreachable: str | None = None
     before: Mapping[str, Any] = field(default_factory=dict)
+    plan: Plan | None = None
 
 
 def dataset_status(facts: ObservedDataSet, now: datetime) -> DataSetStatus:
@@ -46,6 +49,7 @@ def dataset_status(facts: ObservedDataSet, now: datetime) -> DataSetStatus:
     return DataSetStatus(
         observed_generation=observed,
         conditions=conditions(values, facts.before, observed, now),
+        plan=plan_status(facts.plan),
         **_figures(facts),
     )
 
@@ -53,7 +57,7 @@ def dataset_status(facts: ObservedDataSet, now: datetime) -> DataSetStatus:
 def _figures(facts: ObservedDataSet) -> dict[str, Any]:
     if facts.found is None:
         return kept_fields(DataSetStatus, facts.before, ("counts", "progress", "watermark", "gaps"))
-    by_status = {status.value.lower(): facts.found["counts"].get(status, 0) for status in ChunkStatus}
+    by_status = {status.value.lower(): facts.found["counts"].get(status, 0) for status in COUNTED_CHUNKS}
     total, watermark = sum(by_status.values()), facts.found["watermark"]
     gaps = facts.found["gaps"][:MOST_GAPS]
     return {

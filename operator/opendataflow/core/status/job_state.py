@@ -17,17 +17,29 @@ from opendataflow.core.text.explain import (
     breaker_opened,
     counted,
     failed_sentence,
+    missing_output_sentence,
     no_parallelism_sentence,
     shell_command,
     suspended_sentence,
     waiting_sentence,
 )
+from opendataflow.core.text.plan import plan_lines
 from opendataflow.core.text.project_tests import stopped_by_tests, tests_sentence
 from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NoRights, NotCreatable, NotStarted
-from opendataflow.model.resources.statuses import DataFlowJobStatus, Failure, Resubmitted, TaskCounts
-from opendataflow.names import ConditionType, JobState, OutcomeClass, Reason, TaskState
+from opendataflow.model.records.plan import Plan
+from opendataflow.model.resources.statuses import (
+    MOST_LINES,
+    DataFlowJobStatus,
+    Failure,
+    PlanStatus,
+    Resubmitted,
+    TaskCounts,
+)
+from opendataflow.names import COUNTED_TASKS, ConditionType, JobState, OutcomeClass, Reason, TaskState
 
 NAME_BYTES = 253
+PLAN_LINE_BYTES = 200
+"""The most bytes of a line of a plan, as JSON."""
 FAILURE_BYTES = 400
 """The most bytes of the message of one of the last failures, as JSON."""
 
@@ -45,7 +57,7 @@ class ObservedJob:
     `generation`: of the resource. `accepted`: the generation that the store has taken over. `found`: the row of
     opendataflow.job_reports(); None if Postgres is unreachable or has no such job. `unreachable`: a sentence if
     Postgres is unreachable. `start_error`: why runs can't be started. `pods`: problems of existing pods, reason ->
-    (number of pods, sentence). `before`: the status in the cluster, as JSON.
+    (number of pods, sentence). `before`: the status in the cluster, as JSON. `plan`: the plan that was refused.
     """
 
     job: str
@@ -57,6 +69,7 @@ class ObservedJob:
     start_error: NotStarted | None = None
     pods: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     before: Mapping[str, Any] = field(default_factory=dict)
+    plan: Plan | None = None
 
     @property
     def taken_over(self) -> bool:
@@ -91,9 +104,21 @@ def job_status(facts: ObservedJob, now: datetime) -> DataFlowJobStatus:
         observed_generation=facts.observed_generation,
         conditions=conditions(values, facts.before, facts.observed_generation, now),
         state=_state(facts),
+        plan=plan_status(facts.plan),
         selector=f"{names.LABEL_JOB}={names.label_value(facts.job)}",
         **_figures(facts),
     )
+
+
+def plan_status(plan: Plan | None) -> PlanStatus | None:
+    """Return a refused plan for a status, bounded in size."""
+    if plan is None:
+        return None
+    lines = [truncated(line.strip(), PLAN_LINE_BYTES) for line in plan_lines(plan)[1:]]
+    shown = (
+        lines if len(lines) <= MOST_LINES else [*lines[: MOST_LINES - 1], f"… and {len(lines) - MOST_LINES + 1} lines"]
+    )
+    return PlanStatus(hash=plan.hash, needs=tuple(plan.needs), lines=tuple(shown))
 
 
 def observed_generation(
@@ -202,6 +227,10 @@ def _succeeded(facts: ObservedJob) -> ConditionValue | None:
         return _unknown(facts)
     total, skipped = sum(facts.found["counts"].values()), facts.tasks(TaskState.SKIPPED)
     done = facts.tasks(TaskState.DONE)
+    if total and done + skipped == total and facts.found["incomplete"]:
+        groups = facts.found["incomplete"]
+        sentences = "; ".join(missing_output_sentence(facts.job, group) for group in groups[:3])
+        return ConditionValue(False, Reason.OUTPUTS_MISSING, sentences)
     if total and done + skipped == total:
         also = f", {skipped} skipped" if skipped else ""
         return ConditionValue(True, Reason.DONE, f"{counted(done, 'chunk')} done{also}")
@@ -261,7 +290,7 @@ def _progressing(facts: ObservedJob) -> ConditionValue:
 def _obstacle(facts: ObservedJob) -> tuple[str, str] | None:
     """Return reason and message of an obstacle that prevents runs of open tasks; None if there is none."""
     assert facts.found is not None
-    open_tasks = facts.tasks(*(state for state in TaskState if state not in (TaskState.DONE, TaskState.SKIPPED)))
+    open_tasks = facts.tasks(*(state for state in COUNTED_TASKS if state not in (TaskState.DONE, TaskState.SKIPPED)))
     if facts.found["deleted"]:
         return Reason.DELETED, f"job {facts.job} is deleted"
     if not open_tasks:
@@ -291,13 +320,15 @@ def _state(facts: ObservedJob) -> str | None:
         before = facts.before.get("state")
         return before if isinstance(before, str) and before != JobState.STALLED else JobState.PENDING
     total = sum(facts.found["counts"].values())
+    finished = facts.tasks(TaskState.DONE, TaskState.SKIPPED)
     states = (
         (facts.found["deleted"], JobState.DELETED),
         (facts.found["suspended"], JobState.SUSPENDED),
         (facts.found["breaker"], JobState.BREAKER_OPEN),
         (facts.tasks(TaskState.RUNNING), JobState.RUNNING),
         (facts.tasks(TaskState.FAILED), JobState.FAILED),
-        (total and facts.tasks(TaskState.DONE, TaskState.SKIPPED) == total, JobState.DONE),
+        (total and finished == total and facts.found["incomplete"], JobState.INCOMPLETE),
+        (total and finished == total, JobState.DONE),
         (facts.tasks(TaskState.QUEUED), JobState.QUEUED),
     )
     return next((state for holds, state in states if holds), JobState.WAITING)
@@ -311,7 +342,7 @@ def _figures(facts: ObservedJob) -> dict[str, Any]:
     found = facts.found
     if found is None:
         return kept_fields(DataFlowJobStatus, facts.before, _FIGURES)
-    by_state = {state.value.lower(): facts.tasks(state) for state in TaskState}
+    by_state = {state.value.lower(): facts.tasks(state) for state in COUNTED_TASKS}
     total, done, running = sum(by_state.values()), by_state["done"], by_state["running"]
     active = facts.tasks(TaskState.QUEUED, TaskState.RUNNING, TaskState.RETRYING) > 0
     rate = found["per_minute"] * 60 if found["per_minute"] else None

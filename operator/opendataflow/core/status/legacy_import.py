@@ -10,11 +10,11 @@ from enum import StrEnum
 from typing import Any
 
 from opendataflow.errors import InvalidInput
-from opendataflow.names import ChunkStatus, is_shell_name
+from opendataflow.names import COUNTED_CHUNKS, ChunkStatus, is_shell_name
 
 Row = Mapping[str, Any]
 
-_TAKEN = tuple(str(status) for status in ChunkStatus if status is not ChunkStatus.DECLARED)
+_TAKEN = tuple(str(status) for status in COUNTED_CHUNKS if status is not ChunkStatus.DECLARED)
 _TODAY = "today"
 """The built-in data set of both frameworks. It has no row that could be imported."""
 _MOST_NAMED = 5

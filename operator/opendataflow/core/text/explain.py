@@ -21,6 +21,7 @@ _MEANINGS = {
     ChunkStatus.RESUBMIT: "asked for again",
     ChunkStatus.HOLD: "held by a person",
     ChunkStatus.PENDING: "not accepted yet",
+    ChunkStatus.RETIRED: "retired",
 }
 _MOST_COUNTED = 10_000
 """The number of queued tasks up to which the store counts."""
@@ -154,6 +155,21 @@ def failed_sentence(group: Evidence, sample: int, total: int) -> str:
     return f"{some_chunks(group, sample, total)}: {group['reason'] or 'no reason is known'}"
 
 
+def missing_output_sentence(job: str, group: Evidence) -> str:
+    """Return which output of DONE tasks was never made, with both remedies."""
+    examples = group["examples"]
+    one = group["chunks"] == len(examples)
+    make, leave = (
+        (shell_command(verb, job, *examples) if one else f"{shell_command(verb, job)} --incomplete")
+        for verb in ("resubmit", "skip")
+    )
+    named = f" ({', '.join(examples)}{'' if one else ' …'})"
+    return (
+        f"incomplete: output {group['dataset']} of {counted(group['chunks'], 'chunk')}{named} was never made; "
+        f"to make it: {make}; to exclude it: {leave}"
+    )
+
+
 def some_chunks(group: Evidence, sample: int, total: int) -> str:
     """Return the size of a group with examples: "3 chunks (1, 2, 3)", or "at least 500 chunks (1, 2, 3 …)"."""
     more = " …" if group["chunks"] > len(group["examples"]) else ""
@@ -182,11 +198,23 @@ def _state_sentence(why: Evidence, state: TaskState) -> str:
             reason = f": {why['reason']}" if why["reason"] else ""
             release = shell_command("release", why["job"], why["data_id"])
             return f"{name} by a person (it was {why['held_from']}){reason}{again}; to release it: {release}"
+        case TaskState.RETIRED:
+            return f"{name}: its id was withdrawn from the inputs of the job; to bring it back, declare the id again"
+        case TaskState.DONE if why["missing_outputs"]:
+            return f"{name}, but {missing_output_of_task(why)}"
         case TaskState.DONE if why["stale"]:
             resubmit = _resubmit_command(why["job"], why)
             return f"{name}, but made from data that has changed since; to make it again: {resubmit}"
         case _:
             return name
+
+
+def missing_output_of_task(why: Evidence) -> str:
+    """Return which outputs of one DONE task were never made, with both remedies."""
+    outputs, skip = ", ".join(why["missing_outputs"]), shell_command("skip", why["job"], why["data_id"])
+    return (
+        f"its output {outputs} was never made; to make it: {_resubmit_command(why['job'], why)}; to exclude it: {skip}"
+    )
 
 
 def _next_attempt(why: Evidence) -> str:

@@ -108,7 +108,8 @@ class Completed:
 class Selection:
     """A selection of a job's tasks, or of a data set's chunks.
 
-    `first`, `last`: both inclusive, in natural order; None for no limit. `states`: empty for all states.
+    `first`, `last`: both inclusive, in natural order; None for no limit. `states`: empty for all states. They may
+    contain `INCOMPLETE`, which selects DONE tasks with an output that was never made.
     """
 
     first: str | None = None
@@ -158,12 +159,13 @@ class Progress:
     """The number of tasks of a job by state.
 
     `probed_in_vain`: whether the job can't make progress: its breaker is open, and more probes have failed than a task
-    has retries; or the unit tests of its project fail.
+    has retries; or the unit tests of its project fail. `incomplete`: an output of a DONE task was never made.
     """
 
     job: str
     counts: Mapping[TaskState, int]
     probed_in_vain: bool = False
+    incomplete: bool = False
 
     def of(self, *states: TaskState) -> int:
         """Return the number of tasks in these states."""

@@ -19,7 +19,7 @@ from opendataflow.model.fields.field_types import (
     duration_seconds,
 )
 from opendataflow.model.fields.rules import Rule, exactly_one
-from opendataflow.names import ChunkStatus, TaskState
+from opendataflow.names import COUNTED_CHUNKS, COUNTED_TASKS
 
 Verb = Literal["resubmit", "hold", "release", "skip", "force", "cancel", "publish", "accept", "reject"]
 AnyState = Literal[
@@ -86,15 +86,15 @@ class DataFlowActionSpec(InputModel):
             at="status",
         ),
         Rule(
-            f"tasks of a job are never in this state, but {', '.join(TaskState)}",
-            lambda it: it.job is None or it.status is None or it.status in (*TaskState, "READY"),
-            f"!has(self.job) || !has(self.status) || self.status in {_words((*TaskState, 'READY'))}",
+            f"tasks of a job are never in this state, but {', '.join(COUNTED_TASKS)}",
+            lambda it: it.job is None or it.status is None or it.status in (*COUNTED_TASKS, "READY"),
+            f"!has(self.job) || !has(self.status) || self.status in {_words((*COUNTED_TASKS, 'READY'))}",
             at="status",
         ),
         Rule(
-            f"chunks of a data set are never in this state, but {', '.join(ChunkStatus)}",
-            lambda it: it.dataset is None or it.status is None or it.status in tuple(ChunkStatus),
-            f"!has(self.dataset) || !has(self.status) || self.status in {_words(ChunkStatus)}",
+            f"chunks of a data set are never in this state, but {', '.join(COUNTED_CHUNKS)}",
+            lambda it: it.dataset is None or it.status is None or it.status in COUNTED_CHUNKS,
+            f"!has(self.dataset) || !has(self.status) || self.status in {_words(COUNTED_CHUNKS)}",
             at="status",
         ),
         Rule(

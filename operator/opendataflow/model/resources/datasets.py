@@ -18,6 +18,7 @@ from opendataflow.model.fields.field_types import (
 )
 from opendataflow.model.fields.partitioning import Partitioning
 from opendataflow.model.fields.rules import Place, Rule, exactly_one, immutable
+from opendataflow.model.resources.allow import Allow
 from opendataflow.model.resources.chunk_source import Bounds, ChunkSource
 
 
@@ -86,6 +87,11 @@ class DataSetSpec(InputModel):
         description="Creates chunks in advance. Without it, chunks are created when they are published.",
     )
     partitioning: Partitioning | None = Field(default=None, description="The partitioning of the table.")
+    allow: Allow | None = Field(
+        default=None,
+        description="Allow a change that affects finished tasks. Not used on one machine: `dataflow apply` has "
+        "options.",
+    )
 
 
 class DataSet(InputModel):

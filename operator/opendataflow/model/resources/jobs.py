@@ -28,6 +28,7 @@ from opendataflow.model.fields.field_types import (
     duration_seconds,
 )
 from opendataflow.model.fields.rules import Place, Rule, exactly_one, immutable
+from opendataflow.model.resources.allow import Allow
 from opendataflow.model.resources.pipeline_runtime import PipelineRuntime
 from opendataflow.model.resources.spark import Spark
 
@@ -298,6 +299,10 @@ class DataFlowJobSpec(InputModel):
     )
     resubmit: Resubmit | None = Field(
         default=None, description=f"Process chunks again. {_NOT_LOCAL} Use `dataflow resubmit` there."
+    )
+    allow: Allow | None = Field(
+        default=None,
+        description=f"Allow a change that affects finished tasks. {_NOT_LOCAL} `dataflow apply` has options.",
     )
     keep_log: Flag = Field(
         default=True,

@@ -60,6 +60,18 @@ class Condition(StatusModel):
     message: Message = Field(default="", description="The reason, in a sentence for people.")
 
 
+class PlanStatus(StatusModel):
+    """The plan of a change that was refused, because it affects finished tasks."""
+
+    hash: Word = Field(description="The hash of the plan. spec.allow.change with this hash allows it.")
+    needs: Annotated[tuple[Word, ...], Field(max_length=3)] = Field(
+        default=(), description="The needed consents: retire, overlap, backfill."
+    )
+    lines: Annotated[tuple[Line, ...], Field(max_length=MOST_LINES)] = Field(
+        default=(), description="What the change would do, at most 20 lines with some data ids."
+    )
+
+
 class Status(StatusModel):
     """The status fields that DataSets and DataFlowJobs share."""
 
@@ -68,6 +80,9 @@ class Status(StatusModel):
     )
     conditions: Annotated[tuple[Condition, ...], Field(max_length=10), _BY_TYPE] = Field(
         default=(), description="The conditions, after the conventions of Kubernetes."
+    )
+    plan: PlanStatus | None = Field(
+        default=None, description="The plan of the present spec, if it was refused (reason PlanRefused)."
     )
 
 

@@ -23,6 +23,7 @@ from opendataflow.errors import (
     LeaseLost,
     NoAccess,
     NotShared,
+    PlanRefused,
     Refused,
     UnknownThing,
     Unreachable,
@@ -120,6 +121,8 @@ async def translated(where: str) -> AsyncIterator[None]:
 
 def _translate(error: psycopg.Error, where: str) -> DataflowError:
     state = error.sqlstate or ""
+    if state == "DF007":
+        return _plan_refused(error.diag.message_detail or "")
     if state in _BY_SQLSTATE:
         return _BY_SQLSTATE[state](error.diag.message_primary or one_line(error))
     if state in _REPEATABLE:
@@ -135,6 +138,13 @@ def _translate(error: psycopg.Error, where: str) -> DataflowError:
     # Without the details, because they quote rows.
     message = error.diag.message_primary or one_line(error)
     return DataflowError(f"Postgres refused a statement ({state or 'no code'}): {message}")
+
+
+def _plan_refused(plan: str) -> DataflowError:
+    from opendataflow.core.text.plan import refused_sentence  # rare
+    from opendataflow.model.records.plan import Plan
+
+    return PlanRefused(refused_sentence(Plan.of_json(plan)), plan)
 
 
 def _refusal(error: psycopg.Error) -> str | None:

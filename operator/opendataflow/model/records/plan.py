@@ -1,0 +1,107 @@
+"""The plan of an apply: what it changes, and which consents it needs. Values only."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from opendataflow.names import Backfill, PlanNeed
+
+Examples = Mapping[str, tuple[str, ...]]
+"""At most five data ids for each count, by its name."""
+
+
+@dataclass(frozen=True)
+class Consent:
+    """What a person allows. `change`: the hash of a plan, which allows to retire and to overlap."""
+
+    change: str | None = None
+    retire: bool = False
+    overlap: bool = False
+    backfill: Backfill | None = None
+
+    def body(self) -> dict[str, str | bool]:
+        """Return the JSON for the store."""
+        given = {"change": self.change, "retire": self.retire, "overlap": self.overlap, "backfill": self.backfill}
+        return {name: value for name, value in given.items() if value}
+
+
+NO_CONSENT = Consent()
+
+
+@dataclass(frozen=True)
+class DataSetChange:
+    """The changed chunks of one data set.
+
+    `changed`: chunks with other bounds. `retired_finished`, `changed_finished`: how many of these are finished.
+    `overlapping`: added chunks whose bounds overlap those of a finished chunk.
+    """
+
+    dataset: str
+    added: int = 0
+    retired: int = 0
+    retired_finished: int = 0
+    changed: int = 0
+    changed_finished: int = 0
+    overlapping: int = 0
+    examples: Examples = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class JobChange:
+    """The changed tasks of one job.
+
+    `removed`: tasks that never finished. `retired`, `incomplete`, `changed`, `stale`: finished or running tasks that
+    lose their id, lack an added output, have other bounds, or have other inputs. `outputs`: the added outputs.
+    """
+
+    job: str
+    added: int = 0
+    removed: int = 0
+    retired: int = 0
+    incomplete: int = 0
+    changed: int = 0
+    stale: int = 0
+    outputs: tuple[str, ...] = ()
+    examples: Examples = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of an apply. `needs`: the needed consents. `missing`: those that were not given."""
+
+    hash: str
+    needs: tuple[PlanNeed, ...]
+    missing: tuple[PlanNeed, ...]
+    datasets: tuple[DataSetChange, ...]
+    jobs: tuple[JobChange, ...]
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return the plan from the JSON of opendataflow.plan_of()."""
+        return cls(
+            hash=row["hash"],
+            needs=tuple(map(PlanNeed, row["needs"])),
+            missing=tuple(map(PlanNeed, row.get("missing", ()))),
+            datasets=tuple(DataSetChange(**_with_tuples(one)) for one in row["datasets"]),
+            jobs=tuple(JobChange(**_with_tuples(one)) for one in row["jobs"]),
+        )
+
+    @classmethod
+    def of_json(cls, text: str) -> Self:
+        """Return the plan from the text of a refusal."""
+        return cls.of_row(json.loads(text))
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The result of an apply. `woken`: the jobs that have newly QUEUED tasks."""
+
+    plan: Plan
+    woken: tuple[str, ...]
+
+
+def _with_tuples(row: Mapping[str, Any]) -> dict[str, Any]:
+    examples = {name: tuple(ids) for name, ids in row["examples"].items()}
+    outputs = {"outputs": tuple(row["outputs"] or ())} if "outputs" in row else {}
+    return {**row, **outputs, "examples": examples}

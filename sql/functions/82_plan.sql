@@ -1,0 +1,371 @@
+-- The plan of an apply: what it would change, computed before anything is written.
+-- p_stated: the data sets whose chunk source is declared. p_datasets, p_ids, p_bounds: its chunks. p_jobs: as for apply().
+-- Functions in SQL compare whole lists, so they set the planner's usual joins (99_settings.sql forbids them elsewhere).
+
+-- Return the links of all jobs after the apply. `is_source`: the ids of the data set create tasks.
+CREATE FUNCTION opendataflow.links_after(p_jobs jsonb)
+RETURNS TABLE (job text, dataset text, is_output boolean, is_source boolean)
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
+    WITH link AS (
+        SELECT j.value ->> 'id' AS job, d AS dataset, false AS is_output
+        FROM jsonb_array_elements(p_jobs) AS j, jsonb_array_elements_text(j.value -> 'inputs') AS d
+        UNION ALL
+        SELECT j.value ->> 'id', d, true
+        FROM jsonb_array_elements(p_jobs) AS j, jsonb_array_elements_text(j.value -> 'outputs') AS d
+        UNION ALL
+        SELECT l.job, l.dataset, l.itemtype = 'OUT' FROM job_dataset l
+        WHERE l.job NOT IN (SELECT j.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS j)
+    )
+    SELECT l.job, l.dataset, l.is_output,
+           NOT l.is_output OR NOT EXISTS (SELECT FROM link i WHERE i.job = l.job AND NOT i.is_output)
+    FROM link l
+$$;
+
+-- Return each job of the request with its changes: `added` and `removed` inputs and outputs, and the range.
+-- `known`: whether the job exists and is not deleted. `narrowed`: whether the range has changed.
+CREATE FUNCTION opendataflow.job_changes(p_jobs jsonb)
+RETURNS TABLE (job text, known boolean, added_inputs text[], removed_inputs text[], added_outputs text[], removed_outputs text[],
+               chunk_from text, chunk_to text, ranged boolean)
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
+    SELECT n.id, j.id IS NOT NULL AND NOT j.deleted,
+           ARRAY(SELECT jsonb_array_elements_text(n.inputs) EXCEPT SELECT i.dataset FROM job_input i WHERE i.job = n.id ORDER BY 1),
+           ARRAY(SELECT i.dataset FROM job_input i WHERE i.job = n.id EXCEPT SELECT jsonb_array_elements_text(n.inputs) ORDER BY 1),
+           ARRAY(SELECT jsonb_array_elements_text(n.outputs) EXCEPT SELECT o.dataset FROM job_output o WHERE o.job = n.id ORDER BY 1),
+           ARRAY(SELECT o.dataset FROM job_output o WHERE o.job = n.id EXCEPT SELECT jsonb_array_elements_text(n.outputs) ORDER BY 1),
+           n.chunk_from, n.chunk_to, j.id IS NOT NULL AND (j.chunk_from, j.chunk_to) IS DISTINCT FROM (n.chunk_from, n.chunk_to)
+    FROM jsonb_to_recordset(p_jobs) AS n(id text, inputs jsonb, outputs jsonb, chunk_from text, chunk_to text)
+    LEFT JOIN job j ON j.id = n.id
+$$;
+
+-- Return the chunks that their chunk source has no more.
+CREATE FUNCTION opendataflow.removed_from_source(p_stated text[], p_datasets text[], p_ids text[])
+RETURNS TABLE (dataset text, data_id text)
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_seqscan = on SET enable_hashjoin = on AS $$
+    SELECT c.dataset, c.data_id FROM chunk c WHERE c.dataset = ANY (p_stated) AND c.in_source
+    EXCEPT
+    SELECT * FROM unnest(p_datasets, p_ids)
+$$;
+
+-- Return the tasks of changed jobs whose id is in no input any more (or in no output, for jobs without inputs).
+CREATE FUNCTION opendataflow.orphaned_tasks(p_stated text[], p_datasets text[], p_ids text[], p_jobs jsonb)
+RETURNS TABLE (job text, data_id text)
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_seqscan = on SET enable_hashjoin = on AS $$
+    WITH link AS MATERIALIZED (SELECT * FROM links_after(p_jobs) l WHERE l.is_source),
+    declared AS MATERIALIZED (SELECT p.dataset, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id))
+    SELECT t.job, t.data_id
+    FROM job_changes(p_jobs) n
+    JOIN task t ON t.job = n.job AND t.state <> 'RETIRED'
+    WHERE (n.added_inputs, n.removed_inputs, n.added_outputs, n.removed_outputs) <> (ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[])
+      AND NOT EXISTS (SELECT FROM link s CROSS JOIN chunk_of(s.dataset, t.data_id) c
+                      WHERE s.job = t.job AND c.retired_from IS NULL)
+      AND NOT EXISTS (SELECT FROM link s JOIN declared d ON d.dataset = s.dataset WHERE s.job = t.job AND d.data_id = t.data_id)
+$$;
+
+-- Return the chunks that nothing supports after the apply. A chunk is supported if
+--   its chunk source has the id, or a person has loaded, declared or published it, or
+--   a job with this data set has a supported chunk of the id among its sources.
+-- Candidates are the chunks removed from a source, the chunks of orphaned tasks, and everything downstream of them.
+CREATE FUNCTION opendataflow.withdrawn_chunks(p_stated text[], p_datasets text[], p_ids text[], p_jobs jsonb)
+RETURNS TABLE (dataset text, data_id text)
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_seqscan = on SET enable_hashjoin = on AS $$
+    WITH RECURSIVE link AS MATERIALIZED (SELECT * FROM links_after(p_jobs)),
+    declared AS MATERIALIZED (SELECT p.dataset, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)),
+    candidate(dataset, data_id) AS (
+        SELECT c.dataset, c.data_id
+        FROM (SELECT r.dataset, r.data_id FROM removed_from_source(p_stated, p_datasets, p_ids) r
+              UNION
+              SELECT l.dataset, o.data_id FROM orphaned_tasks(p_stated, p_datasets, p_ids, p_jobs) o JOIN link l ON l.job = o.job) s
+        CROSS JOIN chunk_of(s.dataset, s.data_id) c WHERE c.retired_from IS NULL
+        UNION
+        SELECT c.dataset, c.data_id
+        FROM candidate b
+        JOIN link s ON s.dataset = b.dataset AND s.is_source
+        JOIN link l ON l.job = s.job
+        CROSS JOIN chunk_of(l.dataset, b.data_id) c WHERE c.retired_from IS NULL
+    ),
+    supported(dataset, data_id) AS (
+        SELECT b.dataset, b.data_id
+        FROM candidate b CROSS JOIN chunk_of(b.dataset, b.data_id) c
+        WHERE c.by_hand OR (c.in_source AND b.dataset <> ALL (p_stated))
+        UNION
+        SELECT b.dataset, b.data_id FROM candidate b JOIN declared d ON d.dataset = b.dataset AND d.data_id = b.data_id
+        UNION
+        SELECT b.dataset, b.data_id  -- by a source chunk that is no candidate
+        FROM candidate b
+        JOIN link l ON l.dataset = b.dataset
+        JOIN link s ON s.job = l.job AND s.is_source
+        LEFT JOIN candidate k ON k.dataset = s.dataset AND k.data_id = b.data_id
+        LEFT JOIN declared d ON d.dataset = s.dataset AND d.data_id = b.data_id
+        LEFT JOIN chunk_of(s.dataset, b.data_id) c ON true
+        WHERE d.data_id IS NOT NULL OR (k.data_id IS NULL AND c.data_id IS NOT NULL AND c.retired_from IS NULL)
+    ),
+    live(dataset, data_id) AS (
+        SELECT s.dataset, s.data_id FROM supported s
+        UNION
+        SELECT k.dataset, k.data_id
+        FROM live v
+        JOIN link s ON s.dataset = v.dataset AND s.is_source
+        JOIN link l ON l.job = s.job
+        JOIN candidate k ON k.dataset = l.dataset AND k.data_id = v.data_id
+    )
+    SELECT c.dataset, c.data_id FROM candidate c
+    EXCEPT SELECT v.dataset, v.data_id FROM live v
+$$;
+
+-- Return whether a chunk was processed or is being processed: it was made by a run, or one of its tasks is DONE or RUNNING.
+CREATE FUNCTION opendataflow.is_finished(p_dataset text, p_id text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM chunk_of(p_dataset, p_id) c
+                   WHERE c.run IS NOT NULL AND coalesce(c.held_status, c.retired_from, c.status) IN ('READY', 'PENDING', 'RUNNING'))
+        OR EXISTS (SELECT FROM job_dataset l CROSS JOIN task_of(l.job, p_id) t
+                   WHERE l.dataset = p_dataset AND coalesce(t.held_from, t.retired_from, t.state) IN ('DONE', 'RUNNING'))
+$$;
+
+-- Return the order of a bound as a number: dates as seconds, numbers as they are; null for anything else.
+CREATE FUNCTION opendataflow.bound_number(p_bound jsonb) RETURNS numeric
+LANGUAGE sql STABLE AS $$
+    SELECT CASE jsonb_typeof(p_bound)
+        WHEN 'number' THEN (p_bound #>> '{}')::numeric
+        WHEN 'string' THEN CASE WHEN p_bound #>> '{}' ~ '^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?)?$'
+                                THEN extract(epoch FROM (p_bound #>> '{}')::timestamp)::numeric END END
+$$;
+
+-- Return the kind of bounds: hash, date, range, other, or null without bounds.
+CREATE FUNCTION opendataflow.bounds_kind(p_bounds jsonb) RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN jsonb_typeof(p_bounds) IS DISTINCT FROM 'object' THEN NULL
+                WHEN p_bounds ? 'buckets' THEN 'hash'
+                WHEN jsonb_typeof(coalesce(p_bounds -> 'from', p_bounds -> 'to')) = 'number' THEN 'range'
+                WHEN opendataflow.bound_number(coalesce(p_bounds -> 'from', p_bounds -> 'to')) IS NOT NULL THEN 'date'
+                ELSE 'other' END
+$$;
+
+-- Return the new chunks whose bounds overlap those of a finished chunk of the same data set.
+-- Bounds of two kinds, such as dates and buckets, overlap: they divide the same rows in two ways.
+-- Chunks without bounds, and bounds of other kinds that planning has made, are not compared.
+CREATE FUNCTION opendataflow.overlapping_chunks(p_datasets text[], p_ids text[], p_bounds jsonb[])
+RETURNS TABLE (dataset text, data_id text)
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_seqscan = on SET enable_hashjoin = on AS $$
+    WITH one AS MATERIALIZED (
+        SELECT p.dataset, p.data_id, p.bounds, bounds_kind(p.bounds) AS kind, false AS finished
+        FROM unnest(p_datasets, p_ids, p_bounds) AS p(dataset, data_id, bounds) WHERE bounds_kind(p.bounds) IS NOT NULL
+        UNION ALL
+        SELECT c.dataset, c.data_id, c.bounds, bounds_kind(c.bounds), true
+        FROM chunk c
+        WHERE c.dataset = ANY (ARRAY(SELECT DISTINCT d FROM unnest(p_datasets) AS d)) AND bounds_kind(c.bounds) <> 'other'
+          AND is_finished(c.dataset, c.data_id)
+    ), spread AS MATERIALIZED (
+        SELECT o.*, coalesce(bound_number(o.bounds -> 'from'), '-infinity') AS low, coalesce(bound_number(o.bounds -> 'to'), 'infinity') AS high
+        FROM one o WHERE o.kind IN ('date', 'range')
+    ), swept AS (
+        SELECT s.*, max(s.high) FILTER (WHERE s.finished)
+                        OVER (PARTITION BY s.dataset, s.kind ORDER BY s.low, s.finished DESC ROWS UNBOUNDED PRECEDING) AS reached,
+               min(s.low) FILTER (WHERE s.finished)
+                        OVER (PARTITION BY s.dataset, s.kind ORDER BY s.low DESC, s.finished DESC ROWS UNBOUNDED PRECEDING) AS next_low
+        FROM spread s
+    ), kinds AS MATERIALIZED (
+        SELECT DISTINCT o.dataset, o.kind FROM one o WHERE o.finished
+    ), buckets AS MATERIALIZED (
+        SELECT DISTINCT o.dataset, (o.bounds ->> 'bucket')::bigint AS bucket, (o.bounds ->> 'buckets')::bigint AS buckets
+        FROM one o WHERE o.finished AND o.kind = 'hash'
+    )
+    SELECT s.dataset, s.data_id FROM swept s WHERE NOT s.finished AND (s.reached > s.low OR s.next_low < s.high)
+    UNION
+    SELECT o.dataset, o.data_id FROM one o JOIN kinds k ON k.dataset = o.dataset AND k.kind <> o.kind WHERE NOT o.finished
+    UNION
+    SELECT o.dataset, o.data_id FROM one o
+    WHERE NOT o.finished AND o.kind = 'hash' AND EXISTS (
+        SELECT FROM buckets b
+        WHERE b.dataset = o.dataset AND b.buckets <> (o.bounds ->> 'buckets')::bigint
+          AND ((o.bounds ->> 'bucket')::bigint - b.bucket) % gcd(b.buckets, (o.bounds ->> 'buckets')::bigint) = 0)
+$$;
+
+-- Return at most five ids in natural order, for a person.
+CREATE FUNCTION opendataflow.some_ids(p_ids text[]) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(jsonb_agg(x.i ORDER BY opendataflow.sort_key(x.i)), '[]')
+    FROM (SELECT n.i FROM (SELECT i FROM unnest(p_ids) AS i ORDER BY i COLLATE "C" LIMIT 1000) n  -- keys of all ids would be slow
+          ORDER BY opendataflow.sort_key(n.i) LIMIT 5) x
+$$;
+
+-- Compute the changes of an apply, one row for each changed chunk and task. `what` is, for kind 'chunk',
+--   added, retired, changed (its bounds), overlapping (a subset of added),
+-- and for kind 'task'
+--   added (only if p_count_added is true), removed (never finished), retired (DONE or RUNNING), incomplete (an added output was never made),
+--   changed (the bounds of its chunk), stale (an input was added or removed).
+-- `finished`: DONE, RUNNING, or made by a run.
+CREATE FUNCTION opendataflow.changes_of_apply(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb,
+                                              p_count_added boolean)
+RETURNS TABLE (kind text, owner text, data_id text, what text, finished boolean)
+LANGUAGE plpgsql STABLE AS $$
+#variable_conflict use_column
+DECLARE
+    v_added    text[];
+    v_added_in text[];
+    v_bounds   jsonb[];
+    v_other    text[];
+    v_other_in text[];
+    v_gone     text[];
+    v_gone_in  text[];
+BEGIN
+    SELECT array_agg(n.dataset) FILTER (WHERE n.added), array_agg(n.data_id) FILTER (WHERE n.added),
+           array_agg(n.bounds) FILTER (WHERE n.added), array_agg(n.dataset) FILTER (WHERE NOT n.added),
+           array_agg(n.data_id) FILTER (WHERE NOT n.added)
+    INTO v_added_in, v_added, v_bounds, v_other_in, v_other
+    FROM (SELECT p.*, c.data_id IS NULL OR c.retired_from IS NOT NULL AS added
+          FROM unnest(p_datasets, p_ids, p_bounds) AS p(dataset, data_id, bounds)
+          LEFT JOIN chunk_of(p.dataset, p.data_id) c ON true
+          WHERE c.data_id IS NULL OR c.retired_from IS NOT NULL
+             OR (jsonb_typeof(p.bounds) = 'object' AND c.bounds IS DISTINCT FROM p.bounds)) n;
+    SELECT array_agg(w.dataset), array_agg(w.data_id) INTO v_gone_in, v_gone
+    FROM withdrawn_chunks(p_stated, p_datasets, p_ids, p_jobs) w;
+
+    IF p_count_added THEN
+        RETURN QUERY SELECT 'task', a.job, a.data_id, 'added', false FROM added_tasks(p_datasets, p_ids, p_jobs, v_gone_in, v_gone) a;
+    END IF;
+    RETURN QUERY SELECT 'chunk', a.dataset, a.data_id, 'added', false FROM unnest(v_added_in, v_added) AS a(dataset, data_id);
+    -- An id that returns with its finished tasks is not processed again, so it can't overlap.
+    RETURN QUERY SELECT 'chunk', o.dataset, o.data_id, 'overlapping', true
+    FROM (SELECT array_agg(a.dataset) AS datasets, array_agg(a.data_id) AS ids, array_agg(a.bounds) AS bounds
+          FROM unnest(v_added_in, v_added, v_bounds) AS a(dataset, data_id, bounds) WHERE NOT is_finished(a.dataset, a.data_id)) n,
+         overlapping_chunks(n.datasets, n.ids, n.bounds) o;
+    RETURN QUERY SELECT 'chunk', g.dataset, g.data_id, 'retired', is_finished(g.dataset, g.data_id)
+    FROM unnest(v_gone_in, v_gone) AS g(dataset, data_id);
+    RETURN QUERY
+    WITH changed AS MATERIALIZED (
+        SELECT p.dataset, p.data_id, jsonb_typeof(c.bounds) = 'object' AND is_finished(p.dataset, p.data_id) AS finished
+        FROM unnest(v_other_in, v_other) AS p(dataset, data_id), chunk_of(p.dataset, p.data_id) c
+    )
+    SELECT 'chunk', c.dataset, c.data_id, 'changed', coalesce(c.finished, false) FROM changed c
+    UNION ALL
+    SELECT DISTINCT 'task', t.job, t.data_id, 'changed', true
+    FROM changed c JOIN links_after(p_jobs) l ON l.dataset = c.dataset CROSS JOIN task_of(l.job, c.data_id) t
+    WHERE c.finished AND t.state IN ('DONE', 'RUNNING');
+
+    RETURN QUERY
+    WITH gone AS MATERIALIZED (
+        SELECT s.job, g.data_id
+        FROM unnest(v_gone_in, v_gone) AS g(dataset, data_id) JOIN links_after(p_jobs) s ON s.dataset = g.dataset AND s.is_source
+        UNION
+        SELECT o.job, o.data_id FROM orphaned_tasks(p_stated, p_datasets, p_ids, p_jobs) o
+        UNION  -- out of the range of the job; finished tasks stay
+        SELECT n.job, t.data_id FROM job_changes(p_jobs) n JOIN task t ON t.job = n.job
+        WHERE n.ranged AND t.state IN ('WAITING', 'QUEUED', 'RETRYING', 'FAILED') AND NOT in_range(t.data_id, n.chunk_from, n.chunk_to)
+    ), there AS MATERIALIZED (
+        SELECT t.job, t.data_id, coalesce(t.held_from, t.state) IN ('DONE', 'RUNNING') AS finished
+        FROM gone g CROSS JOIN task_of(g.job, g.data_id) t WHERE t.state <> 'RETIRED'
+    )
+    SELECT 'task', t.job, t.data_id, CASE WHEN t.finished THEN 'retired' ELSE 'removed' END, t.finished FROM there t
+    UNION ALL
+    SELECT 'task', t.job, t.data_id, x.what, true
+    FROM job_changes(p_jobs) n
+    JOIN task t ON t.job = n.job AND t.state IN ('DONE', 'RUNNING')
+    CROSS JOIN LATERAL (
+        SELECT 'incomplete' AS what WHERE EXISTS (
+            SELECT FROM unnest(n.added_outputs) AS o LEFT JOIN chunk_of(o, t.data_id) c ON true
+            WHERE (coalesce(c.held_status, c.status) IN ('READY', 'PENDING')) IS NOT TRUE)
+        UNION ALL SELECT 'stale' WHERE n.known AND n.added_inputs || n.removed_inputs <> '{}' AND NOT t.stale) x
+    WHERE n.added_outputs || n.added_inputs || n.removed_inputs <> '{}'
+      AND NOT EXISTS (SELECT FROM gone g WHERE g.job = t.job AND g.data_id = t.data_id);
+END $$;
+
+-- Return the plan of an apply from its changes, the columns of changes_of_apply():
+--   {hash, needs: [retire, overlap, backfill], datasets: [{dataset, added, retired, retired_finished, changed, changed_finished,
+--    overlapping, examples: {…}}], jobs: [{job, added, removed, retired, incomplete, changed, stale, outputs, examples: {…}}]}
+-- Examples are at most five ids for each count.
+-- The hash identifies the change of the declarations, not the progress of runs meanwhile.
+CREATE FUNCTION opendataflow.plan_of(p_kinds text[], p_owners text[], p_ids text[], p_what text[], p_finished boolean[], p_jobs jsonb)
+RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_datasets jsonb;
+    v_jobs     jsonb;
+    v_needs    text[];
+    v_hash     text;
+BEGIN
+    WITH change AS MATERIALIZED (
+        SELECT * FROM unnest(p_kinds, p_owners, p_ids, p_what, p_finished) AS n(kind, owner, data_id, what, finished)
+    ), counted AS MATERIALIZED (
+        SELECT c.kind, c.owner, c.what, count(*) AS n, count(*) FILTER (WHERE c.finished) AS finished,
+               some_ids(array_agg(c.data_id)) AS examples, md5(string_agg(c.data_id, E'\n' ORDER BY c.data_id COLLATE "C")) AS digest
+        FROM change c GROUP BY 1, 2, 3
+    ), dataset AS (
+        SELECT c.owner, jsonb_object_agg(c.what, c.n) || jsonb_build_object(
+                   'dataset', c.owner, 'retired_finished', coalesce(sum(c.finished) FILTER (WHERE c.what = 'retired'), 0),
+                   'changed_finished', coalesce(sum(c.finished) FILTER (WHERE c.what = 'changed'), 0),
+                   'examples', jsonb_object_agg(c.what, c.examples)) AS found
+        FROM counted c WHERE c.kind = 'chunk' GROUP BY c.owner
+    ), job AS (
+        SELECT c.owner, jsonb_object_agg(c.what, c.n) || jsonb_build_object(
+                   'job', c.owner, 'examples', jsonb_object_agg(c.what, c.examples),
+                   'outputs', (SELECT to_jsonb(n.added_outputs) FROM job_changes(p_jobs) n WHERE n.job = c.owner)) AS found
+        FROM counted c WHERE c.kind = 'task' GROUP BY c.owner
+    )
+    SELECT (SELECT coalesce(jsonb_agg(d.found ORDER BY d.owner), '[]') FROM dataset d),
+           (SELECT coalesce(jsonb_agg(j.found ORDER BY j.owner), '[]') FROM job j),
+           ARRAY(SELECT n.need FROM (VALUES
+               (1, 'retire', EXISTS (SELECT FROM counted c WHERE c.what = 'retired' AND c.finished > 0)),
+               (2, 'overlap', EXISTS (SELECT FROM counted c WHERE c.what = 'overlapping')),
+               (3, 'backfill', EXISTS (SELECT FROM counted c WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed')))
+               ) AS n(place, need, holds) WHERE n.holds ORDER BY n.place),
+           left(md5(concat_ws('|',
+               (SELECT string_agg(concat_ws(' ', c.owner, c.what, c.digest), '|' ORDER BY c.owner COLLATE "C", c.what)
+                FROM counted c WHERE c.kind = 'chunk' AND c.what <> 'overlapping'),
+               (SELECT string_agg(n::text, '|' ORDER BY n.job COLLATE "C") FROM job_changes(p_jobs) n))), 12)
+    INTO v_datasets, v_jobs, v_needs, v_hash;
+    RETURN jsonb_build_object('hash', v_hash, 'needs', v_needs, 'datasets', v_datasets, 'jobs', v_jobs);
+END $$;
+
+-- Return the tasks that the apply would create or bring back. p_gone, p_gone_ids: the chunks that it retires.
+CREATE FUNCTION opendataflow.added_tasks(p_datasets text[], p_ids text[], p_jobs jsonb, p_gone text[], p_gone_ids text[])
+RETURNS TABLE (job text, data_id text)
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_seqscan = on SET enable_hashjoin = on AS $$
+    WITH RECURSIVE link AS MATERIALIZED (
+        SELECT l.*, CASE WHEN n.job IS NULL THEN j.chunk_from ELSE n.chunk_from END AS chunk_from,
+               CASE WHEN n.job IS NULL THEN j.chunk_to ELSE n.chunk_to END AS chunk_to
+        FROM links_after(p_jobs) l LEFT JOIN job_changes(p_jobs) n ON n.job = l.job LEFT JOIN job j ON j.id = l.job
+    ), first AS (
+        SELECT * FROM unnest(p_datasets, p_ids)
+        UNION
+        (SELECT c.dataset, c.data_id FROM link s JOIN job_changes(p_jobs) n ON n.job = s.job JOIN chunk c ON c.dataset = s.dataset
+         WHERE s.is_source AND c.retired_from IS NULL
+         EXCEPT SELECT * FROM unnest(p_gone, p_gone_ids))
+    ), reached(dataset, data_id) AS (
+        SELECT * FROM first
+        UNION
+        SELECT l.dataset, r.data_id
+        FROM reached r JOIN link s ON s.dataset = r.dataset AND s.is_source AND in_range(r.data_id, s.chunk_from, s.chunk_to)
+        JOIN link l ON l.job = s.job
+    )
+    SELECT DISTINCT s.job, r.data_id
+    FROM reached r JOIN link s ON s.dataset = r.dataset AND s.is_source AND in_range(r.data_id, s.chunk_from, s.chunk_to)
+    WHERE NOT EXISTS (SELECT FROM task_of(s.job, r.data_id) t WHERE t.state <> 'RETIRED')
+$$;
+
+-- Return the plan of an apply, as plan_of() does, with `missing`: the consents that are needed and not given.
+-- Changes nothing. The arguments and errors are those of apply(), without DF005 and DF007.
+CREATE FUNCTION opendataflow.plan_apply(p_datasets jsonb, p_jobs jsonb, p_consent jsonb DEFAULT '{}') RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_plan jsonb;
+BEGIN
+    PERFORM refuse_reserved_today(p_datasets, p_jobs), refuse_taken_ids(p_datasets, p_jobs);
+    SELECT full_plan(s.stated, s.datasets, s.ids, s.bounds, add_first_days(p_jobs)) INTO v_plan FROM stated_chunks(p_datasets) s;
+    RETURN v_plan || jsonb_build_object('missing', missing_consents(v_plan, p_consent));
+END $$;
+
+-- Return the plan of an apply with the tasks that it would create.
+CREATE FUNCTION opendataflow.full_plan(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT plan_of(array_agg(c.kind), array_agg(c.owner), array_agg(c.data_id), array_agg(c.what), array_agg(c.finished), p_jobs)
+            FROM changes_of_apply(p_stated, p_datasets, p_ids, p_bounds, p_jobs, true) c);
+END $$;
+
+-- Return the data sets whose chunk source is declared, and all its chunks.
+CREATE FUNCTION opendataflow.stated_chunks(p_datasets jsonb, OUT stated text[], OUT datasets text[], OUT ids text[], OUT bounds jsonb[])
+LANGUAGE sql STABLE AS $$
+    SELECT ARRAY(SELECT d.value ->> 'id' FROM jsonb_array_elements(p_datasets) AS d WHERE d.value ? 'chunks'),
+           coalesce(array_agg(d.value ->> 'id'), '{}'), coalesce(array_agg(c.value ->> 'id'), '{}'), coalesce(array_agg(c.value -> 'bounds'), '{}')
+    FROM jsonb_array_elements(p_datasets) AS d, jsonb_array_elements(coalesce(d.value -> 'chunks', '[]')) AS c
+$$;

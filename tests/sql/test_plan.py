@@ -1,0 +1,421 @@
+"""A change of a declaration is planned before it is written, and finished work is touched only with a consent."""
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from opendataflow.model.records.plan import Plan
+from tests.sql.conftest import Connection
+from tests.sql.graph import (
+    apply,
+    apply_allowing,
+    ask,
+    chunk,
+    chunks,
+    claim,
+    dataset,
+    end,
+    job,
+    open_lease,
+    problems,
+    source,
+    task,
+    tasks,
+    value,
+)
+from tests.sql.test_apply import everything
+
+MONTHS = {"2013-01": ("2013-01-01", "2013-02-01"), "2013-02": ("2013-02-01", "2013-03-01")}
+DAYS = {"2013-01-01": ("2013-01-01", "2013-01-02"), "2013-03-01": ("2013-03-01", "2013-03-02")}
+
+
+@pytest.fixture
+def db(rolled_back: Connection) -> Connection:
+    return rolled_back
+
+
+@pytest.fixture
+def lease(db: Connection) -> str:
+    return open_lease(db)
+
+
+def bounded(dataset_id: str, ranges: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
+    """A data set whose chunk source has ranges."""
+    made = [{"id": i, "bounds": {"from": low, "to": high}} for i, (low, high) in ranges.items()]
+    return {"id": dataset_id, "chunks": made}
+
+
+def hashed(dataset_id: str, buckets: int) -> dict[str, Any]:
+    """A data set whose chunk source has buckets."""
+    made = [{"id": f"{i}-of-{buckets}", "bounds": {"bucket": i, "buckets": buckets}} for i in range(buckets)]
+    return {"id": dataset_id, "chunks": made}
+
+
+def finish(db: Connection, lease: str, job_id: str, limit: int = 100) -> None:
+    """All QUEUED tasks of a job succeed."""
+    for run in claim(db, lease, job_id, limit):
+        end(db, run, "DONE")
+
+
+def refused(db: Connection, datasets: list[dict[str, Any]], jobs: list[dict[str, Any]], **consent: Any) -> Plan:
+    """An apply is refused and changes nothing; return its plan."""
+    before = everything(db)
+    with pytest.raises(psycopg.Error, match="affects finished tasks") as error, db.transaction():
+        apply_allowing(db, datasets, jobs, **consent)
+    assert error.value.sqlstate == "DF007"
+    assert everything(db) == before
+    assert error.value.diag.message_detail is not None
+    return Plan.of_json(error.value.diag.message_detail)
+
+
+def planned(db: Connection, datasets: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> Plan:
+    """The plan of an apply; asking for it changes nothing."""
+    before = everything(db)
+    query = "SELECT opendataflow.plan_apply(%s, %s)"
+    plan = value(db, query, Jsonb(datasets), Jsonb(jobs))
+    assert everything(db) == before
+    return Plan.of_row(plan)
+
+
+def months_done(db: Connection, lease: str) -> None:
+    """Job j has made b of the months of a, and k reads b."""
+    apply(db, [bounded("a", MONTHS), dataset("b"), dataset("c")], [job("j", ["a"], ["b"]), job("k", ["b"], ["c"])])
+    finish(db, lease, "j")
+
+
+# Changed chunk sources
+
+
+def test_days_instead_of_finished_months_are_refused_until_both_consents_are_given(db: Connection, lease: str) -> None:
+    months_done(db, lease)
+    plan = refused(db, [bounded("a", DAYS)], [])
+    assert plan.missing == ("retire", "overlap")
+    changed = {one.dataset: one for one in plan.datasets}
+    assert (changed["a"].added, changed["a"].retired, changed["a"].overlapping) == (2, 2, 1)
+    assert changed["a"].examples["overlapping"] == ("2013-01-01",)
+    (first, _) = plan.jobs
+    assert (first.job, first.added, first.retired) == ("j", 2, 2)
+    assert refused(db, [bounded("a", DAYS)], [], retire=True).missing == ("overlap",)
+    assert refused(db, [bounded("a", DAYS)], [], overlap=True).missing == ("retire",)
+    assert planned(db, [bounded("a", DAYS)], []) == plan
+
+    apply_allowing(db, [bounded("a", DAYS)], [], retire=True, overlap=True)
+
+    assert {i: s for i, s in tasks(db).items() if i.startswith("j/")} == {
+        "j/2013-01": "RETIRED",
+        "j/2013-02": "RETIRED",
+        "j/2013-01-01": "QUEUED",
+        "j/2013-03-01": "QUEUED",
+    }
+    assert problems(db) == []
+
+
+def test_a_hash_allows_exactly_its_plan(db: Connection, lease: str) -> None:
+    months_done(db, lease)
+    plan = refused(db, [bounded("a", DAYS)], [])
+    other = dict(list(MONTHS.items())[:1])
+    assert refused(db, [bounded("a", other)], [], change=plan.hash, retire=True).hash != plan.hash
+    apply_allowing(db, [bounded("a", DAYS)], [], change=plan.hash)
+    assert tasks(db)["j/2013-01"] == "RETIRED"
+
+
+def test_the_hash_of_a_plan_stays_the_same_while_runs_finish(db: Connection, lease: str) -> None:
+    apply(db, [bounded("a", MONTHS), dataset("b")], [job("j", ["a"], ["b"])])
+    first, second = claim(db, lease, "j", 2)
+    end(db, first, "DONE")
+    plan = refused(db, [bounded("a", DAYS)], [])
+    end(db, second, "DONE")
+    assert refused(db, [bounded("a", DAYS)], []).hash == plan.hash
+
+
+def test_a_source_that_grows_needs_no_consent(db: Connection, lease: str) -> None:
+    months_done(db, lease)
+    apply(db, [bounded("a", {**MONTHS, "2013-03": ("2013-03-01", "2013-04-01")})], [])
+    assert tasks(db)["j/2013-03"] == "QUEUED"
+    assert problems(db) == []
+
+
+def test_ids_that_were_never_finished_are_retired_without_a_consent(db: Connection, lease: str) -> None:
+    apply(
+        db, [source("a", "1", "2", "3"), dataset("b"), dataset("c")], [job("j", ["a"], ["b"]), job("k", ["b"], ["c"])]
+    )
+    end(db, claim(db, lease, "j")[0], "DONE")
+    plan = planned(db, [source("a", "1")], [])
+    assert plan.needs == ()
+    assert {one.dataset: (one.retired, one.retired_finished) for one in plan.datasets} == dict.fromkeys("abc", (2, 0))
+    assert {one.job: one.removed for one in plan.jobs} == {"j": 2, "k": 2}
+
+    apply(db, [source("a", "1")], [])
+
+    assert tasks(db) == {"j/1": "DONE", "k/1": "QUEUED"}
+    assert {i for i, status in chunks(db).items() if status == "RETIRED"} == {f"{d}/{i}" for d in "abc" for i in "23"}
+    assert problems(db) == []
+
+
+def test_retired_chunks_and_tasks_are_not_counted_anywhere(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1", "2"), dataset("b")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    apply_allowing(db, [source("a", "1")], [], retire=True)
+
+    (listed,) = db.execute("SELECT * FROM opendataflow.list_jobs()").fetchall()
+    assert (listed["state"], listed["done"], listed["total"]) == ("Done", 1, 1)
+    status = value(db, "SELECT opendataflow.job_status('j')")
+    assert (status["counts"], status["watermark"], status["gaps"]) == ({"DONE": 1}, "1", 0)
+    counted = {
+        r["dataset"]: (r["ready"], r["chunks"]) for r in db.execute("SELECT * FROM opendataflow.list_datasets()")
+    }
+    assert counted == {"a": (1, 1), "b": (1, 1)}
+    assert value(db, "SELECT opendataflow.dataset_counts('b') -> 'counts'") == {"READY": 1}
+    assert value(db, "SELECT opendataflow.dataset_gaps('b', 10)") == {"watermark": "1", "gaps": []}
+    assert value(db, "SELECT array_agg(data_id) FROM opendataflow.list_chunks('b', NULL, 10)") == ["1"]
+    assert value(db, "SELECT array_agg(data_id) FROM opendataflow.list_chunks('b', 'RETIRED', 10)") == ["2"]
+    assert value(db, "SELECT array_agg(data_id) FROM opendataflow.select_tasks('j', NULL, NULL, NULL)") == ["1"]
+    assert value(db, "SELECT opendataflow.describe_dataset('b') -> 'counts'") == {"READY": 1}
+    assert value(db, "SELECT count(*) FROM dataflow.datastatus WHERE dataid = '2'") == 0
+    assert value(db, "SELECT count(*) FROM opendataflow.history WHERE data_id = '2' AND to_state = 'RETIRED'") == 3
+
+
+def test_an_id_that_returns_gets_back_what_it_was(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1", "2", "3"), dataset("b")], [job("j", ["a"], ["b"])])
+    ask(db, "hold", "j", "3")
+    ask(db, "hold_chunks", "a", "3")
+    finish(db, lease, "j")
+    before = (tasks(db), chunks(db), chunk(db, "b", "1")["fence"])
+    apply_allowing(db, [source("a", "9")], [], retire=True)
+    assert {s for i, s in tasks(db).items() if i != "j/9"} == {"RETIRED"}
+
+    apply(db, [source("a", "1", "2", "3")], [])
+
+    live = {i: s for i, s in chunks(db).items() if s != "RETIRED"}
+    assert (tasks(db), live, chunk(db, "b", "1")["fence"]) == before
+    assert claim(db, lease, "j") == []
+    assert problems(db) == []
+
+
+@pytest.mark.parametrize("how", ["publish", "declare", "load"])
+def test_what_a_person_has_loaded_or_published_is_never_retired_by_a_source(
+    db: Connection, lease: str, how: str
+) -> None:
+    apply(db, [source("a", "1"), dataset("b")], [job("j", ["a"], ["b"])])
+    statement = {
+        "publish": "SELECT count(*) FROM opendataflow.publish('a', '{1,2}', 'ada')",
+        "declare": "SELECT opendataflow.declare_chunks('a', '{1,2}', '{NULL,NULL}', 'ada')",
+        "load": "SELECT opendataflow.load_chunks('a', '{1,2}', '{NULL,NULL}', true, 'ada')",
+    }[how]
+    db.execute(statement)
+    finish(db, lease, "j")
+    plan = planned(db, [source("a")], [])
+    assert (plan.needs, plan.datasets, plan.jobs) == ((), (), ())
+    before = tasks(db)
+    apply(db, [source("a")], [])
+    assert (tasks(db), problems(db)) == (before, [])
+
+
+def test_a_chunk_stays_while_another_input_of_its_job_has_the_id(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), source("e", "1"), dataset("b")], [job("j", ["a", "e"], ["b"])])
+    finish(db, lease, "j")
+    assert planned(db, [source("a")], []).needs == ()
+    apply(db, [source("a")], [])
+    assert (tasks(db), chunks(db)["a/1"]) == ({"j/1": "DONE"}, "READY")
+    assert refused(db, [source("e")], []).missing == ("retire",)
+    assert problems(db) == []
+
+
+@pytest.mark.parametrize("verdict", ["DONE", "RETRYING", "FAILED"])
+def test_a_running_task_goes_on_and_is_retired_when_its_run_ends(db: Connection, lease: str, verdict: str) -> None:
+    apply(db, [source("a", "1", "2"), dataset("b")], [job("j", ["a"], ["b"])])
+    (run,) = claim(db, lease, "j")
+    assert refused(db, [source("a", "2")], []).missing == ("retire",)
+    apply_allowing(db, [source("a", "2")], [], retire=True)
+    assert (tasks(db)["j/1"], chunks(db)["b/1"], problems(db)) == ("RUNNING", "RUNNING", [])
+
+    end(db, run, verdict, delay=3600)
+
+    assert tasks(db) == {"j/2": "QUEUED"} | ({"j/1": "RETIRED"} if verdict == "DONE" else {})
+    assert chunks(db)["b/1"] == "RETIRED"
+    assert problems(db) == []
+
+
+def test_a_running_task_whose_id_returns_before_its_end_is_done_as_usual(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1", "2"), dataset("b")], [job("j", ["a"], ["b"])])
+    (run,) = claim(db, lease, "j")
+    apply_allowing(db, [source("a", "2")], [], retire=True)
+    apply(db, [source("a", "1", "2")], [])
+    end(db, run, "DONE")
+    assert (tasks(db)["j/1"], chunks(db)["b/1"], problems(db)) == ("DONE", "READY", [])
+
+
+@pytest.mark.parametrize("verb", ["resubmit", "hold", "skip", "force", "cancel"])
+def test_no_verb_starts_or_keeps_a_retired_task(db: Connection, lease: str, verb: str) -> None:
+    apply(db, [source("a", "1", "2"), dataset("b")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    apply_allowing(db, [source("a", "2")], [], retire=True)
+    (answer,) = ask(db, verb, "j", "1")
+    assert (answer["result"], answer["state"]) == ("refused", "RETIRED")
+    assert answer["message"]
+    assert problems(db) == []
+
+
+@pytest.mark.parametrize("verb", ["hold_chunks", "accept", "reject"])
+def test_no_verb_changes_a_retired_chunk(db: Connection, verb: str) -> None:
+    apply(db, [source("a", "1", "2"), dataset("b")], [job("j", ["a"], ["b"])])
+    apply(db, [source("a", "2")], [])
+    (answer,) = ask(db, verb, "a", "1")
+    assert (answer["result"], answer["state"]) == ("refused", "RETIRED")
+    assert "retired" in answer["message"].lower()
+
+
+def test_publishing_a_retired_chunk_brings_it_back(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1", "2"), dataset("b")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    apply_allowing(db, [source("a", "2")], [], retire=True)
+    ask(db, "publish", "a", "1")
+    assert (tasks(db)["j/1"], task(db, "j", "1")["stale"], chunks(db)["b/1"]) == ("DONE", True, "READY")
+    assert problems(db) == []
+
+
+OVERLAPS = {
+    "a day in a finished month": (bounded("a", MONTHS), bounded("a", {**MONTHS, **DAYS}), 1),
+    "numbers inside": (bounded("a", {"0-99": (0, 100)}), bounded("a", {"0-99": (0, 100), "50-59": (50, 60)}), 1),
+    "numbers around": (bounded("a", {"50-59": (50, 60)}), bounded("a", {"50-59": (50, 60), "0-99": (0, 100)}), 1),
+    "numbers beside": (bounded("a", {"0-99": (0, 100)}), bounded("a", {"0-99": (0, 100), "100-199": (100, 200)}), 0),
+    "negative numbers beside": (bounded("a", {"n": (-9, -5)}), bounded("a", {"n": (-9, -5), "m": (-20, -9)}), 0),
+    "more buckets": (hashed("a", 2), hashed("a", 4), 4),
+    "buckets instead of dates": (bounded("a", MONTHS), hashed("a", 3), 3),
+    "no bounds": (source("a", "1"), source("a", "1", "2"), 0),
+}
+
+
+@pytest.mark.parametrize("name", sorted(OVERLAPS))
+def test_new_bounds_that_overlap_finished_ones_are_found(db: Connection, lease: str, name: str) -> None:
+    before, after, overlapping = OVERLAPS[name]
+    apply(db, [before, dataset("b")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    plan = planned(db, [after], [])
+    assert sum(one.overlapping for one in plan.datasets) == overlapping
+    assert ("overlap" in plan.needs) == (overlapping > 0)
+
+
+def test_finished_chunks_that_were_retired_before_still_overlap(db: Connection, lease: str) -> None:
+    months_done(db, lease)
+    apply_allowing(db, [source("a")], [], retire=True)
+    assert refused(db, [bounded("a", DAYS)], []).missing == ("overlap",)
+
+
+@pytest.mark.parametrize(("backfill", "state", "stale"), [("all", "QUEUED", False), ("none", "DONE", True)])
+def test_other_bounds_of_a_finished_chunk_need_a_decision(
+    db: Connection, lease: str, backfill: str, state: str, stale: bool
+) -> None:
+    apply(db, [bounded("a", {"x": (0, 10)}), dataset("b")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    assert refused(db, [bounded("a", {"x": (0, 20)})], [], retire=True, overlap=True).missing == ("backfill",)
+    apply_allowing(db, [bounded("a", {"x": (0, 20)})], [], backfill=backfill)
+    assert (task(db, "j", "x")["state"], task(db, "j", "x")["stale"]) == (state, stale)
+    assert problems(db) == []
+
+
+# Changed jobs
+
+
+def test_inputs_that_leave_finished_tasks_without_an_id_are_refused(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), source("e", "2"), dataset("b")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    plan = refused(db, [], [job("j", ["e"], ["b"])])
+    assert (plan.missing, plan.jobs[0].retired, plan.jobs[0].added) == (("retire",), 1, 1)
+    apply_allowing(db, [], [job("j", ["e"], ["b"])], retire=True)
+    assert tasks(db) == {"j/1": "RETIRED", "j/2": "QUEUED"}
+    assert chunks(db)["b/1"] == "RETIRED"
+    apply(db, [], [job("j", ["a"], ["b"])])
+    assert (tasks(db)["j/1"], task(db, "j", "1")["stale"], problems(db)) == ("DONE", True, [])
+
+
+def test_a_new_output_of_finished_tasks_is_refused_and_the_old_declaration_stays(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1", "2"), dataset("b"), dataset("n")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    plan = refused(db, [], [job("j", ["a"], ["b", "n"])], retire=True, overlap=True)
+    assert (plan.missing, plan.jobs[0].incomplete, plan.jobs[0].outputs) == (("backfill",), 2, ("n",))
+    assert refused(db, [], [job("j", ["a"], ["n"])]).missing == ("backfill",)  # renamed
+
+
+def test_with_backfill_all_the_new_output_is_made_once(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), dataset("b"), dataset("n")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    apply_allowing(db, [], [job("j", ["a"], ["b", "n"])], backfill="all")
+    assert tasks(db) == {"j/1": "QUEUED"}
+    finish(db, lease, "j")
+    assert (chunks(db)["n/1"], task(db, "j", "1")["incomplete"], claim(db, lease, "j")) == ("READY", False, [])
+    assert apply_allowing(db, [], [job("j", ["a"], ["b", "n"])])["plan"]["needs"] == []
+    assert (tasks(db), problems(db)) == ({"j/1": "DONE"}, [])
+
+
+def test_with_backfill_all_a_running_task_runs_again_after_its_end(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), dataset("b"), dataset("n")], [job("j", ["a"], ["b"])])
+    (run,) = claim(db, lease, "j")
+    apply_allowing(db, [], [job("j", ["a"], ["b", "n"])], backfill="all")
+    end(db, run, "DONE")
+    assert (tasks(db), problems(db)) == ({"j/1": "QUEUED"}, [])
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_with_backfill_none_the_job_is_incomplete_and_never_done(db: Connection, lease: str, running: bool) -> None:
+    apply(db, [source("a", "1"), dataset("b"), dataset("n")], [job("j", ["a"], ["b"])])
+    (run,) = claim(db, lease, "j")
+    if not running:
+        end(db, run, "DONE")
+    apply_allowing(db, [], [job("j", ["a"], ["b", "n"])], backfill="none")
+    if running:
+        end(db, run, "DONE")
+    assert (task(db, "j", "1")["state"], task(db, "j", "1")["incomplete"]) == ("DONE", True)
+    assert value(db, "SELECT state FROM opendataflow.list_jobs()") == "Incomplete"
+    missing = value(db, "SELECT opendataflow.job_status('j') -> 'incomplete'")
+    assert missing == [{"dataset": "n", "chunks": 1, "examples": ["1"]}]
+    assert problems(db) == []
+
+
+@pytest.mark.parametrize("remedy", ["resubmit", "skip", "publish"])
+def test_an_incomplete_job_is_done_when_the_output_is_made_or_excluded(db: Connection, lease: str, remedy: str) -> None:
+    apply(db, [source("a", "1"), dataset("b"), dataset("n")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    apply_allowing(db, [], [job("j", ["a"], ["b", "n"])], backfill="none")
+    (answer,) = ask(db, remedy, "n" if remedy == "publish" else "j", "1")
+    assert answer["result"] == "done"
+    finish(db, lease, "j")
+    assert value(db, "SELECT state FROM opendataflow.list_jobs()") == "Done"
+    if remedy == "skip":
+        ask(db, "release", "j", "1")
+        assert task(db, "j", "1")["incomplete"] is True
+    assert problems(db) == []
+
+
+def test_a_task_whose_other_output_was_published_by_hand_is_incomplete(db: Connection) -> None:
+    apply(db, [source("a", "1"), dataset("b"), dataset("n")], [job("j", ["a"], ["b", "n"])])
+    ask(db, "publish", "b", "1")
+    assert (task(db, "j", "1")["state"], task(db, "j", "1")["incomplete"]) == ("DONE", True)
+    ask(db, "publish", "n", "1")
+    assert (task(db, "j", "1")["incomplete"], problems(db)) == (False, [])
+
+
+def test_a_job_that_was_deleted_and_returns_with_another_output_needs_the_same_decision(
+    db: Connection, lease: str
+) -> None:
+    apply(db, [source("a", "1"), dataset("b"), dataset("n")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    db.execute("SELECT opendataflow.delete_job('j', 'test')")
+    assert refused(db, [], [job("j", ["a"], ["b", "n"])]).missing == ("backfill",)
+    apply(db, [], [job("j", ["a"], ["b"])])
+    assert (tasks(db), problems(db)) == ({"j/1": "DONE"}, [])
+
+
+def test_a_removed_output_needs_no_consent_and_leaves_its_chunks(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), dataset("b"), dataset("n")], [job("j", ["a"], ["b", "n"])])
+    finish(db, lease, "j")
+    apply(db, [], [job("j", ["a"], ["b"])])
+    assert (chunks(db)["n/1"], tasks(db), task(db, "j", "1")["stale"]) == ("READY", {"j/1": "DONE"}, False)
+
+
+def test_the_same_apply_has_an_empty_plan(db: Connection, lease: str) -> None:
+    months_done(db, lease)
+    plan = planned(db, [bounded("a", MONTHS), dataset("b")], [job("j", ["a"], ["b"])])
+    assert (plan.needs, plan.datasets, plan.jobs) == ((), (), ())
