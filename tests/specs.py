@@ -45,7 +45,7 @@ ODD: tuple[Any, ...] = (
 
 KEYS = ("from", "to", "list", "hash", "image", "command", "script", "spark", "password", "Password", "A_B", "a-b", "1",
         "id", "failed", "chunks", "status", "job", "dataset", "secretRef", "main", "args", "conf",
-        "project", "pipeline", "git", "url", "ref", "username", "path", "configMap", "requireTests",
+        "project", "pipeline", "git", "url", "ref", "username", "path", "configMap", "requireTests", "preflight",
         "cores", "memory", "driver", "executor", "instances", "dynamicAllocation", "initial", "sparkConf", "arguments",
         "mainApplicationFile", "unknown", "name", "step", "é")  # fmt: skip
 
@@ -158,7 +158,7 @@ _pipelines = _some(
         "project": st.one_of(_only("git", _gits), _only("path", st.just("/app")), _only("configMap", st.just("a.b"))),
         "pipeline": st.sampled_from(["delays", "a b", "ü"]),
     },
-    requireTests=_flags, output=st.just("/data"), image=st.just("x:1"), driver=_drivers,
+    requireTests=_flags, preflight=_flags, output=st.just("/data"), image=st.just("x:1"), driver=_drivers,
     executor=_executors, sparkConf=_spark_settings, dynamicAllocation=_allocations, pyFiles=_files,
 )  # fmt: skip
 _applications = _only(

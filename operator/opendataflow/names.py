@@ -201,6 +201,16 @@ class OutcomeClass(StrEnum):
     NOT_STARTED = "NotStarted"
 
 
+class Preflight(StrEnum):
+    """What the check of locations before a run has found. A run starts only if it has PASSED."""
+
+    PASSED = "passed"
+    CHUNK = "chunk"
+    """The location of this chunk is missing. Other chunks may run."""
+    JOB = "job"
+    """A location that all chunks of the job need is missing or can't be reached."""
+
+
 class Refusal(StrEnum):
     """Why a request was refused, as a word for programs."""
 
@@ -235,6 +245,7 @@ class AlertKind(StrEnum):
     FAILED = "failed"
     BREAKER = "breaker"
     TESTS = "tests"
+    PREFLIGHT = "preflight"
     TEST = "test"
 
 
@@ -280,6 +291,7 @@ class Reason(StrEnum):
     SUBMISSION_FAILED = "SubmissionFailed"
     # The states of tasks, of a job or of a data set.
     DONE = "Done"
+    STALE = "Stale"
     RUNNING = "Running"
     QUEUED = "Queued"
     RETRYING = "Retrying"
@@ -298,6 +310,7 @@ class Reason(StrEnum):
     TESTS_PASS = "TestsPass"
     TESTS_FAIL = "TestsFail"
     NOT_TESTED = "NotTested"
+    LOCATION_MISSING = "LocationMissing"
     DATABASE_ANSWERS = "DatabaseAnswers"
     DATABASE_UNREACHABLE = "DatabaseUnreachable"
     # Events.
@@ -323,6 +336,8 @@ class JobState(StrEnum):
     FAILED = "Failed"
     INCOMPLETE = "Incomplete"
     DONE = "Done"
+    STALE = "Stale"
+    """All tasks are done, but some outputs were made from an older version of an input or of the job."""
     QUEUED = "Queued"
     WAITING = "Waiting"
 
@@ -336,6 +351,7 @@ class ExitCode(IntEnum):
     UNFINISHED = 3
     UNREACHABLE = 4
     SCHEMA = 5
+    STALE = 6
     NOTHING_READY = 75
     INTERRUPTED = 130
 

@@ -150,16 +150,19 @@ DECLARE
     v_reason text := nullif(current_setting('opendataflow.reason', true), '');
 BEGIN
     WITH changed AS MATERIALIZED (
-        SELECT n.*, o.state AS was FROM new_rows n JOIN old_rows o ON o.job = n.job AND o.data_id = n.data_id WHERE n.state <> o.state
+        SELECT n.*, o.state AS was, (o.state = 'DONE' AND o.stale)::integer AS was_stale, (n.state = 'DONE' AND n.stale)::integer AS is_stale
+        FROM new_rows n JOIN old_rows o ON o.job = n.job AND o.data_id = n.data_id
+        WHERE n.state <> o.state OR n.stale <> o.stale
     ), noted AS (
         INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
         SELECT 'task', c.job, c.data_id, coalesce(v_event, require_event()), c.was, c.state, c.run, c.fence, v_actor, coalesce(v_reason, c.reason)
-        FROM changed c
+        FROM changed c WHERE c.state <> c.was
     )
-    INSERT INTO task_count (job, state, tasks)
-    SELECT c.job, c.state, sum(c.tasks)
-    FROM (SELECT job, state, 1 AS tasks FROM changed UNION ALL SELECT job, was, -1 FROM changed) c
-    GROUP BY c.job, c.state HAVING sum(c.tasks) <> 0;
+    INSERT INTO task_count (job, state, tasks, stale)
+    SELECT c.job, c.state, sum(c.tasks), sum(c.stale)
+    FROM (SELECT job, state, 1 AS tasks, is_stale AS stale FROM changed
+          UNION ALL SELECT job, was, -1, -was_stale FROM changed) c
+    GROUP BY c.job, c.state HAVING sum(c.tasks) <> 0 OR sum(c.stale) <> 0;
     RETURN NULL;
 END $$;
 CREATE TRIGGER task_changed AFTER UPDATE ON opendataflow.task REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows

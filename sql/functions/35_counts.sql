@@ -1,7 +1,7 @@
--- The number of tasks by state: the sum of rows that every change adds. It is exact in every snapshot.
+-- The number of tasks by state, and how many are stale: the sum of rows that every change adds. It is exact in every snapshot.
 -- job_status(), list_jobs() and engines read it, because counting a million tasks would be too slow.
 
--- Trigger: count created and deleted tasks. The trigger task_changed (30_locks.sql) counts changes of states.
+-- Trigger: count created and deleted tasks. The trigger task_changed (30_locks.sql) counts changes.
 CREATE FUNCTION opendataflow.count_tasks() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -9,8 +9,9 @@ BEGIN
         INSERT INTO task_count (job, state, tasks)
         SELECT n.job, n.state, count(*) FROM new_rows n GROUP BY n.job, n.state;
     ELSE
-        INSERT INTO task_count (job, state, tasks)
-        SELECT o.job, o.state, -count(*) FROM old_rows o GROUP BY o.job, o.state;
+        INSERT INTO task_count (job, state, tasks, stale)
+        SELECT o.job, o.state, -count(*), -count(*) FILTER (WHERE o.state = 'DONE' AND o.stale)
+        FROM old_rows o GROUP BY o.job, o.state;
     END IF;
     RETURN NULL;
 END $$;
@@ -30,10 +31,11 @@ BEGIN
     WITH gone AS (
         DELETE FROM task_count c
         WHERE c.job = ANY (ARRAY(SELECT m.job FROM task_count m GROUP BY m.job HAVING count(*) > 50))
-        RETURNING c.job, c.state, c.tasks
+        RETURNING c.job, c.state, c.tasks, c.stale
     )
-    INSERT INTO task_count (job, state, tasks)
-    SELECT g.job, g.state, sum(g.tasks) FROM gone g GROUP BY g.job, g.state HAVING sum(g.tasks) <> 0;
+    INSERT INTO task_count (job, state, tasks, stale)
+    SELECT g.job, g.state, sum(g.tasks), sum(g.stale) FROM gone g
+    GROUP BY g.job, g.state HAVING sum(g.tasks) <> 0 OR sum(g.stale) <> 0;
 END $$;
 
 -- Return the number of tasks of a job in each state. Retired tasks are not counted.
@@ -41,4 +43,10 @@ CREATE FUNCTION opendataflow.counts_of(p_job text) RETURNS TABLE (state text, ta
 LANGUAGE sql STABLE AS $$
     SELECT c.state, sum(c.tasks)::bigint FROM opendataflow.task_count c
     WHERE c.job = p_job AND c.state <> 'RETIRED' GROUP BY c.state HAVING sum(c.tasks) <> 0
+$$;
+
+-- Return the number of DONE tasks of a job that are stale.
+CREATE FUNCTION opendataflow.stale_of(p_job text) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(sum(c.stale), 0)::bigint FROM opendataflow.task_count c WHERE c.job = p_job
 $$;

@@ -94,7 +94,17 @@ BEGIN
     WHERE t.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE', 'HELD', 'SKIPPED', 'RETIRED') AND NOT in_scope(was.job, was.data_id);
 END $$;
 
+-- Return whether an output that the last run of a task made is still there. True for a run of a job without outputs.
+CREATE FUNCTION opendataflow.wrote_outputs(p_job text, p_id text, p_run bigint) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT p_run IS NOT NULL
+       AND (NOT EXISTS (SELECT FROM opendataflow.job_output o WHERE o.job = p_job)
+            OR EXISTS (SELECT FROM opendataflow.job_output o CROSS JOIN opendataflow.chunk_of(o.dataset, p_id) c
+                       WHERE o.job = p_job AND c.run = p_run AND coalesce(c.held_status, c.status) IN ('READY', 'PENDING')))
+$$;
+
 -- Mark DONE consumers stale if a given chunk is READY in another version than the consumer's last run read.
+-- Outputs that were published from outside are not stale: nobody knows from which version they were made.
 -- The caller holds the tasks' row locks.
 CREATE FUNCTION opendataflow.mark_stale(p_datasets text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -108,7 +118,8 @@ BEGIN
     CROSS JOIN task_of(i.job, p.data_id) AS was
     WHERE t.ctid = was.at AND was.state = 'DONE' AND NOT was.stale
       AND (SELECT c.fence FROM chunk_of(p.dataset, p.data_id) c WHERE c.status = 'READY')
-       <> (SELECT f.fence FROM run_of(was.run) r, unnest(r.reads, r.read_fences) AS f(dataset, fence) WHERE f.dataset = p.dataset);
+       <> (SELECT f.fence FROM run_of(was.run) r, unnest(r.reads, r.read_fences) AS f(dataset, fence) WHERE f.dataset = p.dataset)
+      AND wrote_outputs(was.job, was.data_id, was.run);
 END $$;
 
 -- Declare chunks of one data set with their bounds (null for none), and return the jobs with newly QUEUED tasks.
@@ -158,7 +169,8 @@ DECLARE
     v_datasets text[] := array_fill(p_dataset, ARRAY[cardinality(v_ids)]);
     v_running  text[];
 BEGIN
-    PERFORM begin_event('publish', p_actor, p_reason), require_dataset(p_dataset), lock_reachable(ARRAY[p_dataset]), create_downstream_rows(v_datasets, v_ids), lock_chunks(v_datasets, v_ids);
+    PERFORM begin_event('publish', p_actor, p_reason), require_dataset(p_dataset), lock_reachable(ARRAY[p_dataset]),
+            notify_engines(create_downstream_rows(v_datasets, v_ids)), lock_chunks(v_datasets, v_ids);
     PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(v_datasets, v_ids) a;
     v_running := ARRAY(SELECT i FROM unnest(v_ids) AS i, chunk_of(p_dataset, i) AS c WHERE c.status = 'RUNNING');
     UPDATE chunk c
@@ -173,6 +185,10 @@ BEGIN
     UPDATE task t SET again = false
     FROM job_output o, unnest(v_ids) AS i, task_of(o.job, i) AS was
     WHERE o.dataset = p_dataset AND t.ctid = was.at AND was.again AND was.state IN ('HELD', 'SKIPPED');
+    UPDATE task t SET stale = false
+    FROM job_output o, unnest(v_ids) AS i, task_of(o.job, i) AS was
+    WHERE o.dataset = p_dataset AND t.ctid = was.at AND was.stale AND was.state = 'DONE'
+      AND NOT wrote_outputs(was.job, was.data_id, was.run);
     PERFORM mark_producers_incomplete(v_datasets, v_ids), mark_stale(v_datasets, v_ids);
     PERFORM notify_engines(recount_blockers(array_agg(a.job), array_agg(a.data_id))) FROM affected_tasks(v_datasets, v_ids) a;
     RETURN QUERY

@@ -28,7 +28,7 @@ LANGUAGE sql AS $$
 $$;
 
 -- Claim up to p_limit QUEUED tasks of a job, in order, after the position (p_after_rank, p_after_key).
--- Never claims more than the job's parallelism allows. An open breaker or failing tests allow one run at a time.
+-- Never claims more than the job's parallelism allows. An open breaker or a closed gate allows one run at a time.
 -- p_data_id: claim only this id. Returns
 --   runs     [{run, data_id, fence, attempt, attempts, infrastructure_attempts, bounds: {data set: …}}]
 --   owner    the values that all runs share: {job, lease, host, boot, runs_home}
@@ -87,7 +87,7 @@ BEGIN
     IF FOUND THEN
         SELECT least(v_free, p.free), p.rank, p.key INTO v_free, v_rank, v_key FROM probe_position(v_breaker, p_data_id) p;
     END IF;
-    v_free := least(v_free, claim_limit_by_tests(p_job));
+    v_free := least(v_free, claim_limit_by_gates(p_job));
     -- No lock is waited for after this point, with one exception.
     -- SKIP LOCKED may wait for a row that was updated and is being updated again, which could deadlock with complete().
     -- The timeout then aborts the claim, and the caller can repeat it.

@@ -4,7 +4,8 @@
 --   {run, fence, verdict: DONE | RETRYING | FAILED, state: SUCCEEDED | FAILED | LOST | CANCELLED, class, delay (seconds,
 --    for RETRYING), exit_code, message, reason (of the task, default: message), log_tail, log_path, pod_uid, node,
 --    metrics: {rows, bytes, checksum, …}, steps: [{ordinal, name, status, rows, seconds, error, stdout}]}
--- A run of class NotStarted costs no attempt.
+-- A run of class NotStarted costs no attempt. If only the location of its chunk was missing (metrics.preflight is `chunk`),
+-- the task is retried after the pause of the job's backoff for `looks`, whatever the delay, and after all other tasks.
 -- Success sets all outputs to READY at once. Failure sets them to FAILED and the task to RETRYING or FAILED.
 -- A remembered resubmit reopens the task, whatever the verdict: its outputs become RESUBMIT, never READY in between.
 -- A run with cancel_requested is not retried, even if its engine was lost before it cancelled the run.
@@ -76,8 +77,8 @@ BEGIN
               WHERE w.run = r.id AND w.again GROUP BY w.job ORDER BY w.job) AS n;
     END IF;
     PERFORM apply_outcomes_to_tasks(v_ended, v_spared, p_outcomes);
-    IF EXISTS (SELECT FROM jsonb_array_elements(p_outcomes) AS o WHERE o.value -> 'metrics' ? 'tests') THEN
-        PERFORM record_test_results(v_ended);
+    IF EXISTS (SELECT FROM jsonb_array_elements(p_outcomes) AS o WHERE o.value -> 'metrics' ?| '{tests,preflight}') THEN
+        PERFORM record_gates(v_ended);
     END IF;
     IF v_again OR v_unfinished THEN  -- a later apply may have removed the ids of open tasks
         PERFORM delete_out_of_scope(array_agg(r.job), array_agg(r.data_id)) FROM runs(v_ended) r;
@@ -157,19 +158,24 @@ LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE task t
     SET state = v.verdict,
-        rank = CASE WHEN v.verdict = 'RETRYING' AND NOT v.spared THEN t.rank ELSE 2 END,
+        rank = CASE WHEN o.class = 'NotStarted' AND v.verdict = 'RETRYING' THEN CASE WHEN v.looked AND t.rank > 0 THEN 3 ELSE t.rank END
+                    WHEN v.verdict = 'RETRYING' AND NOT v.spared THEN least(t.rank, 2) ELSE 2 END,
+        looks = CASE WHEN o.class = 'NotStarted' AND v.verdict = 'RETRYING' THEN t.looks + v.looked::integer ELSE 0 END,
         attempts = t.attempts + (o.verdict <> 'DONE' AND o.class NOT IN ('Infrastructure', 'NotStarted') AND NOT v.spared)::integer,
         infrastructure_attempts = t.infrastructure_attempts + (o.verdict <> 'DONE' AND o.class = 'Infrastructure' AND NOT v.spared)::integer,
-        due_at = CASE WHEN v.spared THEN clock_timestamp() WHEN v.verdict = 'RETRYING' THEN clock_timestamp() + make_interval(secs => o.delay) END,
+        due_at = CASE WHEN v.spared THEN clock_timestamp()
+                      WHEN v.looked THEN clock_timestamp() + probe_pause(t.job, t.looks)
+                      WHEN v.verdict = 'RETRYING' THEN clock_timestamp() + make_interval(secs => o.delay) END,
         reason = CASE WHEN v.spared THEN 'costs no attempt, as the breaker of the job is open: ' || o.message
                       WHEN v.verdict <> o.verdict THEN 'cancelled; ' || o.message
                       WHEN v.verdict <> 'DONE' THEN coalesce(o.reason, o.message) END,
         stale = t.stale AND o.verdict = 'DONE', forced = t.forced AND v.verdict = 'RETRYING' AND NOT v.spared
     FROM jsonb_to_recordset(p_outcomes)
-         AS o(run bigint, verdict text, class text, delay double precision, message text, reason text)
+         AS o(run bigint, verdict text, class text, delay double precision, message text, reason text, metrics jsonb)
     CROSS JOIN run_of(o.run) AS r
     CROSS JOIN task_of(r.job, r.data_id) AS was
-    CROSS JOIN LATERAL (SELECT coalesce(o.run = ANY (p_spared), false) AS spared,
+    CROSS JOIN LATERAL (SELECT coalesce(o.run = ANY (p_spared), false) AND o.class IS DISTINCT FROM 'NotStarted' AS spared,
+                               coalesce(o.class = 'NotStarted' AND o.metrics ->> 'preflight' = 'chunk', false) AS looked,
                                CASE WHEN o.run = ANY (p_spared) THEN 'RETRYING'
                                     WHEN o.verdict = 'DONE' OR (o.verdict = 'RETRYING' AND NOT r.cancel_requested)
                                     THEN o.verdict ELSE 'FAILED' END AS verdict) v

@@ -16,9 +16,14 @@ CREATE VIEW opendataflow.active_alert AS
     FROM opendataflow.breaker b JOIN opendataflow.job j ON j.id = b.job
     WHERE b.opened_at IS NOT NULL AND NOT j.deleted
     UNION ALL
-    SELECT t.job, 'tests', t.failing_since, 0, NULL, t.failure
-    FROM opendataflow.project_test t JOIN opendataflow.job j ON j.id = t.job
-    WHERE t.failed IS NOT NULL AND NOT j.deleted;
+    SELECT g.job, g.kind, g.failing_since, 0, NULL, g.failure
+    FROM opendataflow.gate g JOIN opendataflow.job j ON j.id = g.job
+    WHERE g.failed IS NOT NULL AND NOT j.deleted
+    UNION ALL
+    SELECT j.id, 'preflight', (m.found ->> 'since')::timestamptz, (m.found ->> 'lasting')::bigint, m.found -> 'examples' ->> 0, m.found ->> 'reason'
+    FROM opendataflow.job j CROSS JOIN LATERAL (SELECT opendataflow.missing_locations(j.id) AS found) m
+    WHERE NOT j.deleted AND (m.found ->> 'lasting')::bigint > 0
+      AND NOT EXISTS (SELECT FROM opendataflow.gate g WHERE g.job = j.id AND g.kind = 'preflight');
 
 -- Return at most p_limit reports that a target must receive now. Each report is given to one caller.
 -- A caller that does not call record_alert() within p_ttl has crashed, and another caller receives the report again.

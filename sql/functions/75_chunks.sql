@@ -132,7 +132,8 @@ BEGIN
                       THEN coalesce((SELECT r.message FROM run_of(c.run) r WHERE r.state <> 'SUCCEEDED'), c.reason) END
     FROM unnest(ids_answered(v_answers, 'done')) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
     -- If a released chunk is READY, its producer has nothing left to do.
-    PERFORM finish_producers(p_dataset, ids_answered(v_answers, 'done')), update_dependents_of_chunks(p_dataset, v_ids);
+    PERFORM finish_producers(p_dataset, ids_answered(v_answers, 'done')),
+            mark_stale(array_fill(p_dataset, ARRAY[cardinality(v_ids)]), v_ids), update_dependents_of_chunks(p_dataset, v_ids);
     RETURN QUERY SELECT * FROM answers_of_chunks(p_dataset, v_ids, v_answers);
 END $$;
 

@@ -33,7 +33,7 @@ $$;
 -- p_consent: {change: hash of the plan, retire: true, overlap: true, backfill: all | none}. A hash allows to retire and to overlap.
 -- Chunks of a data set without a producer are published, the others are declared.
 -- A job with other data sets, range or order gets its tasks rebuilt. RUNNING tasks keep the data that they recorded.
--- RUNNING and DONE tasks become stale if the inputs changed, and incomplete if an output was added.
+-- RUNNING and DONE tasks become stale if their last run has other inputs than the job has now, and incomplete if an output was added.
 -- Chunks that nothing supports any more are retired, with their tasks. Open tasks that are out of scope are deleted.
 -- Locks the apply lock, then levels 0 (exclusive), 2, 3, 4.
 -- Raises DF001 (reserved data set), DF004 (id belongs to another resource), DF005 (data set is not shared),
@@ -107,7 +107,8 @@ BEGIN
     v_queued := v_queued || put_chunks(v_datasets, v_ids, v_bounds);
     UPDATE job j SET declaration = NULL WHERE j.id = ANY (v_relinked) AND j.declaration IS NOT NULL;
     UPDATE task t SET stale = true
-    WHERE t.job = ANY (v_stale) AND coalesce(t.retired_from, t.state) IN ('DONE', 'RUNNING') AND NOT t.stale;
+    WHERE t.job = ANY (v_stale) AND coalesce(t.retired_from, t.state) IN ('DONE', 'RUNNING') AND NOT t.stale
+      AND ran_with_other_inputs(t.job, t.run);
     FOREACH v_job IN ARRAY v_rebuild LOOP
         v_queued := v_queued || rebuild_job(v_job, v_job = ANY (v_relinked));
     END LOOP;
@@ -235,6 +236,15 @@ BEGIN
             v_found.job, v_found.id, v_found.owner, v_found.namespace USING ERRCODE = 'DF005';
     END IF;
 END $$;
+
+-- Return whether a run has other inputs than its job has now. Null without a run: a person published the outputs.
+-- A forced run lacks the inputs that were not READY. No run records `today`.
+CREATE FUNCTION opendataflow.ran_with_other_inputs(p_job text, p_run bigint) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT NOT (r.reads <@ d.inputs AND (r.forced OR r.reads @> d.inputs))
+    FROM opendataflow.run_of(p_run) r,
+         LATERAL (SELECT ARRAY(SELECT i.dataset FROM opendataflow.job_input i WHERE i.job = p_job AND i.dataset <> 'today') AS inputs) d
+$$;
 
 -- Return the data sets of a job as sorted words, for comparison.
 CREATE FUNCTION opendataflow.links_of(p_job text) RETURNS text[]

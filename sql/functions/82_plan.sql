@@ -40,7 +40,7 @@ $$;
 -- Return the chunks that their chunk source has no more.
 CREATE FUNCTION opendataflow.removed_from_source(p_stated text[], p_datasets text[], p_ids text[])
 RETURNS TABLE (dataset text, data_id text)
-LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_seqscan = on SET enable_hashjoin = on AS $$
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
     SELECT c.dataset, c.data_id FROM chunk c WHERE c.dataset = ANY (p_stated) AND c.in_source
     EXCEPT
     SELECT * FROM unnest(p_datasets, p_ids)
@@ -49,7 +49,7 @@ $$;
 -- Return the tasks of changed jobs whose id is in no input any more (or in no output, for jobs without inputs).
 CREATE FUNCTION opendataflow.orphaned_tasks(p_stated text[], p_datasets text[], p_ids text[], p_jobs jsonb)
 RETURNS TABLE (job text, data_id text)
-LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_seqscan = on SET enable_hashjoin = on AS $$
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
     WITH link AS MATERIALIZED (SELECT * FROM links_after(p_jobs) l WHERE l.is_source),
     declared AS MATERIALIZED (SELECT p.dataset, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id))
     SELECT t.job, t.data_id
@@ -67,7 +67,7 @@ $$;
 -- Candidates are the chunks removed from a source, the chunks of orphaned tasks, and everything downstream of them.
 CREATE FUNCTION opendataflow.withdrawn_chunks(p_stated text[], p_datasets text[], p_ids text[], p_jobs jsonb)
 RETURNS TABLE (dataset text, data_id text)
-LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_seqscan = on SET enable_hashjoin = on AS $$
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
     WITH RECURSIVE link AS MATERIALIZED (SELECT * FROM links_after(p_jobs)),
     declared AS MATERIALIZED (SELECT p.dataset, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)),
     candidate(dataset, data_id) AS (
@@ -145,7 +145,7 @@ $$;
 -- Chunks without bounds, and bounds of other kinds that planning has made, are not compared.
 CREATE FUNCTION opendataflow.overlapping_chunks(p_datasets text[], p_ids text[], p_bounds jsonb[])
 RETURNS TABLE (dataset text, data_id text)
-LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_seqscan = on SET enable_hashjoin = on AS $$
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
     WITH one AS MATERIALIZED (
         SELECT p.dataset, p.data_id, p.bounds, bounds_kind(p.bounds) AS kind, false AS finished
         FROM unnest(p_datasets, p_ids, p_bounds) AS p(dataset, data_id, bounds) WHERE bounds_kind(p.bounds) IS NOT NULL
@@ -319,7 +319,7 @@ END $$;
 -- Return the tasks that the apply would create or bring back. p_gone, p_gone_ids: the chunks that it retires.
 CREATE FUNCTION opendataflow.added_tasks(p_datasets text[], p_ids text[], p_jobs jsonb, p_gone text[], p_gone_ids text[])
 RETURNS TABLE (job text, data_id text)
-LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_seqscan = on SET enable_hashjoin = on AS $$
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
     WITH RECURSIVE link AS MATERIALIZED (
         SELECT l.*, CASE WHEN n.job IS NULL THEN j.chunk_from ELSE n.chunk_from END AS chunk_from,
                CASE WHEN n.job IS NULL THEN j.chunk_to ELSE n.chunk_to END AS chunk_to

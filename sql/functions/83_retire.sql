@@ -35,27 +35,24 @@ END $$;
 CREATE FUNCTION opendataflow.revive(p_datasets text[], p_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_named    text[] := ARRAY(SELECT DISTINCT d FROM unnest(p_datasets) AS d);
     v_datasets text[];
     v_ids      text[];
     v_jobs     text[];
     v_task_ids text[];
 BEGIN
-    -- Most calls find nothing retired and look up no row.
-    IF EXISTS (SELECT FROM unnest(v_named) AS d JOIN chunk c ON c.dataset = d AND c.retired_from IS NOT NULL) THEN
-        SELECT array_agg(p.dataset), array_agg(p.data_id) INTO v_datasets, v_ids
-        FROM unnest(p_datasets, p_ids) AS p(dataset, data_id), chunk_of(p.dataset, p.data_id) AS c WHERE c.retired_from IS NOT NULL;
+    SELECT array_agg(p.dataset), array_agg(p.data_id) INTO v_datasets, v_ids
+    FROM unnest(p_datasets, p_ids) AS p(dataset, data_id), chunk_of(p.dataset, p.data_id) AS c WHERE c.retired_from IS NOT NULL;
+    IF v_ids IS NOT NULL THEN
         PERFORM lock_chunks(v_datasets, v_ids);
         UPDATE chunk c SET status = CASE WHEN c.status = 'RETIRED' THEN c.retired_from ELSE c.status END, retired_from = NULL
         FROM unnest(v_datasets, v_ids) AS p(dataset, data_id), chunk_of(p.dataset, p.data_id) AS was
         WHERE c.ctid = was.at AND was.retired_from IS NOT NULL;
     END IF;
-    IF EXISTS (SELECT FROM unnest(v_named) AS d JOIN job_source s ON s.dataset = d
-               JOIN task t ON t.job = s.job AND t.state = 'RETIRED') THEN
-        SELECT array_agg(n.job), array_agg(n.data_id) INTO v_jobs, v_task_ids
-        FROM (SELECT DISTINCT s.job, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
-              JOIN job_source s ON s.dataset = p.dataset) n
-        CROSS JOIN task_of(n.job, n.data_id) AS t WHERE t.state = 'RETIRED';
+    SELECT array_agg(n.job), array_agg(n.data_id) INTO v_jobs, v_task_ids
+    FROM (SELECT DISTINCT s.job, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
+          JOIN job_source s ON s.dataset = p.dataset) n
+    CROSS JOIN task_of(n.job, n.data_id) AS t WHERE t.state = 'RETIRED';
+    IF v_task_ids IS NOT NULL THEN
         PERFORM lock_tasks(v_jobs, v_task_ids);
         UPDATE task t SET state = t.retired_from, retired_from = NULL
         FROM unnest(v_jobs, v_task_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was

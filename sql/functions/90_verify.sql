@@ -100,6 +100,12 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     GROUP BY n.job, n.state HAVING sum(n.tasks) <> sum(n.counted)
 
     UNION ALL
+    SELECT format('job %s has %s stale tasks, but they are counted as %s', n.job, sum(n.stale), sum(n.counted))
+    FROM (SELECT t.job, 1 AS stale, 0 AS counted FROM task t WHERE t.stale AND t.state = 'DONE'
+          UNION ALL SELECT c.job, 0, c.stale FROM task_count c) n
+    GROUP BY n.job HAVING sum(n.stale) <> sum(n.counted)
+
+    UNION ALL
     SELECT format('chunk %s/%s has fencing token %s, which was never issued', c.dataset, c.data_id, c.fence)
     FROM chunk c, fence f WHERE c.fence > f.last_value
 

@@ -10,7 +10,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Return the data for the statuses of several jobs with one statement.
--- Contains job_status(), the last failures, the number of stale tasks and the last executed request.
+-- Contains job_status(), the last failures and the last executed request.
 -- (plpgsql, because job_status() is defined in a later file.)
 CREATE FUNCTION opendataflow.job_reports(p_jobs text[], p_failures integer) RETURNS TABLE (job text, report jsonb)
 LANGUAGE plpgsql STABLE AS $$
@@ -18,7 +18,6 @@ BEGIN
     RETURN QUERY
     SELECT j.id, job_status(j.id) || jsonb_build_object(
         'last_failures', (SELECT coalesce(jsonb_agg(to_jsonb(f)), '[]') FROM last_failures(j.id, p_failures) f),
-        'stale', (SELECT count(*) FROM task t WHERE t.job = j.id AND t.stale),
         'resubmit', (SELECT jsonb_build_object('id', q.id, 'answer', q.answer) FROM request q WHERE q.owner = 'job ' || j.id))
     FROM job j WHERE j.id = ANY (p_jobs);
 END $$;

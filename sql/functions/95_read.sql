@@ -20,40 +20,42 @@ CREATE FUNCTION opendataflow.job_facts(p_jobs text[]) RETURNS TABLE (job jsonb, 
 LANGUAGE sql STABLE AS $$
     SELECT to_jsonb(j) || jsonb_build_object('env', (SELECT coalesce(jsonb_object_agg(e.name, e.value), '{}')
                                                      FROM opendataflow.job_env e WHERE e.job = j.id),
-                                            'tests', (SELECT to_jsonb(t) FROM opendataflow.project_test t WHERE t.job = j.id)), coalesce(
+                                            'tests', opendataflow.describe_gate(j.id, 'tests')), coalesce(
         (SELECT jsonb_agg(to_jsonb(d) || jsonb_build_object('itemtype', l.itemtype) ORDER BY l.itemtype, l.dataset)
          FROM opendataflow.job_dataset l JOIN opendataflow.dataset d ON d.id = l.dataset WHERE l.job = j.id), '[]')
     FROM opendataflow.job j WHERE j.id = ANY (p_jobs) ORDER BY j.id
 $$;
 
--- Return the number of tasks of jobs by state.
+-- Return the number of tasks of jobs by state, and how many of the DONE tasks are stale.
 -- `probed_in_vain`: the breaker is open and more probes have failed than a chunk has retries.
--- It is also true if the project's tests fail and no other commit may be used.
+-- It is also true if a gate of the job is closed, or if only looks at missing locations of chunks are left.
 -- `incomplete`: an output of a DONE task was never made.
 CREATE FUNCTION opendataflow.progress(p_jobs text[])
-RETURNS TABLE (job text, counts jsonb, probed_in_vain boolean, incomplete boolean)
+RETURNS TABLE (job text, counts jsonb, probed_in_vain boolean, stale bigint, incomplete boolean)
 LANGUAGE sql STABLE AS $$
     SELECT j, coalesce((SELECT jsonb_object_agg(c.state, c.tasks) FROM opendataflow.counts_of(j) c), '{}'),
            EXISTS (SELECT FROM opendataflow.breaker b JOIN opendataflow.job x ON x.id = b.job
                    WHERE b.job = j AND b.opened_at IS NOT NULL AND b.probes > x.retry_limit)
-           OR opendataflow.claim_limit_by_tests(j) IS NOT NULL,
+           OR opendataflow.claim_limit_by_gates(j) IS NOT NULL
+           OR opendataflow.looked_in_vain(j),
+           opendataflow.stale_of(j),
            EXISTS (SELECT FROM opendataflow.task t WHERE t.job = j AND t.incomplete AND t.state = 'DONE')
     FROM unnest(p_jobs) AS j
 $$;
 
--- Return the given jobs that have QUEUED tasks and may claim now, according to their breaker and their tests.
+-- Return the given jobs that have QUEUED tasks and may claim now, according to their breaker and their gates.
 CREATE FUNCTION opendataflow.claimable_jobs(p_jobs text[]) RETURNS SETOF text
 LANGUAGE sql STABLE AS $$
     SELECT j FROM unnest(p_jobs) AS j
     WHERE EXISTS (SELECT FROM opendataflow.task t WHERE t.job = j AND t.state = 'QUEUED')
       AND NOT EXISTS (SELECT FROM opendataflow.breaker b
                       WHERE b.job = j AND b.opened_at IS NOT NULL AND (opendataflow.probe_position(b, NULL)).free = 0)
-      AND opendataflow.claim_limit_by_tests(j) IS DISTINCT FROM 0
+      AND opendataflow.claim_limit_by_gates(j) IS DISTINCT FROM 0
 $$;
 
--- Return all jobs with their state and their task counts.
+-- Return all jobs with their state and their task counts. A job is Stale if all is done and a DONE task is stale.
 CREATE FUNCTION opendataflow.list_jobs() RETURNS TABLE (
-    job text, state text, done bigint, total bigint, running bigint, retrying bigint, failed bigint, parallelism integer,
+    job text, state text, done bigint, total bigint, stale bigint, running bigint, retrying bigint, failed bigint, parallelism integer,
     inputs text, outputs text)
 LANGUAGE sql STABLE AS $$
     SELECT j.id,
@@ -63,9 +65,9 @@ LANGUAGE sql STABLE AS $$
                 WHEN w.failed > 0 THEN 'Failed'
                 WHEN w.total > 0 AND w.done + w.skipped = w.total
                 THEN CASE WHEN EXISTS (SELECT FROM opendataflow.task t WHERE t.job = j.id AND t.incomplete AND t.state = 'DONE')
-                     THEN 'Incomplete' ELSE 'Done' END
+                     THEN 'Incomplete' WHEN s.stale > 0 THEN 'Stale' ELSE 'Done' END
                 WHEN w.queued > 0 THEN 'Queued' ELSE 'Waiting' END,
-           w.done, w.total, w.running, w.retrying, w.failed, j.parallelism,
+           w.done, w.total, s.stale, w.running, w.retrying, w.failed, j.parallelism,
            (SELECT string_agg(i.dataset, ', ' ORDER BY i.dataset) FROM opendataflow.job_input i WHERE i.job = j.id),
            (SELECT string_agg(o.dataset, ', ' ORDER BY o.dataset) FROM opendataflow.job_output o WHERE o.job = j.id)
     FROM opendataflow.job j, LATERAL (
@@ -76,7 +78,7 @@ LANGUAGE sql STABLE AS $$
                coalesce(sum(c.tasks) FILTER (WHERE c.state = 'FAILED'), 0)::bigint AS failed,
                coalesce(sum(c.tasks) FILTER (WHERE c.state = 'QUEUED'), 0)::bigint AS queued,
                coalesce(sum(c.tasks) FILTER (WHERE c.state = 'SKIPPED'), 0)::bigint AS skipped
-        FROM opendataflow.counts_of(j.id) c) w
+        FROM opendataflow.counts_of(j.id) c) w, LATERAL (SELECT opendataflow.stale_of(j.id) AS stale) s
     ORDER BY j.id
 $$;
 
@@ -95,16 +97,34 @@ LANGUAGE sql STABLE AS $$
     ORDER BY d.id
 $$;
 
--- Return chunks in natural order, of one data set or all, in one status or all. All do not include RETIRED.
-CREATE FUNCTION opendataflow.list_chunks(p_dataset text, p_status text, p_limit integer) RETURNS TABLE (
-    dataset text, data_id text, status text, fence bigint, run bigint, readers integer, published_at timestamptz, reason text,
-    forced boolean)
+-- Return chunks in natural order, of one data set or all, in one status or all. `stale`: its task is DONE and stale.
+-- p_stale: only stale chunks. All statuses do not include RETIRED.
+CREATE FUNCTION opendataflow.list_chunks(p_dataset text, p_status text, p_stale boolean, p_limit integer) RETURNS TABLE (
+    dataset text, data_id text, status text, stale boolean, fence bigint, run bigint, readers integer,
+    published_at timestamptz, reason text, forced boolean)
 LANGUAGE sql STABLE AS $$
-    SELECT c.dataset, c.data_id, c.status, c.fence, c.run, c.readers, c.published_at, c.reason,
+    SELECT c.dataset, c.data_id, c.status, t.data_id IS NOT NULL, c.fence, c.run, c.readers, c.published_at, c.reason,
            coalesce((SELECT r.forced FROM opendataflow.run_of(c.run) AS r), false)
     FROM opendataflow.chunk c
+    LEFT JOIN opendataflow.job_output o ON o.dataset = c.dataset
+    LEFT JOIN opendataflow.task t ON t.job = o.job AND t.data_id = c.data_id AND t.stale AND t.state = 'DONE'
     WHERE (p_dataset IS NULL OR c.dataset = p_dataset) AND CASE WHEN p_status IS NULL THEN c.status <> 'RETIRED' ELSE c.status = p_status END
+      AND (NOT p_stale OR t.data_id IS NOT NULL)
     ORDER BY c.dataset, opendataflow.sort_key(c.data_id) LIMIT p_limit
+$$;
+
+-- Return tasks in the order of their job, of one job or all, in one state or all. All do not include RETIRED. `stale`: DONE, and stale.
+-- p_stale: only stale tasks.
+CREATE FUNCTION opendataflow.list_tasks(p_job text, p_state text, p_stale boolean, p_limit integer) RETURNS TABLE (
+    job text, data_id text, state text, stale boolean, blockers integer, attempts integer, infrastructure_attempts integer,
+    due_at timestamptz, run bigint, reason text)
+LANGUAGE sql STABLE AS $$
+    SELECT t.job, t.data_id, t.state, t.stale AND t.state = 'DONE', t.blockers, t.attempts, t.infrastructure_attempts,
+           t.due_at, t.run, t.reason
+    FROM opendataflow.task t
+    WHERE (p_job IS NULL OR t.job = p_job) AND CASE WHEN p_state IS NULL THEN t.state <> 'RETIRED' ELSE t.state = p_state END
+      AND (NOT p_stale OR (t.stale AND t.state = 'DONE'))
+    ORDER BY t.job, t.sort_key LIMIT p_limit
 $$;
 
 -- Return the newest runs first, of a task, of a job, or of all jobs.
@@ -133,6 +153,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Return the status of one job, for one screen. Except for the stored counts, no part reads more than `sample` rows.
+-- `stale`: the number of DONE tasks that are stale; `stale_examples`: some of them.
 -- `gaps`: tasks that are not DONE before the last DONE task, in the job's order.
 -- `watermark`: the id through which the job is complete.
 -- Failures, blockers, missing outputs of DONE tasks and gaps are counted among the first `sample` tasks only.
@@ -173,6 +194,9 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     ), incomplete AS MATERIALIZED (
         SELECT w.data_id, w.sort_key FROM task w
         WHERE w.job = p_job AND w.incomplete AND w.state = 'DONE' ORDER BY w.sort_key LIMIT (SELECT sample FROM few)
+    ), stale AS (
+        SELECT w.data_id, w.sort_key FROM task w
+        WHERE w.job = p_job AND w.stale AND w.state = 'DONE' LIMIT (SELECT sample FROM few)
     ), waiting AS MATERIALIZED (
         SELECT w.data_id, w.sort_key FROM task w
         WHERE w.job = p_job AND w.state = 'WAITING' ORDER BY w.sort_key LIMIT (SELECT sample FROM few)
@@ -181,9 +205,13 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'job', j.id, 'parallelism', j.parallelism, 'suspended', j.suspended, 'deleted', j.deleted,
         'sample', (SELECT sample FROM few),
         'counts', (SELECT coalesce(jsonb_object_agg(c.state, c.tasks), '{}') FROM counted c),
+        'stale', stale_of(p_job),
+        'stale_examples', (SELECT coalesce(jsonb_agg(s.data_id ORDER BY s.sort_key), '[]') FROM (
+                               SELECT s.data_id, s.sort_key FROM stale s ORDER BY s.sort_key LIMIT 3) s),
         'next_due', (SELECT greatest(0, extract(epoch FROM min(w.due_at) - clock_timestamp()))
                      FROM task w WHERE w.job = p_job AND w.state = 'RETRYING' HAVING count(*) > 0),
-        'breaker', describe_breaker(j.id), 'tests', (SELECT to_jsonb(t) FROM project_test t WHERE t.job = p_job),
+        'breaker', describe_breaker(j.id), 'tests', describe_gate(j.id, 'tests'),
+        'preflight', describe_gate(j.id, 'preflight'), 'missing', missing_locations(j.id),
         'unmanaged_namespaces', (SELECT coalesce(jsonb_agg(jsonb_build_object('namespace', o.namespace, 'jobs', ARRAY[j.id], 'runs', o.own)), '[]')
                                  FROM (SELECT o.*, ARRAY(SELECT r.id FROM runs(o.runs) r WHERE r.job = j.id ORDER BY r.id) AS own FROM unmanaged_namespaces() o) o
                                  WHERE j.id = ANY (o.jobs) OR cardinality(o.own) > 0),
@@ -230,7 +258,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'retry_limit', j.retry_limit, 'due_at', w.due_at,
         'due_in_seconds', CASE WHEN w.due_at IS NOT NULL THEN greatest(0, round(extract(epoch FROM w.due_at - clock_timestamp()))) END,
         'suspended', j.suspended, 'deleted', j.deleted, 'parallelism', j.parallelism, 'breaker', describe_breaker(j.id),
-        'tests', (SELECT to_jsonb(t) FROM project_test t WHERE t.job = w.job),
+        'tests', describe_gate(w.job, 'tests'), 'preflight', describe_gate(w.job, 'preflight'), 'looks', w.looks,
         'running', (SELECT count(*) FROM task x WHERE x.job = w.job AND x.state = 'RUNNING'),
         'before_it', (SELECT count(*) FROM (SELECT FROM task x WHERE x.job = w.job AND x.state = 'QUEUED'
                                             AND (x.rank, x.sort_key) < (w.rank, w.sort_key) LIMIT 10000) x),

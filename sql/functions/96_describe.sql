@@ -145,7 +145,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'chunk', to_jsonb(c), 'said', publishing_event(c.dataset, c.data_id, c.fence),
         'expectations', (SELECT r.metrics -> 'expectations' FROM run_of(c.run) AS r),
         'behind', forced_runs_behind(c.run),
-        'producer', (SELECT jsonb_build_object('job', t.job, 'state', t.state, 'reason', t.reason, 'run', t.run)
+        'producer', (SELECT jsonb_build_object('job', t.job, 'state', t.state, 'reason', t.reason, 'run', t.run, 'stale', t.stale)
                      FROM job_output o CROSS JOIN task_of(o.job, c.data_id) AS t
                      WHERE o.dataset = c.dataset),
         'consumers', (SELECT coalesce(jsonb_agg(jsonb_build_object('job', t.job, 'state', t.state, 'reason', t.reason,

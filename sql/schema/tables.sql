@@ -154,17 +154,19 @@ CREATE TABLE opendataflow.chunk (
 CREATE INDEX chunk_retired ON opendataflow.chunk (dataset, data_id) WHERE retired_from IS NOT NULL;
 
 -- One job's processing of one data id. `blockers`: the number of rows in the view `blocker`.
--- `rank`: 0 forced, 1 resubmitted, 2 natural order. `sort_key`: sorts ascending, also for descending jobs.
+-- `rank`: 0 forced, 1 resubmitted, 2 natural order, 3 a look at a location that was missing. `sort_key`: sorts ascending, also for descending jobs.
 -- `run`: the last run. `forced`: true until a run succeeds or its retries are used up.
 -- `incomplete`: the task is DONE, but one of its outputs was never made.
+-- `stale`: a DONE task was made from an older version of an input or of its job; a RUNNING one will be at its end.
 -- `retired_from`: the state that the task gets back if its id returns.
+-- `looks`: how many runs in a row did not start because the location of this chunk was missing.
 CREATE TABLE opendataflow.task (
     job                      text NOT NULL REFERENCES opendataflow.job,
     data_id                  text NOT NULL,
     state                    text NOT NULL
                              CHECK (state IN ('WAITING', 'QUEUED', 'RUNNING', 'RETRYING', 'DONE', 'FAILED', 'HELD', 'SKIPPED', 'RETIRED')),
     held_from                text CHECK (held_from IN ('WAITING', 'QUEUED', 'RETRYING', 'FAILED', 'DONE')),
-    rank                     smallint NOT NULL DEFAULT 2 CHECK (rank BETWEEN 0 AND 2),
+    rank                     smallint NOT NULL DEFAULT 2 CHECK (rank BETWEEN 0 AND 3),
     sort_key                 bytea NOT NULL,
     blockers                 integer NOT NULL DEFAULT 0 CHECK (blockers >= 0),
     attempts                 integer NOT NULL DEFAULT 0 CHECK (attempts >= 0),
@@ -178,6 +180,7 @@ CREATE TABLE opendataflow.task (
     stale                    boolean NOT NULL DEFAULT false,
     incomplete               boolean NOT NULL DEFAULT false,
     retired_from             text CHECK (retired_from IN ('DONE', 'HELD', 'SKIPPED')),
+    looks                    integer NOT NULL DEFAULT 0 CHECK (looks >= 0),
     CONSTRAINT queued_is_unblocked CHECK (state <> 'QUEUED' OR blockers = 0),
     CONSTRAINT waiting_is_blocked CHECK (state <> 'WAITING' OR blockers > 0),
     CONSTRAINT only_open_task_counts CHECK (state IN ('WAITING', 'QUEUED', 'RETRYING') OR blockers = 0),
@@ -193,6 +196,7 @@ CREATE INDEX task_queued ON opendataflow.task (job, rank, sort_key) WHERE state 
 CREATE INDEX task_running ON opendataflow.task (job) WHERE state = 'RUNNING';
 CREATE INDEX task_stale ON opendataflow.task (job) WHERE stale;
 CREATE INDEX task_incomplete ON opendataflow.task (job, sort_key) WHERE incomplete;
+CREATE INDEX task_looked_at ON opendataflow.task (job) WHERE looks > 0;
 CREATE INDEX task_due ON opendataflow.task (due_at) WHERE state = 'RETRYING';
 CREATE INDEX task_state ON opendataflow.task (job, state, sort_key);
 -- Keep this index the youngest one.
@@ -201,13 +205,15 @@ CREATE INDEX task_state ON opendataflow.task (job, state, sort_key);
 ALTER TABLE opendataflow.task ADD PRIMARY KEY (job, data_id);
 
 -- The number of tasks of a job in each state is the sum of all its rows here.
+-- `stale`: how many of these tasks are DONE and stale.
 -- Each statement that changes tasks adds one row for each changed state.
 -- A single shared row would serialize the writers.
 -- compact_counts() merges the rows from time to time.
 CREATE TABLE opendataflow.task_count (
     job    text NOT NULL,
     state  text NOT NULL,
-    tasks  bigint NOT NULL
+    tasks  bigint NOT NULL,
+    stale  bigint NOT NULL DEFAULT 0
 );
 CREATE INDEX task_count_of ON opendataflow.task_count (job);
 
@@ -363,7 +369,7 @@ CREATE TABLE opendataflow.breaker (
 CREATE TABLE opendataflow.alert (
     target         text NOT NULL,
     job            text NOT NULL,
-    kind           text NOT NULL CHECK (kind IN ('failed', 'breaker', 'tests')),
+    kind           text NOT NULL CHECK (kind IN ('failed', 'breaker', 'tests', 'preflight')),
     failing        boolean,
     reported_at        timestamptz,
     claimed_until  timestamptz,
@@ -371,14 +377,18 @@ CREATE TABLE opendataflow.alert (
     CONSTRAINT reported_has_time CHECK ((failing IS NULL) = (reported_at IS NULL))
 );
 
--- The test results of a job's project; only for jobs that require passing tests.
--- `subject`: identifies the current project and pipeline of the job.
+-- What must hold before the runs of a job start, by kind. See sql/functions/58_gates.sql.
+-- Kind `tests`: the test results of the project; one row for each job that requires passing tests.
+-- Kind `preflight`: a location that all chunks of the job need; a row exists only while it is missing or unreachable.
+-- `subject`: identifies the current project and pipeline of the job; empty for `preflight`.
 -- `passed`: the newest commit whose tests passed, which runs may use (a digest if the project is not a repository).
--- `failed`: a newer commit whose tests failed. `failure`: the message.
+-- `failed`: a newer commit whose tests failed, or the word `preflight`. `failure`: the message.
 -- `passed_by` and `failed_by`: the runs that reported.
--- If no commit has passed, one run at a time checks the project after `next_look_at`. `looks` counts the failed checks.
-CREATE TABLE opendataflow.project_test (
-    job           text PRIMARY KEY,
+-- If `failed` is set and `passed` is not, the gate is closed: one run at a time looks again after `next_look_at`.
+-- `looks` counts the looks in vain.
+CREATE TABLE opendataflow.gate (
+    job           text NOT NULL,
+    kind          text NOT NULL CHECK (kind IN ('tests', 'preflight')),
     subject       text NOT NULL,
     passed        text,
     passed_by     bigint NOT NULL DEFAULT 0,
@@ -388,6 +398,7 @@ CREATE TABLE opendataflow.project_test (
     failing_since timestamptz,
     looks         integer NOT NULL DEFAULT 0 CHECK (looks >= 0),
     next_look_at  timestamptz,
+    PRIMARY KEY (job, kind),
     CONSTRAINT failed_says_how CHECK ((failed IS NULL) = (failure IS NULL)
                                       AND (failed IS NULL) = (failing_since IS NULL) AND (failed IS NULL) = (next_look_at IS NULL))
 );

@@ -185,6 +185,10 @@ IDS = {
     (
         "resubmit",
         "square",
+    ): r"no data ids: name one or more, or choose them by --from and --to, by --status, by --stale or by --failed$",
+    (
+        "hold",
+        "square",
     ): r"no data ids: name one or more, or choose them by --from and --to, by --status or by --failed$",
     ("hold", "square", "1", "--failed"): r"data ids are given and also chosen by .*: do one of the two$",
     ("hold", "square", "--status", "BROKEN"): r"tasks are never BROKEN, but WAITING, QUEUED, .*, SKIPPED$",

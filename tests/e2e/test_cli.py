@@ -69,9 +69,9 @@ def test_jobs_are_listed(dataflow: Program, db: Connection, inside: Inside) -> N
     chain(db)
     run_once(db, "square")
     head, square, total = inside.ask(dataflow, "get", "jobs").out.splitlines()
-    assert " ".join(head.split()) == "JOB STATE DONE TOTAL RUNNING RETRYING FAILED PARALLELISM INPUTS OUTPUTS"
-    assert " ".join(square.split()) == "square Queued 1 3 0 0 0 100 numbers squares"
-    assert " ".join(total.split()) == "sum Queued 0 3 0 0 0 100 squares sums"
+    assert " ".join(head.split()) == "JOB STATE DONE TOTAL STALE RUNNING RETRYING FAILED PARALLELISM INPUTS OUTPUTS"
+    assert " ".join(square.split()) == "square Queued 1 3 0 0 0 0 100 numbers squares"
+    assert " ".join(total.split()) == "sum Queued 0 3 0 0 0 0 100 squares sums"
 
 
 def test_data_sets_are_listed(dataflow: Program, db: Connection, inside: Inside) -> None:
@@ -97,6 +97,60 @@ def test_chunks_are_listed_by_status_and_up_to_a_limit(dataflow: Program, db: Co
     assert [(row["dataset"], row["data_id"]) for row in ready] == [("numbers", "1"), ("numbers", "2")]
 
 
+def test_tasks_are_listed_by_state_in_the_order_of_their_job(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    run_once(db, "square")
+    rows = inside.ask(dataflow, "get", "tasks", "square").out.splitlines()[1:]
+    assert [row.split()[:4] for row in rows] == [
+        ["square", "1", "DONE", "-"],
+        ["square", "2", "QUEUED", "-"],
+        ["square", "10", "QUEUED", "-"],
+    ]
+    waiting = json.loads(inside.ask(dataflow, "get", "tasks", "--state", "WAITING", "-o", "json").out)
+    assert [(row["job"], row["data_id"]) for row in waiting] == [("sum", "2"), ("sum", "10")]
+    assert inside.ask(dataflow, "get", "tasks", "sqare").err == (
+        "error: there is no job sqare (did you mean square?)\n"
+    )
+
+
+def test_what_is_stale_is_counted_listed_and_rebuilt_by_one_command(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    chain(db, "1", "2")
+    for _ in range(2):
+        run_once(db, "square")
+        run_once(db, "sum")
+    ask(db, "publish", "numbers", "2")
+    (square, total) = json.loads(inside.ask(dataflow, "get", "jobs", "-o", "json").out)
+    assert [(job["state"], job["done"], job["total"], job["stale"]) for job in (square, total)] == [
+        ("Stale", 2, 2, 1),
+        ("Done", 2, 2, 0),
+    ]
+    lines = inside.ask(dataflow, "status", "square").out.splitlines()
+    assert lines[0] == "square   2 of 2 done, 1 stale   parallelism 100"
+    stale = "1 chunk (2) was made from an older version of an input or of the job; to rebuild: "
+    assert f"  stale      {stale}dataflow resubmit square --stale" in lines
+    assert "Tasks:           2 DONE, 1 of them stale" in inside.ask(dataflow, "describe", "job", "square").out
+    assert "square: DONE, run 3, stale" in inside.ask(dataflow, "describe", "chunk", "squares", "2").out
+    for command, expected in (("tasks", ["square", "2", "DONE", "yes"]), ("chunks", ["squares", "2", "READY", "yes"])):
+        _, *rows = inside.ask(dataflow, "get", command, "--stale").out.splitlines()
+        assert [row.split()[:4] for row in rows] == [expected]
+
+    answer = inside.ask(dataflow, "resubmit", "square", "--stale", "--cascade")
+
+    assert (answer.code, answer.out) == (ExitCode.OK, "square 2: QUEUED\nsum 2: WAITING\n")
+    assert inside.ask(dataflow, "resubmit", "squares", "--dataset", "--stale").err == (
+        "error: no chunk of data set squares is stale: there is nothing to resubmit\n"
+    )
+
+
+def test_only_resubmit_chooses_what_is_stale(dataflow: Program, db: Connection, inside: Inside) -> None:
+    chain(db)
+    assert inside.ask(dataflow, "hold", "square", "--stale").code == ExitCode.USAGE
+    answer = inside.ask(dataflow, "resubmit", "square", "1", "--stale")
+    assert (answer.code, "do one of the two" in answer.err) == (ExitCode.USAGE, True)
+
+
 def test_runs_are_listed_newest_first(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db)
     run_once(db, "square")
@@ -106,7 +160,7 @@ def test_runs_are_listed_newest_first(dataflow: Program, db: Connection, inside:
     assert inside.ask(dataflow, "get", "runs", "square", "2").out.splitlines()[1].endswith("exit code 1: oops")
 
 
-@pytest.mark.parametrize("what", ["jobs", "datasets", "chunks", "runs"])
+@pytest.mark.parametrize("what", ["jobs", "tasks", "datasets", "chunks", "runs"])
 def test_json_and_yaml_say_the_same(dataflow: Program, db: Connection, inside: Inside, what: str) -> None:
     chain(db)
     run_once(db, "square")
@@ -644,6 +698,22 @@ def test_local_ends_with_3_where_something_waits(dataflow: Program, db: Connecti
     assert answer.code == ExitCode.UNFINISHED
     assert "waiting    3 chunks (1, 2, 10): input prices is DECLARED (not made yet)" in answer.out
     assert value(db, "SELECT count(*) FROM opendataflow.run") == 0
+
+
+def test_local_ends_with_6_where_all_is_done_and_some_of_it_is_stale(
+    dataflow: Program, db: Connection, file: Path
+) -> None:
+    assert dataflow.ask("local", "-f", str(file), "--until-caught-up").code == ExitCode.OK
+    ask(db, "publish", "numbers", "2")
+    answer = dataflow.ask("local", "-f", str(file), "--until-caught-up")
+    assert answer.code == ExitCode.STALE
+    assert "square   3 of 3 done, 1 stale   parallelism 8\n" in answer.out
+    assert answer.err == (
+        "all is done, but stale: 1 chunk was made from an older version of an input or of the job; to rebuild: "
+        "dataflow resubmit square --stale\n"
+    )
+    assert dataflow.ask("resubmit", "square", "--stale").code == ExitCode.OK
+    assert dataflow.ask("local", "-f", str(file), "--until-caught-up").code == ExitCode.OK
 
 
 def test_parallelism_limits_all_jobs_of_an_engine_together(dataflow: Program, file: Path) -> None:

@@ -1,4 +1,7 @@
-"""What the documentation says is true: its commands run, its files parse, its links lead somewhere."""
+"""What the documentation says is true: its commands run, its files parse, its links lead somewhere.
+
+tests/unit/test_named_commands.py checks the commands that a page only names.
+"""
 
 import os
 import re
@@ -9,11 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict
-from typer.main import get_command
 
 import generate
-import opendataflow.cli.commands  # noqa: F401 # registers the commands
-from opendataflow.cli.app import app
 from opendataflow.model.projects.project import parse_project
 from opendataflow.model.resources.actions import DataFlowAction
 from opendataflow.model.resources.jobfile import parse_job_file
@@ -69,21 +69,6 @@ def _do(page: Path, folder: Path, environ: Mapping[str, str], db: Connection | N
                 said = done.stdout + done.stderr
                 assert done.returncode == exit_code, f"$ {command}\n{said}"
                 assert set(_without_times(shown)) <= set(_without_times(said)), f"$ {command}\n{said}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_every_dataflow_command_that_is_mentioned_exists_with_its_options(page: Path) -> None:
-    commands = get_command(app)
-    mentioned = re.findall(r"(?:^ {4}|\$ |`)dataflow ((?:[a-z][^\n`#]*))", page.read_text(), re.MULTILINE)
-    for words in (line.split() for line in mentioned):
-        command, rest = commands, words
-        while rest and (below := getattr(command, "commands", {}).get(rest[0])):
-            command, rest = below, rest[1:]
-        assert command is not commands, f"{_name(page)}: there is no command dataflow {' '.join(words)}"
-        known = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in rest if re.fullmatch(r"--?[a-z][a-z-]*", word)} <= known, (
-            f"{_name(page)}: dataflow {words}"
-        )
 
 
 def _parse(text: str, source: str) -> None:

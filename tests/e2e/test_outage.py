@@ -42,6 +42,9 @@ class Anything:
     def matches(self, declared: DeclaredJob) -> bool:  # noqa: ARG002 # a protocol
         return True
 
+    def preflight(self, declared: DeclaredJob) -> None:  # noqa: ARG002 # a protocol
+        return None
+
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> RunOrder:  # noqa: ARG002 # a protocol
         return run.order(Command((), {}, Path("/")), None)
 

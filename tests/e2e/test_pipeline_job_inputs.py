@@ -10,7 +10,7 @@ from opendataflow.names import ExitCode
 from tests.e2e.conftest import Program
 from tests.e2e.projects import DATABASE, Project, shop_variables
 from tests.sql.conftest import Connection
-from tests.sql.graph import value
+from tests.sql.graph import task, value
 
 YML = f"""\
 version: 2
@@ -55,11 +55,11 @@ EXPECTED = {
     ),
     "2_type": ("read a", 'sources/2_type.csv, line 2: "many" does not fit the type of the column n'),
     "4_latin1": ("read a", "sources/4_latin1.csv, line 2: it is not UTF-8 text; save it as UTF-8"),
-    "5_missing": ("read a", "project.yml, line 6: there is no sources/5_missing.csv"),
     "7_refused": ("read c", "project.yml, line 8: ERROR: this is not for you"),
     "8_drift": ("write out", "project.yml, line 10: the column m is string, and bigint in the chunk "),
 }
 """The step that fails, and how its sentence begins."""
+MISSING = "project.yml, line 6: there is no sources/5_missing.csv"
 
 
 def job_file(folder: Path, *chunks: str) -> str:
@@ -104,7 +104,7 @@ def test_each_chunk_with_bad_input_fails_with_its_step_and_a_sentence_and_the_ot
     dataflow.run("local", "-f", job, "--until-caught-up", "--parallelism", "2", code=ExitCode.UNFINISHED)
 
     chunks = {it["data_id"]: it["status"] for it in json.loads(dataflow.run("get", "chunks", "out", "-o", "json"))}
-    assert chunks == {chunk: "FAILED" if chunk in EXPECTED else "READY" for chunk in CHUNKS}
+    assert chunks == {chunk: "FAILED" if chunk in (*EXPECTED, "5_missing") else "READY" for chunk in CHUNKS}
     found = {run["data_id"]: run for run in json.loads(dataflow.run("pipeline", "history", "p", "-o", "json"))}
     for chunk, (step, sentence) in EXPECTED.items():
         failed = [it for it in found[chunk]["steps"] if it["status"] == "FAILED"]
@@ -112,11 +112,46 @@ def test_each_chunk_with_bad_input_fails_with_its_step_and_a_sentence_and_the_ot
         assert failed[0]["error"].startswith(sentence)
         assert found[chunk]["message"].startswith(f"exit code 1: {step} has failed: {sentence[:60]}")
     assert found["1_column"]["message"].endswith("write them alike, in one order")
-    assert {chunk: found[chunk]["metrics"]["rows"] for chunk in CHUNKS if chunk not in EXPECTED} == {
+    assert {chunk: found[chunk]["metrics"]["rows"] for chunk in ("3_nulls", "6_empty")} == {
         "3_nulls": 2,
         "6_empty": 0,
     }
+    assert (found["5_missing"]["message"], found["5_missing"]["steps"]) == (MISSING, [])
+    row = task(db, "j", "5_missing")  # it waits for its file, beside those that have failed
+    assert (row["state"], row["attempts"], row["looks"] > 0) == ("RETRYING", 0, True)
+    assert MISSING in dataflow.run("why", "j", "5_missing")
+    assert f"1 chunk waits for its location (5_missing), which consumes no retry: not started: {MISSING}" in " ".join(
+        dataflow.run("status", "j").split()
+    )
     assert "4_latin1.csv, line 2: it is not UTF-8" in dataflow.run("describe", "chunk", "out", "4_latin1")
+
+
+def test_a_database_that_does_not_answer_stops_the_job_before_it_reads_and_the_next_look_continues_it(
+    dataflow: Program, db: Connection, dsn: str, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for chunk in "12":
+        project.write(f"sources/{chunk}.csv", GOOD)
+        project.write(f"sources/{chunk}.json", '{"id": 1, "m": 1}\n')
+    variables = shop_variables(dsn)
+    for variable, given in variables.items():
+        monkeypatch.setenv(variable, given)
+    (url,) = (name for name, given in variables.items() if given.startswith("jdbc:"))
+    monkeypatch.setenv(url, "jdbc:postgresql://127.0.0.1:1/shop")
+    db.execute(MAY_READ)
+    job = job_file(project.folder, *"12")
+    dataflow.run("local", "-f", job, "--until-caught-up", code=ExitCode.UNFINISHED)
+
+    (run,) = json.loads(dataflow.run("get", "runs", "j", "-o", "json"))
+    assert (run["state"], run["failure_class"]) == ("GIVEN_BACK", "NotStarted")
+    assert run["message"] == "project.yml, line 8: 127.0.0.1:1/shop a query: Connection refused"
+    looks = {look["dataset"]: look["found"] for look in run["metrics"]["looks"]}
+    assert looks == {"a": "yes", "b": "yes", "c": "unknown", "out": "unknown"}
+    assert value(db, "SELECT sum(attempts + infrastructure_attempts)::int FROM opendataflow.task") == 0
+    assert "no run of the job starts until this location is there" in " ".join(dataflow.run("status", "j").split())
+
+    monkeypatch.setenv(url, variables[url])
+    dataflow.run("local", "-f", job, "--until-caught-up")
+    assert value(db, "SELECT count(*) FROM opendataflow.task WHERE state = 'DONE'") == 2
 
 
 @pytest.mark.parametrize(

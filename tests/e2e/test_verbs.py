@@ -10,6 +10,7 @@ from tests.e2e.conftest import Inside, Program
 from tests.sql import test_chunk_status as of_chunks
 from tests.sql import test_task_state as of_tasks
 from tests.sql.conftest import Connection
+from tests.sql.tables import cases
 
 TASK_VERBS = ("resubmit", "hold", "release", "skip", "force", "cancel")
 CHUNK_VERBS = ("publish", "resubmit", "hold", "release", "accept", "reject")
@@ -42,7 +43,7 @@ def test_every_verb_says_what_it_would_do_to_a_task_in_any_state(
     before: str, db: Connection, dataflow: Program, inside: Inside
 ) -> None:
     of_tasks.brought_to(db, before)
-    asked = [case for case in of_tasks.cases(*TASK_VERBS) if case[0] == before]
+    asked = [case for case in cases(of_tasks.TABLE, *TASK_VERBS) if case[0] == before]
     assert {verb for _, verb, _, _ in asked} == set(TASK_VERBS)
     for _, verb, after, result in asked:
         check(inside, dataflow, [verb, "j", "x"], after, result)
@@ -55,7 +56,7 @@ def test_every_verb_says_what_it_would_do_to_a_chunk_with_any_status(
 ) -> None:
     of_chunks.brought_to(db, before)
     status = of_chunks.status(db)
-    asked = [case for case in of_chunks.cases(of_chunks.TABLE) if case[0] == before and case[1] in CHUNK_VERBS]
+    asked = [case for case in cases(of_chunks.TABLE) if case[0] == before and case[1] in CHUNK_VERBS]
     assert {verb for _, verb, _, _ in asked} == set(CHUNK_VERBS)
     for _, verb, after, result in asked:
         if verb == "resubmit":  # answered for the task that makes it: the table of tasks has it

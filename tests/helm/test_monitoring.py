@@ -20,7 +20,7 @@ SCRAPED = {"namespace", "service", "pod", "instance", "le"}
 def operator() -> tuple[set[str], set[str]]:
     """The names of all metrics, and of all labels."""
     metrics = Metrics("1")
-    metrics.job("load", {}, breaker_open=False)
+    metrics.job("load", {}, stale=0, breaker_open=False)
     metrics.run_ended("load", OutcomeClass.SUCCESS, 1.0)
     metrics.queue("claims", 0)
     metrics.rights("a", missing=True)
@@ -64,7 +64,7 @@ def test_every_state_that_is_asked_for_exists() -> None:
 
 
 def test_every_alert_says_what_it_means_and_how_bad_it_is() -> None:
-    assert len({rule["alert"] for rule in rules()}) == len(rules()) == 8
+    assert len({rule["alert"] for rule in rules()}) == len(rules()) == 9
     for rule in rules():
         assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}, rule
         assert rule["labels"] in ({"severity": "critical"}, {"severity": "warning"})

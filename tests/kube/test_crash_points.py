@@ -21,8 +21,8 @@ from tests.share import share_of
 from tests.waiting import wait_until
 
 ONLY_SOMETIMES = {
+    "engine/declaring.plan.plan": "asked by the command line only",
     "launch/cluster/launcher.ClusterLauncher._node_gone.get": "a node that is gone: test_nodes",
-    "engine/engine.Engine.run.progress": "at the end of a process",
     "engine/engine.Engine._finish_if_done.progress": "engines that end when they have caught up",
     "engine/engine.Engine._listen.listen.listening": "asks nothing: it is told",
     "engine/claim_authority.Leadership.end.close_lease": "at the end of a process",

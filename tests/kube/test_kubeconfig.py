@@ -149,7 +149,14 @@ def test_an_operator_that_does_not_answer_is_named_with_what_to_do(
     answer = kube("hold", "j", "1")
 
     [made] = cluster.items(f"/apis/{API_VERSION}/namespaces/{namespace}/dataflowactions")
-    assert made["spec"] == {"job": "j", "action": "hold", "chunks": ["1"], "cascade": False, "ttl": "168h"}
+    assert made["spec"] == {
+        "job": "j",
+        "action": "hold",
+        "chunks": ["1"],
+        "stale": False,
+        "cascade": False,
+        "ttl": "168h",
+    }
     assert answer.code == ExitCode.UNREACHABLE
     assert f"kubectl delete dataflowaction {made['metadata']['name']} --namespace {namespace}" in answer.err
 
@@ -190,8 +197,10 @@ def test_an_api_server_that_is_away_is_named(
         ("get chunks", "only Postgres can answer this"),
         ("logs j 1", "only Postgres can answer this"),
         ("hold j 1 --dry-run", "only Postgres can answer a dry run"),
-        ("hold j --failed --from 1", "chunks are chosen by one --status, or by --from and --to"),
-        ("hold j --status QUEUED --status RETRYING", "chunks are chosen by one --status, or by --from and --to"),
+        ("get tasks", "only Postgres can answer this"),
+        ("hold j --failed --from 1", "chunks are chosen by one --status, --stale, or --from and --to"),
+        ("hold j --status QUEUED --status RETRYING", "chunks are chosen by one --status, --stale, or --from and --to"),
+        ("resubmit j --stale --to 1", "chunks are chosen by one --status, --stale, or --from and --to"),
         ("scale j 3 --reason night", "--reason goes into the history in Postgres"),
     ],
 )
@@ -222,7 +231,7 @@ def resources(cluster: Api, namespace: str) -> str:
     cluster.create(f"{base}/dataflowjobs", _resource("DataFlowJob", "load", spec))
     location = {"kind": "postgres", "database": "dwh", "schemaname": "s", "tablename": "t"}
     cluster.create(f"{base}/datasets", _resource("DataSet", "a", {"location": location}))
-    counts = {"total": 30, "done": 11, "running": 2, "failed": 1, "waiting": 16}
+    counts = {"total": 30, "done": 11, "stale": 3, "running": 2, "failed": 1, "waiting": 16}
     failure = {"dataId": "2", "run": 7, "message": "exit code 1", "at": "2026-11-28T08:00:00Z"}
     status = {
         "state": "Running",
@@ -264,7 +273,7 @@ def test_a_job_that_is_not_there_is_named_with_what_may_be_meant(kube: Ask, name
 def test_jobs_and_data_sets_are_listed_with_the_columns_of_postgres(kube: Ask) -> None:
     [row] = json.loads(kube("get", "jobs", "--output", "json").out)
     assert row == {
-        "job": "j", "state": "Running", "done": 11, "total": 30, "running": 2, "retrying": 0, "failed": 1,
+        "job": "j", "state": "Running", "done": 11, "total": 30, "stale": 3, "running": 2, "retrying": 0, "failed": 1,
         "parallelism": 2, "inputs": "a", "outputs": "b",
     }  # fmt: skip
     [row] = json.loads(kube("get", "datasets", "--output", "json").out)
@@ -278,9 +287,13 @@ def test_jobs_and_data_sets_are_listed_with_the_columns_of_postgres(kube: Ask) -
 @pytest.mark.usefixtures("resources")
 def test_the_status_of_a_job_is_what_its_resource_tells(kube: Ask) -> None:
     assert [line.strip() for line in kube("status", "j").out.splitlines()] == [
-        "j   11 of 30 done, 16 WAITING, 2 RUNNING, 1 FAILED   parallelism 2",
+        "j   11 of 30 done, 3 stale, 16 WAITING, 2 RUNNING, 1 FAILED   parallelism 2",
         "rate       2 a minute, about 8m left",
-        "watermark  all done up to 1",
+        "watermark  all done up to 1, stale ones included",
+        (
+            "stale      3 chunks were made from an older version of an input or of the job; to rebuild: dataflow "
+            "resubmit j --stale"
+        ),
         "failed     2, run 7: exit code 1",
     ]
 
@@ -348,7 +361,7 @@ def test_kubectl_runs_it_as_a_plugin(cluster: Api, namespace: str, dsn: str, tmp
         )
 
     done = plugin("get", "jobs", "-n", namespace)
-    assert done.stdout.split()[10:12] == ["j", "Running"]
+    assert done.stdout.split()[11:13] == ["j", "Running"]
     assert plugin("get", "runs").stderr == "no runs\n"
 
 

@@ -176,7 +176,7 @@ DURATION = 'a duration is hours, minutes and seconds like "90s", "5m" or "1h30m"
         ("{retry: {backoff: {initial: 20m}}}", "initial is longer than max; write a longer max"),
         ("{env: {a-b: x}}", "the name of a variable has only letters, digits and _ and does not begin with a digit"),
         ("{env: {Password: hunter2}}", "a password is never written in plain text"),
-        ("{resubmit: {id: a}}", "exactly one of chunks, failed, from and to is wanted"),
+        ("{resubmit: {id: a}}", "exactly one of chunks, failed, stale, from and to is wanted"),
         ("{runtime: {}}", "exactly one of script, spark, pipeline, sparkApplication is wanted"),
         ("{runtime: {script: {command: [a]}}}", "spec.runtime.script.image: "),
         ("{runtime: {script: {command: [a]}}}", "a cluster runs containers; write the image"),
@@ -214,7 +214,8 @@ def test_a_fault_of_a_job_is_told(kubectl: Kubectl, spec: str, sentence: str) ->
         ),
         ("DataSet", "{credentials: {encryptedPassword: x}}", "the passkey comes from a Secret; write passkeySecretRef"),
         ("DataSet", "{shareWith: [Team]}", "the name of a namespace has lower-case letters"),
-        ("DataFlowAction", "{job: a, action: hold}", "exactly one of chunks, range, status is wanted"),
+        ("DataFlowAction", "{job: a, action: hold}", "exactly one of chunks, range, status and stale is wanted"),
+        ("DataFlowAction", "{job: a, action: hold, stale: true}", "only resubmit makes stale chunks again"),
         ("DataFlowAction", "{action: hold, chunks: [a]}", "exactly one of job, dataset is wanted"),
         (
             "DataFlowAction",

@@ -49,11 +49,13 @@ class Job:
 @dataclass
 class Chunk:
     """`held`: what a HOLD returns to; `maker`: the run that left it as it is, None where it came from outside;
+    `version`: which publication or claim made it what it is, None where it never was anything;
     `retired`: what it gets back when its id returns, RUNNING where it is retired at the end of its run."""
 
     status: str = "DECLARED"
     held: str | None = None
     maker: int | None = None
+    version: int | None = None
     in_source: bool = False
     by_hand: bool = False
     retired: str | None = None
@@ -88,7 +90,8 @@ class Chunk:
 
 @dataclass
 class Task:
-    """`due_in`: seconds until a retry is due; `held`: what a release returns to; `run`: its last one."""
+    """`due_in`: seconds until a retry is due; `held`: what a release returns to; `run`: its last one; `stale`: made
+    from an older version of an input, or for other data sets than its job has now."""
 
     state: str = OPEN
     held: str | None = None
@@ -99,12 +102,14 @@ class Task:
     again: bool = False
     forced: bool = False
     run: int | None = None
+    stale: bool = False
     retired: str | None = None
 
 
 @dataclass
 class Run:
-    """One attempt, with the data sets that it recorded at its claim; `attempt`: which one of its task."""
+    """One attempt, with the data sets that it recorded at its claim, and which versions it reads; `attempt`: which one
+    of its task."""
 
     id: int
     job: str
@@ -114,6 +119,8 @@ class Run:
     attempt: int = 1
     state: str = "RUNNING"
     cancelled: bool = False
+    forced: bool = False
+    versions: Mapping[str, int | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -152,6 +159,11 @@ class Model:
     chunks: dict[Key, Chunk] = field(default_factory=dict)
     tasks: dict[Key, Task] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
+    newest: int = 0
+
+    def _next_version(self) -> int:
+        self.newest += 1
+        return self.newest
 
     # Readiness -----------------------------------------------------------------------------------------------
 
@@ -288,11 +300,13 @@ class Model:
 
     def apply(self, jobs: Iterable[Job], sources: Mapping[str, Iterable[str]]) -> None:
         """Jobs as declared now, and the ids of data sets' own sources: READY where no job makes them."""
-        rebuilt = []
+        rebuilt, other_inputs = [], []
         for job in jobs:
             old = self.jobs.get(job.id)
             if old is None or old.links != job.links:
                 rebuilt.append(job.id)
+            if old is not None and set(old.inputs) != set(job.inputs):
+                other_inputs.append(job.id)
             self.jobs[job.id] = job
         self._withdraw(rebuilt, sources)
         for dataset, ids in sources.items():
@@ -301,7 +315,8 @@ class Model:
                 chunk.in_source = True
                 chunk.revive()
                 if chunk.status == "DECLARED" and self._producer(dataset) is None:
-                    chunk.status = "READY"
+                    chunk.status, chunk.version = "READY", self._next_version()
+        self._mark_stale(other_inputs)
         for job_id in rebuilt:
             self._rebuild(job_id)
         self._fill()
@@ -348,6 +363,19 @@ class Model:
         if task and task.state in ("DONE", "HELD", "SKIPPED") and not self._has_source(job_id, data_id):
             task.retired, task.state = task.state, "RETIRED"
 
+    def _mark_stale(self, jobs: Iterable[str]) -> None:
+        """What ran with other inputs than its job has now is stale."""
+        for (job_id, _), task in self.tasks.items():
+            ran = task.run is not None and (task.retired or task.state) in ("DONE", "RUNNING")
+            if ran and job_id in jobs:
+                task.stale |= self._ran_with_other_inputs(self.runs[task.run or 0], self.jobs[job_id])
+
+    @staticmethod
+    def _ran_with_other_inputs(run: Run, job: Job) -> bool:
+        """Whether a run had other inputs than its job has now; a forced one reads only what is there."""
+        inputs, reads = set(job.inputs) - {"today"}, set(run.reads)
+        return not reads <= inputs or (reads != inputs and not run.forced)
+
     def _rebuild(self, job_id: str) -> None:
         for data_id in [i for j, i in self.tasks if j == job_id]:
             self._drop_without_source(job_id, data_id)
@@ -366,12 +394,29 @@ class Model:
                 answers[data_id] = "refused"
                 continue
             answers[data_id] = "done"
-            chunk.status, chunk.held, chunk.maker = "READY", None, None
+            chunk.status, chunk.held, chunk.maker, chunk.version = "READY", None, None, self._next_version()
             producer = self._producer(dataset)
             if producer and (producer, data_id) in self.tasks:
                 self._finish_if_made(producer, data_id)
-                self.tasks[producer, data_id].again &= self.tasks[producer, data_id].state == "RUNNING"
+                task = self.tasks[producer, data_id]
+                task.again &= task.state == "RUNNING"
+                task.stale &= task.state == "RUNNING" or self._made_outputs(producer, data_id)
         return answers
+
+    def _made_outputs(self, job_id: str, data_id: str) -> bool:
+        """Whether something that the last run of a task made is still there; nobody knows what else was made of."""
+        task, outputs = self.tasks[job_id, data_id], self.jobs[job_id].outputs
+        chunks = [self.chunks[d, data_id] for d in outputs if (d, data_id) in self.chunks]
+        makers = [chunk.maker for chunk in chunks if chunk.underneath in ("READY", "PENDING")]
+        return task.run is not None and (not outputs or task.run in makers)
+
+    def mark_stale(self) -> None:
+        """What is done and was made from another version of an input than the READY one is stale from now on."""
+        for (job_id, data_id), task in self.tasks.items():
+            if task.state == "DONE" and task.run is not None and self._made_outputs(job_id, data_id):
+                read = self.runs[task.run].versions
+                inputs = {d: self.chunks.get((d, data_id)) for d in self.jobs[job_id].inputs if d in read}
+                task.stale |= any(c and c.status == "READY" and c.version != read[d] for d, c in inputs.items())
 
     def claim(self, job_id: str, data_id: str, run_id: int) -> None:
         """A run takes its task and its outputs, and reads its inputs."""
@@ -379,14 +424,19 @@ class Model:
         reads = tuple(d for d in job.inputs if d != "today" and self._status(d, data_id) == "READY")
         task = self.tasks[job_id, data_id]
         attempt = task.attempts + task.infrastructure_attempts + 1
-        self.runs[run_id] = Run(run_id, job_id, data_id, reads, job.outputs, attempt)
-        task.state, task.run = "RUNNING", run_id
+        versions = {d: self.chunks[d, data_id].version for d in reads}
+        self.runs[run_id] = Run(
+            run_id, job_id, data_id, reads, job.outputs, attempt, forced=task.forced, versions=versions
+        )
+        task.state, task.run, task.stale = "RUNNING", run_id, False
+        version = self._next_version()
         breaker = self.breakers.get(job_id)
         if breaker and breaker.open:
             breaker.probe, breaker.tried = run_id, data_id
         for dataset in job.outputs:
             self.chunks[dataset, data_id].status = "RUNNING"
             self.chunks[dataset, data_id].maker = run_id
+            self.chunks[dataset, data_id].version = version
 
     def complete(self, run_id: int, outcome: Outcome) -> bool:
         """The end of a run; False if it had ended before, and nothing changes."""
@@ -454,8 +504,10 @@ class Model:
     def _settle(self, task: Task, outcome: Outcome, spared: bool) -> None:
         if spared:
             task.state, task.due_in, task.resubmitted, task.forced = "RETRYING", 0, False, False
+            task.stale = False
             return
         task.state = outcome.verdict
+        task.stale &= outcome.verdict == "DONE"
         task.due_in = outcome.delay if outcome.verdict == "RETRYING" else None
         if outcome.verdict != "RETRYING":
             task.resubmitted = task.forced = False
@@ -652,12 +704,12 @@ class Model:
         if chunk is None or chunk.status in (status, "RUNNING", "RETIRED"):
             return "unknown" if chunk is None else "unchanged" if chunk.status == status else "refused"
         if chunk.underneath not in ("READY", "PENDING"):
-            chunk.maker = None
+            chunk.maker = chunk.version = None
         chunk.status, chunk.held = status, None
         producer = self._producer(dataset)
         task = self.tasks.get((producer, data_id)) if producer else None
         if producer and task and status == "FAILED" and self._can_fail(producer, data_id, task):
-            task.state, task.due_in, task.forced = "FAILED", None, False
+            task.state, task.due_in, task.forced, task.stale = "FAILED", None, False, False
         return "done"
 
     def accept(self, dataset: str, ids: Iterable[str]) -> Answers:
@@ -673,12 +725,21 @@ class Model:
         if chunk is None or chunk.status != "PENDING":
             return "refused" if chunk else "unknown"
         chunk.status = status
+        if status == "READY" and chunk.version is None:
+            chunk.version = self._next_version()
         producer = self._producer(dataset)
         task = self.tasks.get((producer, data_id)) if producer else None
         if producer and task and status == "READY":
             self._finish_if_made(producer, data_id)
-        elif producer and task and task.state == "DONE" and chunk.maker is not None and task.run == chunk.maker:
-            task.state = "FAILED" if self._has_source(producer, data_id) else "DONE"
+        elif (
+            producer
+            and task
+            and task.state == "DONE"
+            and chunk.maker is not None
+            and task.run == chunk.maker
+            and self._has_source(producer, data_id)
+        ):
+            task.state, task.stale = "FAILED", False
         return "done"
 
     def _can_fail(self, job_id: str, data_id: str, task: Task) -> bool:
@@ -689,8 +750,8 @@ class Model:
 
     def seen(self) -> dict[str, tuple[object, ...]]:
         """Everything that the store shows, a line each: chunks (status, under a HOLD, readers), tasks (state, under
-        a hold, blockers, place in the order, attempts of both kinds, again, forced) and breakers (open, failed in
-        a row, forgiven, failed probes, probe)."""
+        a hold, blockers, place in the order, attempts of both kinds, again, forced, stale) and breakers (open, failed
+        in a row, forgiven, failed probes, probe)."""
         lines: dict[str, tuple[object, ...]] = {}
         for (dataset, data_id), chunk in self.chunks.items():
             lines[f"chunk {dataset}/{data_id}"] = (
@@ -710,6 +771,7 @@ class Model:
                 task.infrastructure_attempts,
                 task.again,
                 task.forced,
+                task.stale,
                 task.retired,
                 self.incomplete(job_id, data_id),
             )

@@ -245,6 +245,24 @@ def test_a_done_task_becomes_stale_when_its_inputs_change(
     assert problems(db) == []
 
 
+def test_a_deleted_job_that_is_applied_again_with_the_same_data_sets_is_not_stale(db: Connection, lease: str) -> None:
+    apply(db, [dataset("a", "1"), *names("b")], [job("j", ["a"], ["b"])])
+    end(db, claim(db, lease, "j")[0], "DONE")
+    assert value(db, "SELECT opendataflow.delete_job('j', 'test')")
+
+    apply(db, [], [job("j", ["a"], ["b"])])
+
+    assert (task(db, "j", "1")["state"], task(db, "j", "1")["stale"]) == ("DONE", False)
+
+
+def test_outputs_that_were_published_before_their_job_came_are_not_stale(db: Connection) -> None:
+    apply(db, [dataset("b", "1")], [])
+
+    apply(db, [dataset("a", "1")], [job("j", ["a"], ["b"])])
+
+    assert (task(db, "j", "1")["state"], task(db, "j", "1")["stale"]) == ("DONE", False)
+
+
 def test_a_stale_task_is_fresh_again_once_it_was_resubmitted_and_done(db: Connection, lease: str) -> None:
     apply(db, [dataset("a", "1"), dataset("e", "1"), *names("b")], [job("j", ["a"], ["b"])])
     end(db, claim(db, lease, "j")[0], "DONE")

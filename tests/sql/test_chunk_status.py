@@ -265,6 +265,31 @@ def test_consumers_that_are_done_are_stale_when_another_version_is_accepted(db: 
     assert (tasks(db)["j/x"], task(db, "j", "x")["stale"], problems(db)) == ("DONE", True, [])
 
 
+def test_a_version_that_came_during_a_hold_makes_consumers_stale_at_its_release(db: Connection) -> None:
+    apply(db, [dataset("a", "x"), dataset("b")], [job("j", ["a"], ["b"])])
+    (run,) = claim(db, open_lease(db), "j")
+    ask(db, "publish", "a", "x")
+    ask(db, "hold_chunks", "a", "x")
+    end(db, run, "DONE")
+
+    ask(db, "release_chunks", "a", "x")
+
+    assert (task(db, "j", "x")["state"], task(db, "j", "x")["stale"]) == ("DONE", True)
+
+
+def test_what_a_person_publishes_in_place_of_a_stale_output_is_not_stale(db: Connection) -> None:
+    apply(db, [dataset("a", "x"), dataset("b")], [job("j", ["a"], ["b"])])
+    (run,) = claim(db, open_lease(db), "j")
+    end(db, run, "DONE")
+    ask(db, "publish", "a", "x")
+    assert task(db, "j", "x")["stale"]
+
+    ask(db, "publish", "b", "x")
+    ask(db, "publish", "a", "x")
+
+    assert (task(db, "j", "x")["state"], task(db, "j", "x")["stale"]) == ("DONE", False)
+
+
 # What else the table says
 
 
@@ -375,7 +400,7 @@ def test_a_task_that_is_done_and_has_no_id_any_more_does_not_fail_with_its_chunk
     apply(db, [dataset("made", "x")], [job("make", [], ["made"])])
     end(db, claim(db, open_lease(db), "make")[0], "DONE")
     db.execute("SELECT opendataflow.set_chunks('made', '{x}', 'PENDING', 'test')")
-    apply(db, [dataset("other")], [job("make", ["other"], ["made"])])
+    apply(db, [], [job("make", [], ["made"], chunk_from="y")])
 
     if how == "set":
         db.execute("SELECT opendataflow.set_chunks('made', '{x}', 'FAILED', 'test')")

@@ -5,12 +5,31 @@ from collections import Counter
 from contextlib import suppress
 
 from tests.sql.conftest import Connection, open_connection
-from tests.sql.graph import TRY_AGAIN, apply, ask, claim, dataset, end, job, open_lease, problems, raw, tasks, value
+from tests.sql.graph import (
+    TRY_AGAIN,
+    apply,
+    apply_allowing,
+    ask,
+    claim,
+    dataset,
+    end,
+    job,
+    open_lease,
+    problems,
+    raw,
+    tasks,
+    value,
+)
 
 
 def counts(db: Connection, job_id: str) -> dict[str, int]:
     """The kept counts of a job."""
     return {r["state"]: r["tasks"] for r in db.execute("SELECT * FROM opendataflow.counts_of(%s)", (job_id,))}
+
+
+def stale(db: Connection, job_id: str) -> int:
+    """The kept number of stale tasks of a job."""
+    return int(value(db, "SELECT opendataflow.stale_of(%s)", job_id))
 
 
 def rows(db: Connection) -> int:
@@ -36,6 +55,29 @@ def test_tasks_that_go_are_not_counted_any_more(db: Connection) -> None:
     assert counts(db, "j") == {"QUEUED": 1}
 
 
+def test_the_number_of_stale_tasks_is_kept_too(db: Connection) -> None:
+    apply(db, [dataset("a", "1", "2", "3"), dataset("b")], [job("j", ["a"], ["b"])])
+    lease = open_lease(db)
+    for run in claim(db, lease, "j", 2):
+        end(db, run, "DONE")
+    ask(db, "publish", "a", "1", "2", "3")
+    assert stale(db, "j") == 2
+    db.execute("SELECT opendataflow.compact_counts()")
+    ask(db, "resubmit", "j", "1")
+    assert (stale(db, "j"), counts(db, "j")) == (1, {"DONE": 1, "QUEUED": 2})
+    apply_allowing(db, [dataset("c")], [job("j", ["a"], ["b", "c"])], backfill="none")
+    assert (stale(db, "j"), problems(db)) == (1, [])
+
+
+def test_a_task_that_runs_while_its_job_changes_is_stale_once_it_is_done(db: Connection) -> None:
+    apply(db, [dataset("a", "1"), dataset("b"), dataset("c")], [job("j", ["a"], ["b"])])
+    (run,) = claim(db, open_lease(db), "j")
+    apply(db, [], [job("j", ["a", "c"], ["b"])])
+    assert stale(db, "j") == 0
+    end(db, run, "DONE")
+    assert (stale(db, "j"), problems(db)) == (1, [])
+
+
 def test_folding_changes_no_count_and_leaves_few_rows(db: Connection) -> None:
     apply(db, [dataset("a", *map(str, range(100))), dataset("b")], [job("j", ["a"], ["b"])])
     lease = open_lease(db)
@@ -54,6 +96,12 @@ def test_a_count_that_is_wrong_is_found(db: Connection) -> None:
         "job j has 0 tasks that are DONE, but they are counted as -1",
         "job j has 2 tasks that are QUEUED, but they are counted as 3",
     ]
+
+
+def test_a_wrong_count_of_stale_tasks_is_found(db: Connection) -> None:
+    apply(db, [dataset("a", "1"), dataset("b")], [job("j", ["a"], ["b"])])
+    raw(db, "INSERT INTO opendataflow.task_count VALUES ('j', 'DONE', 0, 1)")
+    assert problems(db) == ["job j has 0 stale tasks, but they are counted as 1"]
 
 
 def work_off(dsn: str) -> None:

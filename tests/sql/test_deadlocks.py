@@ -160,9 +160,9 @@ class Client:
 
     def apply(self, dice: random.Random) -> None:
         jobs = {job["id"]: job for job in (*dice.sample([*JOBS.values()], 2), dice.choice(OTHERS))}
-        graph.apply(
-            self.db, [graph.dataset(d, *dice.sample(IDS, 2)) for d in dice.sample(DATASETS, 2)], [*jobs.values()]
-        )
+        sources = [graph.dataset(d, *dice.sample(IDS, 2)) for d in dice.sample(DATASETS, 2)]
+        consent = {"retire": True, "overlap": True, "backfill": dice.choice(["all", "none"])}
+        graph.apply_allowing(self.db, sources, [*jobs.values()], **consent)
         self.counts["apply"] += 1
 
 

@@ -111,7 +111,7 @@ def test_lists_of_chunks_and_runs_and_the_last_failures_say_which_were_forced(db
     ask(db, "force", "cd", "1")
     [failed] = claim(db, lease, "cd")
     end(db, failed, "FAILED")
-    chunks = db.execute("SELECT * FROM opendataflow.list_chunks(NULL, NULL, 10)").fetchall()
+    chunks = db.execute("SELECT * FROM opendataflow.list_chunks(NULL, NULL, false, 10)").fetchall()
     assert {row["dataset"] for row in chunks if row["forced"]} == {"b", "d"}
     runs = db.execute("SELECT * FROM opendataflow.list_runs(NULL, NULL, 10)").fetchall()
     assert {row["run"] for row in runs if row["forced"]} == {forced["run"], failed["run"]}

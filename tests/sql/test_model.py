@@ -85,7 +85,7 @@ EMPTY = "; ".join(
         "SELECT opendataflow.begin_event('clear', 'test')",
         *(
             f"DELETE FROM opendataflow.{table}"
-            for table in ("step", "run", "lease", "task", "task_count", "chunk", "history", "breaker", "project_test")
+            for table in ("step", "run", "lease", "task", "task_count", "chunk", "history", "breaker", "gate")
         ),
         *(f"DELETE FROM opendataflow.{table}" for table in ("job_env", "job_input", "job_output", "job", "dataset")),
         "ALTER SEQUENCE opendataflow.run_id_seq RESTART",
@@ -408,6 +408,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def store_is_as_the_model_says(self) -> None:
+        self.model.mark_stale()
         expected, actual = self.model.seen(), self._seen()
         differences = [
             f"{name}: the rules say {expected.get(name)}, the store {actual.get(name)}"
@@ -435,6 +436,7 @@ class StoreMachine(RuleBasedStateMachine):
                 w["infrastructure_attempts"],
                 w["again"],
                 w["forced"],
+                w["stale"],
                 w["retired_from"],
                 w["incomplete"] and w["state"] == "DONE",
             )
@@ -654,7 +656,8 @@ def declaring(dataset: str, *ids: str) -> Request:
 
 def applying(*job_sets: tuple[str, list[str], list[str]]) -> Request:
     """Jobs with other data sets, and a new chunk of a."""
-    return lambda db, _: graph.apply(db, [graph.dataset("a", "3")], [graph.job(*j) for j in job_sets])
+    source, jobs = graph.dataset("a", "1", "2", "3"), [graph.job(*j) for j in job_sets]
+    return lambda db, _: graph.apply_allowing(db, [source], jobs, backfill="none")
 
 
 REQUESTS: dict[str, Request] = {

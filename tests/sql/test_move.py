@@ -44,7 +44,7 @@ def fill(db: Connection) -> None:
     ask(db, "hold", "load", DAYS[2])
     db.execute("INSERT INTO opendataflow.request (owner, id, answer) VALUES ('action 1', '1', '{\"a\": [1.50]}')")
     db.execute("INSERT INTO opendataflow.alert VALUES ('command', 'load', 'failed', true, now(), NULL)")
-    db.execute("INSERT INTO opendataflow.project_test (job, subject, passed) VALUES ('load', 's', 'abc')")
+    db.execute("INSERT INTO opendataflow.gate (job, kind, subject, passed) VALUES ('load', 'tests', 's', 'abc')")
     raw(db, "UPDATE opendataflow.lease SET expires_at = clock_timestamp() - interval '1 h'")
 
 

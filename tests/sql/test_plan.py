@@ -169,8 +169,8 @@ def test_retired_chunks_and_tasks_are_not_counted_anywhere(db: Connection, lease
     assert counted == {"a": (1, 1), "b": (1, 1)}
     assert value(db, "SELECT opendataflow.dataset_counts('b') -> 'counts'") == {"READY": 1}
     assert value(db, "SELECT opendataflow.dataset_gaps('b', 10)") == {"watermark": "1", "gaps": []}
-    assert value(db, "SELECT array_agg(data_id) FROM opendataflow.list_chunks('b', NULL, 10)") == ["1"]
-    assert value(db, "SELECT array_agg(data_id) FROM opendataflow.list_chunks('b', 'RETIRED', 10)") == ["2"]
+    assert value(db, "SELECT array_agg(data_id) FROM opendataflow.list_chunks('b', NULL, false, 10)") == ["1"]
+    assert value(db, "SELECT array_agg(data_id) FROM opendataflow.list_chunks('b', 'RETIRED', false, 10)") == ["2"]
     assert value(db, "SELECT array_agg(data_id) FROM opendataflow.select_tasks('j', NULL, NULL, NULL)") == ["1"]
     assert value(db, "SELECT opendataflow.describe_dataset('b') -> 'counts'") == {"READY": 1}
     assert value(db, "SELECT count(*) FROM dataflow.datastatus WHERE dataid = '2'") == 0

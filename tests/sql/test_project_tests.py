@@ -44,7 +44,7 @@ class Guarded:
     @property
     def told(self) -> tuple[str | None, str | None]:
         """What has passed and what has failed."""
-        row = self.db.execute("SELECT passed, failed FROM opendataflow.project_test WHERE job = 'j'").fetchone()
+        row = self.db.execute("SELECT passed, failed FROM opendataflow.gate WHERE job = 'j'").fetchone()
         assert row is not None
         return row["passed"], row["failed"]
 
@@ -54,12 +54,12 @@ class Guarded:
         return not value(self.db, "SELECT probed_in_vain FROM opendataflow.progress(ARRAY['j'])")
 
     def pass_pause(self) -> None:
-        self.db.execute("UPDATE opendataflow.project_test SET next_look_at = clock_timestamp()")
+        self.db.execute("UPDATE opendataflow.gate SET next_look_at = clock_timestamp()")
 
     def pause_after(self, run: Run) -> float:
         """Seconds from the end of a run to the next look, rounded."""
         query = """SELECT round(extract(epoch FROM t.next_look_at - r.finished_at))
-                   FROM opendataflow.project_test t, opendataflow.run r WHERE r.id = %s"""
+                   FROM opendataflow.gate t, opendataflow.run r WHERE r.id = %s"""
         return float(value(self.db, query, run["run"]))
 
 
@@ -132,4 +132,4 @@ def test_another_project_is_not_what_was_tested(tested: Guarded, db: Connection)
     tested.fail(late, "c1")  # of the project before
     assert tested.told == (None, None)
     tested.apply(None)
-    assert value(db, "SELECT count(*) FROM opendataflow.project_test") == 0
+    assert value(db, "SELECT count(*) FROM opendataflow.gate") == 0

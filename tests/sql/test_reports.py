@@ -68,8 +68,8 @@ def test_a_stale_task_is_counted(db: Connection) -> None:
     for run in claim(db, lease, "j", 3):
         end(db, run, "DONE")
     assert report(db)["stale"] == 0
-    ask(db, "publish", "a", "2")
-    assert report(db)["stale"] == 1
+    ask(db, "publish", "a", "2", "3")
+    assert (report(db)["stale"], report(db)["stale_examples"]) == (2, ["2", "3"])
 
 
 def test_the_request_that_was_done_last_is_told(db: Connection) -> None:
@@ -103,6 +103,7 @@ def test_the_last_failures_are_found_by_an_index_however_many_runs_have_succeede
 
 STATES: dict[str, list[str]] = {
     "Done": [],
+    "Stale": ["UPDATE opendataflow.task SET stale = true WHERE data_id = '1'"],
     "Waiting": ["UPDATE opendataflow.task SET state = 'WAITING', blockers = 1"],
     "Failed": ["UPDATE opendataflow.task SET state = 'FAILED' WHERE data_id = '1'"],
     "Suspended": ["UPDATE opendataflow.job SET suspended = true"],

@@ -313,6 +313,18 @@ async def test_who_dies_after_the_commit_has_done_it_and_the_next_one_tells_it(
     assert _reopenings(two_jobs) == 1
 
 
+async def test_all_that_is_stale_is_asked_for_again_and_nothing_else(store: Store, two_jobs: Connection) -> None:
+    stale = resubmit("fix-1", chosen=Selection(stale=True))
+    refused = await answer_once(store, stale, NOW)
+    assert refused.message == "no task of job j is stale: there is nothing to resubmit"
+
+    ask(two_jobs, "publish", "a", "1", "10")
+    answer = await answer_once(store, dataclasses.replace(stale, id="fix-2"), NOW)
+
+    assert (answer.done, answer.lines) == (1, ("j 1: QUEUED",))
+    assert tasks(two_jobs)["j/2"] == "DONE"
+
+
 # Forgetting
 
 

@@ -514,7 +514,7 @@ def busy(one_job: Connection) -> dict[str, dict[str, Any]]:
 
 async def test_jobs_are_listed_with_their_counts(store: Store, busy: Row) -> None:
     assert busy
-    common = {"retrying": 0, "parallelism": 100, "total": 3}
+    common = {"retrying": 0, "parallelism": 100, "total": 3, "stale": 0}
     assert await store.list_jobs() == [
         {"job": "j", "state": "Running", "done": 1, "running": 1, "failed": 1, "inputs": "a", "outputs": "b", **common},
         {"job": "k", "state": "Queued", "done": 0, "running": 0, "failed": 0, "inputs": "b", "outputs": "c", **common},

@@ -12,6 +12,7 @@ from opendataflow.core.text.explain import (
     explain,
     meaning,
     shell_command,
+    stale_sentence,
     unmanaged_namespace_sentence,
 )
 from opendataflow.names import ChunkStatus, TaskState
@@ -37,6 +38,8 @@ def evidence(state: str, **changes: Any) -> dict[str, Any]:
         "suspended": False,
         "breaker": None,
         "tests": None,
+        "preflight": None,
+        "looks": 0,
         "deleted": False,
         "parallelism": 2,
         "running": 0,
@@ -103,6 +106,22 @@ def test_retry_tells_when_the_next_attempt_comes_and_how_many_are_left() -> None
         "last run: 8, attempt 2, FAILED: exit code 1: oops",
         "its log: dataflow logs --run 8",
     ]
+
+
+def test_a_task_whose_location_is_missing_tells_when_it_is_looked_at_again_and_that_no_retry_is_consumed() -> None:
+    reason = "not started: project.yml, line 6: there is no in/2013.csv"
+    assert explain(evidence("RETRYING", looks=3, due_in_seconds=40, reason=reason))[0] == (
+        f"2013 of job load is RETRYING: {reason}; it was looked at 3 times, which consumes no retry; the next look is "
+        "due in 40 s; to look at once: dataflow resubmit load 2013"
+    )
+
+
+def test_a_location_that_all_chunks_need_keeps_every_task_from_its_start() -> None:
+    gate = {"failure": "there is no table t", "looks": 1, "failing_since": "2013-01-01T00:00:00+00:00"}
+    (_, sentence, *_) = explain(evidence("QUEUED", preflight={**gate, "next_in_seconds": 0}))
+    assert sentence.startswith("there is no table t; no run of the job starts until this location is there")
+    assert "looked at once since 2013-01-01" in sentence
+    assert sentence.endswith("the next look is due now; to look at once: dataflow resubmit load 2013")
 
 
 def test_a_retry_that_is_due_comes_now() -> None:
@@ -406,3 +425,13 @@ def test_of_many_jobs_that_stand_still_some_are_named() -> None:
         "the operator does not work in namespace team, so a, b, c, d, e … start nothing: take team into its namespaces "
         "again"
     )
+
+
+def test_what_is_stale_comes_with_the_command_that_rebuilds_it() -> None:
+    rest = "made from an older version of an input or of the job; to rebuild: dataflow resubmit 'a b' --stale"
+    assert stale_sentence("a b", 1) == f"1 chunk was {rest}"
+    assert stale_sentence("a b", 2, ["1", "2"]) == f"2 chunks (1, 2) were {rest}"
+
+
+def test_a_command_for_stale_chunks_keeps_ids_below_zero() -> None:
+    assert shell_command("resubmit", "-5", stale=True) == "dataflow resubmit --stale -- -5"

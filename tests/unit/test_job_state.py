@@ -40,6 +40,8 @@ def found(counts: dict[str, int], **more: Any) -> dict[str, Any]:
         "next_due": None,
         "breaker": None,
         "tests": None,
+        "preflight": None,
+        "missing": None,
         "running": [],
         "failed": [],
         "waiting": [],
@@ -51,6 +53,7 @@ def found(counts: dict[str, int], **more: Any) -> dict[str, Any]:
         "eta_seconds": None,
         "last_failures": [],
         "stale": 0,
+        "stale_examples": [],
         "resubmit": None,
         **more,
     }
@@ -394,3 +397,50 @@ def test_a_status_full_of_the_longest_texts_is_below_32_kib(letter: str) -> None
     )
     status = job_status(these, NOW).body()
     assert len(json.dumps(status, ensure_ascii=False).encode()) < 32 * 1024
+
+
+def stale(counts: dict[str, int]) -> ObservedJob:
+    """A job of which one done chunk is stale."""
+    return facts(found=found(counts, stale=1, stale_examples=["7"]))
+
+
+def test_a_job_with_a_stale_chunk_has_not_succeeded_and_names_the_command_that_rebuilds() -> None:
+    all_done = stale({"DONE": 3, "SKIPPED": 1})
+    assert (told(all_done)["state"], told(all_done)["progress"]) == ("Stale", "3/4, 1 stale")
+    assert told(all_done)["counts"]["stale"] == 1
+    sentence = (
+        "3 chunks done, 1 stale, 1 skipped: 1 chunk (7) was made from an older version of an input or of the job; "
+        "to rebuild: dataflow resubmit load --stale"
+    )
+    for kind in ("Succeeded", "Progressing"):
+        assert condition(all_done, kind) == ("False", "Stale", sentence)
+
+
+def test_a_job_that_goes_on_says_what_of_it_is_stale() -> None:
+    going_on = stale({"DONE": 3, "RUNNING": 1})
+    assert told(going_on)["state"] == "Running"
+    assert condition(going_on, "Succeeded") == ("False", "Running", "3 of 4 chunks done, 1 stale")
+
+
+MISSING = {"chunks": 2, "lasting": 0, "examples": ["7", "9"], "reason": "there is no in/7.csv"}
+
+
+def test_chunks_that_wait_for_their_locations_are_told_while_one_of_them_is_looked_at() -> None:
+    for counts in ({"RETRYING": 2}, {"RETRYING": 1, "RUNNING": 1}):
+        these = facts(found=found(counts, missing=MISSING))
+        assert condition(these, "Progressing") == (
+            "True",
+            "LocationMissing",
+            "2 chunks wait for their locations (7, 9), which consumes no retry: there is no in/7.csv",
+        )
+    working = facts(found=found({"RETRYING": 2, "RUNNING": 1}, missing=MISSING))
+    assert condition(working, "Progressing")[1] == "Running"
+
+
+def test_a_location_that_all_chunks_need_is_told_as_the_reason_of_no_progress() -> None:
+    these = facts(found=found({"QUEUED": 2}, preflight={"failure": "there is no table t"}))
+    assert condition(these, "Progressing") == (
+        "False",
+        "LocationMissing",
+        "there is no table t; no run of the job starts until this location is there; one run at a time looks again",
+    )

@@ -89,7 +89,7 @@ def test_every_field_of_both_kinds_is_read() -> None:
         for name, part in (("DataSet", dataset.spec), ("DataFlowJob", job.spec), ("retry", job.spec.retry))
         for field in type(part).model_fields.keys() - part.model_fields_set
     }
-    assert unset == {"DataFlowJob.id"}
+    assert unset == {"DataFlowJob.id", "DataSet.allow", "DataFlowJob.allow"}
 
 
 def test_resources_keep_the_order_of_the_file() -> None:
@@ -285,9 +285,9 @@ def test_what_is_no_known_resource_is_refused(text: str, sentence: str) -> None:
          'spec.startDeadline: the time to start must be longer than 0; leave it out for the default, found "0m"'),
         ("onNodeUnreachable: {}", "spec.onNodeUnreachable.retryAfter: this field is needed"),
         ("onDelete: drain", "spec.onDelete: 'Drain' or 'Cancel' is wanted, found \"drain\""),
-        ("resubmit: {id: a}", "spec.resubmit: exactly one of chunks, failed, from and to is wanted"),
+        ("resubmit: {id: a}", "spec.resubmit: exactly one of chunks, failed, stale, from and to is wanted"),
         ("resubmit: {id: a, failed: true, to: b}",
-         "spec.resubmit: exactly one of chunks, failed, from and to is wanted"),
+         "spec.resubmit: exactly one of chunks, failed, stale, from and to is wanted"),
         ("podTemplate: {spec: 5}", "spec.podTemplate.spec: a mapping is wanted"),
         ("podTemplate: {metadata: {name: x}}",
          "spec.podTemplate.metadata.name: no such field; known here: labels, annotations"),
@@ -317,7 +317,7 @@ def test_a_fault_of_a_job_is_one_sentence_with_its_place(spec: str, sentence: st
          'spec.runtime.script.command[1]: text is wanted; quote it: "2.0"'),
         ("{script: {command: [a], workdir: b}}",
          ("spec.runtime.script.workdir: no such field; known here: image, command, args, workingDirectory, "
-         "imagePullPolicy, resources")),
+         "imagePullPolicy, resources, preflight")),
         ("{script: {command: [a], resources: {limits: {cpu: 1.5}}}}",
          'spec.runtime.script.resources.limits.cpu: text is wanted; quote it: "1.5"'),
         ("{script: {command: [a], resources: {limits: {cpu: one}}}}",

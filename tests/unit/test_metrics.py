@@ -14,7 +14,7 @@ def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], f
 
 def test_figures_of_jobs_and_runs() -> None:
     metrics = Metrics("1.2.3")
-    metrics.job("load", {"DONE": 3, "FAILED": 1}, breaker_open=True)
+    metrics.job("load", {"DONE": 3, "FAILED": 1}, stale=2, breaker_open=True)
     metrics.run_ended("load", OutcomeClass.SUCCESS, 0.4)
     metrics.run_ended("load", OutcomeClass.OUT_OF_MEMORY)
     metrics.claimed(0.01)
@@ -23,6 +23,7 @@ def test_figures_of_jobs_and_runs() -> None:
     seen = samples(metrics)
     assert seen["opendataflow_tasks", (("job", "load"), ("state", "DONE"))] == 3
     assert seen["opendataflow_tasks", (("job", "load"), ("state", "QUEUED"))] == 0
+    assert seen["opendataflow_stale_tasks", (("job", "load"),)] == 2
     assert seen["opendataflow_runs_total", (("job", "load"), ("outcome", "OOMKilled"))] == 1
     assert seen["opendataflow_exit_to_commit_seconds_count", ()] == 1
     assert seen["opendataflow_claim_seconds_sum", ()] == 0.01
@@ -40,7 +41,7 @@ def test_every_figure_is_ours_or_of_the_process() -> None:
 
 def test_a_job_that_is_gone_leaves_no_figures() -> None:
     metrics = Metrics("1")
-    metrics.job("load", {"DONE": 3}, breaker_open=False)
+    metrics.job("load", {"DONE": 3}, stale=0, breaker_open=False)
     metrics.run_ended("load", OutcomeClass.SUCCESS)
     metrics.forget("load")
     metrics.forget("never seen")

@@ -53,7 +53,15 @@ def test_an_open_breaker_is_told_with_what_its_runs_ended_with() -> None:
     assert text(alert).startswith("job load: 5 chunks failed in a row, the last with: no answer. One probe at a time")
 
 
-@pytest.mark.parametrize("kind", [AlertKind.FAILED, AlertKind.BREAKER, AlertKind.TESTS])
+def test_a_missing_location_is_told_with_the_first_chunk_that_needs_it() -> None:
+    alert = Alert("load", AlertKind.PREFLIGHT, True, SINCE, 2, "2013-02", "there is no in/2013-02.csv")
+    assert text(alert) == (
+        "job load does not find its data: 2 chunks (2013-02 first): there is no in/2013-02.csv. "
+        "See: dataflow status load"
+    )
+
+
+@pytest.mark.parametrize("kind", [AlertKind.FAILED, AlertKind.BREAKER, AlertKind.TESTS, AlertKind.PREFLIGHT])
 def test_what_is_well_again_is_told_with_its_job(kind: AlertKind) -> None:
     said = text(Alert("load", kind, False, SINCE))
     assert said.startswith("job load: ")

@@ -67,7 +67,7 @@ def test_what_a_cluster_needs_is_no_fault_on_one_machine(kind: str, spec: dict[s
     [
         ({"job": "j", "chunks": ["a"]}, "spec.action: this field is needed"),
         ({"action": "hold", "chunks": ["a"]}, "spec: exactly one of job, dataset is wanted, found none"),
-        ({"job": "j", "action": "hold"}, "spec: exactly one of chunks, range, status is wanted, found none"),
+        ({"job": "j", "action": "hold"}, "spec: exactly one of chunks, range, status and stale is wanted"),
         ({"job": "j", "action": "hold", "range": {}}, "spec.range: from, to or both are wanted"),
         (
             {"job": "j", "action": "publish", "chunks": ["a"]},
@@ -93,6 +93,7 @@ def test_what_a_cluster_needs_is_no_fault_on_one_machine(kind: str, spec: dict[s
             ),
         ),
         ({"job": "j", "action": "hold", "chunks": ["a"], "cascade": True}, "spec.cascade: only resubmit has a cascade"),
+        ({"job": "j", "action": "hold", "stale": True}, "spec.stale: only resubmit makes stale chunks again"),
     ],
 )
 def test_a_fault_of_an_action_is_one_sentence_with_its_place(spec: dict[str, Any], sentence: str) -> None:

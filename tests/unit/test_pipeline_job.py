@@ -7,6 +7,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,12 +26,14 @@ from opendataflow.core.pipelines.pipeline_order import (
 )
 from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.pipelines.report import read_report
+from opendataflow.core.runs.outcome import judge
 from opendataflow.core.text.project_tests import subject_of
 from opendataflow.errors import InvalidInput
 from opendataflow.model.fields.rules import CLUSTER_CONTEXT
 from opendataflow.model.projects.project import parse_project
+from opendataflow.model.records.run import Ended, Report
 from opendataflow.model.resources.pipeline_runtime import PipelineRuntime
-from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
+from opendataflow.names import PIPELINE_FILE, ExitCode, OutcomeClass, StepStatus
 from opendataflow.spark.pipeline import job
 from opendataflow.spark.pipeline.project import reporting
 from opendataflow.spark.pipeline.project.fetching import commit_folder
@@ -177,6 +180,7 @@ def test_on_one_machine_a_path_starts_in_the_folder_of_the_file(written: str, ou
         "path": path,
         "output": output,
         "owner": "0123456789ab",
+        "preflight": True,
     }
 
 
@@ -309,3 +313,85 @@ def test_a_report_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     assert (first.unfinished, first.steps[0].status) == (True, StepStatus.RUNNING)
     assert (then.unfinished, then.steps[0].status, then.is_complete) == (False, StepStatus.DONE, True)
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def checked(folder: Path, source: str, output: Path | None = None) -> tuple[int, dict[str, Any]]:
+    """Run the program with the check of locations, without Spark. Return its exit code and its report."""
+    environ = {**prepared(folder, PROJECT.replace("[s]", f"[{source}]"), tested=False), "DATAFLOW_RUN_ID": "7"}
+    order = PipelineOrder(
+        "a",
+        require_tests=False,
+        tests=None,
+        project=FolderProject(folder),
+        output=str(output or folder),
+        preflight=True,
+    )
+    (folder / PIPELINE_FILE).write_text(order.to_json())
+    code = job.main(environ)
+    report = read_report((folder / "report.json").read_text())
+    assert report is not None
+    return code, dict(report.metrics)
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict", "missing"),
+    [
+        ("{name: s, path: 'in/{data_id}.csv'}", "chunk", "in/x.csv"),
+        ("{name: s, path: '{data_id}/all.csv'}", "chunk", "x/all.csv"),
+        ("{name: s, path: 'nowhere/{data_id}.csv'}", "job", "nowhere/x.csv"),
+        ("{name: s, path: in/lookup.csv}", "job", "in/lookup.csv"),
+        ("s", "job", "sources/s.csv"),
+    ],
+)
+def test_a_missing_file_is_reported_before_spark_starts_with_whose_runs_it_prevents(
+    no_spark: Path, capsys: pytest.CaptureFixture[str], source: str, verdict: str, missing: str
+) -> None:
+    (no_spark / "in").mkdir()
+    code, report = checked(no_spark, source)
+    sentence = f"project.yml, line 5: there is no {missing}"
+    assert (code, capsys.readouterr().err.strip()) == (ExitCode.FAILED, sentence)
+    assert (report["preflight"], report["failure"]) == (verdict, sentence)
+    look = report["looks"][0]
+    assert (look["dataset"], look["found"], look["place"]) == ("s", "no", str(no_spark / missing))
+
+
+def test_a_run_that_does_not_find_its_file_has_not_started(no_spark: Path) -> None:
+    code, report = checked(no_spark, "s")
+    outcome = judge(Ended(7, exit_code=code, report=Report(report)))
+    assert (outcome.kind, outcome.message) == (
+        OutcomeClass.NOT_STARTED,
+        "project.yml, line 5: there is no sources/s.csv",
+    )
+
+
+def test_a_destination_that_can_not_be_made_prevents_all_runs_of_the_job(no_spark: Path) -> None:
+    (no_spark / "sources").mkdir()
+    (no_spark / "sources" / "s.csv").touch()
+    (no_spark / "file").touch()
+    _, report = checked(no_spark, "s", no_spark / "file")
+    where = f"{no_spark}/file/output/d"
+    assert report["failure"] == f"project.yml, line 7: {no_spark}/file is no folder, so {where} can't be made"
+    assert [(look["dataset"], look["found"]) for look in report["looks"]] == [("d", "no"), ("s", "yes")]
+
+
+def test_the_check_never_claims_that_a_destination_exists(no_spark: Path) -> None:
+    (no_spark / "output" / "d").mkdir(parents=True)
+    _, report = checked(no_spark, "s")
+    looks = {look["dataset"]: look for look in report["looks"]}
+    assert looks["d"]["found"] == "unknown"
+    assert looks["d"]["sentence"] == f"only its folder was looked at: {no_spark}/output/d is there"
+
+
+def test_a_run_whose_files_exist_goes_on(no_spark: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (no_spark / "sources").mkdir()
+    (no_spark / "sources" / "s.csv").touch()
+    _, report = checked(no_spark, "s")
+    assert report["preflight"] == "passed"
+    assert "there is no file pipelines/a/t.py" in capsys.readouterr().err

@@ -97,6 +97,18 @@ ENDS: list[tuple[str, dict[str, Any], OutcomeClass, str]] = [
         "exit code 1: clean has failed: no such column",
     ),
     (
+        "a report of a missing location",
+        pod(terminated(1, message='{"preflight": "chunk", "failure": "there is no in/1.csv"}')),
+        OutcomeClass.NOT_STARTED,
+        "there is no in/1.csv",
+    ),
+    (
+        "a report of its failure, after it has found its locations",
+        pod(terminated(1, message='{"preflight": "passed", "failure": "clean has failed"}')),
+        APPLICATION,
+        "exit code 1: clean has failed",
+    ),
+    (
         "a report of its failure, then stopped by a deletion",
         pod(terminated(143, 62, message='{"rows": 3, "failure": "clean has failed"}'), metadata=deleted(60)),
         INFRASTRUCTURE,

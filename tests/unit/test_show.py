@@ -93,9 +93,13 @@ def job_status(**changes: Any) -> dict[str, Any]:
         "suspended": False,
         "breaker": None,
         "tests": None,
+        "preflight": None,
+        "missing": None,
         "unmanaged_namespaces": [],
         "deleted": False,
         "counts": {"QUEUED": 4},
+        "stale": 0,
+        "stale_examples": [],
         "next_due": None,
         "running": [],
         "failed": [],
@@ -120,6 +124,18 @@ def shown(status: dict[str, Any]) -> list[str]:
 def test_the_first_line_counts_what_is_there() -> None:
     counts = {"DONE": 2, "FAILED": 1, "RETRYING": 0, "WAITING": 5}
     assert shown(job_status(counts=counts)) == ["load   2 of 8 done, 5 WAITING, 1 FAILED   parallelism 2"]
+
+
+def test_done_is_never_said_without_what_is_stale() -> None:
+    stale = job_status(counts={"DONE": 8}, stale=4, stale_examples=["1", "2", "5"], watermark="9")
+    assert shown(stale) == [
+        "load   8 of 8 done, 4 stale   parallelism 2",
+        "  watermark  all done up to 9, stale ones included",
+        (
+            "  stale      4 chunks (1, 2, 5 …) were made from an older version of an input or of the job; to rebuild: "
+            "dataflow resubmit load --stale"
+        ),
+    ]
 
 
 def test_a_suspended_job_says_so() -> None:
@@ -213,3 +229,12 @@ def test_an_open_breaker_comes_first() -> None:
     line = status_lines(job_status(breaker=breaker, watermark="2013-05"))[0]
     assert line.startswith("breaker    open since 2013-0")
     assert line.endswith("the last with: exit code 1: no answer; 2 probes failed since then; run 17 is its probe")
+
+
+def test_missing_locations_are_told_with_the_first_chunks_that_wait_for_them() -> None:
+    missing = {"chunks": 4, "lasting": 0, "examples": ["1", "2", "3"], "reason": "there is no in/1.csv"}
+    gate, chunks = status_lines(job_status(missing=missing, preflight={"failure": "there is no table t"}))[:2]
+    assert gate.startswith("location   there is no table t; no run of the job starts until this location is there")
+    assert chunks == (
+        "missing    4 chunks wait for their locations (1, 2, 3 …), which consumes no retry: there is no in/1.csv"
+    )

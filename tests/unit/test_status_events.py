@@ -124,3 +124,12 @@ def test_a_job_is_scaled_once_its_parallelism_was_known() -> None:
     assert scale_events(None, 3) == []
     assert scale_events(3, 3) == []
     assert scale_events(3, 5) == [StatusEvent("Normal", "Scaled", "parallelism 3 -> 5")]
+
+
+def test_a_missing_location_is_told_once_not_at_every_look() -> None:
+    def at(state: str, gate: dict[str, str] | None) -> ObservedJob:
+        return facts(found=found({state: 1}, preflight=gate))
+
+    missing = {"failure": "there is no table t"}
+    assert "LocationMissing" in reasons(at("QUEUED", None), at("QUEUED", missing))
+    assert "LocationMissing" not in reasons(at("QUEUED", missing), at("RUNNING", missing))

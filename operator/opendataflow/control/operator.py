@@ -200,7 +200,7 @@ class OperatorProcess:
 
     def _reported(self, job: str, report: Row) -> None:
         self._measured.add(job)
-        self._metrics.job(job, report["counts"], breaker_open=report["breaker"] is not None)
+        self._metrics.job(job, report["counts"], stale=report["stale"], breaker_open=report["breaker"] is not None)
 
     def _postgres_answers(self, reachable: bool) -> None:
         self._metrics.database(reachable=reachable)

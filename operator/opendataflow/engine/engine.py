@@ -271,6 +271,7 @@ class Engine(Generic[OrderT]):
             await asyncio.sleep(max(0.0, committed + gather - time.monotonic()))
             while len(ended) < limits.COMMIT_BATCH and not self._outcomes.empty():
                 ended.append(self._outcomes.get_nowait())
+            ended = [self._starts.with_looks(end) for end in ended]
             runs = {end.run: self._runs[end.run] for end in ended}
             await self._complete([completion(runs[e.run], e, self._jobs[runs[e.run].job].policy) for e in ended], runs)
             for run in runs.values():

@@ -4,9 +4,10 @@ The store has no protocol, because there is only one. A launcher starts runs, re
 runs dead. It never commits anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol, TypeVar
 
+from opendataflow.core.runs.preflight import Locations
 from opendataflow.errors import NotStarted
 from opendataflow.model.records.alert import Alert
 from opendataflow.model.records.claim import ClaimedRun, Completed, Completion, DeclaredJob
@@ -131,6 +132,9 @@ class OrderMaker(Protocol[O_co]):
 
     def matches(self, declared: DeclaredJob) -> bool:
         """Return whether this maker describes the job as it is declared now. If not, no run of the job may start."""
+
+    def preflight(self, declared: DeclaredJob) -> Callable[[], Locations] | None:
+        """Return the check of locations before a run starts, which may take seconds; None if nothing is checked."""
 
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> O_co:
         """Return the order for a claimed run. If it raises DataflowError, the run ends with the text of the error."""

@@ -8,15 +8,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Generic, TypeVar
 
+from opendataflow.core.runs.preflight import Locations
 from opendataflow.engine import limits
 from opendataflow.engine.ports import ClaimAuthority, Launcher, Observer, OrderMaker
 from opendataflow.engine.view import JobView
 from opendataflow.errors import Backpressure, CreateUncertain, DataflowError, NoRights, NotStarted
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.records.run import Ended, Outcome
-from opendataflow.names import OutcomeClass
+from opendataflow.names import OutcomeClass, Preflight
 
 OrderT = TypeVar("OrderT")
 
@@ -42,6 +44,7 @@ class Starts(Generic[OrderT]):
         self._concurrency = asyncio.Semaphore(limits.STARTS_AT_ONCE)
         self._cancelled: set[int] = set()
         self._killing = False
+        self._locations: dict[int, Locations] = {}
         self.adopting: dict[int, asyncio.Task[None]] = {}
         """Runs that are being adopted: it is unknown whether they were started, perhaps until a person decides."""
 
@@ -68,10 +71,30 @@ class Starts(Generic[OrderT]):
     async def _try_to_start(self, run: ClaimedRun, declared: DeclaredJob, view: JobView) -> Ended | None:
         view.starting += 1
         try:
+            missing = await self._look(run, declared)
+            if missing is not None:
+                return missing
             order = self._make_order(run, declared)
             return order if isinstance(order, Ended) else await self._start_until_certain(run, order, view)
         finally:
             view.starting -= 1
+
+    async def _look(self, run: ClaimedRun, declared: DeclaredJob) -> Ended | None:
+        """Look at the locations of a run, if its job wants it. Return the end of the run if it may not start."""
+        maker = self._makers.get(run.job)
+        check = None if maker is None else maker.preflight(declared)
+        if check is None:
+            return None
+        found = self._locations[run.run] = await asyncio.to_thread(check)
+        return None if found.verdict is Preflight.PASSED else _not_started(run, found.sentence)
+
+    def with_looks(self, ended: Ended) -> Ended:
+        """Return an end with what was found at the locations of the run. A report of the run itself counts more."""
+        found = self._locations.pop(ended.run, None)
+        if found is None:
+            return ended
+        metrics = {**found.report_fields(), **ended.report.metrics}
+        return replace(ended, report=replace(ended.report, metrics=metrics))
 
     async def _try_to_adopt(self, run: ClaimedRun) -> bool:
         future = asyncio.current_task()

@@ -163,6 +163,7 @@ class ScriptRunner:
         row = (await self._store.declared_jobs([wrapped.job]))[wrapped.job].job
         (progress,) = await self._store.progress([wrapped.job])
         counts = ", ".join(f"{n} {state}" for state, n in sorted(progress.counts.items()))
+        counts += f", {progress.stale} of them stale" if progress.stale else ""
         limit = "is suspended" if row["suspended"] else f"runs {row['parallelism']} at a time"
         _warn(f"job {wrapped.job} {limit}: {counts or 'no chunks yet'}; see: dataflow status {wrapped.job}")
 

@@ -134,11 +134,11 @@ async def _call_verb(connection: AsyncConnection[Row], request: Request) -> tupl
     ids: LiteralString = "%s::text[]"
     values: tuple[object, ...] = (list(request.chosen),) if not isinstance(request.chosen, Selection) else ()
     if isinstance(request.chosen, Selection):
-        ids = "ARRAY(SELECT data_id FROM opendataflow.select_tasks(%s, %s, %s, %s))"
+        ids = "ARRAY(SELECT data_id FROM opendataflow.select_tasks(%s, %s, %s, %s, %s))"
         if request.of_chunks:
-            ids = "ARRAY(SELECT data_id FROM opendataflow.select_chunks(%s, %s, %s, %s))"
+            ids = "ARRAY(SELECT data_id FROM opendataflow.select_chunks(%s, %s, %s, %s, %s))"
         chosen = request.chosen
-        values = (request.target, chosen.first, chosen.last, list(chosen.states) or None)
+        values = (request.target, chosen.first, chosen.last, list(chosen.states) or None, chosen.stale)
     verb = request.verb.function(of_chunks=request.of_chunks, cascade=request.cascade)
     query: LiteralString = (
         "WITH answers AS MATERIALIZED (SELECT * FROM opendataflow."

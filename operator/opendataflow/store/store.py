@@ -160,7 +160,13 @@ class Store(Database):
         """Return the progress of jobs."""
         rows = await self.rows("SELECT * FROM opendataflow.progress(%s)", list(jobs))
         return [
-            Progress(r["job"], {TaskState(s): n for s, n in r["counts"].items()}, r["probed_in_vain"], r["incomplete"])
+            Progress(
+                r["job"],
+                {TaskState(s): n for s, n in r["counts"].items()},
+                r["probed_in_vain"],
+                r["stale"],
+                r["incomplete"],
+            )
             for r in rows
         ]
 
@@ -276,9 +282,16 @@ class Store(Database):
         """Return a row for each data set."""
         return await self.rows("SELECT * FROM opendataflow.list_datasets()")
 
-    async def list_chunks(self, dataset: str | None, status: str | None, limit: int) -> list[Row]:
-        """Return chunks in natural order. Optional filters: a data set and a status."""
-        return await self.rows("SELECT * FROM opendataflow.list_chunks(%s, %s, %s)", dataset, status, limit)
+    async def list_chunks(
+        self, dataset: str | None, status: str | None, limit: int, *, stale: bool = False
+    ) -> list[Row]:
+        """Return chunks in natural order. Optional filters: a data set, a status, and only stale chunks."""
+        query = "SELECT * FROM opendataflow.list_chunks(%s, %s, %s, %s)"
+        return await self.rows(query, dataset, status, stale, limit)
+
+    async def list_tasks(self, job: str | None, state: str | None, limit: int, *, stale: bool = False) -> list[Row]:
+        """Return tasks in the order of their job. Optional filters: a job, a state, and only stale tasks."""
+        return await self.rows("SELECT * FROM opendataflow.list_tasks(%s, %s, %s, %s)", job, state, stale, limit)
 
     async def list_runs(self, job: str | None, data_id: str | None, limit: int) -> list[Row]:
         """Return runs, newest first. Optional filters: a job and a data id."""
@@ -362,8 +375,8 @@ async def _check_graph(
 
 
 async def _chosen(connection: AsyncConnection[Row], owner: str, chosen: Selection) -> list[str]:
-    query: LiteralString = "SELECT data_id FROM opendataflow.select_tasks(%s, %s, %s, %s)"
+    query: LiteralString = "SELECT data_id FROM opendataflow.select_tasks(%s, %s, %s, %s, %s)"
     if chosen.of_chunks:
-        query = "SELECT data_id FROM opendataflow.select_chunks(%s, %s, %s, %s)"
-    limits = (chosen.first, chosen.last, list(chosen.states) or None)
+        query = "SELECT data_id FROM opendataflow.select_chunks(%s, %s, %s, %s, %s)"
+    limits = (chosen.first, chosen.last, list(chosen.states) or None, chosen.stale)
     return [row["data_id"] for row in await (await connection.execute(query, (owner, *limits))).fetchall()]

@@ -78,10 +78,12 @@ def _selector(chosen: Sequence[str] | Selection) -> dict[str, Any]:
         return {"chunks": ids}
     states = list(dict.fromkeys(chosen.states))
     limits = {name: value for name, value in (("from", chosen.first), ("to", chosen.last)) if value is not None}
-    if len(states) > 1 or (states and limits):
+    if len(states) > 1 or [bool(states), bool(limits), chosen.stale].count(True) > 1:
         raise InvalidInput(
-            "through the cluster chunks are chosen by one --status, or by --from and --to: ask once for each"
+            "through the cluster chunks are chosen by one --status, --stale, or --from and --to: ask once for each"
         )
+    if chosen.stale:
+        return {"stale": True}
     return {"range": limits} if limits else {"status": states[0]}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from opendataflow.cli.cluster.choice import Cluster, with_cluster
+from opendataflow.core.text.explain import stale_sentence
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.names import COUNTED_TASKS
@@ -65,6 +66,11 @@ def task_counts(status: Row) -> dict[str, int]:
     return {state.value: counts.get(state.value.lower(), 0) for state in COUNTED_TASKS}
 
 
+def stale_count(status: Row) -> int:
+    """Return the number of DONE tasks that are stale."""
+    return int((status.get("counts") or {}).get("stale", 0))
+
+
 def lines(status: Row) -> Iterator[str]:
     """Yield the lines below the counts of a job."""
     conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
@@ -76,8 +82,11 @@ def lines(status: Row) -> Iterator[str]:
     if status.get("rate"):
         left = f", about {status['eta']} left" if status.get("eta") else ""
         yield f"rate       {status['rate'] / 60:.3g} a minute{left}"
+    stale = stale_count(status)
     if status.get("watermark"):
-        yield f"watermark  all done up to {status['watermark']}"
+        yield f"watermark  all done up to {status['watermark']}{', stale ones included' if stale else ''}"
+    if stale:
+        yield f"stale      {stale_sentence(status['job'], stale)}"
     for failure in status.get("lastFailures") or ():
         forced = ", forced" if failure.get("forced") else ""
         yield f"failed     {failure['dataId']}, run {failure['run']}{forced}: {failure['message']}"
@@ -135,7 +144,7 @@ def _counts(resource: Resource) -> Mapping[str, int]:
 
 def _job_row(job: Resource) -> Row:
     counts, spec = _counts(job), job["spec"]
-    numbers = {name: counts.get(name, 0) for name in ("done", "total", "running", "retrying", "failed")}
+    numbers = {name: counts.get(name, 0) for name in ("done", "total", "stale", "running", "retrying", "failed")}
     return {
         "job": _id(job),
         "state": (job.get("status") or {}).get("state"),

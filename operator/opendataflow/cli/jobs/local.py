@@ -24,6 +24,7 @@ from opendataflow.cli.output.printing import console
 from opendataflow.cli.reports.status import Status, job_status, print_status
 from opendataflow.core.chunks.attempts import make_owner
 from opendataflow.core.runs.command import check_runs_locally
+from opendataflow.core.text.explain import stale_sentence
 from opendataflow.engine.alerts import Alerts
 from opendataflow.engine.claim_authority import LocalClaimAuthority
 from opendataflow.engine.database_retries import DatabaseRetries
@@ -61,7 +62,10 @@ def local(  # noqa: PLR0913  # one for each option
     ] = None,
     until_caught_up: Annotated[
         bool,
-        typer.Option("--until-caught-up", help="Exit when no task can run. Exit code 3 if a task failed or waits."),
+        typer.Option(
+            "--until-caught-up",
+            help="Exit when no task can run. Exit code 3 if a task failed or waits, 6 if done tasks are stale.",
+        ),
     ] = False,
     key_file: Annotated[
         Path | None, typer.Option("--key-file", help="A file with the passkey. Default: PASSKEY, DATAFLOW_KEY_FILE.")
@@ -155,7 +159,16 @@ async def _run(
         )
         for status in statuses:
             print_status(screen, status)
-        return ExitCode.INTERRUPTED if interrupted else _exit_code(progress)
+        code = exit_code(progress)
+        if code is ExitCode.STALE:
+            _print_stale(progress)
+        return ExitCode.INTERRUPTED if interrupted else code
+
+
+def _print_stale(progress: Sequence[Progress]) -> None:
+    for one in progress:
+        if one.stale:
+            typer.echo(f"all is done, but stale: {stale_sentence(one.job, one.stale)}", err=True)
 
 
 async def _check_passwords(store: Store, jobs: Sequence[str], passwords: Passwords) -> None:
@@ -170,8 +183,11 @@ async def _statuses(store: Store, jobs: Sequence[str]) -> list[Status]:
     return [await job_status(store, job) for job in jobs]
 
 
-def _exit_code(progress: Sequence[Progress]) -> int:
-    return ExitCode.UNFINISHED if any(job.of(*_OPEN) or job.incomplete for job in progress) else ExitCode.OK
+def exit_code(progress: Sequence[Progress]) -> ExitCode:
+    """Return the exit code for the progress of jobs that no run of theirs can change any more."""
+    if any(job.of(*_OPEN) or job.incomplete for job in progress):
+        return ExitCode.UNFINISHED
+    return ExitCode.STALE if any(job.stale for job in progress) else ExitCode.OK
 
 
 def _stop_on_signals(engine: Engine[RunOrder], display: Display) -> list[int]:

@@ -44,6 +44,9 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     ),
     "reason": (Annotated[str | None, typer.Option("--reason", help="The reason, for the history.")], None),
 }
+_STALE = Annotated[
+    bool, typer.Option("--stale", help="Only what was made from an older version of an input or of its job.")
+]
 _DATASET = Annotated[bool, typer.Option("--dataset", help="The first argument is a data set, not a job.")]
 _INCOMPLETE = Annotated[bool, typer.Option("--incomplete", help="Only DONE tasks with an output that was never made.")]
 _CASCADE = Annotated[bool, typer.Option("--cascade", help="Also all downstream chunks that were built from it.")]
@@ -63,6 +66,7 @@ def _parameters(verb: Verb) -> dict[str, tuple[Any, Any]]:
     if verb.name in ("resubmit", "skip"):
         found["incomplete"] = (_INCOMPLETE, False)
     if verb.cascade:
+        found["stale"] = (_STALE, False)
         found["cascade"] = (_CASCADE, False)
     return found
 
@@ -154,9 +158,9 @@ def _selection(given: Mapping[str, Any], *, of_chunks: bool) -> list[str] | Sele
     """Return the given ids or the selection. Raise InvalidInput if both or neither are given."""
     ids = list(given["data_ids"] or [])
     states = [*(given["status"] or ()), *(["FAILED"] if given["failed"] else [])]
-    incomplete = bool(given.get("incomplete"))
-    chosen = bool(states) or incomplete or given["first"] is not None or given["last"] is not None
-    ways = "by --from and --to, by --status or by --failed"
+    stale, incomplete = bool(given.get("stale")), bool(given.get("incomplete"))
+    chosen = bool(states) or given["first"] is not None or given["last"] is not None or stale or incomplete
+    ways = f"by --from and --to, by --status{', by --stale' if 'stale' in given else ''} or by --failed"
     if ids and chosen:
         raise InvalidInput(f"data ids are given and also chosen {ways}: do one of the two")
     if not ids and not chosen:
@@ -171,9 +175,8 @@ def _selection(given: Mapping[str, Any], *, of_chunks: bool) -> list[str] | Sele
             raise InvalidInput(f"{'chunks' if of_chunks else 'tasks'} are never {state}, but {', '.join(possible)}")
     if incomplete and of_chunks:
         raise InvalidInput("--incomplete selects tasks of a job: leave --dataset out")
-    return Selection(
-        given["first"], given["last"], (*states, *([INCOMPLETE] if incomplete else [])), of_chunks=of_chunks
-    )
+    marks = (*states, *([INCOMPLETE] if incomplete else []))
+    return Selection(given["first"], given["last"], marks, of_chunks=of_chunks, stale=stale)
 
 
 async def _unknown_owner(store: Store, verb: Verb, owner: str, sentence: str) -> UnknownThing:

@@ -100,6 +100,7 @@ class Display:
                 for state in (TaskState.RUNNING, TaskState.RETRYING, TaskState.FAILED, TaskState.WAITING)
                 if job.of(state)
             ]
+            parts += [f"{job.stale} stale"] if job.stale else []
             self._bars.update(
                 self._lines[job.job], completed=job.of(TaskState.DONE), total=job.total, state=", ".join(parts)
             )

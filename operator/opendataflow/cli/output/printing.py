@@ -104,6 +104,8 @@ def _cell(value: object) -> Text:
         return Text("-", style="dim")
     if isinstance(value, datetime):
         return Text(value.astimezone().strftime("%Y-%m-%d %H:%M:%S"))
+    if isinstance(value, bool):
+        return Text("yes" if value else "-", style="" if value else "dim")
     return coloured(value)
 
 

@@ -122,7 +122,8 @@ def _job(found: Facts) -> Iterator[Line]:
     for name, value in found["env"].items():
         yield "Env", f"{name}={value}"
     counts = status["counts"]
-    yield "Tasks", ", ".join(f"{counts[s]} {s}" for s in TaskState if s in counts) or "none"
+    stale = f", {status['stale']} of them stale" if status["stale"] else ""
+    yield "Tasks", (", ".join(f"{counts[s]} {s}" for s in TaskState if s in counts) or "none") + stale
     for line in status_lines(status):
         yield "", line
     yield from _runs(found["runs"])
@@ -165,13 +166,16 @@ def _chunk(found: Facts) -> Iterator[Line]:
     yield "Readers", str(chunk["readers"])
     if producer:
         run = f", run {producer['run']}" if producer["run"] else ""
-        yield "Made by", f"{producer['job']}: {producer['state']}{run}"
+        yield "Made by", f"{producer['job']}: {producer['state']}{run}{_stale(producer)}"
         yield "", f"see: {shell_command('inspect', producer['job'], chunk['data_id'])}"
     for one in found["consumers"]:
         run = f", run {one['run']}" if one["run"] else ""
-        stale = ", stale: made from another version" if one["stale"] else ""
-        yield "Read by", f"{one['job']}: {one['state']}{run}{stale}"
+        yield "Read by", f"{one['job']}: {one['state']}{run}{_stale(one)}"
     yield from _events(found["events"])
+
+
+def _stale(task: Facts) -> str:
+    return ", stale: made from an older version" if task["stale"] and task["state"] == TaskState.DONE else ""
 
 
 def _run(found: Facts) -> Iterator[Line]:
@@ -215,8 +219,10 @@ def _reported(steps: Sequence[Facts], run: Facts) -> Iterator[Line]:
     metrics = run["metrics"] or {}
     for it in metrics.get("expectations", ()):
         yield "Expectation", describe_reported(it)
+    for it in metrics.get("looks", ()):
+        yield "Looked at", f"{it['dataset']} at {it['place']}: {it['found']}, {it['sentence']}"
     for name, value in metrics.items():
-        if name != "expectations":
+        if name not in ("expectations", "looks"):
             yield "Metric", f"{name} {value}"
 
 

@@ -1,4 +1,4 @@
-"""`dataflow get`: lists jobs, data sets, chunks and runs."""
+"""`dataflow get`: lists jobs, tasks, data sets, chunks and runs."""
 
 from typing import Annotated
 
@@ -12,22 +12,46 @@ from opendataflow.cli.output.printing import Output, print_rows
 from opendataflow.cli.reports.status import job_status
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
-from opendataflow.names import ChunkStatus
+from opendataflow.names import ChunkStatus, TaskState
 from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
-get = typer.Typer(help="List jobs, data sets, chunks or runs.", no_args_is_help=True)
+get = typer.Typer(help="List jobs, tasks, data sets, chunks or runs.", no_args_is_help=True)
 app.add_typer(get, name="get", rich_help_panel=Panel.SHOW)
 
 LimitOption = Annotated[int, typer.Option("--limit", min=1, help="Maximum number of rows.")]
+StaleOption = Annotated[
+    bool, typer.Option("--stale", help="Only what was made from an older version of an input or of its job.")
+]
 
 
 @get.command("jobs")
 def jobs(output: OutputOption = Output.TABLE) -> None:
     """List all jobs with their progress."""
     found = resources.list_jobs() if through_cluster() else with_store(lambda store: store.list_jobs())
-    columns = ("job", "state", "done", "total", "running", "retrying", "failed", "parallelism", "inputs", "outputs")
-    print_rows(found, output, columns, "no jobs: dataflow apply -f FILE")
+    columns = ("job", "state", "done", "total", "stale", "running", "retrying", "failed", "parallelism")
+    print_rows(found, output, (*columns, "inputs", "outputs"), "no jobs: dataflow apply -f FILE")
+
+
+@get.command("tasks")
+def tasks(
+    job: Annotated[str | None, typer.Argument(help="A job. Default: all.", autocompletion=complete_job)] = None,
+    state: Annotated[TaskState | None, typer.Option("--state", help="Only tasks in this state.")] = None,
+    stale: StaleOption = False,
+    limit: LimitOption = 1000,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List tasks in the order of their job."""
+
+    async def ask(store: Store) -> list[Row]:
+        found = await store.list_tasks(job, state, limit, stale=stale)
+        if not found and job is not None:
+            await job_status(store, job)
+        return found
+
+    found = with_store(ask)
+    columns = ("job", "data_id", "state", "stale", "attempts", "run", "due_at", "reason")
+    print_rows(found, output, columns, "no tasks")
 
 
 @get.command("datasets")
@@ -44,13 +68,14 @@ def chunks(
         str | None, typer.Argument(help="A data set. Default: all.", autocompletion=complete_dataset)
     ] = None,
     status: Annotated[ChunkStatus | None, typer.Option("--status", help="Only chunks with this status.")] = None,
+    stale: StaleOption = False,
     limit: LimitOption = 1000,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """List chunks in natural order."""
 
     async def ask(store: Store) -> list[Row]:
-        found = await store.list_chunks(dataset, status, limit)
+        found = await store.list_chunks(dataset, status, limit, stale=stale)
         if not found and dataset is not None:
             known = [row["dataset"] for row in await store.list_datasets()]
             if dataset not in known:
@@ -58,7 +83,7 @@ def chunks(
         return found
 
     found = with_store(ask)
-    columns = ("dataset", "data_id", "status", "run", "published_at", "reason")
+    columns = ("dataset", "data_id", "status", "stale", "run", "published_at", "reason")
     print_rows(found, output, columns, "no chunks")
 
 

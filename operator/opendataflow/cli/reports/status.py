@@ -1,6 +1,6 @@
 """`dataflow status` and `why`: show the progress of jobs, and the blockers of a task."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -22,13 +22,15 @@ from opendataflow.core.text.explain import (
     failed_sentence,
     missing_output_sentence,
     shell_command,
+    stale_sentence,
     unmanaged_namespace_sentence,
     waiting_sentence,
 )
+from opendataflow.core.text.locations import gate_sentence, missing_sentence
 from opendataflow.core.text.project_tests import tests_sentence
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
-from opendataflow.names import ChunkStatus, TaskState
+from opendataflow.names import ChunkStatus, JobState, TaskState
 from opendataflow.store.store import Store
 
 Status = dict[str, Any]
@@ -39,7 +41,7 @@ def status(
     jobs: Annotated[list[str] | None, typer.Argument(help="Jobs. Default: all.", autocompletion=complete_job)] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show the progress of jobs: done, running, failed with reasons, gaps, rate and time left."""
+    """Show the progress of jobs: done, stale, running, failed with reasons, gaps, rate and time left."""
 
     if through_cluster():
         _through_cluster(jobs or [], output)
@@ -68,7 +70,8 @@ def _through_cluster(jobs: Sequence[str], output: Output) -> None:
         console(stderr=True).print("no jobs in this namespace: kubectl apply -f FILE")
     for one in found:
         to, counts = console(), resources.task_counts(one)
-        _print_head(to, one["job"], counts, one["parallelism"], suspended=one["suspended"])
+        incomplete = one.get("state") == JobState.INCOMPLETE
+        _print_head(to, {**one, "counts": counts, "stale": resources.stale_count(one), "incomplete": incomplete})
         for line in resources.lines(one):
             to.print(Text(f"  {line}"))
 
@@ -108,37 +111,51 @@ def why(
 
 def print_status(to: Console, status: Status) -> None:
     """Print the status of one job."""
-    counts, suspended = status["counts"], status["suspended"]
-    incomplete = bool(status["incomplete"])
-    _print_head(to, status["job"], counts, status["parallelism"], suspended=suspended, incomplete=incomplete)
+    _print_head(to, status)
     for line in status_lines(status):
         to.print(Text(f"  {line}"))
 
 
-def _print_head(
-    to: Console, job: str, counts: Mapping[str, int], parallelism: int, *, suspended: bool, incomplete: bool = False
-) -> None:
+def _print_head(to: Console, status: Status) -> None:
+    counts = status["counts"]
     total, done = sum(counts.values()), counts.get(TaskState.DONE, 0)
-    head = Text(job, style="bold")
-    head.append(f"   {done} of {total} done{', but incomplete' if incomplete else ''}", style="not bold")
+    head = Text(status["job"], style="bold")
+    incomplete = ", but incomplete" if status["incomplete"] else ""
+    head.append(f"   {done} of {total} done{incomplete}", style="not bold")
+    if status["stale"]:
+        head.append(f", {status['stale']} ", style="not bold").append_text(Text("stale", style="yellow"))
     for state in TaskState:
         if counts.get(state) and state is not TaskState.DONE:
             head.append(f", {counts[state]} ", style="not bold").append_text(coloured(state.value))
-    head.append(f"   parallelism {parallelism}{', suspended' if suspended else ''}", style="not bold")
+    suspended = ", suspended" if status["suspended"] else ""
+    head.append(f"   parallelism {status['parallelism']}{suspended}", style="not bold")
     to.print(head)
     if to.is_terminal:
         to.print(Padding(ProgressBar(total=max(total, 1), completed=done, width=60), (0, 0, 0, 2)))
 
 
 def status_lines(status: Status) -> list[str]:
-    """Return the lines below the counts: rate, watermark, running tasks, failed and waiting tasks with a remedy."""
+    """Return the lines below the counts: rate, watermark, running tasks, and problems with a remedy."""
     breaker = (
         [f"breaker    {breaker_sentence(status['breaker']).removeprefix('breaker ')}"] if status["breaker"] else []
     )
     tests = status["tests"]
     tested = [f"tests      {tests_sentence(tests)}"] if tests and tests["failed"] else []
+    gate, missing = status["preflight"], status["missing"]
+    locations = [f"location   {gate_sentence(gate)}"] if gate else []
+    locations += [f"missing    {missing_sentence(missing)}"] if missing else []
     unseen = [f"unseen     {unmanaged_namespace_sentence(found)}" for found in status["unmanaged_namespaces"]]
-    return [*unseen, *breaker, *tested, *_pace(status), *_failed(status), *_incomplete(status), *_waiting(status)]
+    return [
+        *unseen,
+        *breaker,
+        *tested,
+        *locations,
+        *_pace(status),
+        *_stale(status),
+        *_failed(status),
+        *_incomplete(status),
+        *_waiting(status),
+    ]
 
 
 def _pace(status: Status) -> Iterator[str]:
@@ -149,13 +166,19 @@ def _pace(status: Status) -> Iterator[str]:
     gaps = _number(status["gaps"], "gap", more=status["gaps"] >= status["sample"])
     gaps = f"{gaps}: {_some(status['gap_examples'], status['gaps'])}"
     if status["watermark"]:
-        yield f"watermark  all done up to {status['watermark']}{f'; after it {gaps}' if status['gaps'] else ''}"
+        stale = ", stale ones included" if status["stale"] else ""
+        yield f"watermark  all done up to {status['watermark']}{stale}{f'; after it {gaps}' if status['gaps'] else ''}"
     elif status["gaps"]:
         yield f"gaps       {gaps}"
     for run in status["running"]:
         yield f"running    {run['data_id']}, attempt {run['attempt']}, for {duration(run['seconds'])}"
     if status["next_due"] is not None:
         yield f"retry      the next in {duration(status['next_due'])}"
+
+
+def _stale(status: Status) -> Iterator[str]:
+    if status["stale"]:
+        yield f"stale      {stale_sentence(status['job'], status['stale'], status['stale_examples'])}"
 
 
 def _failed(status: Status) -> Iterator[str]:

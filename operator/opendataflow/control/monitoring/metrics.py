@@ -37,6 +37,12 @@ class Metrics:
         PlatformCollector(registry=registry)
         Info("opendataflow_build", "The version of the operator.", registry=registry).info({"version": version})
         self._tasks = Gauge("opendataflow_tasks", "Tasks of a job by state.", ["job", "state"], registry=registry)
+        self._stale = Gauge(
+            "opendataflow_stale_tasks",
+            "DONE tasks of a job that were made from an older version of an input or of the job.",
+            ["job"],
+            registry=registry,
+        )
         self._runs = Counter(
             "opendataflow_runs_total", "Runs whose outcome is committed.", ["job", "outcome"], registry=registry
         )
@@ -82,16 +88,21 @@ class Metrics:
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
-    def job(self, job: str, counts: Mapping[str, int], *, breaker_open: bool) -> None:
-        """Set the metrics of a job. `counts`: number of tasks by state; a missing state counts as 0."""
+    def job(self, job: str, counts: Mapping[str, int], *, stale: int, breaker_open: bool) -> None:
+        """Set the metrics of a job.
+
+        `counts`: number of tasks by state; a missing state counts as 0. `stale`: the number of stale DONE tasks.
+        """
         for state in COUNTED_TASKS:
             self._tasks.labels(job, state.value).set(counts.get(state.value, 0))
+        self._stale.labels(job).set(stale)
         self._breaker.labels(job).set(breaker_open)
 
     def forget(self, job: str) -> None:
         """Remove the metrics of a deleted job."""
         for state in COUNTED_TASKS:
             self._tasks.remove(job, state.value)
+        self._stale.remove(job)
         self._breaker.remove(job)
         for outcome in OutcomeClass:
             self._runs.remove(job, outcome.value)

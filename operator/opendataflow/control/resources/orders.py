@@ -40,6 +40,9 @@ class PodOrders:
         check = check_config if self._application is None else check_application
         check(JobFacts.of(self.job), self._config(declared))
 
+    def preflight(self, declared: DeclaredJob) -> None:  # a protocol
+        """Check nothing: only the pods have the credentials and volumes."""
+
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> PodOrder:
         """Return the order for a run. Raises InvalidInput, as `check` does."""
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}

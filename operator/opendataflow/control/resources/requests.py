@@ -156,6 +156,8 @@ def _chosen(spec: DataFlowActionSpec) -> tuple[str, ...] | Selection:
         return spec.chunks
     if spec.range is not None:
         return Selection(spec.range.start, spec.range.end, of_chunks=of_chunks)
+    if spec.stale:
+        return Selection(of_chunks=of_chunks, stale=True)
     return Selection(states=(str(spec.status),), of_chunks=of_chunks)
 
 
@@ -166,7 +168,7 @@ def _of_resubmit(entry: Entry, job: str, asked: Resubmit) -> Request:
         id=asked.id,
         verb=VERB["resubmit"],
         target=job,
-        chosen=asked.ids if asked.ids is not None else Selection(asked.start, asked.end, failed),
+        chosen=asked.ids if asked.ids is not None else Selection(asked.start, asked.end, failed, stale=asked.stale),
         actor=f"DataFlowJob {entry.key.owner}",
         namespace=entry.key.namespace,
         cascade=asked.cascade,

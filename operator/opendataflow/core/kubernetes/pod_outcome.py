@@ -12,7 +12,7 @@ The rules answer three questions, in this order.
     the operator stopped it                               Cancelled, or the reason of the stop
     by itself: OOMKilled                                  OOMKilled, with the limit
     by itself: unknown state (the node lost it)           Infrastructure
-    by itself: its report says that tests fail            NotStarted
+    by itself: its report says that it did nothing        NotStarted
     by itself: another exit code                          Application
     stopped at its deadline                               DeadlineExceeded
     evicted, disrupted, deleted by somebody               Infrastructure
@@ -173,8 +173,8 @@ def _program_failure(end: Termination, memory_limit: str | None) -> tuple[Outcom
     if (end.message or "").startswith((names.NO_EXECUTOR, names.NO_ANSWER)):
         return OutcomeClass.INFRASTRUCTURE, one_line(end.message or "", None, None)
     report = read_report(end.message)
-    if report is not None and report.test_failure is not None:
-        return OutcomeClass.NOT_STARTED, report.test_failure
+    if report is not None and report.not_started is not None:
+        return OutcomeClass.NOT_STARTED, report.not_started
     cause = last_line(end.message or "") if report is None else failure_line(report.failure or "")
     return OutcomeClass.APPLICATION, _exit_code(end) + (f": {cause}" if cause else "")
 

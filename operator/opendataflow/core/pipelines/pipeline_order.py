@@ -2,7 +2,7 @@
 
 `PipelineOrder` is written to a file beside the context of the run, `pipeline.json`. The file holds no secret:
 
-    {"pipeline": "delays", "requireTests": false, "tests": null,
+    {"pipeline": "delays", "requireTests": false, "tests": null, "preflight": true,
      "git": {"url": "https://…", "ref": "main", "username": null, "known_hosts": []}, "folder": null,
      "clones": "/var/lib/…/projects", "fetched": false, "output": "/home/me/jobs", "owner": "3f2a9c01d4e7"}
 
@@ -77,6 +77,7 @@ class PipelineOrder:
 
     `output`: the folder or address for relative destinations; None: no storage outlives the run. `tests`: known results
     of the unit tests; None: earlier results are unknown. `owner`: of the written chunks, see core/chunks/attempts.py.
+    `preflight`: check the locations of the data first.
     """
 
     pipeline: str
@@ -85,11 +86,12 @@ class PipelineOrder:
     project: FolderProject | FilesProject | GitProject
     output: str | None
     owner: str | None = None
+    preflight: bool = False
 
     def to_json(self) -> str:
         """Return the content of the order's file."""
         order = {"pipeline": self.pipeline, "requireTests": self.require_tests, "tests": self.tests}
-        place = {"output": self.output, "owner": self.owner}
+        place = {"output": self.output, "owner": self.owner, "preflight": self.preflight}
         return json.dumps({**order, **_project_fields(self.project), **place}, ensure_ascii=False)
 
 
@@ -109,6 +111,7 @@ def parse_order(text: str, place: str) -> PipelineOrder:
             project=_parse_project(written),
             output=_optional_text(written, "output"),
             owner=_optional_text(written, "owner"),
+            preflight=_flag(written, "preflight"),
         )
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"{place} is not an order of a pipeline's run: {error}") from None
@@ -160,7 +163,7 @@ def _order(
     owner: str | None,
 ) -> PipelineOrder:
     known = tests_known(pipeline, tests)
-    return PipelineOrder(pipeline.pipeline, pipeline.require_tests, known, project, output, owner)
+    return PipelineOrder(pipeline.pipeline, pipeline.require_tests, known, project, output, owner, pipeline.preflight)
 
 
 def _git_project(pipeline: PipelineRuntime, clones: Path, *, is_fetched: bool) -> GitProject:

@@ -2,7 +2,7 @@
 
     {"rows": 118, "rowsIn": 120, "bytes": 4711, "checksum": "sha256:…", "commit": "4f0c…", "failure": "a sentence",
      "expectations": {"keys": true, "paid": {"held": false, "severity": "warn", "found": "2 rows"}},
-     "tests": {"subject": "…", "commit": "4f0c…", "passed": true},
+     "tests": {"subject": "…", "commit": "4f0c…", "passed": true}, "preflight": "passed",
      "looks": [{"dataset": "delays", "place": "/data/delays", "found": "yes", "sentence": "has written 118 rows to …"}],
      "steps": [["read flights", "DONE", 120, 0.6], 3, ["write", "FAILED", null, 1.2, "a sentence", "what it printed"]],
      "unfinished": true}
@@ -13,7 +13,8 @@ false, or does not hold with severity `fail` (the default), fails the run.
 
 A step is a list: name, status, rows, seconds, error, end of its output. Unknown values at the end are left out. A
 number stands for that many omitted steps. `tests`: whether the unit tests pass; if not, the run did nothing. `gone` in
-`tests`: an earlier version that passed and can't be used any more.
+`tests`: an earlier version that passed and can't be used any more. `preflight`: whether the run found its locations; if
+not, it did nothing.
 
 `looks`: the places of data sets that the run has read or written, or has not found. They are evidence for
 `dataflow inspect`.
@@ -29,7 +30,7 @@ from dataclasses import replace
 from typing import Any
 
 from opendataflow.model.records.run import Report, StepReport
-from opendataflow.names import Answer, StepStatus
+from opendataflow.names import Answer, Preflight, StepStatus
 
 LARGEST = 4096
 """Bytes of a termination message that Kubernetes keeps."""
@@ -212,6 +213,10 @@ def _is_test_verdict(value: Any) -> bool:
     )
 
 
+def _is_preflight(value: Any) -> bool:
+    return isinstance(value, str) and value in set(Preflight)
+
+
 _VALID = {
     "rows": _is_count,
     "rowsIn": _is_count,
@@ -219,7 +224,8 @@ _VALID = {
     "checksum": _is_checksum,
     "commit": _is_checksum,
     "tests": _is_test_verdict,
+    "preflight": _is_preflight,
     "failure": _is_sentence,
     "unfinished": _is_flag,
 }
-_KNOWN = _VALID.keys() | {"expectations", "steps"}
+_KNOWN = _VALID.keys() | {"expectations", "steps", "looks"}

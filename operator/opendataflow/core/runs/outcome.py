@@ -9,7 +9,7 @@ The first line of the table that applies counts. A launcher may have set the out
     cancelled by a person                               Cancelled
     lost: its end is unknown                            Infrastructure, with the reason
     stopped at its deadline (also with exit code 0)     DeadlineExceeded
-    report: the unit tests of its project fail          NotStarted, with the sentence
+    report: a location is missing, or unit tests fail   NotStarted, with the sentence
     signal 9, not sent by the launcher                  Application, "killed by SIGKILL (out of memory?)"
     another signal                                      Application, with the signal's name
     another exit code                                   Application, with the failure from its report, else with the
@@ -48,8 +48,8 @@ def _verdict(ended: Ended) -> tuple[OutcomeClass, str]:
         return OutcomeClass.INFRASTRUCTURE, f"lost: {ended.lost}"
     if ended.deadline_exceeded:
         return OutcomeClass.DEADLINE, "stopped at its deadline"
-    if ended.report.test_failure is not None:
-        return OutcomeClass.NOT_STARTED, ended.report.test_failure
+    if ended.report.not_started is not None:
+        return OutcomeClass.NOT_STARTED, ended.report.not_started
     if ended.signal is not None:
         return OutcomeClass.APPLICATION, f"killed by {_signal_name(ended.signal)}"
     if ended.exit_code is not None:

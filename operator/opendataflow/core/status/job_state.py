@@ -16,13 +16,16 @@ from opendataflow.core.status.conditions import ConditionValue, Fault, condition
 from opendataflow.core.text.explain import (
     breaker_opened,
     counted,
+    done_sentence,
     failed_sentence,
     missing_output_sentence,
     no_parallelism_sentence,
     shell_command,
+    stale_sentence,
     suspended_sentence,
     waiting_sentence,
 )
+from opendataflow.core.text.locations import gate_sentence, missing_sentence
 from opendataflow.core.text.plan import plan_lines
 from opendataflow.core.text.project_tests import stopped_by_tests, tests_sentence
 from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NoRights, NotCreatable, NotStarted
@@ -85,6 +88,11 @@ class ObservedJob:
         """Return the number of tasks in these states."""
         counts = (self.found or {}).get("counts", {})
         return sum(counts.get(state, 0) for state in states)
+
+    @property
+    def stale(self) -> int:
+        """The number of DONE tasks that are stale."""
+        return int((self.found or {}).get("stale", 0))
 
 
 def job_status(facts: ObservedJob, now: datetime) -> DataFlowJobStatus:
@@ -233,9 +241,13 @@ def _succeeded(facts: ObservedJob) -> ConditionValue | None:
         return ConditionValue(False, Reason.OUTPUTS_MISSING, sentences)
     if total and done + skipped == total:
         also = f", {skipped} skipped" if skipped else ""
-        return ConditionValue(True, Reason.DONE, f"{counted(done, 'chunk')} done{also}")
+        if facts.stale:
+            sentence = stale_sentence(facts.job, facts.stale, facts.found["stale_examples"])
+            return ConditionValue(False, Reason.STALE, f"{done_sentence(done, facts.stale)}{also}: {sentence}")
+        return ConditionValue(True, Reason.DONE, f"{done_sentence(done, 0)}{also}")
     if facts.tasks(TaskState.RUNNING, TaskState.QUEUED, TaskState.RETRYING):
-        return ConditionValue(False, Reason.RUNNING, f"{done} of {counted(total, 'chunk')} done")
+        also = f", {facts.stale} stale" if facts.stale else ""
+        return ConditionValue(False, Reason.RUNNING, f"{done} of {counted(total, 'chunk')} done{also}")
     return _not_succeeded(facts)
 
 
@@ -274,6 +286,9 @@ def _progressing(facts: ObservedJob) -> ConditionValue:
         reason, message = obstacle
         runs = f"; {counted(running, 'run')} under way" if running else ""
         return ConditionValue(running > 0, reason, f"{message}{runs}")
+    missing = facts.found.get("missing")
+    if missing and missing["chunks"] >= facts.tasks(TaskState.RUNNING, TaskState.QUEUED, TaskState.RETRYING):
+        return ConditionValue(True, Reason.LOCATION_MISSING, missing_sentence(missing))
     if running:
         message = f"{counted(running, 'run')} of at most {facts.found['parallelism']}"
         return ConditionValue(True, Reason.RUNNING, message)
@@ -300,6 +315,8 @@ def _obstacle(facts: ObservedJob) -> tuple[str, str] | None:
         return (Reason.DRAINING if draining else Reason.SUSPENDED), suspended_sentence(facts.job)
     if facts.found["breaker"]:
         return Reason.BREAKER_OPEN, breaker_opened(facts.found["breaker"])
+    if facts.found.get("preflight"):
+        return Reason.LOCATION_MISSING, gate_sentence(facts.found["preflight"])
     if stopped_by_tests(facts.found["tests"]):
         return Reason.TESTS_FAIL, tests_sentence(facts.found["tests"])
     if facts.start_error is not None:
@@ -328,10 +345,14 @@ def _state(facts: ObservedJob) -> str | None:
         (facts.tasks(TaskState.RUNNING), JobState.RUNNING),
         (facts.tasks(TaskState.FAILED), JobState.FAILED),
         (total and finished == total and facts.found["incomplete"], JobState.INCOMPLETE),
-        (total and finished == total, JobState.DONE),
+        (total and finished == total, _done_state(facts)),
         (facts.tasks(TaskState.QUEUED), JobState.QUEUED),
     )
     return next((state for holds, state in states if holds), JobState.WAITING)
+
+
+def _done_state(facts: ObservedJob) -> JobState:
+    return JobState.STALE if facts.stale else JobState.DONE
 
 
 _FIGURES = ("counts", "progress", "rate", "eta", "watermark", "last_failures", "resubmit", "replicas")
@@ -347,8 +368,8 @@ def _figures(facts: ObservedJob) -> dict[str, Any]:
     active = facts.tasks(TaskState.QUEUED, TaskState.RUNNING, TaskState.RETRYING) > 0
     rate = found["per_minute"] * 60 if found["per_minute"] else None
     return {
-        "counts": TaskCounts(total=total, stale=found.get("stale", 0), **by_state),
-        "progress": f"{done}/{total}",
+        "counts": TaskCounts(total=total, stale=facts.stale, **by_state),
+        "progress": f"{done}/{total}{f', {facts.stale} stale' if facts.stale else ''}",
         "rate": None if rate is None else float(f"{rate:.3g}"),
         "eta": short_duration(found["eta_seconds"]) if active and found["eta_seconds"] else None,
         "watermark": _name(found["watermark"]),

@@ -30,6 +30,7 @@ _REPORTED_PROBLEMS = frozenset(
         Reason.NODE_UNREACHABLE,
         Reason.POD_PENDING,
         Reason.SUBMISSION_PENDING,
+        Reason.LOCATION_MISSING,
     }
 )
 """Reasons of Progressing that may need the attention of a person.

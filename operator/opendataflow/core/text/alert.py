@@ -29,6 +29,11 @@ def text(alert: Alert) -> str:
             return f"job {job}: {_reason(alert)}. See: {shell_command('status', job)}"
         case AlertKind.TESTS, False:
             return f"job {job}: healthy again, the tests of its project pass"
+        case AlertKind.PREFLIGHT, True:
+            where = f"{counted(alert.count, 'chunk')} ({alert.data_id} first): " if alert.count else ""
+            return f"job {job} does not find its data: {where}{_reason(alert)}. See: {shell_command('status', job)}"
+        case AlertKind.PREFLIGHT, False:
+            return f"job {job}: healthy again, the locations of its data are there"
         case _:
             return "a test of the notifications of OpenDataFlow: this target works"
 

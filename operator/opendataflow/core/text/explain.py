@@ -4,10 +4,11 @@ The evidence comes from the store. This module reads nothing itself.
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from opendataflow.core.text.locations import gate_sentence, looks_sentence, times
 from opendataflow.core.text.project_tests import stopped_by_tests, tests_sentence
 from opendataflow.names import TODAY, ChunkStatus, TaskState
 
@@ -66,12 +67,16 @@ def meaning(status: str, reason: str | None = None) -> str:
     return f"{status} ({': '.join([*words, *([reason] if reason else [])])})"
 
 
-def shell_command(verb: str, *arguments: str, dataset: bool = False) -> str:
-    """Return a `dataflow` command, quoted for a shell. `dataset`: whether it is about chunks of a data set."""
+def shell_command(verb: str, *arguments: str, dataset: bool = False, stale: bool = False) -> str:
+    """Return a `dataflow` command, quoted for a shell.
+
+    `dataset`: whether it is about chunks of a data set. `stale`: whether it is about all that is stale.
+    """
     options = ["--dataset"] if dataset else []
-    if any(argument.startswith("-") for argument in arguments):
-        options.append("--")  # chunks of a range may begin below zero
-    return f"dataflow {shlex.join([verb, *options, *arguments])}"
+    last = ["--stale"] if stale else []
+    if any(argument.startswith("-") for argument in arguments):  # chunks of a range may begin below zero
+        options, last = [*options, *last, "--"], []
+    return f"dataflow {shlex.join([verb, *options, *arguments, *last])}"
 
 
 def duration(seconds: float) -> str:
@@ -150,6 +155,21 @@ def waiting_sentence(group: Evidence, sample: int, total: int) -> str:
     return f"{some_chunks(group, sample, total)}: {role} {group['dataset']} is {meaning(group['status'])}"
 
 
+def stale_sentence(job: str, stale: int, examples: Sequence[str] = ()) -> str:
+    """Return how many tasks of a job are stale, and the command that makes them again. `examples`: some of them."""
+    named = f" ({', '.join(examples)}{' …' if stale > len(examples) else ''})" if examples else ""
+    was = "was" if stale == 1 else "were"
+    return (
+        f"{counted(stale, 'chunk')}{named} {was} made from an older version of an input or of the job; "
+        f"to rebuild: {shell_command('resubmit', job, stale=True)}"
+    )
+
+
+def done_sentence(done: int, stale: int) -> str:
+    """Return what is done, never without what is stale: "3 chunks done, 1 stale"."""
+    return f"{counted(done, 'chunk')} done{f', {stale} stale' if stale else ''}"
+
+
 def failed_sentence(group: Evidence, sample: int, total: int) -> str:
     """Return why a group of tasks failed. `group`: one of `failed` of opendataflow.job_status()."""
     return f"{some_chunks(group, sample, total)}: {group['reason'] or 'no reason is known'}"
@@ -220,6 +240,12 @@ def missing_output_of_task(why: Evidence) -> str:
 def _next_attempt(why: Evidence) -> str:
     due = why["due_in_seconds"]
     when = f"in {duration(due)}" if due else "now"
+    if why["looks"]:
+        again = _resubmit_command(why["job"], why)
+        return (
+            f"{why['reason']}; it was looked at {times(why['looks'])}, which consumes no retry; the next look is due "
+            f"{when}; to look at once: {again}"
+        )
     left = max(why["retry_limit"] - why["attempts"], 0)
     return f"the last attempt failed, the next one is due {when}; {left} more may fail after it"
 
@@ -281,8 +307,7 @@ def _limit_sentences(why: Evidence, state: TaskState) -> Iterator[str]:
     if why["breaker"]:
         force = shell_command("force", job, why["data_id"])
         yield f"{breaker_sentence(why['breaker'])}; to check at once whether it is healthy again: {force}"
-    if stopped_by_tests(why["tests"]):
-        yield f"{tests_sentence(why['tests'])}; to test again at once: {_resubmit_command(job, why)}"
+    yield from _gate_sentences(why)
     if state is not TaskState.QUEUED:
         return
     if why["parallelism"] == 0:
@@ -294,6 +319,17 @@ def _limit_sentences(why: Evidence, state: TaskState) -> Iterator[str]:
         yield f"before it: {at_least}{counted(why['before_it'], 'queued task')} of the job"
     if not why["engines"]:
         yield "no engine is running; to start one: dataflow local -f FILE"
+
+
+def _gate_sentences(why: Evidence) -> Iterator[str]:
+    """Yield what must hold before any run of the job starts, and does not."""
+    again = _resubmit_command(why["job"], why)
+    if why["preflight"]:
+        due = why["preflight"]["next_in_seconds"]
+        looks = looks_sentence(why["preflight"], f"in {duration(due)}" if due else "now")
+        yield f"{gate_sentence(why['preflight'])}; {looks}; to look at once: {again}"
+    if stopped_by_tests(why["tests"]):
+        yield f"{tests_sentence(why['tests'])}; to test again at once: {again}"
 
 
 def _resubmit_command(job: str, why: Evidence) -> str:

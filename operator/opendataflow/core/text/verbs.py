@@ -93,7 +93,8 @@ def was_changed(answer: Answer) -> bool:
 def nothing_selected(verb: str, owner: str, chosen: Selection) -> Refused:
     """Return the error for an empty selection, such as "no chunk of data set a is FAILED from 3 to 7: …"."""
     things = f"no chunk of data set {owner}" if chosen.of_chunks else f"no task of job {owner}"
-    condition = f"is {' or '.join(chosen.states)}" if chosen.states else "is there"
+    states = [" or ".join(chosen.states)] if chosen.states else []
+    condition = f"is {' and '.join([*states, *(['stale'] if chosen.stale else [])]) or 'there'}"
     first = f" from {chosen.first}" if chosen.first is not None else ""
     last = f" to {chosen.last}" if chosen.last is not None else ""
     return Refused(f"{things} {condition}{first}{last}: there is nothing to {verb}")

@@ -109,13 +109,15 @@ class Selection:
     """A selection of a job's tasks, or of a data set's chunks.
 
     `first`, `last`: both inclusive, in natural order; None for no limit. `states`: empty for all states. They may
-    contain `INCOMPLETE`, which selects DONE tasks with an output that was never made.
+    contain `INCOMPLETE`, which selects DONE tasks with an output that was never made. `stale`: only what was made from
+    an older version and can be made again.
     """
 
     first: str | None = None
     last: str | None = None
     states: tuple[str, ...] = ()
     of_chunks: bool = False
+    stale: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,15 +158,17 @@ class DeclaredJob:
 
 @dataclass(frozen=True)
 class Progress:
-    """The number of tasks of a job by state.
+    """The number of tasks of a job by state, and how many of the DONE tasks are stale.
 
     `probed_in_vain`: whether the job can't make progress: its breaker is open, and more probes have failed than a task
-    has retries; or the unit tests of its project fail. `incomplete`: an output of a DONE task was never made.
+    has retries; or a gate is closed, such as failing unit tests; or only looks at missing locations are left.
+    `incomplete`: an output of a DONE task was never made.
     """
 
     job: str
     counts: Mapping[TaskState, int]
     probed_in_vain: bool = False
+    stale: int = 0
     incomplete: bool = False
 
     def of(self, *states: TaskState) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from opendataflow.names import OutcomeClass, StepStatus
+from opendataflow.names import OutcomeClass, Preflight, StepStatus
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ class Report:
     """The report that a run writes about itself.
 
     `metrics`: by name. `rows`, `bytes` and `checksum` describe the written data; `expectations` is a list of {name,
-    held, severity, found}. `unfinished`: the report was written before the end of the run.
+    held, severity, found}; `looks` is a list of model/records/look.py. `unfinished`: the report was written before the
+    end of the run.
     """
 
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -86,8 +87,10 @@ class Report:
         return self.metrics.get("failure")
 
     @property
-    def test_failure(self) -> str | None:
-        """The cause, in a sentence, if the run did nothing because the unit tests of its project fail."""
+    def not_started(self) -> str | None:
+        """The cause, in a sentence, if the run did nothing: a location is missing, or the project's unit tests fail."""
+        if self.metrics.get("preflight", Preflight.PASSED) != Preflight.PASSED:
+            return self.failure or "a location of its data is missing"
         tests = self.metrics.get("tests")
         return None if tests is None or tests["passed"] else self.failure or "the unit tests of its project fail"
 

@@ -66,7 +66,17 @@ class DataFlowActionSpec(InputModel):
 
     rules: ClassVar = (
         exactly_one("job", "dataset"),
-        exactly_one("chunks", "range", "status"),
+        Rule(
+            "exactly one of chunks, range, status and stale is wanted",
+            lambda it: [it.chunks is not None, it.range is not None, it.status is not None, it.stale].count(True) == 1,
+            "[has(self.chunks), has(self.range), has(self.status), self.stale].filter(given, given).size() == 1",
+        ),
+        Rule(
+            "only resubmit makes stale chunks again",
+            lambda it: not it.stale or it.action == "resubmit",
+            "!self.stale || self.action == 'resubmit'",
+            at="stale",
+        ),
         Rule(
             "skip, force and cancel are asked of a job",
             lambda it: it.action not in _OF_TASKS or it.job is not None,
@@ -118,6 +128,10 @@ class DataFlowActionSpec(InputModel):
     range: DataIdRange | None = Field(default=None, description="Select all data ids of a range.")
     status: Annotated[AnyState | None, NEVER_NULL] = Field(
         default=None, description="Select all tasks or chunks in this state."
+    )
+    stale: Flag = Field(
+        default=False,
+        description="Select all that was made from an older version of an input or of the job. Only for `resubmit`.",
     )
     cascade: Flag = Field(
         default=False, description="Also select all downstream chunks that were built from these. Only for `resubmit`."

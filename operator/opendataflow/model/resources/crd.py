@@ -113,7 +113,7 @@ KINDS = (
         "dfj",
         (
             Column("State", ".status.state", description="The state of the job, in one word."),
-            Column("Done", ".status.progress", description="DONE tasks and all tasks."),
+            Column("Done", ".status.progress", description="DONE tasks and all tasks, and how many are stale."),
             Column("Running", ".status.counts.running", "integer", description="Tasks with an active run."),
             Column("Failed", ".status.counts.failed", "integer", description="Tasks without any retries left."),
             Column("Parallelism", ".spec.parallelism", "integer", description="The maximum number of runs at a time."),

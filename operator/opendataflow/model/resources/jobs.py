@@ -91,6 +91,12 @@ class Script(InputModel):
     resources: Resources | None = Field(
         default=None, description=f"The resource requests and limits of the container. {_NOT_LOCAL}"
     )
+    preflight: Flag = Field(
+        default=False,
+        description="Look at the locations of the job's data sets before the script starts: local paths, and tables in "
+        "Postgres. If an input is missing, or the folder or database of an output, the run does not start, which "
+        "consumes no retry. Not used on a cluster, where only pipelines are checked.",
+    )
 
 
 class PodMetadata(InputModel):
@@ -204,9 +210,12 @@ class Resubmit(InputModel):
 
     rules: ClassVar = (
         Rule(
-            "exactly one of chunks, failed, from and to is wanted",
-            lambda it: [it.ids is not None, it.failed, not (it.start is None and it.end is None)].count(True) == 1,
-            "[has(self.chunks), self.failed, has(self.from) || has(self.to)].filter(given, given).size() == 1",
+            "exactly one of chunks, failed, stale, from and to is wanted",
+            lambda it: (
+                [it.ids is not None, it.failed, it.stale, not (it.start is None and it.end is None)].count(True) == 1
+            ),
+            "[has(self.chunks), self.failed, self.stale, has(self.from) || has(self.to)]"
+            ".filter(given, given).size() == 1",
         ),
         Rule(
             "an id can be used once; write another id for another request",
@@ -218,6 +227,10 @@ class Resubmit(InputModel):
     id: Id = Field(description="A name of your choice for this request. The same id again has no effect.")
     ids: DataIds | None = Field(default=None, alias="chunks", description="Select these data ids.")
     failed: Flag = Field(default=False, description="Select all failed tasks.")
+    stale: Flag = Field(
+        default=False,
+        description="Select all done tasks that were made from an older version of an input or of the job.",
+    )
     start: Id | None = Field(default=None, alias="from", description="Start at this data id, in natural order.")
     end: Id | None = Field(default=None, alias="to", description="End at this data id, inclusive.")
     cascade: Flag = Field(default=False, description="Also select all downstream chunks that were built from these.")

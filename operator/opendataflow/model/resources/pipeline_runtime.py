@@ -196,6 +196,11 @@ class PipelineRuntime(SparkRuntime):
         "the default is the project's folder for a path, and the folder of the job file for git. On a cluster there is "
         "no default, because files inside a pod are deleted with the pod.",
     )
+    preflight: Flag = Field(
+        default=True,
+        description="Look at the locations of the sources and of the destination before the run reads anything. If one "
+        "is missing or can't be reached, the run does not start, which consumes no retry.",
+    )
     require_tests: Flag = Field(
         default=False,
         description="Run the unit tests of the pipeline's transformations first. If a test fails, the run fails, and "

@@ -132,7 +132,9 @@ class TaskCounts(StatusModel):
     retrying: Number = Field(default=0, description="Tasks that failed and will be retried.")
     held: Number = Field(default=0, description="Tasks that a person holds.")
     skipped: Number = Field(default=0, description="Tasks that a person has excluded.")
-    stale: Number = Field(default=0, description="DONE tasks whose inputs have a newer version.")
+    stale: Number = Field(
+        default=0, description="DONE tasks that were made from an older version of an input or of the job."
+    )
 
 
 class Failure(StatusModel):
@@ -163,7 +165,9 @@ class DataFlowJobStatus(Status):
 
     state: Word | None = Field(default=None, description="The state of the job, in one word.")
     counts: TaskCounts | None = Field(default=None, description="The number of tasks by state.")
-    progress: Word | None = Field(default=None, description="DONE tasks and all tasks, such as 11/12.")
+    progress: Word | None = Field(
+        default=None, description="DONE tasks and all tasks, such as 11/12, and stale ones, such as 12/12, 1 stale."
+    )
     rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         default=None, description="Processed chunks per hour, measured recently."
     )

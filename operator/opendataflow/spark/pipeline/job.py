@@ -1,7 +1,8 @@
 """The program of a run of `runtime.pipeline`, on one machine and in a driver's pod.
 
-It parses its order (core/pipelines/pipeline_order.py), finds the project, runs the required unit tests, runs the
-pipeline for one chunk, and reports. The report names the executed commit, whether the run succeeds or fails.
+It parses its order (core/pipelines/pipeline_order.py), finds the project, looks at the locations of its data, runs the
+required unit tests, runs the pipeline for one chunk, and reports. The report names the executed commit, whether the run
+succeeds or fails.
 """
 
 import json
@@ -10,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,11 +31,13 @@ from opendataflow.core.pipelines.pipeline_order import (
 )
 from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.pipelines.step_lines import StepLines
+from opendataflow.core.runs.preflight import Finding, Locations
 from opendataflow.errors import DataflowError, InvalidInput
 from opendataflow.model.projects.project import PROJECT_FILE
-from opendataflow.names import PIPELINE_FILE, ExitCode, StepStatus
+from opendataflow.names import PIPELINE_FILE, ExitCode, Preflight, StepStatus
 from opendataflow.spark.pipeline.execute.loading import StepsNotLoaded, check_modules
 from opendataflow.spark.pipeline.execute.running import ChunkRun, list_failed_steps, load_steps, run_steps
+from opendataflow.spark.pipeline.io.preflight import LocationMissing, Observer, look_at_files
 from opendataflow.spark.pipeline.measure.session import local_session
 from opendataflow.spark.pipeline.project.fetching import fetch_usable, find_fetched
 from opendataflow.spark.pipeline.project.project_folder import ResolvedPipeline, open_project
@@ -141,14 +144,18 @@ class RunOutcome:
         }
 
 
-@dataclass(frozen=True)
+@dataclass
 class JobRun:
-    """One run: its order, its project, its chunk, and the variables of its process."""
+    """One run: its order, its project, its chunk, and the variables of its process.
+
+    `locations`: what the run has found so far at the locations of its data.
+    """
 
     order: PipelineOrder
     found: FoundProject
     chunk: Chunk
     environ: Mapping[str, str] = field(repr=False)
+    locations: Locations = field(default_factory=Locations)
 
     def run(self) -> RunOutcome:
         """Run the pipeline for the chunk. Raises DataflowError if the run can't begin."""
@@ -188,19 +195,31 @@ class JobRun:
     def _test_and_run(self, resolved: ResolvedPipeline) -> RunOutcome:
         order, project, pipeline = self.order, resolved.project, resolved.pipeline
         check_parts(resolved.place, pipeline, self.chunk)
+        observer, data_id = Observer.of(self.environ), self.chunk.data_id
+        if order.preflight:
+            self._check_locations(look_at_files(resolved, data_id, observer))
         version = project_version(Path(), self.found.commit) if order.require_tests else ""
         needs_tests = order.require_tests and not has_passed(version, order.tests)
         if not needs_tests:  # unit tests report missing modules, too, and then no attempt of the chunk is lost
             check_modules(resolved)
         with ExitStack() as stack:
-            name = f"{pipeline.slug} {self.chunk.data_id}"
-            spark = stack.enter_context(local_session(name, required_drivers(pipeline)))
+            spark = stack.enter_context(local_session(f"{pipeline.slug} {data_id}", required_drivers(pipeline)))
+            if order.preflight:
+                from opendataflow.spark.pipeline.io.spark_preflight import look_with_spark  # see _run_steps
+
+                self._check_locations(look_with_spark(spark, resolved, data_id, observer))
             verdict = None
             if needs_tests:
                 with project.importable():  # tests and run use separate modules
                     verdict = run_tests(resolved, spark, version, order.tests)
             stack.enter_context(project.importable())
             return self._run_steps(resolved, spark, verdict)
+
+    def _check_locations(self, findings: Iterable[Finding]) -> None:
+        """Record what was found. Raises LocationMissing if the run may not start."""
+        self.locations = Locations((*self.locations.findings, *findings))
+        if self.locations.verdict is not Preflight.PASSED:
+            raise LocationMissing(self.locations.sentence)
 
     def _run_steps(self, resolved: ResolvedPipeline, spark: Any, verdict: Verdict | None) -> RunOutcome:
         from opendataflow.spark.pipeline.execute.spark_frames import SparkFrames  # imports pyspark, which is optional
@@ -213,7 +232,8 @@ class JobRun:
 
         def on_change(steps: Sequence[Step]) -> None:
             lines.show(steps)
-            fields = {"commit": self.found.commit, "tests": verdict, "unfinished": True}
+            known = {"commit": self.found.commit, "tests": verdict, "unfinished": True}
+            fields = {**known, **self.locations.report_fields()}
             write_report(fields, steps, frames.expectations, self.environ)  # all that is known if the run is killed
 
         steps = run_steps(chunk, frames, on_change, lambda line: print(f"    {line}", file=out, flush=True))
@@ -231,19 +251,18 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
 
     The reason of a failure is the last line of the log, and in the report.
     """
-    commit: str | None = None
+    run: JobRun | None = None
     outcome = RunOutcome()
     try:
         order, chunk = _read_order(environ), _read_chunk(environ)
         with find_project(order) as found:
-            commit = found.commit
-            if commit is not None:
-                log_line(f"commit {commit}")
-            outcome = JobRun(order, found, chunk, environ).run()
+            if found.commit is not None:
+                log_line(f"commit {found.commit}")
+            run = JobRun(order, found, chunk, environ)
+            outcome = run.run()
         failed = next((step for step in outcome.steps if step.status is StepStatus.FAILED), None)
         if failed is None:
-            fields = {**outcome.report_fields(), "commit": commit, "tests": outcome.tests}
-            write_report(fields, outcome.steps, outcome.expectations, environ)
+            write_report(_report_fields(run, outcome), outcome.steps, outcome.expectations, environ)
             return ExitCode.OK
         sentence = f"{failed.name} has failed: {(failed.error or '').partition(chr(10))[0]}"
     except TestsFail as error:
@@ -254,10 +273,17 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
     except Exception as error:
         traceback.print_exc()
         sentence = f"{type(error).__name__}: {error}".partition("\n")[0]
-    fields = {**outcome.report_fields(), "commit": commit, "tests": outcome.tests, "failure": sentence}
+    fields = {**_report_fields(run, outcome), "failure": sentence}
     write_report(fields, outcome.steps, outcome.expectations, environ)
     print(sentence, file=sys.stderr, flush=True)
     return ExitCode.FAILED
+
+
+def _report_fields(run: JobRun | None, outcome: RunOutcome) -> dict[str, Any]:
+    """Return the fields of the report. `run`: None if the project was not found."""
+    known = {} if run is None else {"commit": run.found.commit, **run.locations.report_fields()}
+    made = {name: value for name, value in outcome.report_fields().items() if value is not None}
+    return {**known, **made, "tests": outcome.tests}
 
 
 def _read_order(environ: Mapping[str, str]) -> PipelineOrder:

@@ -78,7 +78,9 @@ def _read_files(
         _check_present(matches, source, shown, place)
     else:
         with explain_read_errors(f"{place}: {shown}"):
-            local = {project.display_path(path): path for path in _find_local(spark, project, source, data_id, place)}
+            local = {
+                project.display_path(path): path for path in find_local(spark, project, source.where, data_id, place)
+            }
             found = [FoundPath(str(it), it.stat().st_size, it.is_file()) for it in local.values()]
             _check_present(found, source, shown, place)
             _check_file_names(local)
@@ -113,13 +115,16 @@ def _unescaped(value: str) -> str | None:
     return None if value == _NULL_IN_PATH else unquote(value)
 
 
-def _find_local(spark: SparkSession, project: OpenProject, source: Source, data_id: str, place: str) -> list[Path]:
-    """Return the file or folder with exactly this name on this machine, else the matches of its wildcards."""
-    path = project.home / source.where.replace(DATA_ID, data_id)
+def find_local(spark: SparkSession, project: OpenProject, where: str, data_id: str, place: str) -> list[Path]:
+    """Return the file or folder with exactly this name on this machine, else the matches of its wildcards.
+
+    `where`: the path of a source in the project's file.
+    """
+    path = project.home / where.replace(DATA_ID, data_id)
     if path.exists():
         return [path]
-    where = source.where.replace(DATA_ID, escape_wildcards(data_id))
-    pattern = f"{LOCAL_SCHEME}{Path(escape_wildcards(str(project.home)), where)}"
+    escaped = where.replace(DATA_ID, escape_wildcards(data_id))
+    pattern = f"{LOCAL_SCHEME}{Path(escape_wildcards(str(project.home)), escaped)}"
     matches = (Path(it.path) for it in FileSystem(spark, pattern, place, {}).list_matches(pattern))
     return [path for path in matches if is_data_file(path.name)]
 

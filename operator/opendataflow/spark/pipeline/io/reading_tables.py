@@ -26,6 +26,16 @@ def read_table(spark: SparkSession, source: Source, part: Part | None, data_id: 
     return _load(spark, options, source, place)
 
 
+def check_table(spark: SparkSession, login: Login, source: Source, place: str) -> None:
+    """Ask the database for the columns of a source's table, as Spark does before it reads.
+
+    Raises StepFailed if the database does not answer or has no such table.
+    """
+    options = {**login.spark_options(login.dialect.read_options), **source.options, "dbtable": str(source.table)}
+    with explain_database_errors(place):
+        spark.read.format("jdbc").options(**options).load()
+
+
 def _select_chunk(dialect: Dialect, source: Source, part: Part | None, data_id: str) -> str:
     """Return the table or query, restricted to the chunk."""
     rows = source.table or source.subquery
