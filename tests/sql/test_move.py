@@ -14,6 +14,7 @@ from opendataflow.store.moving import Moved, move
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease, problems, raw, value
 from tests.sql.newer import ADDITION, WORKS_FROM, newer_program
+from tests.waiting import until
 
 TABLES = """SELECT c.relname AS name FROM pg_class c WHERE c.relnamespace = 'opendataflow'::regnamespace
             AND c.relkind = 'r' AND c.relname NOT IN ('migration', 'installed') ORDER BY 1"""
@@ -197,11 +198,14 @@ WAITS = """SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l
                           WHERE d.datname = current_database() AND NOT l.granted)"""
 
 
-async def until(db: Connection, condition: str, moving: "asyncio.Task[Moved]") -> None:
+async def wait_for(db: Connection, condition: str, moving: "asyncio.Task[Moved]") -> None:
     """Wait until a query returns true, while the move goes on."""
-    while not value(db, condition):
-        assert not moving.done(), await moving
-        await asyncio.sleep(0.01)
+
+    def holds() -> bool:
+        assert not moving.done(), moving
+        return bool(value(db, condition))
+
+    await until(holds, condition)
 
 
 async def test_who_writes_during_the_move_waits_and_is_then_refused(
@@ -212,10 +216,10 @@ async def test_who_writes_during_the_move_waits_and_is_then_refused(
     new.execute(PAUSE.encode())
     new.execute("SELECT pg_advisory_lock(77)")
     moving = asyncio.create_task(moved(dsn, bare_dsn))
-    await until(new, SLEEPS, moving)
+    await wait_for(new, SLEEPS, moving)
     resubmitting = asyncio.create_task(asyncio.to_thread(ask, db, "resubmit", "load", DAYS[1]))
     with open_connection(dsn) as beside:
-        await until(beside, WAITS, moving)
+        await wait_for(beside, WAITS, moving)
     new.execute("SELECT pg_advisory_unlock(77)")
     await moving
     with pytest.raises(psycopg.Error, match="this database was moved to"):
