@@ -120,7 +120,6 @@ def test_many_at_once_run_each_chunk_once(
     ids = [str(number) for number in range(5)]
     (folder / "job.yaml").write_text(JOB.replace('["2.0", "10.0"]', str(ids)))
     dataflow.run("apply", "-f", str(folder / "job.yaml"))
-    dataflow.run("skip", "loadbob", "2.0", "10.0")
     script(folder, 'echo "$dataid" >> seen')
     processes = [start(dataflow, folder) for _ in range(8)]
     for process in processes:

@@ -270,7 +270,8 @@ class Model:
 
     def _drop_without_source(self, job_id: str, data_id: str) -> None:
         """Nor is it kept when it is still to do; what a person has put aside waits for its id, or for its release."""
-        if self.tasks[job_id, data_id].state in (OPEN, "RETRYING", "FAILED") and not self._has_source(job_id, data_id):
+        task = self.tasks.get((job_id, data_id))
+        if task and task.state in (OPEN, "RETRYING", "FAILED") and not self._has_source(job_id, data_id):
             del self.tasks[job_id, data_id]
 
     def _finish_if_made(self, job_id: str, data_id: str) -> None:
