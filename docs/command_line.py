@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 from typer.main import get_command
 
-import opendataflow.cli.commands  # noqa: F401 # registers the commands
-from opendataflow.cli.app import Panel, app
+from opendataflow.cli.app import Panel
+from opendataflow.cli.commands import all_commands
 from opendataflow.control import main as operator_program
 
 HEAD = """# Command line
@@ -101,7 +101,7 @@ def _below(panel: Panel) -> Iterator[tuple[str, Any]]:
 
 def _registered() -> list[tuple[str, Any]]:
     """Return all commands by name: the order of their registration depends on which module is imported first."""
-    return sorted(get_command(app).commands.items())  # type: ignore[attr-defined]  # a group
+    return sorted(get_command(all_commands()).commands.items())  # type: ignore[attr-defined]  # a group
 
 
 def _described(name: str, command: Any) -> Iterator[str]:

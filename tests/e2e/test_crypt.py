@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-import opendataflow.cli.commands  # noqa: F401 # registers the commands
-from opendataflow.cli.app import app
+from opendataflow.cli.commands import all_commands
 from opendataflow.crypto.sealed import open_sealed
 from opendataflow.names import ExitCode
 from tests.e2e.conftest import DATAFLOW, Answer
@@ -342,7 +341,7 @@ def test_a_secret_among_the_arguments_is_refused_and_not_shown(arguments: tuple[
 
 def test_no_command_can_take_a_passkey_or_a_plaintext_as_an_argument() -> None:
     """Every user of a machine can read the arguments of its processes."""
-    commands = getattr(getattr(get_command(app), "commands", {})["crypt"], "commands", {})
+    commands = getattr(getattr(get_command(all_commands()), "commands", {})["crypt"], "commands", {})
     taken = {name: {parameter.opts[0] for parameter in command.params} for name, command in commands.items()}
     assert taken == {
         "new": {"--key-file"},

@@ -106,7 +106,8 @@ def test_the_operator_s_programs_start_without_writing_anything(in_operator: Roo
 
 
 def test_no_python_file_is_compiled_at_the_start(in_operator: Root) -> None:
-    programs = "import opendataflow.control.main, opendataflow.control.operator, opendataflow.cli.commands"
+    programs = "import opendataflow.control.main, opendataflow.control.operator, opendataflow.cli.commands as commands"
+    programs += "; commands.all_commands()"
     done = in_operator.run("python", "-v", "-c", programs)
     assert done.returncode == 0
     assert "matches" in done.stderr

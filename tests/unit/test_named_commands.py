@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-import opendataflow.cli.commands  # noqa: F401 # registers the commands
-from opendataflow.cli.app import app
+from opendataflow.cli.commands import all_commands
 
 ROOT = Path(__file__).parents[2]
 ANYTHING = "1"
@@ -22,7 +21,7 @@ ANYTHING = "1"
 END = ".,:)'\""
 """What may follow the last word of a command."""
 
-COMMANDS: Any = get_command(app)
+COMMANDS: Any = get_command(all_commands())
 BEFORE = ("`", ": ", "$ ", "$(", "(", "  ", "see ", "by ", "or ", "kubectl ")
 """What a command follows in a text, if it is not at the start of a line."""
 

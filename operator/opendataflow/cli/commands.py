@@ -1,37 +1,15 @@
-"""Registers all commands and runs one of them. An error becomes one sentence and an exit code."""
+"""Imports the module of a command and runs the command. An error becomes one sentence and an exit code.
+
+A command imports only what it needs: all modules together take longer than most commands.
+"""
 
 import logging
 import sys
+from collections.abc import Iterable
+from importlib import import_module
 
 import typer
 
-# isort: off
-# Each module registers its commands. Their order here is the order of `dataflow --help`.
-import opendataflow.cli.jobs.apply
-import opendataflow.cli.jobs.init
-import opendataflow.cli.jobs.local
-import opendataflow.cli.jobs.wrap
-import opendataflow.cli.pipeline.commands
-import opendataflow.cli.pipeline.history
-import opendataflow.cli.reports.status
-import opendataflow.cli.reports.get
-import opendataflow.cli.reports.inspection
-import opendataflow.cli.reports.describe
-import opendataflow.cli.reports.logs
-import opendataflow.cli.jobs.verbs
-import opendataflow.cli.jobs.scale
-import opendataflow.cli.chunks.load
-import opendataflow.cli.chunks.plan
-import opendataflow.cli.chunks.check
-import opendataflow.cli.administration.doctor
-import opendataflow.cli.administration.db
-import opendataflow.cli.administration.crypt
-import opendataflow.cli.administration.notify
-import opendataflow.cli.reports.history
-import opendataflow.cli.legacy.commands
-import opendataflow.cli.legacy.import_legacy  # noqa: F401
-
-# isort: on
 from opendataflow.cli.app import Panel, app
 from opendataflow.cli.cluster.choice import add_cluster_options
 from opendataflow.cli.output.printing import silence_stdout
@@ -39,7 +17,54 @@ from opendataflow.errors import DataflowError
 from opendataflow.names import ExitCode
 from opendataflow.stdio import write_line
 
-add_cluster_options(app, {Panel.SHOW, Panel.CHANGE})
+_VERBS = ("resubmit", "hold", "release", "skip", "force", "cancel", "publish", "accept", "reject", "lost")
+_LEGACY = (
+    *("sql", "dml", "runs", "jobs", "datasets", "getjob", "GetJobData", "endjob", "SetDataStatus", "createtables"),
+    *("ddl", "startjob", "deleterun", "forcejob"),
+)
+MODULES: dict[str, tuple[str, ...]] = {
+    "apply": ("jobs.apply",),
+    "init": ("jobs.init",),
+    "local": ("jobs.local",),
+    "run": ("jobs.wrap",),
+    "pipeline": ("pipeline.commands", "pipeline.history"),
+    "status": ("reports.status",),
+    "why": ("reports.status",),
+    "get": ("reports.get",),
+    "inspect": ("reports.inspection",),
+    "five": ("reports.inspection",),
+    "describe": ("reports.describe",),
+    "logs": ("reports.logs",),
+    **dict.fromkeys(_VERBS, ("jobs.verbs",)),
+    **dict.fromkeys(("scale", "suspend", "resume"), ("jobs.scale",)),
+    "chunks": ("chunks.load", "chunks.plan", "chunks.check"),
+    "doctor": ("administration.doctor",),
+    "db": ("administration.db",),
+    "crypt": ("administration.crypt",),
+    "notify": ("administration.notify",),
+    "history": ("reports.history",),
+    **dict.fromkeys(_LEGACY, ("legacy.commands",)),
+    "import-legacy": ("legacy.import_legacy",),
+}
+"""Command -> the modules that register it and its subcommands. Their order is the order of `dataflow --help`."""
+
+
+def all_commands() -> typer.Typer:
+    """Return the application with all commands, for the help, the completion and an unknown command."""
+    return _with_modules(module for modules in MODULES.values() for module in modules)
+
+
+def _with_modules(modules: Iterable[str]) -> typer.Typer:
+    for module in modules:
+        import_module(f"opendataflow.cli.{module}")
+    add_cluster_options(app, {Panel.SHOW, Panel.CHANGE})
+    return app
+
+
+def application_of(arguments: list[str]) -> typer.Typer:
+    """Return the application with at least the command that the arguments name."""
+    modules = MODULES.get(arguments[0]) if arguments else None
+    return all_commands() if modules is None else _with_modules(modules)
 
 
 def run(arguments: list[str]) -> int:
@@ -47,7 +72,7 @@ def run(arguments: list[str]) -> int:
     # The pool logs every attempt to connect. The caller reports the final error.
     logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)
     try:
-        result = app(arguments, prog_name="dataflow", standalone_mode=False)
+        result = application_of(arguments)(arguments, prog_name="dataflow", standalone_mode=False)
         _flush()
     except DataflowError as error:
         return _fail(str(error), error.exit_code)

@@ -49,6 +49,8 @@ class _ClusterChoice:
         return self.kube or self.context is not None or self.namespace is not None
 
 
+_MARK = "has_cluster_options"
+
 _choice: ContextVar[_ClusterChoice] = ContextVar("_choice", default=_ClusterChoice())  # noqa: B039  frozen
 
 
@@ -72,6 +74,7 @@ def with_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             _choice.reset(token)
 
+    setattr(command_with_options, _MARK, True)
     keyword = inspect.Parameter.KEYWORD_ONLY
     more = [inspect.Parameter(n, keyword, annotation=a, default=d) for n, (a, d) in _OPTIONS.items()]
     parameters = [parameter.replace(kind=keyword) for parameter in signature.parameters.values()]
@@ -82,15 +85,15 @@ def with_cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def add_cluster_options(app: typer.Typer, panels: set[str]) -> None:
-    """Add the options to all commands and groups of commands under these headings of the help."""
-    for command in app.registered_commands:
-        if command.rich_help_panel in panels and command.callback is not None:
-            command.callback = with_cluster_options(command.callback)
+    """Add the options to all commands and groups of commands under these headings. Repeated calls add none."""
+    commands = [command for command in app.registered_commands if command.rich_help_panel in panels]
     for group in app.registered_groups:
         if group.rich_help_panel in panels and group.typer_instance is not None:
-            for command in group.typer_instance.registered_commands:
-                assert command.callback is not None
-                command.callback = with_cluster_options(command.callback)
+            commands += group.typer_instance.registered_commands
+    for command in commands:
+        assert command.callback is not None
+        if not getattr(command.callback, _MARK, False):
+            command.callback = with_cluster_options(command.callback)
 
 
 def through_cluster() -> bool:

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 
 from opendataflow.cli.app import Panel, actor, app, with_store
-from opendataflow.cli.cluster import actions
 from opendataflow.cli.cluster.choice import through_cluster
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job, complete_owner
 from opendataflow.core.text.verbs import VERBS, Verb, did_you_mean, line, nothing_selected, refuse_if_any, was_changed
@@ -132,6 +131,8 @@ def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
             )
         if given.get("incomplete"):
             raise InvalidInput("--incomplete needs Postgres: name the data ids instead")
+        from opendataflow.cli.cluster import actions  # with models of resources, which take long to load
+
         actions.ask(verb, owner, chosen, actor(), given["reason"], of_chunks=of_chunks, cascade=cascade)
         return
     function = verb.function(of_chunks=of_chunks, cascade=cascade)

@@ -8,7 +8,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -91,6 +90,8 @@ def print_document(value: object, output: Output) -> None:
     if output is Output.JSON:
         sys.stdout.write(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
     else:
+        import yaml  # few commands print YAML
+
         yaml.safe_dump(plain, sys.stdout, sort_keys=False, allow_unicode=True)
 
 

@@ -7,9 +7,10 @@ gets this row. A version is a commit, or a digest of a project that is not in a 
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from opendataflow.model.resources.pipeline_runtime import PipelineRuntime
+if TYPE_CHECKING:  # every report uses the sentences, and the models take half of the time that a command needs to start
+    from opendataflow.model.resources.pipeline_runtime import PipelineRuntime
 
 Tests = Mapping[str, Any] | None
 """The row of `project_test`; None if the project requires no tests, or no result is stored."""
@@ -17,7 +18,7 @@ _SHOWN = 12
 """How many characters of a commit are shown."""
 
 
-def subject_of(pipeline: PipelineRuntime | None) -> str | None:
+def subject_of(pipeline: "PipelineRuntime | None") -> str | None:
     """Return a digest of project, pipeline and image, to which test results belong; None if no tests are required."""
     if pipeline is None or not pipeline.require_tests:
         return None
@@ -25,7 +26,7 @@ def subject_of(pipeline: PipelineRuntime | None) -> str | None:
     return hashlib.sha256(json.dumps(tested, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def tests_known(pipeline: PipelineRuntime, tests: Tests) -> dict[str, str | None] | None:
+def tests_known(pipeline: "PipelineRuntime", tests: Tests) -> dict[str, str | None] | None:
     """Return the test results that a run of the pipeline needs; None if no result is stored for this pipeline."""
     if tests is None or tests["subject"] != subject_of(pipeline):
         return None
