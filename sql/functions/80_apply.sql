@@ -26,7 +26,7 @@ LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(dataset), '{}') FROM reached
 $$;
 
--- Apply data sets and jobs, and return {plan, woken}: the plan as plan_of() returns it, and the jobs with newly QUEUED tasks.
+-- Apply data sets and jobs, and return {plan, woken}: the plan as plan_of() returns it, which does not count added tasks, and the jobs with newly QUEUED tasks.
 -- p_datasets: [{id, kind, hostname, …, options, partitioning, chunks: [{id, bounds}]}]. p_jobs: [{id, parallelism, …,
 -- inputs: [], outputs: [], env: {}}]. The keys are the columns of the tables.
 -- A data set without the key `chunks` keeps its chunk source.
@@ -64,17 +64,11 @@ BEGIN
     p_jobs := add_first_days(p_jobs);
     SELECT s.stated, s.datasets, s.ids, s.bounds INTO v_stated, v_datasets, v_ids, v_bounds FROM stated_chunks(p_datasets) s;
     PERFORM lock_withdrawing_jobs(v_stated, v_datasets, v_ids, p_jobs);
-    SELECT plan_of(array_agg(c.kind), array_agg(c.owner), array_agg(c.data_id), array_agg(c.what), array_agg(c.finished), p_jobs),
-           array_agg(c.owner) FILTER (WHERE c.kind = 'chunk' AND c.what = 'retired'),
-           array_agg(c.data_id) FILTER (WHERE c.kind = 'chunk' AND c.what = 'retired'),
-           array_agg(c.owner) FILTER (WHERE c.kind = 'task' AND c.what IN ('retired', 'removed')),
-           array_agg(c.data_id) FILTER (WHERE c.kind = 'task' AND c.what IN ('retired', 'removed')),
-           array_agg(c.owner) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed')),
-           array_agg(c.data_id) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed'))
+    SELECT p.plan, p.gone, p.gone_ids, p.off, p.off_ids, p.redo, p.redo_ids
     INTO v_plan, v_gone, v_gone_ids, v_off, v_off_ids, v_redo, v_redo_ids
-    FROM changes_of_apply(v_stated, v_datasets, v_ids, v_bounds, p_jobs, false) c;
+    FROM planned(v_stated, v_datasets, v_ids, v_bounds, p_jobs) p;
     IF missing_consents(v_plan, p_consent) <> '{}' THEN
-        PERFORM require_consent(full_plan(v_stated, v_datasets, v_ids, v_bounds, p_jobs), p_consent);
+        PERFORM require_consent(with_added_tasks(v_plan, v_datasets, v_ids, p_jobs, v_gone, v_gone_ids), p_consent);
     END IF;
 
     PERFORM put_datasets(p_datasets);

@@ -191,11 +191,10 @@ $$;
 -- Compute the changes of an apply, one row for each changed chunk and task. `what` is, for kind 'chunk',
 --   added, retired, changed (its bounds), overlapping (a subset of added),
 -- and for kind 'task'
---   added (only if p_count_added is true), removed (never finished), retired (DONE or RUNNING), incomplete (an added output was never made),
+--   removed (never finished), retired (DONE or RUNNING), incomplete (an added output was never made),
 --   changed (the bounds of its chunk), stale (an input was added or removed).
 -- `finished`: DONE, RUNNING, or made by a run.
-CREATE FUNCTION opendataflow.changes_of_apply(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb,
-                                              p_count_added boolean)
+CREATE FUNCTION opendataflow.changes_of_apply(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb)
 RETURNS TABLE (kind text, owner text, data_id text, what text, finished boolean)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
@@ -220,9 +219,6 @@ BEGIN
     SELECT array_agg(w.dataset), array_agg(w.data_id) INTO v_gone_in, v_gone
     FROM withdrawn_chunks(p_stated, p_datasets, p_ids, p_jobs) w;
 
-    IF p_count_added THEN
-        RETURN QUERY SELECT 'task', a.job, a.data_id, 'added', false FROM added_tasks(p_datasets, p_ids, p_jobs, v_gone_in, v_gone) a;
-    END IF;
     RETURN QUERY SELECT 'chunk', a.dataset, a.data_id, 'added', false FROM unnest(v_added_in, v_added) AS a(dataset, data_id);
     -- An id that returns with its finished tasks is not processed again, so it can't overlap.
     RETURN QUERY SELECT 'chunk', o.dataset, o.data_id, 'overlapping', true
@@ -271,8 +267,9 @@ END $$;
 
 -- Return the plan of an apply from its changes, the columns of changes_of_apply():
 --   {hash, needs: [retire, overlap, backfill], datasets: [{dataset, added, retired, retired_finished, changed, changed_finished,
---    overlapping, examples: {…}}], jobs: [{job, added, removed, retired, incomplete, changed, stale, outputs, examples: {…}}]}
--- Examples are at most five ids for each count.
+--    overlapping, examples: {…}}], jobs: [{job, added, removed, retired, incomplete, changed, stale, outputs, removed_outputs,
+--    examples: {…}}]}
+-- Examples are at most five ids for each count. `added` of a job comes from with_added_tasks(), because counting them is slow.
 -- The hash identifies the change of the declarations, not the progress of runs meanwhile.
 CREATE FUNCTION opendataflow.plan_of(p_kinds text[], p_owners text[], p_ids text[], p_what text[], p_finished boolean[], p_jobs jsonb)
 RETURNS jsonb
@@ -295,11 +292,16 @@ BEGIN
                    'changed_finished', coalesce(sum(c.finished) FILTER (WHERE c.what = 'changed'), 0),
                    'examples', jsonb_object_agg(c.what, c.examples)) AS found
         FROM counted c WHERE c.kind = 'chunk' GROUP BY c.owner
+    ), linked AS MATERIALIZED (
+        SELECT * FROM job_changes(p_jobs)
     ), job AS (
-        SELECT c.owner, jsonb_object_agg(c.what, c.n) || jsonb_build_object(
-                   'job', c.owner, 'examples', jsonb_object_agg(c.what, c.examples),
-                   'outputs', (SELECT to_jsonb(n.added_outputs) FROM job_changes(p_jobs) n WHERE n.job = c.owner)) AS found
-        FROM counted c WHERE c.kind = 'task' GROUP BY c.owner
+        SELECT o.owner, coalesce(t.counts, '{}') || jsonb_build_object(
+                   'job', o.owner, 'examples', coalesce(t.examples, '{}'), 'outputs', n.added_outputs, 'removed_outputs', n.removed_outputs) AS found
+        FROM (SELECT c.owner FROM counted c WHERE c.kind = 'task'
+              UNION SELECT n.job FROM linked n WHERE n.known AND n.removed_outputs <> '{}') o
+        LEFT JOIN linked n ON n.job = o.owner
+        CROSS JOIN LATERAL (SELECT jsonb_object_agg(c.what, c.n) AS counts, jsonb_object_agg(c.what, c.examples) AS examples
+                            FROM counted c WHERE c.kind = 'task' AND c.owner = o.owner) t
     )
     SELECT (SELECT coalesce(jsonb_agg(d.found ORDER BY d.owner), '[]') FROM dataset d),
            (SELECT coalesce(jsonb_agg(j.found ORDER BY j.owner), '[]') FROM job j),
@@ -350,17 +352,43 @@ DECLARE
     v_plan jsonb;
 BEGIN
     PERFORM refuse_reserved_today(p_datasets, p_jobs), refuse_taken_ids(p_datasets, p_jobs);
-    SELECT full_plan(s.stated, s.datasets, s.ids, s.bounds, add_first_days(p_jobs)) INTO v_plan FROM stated_chunks(p_datasets) s;
+    p_jobs := add_first_days(p_jobs);
+    SELECT with_added_tasks(p.plan, s.datasets, s.ids, p_jobs, p.gone, p.gone_ids) INTO v_plan
+    FROM stated_chunks(p_datasets) s CROSS JOIN LATERAL planned(s.stated, s.datasets, s.ids, s.bounds, p_jobs) p;
     RETURN v_plan || jsonb_build_object('missing', missing_consents(v_plan, p_consent));
 END $$;
 
--- Return the plan of an apply with the tasks that it would create.
-CREATE FUNCTION opendataflow.full_plan(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb) RETURNS jsonb
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN (SELECT plan_of(array_agg(c.kind), array_agg(c.owner), array_agg(c.data_id), array_agg(c.what), array_agg(c.finished), p_jobs)
-            FROM changes_of_apply(p_stated, p_datasets, p_ids, p_bounds, p_jobs, true) c);
-END $$;
+-- Return the plan of an apply without the tasks that it would create, and the chunks and tasks that it affects:
+--   gone   chunks to retire: data sets and ids
+--   off    tasks to retire or to remove: jobs and ids
+--   redo   finished tasks whose outputs or bounds change: jobs and ids
+CREATE FUNCTION opendataflow.planned(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb, OUT plan jsonb,
+                                     OUT gone text[], OUT gone_ids text[], OUT off text[], OUT off_ids text[], OUT redo text[], OUT redo_ids text[])
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
+    SELECT plan_of(array_agg(c.kind), array_agg(c.owner), array_agg(c.data_id), array_agg(c.what), array_agg(c.finished), p_jobs),
+           array_agg(c.owner) FILTER (WHERE c.kind = 'chunk' AND c.what = 'retired'),
+           array_agg(c.data_id) FILTER (WHERE c.kind = 'chunk' AND c.what = 'retired'),
+           array_agg(c.owner) FILTER (WHERE c.kind = 'task' AND c.what IN ('retired', 'removed')),
+           array_agg(c.data_id) FILTER (WHERE c.kind = 'task' AND c.what IN ('retired', 'removed')),
+           array_agg(c.owner) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed')),
+           array_agg(c.data_id) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed'))
+    FROM changes_of_apply(p_stated, p_datasets, p_ids, p_bounds, p_jobs) c
+$$;
+
+-- Return a plan with the tasks that the apply creates or brings back. p_gone, p_gone_ids: the chunks that it retires.
+CREATE FUNCTION opendataflow.with_added_tasks(p_plan jsonb, p_datasets text[], p_ids text[], p_jobs jsonb, p_gone text[], p_gone_ids text[])
+RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
+    WITH added AS (
+        SELECT a.job, jsonb_build_object('added', count(*)) AS found, jsonb_build_object('added', some_ids(array_agg(a.data_id))) AS examples
+        FROM added_tasks(p_datasets, p_ids, p_jobs, p_gone, p_gone_ids) a GROUP BY a.job
+    )
+    SELECT p_plan || jsonb_build_object('jobs', coalesce(jsonb_agg(
+        coalesce(j.value, jsonb_build_object('job', a.job)) || coalesce(a.found, '{"added": 0}')
+        || jsonb_build_object('examples', coalesce(j.value -> 'examples', '{}') || coalesce(a.examples, '{}'))
+        ORDER BY coalesce(a.job, j.value ->> 'job')), '[]'))
+    FROM jsonb_array_elements(p_plan -> 'jobs') AS j FULL JOIN added a ON a.job = j.value ->> 'job'
+$$;
 
 -- Return the data sets whose chunk source is declared, and all its chunks.
 CREATE FUNCTION opendataflow.stated_chunks(p_datasets jsonb, OUT stated text[], OUT datasets text[], OUT ids text[], OUT bounds jsonb[])

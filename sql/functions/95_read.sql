@@ -114,13 +114,15 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Return tasks in the order of their job, of one job or all, in one state or all. All do not include RETIRED. `stale`: DONE, and stale.
--- p_stale: only stale tasks.
+-- `incomplete`: DONE, and an output was never made; the reason names it. p_stale: only stale tasks.
 CREATE FUNCTION opendataflow.list_tasks(p_job text, p_state text, p_stale boolean, p_limit integer) RETURNS TABLE (
-    job text, data_id text, state text, stale boolean, blockers integer, attempts integer, infrastructure_attempts integer,
+    job text, data_id text, state text, stale boolean, incomplete boolean, blockers integer, attempts integer, infrastructure_attempts integer,
     due_at timestamptz, run bigint, reason text)
 LANGUAGE sql STABLE AS $$
-    SELECT t.job, t.data_id, t.state, t.stale AND t.state = 'DONE', t.blockers, t.attempts, t.infrastructure_attempts,
-           t.due_at, t.run, t.reason
+    SELECT t.job, t.data_id, t.state, t.stale AND t.state = 'DONE', t.incomplete AND t.state = 'DONE', t.blockers, t.attempts,
+           t.infrastructure_attempts, t.due_at, t.run,
+           CASE WHEN t.incomplete AND t.state = 'DONE'
+                THEN (SELECT 'never made: ' || string_agg(m, ', ') FROM opendataflow.missing_outputs(t.job, t.data_id) m) ELSE t.reason END
     FROM opendataflow.task t
     WHERE (p_job IS NULL OR t.job = p_job) AND CASE WHEN p_state IS NULL THEN t.state <> 'RETIRED' ELSE t.state = p_state END
       AND (NOT p_stale OR (t.stale AND t.state = 'DONE'))

@@ -111,6 +111,11 @@ def test_a_new_output_is_nowhere_called_done_until_it_is_made_or_excluded(
     assert "all done up to" not in status
     why = inside.ask(dataflow, "why", "square", "2013-01").out
     assert "is DONE, but its output cubes was never made; to make it: dataflow resubmit square 2013-01;" in why
+    [task, _] = json.loads(inside.ask(dataflow, "get", "tasks", "square", "-o", "json").out)
+    assert (task["state"], task["incomplete"], task["reason"]) == ("DONE", True, "never made: cubes")
+    inspected = inside.ask(dataflow, "inspect", "square", "2013-01").out
+    assert "Is the data ready? No: output cubes was never made.\n" in inspected
+    assert "Is it the correct data? No: output cubes was never made.\n" in inspected
 
     assert inside.ask(dataflow, "skip", "square", "2013-01").code == ExitCode.OK
     assert inside.ask(dataflow, "resubmit", "square", "--incomplete").out == "square 2013-02: QUEUED\n"

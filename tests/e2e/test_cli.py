@@ -69,9 +69,23 @@ def test_jobs_are_listed(dataflow: Program, db: Connection, inside: Inside) -> N
     chain(db)
     run_once(db, "square")
     head, square, total = inside.ask(dataflow, "get", "jobs").out.splitlines()
-    assert " ".join(head.split()) == "JOB STATE DONE TOTAL STALE RUNNING RETRYING FAILED PARALLELISM INPUTS OUTPUTS"
-    assert " ".join(square.split()) == "square Queued 1 3 0 0 0 0 100 numbers squares"
-    assert " ".join(total.split()) == "sum Queued 0 3 0 0 0 0 100 squares sums"
+    assert " ".join(head.split()) == "JOB STATE DONE TOTAL PARALLELISM INPUTS OUTPUTS"
+    assert " ".join(square.split()) == "square Queued 1 3 100 numbers squares"
+    assert " ".join(total.split()) == "sum Queued 0 3 100 squares sums"
+
+
+def test_a_list_of_jobs_has_a_column_for_failed_tasks_if_there_are_any(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    chain(db)
+    [run] = claim(db, open_lease(db), "square", 1)
+    end(db, run, "FAILED")
+    head, square, total = inside.ask(dataflow, "get", "jobs").out.splitlines()
+    assert " ".join(head.split()) == "JOB STATE DONE TOTAL FAILED PARALLELISM INPUTS OUTPUTS"
+    assert " ".join(square.split()) == "square Failed 0 3 1 100 numbers squares"
+    assert " ".join(total.split()) == "sum Waiting 0 3 0 100 squares sums"
+    [found, _] = json.loads(inside.ask(dataflow, "get", "jobs", "-o", "json").out)
+    assert (found["stale"], found["running"], found["retrying"], found["failed"]) == (0, 0, 0, 1)
 
 
 def test_data_sets_are_listed(dataflow: Program, db: Connection, inside: Inside) -> None:

@@ -62,6 +62,12 @@ def test_it_starts_no_embedded_postgres(inside: Inside, tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
+def test_an_embedded_postgres_that_is_not_running_is_not_called_good(inside: Inside, tmp_path: Path) -> None:
+    (tmp_path / "home" / "postgres" / "data").mkdir(parents=True)
+    answer = inside.ask(Program(tmp_path / "home"), "doctor")
+    assert "is not running: it starts when needed; what is in it was not checked: dataflow db status" in answer.out
+
+
 def test_a_task_that_nobody_does_is_told(dataflow: Program, declared: Connection, inside: Inside) -> None:
     assert declared
     found = findings(dataflow, inside)

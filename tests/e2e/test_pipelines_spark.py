@@ -717,40 +717,19 @@ def test_an_interrupt_while_spark_works_ends_the_run_without_a_word_and_writes_n
     assert not list((project.folder / "output/out").glob("[!.]*"))
 
 
-def test_once_it_is_prepared_spark_starts_from_an_archive_of_its_classes(project: Project, tmp_path: Path) -> None:
-    """In a process of its own. Jars that the user's own settings bring before those of Spark stay before them."""
-    log, settings = tmp_path / "classes", tmp_path / "conf" / "spark-defaults.conf"
-    project.write(
-        "conf/spark-defaults.conf", f"{SPARK_DEFAULTS}spark.driver.extraJavaOptions -Xlog:class+load:file={log}\n"
-    )
-    program = Program(
-        tmp_path / ".home", more={"SPARK_CONF_DIR": str(settings.parent), SPARK_ARCHIVE: str(tmp_path / "a.jsa")}
-    )
-    said = program.ask("pipeline", "prepare")
-    assert said.code == ExitCode.OK, said.err
-    assert said.out.startswith(f"Spark starts quicker now: {tmp_path / 'a.jsa'} (")
-
-    def archived() -> int:
-        done = program.ask("pipeline", "run", "p", "--data-id", "0-9", cwd=tmp_path)
-        assert done.code == ExitCode.OK, done.err
-        return sum("shared objects file (top)" in line for line in log.read_text().splitlines())
-
-    assert archived() > 5000
-    settings.write_text(f"{settings.read_text()}spark.driver.extraClassPath /mine.jar\n")
-    assert archived() == 0
-
-
 def test_a_run_without_an_archive_leaves_one_for_the_next_run(project: Project, tmp_path: Path) -> None:
-    """In processes of their own. A command that starts no Spark leaves nothing.
+    """In processes of their own. A command that starts no Spark leaves nothing. Jars that the user's own settings bring
+    before those of Spark stay before them, so such a run starts without the archive.
 
     The program that makes the archive has the lowest priority: on a busy machine it may get no time at all. So the test
     ends it and does its work in the foreground, from the variables that the run has given to it.
     """
     log, cache = tmp_path / "classes", tmp_path / "cache"
+    settings = tmp_path / "conf" / "spark-defaults.conf"
     project.write(
         "conf/spark-defaults.conf", f"{SPARK_DEFAULTS}spark.driver.extraJavaOptions -Xlog:class+load:file={log}\n"
     )
-    more = {"SPARK_CONF_DIR": str(tmp_path / "conf"), "XDG_CACHE_HOME": str(cache), SPARK_ARCHIVE: ""}
+    more = {"SPARK_CONF_DIR": str(settings.parent), "XDG_CACHE_HOME": str(cache), SPARK_ARCHIVE: ""}
     program = Program(tmp_path / ".home", more=more)
 
     def archived() -> int:
@@ -766,6 +745,8 @@ def test_a_run_without_an_archive_leaves_one_for_the_next_run(project: Project, 
             os.killpg(pid, signal.SIGKILL)
         subprocess.run([word for word in arguments if word != "unless-there"], env=environ, cwd="/", check=True)
     assert archived() > 5000
+    settings.write_text(f"{settings.read_text()}spark.driver.extraClassPath /mine.jar\n")
+    assert archived() == 0
 
 
 def archiving(cache: Path) -> Iterator[tuple[int, list[str], dict[str, str]]]:

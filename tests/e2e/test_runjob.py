@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
-from tests.e2e.conftest import Program, alive
+from tests.e2e.conftest import Inside, Program, alive
 from tests.sql.conftest import Connection
 from tests.waiting import wait_for_file, wait_until
 
@@ -43,10 +43,10 @@ spec:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, dataflow: Program) -> Path:
+def folder(tmp_path: Path, dataflow: Program, inside: Inside) -> Path:
     """A folder with the job applied; its script is still to be written."""
     (tmp_path / "job.yaml").write_text(JOB)
-    dataflow.run("apply", "-f", str(tmp_path / "job.yaml"))
+    assert inside.ask(dataflow, "apply", "-f", str(tmp_path / "job.yaml")).code == 0
     return tmp_path
 
 

@@ -175,6 +175,8 @@ class ReportMachine(StoreMachine):
         stale = {(job, data_id) for job, recount in rows.jobs.items() for data_id in recount.stale}
         listed = self.runner.run(self.store.list_tasks(None, None, ALL))
         assert {(task["job"], task["data_id"]) for task in listed if task["stale"]} == stale
+        unmade = {(job, data_id) for job, recount in rows.jobs.items() for data_id in recount.unmade}
+        assert unmade <= {(task["job"], task["data_id"]) for task in listed if task["incomplete"] and task["reason"]}
         assert Counter(task["state"] for task in listed) == sum((r.counts for r in rows.jobs.values()), Counter())
         of_chunks = self.runner.run(self.store.list_chunks(None, None, ALL, stale=True))
         written = {(d, data_id) for job, data_id in stale for d in rows.outputs[job]} & rows.chunks.keys()
@@ -193,7 +195,7 @@ class ReportMachine(StoreMachine):
         if ready.startswith("yes"):
             assert {rows.chunks.get((dataset, data_id)) for dataset in rows.outputs[job]} <= {"READY"}
         if correct.startswith("yes"):
-            assert data_id not in rows.jobs[job].stale
+            assert data_id not in rows.jobs[job].stale | rows.jobs[job].unmade
 
 
 @contextmanager

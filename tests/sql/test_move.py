@@ -91,6 +91,25 @@ async def test_every_row_and_every_sequence_is_the_same_in_the_new_database(
     assert problems(new) == []
 
 
+async def test_a_move_reports_each_step_and_each_copied_table(dsn: str, bare_dsn: str) -> None:
+    lines: list[str] = []
+    async with await connect(dsn) as old, await connect(bare_dsn) as new:
+        await move(old, new, bare_dsn, report=lines.append)
+    assert lines[0] == f"reading all rows of {place(dsn)}"
+    assert lines[-1] == f"checking the copy in {place(bare_dsn)}"
+    assert {"copied job: 2 rows", "copied run: 3 rows", "copied dataset: 3 rows"} <= set(lines)
+    assert not any(line.endswith(": 0 rows") for line in lines)
+
+
+async def test_a_long_copy_reports_how_far_it_is(dsn: str, bare_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opendataflow.store.moving._SECONDS_BETWEEN_LINES", 0)
+    lines: list[str] = []
+    async with await connect(dsn) as old, await connect(bare_dsn) as new:
+        await move(old, new, bare_dsn, report=lines.append)
+    assert f"reading history of {place(dsn)}" in lines
+    assert "copying run: 2 of 3 rows" in lines
+
+
 async def test_work_goes_on_in_the_new_database_with_the_next_run_and_fencing_token(
     db: Connection, dsn: str, new: Connection, bare_dsn: str
 ) -> None:

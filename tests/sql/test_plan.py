@@ -339,6 +339,24 @@ def test_a_new_output_of_finished_tasks_is_refused_and_the_old_declaration_stays
     assert refused(db, [], [job("j", ["a"], ["n"])]).missing == ("backfill",)  # renamed
 
 
+def test_an_output_that_a_job_makes_no_more_is_in_the_plan_and_needs_no_consent(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), dataset("b"), dataset("n")], [job("j", ["a"], ["b", "n"])])
+    finish(db, lease, "j")
+    [change] = Plan.of_row(apply_allowing(db, [], [job("j", ["a"], ["b"])])["plan"]).jobs
+    assert (change.removed_outputs, change.outputs, change.retired) == (("n",), (), 0)
+    assert (chunks(db)["n/1"], problems(db)) == ("READY", [])
+
+
+def test_added_tasks_are_counted_before_an_apply_and_are_unknown_after_it(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), dataset("b")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    withdrawn = [source("a", "2", "3")]
+    assert [change.added for change in planned(db, withdrawn, []).jobs] == [2]
+    assert [change.added for change in refused(db, withdrawn, []).jobs] == [2]
+    applied = Plan.of_row(apply_allowing(db, withdrawn, [], retire=True)["plan"])
+    assert [change.added for change in applied.jobs] == [None]
+
+
 def test_with_backfill_all_the_new_output_is_made_once(db: Connection, lease: str) -> None:
     apply(db, [source("a", "1"), dataset("b"), dataset("n")], [job("j", ["a"], ["b"])])
     finish(db, lease, "j")

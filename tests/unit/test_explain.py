@@ -100,6 +100,13 @@ def test_failed_tells_the_reason_the_log_and_the_way_on() -> None:
     ]
 
 
+def test_a_run_that_did_not_start_is_not_called_a_failed_attempt() -> None:
+    given_back = {**RUN, "state": "GIVEN_BACK", "message": "input a: /in does not exist"}
+    assert explain(evidence("RETRYING", due_in_seconds=30, last_run=given_back))[0] == (
+        "2013 of job load is RETRYING: its last run did not start, which consumes no retry; the next one is due in 30 s"
+    )
+
+
 def test_retry_tells_when_the_next_attempt_comes_and_how_many_are_left() -> None:
     assert explain(evidence("RETRYING", attempts=1, due_in_seconds=300, last_run=RUN)) == [
         "2013 of job load is RETRYING: the last attempt failed, the next one is due in 5 min; 1 more may fail after it",

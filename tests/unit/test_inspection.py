@@ -59,6 +59,7 @@ def evidence(*datasets: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "state": "DONE",
         "reason": None,
         "stale": False,
+        "missing_outputs": [],
         "run": run,
         "behind": NOT_FORCED,
         "seconds": 12.0,
@@ -117,6 +118,13 @@ def test_an_output_that_was_resubmitted_is_not_the_correct_data() -> None:
 
 def test_a_job_with_other_data_sets_since_the_run_has_no_correct_data() -> None:
     assert answered(evidence(stale=True))[CORRECT] == "No: the data sets of its job have changed since"
+
+
+def test_a_task_that_never_made_one_of_its_outputs_has_no_correct_data() -> None:
+    added = chunk("OUT", dataset="kn", status="DECLARED", run=None, used_fence=None, said=None)
+    found = evidence(chunk("IN"), chunk("OUT"), added, missing_outputs=["kn"])
+    assert answered(found)[:2] == ["No: output kn was never made", "No: output kn was never made"]
+    assert "to make it: dataflow resubmit load 1" in said(found, CORRECT)
 
 
 def test_a_run_without_inputs_has_no_versions_to_compare() -> None:

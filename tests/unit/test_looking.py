@@ -54,7 +54,7 @@ def test_a_relative_path_starts_in_the_folder_of_the_jobs_file(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("location", "words"),
     [
-        ({}, "is all that d says about its place"),
+        ({}, "no declared location of d, so nobody can look there"),
         ({"url": "s3a://bucket/d"}, "this machine has no client for s3a"),
         ({"url": "jdbc:mysql://h/d", "tablename": "t"}, "this machine has no client for jdbc:mysql"),
         ({"url": "bigquery://p/d"}, "this machine has no client for bigquery"),

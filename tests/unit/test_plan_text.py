@@ -1,6 +1,12 @@
 """The plan of an apply is short and says what it needs."""
 
-from opendataflow.core.text.plan import options_sentence, plan_lines, refused_sentence, resource_sentence
+from opendataflow.core.text.plan import (
+    changes_more_than_it_adds,
+    options_sentence,
+    plan_lines,
+    refused_sentence,
+    resource_sentence,
+)
 from opendataflow.model.records.plan import DataSetChange, JobChange, Plan
 from opendataflow.names import PlanNeed
 
@@ -20,6 +26,17 @@ def test_a_line_has_as_many_examples_as_fit() -> None:
 def test_an_id_that_does_not_fit_is_left_out() -> None:
     (_, _, line) = plan_lines(plan(datasets=(DataSetChange("a", retired=1, examples={"retired": ("x" * 200,)}),)))
     assert line == "    - 1 chunk retired"
+
+
+def test_an_output_that_is_made_no_more_is_shown() -> None:
+    dropped = plan(jobs=(JobChange("j", removed_outputs=("old",)),))
+    assert plan_lines(dropped)[1:] == ["  job j", "    - output old is made no more, and its chunks stay"]
+    assert changes_more_than_it_adds(dropped)
+
+
+def test_a_single_finished_chunk_is_not_counted_twice() -> None:
+    (_, _, line) = plan_lines(plan(datasets=(DataSetChange("a", retired=1, retired_finished=1),)))
+    assert line == "    - 1 chunk retired, finished"
 
 
 def test_a_plan_without_changes_says_so() -> None:

@@ -77,7 +77,7 @@ class Looking:
         dataset = it.dataset
         url, kind = dataset["url"] or "", (dataset["kind"] or "").lower()
         if not has_location(dataset):
-            return Answer.UNKNOWN, f"is all that {dataset['id']} says about its place"
+            return Answer.UNKNOWN, f"of {dataset['id']}, so nobody can look there"
         scheme = url.partition("://")[0] if "://" in url else ""
         if url and not is_database_url(url) and scheme in ("", "file"):
             return self._look_at_path(it, url.removeprefix("file://"))

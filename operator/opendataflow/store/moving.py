@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
+from time import monotonic
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -17,6 +18,7 @@ from psycopg.sql import SQL, Composed, Identifier
 from psycopg.types.json import Jsonb
 
 from opendataflow.core.chunks.postgres_address import to_uri
+from opendataflow.core.text.explain import counted
 from opendataflow.errors import Refused
 from opendataflow.store.connections.blocking import watch_blockers
 from opendataflow.store.connections.connection import (
@@ -42,6 +44,9 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": "0",
 }
 """Both servers write values as the same text, and neither ends a long copy."""
+
+
+_SECONDS_BETWEEN_LINES = 3
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,23 @@ class Moved:
     rows: Mapping[str, int]
     copied: bool
     notes: Sequence[str]
+
+
+class _Progress:
+    """Reports what a move does: each step and each copied table, and within a long one a line every few seconds."""
+
+    def __init__(self, report: Callable[[str], object]) -> None:
+        self._report = report
+        self._reported_at = monotonic()
+
+    def report(self, sentence: str) -> None:
+        self._report(sentence)
+        self._reported_at = monotonic()
+
+    def report_at_times(self, sentence: str) -> None:
+        """Report if the last line is some seconds old."""
+        if monotonic() - self._reported_at >= _SECONDS_BETWEEN_LINES:
+            self.report(sentence)
 
 
 class _Side:
@@ -106,7 +128,7 @@ class _Side:
                     "move again"
                 ) from error
 
-    async def contents(self, tables: Sequence[Table]) -> dict[str, Content]:
+    async def contents(self, tables: Sequence[Table], progress: _Progress) -> dict[str, Content]:
         """Read all rows."""
         query = SQL(
             "SELECT count(*) AS rows, sum(('x' || left(md5(r::text), 16))::bit(64)::bigint)::text AS digest "
@@ -114,6 +136,7 @@ class _Side:
         )
         found = {}
         for table in tables:
+            progress.report_at_times(f"reading {table.name} of {self.where}")
             (row,) = await self.rows(query.format(_columns(table), Identifier("opendataflow", table.name)))
             found[table.name] = Content(row["rows"], row["digest"])
         return found
@@ -147,14 +170,17 @@ async def move(
     target: AsyncConnection[Row],
     target_dsn: str,
     note: Callable[[str], object] = lambda _: None,
+    report: Callable[[str], object] = lambda _: None,
 ) -> Moved:
-    """Move all state from one database to another. `note`: receives one sentence for each wait.
+    """Move all state from one database to another.
+
+    `note`: receives one sentence for each wait. `report`: receives lines about the progress.
 
     Raise Refused if the source is in use, or the target has content. Raise SchemaMismatch if the source was moved
     elsewhere, or one of the schemas does not fit this program. In each case nothing is changed.
     """
     old, new = _Side(source), _Side(target)
-    address = new_address(target_dsn, target)
+    address, progress = new_address(target_dsn, target), _Progress(report)
     if await is_same_database(source, target_dsn):
         raise Refused(f"{new.where} is the database that is to be moved: name another one")
     async with translated(old.where):
@@ -168,8 +194,9 @@ async def move(
         await old.lock()
         await _require_idle(old)
         tables = [Table(**row) for row in await old.rows("SELECT * FROM opendataflow.movable_tables()")]
-        contents = await old.contents(tables)
-        copied, notes = await _fill(old, new, tables, contents, note)
+        progress.report(f"reading all rows of {old.where}")
+        contents = await old.contents(tables, progress)
+        copied, notes = await _fill(old, new, tables, contents, note, progress)
         await old.rows("SELECT opendataflow.mark_moved(%s)", address)
     return Moved(address, {name: content.rows for name, content in contents.items()}, copied, notes)
 
@@ -201,17 +228,19 @@ async def _fill(
     tables: Sequence[Table],
     contents: Mapping[str, Content],
     note: Callable[[str], object],
+    progress: _Progress,
 ) -> tuple[bool, list[str]]:
     """Copy all rows in one transaction, unless they are there. Return whether they were copied, and remarks."""
     async with new.transaction():
         done = await migrate(new.connection, note=note)
         await new.lock()
-        found = await new.contents(tables)
+        found = await new.contents(tables, progress)
         copied = found != contents
         if copied:
             await _require_empty(old, new, found)
-            await _copy(old, new, tables)
-            found = await new.contents(tables)
+            await _copy(old, new, tables, contents, progress)
+            progress.report(f"checking the copy in {new.where}")
+            found = await new.contents(tables, progress)
         values = await old.rows("SELECT * FROM opendataflow.sequence_values()")
         await new.rows("SELECT opendataflow.raise_sequences(%s)", Jsonb(values))
         await _require_equal(new, contents, found)
@@ -233,13 +262,16 @@ async def _require_empty(old: _Side, new: _Side, found: Mapping[str, Content]) -
     )
 
 
-async def _copy(old: _Side, new: _Side, tables: Sequence[Table]) -> None:
+async def _copy(
+    old: _Side, new: _Side, tables: Sequence[Table], contents: Mapping[str, Content], progress: _Progress
+) -> None:
     """Copy all tables, those that others refer to first."""
     by_name = {table.name: table for table in tables}
     order = TopologicalSorter({table.name: table.refers_to for table in tables}).static_order()
     async with _without_triggers(new):
         await new.rows("DELETE FROM opendataflow.leader")
         for table in map(by_name.__getitem__, order):
+            total, copied = counted(contents[table.name].rows, "row"), 0
             query = SQL("COPY {} ({}) FROM STDIN").format(Identifier("opendataflow", table.name), _columns(table))
             async with (
                 translated(new.where),
@@ -249,6 +281,10 @@ async def _copy(old: _Side, new: _Side, tables: Sequence[Table]) -> None:
             ):
                 async for block in blocks:
                     await copy.write(block)
+                    copied += block.count(b"\n")
+                    progress.report_at_times(f"copying {table.name}: {copied} of {total}")
+            if contents[table.name].rows:
+                progress.report(f"copied {table.name}: {total}")
 
 
 @asynccontextmanager

@@ -139,7 +139,7 @@ def move_database(
             if folders:
                 await migrate(old, folders=folders)
             async with await connect(dsn) as new:
-                return await move(old, new, dsn, _note)
+                return await move(old, new, dsn, _note, lambda line: typer.echo(line, err=True))
 
     _print_move(asyncio.run(ask()))
 

@@ -139,10 +139,10 @@ async def _database(settings: Settings) -> list[Finding]:
     try:
         dsn = existing_dsn(settings, Passkey())
         if dsn is None:
-            made = "is not running" if embedded_exists(settings) else "is not made yet"
-            return [
-                Finding(Level.OK, f"the embedded Postgres in {settings.postgres_home} {made}: it starts when needed")
-            ]
+            exists = embedded_exists(settings)
+            text = f"the embedded Postgres in {settings.postgres_home} is not {'running' if exists else 'made yet'}"
+            unchecked = "; what is in it was not checked: dataflow db status" if exists else ""
+            return [Finding(Level.OK, f"{text}: it starts when needed{unchecked}")]
         return await _check_database(dsn, [] if has_named_database(settings) else embedded_folders(settings))
     except DataflowError as error:
         remedy = "start it, or set DATAFLOW_DSN to where it is (docs/how-to/postgres.md)"

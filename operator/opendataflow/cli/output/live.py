@@ -57,9 +57,7 @@ class Display:
         elif result.spared:
             self._line(run, completion.state, f"{completion.message}; it costs no attempt, the breaker is open")
         else:
-            follows = (
-                f"; tried again in {duration(completion.delay)}" if result.task_state is TaskState.RETRYING else ""
-            )
+            follows = _follows(completion) if result.task_state is TaskState.RETRYING else ""
             detail = completion.message if follows else completion.reason or completion.message
             self._line(run, completion.shown, f"{detail}{follows}")
 
@@ -116,3 +114,10 @@ class Display:
             self._console.print(
                 stamped.append_text(line.copy()) if line.style == "" else stamped.append(line.plain, line.style)
             )
+
+
+def _follows(completion: claim.Completion) -> str:
+    """Return what follows a run whose task is tried again. The database chooses the pause before another look."""
+    if completion.shown is RunState.GIVEN_BACK:
+        return "; it is looked at again, which consumes no retry"
+    return f"; tried again in {duration(completion.delay)}"

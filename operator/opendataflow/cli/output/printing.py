@@ -32,8 +32,11 @@ _COLOURS: dict[str, str] = {
 }
 
 
-_WRAPPED = ("message", "reason", "sources", "transformations")
+_WRAPPED = ("message", "reason", "sources", "transformations", "inputs", "outputs")
 """Columns that are wrapped on a narrow terminal."""
+
+
+_INDENT = " " * 4
 
 
 class Output(StrEnum):
@@ -65,10 +68,13 @@ def console(*, stderr: bool = False) -> Console:
     return made
 
 
-def print_rows(found: Sequence[Row], output: Output, columns: Sequence[str], empty: str) -> None:
+def print_rows(
+    found: Sequence[Row], output: Output, columns: Sequence[str], empty: str, optional: Sequence[str] = ()
+) -> None:
     """Print rows, as a table of the given columns, or with all fields as JSON or YAML.
 
-    `empty`: printed on stderr instead of an empty table.
+    `empty`: printed on stderr instead of an empty table. `optional`: columns that are left out if all their values are
+    0 or missing.
     """
     if output is not Output.TABLE:
         print_document([dict(row) for row in found], output)
@@ -77,11 +83,18 @@ def print_rows(found: Sequence[Row], output: Output, columns: Sequence[str], emp
         console(stderr=True).print(empty)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = [column for column in columns if column not in optional or any(row[column] for row in found)]
     for column in columns:
         table.add_column(column.upper().replace("_", " "), overflow="fold", no_wrap=column not in _WRAPPED)
     for row in found:
         table.add_row(*(_cell(row[column]) for column in columns))
     console().print(table)
+
+
+def print_indented(to: Console, sentence: str) -> None:
+    """Print a sentence indented, on a terminal also the lines after its first one."""
+    for line in Text(sentence).wrap(to, to.width - len(_INDENT)):
+        to.print(Text(_INDENT).append(line))
 
 
 def print_document(value: object, output: Output) -> None:

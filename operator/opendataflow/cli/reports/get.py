@@ -27,10 +27,14 @@ StaleOption = Annotated[
 
 @get.command("jobs")
 def jobs(output: OutputOption = Output.TABLE) -> None:
-    """List all jobs with their progress."""
+    """List all jobs with their progress.
+
+    A column for stale, running, retrying or failed tasks appears only if there are any.
+    """
     found = resources.list_jobs() if through_cluster() else with_store(lambda store: store.list_jobs())
-    columns = ("job", "state", "done", "total", "stale", "running", "retrying", "failed", "parallelism")
-    print_rows(found, output, (*columns, "inputs", "outputs"), "no jobs: dataflow apply -f FILE")
+    counts = ("stale", "running", "retrying", "failed")
+    columns = ("job", "state", "done", "total", *counts, "parallelism", "inputs", "outputs")
+    print_rows(found, output, columns, "no jobs: dataflow apply -f FILE", optional=counts)
 
 
 @get.command("tasks")

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
-from opendataflow.cli.output.printing import Output, console, print_document
+from opendataflow.cli.output.printing import Output, console, print_document, print_indented
 from opendataflow.cli.reports.describe import DataIdArgument, JobArgument
 from opendataflow.cli.reports.status import task_status
 from opendataflow.core.status.evidence import Facts
@@ -88,4 +88,4 @@ def _print_answers(title: str, answers: Sequence[InspectionAnswer]) -> None:
     for answer in answers:
         to.print(Text(f"{answer.question} {answer.text}."))
         for one in answer.evidence:
-            to.print(Text(f"    {one.sentence}"))
+            print_indented(to, one.sentence)

@@ -90,9 +90,16 @@ def _ready(found: Facts, blocked: Sequence[str]) -> _Found:
         return Answer.YES, "", evidence
     if not outputs and found["state"] == TaskState.DONE:
         return Answer.YES, "its task is DONE, and the job has no outputs", evidence
+    if found["missing_outputs"]:
+        return Answer.NO, _never_made(found), evidence
     ended = found["state"] in (TaskState.FAILED, TaskState.SKIPPED)
     evidence += [Evidence(sentence) for sentence in blocked]
     return Answer.NO, f"its task is {found['state']}" if ended else NOT_YET, evidence
+
+
+def _never_made(found: Facts) -> str:
+    names = found["missing_outputs"]
+    return f"output{'s' * (len(names) > 1)} {', '.join(names)} {'were' if len(names) > 1 else 'was'} never made"
 
 
 def _status(found: Facts, dataset: Facts) -> Evidence:
@@ -127,6 +134,9 @@ def _correct(found: Facts) -> _Found:
     changed = [dataset for dataset in inputs_of(found) if _is_other_version(dataset)]
     if run is not None:
         evidence += [_input_evidence(found, dataset) for dataset in inputs_of(found)]
+    if found["missing_outputs"]:
+        remedy = f"to make it: {shell_command('resubmit', found['job'], found['data_id'])}"
+        return Answer.NO, _never_made(found), (*evidence, Evidence(remedy))
     if changed and not published:
         again = f"to make it again: {shell_command('resubmit', found['job'], found['data_id'])}"
         return Answer.NO, "it was made from data that has changed since", (*evidence, Evidence(again))

@@ -10,7 +10,7 @@ from typing import Any
 
 from opendataflow.core.text.locations import gate_sentence, looks_sentence, times
 from opendataflow.core.text.project_tests import stopped_by_tests, tests_sentence
-from opendataflow.names import TODAY, ChunkStatus, TaskState
+from opendataflow.names import TODAY, ChunkStatus, RunState, TaskState
 
 Evidence = Mapping[str, Any]
 
@@ -246,6 +246,8 @@ def _next_attempt(why: Evidence) -> str:
             f"{why['reason']}; it was looked at {times(why['looks'])}, which consumes no retry; the next look is due "
             f"{when}; to look at once: {again}"
         )
+    if why["last_run"] and why["last_run"]["state"] == RunState.GIVEN_BACK:
+        return f"its last run did not start, which consumes no retry; the next one is due {when}"
     left = max(why["retry_limit"] - why["attempts"], 0)
     return f"the last attempt failed, the next one is due {when}; {left} more may fail after it"
 

@@ -26,13 +26,18 @@ def plan_lines(plan: Plan) -> list[str]:
 def changes_more_than_it_adds(plan: Plan) -> bool:
     """Return whether the plan changes or removes chunks or tasks."""
     chunks = (one.retired or one.changed or one.overlapping for one in plan.datasets)
-    tasks = (one.removed or one.retired or one.incomplete or one.changed or one.stale for one in plan.jobs)
+    tasks = (
+        one.removed or one.retired or one.incomplete or one.changed or one.stale or one.removed_outputs
+        for one in plan.jobs
+    )
     return any(chunks) or any(tasks)
 
 
 def _dataset_lines(change: DataSetChange) -> Iterator[str]:
-    retired = f", {change.retired_finished} of them finished" if change.retired_finished else ""
-    changed = f", {change.changed_finished} of them finished" if change.changed_finished else ""
+    retired, changed = (
+        _finished(change.retired, change.retired_finished),
+        _finished(change.changed, change.changed_finished),
+    )
     verb = "overlaps" if change.overlapping == 1 else "overlap"
     yield from _line("+", change.added, f"{counted(change.added, 'chunk')} added", change.examples.get("added"))
     retired_text = f"{counted(change.retired, 'chunk')} retired{retired}"
@@ -43,10 +48,16 @@ def _dataset_lines(change: DataSetChange) -> Iterator[str]:
     yield from _line("!", change.overlapping, overlapping, change.examples.get("overlapping"))
 
 
+def _finished(count: int, finished: int) -> str:
+    if not finished:
+        return ""
+    return ", finished" if count == 1 else f", {finished} of them finished"
+
+
 def _job_lines(change: JobChange) -> Iterator[str]:
-    outputs = ", ".join(change.outputs)
+    outputs, added = ", ".join(change.outputs), change.added or 0
     texts = (
-        ("+", "added", change.added, f"{counted(change.added, 'task')} added"),
+        ("+", "added", added, f"{counted(added, 'task')} added"),
         ("-", "removed", change.removed, f"{counted(change.removed, 'task')} removed, never finished"),
         ("-", "retired", change.retired, f"{counted(change.retired, 'finished task')} retired"),
         (
@@ -60,6 +71,8 @@ def _job_lines(change: JobChange) -> Iterator[str]:
     )
     for sign, name, count, text in texts:
         yield from _line(sign, count, text, change.examples.get(name))
+    for output in change.removed_outputs:
+        yield f"- output {output} is made no more, and its chunks stay"
 
 
 def _line(sign: str, count: int, text: str, examples: Sequence[str] | None) -> Iterator[str]:

@@ -53,16 +53,19 @@ class JobChange:
 
     `removed`: tasks that never finished. `retired`, `incomplete`, `changed`, `stale`: finished or running tasks that
     lose their id, lack an added output, have other bounds, or have other inputs. `outputs`: the added outputs.
+    `added`: None in the plan of an applied change, because counting them is slow.
+    `removed_outputs`: the outputs that the job makes no more. Their chunks stay.
     """
 
     job: str
-    added: int = 0
+    added: int | None = None
     removed: int = 0
     retired: int = 0
     incomplete: int = 0
     changed: int = 0
     stale: int = 0
     outputs: tuple[str, ...] = ()
+    removed_outputs: tuple[str, ...] = ()
     examples: Examples = field(default_factory=dict)
 
 
@@ -103,5 +106,5 @@ class Applied:
 
 def _with_tuples(row: Mapping[str, Any]) -> dict[str, Any]:
     examples = {name: tuple(ids) for name, ids in row["examples"].items()}
-    outputs = {"outputs": tuple(row["outputs"] or ())} if "outputs" in row else {}
+    outputs = {name: tuple(row[name] or ()) for name in ("outputs", "removed_outputs") if name in row}
     return {**row, **outputs, "examples": examples}
