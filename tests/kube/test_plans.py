@@ -1,5 +1,7 @@
 """A changed resource that affects finished work is refused with its plan, until spec.allow names that plan."""
 
+import json
+
 import pytest
 
 from tests.kube.conftest import Kubectl
@@ -52,6 +54,7 @@ def test_a_new_output_is_refused_and_made_after_a_backfill(kubectl: Kubectl, dat
     assert database.rows("SELECT dataset FROM opendataflow.job_output WHERE job = 'wash'") == [{"dataset": "clean"}]
     status = kubectl.json("get", "dfj/wash")["status"]
     assert status["progress"] == "3/3"
+    assert json.loads(status["acceptedSpec"])["outputs"] == ["clean"]
 
     allow = {"change": status["plan"]["hash"], "backfill": "none"}
     patch(kubectl, "dfj/wash", {"allow": allow})

@@ -1,12 +1,21 @@
 """What users wrote, as rows: every key is a column, nothing that is executed is among them."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opendataflow.core.runs.declared import dataset_row, job_row, links
+from opendataflow.core.runs.declared import (
+    dataset_row,
+    fields_digest,
+    job_row,
+    links,
+    spec_digest,
+    spec_text,
+    starts_same_runs,
+)
 from opendataflow.core.runs.graph import JobLinks
 from opendataflow.errors import InvalidInput
 from opendataflow.model.resources.api import DataFlowJob, DataSet
@@ -131,3 +140,23 @@ def test_two_data_sets_that_would_set_one_variable_are_refused() -> None:
 
 def test_the_links_of_a_job_are_read_from_a_row() -> None:
     assert links({"job": "j", "inputs": ["a"], "outputs": ["b", "c"]}) == JobLinks("j", ("a",), ("b", "c"))
+
+
+def test_the_text_of_a_spec_has_its_digest_and_makes_the_same_job() -> None:
+    before = job(env={"A": "ü", "B": "2"}, podTemplate={"spec": {"nodeSelector": None, "volumes": [{"a": 1.5}]}})
+    spec = json.loads(spec_text(before))
+    assert fields_digest(spec) == spec_digest(before)
+    assert job(**spec) == before
+
+
+def test_the_text_of_a_spec_has_neither_requests_nor_consents_and_no_order() -> None:
+    one = job(env={"A": "1", "B": "2"}, resubmit={"id": "x", "failed": True}, allow={"change": "0123"})
+    other = job(env={"B": "2", "A": "1"})
+    assert (spec_text(one), spec_digest(one)) == (spec_text(other), spec_digest(other))
+
+
+def test_the_digest_differs_in_one_half_only_if_the_limits_change() -> None:
+    slow, fast, other = (spec_digest(job(**spec)) for spec in ({}, {"parallelism": 9}, {"env": {"A": "1"}}))
+    assert starts_same_runs(slow, fast)
+    assert not starts_same_runs(slow, other)
+    assert len({slow, fast, other}) == 3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from opendataflow.core.status.conditions import Fault
 from opendataflow.core.status.job_state import ObservedJob, job_status, short_duration
 from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NoRights, NotCreatable, NotStarted
-from opendataflow.model.resources.statuses import DataFlowJobStatus
+from opendataflow.model.resources.statuses import LONGEST_SPEC, DataFlowJobStatus
 from opendataflow.names import Reason
 from tests.kstatus import kstatus
 
@@ -444,3 +444,23 @@ def test_a_location_that_all_chunks_need_is_told_as_the_reason_of_no_progress() 
         "LocationMissing",
         "there is no table t; no run of the job starts until this location is there; one run at a time looks again",
     )
+
+
+def test_the_accepted_spec_is_shown_and_kept_while_it_is_unknown() -> None:
+    assert told(facts(accepted_spec='{"inputs":["a"]}'))["acceptedSpec"] == '{"inputs":["a"]}'
+    before = {"acceptedSpec": '{"inputs":["b"]}'}
+    assert told(facts(before=before))["acceptedSpec"] == '{"inputs":["b"]}'
+    assert told(facts(before=before, accepted_spec='{"inputs":["a"]}'))["acceptedSpec"] == '{"inputs":["a"]}'
+
+
+@pytest.mark.parametrize(
+    "odd", [None, 7, {"inputs": ["a"]}, "x" * (LONGEST_SPEC + 1)], ids=["none", "7", "map", "long"]
+)
+def test_an_accepted_spec_that_is_no_text_or_too_long_is_left_out(odd: Any) -> None:
+    assert "acceptedSpec" not in told(facts(before={"acceptedSpec": odd}))
+
+
+def test_a_spec_that_is_too_long_replaces_none_before_and_blocks_no_status() -> None:
+    status = told(facts(before={"acceptedSpec": "{}"}, accepted_spec="x" * (LONGEST_SPEC + 1)))
+    assert "acceptedSpec" not in status
+    assert len(told(facts(accepted_spec="x" * LONGEST_SPEC))["acceptedSpec"]) == LONGEST_SPEC

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from opendataflow.control.resources.catalog import Entry, Fault, Key, Model
+from opendataflow.errors import InvalidInput
 from opendataflow.model.fields.rules import CLUSTER_CONTEXT
 from opendataflow.model.fields.validation_errors import sentences
 from opendataflow.model.resources.actions import DataFlowAction
@@ -42,19 +43,22 @@ def parse_entry(kind: str, body: Mapping[str, Any]) -> Entry:
         annotations=metadata.get("annotations") or {},
         creator=_creator(metadata),
     )
-    written = {
-        "apiVersion": API_VERSION,
-        "kind": kind,
-        "metadata": {"name": entry.key.name, "namespace": entry.key.namespace},
-        "spec": body.get("spec") or {},
-    }
     try:
-        entry.model = KINDS[kind].model_validate(
-            written, extra="ignore", by_alias=True, by_name=False, context=CLUSTER_CONTEXT
-        )
-    except ValidationError as error:
-        entry.fault = Fault(Reason.INVALID_SPEC, _join(sentences(KINDS[kind], error)))
+        entry.model = parse_spec(entry.key, body.get("spec") or {})
+    except InvalidInput as error:
+        entry.fault = Fault(Reason.INVALID_SPEC, str(error))
     return entry
+
+
+def parse_spec(key: Key, spec: object) -> Model:
+    """Return the model of a resource with this spec. Raises InvalidInput with all faults in one text."""
+    metadata = {"name": key.name, "namespace": key.namespace}
+    written = {"apiVersion": API_VERSION, "kind": key.kind, "metadata": metadata, "spec": spec}
+    model = KINDS[key.kind]
+    try:
+        return model.model_validate(written, extra="ignore", by_alias=True, by_name=False, context=CLUSTER_CONTEXT)
+    except ValidationError as error:
+        raise InvalidInput(_join(sentences(model, error))) from None
 
 
 def _creator(metadata: Mapping[str, Any]) -> str:

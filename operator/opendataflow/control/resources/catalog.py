@@ -40,7 +40,8 @@ class Entry:
     `model`: None if the body is invalid. `fault`: why the body is invalid, or why the store refuses it. `status`: the
     status that the cluster shows. `created`: an RFC 3339 time. `creator`: the program that created it, if the API
     server knows it. `accepted`: the generation that is declared in the store; while a plan is refused, an earlier one.
-    `plan`: the plan of the present generation, if it was refused.
+    `plan`: the plan of the present generation, if it was refused. `accepted_spec`: the spec of a job that is in force,
+    as JSON; None if unknown.
     """
 
     key: Key
@@ -54,6 +55,7 @@ class Entry:
     creator: str = ""
     accepted: int | None = None
     plan: Plan | None = None
+    accepted_spec: str | None = None
 
 
 class Catalog:
@@ -92,8 +94,16 @@ class Catalog:
 
     def accept(self, entry: Entry) -> None:
         """Record that a resource is declared in the store."""
-        assert isinstance(entry.model, DataSet | DataFlowJob)
         entry.accepted, entry.fault, entry.plan = entry.generation, None, None
+        self._identify(entry)
+
+    def keep(self, entry: Entry) -> None:
+        """Record that an earlier spec of a resource stays declared in the store. Its figures are still reported."""
+        entry.accepted = entry.generation - 1
+        self._identify(entry)
+
+    def _identify(self, entry: Entry) -> None:
+        assert isinstance(entry.model, DataSet | DataFlowJob)
         self._ids[entry.key.kind, entry.model.id] = entry.key
 
 

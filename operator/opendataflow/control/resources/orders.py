@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opendataflow.control.resources.catalog import Entry
 from opendataflow.core.chunks.attempts import make_owner
 from opendataflow.core.kubernetes.pipeline_pods import with_project
 from opendataflow.core.kubernetes.pods import Container, Operator, Password, PodConfig, SecretKey, check_config, run_pod
@@ -124,10 +123,9 @@ class OrderMakers:
     operator: Operator
     changed: Callable[[], None]
 
-    def make(self, entry: Entry, declared_as: str) -> PodOrders:
+    def make(self, job: DataFlowJob, declared_as: str) -> PodOrders:
         """Return the order maker of a job. The engine does not get it yet."""
-        assert isinstance(entry.model, DataFlowJob)
-        return PodOrders(entry.model, declared_as, self.operator)
+        return PodOrders(job, declared_as, self.operator)
 
     def add(self, orders: PodOrders) -> None:
         """Add or replace the order maker of a job, so that the job may run."""

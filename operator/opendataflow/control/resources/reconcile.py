@@ -8,8 +8,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from opendataflow.control.resources.accepted import accepted_job, accepted_text
 from opendataflow.control.resources.catalog import Catalog, Entry, Fault, Key, KeyQueue
-from opendataflow.control.resources.orders import OrderMakers
+from opendataflow.control.resources.orders import OrderMakers, PodOrders
 from opendataflow.control.resources.requests import Requests
 from opendataflow.core.runs.declared import Row, dataset_row, job_row, spec_digest
 from opendataflow.core.text.plan import resource_sentence
@@ -132,7 +133,7 @@ class Reconciler:
                 row = self._row(entry, model)
                 await self._declare(entry, model, row)
             except PlanRefused as error:
-                self._refuse_plan(entry, model, error)
+                await self._refuse_plan(entry, model, error)
             except DataflowError as error:
                 if error.retryable:
                     raise
@@ -145,14 +146,30 @@ class Reconciler:
             if entry.fault != before:
                 logger.warning("%s %s: %s", entry.key.kind, entry.key.owner, entry.fault.message)
 
-    def _refuse_plan(self, entry: Entry, model: DataSet | DataFlowJob, error: PlanRefused) -> None:
+    async def _refuse_plan(self, entry: Entry, model: DataSet | DataFlowJob, error: PlanRefused) -> None:
         """Record a refused plan. The declaration before stays in force, and so do its runs."""
         plan, allow = Plan.of_json(error.plan), model.spec.allow
-        remedy = resource_sentence(plan, None if allow is None else allow.change)
-        entry.plan, entry.fault = plan, Fault(Reason.PLAN_REFUSED, f"{error}; {remedy}")
+        message = f"{error}; {resource_sentence(plan, None if allow is None else allow.change)}"
         known = self._known.get((entry.key.kind, model.id))
         if known is not None and known.owner == entry.key.owner:
-            entry.accepted = entry.generation - 1  # an earlier one: its figures are still reported
+            if isinstance(model, DataFlowJob):
+                try:
+                    await self._keep_program(entry, model.id, known.as_hash)
+                except InvalidInput as cause:
+                    message += f"; until then, or until the old spec is back, no new run starts, because {cause}"
+            self._catalog.keep(entry)
+        entry.plan, entry.fault = plan, Fault(Reason.PLAN_REFUSED, message)
+
+    async def _keep_program(self, entry: Entry, job: str, declared_as: str) -> None:
+        """Keep starting runs of the accepted spec. It is in the status, for an operator that has just started.
+
+        Raises InvalidInput if no new run can start.
+        """
+        orders = self._makers.makers.get(job)
+        if orders is None or orders.declared_as != declared_as:
+            orders = await self._use(accepted_job(entry.key, entry.status, declared_as), declared_as)
+            logger.info("DataFlowJob %s: its accepted spec stays in force", entry.key.owner)
+        entry.accepted_spec = accepted_text(orders.job, declared_as)
 
     def _row(self, entry: Entry, model: DataSet | DataFlowJob) -> Row:
         if isinstance(model, DataSet):
@@ -170,10 +187,16 @@ class Reconciler:
             logger.info("%s %s: taken over, generation %d", kind, entry.key.owner, entry.generation)
             self._requeue_dependents(entry.key, model)
         if isinstance(model, DataFlowJob):
-            orders = self._makers.make(entry, declared.as_hash)
-            orders.check((await self._store.declared_jobs([model.id]))[model.id])
-            self._makers.add(orders)
+            await self._use(model, declared.as_hash)
+            entry.accepted_spec = accepted_text(model, declared.as_hash)
         self._catalog.accept(entry)
+
+    async def _use(self, job: DataFlowJob, declared_as: str) -> PodOrders:
+        """Start runs of this job from now on. Raises InvalidInput if no pods can be made for it."""
+        orders = self._makers.make(job, declared_as)
+        orders.check((await self._store.declared_jobs([job.id]))[job.id])
+        self._makers.add(orders)
+        return orders
 
     def _requeue_dependents(self, changed: Key, model: DataSet | DataFlowJob | None = None) -> None:
         """Enqueue refused resources, which may be valid now. If a data set changed (`model`), also enqueue its jobs."""

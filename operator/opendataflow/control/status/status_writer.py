@@ -218,6 +218,7 @@ class StatusWriter:
                 pods=self._pods.get(job, {}) if accepted else {},
                 before=entry.status,
                 plan=entry.plan,
+                accepted_spec=entry.accepted_spec,
             ),
             now,
         )

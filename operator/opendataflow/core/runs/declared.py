@@ -5,6 +5,7 @@ Commands and code of users are never in these rows. They stay in the user's file
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from opendataflow.core.runs.environment import JobFacts, check_names
@@ -77,14 +78,29 @@ def links(row: Row) -> JobLinks:
 
 _LIMITS = {"parallelism", "suspend", "priority", "resubmit"}
 """Fields that do not change what a run does."""
+_DIGITS = 32
+"""128 bits: nobody finds another spec with the same digest."""
+
+
+def spec_text(model: DataSet | DataFlowJob) -> str:
+    """Return a spec as JSON, with all defaults and without requests and consents. Equal specs have equal texts."""
+    return _json(_written(model))
 
 
 def spec_digest(model: DataSet | DataFlowJob) -> str:
     """Return two digests of a spec, joined by a dot: of the fields that change runs, and of the limits."""
-    spec = model.spec.model_dump(mode="json", by_alias=True, exclude={"resubmit", "allow"})
+    return fields_digest(_written(model))
+
+
+def fields_digest(spec: Mapping[str, object]) -> str:
+    """Return the digests of a spec from its fields, such as those of `spec_text`."""
     definition = {name: value for name, value in spec.items() if name not in _LIMITS}
     limits = {name: value for name, value in spec.items() if name in _LIMITS}
     return f"{_digest(definition)}.{_digest(limits)}"
+
+
+def _written(model: DataSet | DataFlowJob) -> Mapping[str, object]:
+    return model.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"resubmit", "allow"})
 
 
 def starts_same_runs(one: str | None, other: str) -> bool:
@@ -93,4 +109,8 @@ def starts_same_runs(one: str | None, other: str) -> bool:
 
 
 def _digest(spec: object) -> str:
-    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(_json(spec).encode()).hexdigest()[:_DIGITS]
+
+
+def _json(spec: object) -> str:
+    return json.dumps(spec, sort_keys=True, separators=(",", ":"))

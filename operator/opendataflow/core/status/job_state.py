@@ -31,6 +31,7 @@ from opendataflow.core.text.project_tests import stopped_by_tests, tests_sentenc
 from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NoRights, NotCreatable, NotStarted
 from opendataflow.model.records.plan import Plan
 from opendataflow.model.resources.statuses import (
+    LONGEST_SPEC,
     MOST_LINES,
     DataFlowJobStatus,
     Failure,
@@ -61,6 +62,7 @@ class ObservedJob:
     opendataflow.job_reports(); None if Postgres is unreachable or has no such job. `unreachable`: a sentence if
     Postgres is unreachable. `start_error`: why runs can't be started. `pods`: problems of existing pods, reason ->
     (number of pods, sentence). `before`: the status in the cluster, as JSON. `plan`: the plan that was refused.
+    `accepted_spec`: the spec in force, as JSON; None if unknown.
     """
 
     job: str
@@ -73,6 +75,7 @@ class ObservedJob:
     pods: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     before: Mapping[str, Any] = field(default_factory=dict)
     plan: Plan | None = None
+    accepted_spec: str | None = None
 
     @property
     def taken_over(self) -> bool:
@@ -96,7 +99,7 @@ class ObservedJob:
 
 
 def job_status(facts: ObservedJob, now: datetime) -> DataFlowJobStatus:
-    """Return the status. It is always smaller than 32 KiB."""
+    """Return the status. It is always smaller than 32 KiB, without the accepted spec."""
     values: dict[ConditionType, ConditionValue | None] = {
         ConditionType.READY: _ready(facts),
         ConditionType.PROGRESSING: _progressing(facts),
@@ -114,8 +117,15 @@ def job_status(facts: ObservedJob, now: datetime) -> DataFlowJobStatus:
         state=_state(facts),
         plan=plan_status(facts.plan),
         selector=f"{names.LABEL_JOB}={names.label_value(facts.job)}",
+        accepted_spec=_accepted_spec(facts),
         **_figures(facts),
     )
+
+
+def _accepted_spec(facts: ObservedJob) -> str | None:
+    """Return the spec in force; None if it is too long. While it is unknown, return that of the status before."""
+    text = facts.before.get("acceptedSpec") if facts.accepted_spec is None else facts.accepted_spec
+    return text if isinstance(text, str) and len(text) <= LONGEST_SPEC else None
 
 
 def plan_status(plan: Plan | None) -> PlanStatus | None:

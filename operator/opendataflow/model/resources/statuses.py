@@ -1,7 +1,9 @@
 """The models of the statuses that the operator writes. Statuses are output: no decision uses them.
 
-The lengths of all lists and texts are bounded, so that a status is always smaller than 32 KiB. A text that is too long
-is truncated, not refused.
+The exceptions are the phase of an action, and the accepted spec of a job, which has to match its digest in Postgres.
+
+The lengths of all lists and texts are bounded, so that a status is always smaller than 32 KiB, without the accepted
+spec. A text that is too long is truncated, not refused. An accepted spec that is too long is left out.
 """
 
 from datetime import datetime
@@ -15,6 +17,8 @@ from opendataflow.model.fields.rules import Rule
 MOST_FAILURES = 10
 MOST_GAPS = 10
 MOST_LINES = 20
+LONGEST_SPEC = 64 * 1024
+"""The most characters of an accepted spec. An API server stores at most 1.5 MiB of a resource, with all its copies."""
 
 Number = Annotated[int, Field(ge=0, le=2**53)]
 Replicas = Annotated[int, Field(ge=0, le=2**31 - 1), BeforeValidator(lambda count: min(count, 2**31 - 1))]
@@ -185,6 +189,11 @@ class DataFlowJobStatus(Status):
         default=0, description="The number of active runs, which `kubectl scale` compares with spec.parallelism."
     )
     selector: Name | None = Field(default=None, description="The label selector of the job's run pods.")
+    accepted_spec: Annotated[str, Field(max_length=LONGEST_SPEC)] | None = Field(
+        default=None,
+        description="The spec that is in force, as JSON with all defaults. Runs of it start while the present spec is "
+        f"refused (reason PlanRefused). Left out if it is longer than {LONGEST_SPEC} characters.",
+    )
 
 
 class ActionCounts(StatusModel):
