@@ -43,7 +43,7 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
-# Spark starts from the archive of who runs the tests, where there is one; said so, no test leaves it behind.
+# Spark starts from the archive of who runs the tests, where there is one; named here, no test leaves it behind.
 _spark = find_spec("pyspark")
 _archive = class_archive.archive_path(os.environ, Path(_spark.origin).parent) if _spark and _spark.origin else "off"
 os.environ.setdefault(SPARK_ARCHIVE, str(_archive))
@@ -160,7 +160,7 @@ def database(dsn: str) -> Iterator[Database]:
 
 @pytest.fixture(scope="session")
 def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
-    """Print a line of the progress of a cluster at once, although tests' output is kept back."""
+    """Print a line of the progress of a cluster at once, although the output of tests is captured."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
 
     def to_terminal(line: str) -> None:

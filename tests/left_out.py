@@ -1,4 +1,4 @@
-"""Tests whose surroundings can't be had are left out loudly, or fail where nothing may be left out."""
+"""Tests whose environment is not available are left out loudly, or fail where nothing may be left out."""
 
 import os
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ def left_out(why: str, required: str) -> Iterator[None]:
         pytest.skip(f"{why}: {reason}")
 
 
-def tell_left_out(session: pytest.Session, why: str, title: str, remedy: str | None = None) -> None:
-    """Say at the end of the run how many tests have not run."""
+def report_left_out(session: pytest.Session, why: str, title: str, remedy: str | None = None) -> None:
+    """Report at the end of the run how many tests have not run."""
     reporter = session.config.pluginmanager.getplugin("terminalreporter")
     reports = reporter.getreports("skipped") if isinstance(reporter, pytest.TerminalReporter) else []
     reasons = [str(report.longrepr[2]) for report in reports if why in str(report.longrepr)]

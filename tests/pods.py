@@ -1,4 +1,4 @@
-"""Pods as Kubernetes tells of them, for tests: JSON with what matters, and nothing else."""
+"""Pods as Kubernetes reports them, for tests: JSON with what matters, and nothing else."""
 
 from typing import Any
 

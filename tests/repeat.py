@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
         ended = run(tier, rest)
         failed = failed or not ended or any(not good for good in ended.values())
         add(file, ended, datetime.now(UTC).date())
-    print("\n".join(told(read(file))))
+    print("\n".join(summary(read(file))))
     return int(failed)
 
 
@@ -94,7 +94,7 @@ def add(file: Path, ended: dict[str, bool], today: date) -> None:
     fresh.rename(file)
 
 
-def told(results: Results) -> list[str]:
+def summary(results: Results) -> list[str]:
     """Return the lines of the report: the tests that have failed, the one that failed most often first."""
     runs, days = sum(results["runs"].values()), len(results["runs"])
     bad = [(sum(known["failed"].values()), test, known) for test, known in results["tests"].items() if known["failed"]]

@@ -1,4 +1,4 @@
-"""An observer of engines that remembers what it is told."""
+"""An observer of engines that remembers all reports."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from opendataflow.model.records.claim import ClaimedRun, Completed, Completion
 
 @dataclass
 class Seen:
-    """Everything that an engine has told, in order. `held`: (job, what kind of reason, or None)."""
+    """Everything that an engine has reported, in order. `held`: (job, what kind of reason, or None)."""
 
     claims: list[ClaimedRun] = field(default_factory=list)
     ends: list[Completed] = field(default_factory=list)

@@ -64,7 +64,7 @@ class Clock:
 
 
 Client = Callable[[Load, Clock], Coroutine[None, None, None]]
-"""Works until the clock says that the time is up, or until nothing is left, and tells the clock of every batch."""
+"""Works until the clock says that the time is up, or until nothing is left, and reports every batch to the clock."""
 
 
 async def ours(load: Load, clock: Clock) -> None:

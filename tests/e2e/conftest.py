@@ -85,7 +85,7 @@ class Program:
         return output
 
     def ask(self, *arguments: str, typed: str = "", cwd: Path | None = None) -> Answer:
-        """Run a command to its end; return all that it said. `typed`: what a person answers to its questions."""
+        """Run a command to its end; return all that it printed. `typed`: what a person answers to its questions."""
         done = subprocess.run(
             [DATAFLOW, *arguments],
             env=self.environ,
@@ -116,8 +116,8 @@ class Inside:
             if cwd is not None:
                 patched.chdir(cwd)
             code = run(list(arguments))
-        said = self._capsys.readouterr()
-        return Answer(code, said.out, said.err)
+        printed = self._capsys.readouterr()
+        return Answer(code, printed.out, printed.err)
 
 
 @pytest.fixture

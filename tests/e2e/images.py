@@ -182,8 +182,8 @@ def _base() -> str:
 def _make_stand_in() -> None:
     """Debian with Python and nothing else, without what the slim images leave out."""
     _say(f"making {_STAND_IN} from Debian's packages: two to three minutes")
-    said = subprocess.run(["apt-get", "indextargets", "--format=$(SITE)"], capture_output=True, text=True, check=True)
-    mirror = sorted(set(said.stdout.split()))[0]
+    listed = subprocess.run(["apt-get", "indextargets", "--format=$(SITE)"], capture_output=True, text=True, check=True)
+    mirror = sorted(set(listed.stdout.split()))[0]
     with tempfile.TemporaryDirectory(prefix="opendataflow-base-") as name:
         root = Path(name) / "root"
         _run(["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, str(root), mirror])

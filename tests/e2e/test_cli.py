@@ -45,7 +45,7 @@ def run_once(db: Connection, job_id: str, verdict: str = "DONE", **changes: Any)
 # apply and get -------------------------------------------------------------------------------------------
 
 
-def test_apply_tells_what_it_has_declared(dataflow: Program, db: Connection, inside: Inside, file: Path) -> None:
+def test_apply_shows_what_it_has_declared(dataflow: Program, db: Connection, inside: Inside, file: Path) -> None:
     for _ in range(2):  # also the second time, when nothing changes
         answer = inside.ask(dataflow, "apply", "-f", str(file))
         assert answer.out.splitlines() == [
@@ -142,8 +142,8 @@ def test_what_is_stale_is_counted_listed_and_rebuilt_by_one_command(
     ]
     lines = inside.ask(dataflow, "status", "square").out.splitlines()
     assert lines[0] == "square   2 of 2 done, 1 stale   parallelism 100"
-    stale = "1 chunk (2) was made from an older version of an input or of the job; to rebuild: "
-    assert f"  stale      {stale}dataflow resubmit square --stale" in lines
+    (stale,) = (line for line in lines if line.endswith("dataflow resubmit square --stale"))
+    assert stale.startswith("  stale      1 chunk (2) ")
     assert "Tasks:           2 DONE, 1 of them stale" in inside.ask(dataflow, "describe", "job", "square").out
     assert "square: DONE, run 3, stale" in inside.ask(dataflow, "describe", "chunk", "squares", "2").out
     for command, expected in (("tasks", ["square", "2", "DONE", "yes"]), ("chunks", ["squares", "2", "READY", "yes"])):
@@ -153,8 +153,8 @@ def test_what_is_stale_is_counted_listed_and_rebuilt_by_one_command(
     answer = inside.ask(dataflow, "resubmit", "square", "--stale", "--cascade")
 
     assert (answer.code, answer.out) == (ExitCode.OK, "square 2: QUEUED\nsum 2: WAITING\n")
-    assert inside.ask(dataflow, "resubmit", "squares", "--dataset", "--stale").err == (
-        "error: no chunk of data set squares is stale: there is nothing to resubmit\n"
+    assert inside.ask(dataflow, "resubmit", "squares", "--dataset", "--stale").err.startswith(
+        "error: no chunk of data set squares is stale: "
     )
 
 
@@ -186,20 +186,21 @@ def test_json_and_yaml_say_the_same(dataflow: Program, db: Connection, inside: I
 def test_where_there_is_nothing_stdout_is_empty_and_stderr_says_how_to_begin(dataflow: Program, inside: Inside) -> None:
     for arguments in (("get", "jobs"), ("status",)):
         answer = inside.ask(dataflow, *arguments)
-        assert (answer.code, answer.out, answer.err) == (ExitCode.OK, "", "no jobs: dataflow apply -f FILE\n")
+        assert (answer.code, answer.out) == (ExitCode.OK, "")
+        assert re.fullmatch("no jobs: dataflow apply .*\n", answer.err)
 
 
-def test_status_tells_what_failed_what_waits_and_the_commands_that_help(
+def test_status_shows_what_failed_what_waits_and_the_commands_that_help(
     dataflow: Program, db: Connection, inside: Inside
 ) -> None:
     chain(db)
-    run_once(db, "square", "FAILED", reason="no retries left (1 allowed): exit code 1: oops")
+    run_once(db, "square", "FAILED", reason="no retries left: exit code 1: oops")
     run_once(db, "square")
     lines = [line.strip() for line in inside.ask(dataflow, "status").out.splitlines()]
     assert lines[0] == "square   1 of 3 done, 1 QUEUED, 1 FAILED   parallelism 100"
     assert "gaps       1 gap: 1" in lines
-    assert "failed     1 chunk (1): no retries left (1 allowed): exit code 1: oops" in lines
-    assert "when the cause is fixed: dataflow resubmit square 1" in lines
+    assert "failed     1 chunk (1): no retries left: exit code 1: oops" in lines
+    assert any(line.endswith("dataflow resubmit square 1") for line in lines)
     assert "waiting    1 chunk (1): input squares is FAILED (not usable)" in lines
     assert "see: dataflow why sum 1" in lines
 
@@ -267,13 +268,13 @@ REMEDIES: dict[str, tuple[Callable[[Connection], None], str, str, str, str]] = {
     "an output under hold": (
         _output_under_hold,
         "square",
-        "may not write its output chunk 1 of squares, which is HOLD (held by a person",
+        "output chunk 1 of squares, which is HOLD",
         "dataflow release --dataset squares 1",
         "QUEUED",
     ),
     "failed": (_failed, "square", "1 of job square is FAILED: exit code 1", "dataflow resubmit square 1", "QUEUED"),
     "held": (_held, "square", "1 of job square is HELD by a person", "dataflow release square 1", "QUEUED"),
-    "stale": (_stale, "square", "made from data that has changed since", "dataflow resubmit square 1", "QUEUED"),
+    "stale": (_stale, "square", "made from data that has", "dataflow resubmit square 1", "QUEUED"),
 }
 
 
@@ -292,42 +293,36 @@ def test_why_names_the_reason_and_the_command_that_helps(
 
 def test_why_follows_a_failed_input_to_the_job_that_makes_it(dataflow: Program, db: Connection, inside: Inside) -> None:
     _input_failed(db)
-    assert inside.ask(dataflow, "why", "sum", "1").out.splitlines() == [
-        "1 of job sum is WAITING",
-        (
-            "waits for input chunk 1 of squares, which is FAILED (not usable); job square, which makes it, is FAILED "
-            "(exit code 1); when the cause is fixed: dataflow resubmit square 1"
-        ),
-    ]
+    first, second = inside.ask(dataflow, "why", "sum", "1").out.splitlines()
+    assert first == "1 of job sum is WAITING"
+    assert second.startswith("waits for input chunk 1 of squares, which is FAILED ")
+    assert "which makes it, is FAILED (exit code 1); " in second
+    assert second.endswith("dataflow resubmit square 1")
 
 
 def test_why_follows_an_input_that_is_not_made_yet(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db, "1")
-    assert (
-        inside.ask(dataflow, "why", "sum", "1")
-        .out.splitlines()[1]
-        .endswith("which is DECLARED (not made yet); job square, which makes it, is QUEUED; see: dataflow why square 1")
-    )
+    _, second = inside.ask(dataflow, "why", "sum", "1").out.splitlines()
+    assert "which is DECLARED (not made yet)" in second
+    assert second.endswith("which makes it, is QUEUED; see: dataflow why square 1")
 
 
-def test_why_tells_of_a_queued_task_what_is_before_it_and_that_nothing_runs(
+def test_why_shows_what_is_before_a_queued_task_and_that_nothing_runs(
     dataflow: Program, db: Connection, inside: Inside
 ) -> None:
     chain(db)
-    assert inside.ask(dataflow, "why", "square", "10").out.splitlines() == [
-        "10 of job square is QUEUED",
-        "before it: 2 queued tasks of the job",
-        "no engine is running; to start one: dataflow local -f FILE",
-    ]
+    *before, last = inside.ask(dataflow, "why", "square", "10").out.splitlines()
+    assert before == ["10 of job square is QUEUED", "before it: 2 queued tasks of the job"]
+    assert re.fullmatch("no engine is running; .*: dataflow local .*", last)
 
 
-def test_why_tells_of_a_full_job(dataflow: Program, db: Connection, inside: Inside) -> None:
+def test_why_shows_that_a_job_is_full(dataflow: Program, db: Connection, inside: Inside) -> None:
     apply(db, [dataset("numbers", "1", "2")], [job("square", ["numbers"], [], parallelism=1)])
     claim(db, open_lease(db), "square")
     assert "runs 1 at a time (its parallelism)" in inside.ask(dataflow, "why", "square", "2").out
 
 
-def test_why_tells_of_a_running_task_where_it_runs(dataflow: Program, db: Connection, inside: Inside) -> None:
+def test_why_shows_where_a_running_task_runs(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db, "1")
     [run] = claim(db, open_lease(db), "square")
     first, second = inside.ask(dataflow, "why", "square", "1").out.splitlines()
@@ -335,17 +330,16 @@ def test_why_tells_of_a_running_task_where_it_runs(dataflow: Program, db: Connec
     assert second == f"its log: dataflow logs --run {run['run']}"
 
 
-def test_why_tells_who_reads_an_output(dataflow: Program, db: Connection, inside: Inside) -> None:
+def test_why_shows_who_reads_an_output(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db, "1")
     run_once(db, "square")
     claim(db, open_lease(db), "sum")
     ask(db, "resubmit", "square", "1")
-    assert "waits for 1 running run to end reading its output chunk 1 of squares" in (
-        inside.ask(dataflow, "why", "square", "1").out
-    )
+    why = inside.ask(dataflow, "why", "square", "1").out
+    assert re.search("waits for 1 running run .* output chunk 1 of squares", why)
 
 
-def test_why_tells_when_the_next_attempt_is_due(dataflow: Program, db: Connection, inside: Inside) -> None:
+def test_why_shows_when_the_next_attempt_is_due(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db, "1")
     run_once(db, "square", "RETRYING", delay=3000)
     assert "the next one is due in 50 min; 0 more may fail after it" in (inside.ask(dataflow, "why", "square", "1").out)
@@ -422,9 +416,7 @@ def test_resubmit_with_cascade_lists_all_that_is_made_again(dataflow: Program, d
 def test_resubmit_of_a_running_task_is_remembered(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db)
     claim(db, open_lease(db), "square")
-    assert inside.ask(dataflow, "resubmit", "square", "1").out == (
-        "square 1: RUNNING (it is running: it runs again after its end)\n"
-    )
+    assert inside.ask(dataflow, "resubmit", "square", "1").out.startswith("square 1: RUNNING (it is running: ")
 
 
 def test_hold_and_release_of_a_task(dataflow: Program, db: Connection, inside: Inside) -> None:
@@ -484,15 +476,15 @@ def test_accept_and_reject_say_what_a_person_thinks_of_chunks(
     dataflow: Program, db: Connection, inside: Inside
 ) -> None:
     _pending(db)
-    assert "when it is good: dataflow accept squares 1; when it is not: dataflow reject squares 1" in (
-        inside.ask(dataflow, "why", "sum", "1").out
-    )
+    why = inside.ask(dataflow, "why", "sum", "1").out
+    assert "dataflow accept squares 1; " in why
+    assert "dataflow reject squares 1" in why
     assert inside.ask(dataflow, "accept", "squares", "1").out == "squares 1: READY\n"
     assert inside.ask(dataflow, "reject", "squares", "2", "--reason", "empty").out == "squares 2: FAILED\n"
     assert tasks(db) == {"square/1": "DONE", "square/2": "FAILED", "sum/1": "QUEUED", "sum/2": "WAITING"}
     answer = inside.ask(dataflow, "accept", "squares", "2")
     assert answer.code == ExitCode.FAILED
-    assert answer.err == "error: chunk 2 of squares is FAILED: only PENDING ones can be accepted\n"
+    assert answer.err.startswith("error: chunk 2 of squares is FAILED: only PENDING ones ")
 
 
 def test_cancel_asks_for_the_end_of_a_run(dataflow: Program, db: Connection, inside: Inside) -> None:
@@ -503,7 +495,7 @@ def test_cancel_asks_for_the_end_of_a_run(dataflow: Program, db: Connection, ins
     )
     answer = inside.ask(dataflow, "cancel", "square", "2")
     assert answer.code == ExitCode.FAILED
-    assert answer.err == "error: 2 of job square is QUEUED: only a running task can be cancelled\n"
+    assert answer.err.startswith("error: 2 of job square is QUEUED: only a running task ")
 
 
 # Choosing without naming each id
@@ -533,23 +525,21 @@ def test_a_dry_run_only_says_what_would_be_touched(dataflow: Program, db: Connec
     chain(db)
     run_once(db, "square")
     answer = inside.ask(dataflow, "resubmit", "square", "--from", "1", "--to", "2", "--dry-run")
-    assert answer.out.splitlines() == [
-        "square 1: would be QUEUED",
-        "square 2: stays QUEUED (it has not run yet: there is nothing to do again)",
-        "1 would be touched; nothing was changed",
-    ]
+    first, second, last = answer.out.splitlines()
+    assert (first, last) == ("square 1: would be QUEUED", "1 would be touched; nothing was changed")
+    assert second.startswith("square 2: stays QUEUED (it has not run yet: ")
     assert tasks(db)["square/1"] == "DONE"
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("resubmit", "square", "--failed"), "no task of job square is FAILED: there is nothing to resubmit"),
+        (("resubmit", "square", "--failed"), "no task of job square is FAILED: "),
         (
             ("accept", "squares", "--status", "PENDING", "--from", "1", "--to", "2"),
-            "no chunk of data set squares is PENDING from 1 to 2: there is nothing to accept",
+            "no chunk of data set squares is PENDING from 1 to 2: ",
         ),
-        (("hold", "square", "--from", "11"), "no task of job square is there from 11: there is nothing to hold"),
+        (("hold", "square", "--from", "11"), "no task of job square is there from 11: "),
     ],
 )
 def test_what_touches_nothing_is_refused(
@@ -557,14 +547,15 @@ def test_what_touches_nothing_is_refused(
 ) -> None:
     chain(db)
     answer = inside.ask(dataflow, *arguments)
-    assert (answer.code, answer.out, answer.err) == (ExitCode.FAILED, "", f"error: {sentence}\n")
+    assert (answer.code, answer.out) == (ExitCode.FAILED, "")
+    assert re.fullmatch(f"error: {sentence}there is nothing to {arguments[0]}\n", answer.err)
 
 
-def test_of_many_refusals_the_first_are_told(dataflow: Program, db: Connection, inside: Inside) -> None:
+def test_of_many_refusals_the_first_are_reported(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db, *map(str, range(1, 10)))
     claim(db, open_lease(db), "square", 8)
     answer = inside.ask(dataflow, "hold", "square", "--from", "1")
-    assert answer.err.count(" is running: hold it when the run has ended; ") == 5
+    assert answer.err.count(" is running: hold it ") == 5
     assert answer.err.endswith("; and 3 more; nothing was changed\n")
     assert tasks(db)["square/9"] == "QUEUED"
 
@@ -576,7 +567,7 @@ def test_what_the_state_does_not_allow_is_refused_for_all_ids(
     claim(db, open_lease(db), "square")
     answer = inside.ask(dataflow, "hold", "square", "1", "2")
     assert (answer.code, answer.out) == (ExitCode.FAILED, "")
-    assert answer.err == "error: 1 of job square is running: hold it when the run has ended; nothing was changed\n"
+    assert re.fullmatch("error: 1 of job square is running: .*; nothing was changed\n", answer.err)
     assert tasks(db)["square/2"] == "QUEUED"
 
 
@@ -632,7 +623,7 @@ def test_migrate_makes_the_schema_and_then_has_nothing_to_do(dataflow: Program, 
     assert inside.ask(dataflow, "db", "verify").out == "all is consistent\n"
 
 
-def test_db_status_tells_the_place_and_the_schema(dataflow: Program, db: Connection, inside: Inside) -> None:
+def test_db_status_shows_the_place_and_the_schema(dataflow: Program, db: Connection, inside: Inside) -> None:
     answer = inside.ask(dataflow, "db", "status")
     assert re.match(rf"database  \S+/{db.info.dbname}, Postgres \d+\.\d+\n", answer.out)
     assert "0001_base  applied" in answer.out
@@ -651,12 +642,12 @@ def test_db_status_of_an_older_database_names_the_command_that_helps(
     assert answer.err == "error: the database is not up to date: run `dataflow db migrate`\n"
 
 
-def test_verify_tells_what_does_not_hold(dataflow: Program, db: Connection, inside: Inside) -> None:
+def test_verify_shows_what_does_not_hold(dataflow: Program, db: Connection, inside: Inside) -> None:
     chain(db, "1")
     raw(db, "UPDATE opendataflow.chunk SET readers = 3 WHERE dataset = 'numbers'")
     answer = inside.ask(dataflow, "db", "verify")
     assert answer.code == ExitCode.FAILED
-    assert answer.out == "chunk numbers/1 has 3 readers, but 0 running runs read it\n"
+    assert re.fullmatch("chunk numbers/1 has 3 readers, .*\n", answer.out)
 
 
 # Pipes ---------------------------------------------------------------------------------------------------
@@ -683,7 +674,7 @@ def test_what_is_piped_is_not_cut(dataflow: Program, db: Connection) -> None:
 # local ---------------------------------------------------------------------------------------------------
 
 
-def test_local_runs_all_there_is_and_tells_it_line_by_line(dataflow: Program, file: Path) -> None:
+def test_local_runs_all_there_is_and_reports_it_line_by_line(dataflow: Program, file: Path) -> None:
     (file.parent / "work.sh").write_text('echo "to stdout: $dataid"; echo "to stderr" >&2')
     answer = dataflow.ask("local", "-f", str(file), "--until-caught-up", "--parallelism", "1")
     assert (answer.code, answer.err) == (ExitCode.OK, "")
@@ -702,7 +693,7 @@ def test_local_ends_with_3_where_something_failed_and_names_the_way_on(dataflow:
     answer = dataflow.ask("local", "-f", str(file), "--until-caught-up")
     assert answer.code == ExitCode.UNFINISHED
     assert re.search(r"square  2  FAILED  no retries left \(0 allowed\): exit code 9: no such table\n", answer.out)
-    assert "when the cause is fixed: dataflow resubmit square 2\n" in answer.out
+    assert ": dataflow resubmit square 2\n" in answer.out
 
 
 def test_local_ends_with_3_where_something_waits(dataflow: Program, db: Connection, file: Path) -> None:
@@ -722,10 +713,7 @@ def test_local_ends_with_6_where_all_is_done_and_some_of_it_is_stale(
     answer = dataflow.ask("local", "-f", str(file), "--until-caught-up")
     assert answer.code == ExitCode.STALE
     assert "square   3 of 3 done, 1 stale   parallelism 8\n" in answer.out
-    assert answer.err == (
-        "all is done, but stale: 1 chunk was made from an older version of an input or of the job; to rebuild: "
-        "dataflow resubmit square --stale\n"
-    )
+    assert re.fullmatch("all is done, but stale: 1 chunk .*: dataflow resubmit square --stale\n", answer.err)
     assert dataflow.ask("resubmit", "square", "--stale").code == ExitCode.OK
     assert dataflow.ask("local", "-f", str(file), "--until-caught-up").code == ExitCode.OK
 
@@ -749,7 +737,7 @@ def test_local_goes_on_where_nobody_reads_its_output_any_more(dataflow: Program,
     assert set(tasks(db).values()) == {"DONE"}
 
 
-def test_help_tells_every_command(inside: Inside, tmp_path: Path) -> None:
+def test_help_shows_every_command(inside: Inside, tmp_path: Path) -> None:
     answer = inside.ask(Program(tmp_path), "--help")
     assert answer.code == ExitCode.OK
     verbs = ("resubmit", "hold", "release", "publish", "lost")

@@ -56,4 +56,4 @@ def test_without_java_the_demo_says_so_in_one_sentence(example: Path, open_folde
     assert tour.returncode == 1
     assert tour.stdout == ""
     assert len(tour.stderr.splitlines()) == 1
-    assert tour.stderr.startswith("Java 17 or later is needed by Spark")
+    assert tour.stderr.startswith("Java 17 or later is needed")

@@ -50,7 +50,7 @@ def test_every_command_about_plans_of_chunks_does_what_is_shown(
 def _do(page: Path, folder: Path, environ: Mapping[str, str], db: Connection | None = None) -> None:
     """Write the files of a page, do its SQL and its commands, and compare what is shown with what they say."""
     environ = {**environ, "PATH": f"{DATAFLOW.parent}:{os.environ['PATH']}"}
-    said = ""
+    output = ""
     for language, options, text in BLOCK.findall(page.read_text()):
         if file := re.search(r"file=(\S+)", options):
             (folder / file[1]).write_text(text)
@@ -58,7 +58,7 @@ def _do(page: Path, folder: Path, environ: Mapping[str, str], db: Connection | N
             db.execute(text.encode())
             db.execute("SELECT pg_stat_force_next_flush()")  # else the rows count as changed since ANALYZE
         elif language == "text":
-            assert set(_without_times(text)) <= set(_without_times(said))
+            assert set(_without_times(text)) <= set(_without_times(output))
         elif language == "console":
             exit_code = int(found[1]) if (found := re.search(r"exit=(\d+)", options)) else 0
             for entry in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
@@ -66,9 +66,9 @@ def _do(page: Path, folder: Path, environ: Mapping[str, str], db: Connection | N
                 done = subprocess.run(
                     command, shell=True, cwd=folder, env=environ, capture_output=True, text=True, check=False
                 )
-                said = done.stdout + done.stderr
-                assert done.returncode == exit_code, f"$ {command}\n{said}"
-                assert set(_without_times(shown)) <= set(_without_times(said)), f"$ {command}\n{said}"
+                output = done.stdout + done.stderr
+                assert done.returncode == exit_code, f"$ {command}\n{output}"
+                assert set(_without_times(shown)) <= set(_without_times(output)), f"$ {command}\n{output}"
 
 
 def _parse(text: str, source: str) -> None:

@@ -1,7 +1,7 @@
 """The engine over a real Postgres and real processes, while the connection between them misbehaves.
 
 Seen at others: one limit that two schedulers do not share, a batch that must end before new slots are filled, a
-controller that can't tell what became of its request.
+controller that does not know what became of its request.
 """
 
 import asyncio
@@ -219,7 +219,7 @@ async def test_a_run_is_cancelled_on_request_and_its_task_is_not_tried_again(dsn
         assert await store.verify() == []
 
 
-async def test_a_change_that_the_engine_is_told_of_counts_at_once(
+async def test_a_change_that_the_engine_is_notified_of_counts_at_once(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "POLL_SECONDS", 3600)
@@ -235,7 +235,7 @@ async def test_a_change_that_the_engine_is_told_of_counts_at_once(
         assert _done(await running) == 3
 
 
-async def test_runs_go_on_while_postgres_is_away_and_their_outcomes_are_not_lost(
+async def test_runs_go_on_while_postgres_is_unreachable_and_their_outcomes_are_not_lost(
     dsn: str, tmp_path: Path, wire: Wire
 ) -> None:
     through = make_conninfo(dsn, port=wire.port)
@@ -338,7 +338,7 @@ async def test_runs_go_on_while_the_password_is_wrong_and_their_outcomes_wait_fo
     assert re.match(r"Postgres at \S+ refuses the connection: password authentication failed for user", refused)
 
 
-async def test_an_engine_that_is_kept_out_ends_after_a_while_with_what_postgres_said(
+async def test_an_engine_that_is_kept_out_ends_after_a_while_with_the_message_of_postgres(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "REFUSED_SECONDS", 1.0)

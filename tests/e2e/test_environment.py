@@ -27,7 +27,7 @@ with open("seen", "w") as file:
 """
 
 UNTOUCHED = {
-    "QUOTES": """he said "it's", didn't he""",
+    "QUOTES": """he wrote "it's", didn't he""",
     "LINES": "one\ntwo\n\nfour\n",
     "HOME_LOOK": "$HOME ${HOME} ~",
     "COMMANDS": "$(id) `id` ; id & | > <",
@@ -142,7 +142,7 @@ def test_a_run_sees_exactly_what_is_documented(
     assert found["stdin"] == ""
 
 
-def test_the_context_file_tells_the_same_and_more_but_no_password(seen: Callable[..., dict[str, Any]]) -> None:
+def test_the_context_file_reports_the_same_and_more_but_no_password(seen: Callable[..., dict[str, Any]]) -> None:
     found = seen()
     context = json.loads(found["context"])
     nothing = dict.fromkeys(("kind", "hostname", "database", "schemaname", "tablename", "username", "url", "format"))
@@ -228,10 +228,10 @@ def test_a_run_past_its_deadline_is_stopped_with_a_class_of_its_own(run: Run) ->
     assert row["message"] == "stopped at its deadline"
 
 
-def test_a_run_that_is_killed_is_told_so(run: Run) -> None:
+def test_a_run_that_is_killed_is_reported_as_killed(run: Run) -> None:
     row = run(["sh", "-c", "kill -9 $$"], ExitCode.UNFINISHED)
     assert (row["state"], row["failure_class"], row["exit_code"]) == ("FAILED", "Application", None)
-    assert row["message"] == "killed by SIGKILL (out of memory?)"
+    assert row["message"].startswith("killed by SIGKILL")
 
 
 def test_a_retry_sees_that_it_is_one(run: Run, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ class Place:
     def python(self, arguments: list[str], job: str, fence: int) -> subprocess.CompletedProcess[str]:
         spec = JOBS[job]
         assert spec.runtime.spark is not None
-        told = {
+        context = {
             "job": job, "data_id": MONTH, "run_id": fence, "attempt": 1, "fence": fence,
             "datasets": {
                 name: {"itemtype": kind, "url": self.urls[name]}
@@ -93,7 +93,7 @@ class Place:
                 for name in names
             },
         }  # fmt: skip
-        (self.folder / "context.json").write_text(json.dumps(told), "utf-8")
+        (self.folder / "context.json").write_text(json.dumps(context), "utf-8")
         conf = {"spark.master": "local[1]", "spark.driver.memory": "1g", **spec.runtime.spark.settings}
         properties = "".join(f"{name} {value}\n" for name, value in conf.items())
         (self.folder / "spark-defaults.conf").write_text(properties, "utf-8")
@@ -165,17 +165,17 @@ def test_the_report_weighs_the_days_and_names_the_carriers(done_twice: Place) ->
 
 def test_a_file_cut_in_the_middle_of_a_line_fails_with_a_sentence(place: Place) -> None:
     place.write(*FLIGHTS, FLIGHTS[0][:30], end="")
-    said = sentence(place.run("delays", 1))
+    message = sentence(place.run("delays", 1))
     source = place.folder / "flights" / f"{MONTH}.csv"
-    assert said == f"flights {MONTH}: torn file: {source} ends in the middle of a line"
+    assert message == f"flights {MONTH}: torn file: {source} ends in the middle of a line"
     assert not place.partition("carrier_delays").exists()
 
 
 def test_a_delay_that_is_no_number_fails_with_a_sentence_that_names_file_line_and_value(place: Place) -> None:
     place.write(*FLIGHTS[:2], flight(1, "AA", 3, "late"), *FLIGHTS[2:])
-    said = sentence(place.run("delays", 1))
+    message = sentence(place.run("delays", 1))
     source = place.folder / "flights" / f"{MONTH}.csv"
-    assert said.startswith(f"flights {MONTH}: bad row: {source}, line 4: arr_delay is 'late', not a number")
+    assert message.startswith(f"flights {MONTH}: bad row: {source}, line 4: arr_delay is 'late', not a number")
     assert not place.partition("carrier_delays").exists()
 
 
@@ -183,13 +183,13 @@ def test_a_row_with_too_few_columns_fails_though_spark_could_do_without_the_miss
     place: Place,
 ) -> None:
     place.write(*FLIGHTS, FLIGHTS[0].rpartition(",")[0])
-    said = sentence(place.run("delays", 1))
-    assert "line 8: 18 columns instead of 19" in said
+    message = sentence(place.run("delays", 1))
+    assert "line 8: 18 columns instead of 19" in message
 
 
 def test_a_missing_file_fails_with_a_sentence(place: Place) -> None:
-    said = sentence(place.run("delays", 1))
-    assert said.startswith(f"flights {MONTH}: no file {place.folder / 'flights' / f'{MONTH}.csv'}")
+    message = sentence(place.run("delays", 1))
+    assert message.startswith(f"flights {MONTH}: no file {place.folder / 'flights' / f'{MONTH}.csv'}")
 
 
 def test_a_job_that_was_started_by_hand_says_how_to_start_it() -> None:

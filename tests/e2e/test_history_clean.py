@@ -42,8 +42,8 @@ def test_old_runs_go_with_their_logs(
         "older than 90d: 1 run, 1 log folder of this machine and 0 events would go; nothing was changed\n"
     )
     assert all(folder.exists() for folder in two_attempts)
-    said = inside.ask(dataflow, "history", "clean", "--job", "j", "--older-than", "90d")
-    assert said.out == "older than 90d: 1 run, 1 log folder of this machine and 0 events gone\n"
+    answer = inside.ask(dataflow, "history", "clean", "--job", "j", "--older-than", "90d")
+    assert answer.out == "older than 90d: 1 run, 1 log folder of this machine and 0 events gone\n"
     assert [folder.exists() for folder in two_attempts] == [False, True]
     assert value(db, "SELECT count(*) FROM opendataflow.run") == 1
 

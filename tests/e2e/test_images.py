@@ -1,4 +1,4 @@
-"""What is in the images, what is not, and that what they are for works in them. No cluster is needed."""
+"""What is in the images, what is not, and that their programs run in them. No cluster is needed."""
 
 import os
 import re
@@ -192,7 +192,7 @@ def test_functions_of_python_pandas_and_arrow_work_in_a_local_spark_job(in_spark
 @pytest.mark.parametrize("who", ["driver", "executor"])
 def test_java_starts_from_the_archive_of_spark_s_classes(in_spark: Root, who: str) -> None:
     """Spark's own class is one that it does not read from a jar."""
-    told = "-Xlog:class+load=info:stdout"
+    option = "-Xlog:class+load=info:stdout"
     loaded = "org.apache.spark.SparkConf source: shared objects file (top)"
     if who == "driver":
         program = (
@@ -200,14 +200,14 @@ def test_java_starts_from_the_archive_of_spark_s_classes(in_spark: Root, who: st
             "from pathlib import Path\n"
             "from opendataflow.spark import class_archive\n"
             "os.environ.update(class_archive.pyspark_variables(os.environ, Path('/opt/spark')))\n"
-            f"os.environ['SPARK_SUBMIT_OPTS'] += ' {told}'\n"
+            f"os.environ['SPARK_SUBMIT_OPTS'] += ' {option}'\n"
             "os.execv('/opt/spark/bin/spark-submit', ['spark-submit', '--driver-class-path',\n"
             "    os.environ['PYSPARK_SUBMIT_ARGS'].split()[1], '--version'])\n"
         )
         done = in_spark.run("/opt/opendataflow/entrypoint", "python", "-c", program, SPARK_LOCAL_IP="127.0.0.1")
         loaded = "org.apache.spark.deploy.SparkSubmit source: shared objects file (top)"
     else:
-        done = executor(in_spark, SPARK_JAVA_OPT_1=told)
+        done = executor(in_spark, SPARK_JAVA_OPT_1=option)
     assert loaded in done.stdout, done.stdout[-500:] + done.stderr[-2000:]
 
 

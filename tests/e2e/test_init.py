@@ -16,8 +16,8 @@ def test_the_commands_that_it_prints_work_as_they_are(
     dataflow: Program, db: Connection, inside: Inside, tmp_path: Path
 ) -> None:
     folder = tmp_path / "My first job"
-    said = inside.ask(dataflow, "init", str(folder)).out
-    first, second = (shlex.split(line)[1:] for line in said.splitlines()[1:])
+    output = inside.ask(dataflow, "init", str(folder)).out
+    first, second = (shlex.split(line)[1:] for line in output.splitlines()[1:])
     dataflow.run(*first)
     dataflow.run(*second)
     assert set(tasks(db).values()) == {"DONE", "QUEUED"}

@@ -30,7 +30,7 @@ def limits(db: Connection) -> tuple[int, bool]:
     return row["parallelism"], row["suspended"]
 
 
-def test_scaling_tells_the_old_and_the_new_and_what_happens(
+def test_scaling_reports_the_old_and_the_new_and_what_happens(
     dataflow: Program, declared: Connection, inside: Inside
 ) -> None:
     assert inside.ask(dataflow, "scale", "square", "6").out == "job square: parallelism 4 -> 6; 0 are running\n"
@@ -59,14 +59,14 @@ def test_an_unknown_job_is_named_with_the_one_that_was_meant(
 
 def test_suspending_drains_and_resuming_goes_on(dataflow: Program, declared: Connection, inside: Inside) -> None:
     claim(declared, open_lease(declared), "square", 2)
-    said = inside.ask(dataflow, "suspend", "square", "--reason", "night batch").out
-    assert said == "job square is suspended: nothing new starts; 2 runs still go on\n"
+    output = inside.ask(dataflow, "suspend", "square", "--reason", "night batch").out
+    assert output == "job square is suspended: nothing new starts; 2 runs still go on\n"
     assert claim(declared, open_lease(declared), "square", 2) == []
     assert "to resume it: dataflow resume square" in inside.ask(dataflow, "why", "square", "7").out
     assert inside.ask(dataflow, "suspend", "square").out == "job square was suspended already; 2 runs still go on\n"
 
-    said = inside.ask(dataflow, "resume", "square").out
-    assert said == "job square goes on: it may have 4 runs at a time, 2 are running\n"
+    output = inside.ask(dataflow, "resume", "square").out
+    assert output == "job square goes on: it may have 4 runs at a time, 2 are running\n"
     assert len(claim(declared, open_lease(declared), "square", 4)) == 2
 
 

@@ -118,10 +118,10 @@ def test_every_chunk_is_done_once_whatever_is_killed(embedded: Program, job: Pat
 
 
 def test_the_next_start_finds_a_killed_runners_runs_and_goes_on(embedded: Program, job: Path) -> None:
-    told = '{"unfinished": true, "steps": [["read a", "DONE", 4, 0.5], ["one", "RUNNING"], ["write b", "WAITING"]]}'
-    (job.parent / "told.json").write_text(told)  # as a pipeline's run does
-    tell = 'cp told.json "$(dirname "$DATAFLOW_CONTEXT")/report.json"'
-    job.write_text((JOB % 4).replace("sh, work.sh", f"sh, -c, '{tell}; echo $$ >> pids; sleep 600'"))
+    report = '{"unfinished": true, "steps": [["read a", "DONE", 4, 0.5], ["one", "RUNNING"], ["write b", "WAITING"]]}'
+    (job.parent / "made.json").write_text(report)  # as a pipeline's run does
+    copy = 'cp made.json "$(dirname "$DATAFLOW_CONTEXT")/report.json"'
+    job.write_text((JOB % 4).replace("sh, work.sh", f"sh, -c, '{copy}; echo $$ >> pids; sleep 600'"))
     runner = embedded.start("local", "-f", str(job), "--parallelism", "4")
     _await_pids(job.parent / "pids", 4, runner)
     runner.kill()
@@ -153,17 +153,17 @@ def test_one_signal_drains_and_two_end_the_runs(embedded: Program, job: Path, nu
     _await_pids(job.parent / "pids", 2, runner)
     runner.send_signal(number)
     assert runner.stdout is not None
-    said = ""
-    while "stopping: runs go on to their end" not in said:  # two signals in one moment would be one
+    shown = ""
+    while "stopping: runs go on to their end" not in shown:  # two signals in one moment would be one
         line = runner.stdout.readline()
-        assert line, said
-        said += line
+        assert line, shown
+        shown += line
     with pytest.raises(subprocess.TimeoutExpired):
         runner.wait(timeout=1.5)  # it waits for the runs
     runner.send_signal(number)
     output, _ = runner.communicate(timeout=300)
 
-    assert runner.returncode == 130, said + output
+    assert runner.returncode == 130, shown + output
     pids = [int(pid) for pid in (job.parent / "pids").read_text().split()]
     assert len(pids) == 2
     assert not any(alive(pid) for pid in pids)

@@ -77,11 +77,11 @@ class Reader:
         self._environ = {**dataflow.environ, "PATH": f"{DATAFLOW.parent}:{dataflow.environ['PATH']}"}
 
     def goes_on(self) -> list[str]:
-        """Do the next block of commands, and what the old database is told before it; return what each has printed."""
+        """Do the next block of commands, and the statements before it; return the outputs."""
         while (step := self._left.pop(0))[1] is not None:
             with psycopg.connect(self._old, autocommit=True) as connection:
                 connection.execute(step[1].encode())
-        said = []
+        outputs = []
         for command in map(str.strip, step[0].splitlines()):
             began = time.monotonic()
             if command.startswith("export "):
@@ -89,9 +89,9 @@ class Reader:
                 words = self._run(script).split("\0")
                 self._environ |= {"old_orders_password": words[0], "PASSKEY": words[1]}
                 continue
-            said.append(self._run(command))
-            print(f"{time.monotonic() - began:.1f} s: {command}\n{said[-1]}")
-        return said
+            outputs.append(self._run(command))
+            print(f"{time.monotonic() - began:.1f} s: {command}\n{outputs[-1]}")
+        return outputs
 
     def _run(self, command: str) -> str:
         done = subprocess.run(
@@ -111,8 +111,8 @@ def test_a_table_moves_in_chunks_and_the_one_that_is_poisoned_when_it_is_repaire
     assert "1 test passed" in tested, tested
     assert applied
     assert f"{CHUNKS} chunks, {CHUNKS} new; {CHUNKS} published" in planned
-    (said,) = reader.goes_on()
-    assert "no amount is negative: 1 row with others" in said
+    (output,) = reader.goes_on()
+    assert "no amount is negative: 1 row with others" in output
     (compared,) = reader.goes_on()
     first = compared.splitlines()[1].split()
     assert first[1] == "FAILED", compared

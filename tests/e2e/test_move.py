@@ -36,11 +36,11 @@ def test_runs_of_the_embedded_database_go_on_in_the_server_and_keep_their_logs(
     file.write_text(squares('{list: ["1", "2"]}'))
     embedded.run("local", "-f", str(file), "--until-caught-up")
 
-    said = embedded.ask("db", "move", address)
-    assert said.out == (
+    answer = embedded.ask("db", "move", address)
+    assert answer.out == (
         f"moved to {address}: 1 job, 2 data sets, 4 chunks, 2 tasks, 2 runs\nnext: export DATAFLOW_DSN={address}\n"
     )
-    assert "copied run: 2 rows\n" in said.err
+    assert "copied run: 2 rows\n" in answer.err
     assert embedded.run("db", "move", address) == "moved already\n"
     refused = embedded.ask("get", "jobs")
     assert refused.code == ExitCode.SCHEMA

@@ -87,7 +87,7 @@ def runs(dataflow: Program) -> list[dict[str, Any]]:
 def known(report: dict[str, Any]) -> dict[str, Any]:
     """What the tests can know of a report beforehand."""
     unknown = ("bytes", "checksum", "steps", "tests", "looks", "preflight")
-    return {name: told for name, told in report.items() if name not in unknown}
+    return {name: value for name, value in report.items() if name not in unknown}
 
 
 def test_the_example_runs_its_pipeline_for_each_chunk(dataflow: Program, db: Connection, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_the_example_runs_its_pipeline_for_each_chunk(dataflow: Program, db: Con
     assert marker["owner"] == value(db, "SELECT opendataflow.leader_identity()")
 
 
-def test_each_run_takes_the_commit_that_its_branch_is_at_then_and_tells_it(
+def test_each_run_takes_the_commit_that_its_branch_is_at_then_and_reports_it(
     dataflow: Program, repository: Repository, tmp_path: Path
 ) -> None:
     first = repository.git("rev-parse", "HEAD")
@@ -140,10 +140,10 @@ def test_a_commit_whose_tests_fail_is_not_used_and_the_next_one_is(
     assert sentence in dataflow.run("status", "delays")
     assert sentence in dataflow.run("why", "delays", "2013-01-01")
     assert not (tmp_path / "jobs" / "output").exists()
-    mended = repository.edit("pipelines/delays/by_carrier.py", BROKEN.replace("-3.0", "4.0"), BROKEN)
+    fixed = repository.edit("pipelines/delays/by_carrier.py", BROKEN.replace("-3.0", "4.0"), BROKEN)
     dataflow.run("local", "-f", job, "--until-caught-up")
-    assert known(runs(dataflow)[1]["metrics"]) == {"rows": 2, "rowsIn": 4, "commit": mended}
-    assert value(db, "SELECT passed FROM opendataflow.gate") == mended
+    assert known(runs(dataflow)[1]["metrics"]) == {"rows": 2, "rowsIn": 4, "commit": fixed}
+    assert value(db, "SELECT passed FROM opendataflow.gate") == fixed
 
 
 def test_each_commit_is_tested_once_and_where_it_fails_the_last_good_one_is_used(
@@ -190,7 +190,7 @@ def run(df):
 """
 
 
-def test_what_has_failed_is_told_with_its_step_and_what_was_expected(dataflow: Program, tmp_path: Path) -> None:
+def test_what_has_failed_is_reported_with_its_step_and_what_was_expected(dataflow: Program, tmp_path: Path) -> None:
     folder = tmp_path / "example"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("output"))
     (folder / "pipelines" / "delays" / "arrived.py").write_text(BY_DAY)

@@ -203,7 +203,7 @@ def test_a_query_is_asked_for_the_rows_of_the_chunk_only(shop: Shop) -> None:
     ],
     ids=["no key", "no variable", "a secret", "another", "a user", "no data set", "no project", "a schema"],
 )
-def test_what_means_nothing_to_bigquery_is_told_in_one_sentence(shop: Shop, old: str, new: str, sentence: str) -> None:
+def test_what_means_nothing_to_bigquery_is_one_sentence(shop: Shop, old: str, new: str, sentence: str) -> None:
     shop.set_up(old, new)
     answer = shop.run()
     assert answer.code == ExitCode.FAILED

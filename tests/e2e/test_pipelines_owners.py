@@ -102,10 +102,10 @@ def test_a_table_s_chunk_is_not_written_by_another_database_until_it_is_handed_o
     write_to(project, TABLE)
     assert run(FIRST, 7) == ""
     for fence in (3, 900):  # tokens of two databases are not comparable
-        said = run(SECOND, fence)
-        assert said.startswith(sentence("project.yml, line 7", FIRST, SECOND)), said
+        error = run(SECOND, fence)
+        assert error.startswith(sentence("project.yml, line 7", FIRST, SECOND)), error
     give = f"UPDATE opendataflow_chunk SET owner = NULL, fence = 0 WHERE dataset = 'out' AND owner = '{FIRST}'"
-    assert said.endswith(f"write to another table, or, if nothing else writes these chunks any more, run `{give}`")
+    assert error.endswith(f"write to another table, or, if nothing else writes these chunks any more, run `{give}`")
     assert sql("SELECT owner, fence FROM opendataflow_chunk") == [(FIRST, 7)]
     sql(give)
     assert run(SECOND, 3) == ""
@@ -134,11 +134,11 @@ def test_a_column_that_the_user_may_not_add_is_reported_with_the_statement(
         sql(f"GRANT ALL ON SCHEMA public TO {name}; GRANT ALL ON ALL TABLES IN SCHEMA public TO {name}")
         monkeypatch.setenv("SHOP_USER", str(name))
         monkeypatch.setenv("SHOP_WORD", "guest")
-        said = run(FIRST, 8)
+        error = run(FIRST, 8)
     finally:
         sql(f"DROP OWNED BY {name}; DROP ROLE {name}")
-    assert "must be owner of table opendataflow_chunk" in said
-    assert said.endswith(
+    assert "must be owner of table opendataflow_chunk" in error
+    assert error.endswith(
         "the table opendataflow_chunk is of an earlier version and has no column owner: let its owner run "
         "`ALTER TABLE opendataflow_chunk ADD COLUMN IF NOT EXISTS owner text`"
     )
@@ -153,9 +153,9 @@ def test_a_folder_s_chunk_is_not_written_by_another_database_until_it_is_handed_
     marker = "out/data_id=1/_opendataflow.json"
     file = project.folder / marker
     before = file.read_text()
-    said = run(SECOND, 900)
-    assert said.startswith(sentence("project.yml, line 7", FIRST, SECOND)), said
-    assert said.endswith(
+    error = run(SECOND, 900)
+    assert error.startswith(sentence("project.yml, line 7", FIRST, SECOND)), error
+    assert error.endswith(
         "write to another path, or, if nothing else writes it any more, delete owner and fence in "
         f"{f'file://{file}' if destination == ADDRESS else marker}"
     )
@@ -175,9 +175,9 @@ def test_an_attempt_of_another_database_that_is_writing_an_object_store_is_not_r
     begun = project.folder / "out/.attempts/data_id=1/0123/begun.json"
     begun.parent.mkdir(parents=True)
     begun.write_text(json.dumps({"fence": 2, "owner": FIRST}))
-    said = run(SECOND, 900)
-    assert said.startswith(sentence("project.yml, line 7", FIRST, SECOND)), said
-    assert said.endswith(f"if that attempt has ended, delete file://{begun.parent}")
+    error = run(SECOND, 900)
+    assert error.startswith(sentence("project.yml, line 7", FIRST, SECOND)), error
+    assert error.endswith(f"if that attempt has ended, delete file://{begun.parent}")
     assert begun.exists()
 
 

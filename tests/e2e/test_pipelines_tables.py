@@ -213,7 +213,7 @@ def test_the_database_reads_only_the_rows_of_the_chunk_also_by_several_connectio
     assert sorted(row["id"] for row in rows_of(spark, it, "any", bounds).collect()) == list(range(5001, 5101))
 
     read = "SELECT idx_tup_read::int FROM pg_stat_user_indexes WHERE relid = 'many'::regclass"
-    wait_until(lambda: shop.sql(read) >= [100], "the database has told what it has read", 60)
+    wait_until(lambda: shop.sql(read) >= [100], "the database has reported its reads", 60)
     assert shop.sql(read) < [200]  # Spark's first part also looks for NULLs in the chunk
     assert shop.sql(scans) == scanned
 
@@ -394,7 +394,7 @@ def test_what_killed_attempts_have_left_is_removed(project: Project, shop: Shop)
     assert shop.left_over() == [staging_of("10-19")]
 
 
-def test_the_rows_of_a_chunk_may_be_told_by_their_own_column(project: Project, shop: Shop) -> None:
+def test_the_rows_of_a_chunk_may_be_selected_by_their_own_column(project: Project, shop: Shop) -> None:
     shop.sql("CREATE TABLE result (LIKE orders)")
     to(project, partitioning={"column": "id", "type": "range"})
     for data_id in ("0-9", "10-19", "0-9"):
@@ -465,7 +465,7 @@ def test_a_chunk_is_appended_to_a_table_that_is_made_anew(project: Project, shop
     ids=["no table", "no password", "no user", "no server", "no driver", "no connector", "no column",
          "while it is read", "gone while it is read", "no schema", "no right"],
 )  # fmt: skip
-def test_a_database_that_refuses_is_told_in_one_sentence(project: Project, old: str, new: str, sentence: str) -> None:
+def test_the_refusal_of_a_database_is_one_sentence(project: Project, old: str, new: str, sentence: str) -> None:
     project.write("project.yml", YML.replace(old, new, 1))
     answer = project.ask("run", "p", "--data-id", "0-9")
     assert answer.code == ExitCode.FAILED
@@ -494,7 +494,7 @@ def test_no_table_is_made_in_a_schema_of_this_program(
 EVERY_TYPE = """
 CREATE TABLE result (id bigint, small smallint, whole int, single real, double double precision, exact numeric(38, 18),
     money numeric(12, 2), yes boolean, day date, at timestamptz, local timestamp, words text, short varchar(9),
-    key uuid, told jsonb, bytes bytea, names text[], numbers int[], prices numeric(9, 3)[], moments timestamptz[]);
+    key uuid, notes jsonb, bytes bytea, names text[], numbers int[], prices numeric(9, 3)[], moments timestamptz[]);
 INSERT INTO result VALUES
 (1, -32768, 2147483647, 1.1, 1e300, 12345678901234567890.123456789012345678, 0.10, true, '0001-01-01',
     '2020-10-25 00:59:59.999999+00', '2020-10-25 02:30:00',
@@ -534,7 +534,7 @@ def test_every_value_arrives_as_it_is(project: Project, shop: Shop, database: st
     )
     done(project, "1-4")
     columns = (
-        "id, small, whole, single, double, exact, money, yes, day, at, local, words, short, key, told, bytes, names"
+        "id, small, whole, single, double, exact, money, yes, day, at, local, words, short, key, notes, bytes, names"
     )
     columns += ", numbers, prices, moments"
     for one, other in (("given", "result"), ("result", "given")):
@@ -577,14 +577,14 @@ def test_a_table_that_does_not_take_the_rows_stays_as_it_was(
     ],
     ids=["NUL", "struct"],
 )
-def test_what_no_table_takes_is_told_with_its_column(project: Project, made: str, sentence: str) -> None:
+def test_what_no_table_takes_is_reported_with_its_column(project: Project, made: str, sentence: str) -> None:
     project.step("one", f'def run(df):\n    return df.selectExpr("id", "{made} AS customer")\n')
     answer = project.ask("run", "p", "--data-id", "0-9")
     assert answer.code == ExitCode.FAILED
     assert sentence in answer.err
 
 
-def test_rows_that_a_trigger_leaves_out_are_told(project: Project, shop: Shop) -> None:
+def test_rows_that_a_trigger_leaves_out_are_reported(project: Project, shop: Shop) -> None:
     shop.sql("CREATE TABLE result (id bigint, day date, customer text, amount numeric(10, 2), data_id text)")
     shop.sql("CREATE FUNCTION no_row() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
     shop.sql(

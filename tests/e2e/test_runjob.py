@@ -287,9 +287,9 @@ def test_dataflow_run_takes_the_job_and_the_chunk_that_are_named(
     dataflow: Program, folder: Path, db: Connection
 ) -> None:
     assert (folder / "job.yaml").exists()
-    said = dataflow.run("run", "--job", "loadbob", "--data-id", "10.0", "--", "echo", "--hello")
-    assert "Launching echo with dataid 10.0" in said
-    assert "\n--hello\n" in said
+    output = dataflow.run("run", "--job", "loadbob", "--data-id", "10.0", "--", "echo", "--hello")
+    assert "Launching echo with dataid 10.0" in output
+    assert "\n--hello\n" in output
     assert outputs(db) == {"2.0": "DECLARED", "10.0": "READY"}
     again = dataflow.run("run", "--job", "loadbob", "--data-id", "10.0", "--", "true", code=75)
     assert "10.0 of job loadbob is DONE" in again

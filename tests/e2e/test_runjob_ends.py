@@ -23,8 +23,8 @@ from tests.waiting import wait_for_file
 def die(program: Program, where: Path, moment: str) -> None:
     """Run RunJob until that moment, and kill it there."""
     process = start_runjob(program, where, moment, "import signal; os.kill(os.getpid(), signal.SIGKILL)")
-    said, _ = process.communicate(timeout=300)
-    assert process.returncode == -signal.SIGKILL, said
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == -signal.SIGKILL, output
 
 
 def run_states(db: Connection) -> list[str]:
@@ -151,8 +151,8 @@ def test_a_forced_chunk_runs_whatever_its_data_is_and_the_history_knows_who_want
     assert (folder / "job.yaml").exists()
     dataflow.run("hold", "--dataset", "bobin", "2.0")
     dataflow.run("run", "--job", "loadbob", "--data-id", "2.0", "--", "true", code=75)
-    said = force(dataflow, "2.0", "true", code=0)
-    assert "Launching true with dataid 2.0" in said
+    output = force(dataflow, "2.0", "true", code=0)
+    assert "Launching true with dataid 2.0" in output
     assert outputs(db)["2.0"] == "READY"
     assert "Launching" in force(dataflow, "2.0", "true", code=0), "it can be forced again when it is done"
     query = "SELECT DISTINCT actor, reason FROM opendataflow.history WHERE event = 'force'"
@@ -172,12 +172,12 @@ def test_what_can_not_be_forced_starts_nothing(
     script(folder, "touch running; sleep 600")
     process = start(dataflow, folder)
     wait_for_file(folder / "running", process)
-    said = force(dataflow, "2.0", "touch", str(folder / "started"), code=1)
-    assert "2.0 of job loadbob is running (run 1): force it when the run has ended" in said
+    output = force(dataflow, "2.0", "touch", str(folder / "started"), code=1)
+    assert "2.0 of job loadbob is running (run 1): force it" in output
     process.terminate()
     process.communicate(timeout=300)
-    said = dataflow.run("run", "--job", "loadbob", "--force", "--", "true", code=2)
-    assert "--force needs the chunk that is meant: --data-id" in said
+    output = dataflow.run("run", "--job", "loadbob", "--force", "--", "true", code=2)
+    assert "--force needs the chunk that is meant: --data-id" in output
     assert not (folder / "started").exists()
 
 

@@ -120,10 +120,10 @@ def test_whenever_it_is_asked_to_end_it_leaves_nothing_running_and_the_chunk_is_
     ended_before = moment in ("after its end, before the commit", "after the commit")
     script(folder, f"echo $$ >> pids; {'true' if ended_before else 'sleep 600'}")
     process = start_runjob(dataflow, folder, moment, f"import signal; os.kill(os.getpid(), {int(number)})")
-    said, _ = process.communicate(timeout=300)
+    printed, _ = process.communicate(timeout=300)
 
-    assert b"Traceback" not in said
-    assert process.returncode == (0 if ended_before else 128 + signal.SIGTERM), said
+    assert b"Traceback" not in printed
+    assert process.returncode == (0 if ended_before else 128 + signal.SIGTERM), printed
     runs = [row["state"] for row in db.execute("SELECT state FROM opendataflow.run")]
     (task,) = db.execute("SELECT state FROM opendataflow.task WHERE data_id = '2.0'").fetchall()
     given_back = [(["LOST"], "RETRYING")]

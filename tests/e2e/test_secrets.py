@@ -1,4 +1,4 @@
-"""Secrets planted at each door of RunJob, and searched for wherever something is kept or can be seen by others."""
+"""Secrets planted at each input of RunJob, and searched for wherever something is kept or can be seen by others."""
 
 import os
 import subprocess
@@ -85,7 +85,7 @@ def assert_kept_nowhere(planted: Planted, db: Connection) -> None:
 
 
 @pytest.mark.parametrize("given", ["environment", "key file"])
-def test_what_opens_doors_is_seen_by_nobody(planted: Planted, db: Connection, given: str) -> None:
+def test_passwords_and_passkeys_are_seen_by_nobody(planted: Planted, db: Connection, given: str) -> None:
     key_file = planted.folder / "key"
     key_file.write_text(PASSKEY)
     key_file.chmod(0o600)
@@ -113,7 +113,7 @@ def test_a_run_that_is_killed_leaves_no_secret_either(planted: Planted, db: Conn
 
 
 @pytest.mark.parametrize("key", ["xyzzy", "", None])
-def test_a_passkey_that_is_wrong_or_missing_stops_at_the_first_door(planted: Planted, key: str | None) -> None:
+def test_a_passkey_that_is_wrong_or_missing_stops_before_the_first_database(planted: Planted, key: str | None) -> None:
     done = planted.run(**({} if key is None else {"PASSKEY": key}))
     assert done.returncode in (1, 2)
     [sentence] = done.stderr.splitlines()
@@ -160,9 +160,9 @@ def test_a_person_at_a_terminal_is_asked_once_for_all_that_is_encrypted(planted:
     assert_kept_nowhere(planted, db)
 
 
-@pytest.mark.parametrize("first_door", ["the database", "a data set"])
-def test_ctrl_c_at_the_question_starts_nothing(planted: Planted, dataflow: Program, first_door: str) -> None:
-    environ = planted.environ if first_door == "the database" else dataflow.environ
+@pytest.mark.parametrize("first_question", ["the database", "a data set"])
+def test_ctrl_c_at_the_question_starts_nothing(planted: Planted, dataflow: Program, first_question: str) -> None:
+    environ = planted.environ if first_question == "the database" else dataflow.environ
     with on_terminal([RUNJOB, "./loadbob.sh"], environ, cwd=planted.folder) as person:
         person.wait_for("passkey: ")
         os.write(person.own, b"\x03")
@@ -173,7 +173,7 @@ def test_ctrl_c_at_the_question_starts_nothing(planted: Planted, dataflow: Progr
 
 def test_where_nothing_is_encrypted_nobody_is_asked(planted: Planted, db: Connection, dataflow: Program) -> None:
     db.execute("UPDATE opendataflow.dataset SET encryptedpass = NULL")
-    script(planted.folder, "echo 'all is well: '")
+    script(planted.folder, "echo 'all is fine: '")
     with on_terminal([RUNJOB, "./loadbob.sh"], dataflow.environ, cwd=planted.folder) as person:
         assert person.end() == 0
         assert "passkey" not in person.shown

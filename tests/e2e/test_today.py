@@ -98,8 +98,8 @@ def test_runjob_takes_the_current_day_only(dataflow: Program, applied: Path, db:
 def test_a_day_that_was_missed_is_run_by_its_name(dataflow: Program, db: Connection) -> None:
     db.execute("UPDATE opendataflow.job SET chunk_from = '2026-01-01'")
     dataflow.run("publish", "today", "2026-01-02")
-    said = dataflow.run("run", "--job", "loadbob", "--data-id", "2026-01-02", "--", "true")
-    assert "Launching true with dataid 2026-01-02" in said
+    output = dataflow.run("run", "--job", "loadbob", "--data-id", "2026-01-02", "--", "true")
+    assert "Launching true with dataid 2026-01-02" in output
 
 
 async def test_an_engine_that_runs_over_midnight_goes_on_and_catches_up_what_an_outage_has_cost(

@@ -64,23 +64,23 @@ def test_the_engine_runs_the_job_of_each_database_once(both: tuple[Program, Prog
 
 
 def test_logs_prints_the_output_of_its_own_database(both: tuple[Program, Program]) -> None:
-    said = [program.ask("logs", "--run", "1").out for program in both]
-    assert said == ["written by first\n", "written by second\n"]
+    output = [program.ask("logs", "--run", "1").out for program in both]
+    assert output == ["written by first\n", "written by second\n"]
 
 
 def test_runjob_runs_the_script_of_each_database(first: Program, second: Program, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "square.sh").write_text("#!/bin/sh\necho written by $OWNER\n")
     (tmp_path / "square.sh").chmod(0o755)
-    said = []
+    output = []
     for program in (first, second):
         program.run("apply", "-f", str(tmp_path / "job.yaml"))
         done = subprocess.run(
             [RUNJOB, "./square.sh"], cwd=tmp_path, env=program.environ, capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stderr) == (ExitCode.OK, "")
-        said.append(done.stdout.splitlines()[1])
-    assert said == ["written by first", "written by second"]
+        output.append(done.stdout.splitlines()[1])
+    assert output == ["written by first", "written by second"]
 
 
 def test_clean_deletes_the_logs_of_its_own_database_only(both: tuple[Program, Program], inside: Inside) -> None:
@@ -90,8 +90,8 @@ def test_clean_deletes_the_logs_of_its_own_database_only(both: tuple[Program, Pr
         raw(db, "UPDATE opendataflow.chunk SET run = NULL")
         raw(db, "UPDATE opendataflow.task SET run = NULL")
         raw(db, "UPDATE opendataflow.run SET finished_at = now() - interval '1 year'")
-        said = inside.ask(second, "history", "clean").out
-        assert said.startswith("older than 90d: 1 run, 1 log folder of this machine and 0 events gone")
+        output = inside.ask(second, "history", "clean").out
+        assert output.startswith("older than 90d: 1 run, 1 log folder of this machine and 0 events gone")
         assert value(db, "SELECT count(*) FROM opendataflow.run") == 0
     assert inside.ask(first, "logs", "square", "1").out == "written by first\n"
 

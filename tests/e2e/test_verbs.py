@@ -1,6 +1,6 @@
 """Every verb on the command line, for every state of a task and every status of a chunk.
 
-The tables are those of the store's own tests: here is what a person is told, and that a dry run changes nothing.
+The tables are those of the store's own tests: here is what a person reads, and that a dry run changes nothing.
 """
 
 import pytest
@@ -23,7 +23,7 @@ def states(table: str) -> list[str]:
 
 
 def check(inside: Inside, program: Program, command: list[str], after: str, result: str) -> None:
-    """Ask in a dry run, and compare what is said with what the table says."""
+    """Ask in a dry run, and compare the answer with the table."""
     answer = inside.ask(program, *command, "--dry-run")
     owner, now = command[1], after.split(":")[0]
     if result == "refused":

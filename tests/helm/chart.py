@@ -19,7 +19,7 @@ Object = dict[str, Any]
 
 
 class Failed(Exception):
-    """helm has ended with an error; the text is what it has said."""
+    """helm has ended with an error; the text is its output."""
 
 
 class _Strict(yaml.SafeLoader):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helm.chart import Helm
 from tests.kube.cluster.providers import REQUIRED, programs
-from tests.left_out import left_out, tell_left_out
+from tests.left_out import left_out, report_left_out
 
 _LEFT_OUT = "no helm for tests/helm"
 
@@ -15,7 +15,7 @@ _LEFT_OUT = "no helm for tests/helm"
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     """Say it loudly, as the last word of the run, when the tests of the chart were left out."""
     yield
-    tell_left_out(session, _LEFT_OUT, "THE TESTS OF THE CHART WERE LEFT OUT")
+    report_left_out(session, _LEFT_OUT, "THE TESTS OF THE CHART WERE LEFT OUT")
 
 
 @pytest.fixture(scope="session")

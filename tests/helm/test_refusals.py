@@ -73,7 +73,7 @@ def test_it_is_refused_with_one_sentence(helm: Helm, values: dict[str, Any], sen
     assert str(refused.value).count(sentence) == 1, refused.value
 
 
-def test_an_option_can_be_said_out_loud_where_it_would_be_so_anyway(helm: Helm) -> None:
+def test_an_option_can_be_written_out_where_it_would_be_so_anyway(helm: Helm) -> None:
     helm.rendered(values={"database": {"builtIn": {"enabled": True}}})
     helm.rendered(values={"database": {"existingSecret": "ours", "builtIn": {"enabled": False}}})
     helm.rendered(values={"replicas": 2, "podDisruptionBudget": {"enabled": True}})

@@ -83,7 +83,7 @@ def test_each_role_of_the_chart_allows_what_its_program_needs_and_nothing_else(
     }
 
 
-def test_the_role_that_the_reference_tells_people_to_make_allows_the_same() -> None:
+def test_the_role_of_the_reference_allows_the_same() -> None:
     text = (ROOT / "docs" / "reference" / "operator.md").read_text("utf-8")
     found = re.search(r"^```yaml\n(rules:\n.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert found is not None

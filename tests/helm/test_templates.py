@@ -100,8 +100,8 @@ def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
 
 def test_every_value_says_what_it_means_and_has_a_place_in_the_schema() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
-    documented = {name: said for name, _, said in chart_values.values()}
-    assert [name for name, said in documented.items() if not said] == []
+    documented = {name: text for name, _, text in chart_values.values()}
+    assert [name for name, text in documented.items() if not text] == []
     assert set(leaves(schema)) - {"global"} == set(documented)
 
 

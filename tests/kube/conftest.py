@@ -5,7 +5,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,9 @@ from tests.kube.cluster.providers import kubectl as kubectl_of_user
 from tests.kube.cluster.proxy import Proxy
 from tests.kube.cluster.supervisor import fake_nodes_command, shared
 from tests.kube.operators import Operators, new_operators
+from tests.kube.postgres import in_a_thread
 from tests.kube.scene import Scene, new_scene
-from tests.left_out import left_out, tell_left_out
+from tests.left_out import left_out, report_left_out
 from tests.waiting import wait_until
 
 _LEFT_OUT = "no cluster for tests/kube"
@@ -58,7 +59,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     """Say it loudly, as the last word of the run, when the tests on a cluster were left out."""
     yield
-    tell_left_out(
+    report_left_out(
         session,
         _LEFT_OUT,
         "THE TESTS ON A CLUSTER WERE LEFT OUT",
@@ -167,6 +168,12 @@ def namespace(cluster: Api) -> Iterator[str]:
     yield from fresh_namespace(cluster)
 
 
+@pytest.fixture
+def other_namespace(cluster: Api) -> Iterator[str]:
+    """The name of another one."""
+    yield from fresh_namespace(cluster)
+
+
 @dataclass(frozen=True)
 class Kubectl:
     """kubectl in one namespace, as a user types it."""
@@ -237,9 +244,10 @@ def own_scene(own_cluster: OwnCluster, own_namespace: str, dsn: str, tmp_path: P
 
 
 @pytest.fixture
-async def proxy(cluster: Api) -> AsyncIterator[Proxy]:
-    """A proxy in front of the shared API server: what it does, only its clients feel."""
-    async with Proxy(cluster.kubeconfig) as opened:
+def proxy(cluster: Api) -> Iterator[Proxy]:
+    """A proxy in front of the shared API server, in a thread: what it does, only its clients feel."""
+    opened = Proxy(cluster.kubeconfig)
+    with in_a_thread(lambda: opened):
         yield opened
 
 

@@ -67,7 +67,7 @@ class Database:
         self._connection = psycopg.connect(dsn, autocommit=True, row_factory=dict_row)
 
     def reopen(self) -> None:
-        """Connect anew: the server was away."""
+        """Connect anew: the server was unreachable."""
         self._connection.close()
         self._connection = psycopg.connect(self._dsn, autocommit=True, row_factory=dict_row)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,27 @@ from opendataflow.launch.cluster.access import from_kubeconfig
 from opendataflow.launch.cluster.api import Api
 from opendataflow.launch.cluster.launcher import ClusterLauncher
 from opendataflow.model.records.run import Ended
+from tests.kube.cluster.api import Api as Admin
+from tests.kube.cluster.api import Object
+from tests.kube.cluster.proxy import Proxy
 
 SECONDS = 240
+
+
+class EnginePlace:
+    """A namespace with an engine of its own: its identity is the namespace's name."""
+
+    def __init__(self, admin: Admin, namespace: str) -> None:
+        self.admin = admin
+        self.namespace = namespace
+        self.notes: list[str] = []
+
+    def launcher(self, proxy: Proxy | None = None, **more: Any) -> AbstractAsyncContextManager[ClusterLauncher]:
+        kubeconfig = self.admin.kubeconfig if proxy is None else proxy.kubeconfig
+        return new_launcher(kubeconfig, self.namespace, self.notes.append, **more)
+
+    async def wait(self, path: str, true: Any, what: str = "it is so") -> Object:
+        return await asyncio.to_thread(self.admin.wait, path, true, what, SECONDS)
 
 
 def shorten_pauses(monkeypatch: pytest.MonkeyPatch) -> None:

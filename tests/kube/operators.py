@@ -65,7 +65,7 @@ class Operator:
         code: int | None = self.process.exitcode
         return code
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text() if self.log.exists() else ""
 
     def kill(self) -> None:
@@ -82,7 +82,7 @@ class Operator:
         self.process.join(seconds)
         if self.alive:
             self.kill()
-            raise TimeoutError(f"the operator did not stop: {self.said()[-3000:]}")
+            raise TimeoutError(f"the operator did not stop: {self.output()[-3000:]}")
         return self.process.exitcode or 0
 
 

@@ -1,6 +1,6 @@
 """Every place at which the operator waits for Postgres or for the cluster, found in its code; and a way to die there.
 
-A point is an `await`, `async for` or `async with` of something that asks the store or the door to the API. The list is
+A point is an `await`, `async for` or `async with` of something that asks the store or the API client. The list is
 made from the sources, so that no new one can be forgotten.
 """
 
@@ -25,7 +25,7 @@ _MODULES = ("engine", "control", "launch/cluster")
 _NOT_THE_OPERATOR_S = {
     "engine/takeover.py": "runs of local engines",
     "engine/alerts.py": "notifications: beside the work, never in its way",
-    "launch/cluster/api.py": "the door itself",
+    "launch/cluster/api.py": "the client itself",
     "control/cleanup.py": "another program",
 }
 _ASKS = ("_store", "store", "_api", "api")

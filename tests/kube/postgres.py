@@ -1,5 +1,5 @@
 """A Postgres of one test module that can be stopped, killed and paused, and a proxy in front of one that loses what it
-is told to: requests, or replies to what the server has committed. It can also cut connections at every statement.
+is configured to: requests, or replies to what the server has committed. It can also cut connections at every statement.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Watches the pods of a namespace from outside, and tells whether two of one chunk were ever alive at the same time."""
+"""Watches the pods of a namespace from outside, and reports whether two of one chunk were ever alive together."""
 
 import json
 import threading

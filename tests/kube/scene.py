@@ -14,7 +14,7 @@ from typing import Any
 from opendataflow.names import API_VERSION, LABEL_JOB, LABEL_RUN
 from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.control_plane import free_port
-from tests.kube.cluster.pods import said, state
+from tests.kube.cluster.pods import pod_annotations, state
 from tests.kube.jobs import Database, dataset, documents, job
 from tests.kube.operators import Operator, Operators, new_operators
 from tests.kube.recorder import Recorder, with_finalizer
@@ -22,6 +22,8 @@ from tests.waiting import wait_until
 
 SECONDS = 240
 """How long anything may take on a machine that is busy with something else."""
+AT_ONCE = {"backoff": {"initial": "0s", "max": "0s"}}
+"""Retries without a pause."""
 
 
 @dataclass
@@ -56,7 +58,7 @@ class Flows:
         return found
 
     def condition(self, job: str, kind: str) -> tuple[str, str, str]:
-        """Status, reason and message of a condition; empty where it is not told."""
+        """Status, reason and message of a condition; empty where it is not reported."""
         for one in self.status(job).get("conditions", []):
             if one["type"] == kind:
                 return one["status"], one["reason"], one["message"]
@@ -73,7 +75,7 @@ class Flows:
         wait_until(there, f"{kind} of {job} is {status}, {reason}: {saying}", seconds)
         return seen[2]
 
-    def told(self, name: str, reason: str, seconds: float = SECONDS) -> None:
+    def until_event(self, name: str, reason: str, seconds: float = SECONDS) -> None:
         """Wait until an event about a resource is there: that comes a moment after the condition."""
         wait_until(lambda: reason in self._events(name), f"the event {reason} of {name} is there", seconds)
 
@@ -96,8 +98,8 @@ class Flows:
         """How the runs of a job have failed, the oldest first; None for one that has not."""
         return [run["failure_class"] for run in self.runs(job)]
 
-    def burnt(self, job: str) -> list[tuple[int, int]]:
-        """For each task: the attempts that its program has burnt, and those that the infrastructure has."""
+    def consumed(self, job: str) -> list[tuple[int, int]]:
+        """For each task: the attempts that its program has consumed, and those that the infrastructure has."""
         return [(task["attempts"], task["infrastructure_attempts"]) for task in self.tasks(job)]
 
     def pods(self, job: str) -> list[Object]:
@@ -152,10 +154,10 @@ class Flows:
         wait_until(done, f"{number} tasks of {job} are done", seconds)
 
     def done_at_once(self, job: str, number: int) -> None:
-        """Wait until so many tasks of a job are done, and see that each took one run and burnt nothing."""
+        """Wait until so many tasks of a job are done, and see that each took one run and consumed nothing."""
         self.until_done(job, number)
         assert len(self.runs(job)) == number
-        assert self.burnt(job) == [(0, 0)] * number
+        assert self.consumed(job) == [(0, 0)] * number
 
     def until_failed(self, job: str, number: int = 1, seconds: float = SECONDS) -> None:
         """Wait until so many tasks of a job have failed for good."""
@@ -212,9 +214,9 @@ class Scene(Flows):
         port = free_port("")  # an operator listens on all addresses
         return Running(self.operators.start(die=None, DATAFLOW_PORT=str(port), **environ), port)
 
-    def tell(self, pod: str, **annotations: object) -> None:
-        """Tell a pod how to go on: see tests/kube/cluster/stages.py."""
-        self.api.patch(self.pod_path(pod), {"metadata": {"annotations": said(**annotations)}})
+    def annotate(self, pod: str, **annotations: object) -> None:
+        """Annotate a pod, so that it goes on: see tests/kube/cluster/stages.py."""
+        self.api.patch(self.pod_path(pod), {"metadata": {"annotations": pod_annotations(**annotations)}})
 
 
 @dataclass
@@ -245,13 +247,13 @@ class Running:
         return self.operator.alive and self.probe("/healthz")[0] == 200
 
     def until_ready(self) -> None:
-        wait_until(lambda: self.ready, f"the operator is ready: {self.operator.said()[-2000:]}", SECONDS)
+        wait_until(lambda: self.ready, f"the operator is ready: {self.operator.output()[-2000:]}", SECONDS)
 
     def until_ended(self, seconds: float = SECONDS) -> int:
         """Wait until the process has ended by itself; return its exit code."""
         self.operator.process.join(seconds)
         code = self.operator.exit_code
-        assert code is not None, f"it has not ended: {self.operator.said()[-3000:]}"
+        assert code is not None, f"it has not ended: {self.operator.output()[-3000:]}"
         return code
 
     def stays_ready(self, seconds: float) -> None:

@@ -30,7 +30,7 @@ class Answer:
 
     sent: specs.Body
     stored: specs.Body | None
-    said: str = ""
+    refusal: str = ""
 
 
 def ask(api: Api, namespace: str, body: specs.Body) -> Answer:
@@ -63,10 +63,10 @@ def faults(body: specs.Body) -> list[str]:
 
 def disagreement(answer: Answer) -> str | None:
     """Return what is wrong; None where both say the same. What is stored counts: null and 2.0 are not, for example."""
-    told = faults(answer.stored or answer.sent)
-    if bool(told) == (answer.stored is None):
+    found = faults(answer.stored or answer.sent)
+    if bool(found) == (answer.stored is None):
         return None
-    return f"{json.dumps(answer.sent['spec'])}\n  model: {told or 'valid'}\n  API server: {answer.said or 'valid'}"
+    return f"{json.dumps(answer.sent['spec'])}\n  model: {found or 'valid'}\n  API server: {answer.refusal or 'valid'}"
 
 
 def generated(count: int) -> list[specs.Body]:

@@ -15,71 +15,71 @@ import pytest
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.proxy import Fault, Proxy, refusal, watch_error
 from tests.kube.conftest import OwnCluster
-from tests.kube.postgres import Server, in_a_thread
+from tests.kube.postgres import Server
 from tests.kube.scene import SECONDS, Scene, new_scene
 from tests.waiting import wait_until
 
-# An API server that is away -----------------------------------------------------------------------------------
+# An API server that is unreachable -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def away(own_scene: Scene) -> Scene:
+def cut_off(own_scene: Scene) -> Scene:
     return own_scene
 
 
-def test_while_the_api_server_is_away_pods_go_on_and_their_ends_are_seen_afterwards(
-    away: Scene, own_cluster: OwnCluster
+def test_while_the_api_server_is_unreachable_pods_go_on_and_their_ends_are_seen_afterwards(
+    cut_off: Scene, own_cluster: OwnCluster
 ) -> None:
-    operator = away.start()
-    away.flow("load", 8, {"run-seconds": "4"}, parallelism=4)
-    away.begun("load", 4)
+    operator = cut_off.start()
+    cut_off.flow("load", 8, {"run-seconds": "4"}, parallelism=4)
+    cut_off.begun("load", 4)
     own_cluster.plane.api_server.kill()
     operator.operator.process.join(8)
     assert operator.healthy
-    before = len(away.runs("load"))
+    before = len(cut_off.runs("load"))
     own_cluster.plane.restart_api_server()
-    away.done_at_once("load", 8)
+    cut_off.done_at_once("load", 8)
     assert before <= 8
-    away.sees("load", "Succeeded", "True", "Done")
-    away.is_released()
-    away.is_right()
+    cut_off.sees("load", "Succeeded", "True", "Done")
+    cut_off.is_released()
+    cut_off.is_right()
     assert operator.healthy
-    assert "Traceback" not in operator.operator.said()
+    assert "Traceback" not in operator.operator.output()
 
 
-def test_an_api_server_that_hangs_is_waited_for(away: Scene, own_cluster: OwnCluster) -> None:
-    operator = away.start()
-    away.flow("load", 6, {"run-seconds": "1"}, parallelism=2)
-    away.begun("load")
+def test_an_api_server_that_hangs_is_waited_for(cut_off: Scene, own_cluster: OwnCluster) -> None:
+    operator = cut_off.start()
+    cut_off.flow("load", 6, {"run-seconds": "1"}, parallelism=2)
+    cut_off.begun("load")
     own_cluster.plane.api_server.pause()
     operator.operator.process.join(25)  # longer than the lease, than every time limit, and than three creates
     assert operator.healthy
     own_cluster.plane.api_server.resume()
-    away.done_at_once("load", 6)
-    away.is_right()
+    cut_off.done_at_once("load", 6)
+    cut_off.is_right()
 
 
-def test_an_operator_that_starts_while_the_api_server_is_away_begins_when_it_is_back(
-    away: Scene, own_cluster: OwnCluster
+def test_an_operator_that_starts_while_the_api_server_is_unreachable_begins_when_it_is_back(
+    cut_off: Scene, own_cluster: OwnCluster
 ) -> None:
-    first = away.start()
-    away.flow("load", 4, {"run-seconds": "2"}, parallelism=2)
-    away.begun("load", 2)
+    first = cut_off.start()
+    cut_off.flow("load", 4, {"run-seconds": "2"}, parallelism=2)
+    cut_off.begun("load", 2)
     first.operator.kill()
     own_cluster.plane.api_server.kill()
-    away.operators.expire_lease()
-    second = away.start()
+    cut_off.operators.expire_lease()
+    second = cut_off.start()
     wait_until(lambda: second.healthy, "it is alive", SECONDS)
     second.operator.process.join(5)
     assert second.healthy
     assert not second.ready
     own_cluster.plane.restart_api_server()
-    away.done_at_once("load", 4)
+    cut_off.done_at_once("load", 4)
     second.until_ready()
-    away.is_right()
+    cut_off.is_right()
 
 
-def test_both_may_be_away_and_come_back_in_any_order(
+def test_both_may_be_unreachable_and_come_back_in_any_order(
     own_cluster: OwnCluster, own_namespace: str, lasting_open_folder: Path, tmp_path: Path
 ) -> None:
     server = Server(lasting_open_folder)
@@ -107,19 +107,12 @@ def test_both_may_be_away_and_come_back_in_any_order(
             scene.is_released()
             scene.is_right()
             assert operator.healthy
-            assert "Traceback" not in operator.operator.said()
+            assert "Traceback" not in operator.operator.output()
     finally:
         server.leave()
 
 
 # Answers that are lost, refused, or cut ------------------------------------------------------------------------
-
-
-@pytest.fixture
-def proxy(cluster: Api) -> Iterator[Proxy]:
-    proxy = Proxy(cluster.kubeconfig)
-    with in_a_thread(lambda: proxy):
-        yield proxy
 
 
 @pytest.fixture
@@ -149,7 +142,7 @@ def test_lost_requests_and_replies_to_create_start_each_run_once(behind: Scene, 
     assert operator.healthy
 
 
-def test_an_api_server_that_fails_every_create_is_told(behind: Scene, proxy: Proxy) -> None:
+def test_an_api_server_that_fails_every_create_is_reported(behind: Scene, proxy: Proxy) -> None:
     behind.start()
     fault = proxy.fail(Fault("POST", "/pods", times=10**6, answer=refusal(500, "InternalError", "etcd has no leader")))
     behind.flow("load", 2)
@@ -158,7 +151,7 @@ def test_an_api_server_that_fails_every_create_is_told(behind: Scene, proxy: Pro
     fault.times = 0
     behind.until_done("load", 2)
     behind.sees("load", "Progressing", "False", "Done")
-    assert behind.burnt("load") == [(0, 0)] * 2
+    assert behind.consumed("load") == [(0, 0)] * 2
 
 
 def test_lost_replies_to_patches_deletes_and_lists_cost_time_only(behind: Scene, proxy: Proxy) -> None:
@@ -206,15 +199,15 @@ def test_watches_that_end_badly_are_begun_anew_and_miss_nothing(behind: Scene, p
         proxy.fail(Fault("GET", r"/dataflowjobs\?.*watch=true", answer=ENDS[how])),
         proxy.fail(Fault("GET", r"/datasets\?.*watch=true", answer=ENDS[how])),
     ]
-    proxy.cut_soon()
+    proxy.cut()
     for pod in pods:
-        behind.tell(pod, run_seconds=0)
+        behind.annotate(pod, run_seconds=0)
     wait_until(lambda: all(fault.met for fault in faults), "every watch was ended", SECONDS)
     behind.until_done("load", 2)
     behind.flow("next", 1)
     behind.until_done("next", 1)  # long before the list of every few minutes
     assert len(behind.runs("load")) == 2
-    assert operator.healthy, operator.operator.said()[-3000:]
+    assert operator.healthy, operator.operator.output()[-3000:]
     behind.is_right()
 
 
@@ -223,10 +216,10 @@ def test_a_job_deleted_while_the_watch_is_begun_anew_is_missed(behind: Scene, pr
     behind.flow("load", 30, {"run-seconds": "1"}, parallelism=1)
     behind.begun("load")
     proxy.fail(Fault("GET", r"/dataflowjobs\?.*watch=true", answer=ENDS["an event of 500"], delay=1))
-    proxy.cut_soon()
-    wait_until(lambda: "watch of resources starts again" in operator.operator.said(), "the watch has failed", SECONDS)
+    proxy.cut()
+    wait_until(lambda: "watch of resources starts again" in operator.operator.output(), "the watch has failed", SECONDS)
     behind.api.kubectl(f"--namespace={behind.namespace}", "delete", "dfj/load")
-    wait_until(lambda: "is gone: nothing new of it starts" in operator.operator.said(), "it is missed", SECONDS)
+    wait_until(lambda: "is gone: nothing new of it starts" in operator.operator.output(), "it is missed", SECONDS)
     behind.is_right()
 
 
@@ -240,7 +233,7 @@ def test_a_job_deleted_while_the_operator_starts_is_missed(behind: Scene, proxy:
     second = behind.start()
     wait_until(lambda: ours.met == 1 and theirs.met == 1, "it has looked, and does not watch yet", SECONDS)
     behind.api.kubectl(f"--namespace={behind.namespace}", "delete", "dfj/load")
-    wait_until(lambda: "is gone: nothing new of it starts" in second.operator.said(), "it is missed", SECONDS)
+    wait_until(lambda: "is gone: nothing new of it starts" in second.operator.output(), "it is missed", SECONDS)
 
 
 @pytest.mark.parametrize("status", [410, 500, 403])
@@ -255,4 +248,4 @@ def test_a_list_that_is_refused_at_the_beginning_is_asked_for_again(behind: Scen
     behind.until_done("load", 2)
     assert [fault.met for fault in faults] == [1, 1]
     assert operator.healthy
-    assert "Traceback" not in operator.operator.said()
+    assert "Traceback" not in operator.operator.output()

@@ -1,10 +1,9 @@
-"""SparkApplications at the launcher: created once, adopted, let go and swept. Their ends: `test_spark_applications`."""
+"""SparkApplications in the launcher: created, adopted, released and swept. Their ends: `test_spark_applications`."""
 
 import asyncio
 import json
 import time
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -16,15 +15,14 @@ from opendataflow.core.kubernetes.spark_application import spark_application
 from opendataflow.core.runs.environment import JobFacts
 from opendataflow.errors import NotCreatable
 from opendataflow.launch.cluster import releases
-from opendataflow.launch.cluster.launcher import ClusterLauncher
 from opendataflow.model.records.claim import ClaimedRun
 from opendataflow.model.records.pod import PodOrder
 from opendataflow.model.records.run import Host
 from opendataflow.names import OutcomeClass
 from tests.kube.cluster.api import Api as Admin
 from tests.kube.cluster.api import Object
-from tests.kube.cluster.pods import said
-from tests.kube.launching import SECONDS, end, new_launcher, shorten_pauses
+from tests.kube.cluster.pods import pod_annotations
+from tests.kube.launching import SECONDS, EnginePlace, end, shorten_pauses
 from tests.kube.spark_operator.controller import applications, install, operating
 
 RUN = ClaimedRun(1, "load", "1.0", 41, 1, 0, 0, {}, "lease", Host("kubernetes", ""), "")
@@ -35,19 +33,13 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_pauses(monkeypatch)
 
 
-class Place:
-    """A namespace with an engine of its own: its identity is the namespace's name."""
+class Place(EnginePlace):
+    @property
+    def path(self) -> str:
+        return f"{applications(self.namespace)}/load-r1"
 
-    def __init__(self, admin: Admin, namespace: str) -> None:
-        self.admin = admin
-        self.namespace = namespace
-        self.path = f"{applications(namespace)}/load-r1"
-
-    def launcher(self, **more: Any) -> AbstractAsyncContextManager[ClusterLauncher]:
-        return new_launcher(self.admin.kubeconfig, self.namespace, lambda _: None, **more)
-
-    def order(self, **told: Any) -> PodOrder:
-        driver = {"annotations": said(**told)}
+    def order(self, **annotations: Any) -> PodOrder:
+        driver = {"annotations": pod_annotations(**annotations)}
         spec = {"type": "Python", "sparkVersion": "4.0.0", "mainApplicationFile": "local:///a.py", "driver": driver}
         config = PodConfig(Container(""), template={"spec": spec})
         job = JobFacts("load", "local:///a.py", (), (), namespace=self.namespace)
@@ -58,7 +50,7 @@ class Place:
         return self.admin.find(self.path)
 
     async def until(self, true: Any) -> Object:
-        return await asyncio.to_thread(self.admin.wait, self.path, true, "it is so", SECONDS)
+        return await self.wait(self.path, true)
 
     async def until_gone(self) -> None:
         await asyncio.to_thread(self.admin.wait_gone, self.path, SECONDS)
@@ -98,7 +90,7 @@ async def test_the_same_order_again_is_the_same_application_for_the_next_process
 
 async def test_the_next_process_adopts_it_before_it_has_a_driver(place: Place) -> None:
     order = place.order()
-    order.manifest["metadata"]["annotations"] |= said(submission_error="none")  # so that no driver comes
+    order.manifest["metadata"]["annotations"] |= pod_annotations(submission_error="none")  # so that no driver comes
     async with place.launcher() as first:
         await first.start(order)
     async with place.launcher() as second:

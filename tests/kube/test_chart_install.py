@@ -5,7 +5,6 @@ No container runs here: what the programs in its pods do is tested in `test_char
 
 import base64
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,18 +12,13 @@ import yaml
 
 from tests.helm.chart import CHART, SETS, Failed, Helm, Object, of_kind
 from tests.kube.cluster.api import Api
-from tests.kube.conftest import OwnCluster, apply_resources, fresh_namespace, new_namespace
+from tests.kube.conftest import OwnCluster, apply_resources, new_namespace
 from tests.waiting import wait_until
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 NOTHING_RUNS = ("--set=replicas=0", "--set=nodeSelector.nowhere=yes")
 """Pods of the chart stay Pending: the fake nodes would end them at once."""
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
-
-@pytest.fixture
-def other_namespace(cluster: Api) -> Iterator[str]:
-    yield from fresh_namespace(cluster)
 
 
 @pytest.fixture
@@ -55,8 +49,8 @@ def test_an_api_server_takes_every_object_and_restricted_namespaces_admit_every_
     objects = Helm(helm_program).objects(namespace=namespace, values=yaml.safe_load(text))
     ours = [one for one in objects if not one["apiVersion"].startswith("monitoring.coreos.com/")]
     wanted = yaml.safe_dump_all([*ours, *pods(ours, namespace)])
-    said = cluster.kubectl("apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f-", stdin=wanted)
-    assert said.count("serverside-applied") == len(ours) + len(pods(ours, namespace))
+    output = cluster.kubectl("apply", "--server-side", "--dry-run=server", "--force-conflicts", "-f-", stdin=wanted)
+    assert output.count("serverside-applied") == len(ours) + len(pods(ours, namespace))
 
 
 def pods(objects: list[Object], namespace: str) -> list[Object]:
@@ -157,7 +151,7 @@ def test_a_cleanup_that_can_t_run_ends_the_uninstall_in_its_time_and_is_not_need
     helm("uninstall", "dataflow", f"--namespace={own_namespace}", "--no-hooks", "--wait")
 
 
-def test_a_database_that_is_not_there_is_told_before_anything_is_installed(
+def test_a_database_that_is_not_there_is_reported_before_anything_is_installed(
     helm: Helm, own_cluster: OwnCluster, own_namespace: str
 ) -> None:
     with pytest.raises(Failed, match=f"there is no Secret ours in namespace {own_namespace}: create it first"):
@@ -213,14 +207,14 @@ def test_uninstall_goes_through_where_definitions_and_the_secret_were_deleted_fi
     wait_until(lambda: everything(api, own_namespace) == "", "all is gone")
 
 
-def test_notes_tell_the_next_three_commands_and_that_postgres_is_not_for_production(helm: Helm) -> None:
+def test_notes_name_the_next_three_commands_and_that_postgres_is_not_for_production(helm: Helm) -> None:
     def notes(*arguments: str) -> str:
         return install(helm, "flow", "--dry-run=client", *arguments).split("NOTES:\n")[1]
 
-    said = notes()
+    output = notes()
     for command in ("kubectl -n flow rollout status deployment/dataflow", "apply -f examples/", "get dataflow"):
-        assert command in said
-    assert "NOT FOR PRODUCTION" in said
+        assert command in output
+    assert "NOT FOR PRODUCTION" in output
     own = notes("--set=database.existingSecret=ours", "--set=namespaces={team-a,team-b}")
     assert "NOT FOR PRODUCTION" not in own
     assert "namespaces team-a, team-b" in own

@@ -24,17 +24,11 @@ from tests.kube.cluster.api import Api
 from tests.kube.cluster.proxy import Fault, Proxy
 from tests.kube.conftest import OwnCluster, fresh_namespace, new_namespace, wait_until_allowed
 from tests.kube.jobs import dataset, documents, job
-from tests.kube.postgres import in_a_thread
 from tests.kube.recorder import with_finalizer
 from tests.kube.scene import SECONDS, Running, Scene, new_scene
 from tests.waiting import wait_until
 
 OPENDATAFLOW = [sys.executable, "-c", "from opendataflow.control.main import main; main()"]
-
-
-@pytest.fixture
-def other_namespace(cluster: Api) -> Iterator[str]:
-    yield from fresh_namespace(cluster)
 
 
 @pytest.fixture
@@ -76,8 +70,8 @@ def nothing_was_forbidden(operator: Running) -> None:
     }
     assert {"200", "201"} <= codes
     assert not {"401", "403"} & codes
-    assert "orbidden" not in operator.operator.said()
-    assert "Not enough permissions" not in operator.operator.said()  # as kopf says it
+    assert "orbidden" not in operator.operator.output()
+    assert "Not enough permissions" not in operator.operator.output()  # as kopf says it
 
 
 def work_through_everything(scene: Scene, operator: Running) -> None:
@@ -155,9 +149,9 @@ def cleaning(scene: Scene, kubeconfig: Path, home: str, *where: str, dsn: str | 
     return subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
 
 
-def said(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, told = process.communicate(timeout=300)
-    return process.returncode, told
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    _, output = process.communicate(timeout=300)
+    return process.returncode, output
 
 
 def replicas(api: Api, home: str) -> int:
@@ -189,14 +183,14 @@ def test_the_cleanup_stops_the_operator_waits_for_its_end_and_frees_its_pods(
     wait_until(lambda: replicas(api, home) == 0, "the operator is to stop", SECONDS)
     assert len(with_finalizer(api, scene.namespace)) == 2
     assert operator.operator.stop() == 0
-    code, told = said(process)
-    assert code == 0, told
-    assert f"Deployment {home}/dataflow is stopped" in told
-    assert f"namespace {scene.namespace}: 2 run pods freed" in told
+    code, output = ended(process)
+    assert code == 0, output
+    assert f"Deployment {home}/dataflow is stopped" in output
+    assert f"namespace {scene.namespace}: 2 run pods freed" in output
     assert with_finalizer(api, scene.namespace) == []
     scene.start()  # and one that is installed again goes on with them
     for one in scene.running("load", 2):
-        scene.tell(one, run_seconds=0)
+        scene.annotate(one, run_seconds=0)
     scene.until_done("load", 2)
     assert len(scene.runs("load")) == 2
     scene.is_right()
@@ -214,17 +208,17 @@ def test_the_cleanup_ends_well_in_whatever_order_things_were_deleted_before(
         api.delete(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{other_namespace}/{kind}/dataflow-cleanup")
     where = (f"--namespace={other_namespace}", f"--namespace={scene.namespace}")
     nobody = "postgresql://nobody@127.0.0.1:1/nothing"
-    code, told = said(cleaning(scene, kubeconfig, home, *where, "--wait=1s", dsn=nobody))
-    assert code == 0, told
-    assert "the operator could not be stopped" in told
-    assert "does not answer" in told
-    assert "so the run pods of every database are freed" in told
-    assert "Traceback" not in told
-    assert f"namespace {scene.namespace}: 1 run pod freed" in told
-    assert "forbidden" in told
+    code, output = ended(cleaning(scene, kubeconfig, home, *where, "--wait=1s", dsn=nobody))
+    assert code == 0, output
+    assert "the operator could not be stopped" in output
+    assert "does not answer" in output
+    assert "so the run pods of every database are freed" in output
+    assert "Traceback" not in output
+    assert f"namespace {scene.namespace}: 1 run pod freed" in output
+    assert "forbidden" in output
     assert with_finalizer(api, scene.namespace) == []
-    code, told = said(cleaning(scene, kubeconfig, home, f"--namespace={scene.namespace}", dsn=""))
-    assert (code, "DATAFLOW_DSN is not set" in told) == (0, True), told
+    code, output = ended(cleaning(scene, kubeconfig, home, f"--namespace={scene.namespace}", dsn=""))
+    assert (code, "DATAFLOW_DSN is not set" in output) == (0, True), output
 
 
 def test_the_cleanup_asks_a_postgres_that_does_not_answer_again_before_it_frees_the_pods_of_every_database(
@@ -239,11 +233,11 @@ def test_the_cleanup_asks_a_postgres_that_does_not_answer_again_before_it_frees_
         away = SQL("ALTER ROLE CURRENT_USER IN DATABASE {} ").format(Identifier(admin.info.dbname))
         admin.execute(away + SQL("SET default_transaction_read_only = on"))
         process = cleaning(scene, kubeconfig, home, f"--namespace={scene.namespace}", "--wait=10m")
-        told = process.stderr
-        assert told is not None
-        wait_until(lambda: "it is asked again, for 600 s" in told.readline(), "it waits", SECONDS)
+        output = process.stderr
+        assert output is not None
+        wait_until(lambda: "it is asked again, for 600 s" in output.readline(), "it waits", SECONDS)
         admin.execute(away + SQL("RESET ALL"))
-    code, rest = said(process)
+    code, rest = ended(process)
     assert code == 0, rest
     assert f"namespace {scene.namespace}: 1 run pod freed" in rest
     assert with_finalizer(api, scene.namespace) == ["load-r99"]
@@ -267,22 +261,20 @@ def test_a_cleanup_that_is_ended_before_its_end_starts_the_operator_again(
     process = cleaning(scene, account(api, home, "dataflow-cleanup", tmp_path), home, f"--namespace={scene.namespace}")
     wait_until(lambda: replicas(api, home) == 0, "the operator is to stop", SECONDS)
     process.terminate()
-    code, told = said(process)
-    assert (code, replicas(api, home)) == (1, 2), told
-    assert f"Deployment {home}/dataflow is started again" in told
-    assert "Traceback" not in told
+    code, output = ended(process)
+    assert (code, replicas(api, home)) == (1, 2), output
+    assert f"Deployment {home}/dataflow is started again" in output
+    assert "Traceback" not in output
 
 
 def test_a_cleanup_that_is_ended_while_it_stops_the_operator_starts_it_again(
-    scene: Scene, helm_program: Path, home: str
+    scene: Scene, helm_program: Path, home: str, proxy: Proxy
 ) -> None:
     two_operators(scene.api, helm_program, home, scene.namespace)
-    proxy = Proxy(scene.api.kubeconfig)
-    with in_a_thread(lambda: proxy):
-        asked = proxy.fail(Fault("PATCH", "/scale", delay=1))
-        process = cleaning(scene, proxy.kubeconfig, home, f"--namespace={scene.namespace}")
-        wait_until(lambda: asked.met == 1, "the operator is to stop", SECONDS)
-        process.terminate()
-        code, told = said(process)
-    assert (code, replicas(scene.api, home)) == (1, 2), told
-    assert f"Deployment {home}/dataflow is started again" in told
+    asked = proxy.fail(Fault("PATCH", "/scale", delay=1))
+    process = cleaning(scene, proxy.kubeconfig, home, f"--namespace={scene.namespace}")
+    wait_until(lambda: asked.met == 1, "the operator is to stop", SECONDS)
+    process.terminate()
+    code, output = ended(process)
+    assert (code, replicas(scene.api, home)) == (1, 2), output
+    assert f"Deployment {home}/dataflow is started again" in output

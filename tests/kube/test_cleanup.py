@@ -16,7 +16,7 @@ OPENDATAFLOW = [sys.executable, "-c", "from opendataflow.control.main import mai
 
 
 def cleanup(scene: Scene, *arguments: str, dsn: str | None = None) -> tuple[int, str]:
-    """Run it; return its exit code and what it said. `dsn`: "" for none."""
+    """Run it; return its exit code and its output. `dsn`: "" for none."""
     environ = {**os.environ, "KUBECONFIG": str(scene.api.kubeconfig), "DATAFLOW_DSN": scene.operators.dsn}
     environ |= {} if dsn is None else {"DATAFLOW_DSN": dsn}
     command = [*OPENDATAFLOW, "cleanup", *arguments]
@@ -37,21 +37,21 @@ def test_an_operator_deleted_first_leaves_nothing_that_cleanup_does_not_free(sce
     scene.api.delete(path)
     wait_until(lambda: all(phase(pod) == "Failed" for pod in scene.pods("load")), "the pods were stopped", SECONDS)
     assert scene.api.get(path)["status"]["phase"] == "Terminating"
-    code, told = cleanup(scene, "--namespace", scene.namespace)
-    assert code == 0, told
-    assert f"namespace {scene.namespace}: 2 run pods freed" in told
+    code, output = cleanup(scene, "--namespace", scene.namespace)
+    assert code == 0, output
+    assert f"namespace {scene.namespace}: 2 run pods freed" in output
     scene.api.wait_gone(path)
 
 
 def test_pods_that_run_go_on_and_the_next_operator_goes_on_with_them(scene: Scene) -> None:
     stopped_with_runs_alive(scene)
-    code, told = cleanup(scene, "--namespace", scene.namespace)
-    assert code == 0, told
+    code, output = cleanup(scene, "--namespace", scene.namespace)
+    assert code == 0, output
     assert with_finalizer(scene.api, scene.namespace) == []
     assert [phase(pod) for pod in scene.pods("load")] == ["Running"] * 2
     operator = scene.start()
     for one in scene.running("load", 2):
-        scene.tell(one, run_seconds=0)
+        scene.annotate(one, run_seconds=0)
     scene.until_done("load", 2)
     assert len(scene.runs("load")) == 2
     scene.is_right()
@@ -62,25 +62,25 @@ def test_it_refuses_while_an_operator_leads(scene: Scene) -> None:
     operator = scene.start()
     scene.flow("load", 1, {"run-seconds": "forever"})
     scene.running("load")
-    code, told = cleanup(scene, "--namespace", scene.namespace)
+    code, output = cleanup(scene, "--namespace", scene.namespace)
     assert code == 1
-    assert "an operator leads: stop it first" in told
-    assert "--force" in told
-    assert "Traceback" not in told
+    assert "an operator leads: stop it first" in output
+    assert "--force" in output
+    assert "Traceback" not in output
     assert len(with_finalizer(scene.api, scene.namespace)) == 1
     assert operator.healthy
 
 
 def test_without_a_database_it_asks_for_force(scene: Scene) -> None:
     stopped_with_runs_alive(scene)
-    code, told = cleanup(scene, "--namespace", scene.namespace, dsn="")
-    assert (code, "DATAFLOW_DSN is not set" in told, "--force" in told) == (2, True, True)
+    code, output = cleanup(scene, "--namespace", scene.namespace, dsn="")
+    assert (code, "DATAFLOW_DSN is not set" in output, "--force" in output) == (2, True, True)
     nobody = "postgresql://nobody@127.0.0.1:1/nothing"
-    code, told = cleanup(scene, "--namespace", scene.namespace, dsn=nobody)
-    assert (code, "does not answer" in told, "--force" in told) == (4, True, True)
-    assert "Traceback" not in told
-    code, told = cleanup(scene, "--namespace", scene.namespace, "--force", dsn="")
-    assert (code, "2 run pods freed" in told) == (0, True)
+    code, output = cleanup(scene, "--namespace", scene.namespace, dsn=nobody)
+    assert (code, "does not answer" in output, "--force" in output) == (4, True, True)
+    assert "Traceback" not in output
+    code, output = cleanup(scene, "--namespace", scene.namespace, "--force", dsn="")
+    assert (code, "2 run pods freed" in output) == (0, True)
 
 
 def test_pods_of_other_databases_and_other_finalizers_are_left_alone(scene: Scene) -> None:
@@ -92,13 +92,13 @@ def test_pods_of_other_databases_and_other_finalizers_are_left_alone(scene: Scen
     other = pod("other", finalizer=True, run_seconds="forever")
     scene.api.create(pods, {**other, "metadata": {**other["metadata"], "labels": labels}})
     scene.api.create(pods, pod("stranger", finalizer=True, run_seconds="forever"))
-    code, told = cleanup(scene, "--namespace", scene.namespace)
-    assert (code, "1 run pod freed" in told) == (0, True), told
+    code, output = cleanup(scene, "--namespace", scene.namespace)
+    assert (code, "1 run pod freed" in output) == (0, True), output
     kept = {one["metadata"]["name"]: one["metadata"].get("finalizers") for one in scene.api.items(pods)}
     assert kept == {one["metadata"]["name"]: ["a.test/b"], "other": [FINALIZER], "stranger": [FINALIZER]}
     scene.api.patch(scene.pod_path(one["metadata"]["name"]), {"metadata": {"finalizers": None}})
-    code, told = cleanup(scene, "--namespace", scene.namespace, "--force")
-    assert (code, "1 run pod freed" in told) == (0, True), told
+    code, output = cleanup(scene, "--namespace", scene.namespace, "--force")
+    assert (code, "1 run pod freed" in output) == (0, True), output
     assert with_finalizer(scene.api, scene.namespace) == ["stranger"]
     assert "no run pod" in cleanup(scene, "--namespace", scene.namespace)[1]
 
@@ -111,9 +111,9 @@ def test_the_whole_cluster_is_freed_at_once(scene: Scene, cluster: Api) -> None:
         one = pod(f"copy-{number}", finalizer=True, run_seconds="forever")
         body = {**one, "metadata": {**one["metadata"], "labels": labels}}
         cluster.create(f"/api/v1/namespaces/{other}/pods", body)
-    code, told = cleanup(scene, "--all-namespaces")
-    assert code == 0, told
-    assert f"namespace {scene.namespace}: 3 run pods freed" in told
-    assert f"namespace {other}: 3 run pods freed" in told
+    code, output = cleanup(scene, "--all-namespaces")
+    assert code == 0, output
+    assert f"namespace {scene.namespace}: 3 run pods freed" in output
+    assert f"namespace {other}: 3 run pods freed" in output
     assert with_finalizer(cluster, other) == []
     cluster.delete(f"/api/v1/namespaces/{other}")

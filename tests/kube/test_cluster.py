@@ -8,7 +8,7 @@ import pytest
 from opendataflow.names import FINALIZER
 from tests.kube.cluster.api import Api, Object, Refused
 from tests.kube.cluster.logs import OF_ALL, set_log
-from tests.kube.cluster.pods import has_ended, phase, pod, said, state
+from tests.kube.cluster.pods import has_ended, phase, pod, pod_annotations, state
 from tests.kube.conftest import Kubectl
 from tests.waiting import wait_until
 
@@ -52,7 +52,7 @@ def test_a_pod_runs_as_long_as_it_says_and_ends_with_its_exit_code_and_message(c
 def test_a_pod_that_runs_for_ever_ends_when_its_annotation_says_so(cluster: Api, pods: str) -> None:
     cluster.create(pods, pod("run-1", run_seconds="forever"))
     _until_running(cluster, f"{pods}/run-1")
-    cluster.patch(f"{pods}/run-1", {"metadata": {"annotations": said(run_seconds=0, exit_code=7)}})
+    cluster.patch(f"{pods}/run-1", {"metadata": {"annotations": pod_annotations(run_seconds=0, exit_code=7)}})
     assert state(_until_ended(cluster, f"{pods}/run-1"))["terminated"]["exitCode"] == 7
 
 
@@ -90,7 +90,7 @@ def test_init_containers_run_first(cluster: Api, pods: str) -> None:
     cluster.create(pods, pod("run-1", init_seconds=3600, run_seconds="forever", spec=spec))
     first = cluster.wait(f"{pods}/run-1", lambda found: "running" in state(found, "open-passwords"), "init runs")
     assert state(first)["waiting"]["reason"] == "PodInitializing"
-    cluster.patch(f"{pods}/run-1", {"metadata": {"annotations": said(init_seconds=0)}})
+    cluster.patch(f"{pods}/run-1", {"metadata": {"annotations": pod_annotations(init_seconds=0)}})
     then = _until_running(cluster, f"{pods}/run-1")
     assert state(then, "open-passwords")["terminated"]["exitCode"] == 0
 
@@ -121,7 +121,7 @@ def test_a_pod_is_ready_when_it_says_so(cluster: Api, pods: str) -> None:
 
     cluster.create(pods, pod("run-1", ready_seconds=3600, run_seconds="forever"))
     assert not ready(_until_running(cluster, f"{pods}/run-1"))
-    cluster.patch(f"{pods}/run-1", {"metadata": {"annotations": said(ready_seconds=0)}})
+    cluster.patch(f"{pods}/run-1", {"metadata": {"annotations": pod_annotations(ready_seconds=0)}})
     cluster.wait(f"{pods}/run-1", ready, "the pod is ready")
 
 
@@ -153,7 +153,7 @@ def test_a_pod_with_a_finalizer_stays_until_it_is_stripped(cluster: Api, pods: s
     def removed_by_the_kubelet(found: Object) -> bool:
         return bool(found["metadata"].get("deletionGracePeriodSeconds") == 0)
 
-    left = cluster.wait(f"{pods}/run-1", removed_by_the_kubelet, "the kubelet has let go of the pod")
+    left = cluster.wait(f"{pods}/run-1", removed_by_the_kubelet, "the kubelet has released the pod")
     assert left["metadata"]["finalizers"] == [FINALIZER]
     assert has_ended(left)
     cluster.patch(f"{pods}/run-1", {"metadata": {"finalizers": None}})
@@ -196,7 +196,7 @@ def test_a_test_says_what_a_container_has_printed(cluster: Api, pods: str, kubec
     set_log(cluster, kubectl.namespace, "run-1", tmp_path / "log", "first\nsecond\nthird")
     cluster.create(pods, pod("run-1"))
     _until_ended(cluster, f"{pods}/run-1")
-    wait_until(lambda: kubectl("logs", "run-1", "--tail=2") == "second\nthird\n", "the log is what was said")
+    wait_until(lambda: kubectl("logs", "run-1", "--tail=2") == "second\nthird\n", "the log is what was written")
 
 
 def test_an_indexed_job_runs_to_its_end(cluster: Api, namespace: str) -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.nodes import start_heartbeat, stop_heartbeat, wait_until_unreachable
-from tests.kube.cluster.pods import phase, pod, said
+from tests.kube.cluster.pods import phase, pod, pod_annotations
 from tests.kube.cluster.proxy import Fault, Proxy, refusal, watch_error
 from tests.kube.conftest import OwnCluster
 from tests.waiting import until
@@ -46,7 +46,7 @@ def test_a_node_without_heartbeat_is_unreachable_and_its_pods_stay(own_cluster: 
     api.wait(f"{pods}/run-1", lambda found: phase(found) == "Running", "the pod runs")
     stop_heartbeat(api, "node-1")
     wait_until_unreachable(api, "node-1")
-    api.patch(f"{pods}/run-1", {"metadata": {"annotations": said(run_seconds=0)}})
+    api.patch(f"{pods}/run-1", {"metadata": {"annotations": pod_annotations(run_seconds=0)}})
     api.delete(f"{pods}/run-1")
     left = api.get(f"{pods}/run-1")
     assert phase(left) == "Running"
@@ -81,8 +81,8 @@ async def test_what_goes_through_the_proxy_is_what_the_api_server_says(proxy: Pr
 
 async def test_kubectl_works_through_the_proxy(proxy: Proxy, cluster: Api, namespace: str) -> None:
     through = f"--kubeconfig={proxy.kubeconfig}"
-    said = await asyncio.to_thread(cluster.kubectl, through, f"--namespace={namespace}", "get", "serviceaccounts")
-    assert "default" in said
+    output = await asyncio.to_thread(cluster.kubectl, through, f"--namespace={namespace}", "get", "serviceaccounts")
+    assert "default" in output
 
 
 async def test_a_lost_reply_leaves_the_object_that_was_created(proxy: Proxy, cluster: Api, namespace: str) -> None:
@@ -104,10 +104,10 @@ async def test_a_lost_request_has_created_nothing(proxy: Proxy, cluster: Api, na
     assert cluster.find(f"{pods}/run-1") is None
 
 
-async def test_the_proxy_refuses_as_often_as_it_is_told_to(proxy: Proxy) -> None:
+async def test_the_proxy_refuses_as_often_as_a_test_orders(proxy: Proxy) -> None:
     proxy.fail(Fault("GET", "/version", times=2, answer=refusal(429, "TooManyRequests", Retry_After="1")))
-    status, later, said = await _ask(proxy, "GET", "/version")
-    assert (status, later, said["reason"]) == (429, "1", "TooManyRequests")
+    status, later, answer = await _ask(proxy, "GET", "/version")
+    assert (status, later, answer["reason"]) == (429, "1", "TooManyRequests")
     assert (await _ask(proxy, "GET", "/version"))[0] == 429
     status, _, _ = await _ask(proxy, "GET", "/api/v1/namespaces/default")
     assert status == 200
@@ -119,7 +119,7 @@ async def test_a_watch_goes_through_the_proxy(proxy: Proxy, namespace: str) -> N
     assert (status, event["type"]) == (200, "ADDED")
 
 
-async def test_a_watch_can_be_told_that_its_version_is_gone(proxy: Proxy, namespace: str) -> None:
+async def test_a_watch_can_be_answered_that_its_version_is_gone(proxy: Proxy, namespace: str) -> None:
     proxy.fail(Fault("GET", "watch=", answer=watch_error(410, "Expired")))
     status, _, event = await _ask(proxy, "GET", f"/api/v1/namespaces/{namespace}/pods?watch=true")
     assert (status, event["type"], event["object"]["code"]) == (200, "ERROR", 410)

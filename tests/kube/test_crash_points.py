@@ -24,7 +24,7 @@ ONLY_SOMETIMES = {
     "engine/declaring.plan.plan": "asked by the command line only",
     "launch/cluster/launcher.ClusterLauncher._node_gone.get": "a node that is gone: test_nodes",
     "engine/engine.Engine._finish_if_done.progress": "engines that end when they have caught up",
-    "engine/engine.Engine._listen.listen.listening": "asks nothing: it is told",
+    "engine/engine.Engine._listen.listen.listening": "asks nothing: it listens",
     "engine/claim_authority.Leadership.end.close_lease": "at the end of a process",
     "control/operator.OperatorProcess._sweep.ended_runs": "after a death between a commit and a release; it only asks",
     "control/status/events.EventWriter._update_count.patch_merge": "repeats; nothing depends on events",
@@ -159,7 +159,7 @@ def test_whatever_the_moment_at_which_the_operator_dies_nothing_is_lost_and_noth
                 never.append(f"{when} {point}")
                 operator.kill()
             elif operator.exit_code != -signal.SIGKILL:
-                raise AssertionError(f"{when} {point}: it ended by itself: {operator.said()[-4000:]}")
+                raise AssertionError(f"{when} {point}: it ended by itself: {operator.output()[-4000:]}")
         last = operators.restart()
         gone = [job(name, [], []) for name in ("fail", "extra-a", "extra-b")]
         world.delete(*gone)
@@ -167,10 +167,10 @@ def test_whatever_the_moment_at_which_the_operator_dies_nothing_is_lost_and_noth
             cluster.wait_gone(path_of(namespace, each))
         wait_until(world.is_quiet, "all tasks are done")
         wait_until(lambda: not with_finalizer(cluster, namespace), "all pods are released")
-        assert last.stop() == 0, last.said()[-4000:]
+        assert last.stop() == 0, last.output()[-4000:]
     assert recorder.together == []
     assert recorder.of_one_name() == []
     assert world.database.problems() == []
     assert world.database.published_more_than_once() == []
     assert never == []
-    assert "Traceback" not in "".join(operator.said() for operator in operators.made)
+    assert "Traceback" not in "".join(operator.output() for operator in operators.made)

@@ -62,9 +62,9 @@ def _follow(page: str, environ: dict[str, str], folder: Path) -> None:
                 done = subprocess.run(
                     command, shell=True, cwd=folder, env=environ, capture_output=True, text=True, check=False
                 )
-                said = done.stdout + done.stderr
-                assert done.returncode == 0, f"$ {command}\n{said}"
-                assert _lines(shown) <= _lines(said), f"$ {command}\n{said}"
+                output = done.stdout + done.stderr
+                assert done.returncode == 0, f"$ {command}\n{output}"
+                assert _lines(shown) <= _lines(output), f"$ {command}\n{output}"
 
 
 def test_every_command_with_which_chunks_are_asked_for_does_what_is_shown(

@@ -16,7 +16,7 @@ from opendataflow.launch.cluster.api import Api
 from tests.kube.cluster import api as kube
 from tests.kube.conftest import Kubectl, OwnCluster
 from tests.kube.jobs import job
-from tests.kube.telling import door
+from tests.kube.status_scene import counting_api
 from tests.waiting import wait_until
 
 FAILING = StatusEvent("Warning", "RunsFailing", "d1, run 1: exit code 1")
@@ -30,7 +30,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def reporting(cluster: kube.Api) -> AsyncIterator[EventWriter]:
     """A reporter at work."""
-    async with door(cluster) as api:
+    async with counting_api(cluster) as api:
         made = EventWriter(api, "operator-0")
         future = asyncio.create_task(made.run())
         try:
@@ -109,7 +109,7 @@ async def test_an_event_that_the_cluster_has_forgotten_is_made_anew(cluster: kub
 async def test_a_repeat_after_a_long_pause_is_a_new_event(cluster: kube.Api, namespace: str) -> None:
     key = Key("DataFlowJob", namespace, "j")
     now = 1_800_000_000.0
-    async with door(cluster) as api:
+    async with counting_api(cluster) as api:
         reporter = EventWriter(api, "operator-0", clock=lambda: now)
         future = asyncio.create_task(reporter.run())
         reporter.record(key, "uid-1", FAILING)
@@ -129,7 +129,7 @@ async def test_a_namespace_that_is_not_there_disturbs_nobody(cluster: kube.Api, 
 
 
 async def test_what_nobody_can_write_is_bounded(cluster: kube.Api, namespace: str) -> None:
-    async with door(cluster) as api:
+    async with counting_api(cluster) as api:
         reporter = EventWriter(api, "operator-0")
         for number in range(3 * events.MAX_SERIES):
             reporter.record(Key("DataFlowJob", namespace, f"j{number}"), f"uid-{number}", FAILING)
@@ -141,7 +141,7 @@ async def test_what_nobody_can_write_is_bounded(cluster: kube.Api, namespace: st
         await asyncio.gather(future, return_exceptions=True)
 
 
-async def test_an_event_waits_for_an_api_server_that_is_away(
+async def test_an_event_waits_for_an_api_server_that_is_unreachable(
     own_cluster: OwnCluster, own_namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "RETRY_SECONDS", 0.3)

@@ -6,15 +6,12 @@ Seen at others: a limit ignored with two schedulers; a partition run twice; a co
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
-import pytest
 
 from tests.kube.cluster.api import Api
 from tests.kube.cluster.proxy import Fault, Proxy
-from tests.kube.postgres import in_a_thread
 from tests.kube.scene import SECONDS, Scene, new_scene
 from tests.waiting import wait_until
 
@@ -37,8 +34,8 @@ def test_an_old_leader_that_wakes_late_ends_and_has_disturbed_nothing(scene: Sce
     wait_until(lambda: scene.database.done("load") >= 6, "it goes on with the runs and with new ones", SECONDS)
     old.operator.send(signal.SIGCONT)
     assert old.until_ended() == 1
-    assert "another operator has taken over" in old.operator.said()
-    assert "Traceback" not in old.operator.said()
+    assert "another operator has taken over" in old.operator.output()
+    assert "Traceback" not in old.operator.output()
     scene.done_at_once("load", 12)
     assert scene.recorder.most["load"] <= 4
     assert epoch(scene) == 2
@@ -49,12 +46,12 @@ def test_an_old_leader_that_wakes_late_ends_and_has_disturbed_nothing(scene: Sce
 
 def test_a_leader_that_fails_gives_its_lease_up(scene: Scene) -> None:
     operator = scene.start()
-    wait_until(lambda: leads(operator.operator.said()), "it leads", SECONDS)
+    wait_until(lambda: leads(operator.operator.output()), "it leads", SECONDS)
     with psycopg.connect(scene.operators.dsn, autocommit=True) as admin:
         admin.execute("DROP FUNCTION opendataflow.running_runs")
     assert operator.until_ended() == 1
     assert scene.database.rows("SELECT FROM opendataflow.lease WHERE kind = 'operator'") == []
-    assert "Traceback" not in operator.operator.said()
+    assert "Traceback" not in operator.operator.output()
 
 
 def test_a_leader_that_pauses_for_less_than_its_lease_goes_on(scene: Scene) -> None:
@@ -62,7 +59,7 @@ def test_a_leader_that_pauses_for_less_than_its_lease_goes_on(scene: Scene) -> N
     standby = scene.start()
     scene.flow("load", 8, {"run-seconds": "1"}, parallelism=2)
     scene.begun("load")
-    leader, other = (operator, standby) if leads(operator.operator.said()) else (standby, operator)
+    leader, other = (operator, standby) if leads(operator.operator.output()) else (standby, operator)
     for _ in range(2):
         until_renewed(scene)
         leader.operator.send(signal.SIGSTOP)
@@ -85,8 +82,8 @@ def until_renewed(scene: Scene) -> None:
     wait_until(lambda: ends() != before, "the lease is renewed", SECONDS)
 
 
-def leads(said: str) -> bool:
-    return "this operator leads" in said
+def leads(log: str) -> bool:
+    return "this operator leads" in log
 
 
 def test_a_leader_that_is_stopped_hands_over_at_once_and_its_runs_go_on(scene: Scene) -> None:
@@ -116,13 +113,6 @@ def test_idle_operators_stay_ready_the_leader_and_the_standby(scene: Scene) -> N
 
 DELAY = 20
 """How late creates arrive, in seconds: when everything that they would have begun is over."""
-
-
-@pytest.fixture
-def proxy(cluster: Api) -> Iterator[Proxy]:
-    proxy = Proxy(cluster.kubeconfig)
-    with in_a_thread(lambda: proxy):
-        yield proxy
 
 
 def test_creates_that_arrive_when_another_leader_has_finished_the_runs_start_nothing(

@@ -3,23 +3,16 @@
 Seen at others: namespaces that can't be deleted because of finalizers nobody strips; leftovers that pile up.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import yaml
 
 from tests.kube.cluster.api import Api
-from tests.kube.conftest import fresh_namespace, new_namespace
+from tests.kube.conftest import new_namespace
 from tests.kube.jobs import dataset, documents, job
 from tests.kube.recorder import with_finalizer
 from tests.kube.scene import SECONDS, Running, Scene
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-def other_namespace(cluster: Api) -> Iterator[str]:
-    yield from fresh_namespace(cluster)
 
 
 def test_a_namespace_deleted_with_runs_alive_goes_and_others_go_on(
@@ -38,10 +31,10 @@ def test_a_namespace_deleted_with_runs_alive_goes_and_others_go_on(
     scene.until_done("good", 4)
     cluster.wait_gone(f"/api/v1/namespaces/{doomed}")
     wait_until(lambda: scene.database.running("bad") == 0, "no slot is taken", SECONDS)
-    assert all(burnt == 0 for burnt, _ in scene.burnt("bad"))
+    assert all(consumed == 0 for consumed, _ in scene.consumed("bad"))
     assert scene.database.problems() == []
     assert operator.healthy
-    assert "Traceback" not in operator.operator.said()
+    assert "Traceback" not in operator.operator.output()
 
 
 def with_three_runs_beside_it(scene: Scene, folder: Path) -> Running:
@@ -63,7 +56,7 @@ def test_a_namespace_deleted_with_its_operator_in_it_goes_and_keeps_no_run_pod(s
     scene.api.delete(f"/api/v1/namespaces/{scene.namespace}")
     assert operator.operator.stop() == 0
     scene.api.wait_gone(f"/api/v1/namespaces/{scene.namespace}")
-    assert f"namespace {scene.namespace}: 3 run pods freed" in operator.operator.said()
+    assert f"namespace {scene.namespace}: 3 run pods freed" in operator.operator.output()
 
 
 def test_an_operator_that_ends_in_a_namespace_that_stays_frees_nothing(scene: Scene, tmp_path: Path) -> None:
@@ -98,9 +91,9 @@ def test_a_job_deleted_with_runs_alive_drains_and_keeps_nothing(scene: Scene) ->
     scene.flow("load", 5, {"run-seconds": "forever"}, parallelism=2)
     pods = scene.running("load", 2)
     scene.api.kubectl(f"--namespace={scene.namespace}", "delete", "dfj/load")
-    wait_until(lambda: "is gone: nothing new of it starts" in operator.operator.said(), "it is taken note of", SECONDS)
+    wait_until(lambda: "is gone: nothing new of it starts" in operator.operator.output(), "it is noted", SECONDS)
     for pod in pods:
-        scene.tell(pod, run_seconds=0)
+        scene.annotate(pod, run_seconds=0)
     wait_until(lambda: scene.database.done("load") == 2, "its runs commit", SECONDS)
     scene.is_released()
     assert len(scene.runs("load")) == 2
@@ -117,7 +110,7 @@ def test_a_job_deleted_while_a_quota_holds_it_back_keeps_neither_slot_nor_lock(s
     scene.sees("load", "Progressing", "True", "QuotaExceeded")
     scene.api.kubectl(f"--namespace={scene.namespace}", "delete", "dfj/load")
     wait_until(lambda: scene.database.running("load") == 0, "no slot is taken", SECONDS)
-    assert set(scene.burnt("load")) <= {(0, 0)}
+    assert set(scene.consumed("load")) <= {(0, 0)}
     scene.is_right()
     assert operator.healthy
 

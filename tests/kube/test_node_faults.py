@@ -1,7 +1,7 @@
 """Nodes that are lost while runs are on them. A new attempt starts only when the old one is certainly dead, or when the
-user has said that he takes the risk; then the old one can't commit any more.
+user has accepted the risk; then the old one can't commit any more.
 
-Seen at others: a node that is lost or drained leaves a pod Terminating for ever; infrastructure that burns the user's
+Seen at others: a node that is lost or drained leaves a pod Terminating; infrastructure that consumes the user's
 retries; a partition that is run twice.
 """
 
@@ -13,10 +13,9 @@ import pytest
 from tests.kube.cluster.api import Object
 from tests.kube.cluster.nodes import add_nodes, remove_node, start_heartbeat, stop_heartbeat, wait_until_unreachable
 from tests.kube.cluster.pods import has_ended, pod
-from tests.kube.scene import SECONDS, Scene
+from tests.kube.scene import AT_ONCE, SECONDS, Scene
 from tests.waiting import wait_until
 
-AT_ONCE = {"backoff": {"initial": "0s", "max": "0s"}}
 SOON = [
     {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
     for taint in ("unreachable", "not-ready")
@@ -56,9 +55,9 @@ def test_pods_that_are_collected_with_their_node_are_tried_again(scene: Scene) -
     scene.until_ended("collected")  # the controller looks after 20 s, and again after 40 s
     assert scene.classes("collected")[0] == "Infrastructure"
     second = scene.another("collected", first)
-    scene.tell(second, run_seconds=0)
+    scene.annotate(second, run_seconds=0)
     scene.until_done("collected", 1)
-    assert scene.burnt("collected")[0][0] == 0
+    assert scene.consumed("collected")[0][0] == 0
     scene.is_right()
     assert operator.healthy
 
@@ -68,7 +67,7 @@ def test_a_run_on_an_unreachable_node_waits_and_the_user_sees_why(scene: Scene) 
     first = on_a_node_of_its_own(scene, "unreachable", "away-1")
     stop_heartbeat(scene.api, "away-1")
     wait_until_unreachable(scene.api, "away-1")
-    # At first it may be told that nothing is heard from the node.
+    # At first it may be reported that nothing is heard from the node.
     scene.sees("unreachable", "Progressing", "True", "NodeUnreachable", saying="node away-1 does not answer or is slow")
     operator.operator.process.join(15)
     assert [pod["metadata"]["name"] for pod in scene.pods("unreachable")] == [first], "no second attempt beside it"
@@ -76,9 +75,9 @@ def test_a_run_on_an_unreachable_node_waits_and_the_user_sees_why(scene: Scene) 
     start_heartbeat(scene.api, "away-1")
     scene.until_ended("unreachable")
     assert scene.classes("unreachable")[0] == "Infrastructure"
-    assert scene.burnt("unreachable")[0][0] == 0
+    assert scene.consumed("unreachable")[0][0] == 0
     second = scene.another("unreachable", first)
-    scene.tell(second, run_seconds=0)
+    scene.annotate(second, run_seconds=0)
     scene.until_done("unreachable", 1)
     scene.is_right()
     assert operator.healthy
@@ -92,11 +91,11 @@ def test_whoever_takes_the_risk_gets_another_attempt_and_the_old_one_can_not_com
     scene.until_ended("risky")
     assert "given up without proof (onNodeUnreachable.retryAfter)" in scene.runs("risky")[0]["message"]
     second = scene.another("risky", first)
-    scene.tell(first, run_seconds=0)
+    scene.annotate(first, run_seconds=0)
     start_heartbeat(scene.api, "away-2")  # what was lost ends well, too late
     wait_until(lambda: len(scene.running("risky")) == 1, "the old one has ended", SECONDS)
     assert scene.database.done("risky") == 0
-    scene.tell(second, run_seconds=0)
+    scene.annotate(second, run_seconds=0)
     scene.until_done("risky", 1)
     assert [run["state"] for run in scene.runs("risky")] == ["LOST", "SUCCEEDED"]
     assert scene.database.problems() == []
@@ -104,13 +103,13 @@ def test_whoever_takes_the_risk_gets_another_attempt_and_the_old_one_can_not_com
     assert operator.healthy
 
 
-def test_a_node_of_which_nothing_is_heard_is_told_while_its_runs_may_go_on(scene: Scene) -> None:
+def test_a_node_of_which_nothing_is_heard_is_reported_while_its_runs_may_go_on(scene: Scene) -> None:
     operator = scene.start()
     first = on_a_node_of_its_own(scene, "silent", "silent-1", tolerations=[])
     stop_heartbeat(scene.api, "silent-1")
     assert "nothing is heard from node silent-1" in scene.sees("silent", "Progressing", "True", "NodeUnreachable")
     start_heartbeat(scene.api, "silent-1")
-    scene.tell(first, run_seconds=0)
+    scene.annotate(first, run_seconds=0)
     scene.until_done("silent", 1)
     assert scene.classes("silent") == [None]
     scene.is_right()
@@ -125,7 +124,7 @@ def test_a_node_that_is_back_in_time_costs_nothing(scene: Scene) -> None:
     stop_heartbeat(scene.api, "back-1")
     operator.operator.process.join(8)
     start_heartbeat(scene.api, "back-1")
-    scene.tell(first, run_seconds=0)
+    scene.annotate(first, run_seconds=0)
     scene.until_done("patient", 1)
     assert scene.classes("patient") == [None]
     scene.is_right()

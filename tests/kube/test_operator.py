@@ -6,22 +6,16 @@ id that two teams use; a spec that is wrong and is tried for ever.
 
 import json
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
 from tests.kube.cluster.annotations import PREFIX
 from tests.kube.cluster.api import Api, Object
-from tests.kube.conftest import Kubectl, fresh_namespace
+from tests.kube.conftest import Kubectl
 from tests.kube.jobs import Database, action, dataset, documents, job
 from tests.kube.operators import Operator, Operators
 from tests.kube.recorder import Recorder, with_finalizer
 from tests.waiting import wait_until
-
-
-@pytest.fixture
-def other_namespace(cluster: Api) -> Iterator[str]:
-    yield from fresh_namespace(cluster)
 
 
 @pytest.fixture
@@ -37,8 +31,8 @@ def patch(kubectl: Kubectl, name: str, spec: Object) -> None:
     kubectl("patch", name, "--type=merge", "--patch", json.dumps({"spec": spec}))
 
 
-def let_go(kubectl: Kubectl, pods: int) -> None:
-    """Let pods end that run for ever, as soon as so many do."""
+def finish_pods(kubectl: Kubectl, pods: int) -> None:
+    """End the pods that run for ever, as soon as so many run."""
 
     def running() -> int:
         return sum(pod["status"]["phase"] == "Running" for pod in kubectl.json("get", "pods")["items"])
@@ -58,7 +52,7 @@ def stalled(kubectl: Kubectl, name: str) -> Object:
     return condition(kubectl, name, "Stalled")
 
 
-def test_a_job_runs_every_chunk_once_and_tells_how_far_it_is(
+def test_a_job_runs_every_chunk_once_and_shows_how_far_it_is(
     operator: Operator, kubectl: Kubectl, cluster: Api, namespace: str, database: Database
 ) -> None:
     with Recorder(cluster, namespace) as recorder:
@@ -94,14 +88,14 @@ def test_parallelism_goes_up_in_seconds_and_down_by_draining(
         kubectl("scale", "dfj/wash", "--replicas=30")
         wait_until(lambda: database.running("wash") == 30, "30 run")
         kubectl("scale", "dfj/wash", "--replicas=2")
-        wait_until(lambda: "-> 2" in kubectl("get", "events"), "the change is told")
+        wait_until(lambda: "-> 2" in kubectl("get", "events"), "the change is reported")
         assert database.running("wash") == 30  # nobody is killed
-        let_go(kubectl, 30)
+        finish_pods(kubectl, 30)
         wait_until(lambda: database.done("wash") == 30, "what ran has ended")
         wait_until(lambda: database.running("wash") == 2, "2 run")
         kubectl("scale", "dfj/wash", "--replicas=0")
         wait_until(lambda: taken_over(kubectl, "wash"), "the operator knows")
-        let_go(kubectl, 2)
+        finish_pods(kubectl, 2)
         wait_until(lambda: database.done("wash") == 32 and not database.running("wash"), "nothing runs")
         kubectl("scale", "dfj/wash", "--replicas=10")
         wait_until(lambda: database.running("wash") == 10, "10 run again")
@@ -116,7 +110,7 @@ def test_suspend_drains_and_resume_goes_on(kubectl: Kubectl, database: Database)
     patch(kubectl, "dfj/wash", {"suspend": True})
     kubectl("wait", "dfj/wash", "--for=condition=Suspended", "--timeout=240s")
     assert database.running("wash") == 3
-    let_go(kubectl, 3)
+    finish_pods(kubectl, 3)
     wait_until(lambda: database.done("wash") == 3 and not database.running("wash"), "it has drained")
     patch(kubectl, "dfj/wash", {"suspend": False})
     wait_until(lambda: database.running("wash") == 3, "it goes on")
@@ -156,25 +150,25 @@ def test_a_second_resubmit_is_refused_until_the_first_is_taken_over(kubectl: Kub
 
 
 @pytest.mark.usefixtures("operator")
-def test_all_that_failed_is_tried_again_after_the_spec_was_mended(kubectl: Kubectl, database: Database) -> None:
+def test_all_that_failed_is_tried_again_after_the_spec_was_fixed(kubectl: Kubectl, database: Database) -> None:
     broken = job("wash", ["raw"], ["clean"], {"exit-code": "3"}, retry={"limit": 0})
     apply(kubectl, dataset("raw", 3), dataset("clean"), broken)
     wait_until(lambda: database.states("wash")["FAILED"] == 3, "all have failed")
     kubectl("wait", "dfj/wash", "--for=jsonpath={.status.counts.failed}=3", "--timeout=240s")
     failures = kubectl.json("get", "dfj/wash")
     assert "exit code 3" in failures["status"]["lastFailures"][0]["message"]
-    apply(kubectl, job("wash", ["raw"], ["clean"], resubmit={"id": "mended", "failed": True}))
+    apply(kubectl, job("wash", ["raw"], ["clean"], resubmit={"id": "fixed", "failed": True}))
     kubectl("wait", "dfj/wash", "--for=condition=Succeeded", "--timeout=240s")
 
 
 @pytest.mark.usefixtures("operator")
-def test_what_a_pod_tells_of_its_steps_and_expectations_is_kept_and_told(kubectl: Kubectl, database: Database) -> None:
-    told = {
-        "failure": "write out has failed: what is expected is not so: keys",
+def test_the_steps_and_expectations_of_a_pod_s_report_are_kept_and_shown(kubectl: Kubectl, database: Database) -> None:
+    report = {
+        "failure": "write out has failed: keys",
         "steps": [["read raw", "DONE", 4, 0.5], 2, ["write out", "FAILED", None, 1.25, "what is expected is not so"]],
         "expectations": {"keys": {"held": False, "found": "2 values more than once"}},
     }
-    pods = {"exit-code": "1", "message": json.dumps(told)}
+    pods = {"exit-code": "1", "message": json.dumps(report)}
     apply(kubectl, dataset("raw", 1), dataset("clean"), job("wash", ["raw"], ["clean"], pods=pods, retry={"limit": 0}))
     reason = "jsonpath={.status.conditions[?(@.type=='Succeeded')].reason}=ExpectationFailed"
     kubectl("wait", "dfj/wash", f"--for={reason}", "--timeout=240s")
@@ -184,7 +178,7 @@ def test_what_a_pod_tells_of_its_steps_and_expectations_is_kept_and_told(kubectl
         (4, "write out", "FAILED", None, 1.25, "what is expected is not so"),
     ]
     (failure,) = kubectl.json("get", "dfj/wash")["status"]["lastFailures"]
-    assert (failure["reason"], failure["message"]) == ("ExpectationFailed", f"exit code 1: {told['failure']}")
+    assert (failure["reason"], failure["message"]) == ("ExpectationFailed", f"exit code 1: {report['failure']}")
     wait_until(
         lambda: kubectl.json("get", "events", "--field-selector=reason=ExpectationFailed")["items"], "an event says so"
     )
@@ -197,15 +191,15 @@ def test_a_run_keeps_the_spec_that_it_was_started_with(kubectl: Kubectl) -> None
     wait_until(lambda: len(kubectl.json("get", "pods")["items"]) == 1, "one runs")
     apply(kubectl, job("wash", ["raw"], ["clean"], parallelism=1, env={"WHICH": "new"}))
     kubectl("wait", "dfj/wash", "--for=jsonpath={.status.observedGeneration}=2", "--timeout=240s")
-    let_go(kubectl, 1)
+    finish_pods(kubectl, 1)
     kubectl("wait", "dfj/wash", "--for=condition=Succeeded", "--timeout=240s")
-    said = {
+    values = {
         pod["metadata"]["annotations"]["opendataflow.io/data-id"]: next(
             variable["value"] for variable in pod["spec"]["containers"][0]["env"] if variable["name"] == "WHICH"
         )
         for pod in kubectl.json("get", "pods")["items"]
     }
-    assert said == {"0-0": "old", "1-1": "new"}
+    assert values == {"0-0": "old", "1-1": "new"}
 
 
 @pytest.mark.parametrize(("policy", "state"), [("Drain", "DONE"), ("Cancel", "FAILED")])
@@ -220,7 +214,7 @@ def test_a_deleted_job_stops_by_its_policy_keeps_its_chunks_and_goes_on_when_it_
     wait_until(lambda: database.rows("SELECT deleted FROM opendataflow.job")[0]["deleted"], "it is stopped")
     if policy == "Drain":
         assert database.running("wash") == 1
-        let_go(kubectl, 1)
+        finish_pods(kubectl, 1)
     wait_until(lambda: database.states("wash")[state] == 1, "the run has ended")
     wait_until(lambda: not with_finalizer(cluster, namespace), "the pod is released")
     assert database.problems() == []
@@ -265,10 +259,10 @@ def test_what_can_t_be_honoured_says_why_and_starts_nothing(kubectl: Kubectl, da
     wait_until(lambda: "there is no data set nowhere" in missing(), "it says what is missing")
     assert "both set the variable raw_hostname" in stalled(kubectl, "dfj/twice")["message"]
 
-    def told() -> int:
+    def warnings() -> int:
         return kubectl("get", "events", "--no-headers", "--field-selector=type=Warning").count("dataflowjob/twice")
 
-    wait_until(lambda: told() == 1, "it is told in one event")
+    wait_until(lambda: warnings() == 1, "one event reports it")
     assert database.rows("SELECT FROM opendataflow.run") == []
     apply(kubectl, dataset("nowhere"))
     kubectl("wait", "dfj/orphan", "--for=condition=Succeeded", "--timeout=240s")
@@ -299,7 +293,7 @@ def test_an_operator_that_stops_leaves_its_runs_to_the_next_one(
         apply(kubectl, dataset("raw", 4), dataset("clean"), job("wash", ["raw"], ["clean"], {"run-seconds": "forever"}))
         wait_until(lambda: len(kubectl.json("get", "pods")["items"]) == 3, "3 run")
         assert operator.stop() == 0
-        let_go(kubectl, 3)
+        finish_pods(kubectl, 3)
         operators.start()
         wait_until(lambda: database.done("wash") >= 3, "their ends are committed")
         kubectl("wait", "dfj/wash", "--for=jsonpath={.status.counts.running}=1", "--timeout=240s")
@@ -310,15 +304,15 @@ def test_a_second_operator_waits_and_leads_when_the_first_is_gone(
     operators: Operators, kubectl: Kubectl, database: Database
 ) -> None:
     first = operators.start()
-    wait_until(lambda: "leads, in epoch 1" in first.said(), "the first leads")
+    wait_until(lambda: "leads, in epoch 1" in first.output(), "the first leads")
     second = operators.start()
     apply(kubectl, dataset("raw", 2), dataset("clean"), job("wash", ["raw"], ["clean"]))
     kubectl("wait", "dfj/wash", "--for=condition=Succeeded", "--timeout=240s")
-    assert "this operator leads" not in second.said()
+    assert "this operator leads" not in second.output()
     third = operators.start()
-    wait_until(lambda: "this one waits" in third.said(), "the third waits")
+    wait_until(lambda: "this one waits" in third.output(), "the third waits")
     assert third.stop() == 0  # also where it only waits
     assert first.stop() == 0
-    wait_until(lambda: "leads, in epoch 2" in second.said(), "the second leads")
+    wait_until(lambda: "leads, in epoch 2" in second.output(), "the second leads")
     apply(kubectl, dataset("raw", 4))
     wait_until(lambda: database.done("wash") == 4, "it works")

@@ -38,8 +38,8 @@ def put(cluster: Api, namespace: str, made: list[specs.Body]) -> int:
     return taken
 
 
-def untold(cluster: Api, namespace: str) -> list[str]:
-    """Resources of which nothing is told."""
+def unreported(cluster: Api, namespace: str) -> list[str]:
+    """Resources of which nothing is reported."""
     return [
         f"{kind} {each['metadata']['name']}"
         for kind in PLURALS
@@ -66,7 +66,7 @@ def test_whatever_is_applied_is_taken_over_or_refused_in_a_sentence(
     gather()
     operator: Operator = operators.start()
     assert put(cluster, namespace, made) > EXAMPLES // 10
-    wait_until(lambda: not untold(cluster, namespace), "everything is told")
+    wait_until(lambda: not unreported(cluster, namespace), "everything is reported")
     assert operator.alive
-    assert "Traceback" not in operator.said()
-    assert '"level": "ERROR"' not in operator.said()
+    assert "Traceback" not in operator.output()
+    assert '"level": "ERROR"' not in operator.output()

@@ -1,45 +1,23 @@
 """What happens to single pods while the operator works: deleted by hand, evicted, out of memory, never started, held up
 by a quota or by a sidecar. Each chunk is published once; the user sees why it takes long; and only what the program has
-done itself burns its retries.
+done itself consumes its retries.
 
 Seen at others: the pod's phase judged instead of the named container; image pull errors and unschedulable pods stuck
-for ever; results lost because the pod vanished first; infrastructure that burns the user's retries.
+for ever; results lost because the pod vanished first; infrastructure that consumes the user's retries.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from opendataflow.names import FINALIZER
 from tests.conftest import fresh_database
 from tests.kube.cluster.api import Api
-from tests.kube.conftest import FAILED, fresh_namespace
-from tests.kube.scene import SECONDS, Running, Scene, new_scene
+from tests.kube.conftest import fresh_namespace
+from tests.kube.lasting import Lasting
+from tests.kube.scene import AT_ONCE, SECONDS, Scene, new_scene
 from tests.waiting import wait_until
-
-
-@dataclass
-class Lasting:
-    """One scene and its operator for all tests here: nothing of this may end it. A test that fails takes them away with
-    what it has left behind, and the next one begins anew."""
-
-    make: Callable[[], AbstractContextManager[Scene]]
-    _open: ExitStack = field(default_factory=ExitStack)
-    _there: tuple[Scene, Running] | None = None
-
-    def get(self) -> tuple[Scene, Running]:
-        if self._there is None:
-            scene = self._open.enter_context(self.make())
-            operator = scene.start()
-            self._there = scene, operator
-            operator.until_ready()
-        return self._there
-
-    def leave(self) -> None:
-        self._there = None
-        self._open.close()
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +40,10 @@ def lasting(
 
 @pytest.fixture
 def scene(lasting: Lasting, request: pytest.FixtureRequest) -> Iterator[Scene]:
-    scene, operator = lasting.get()
-    yield scene
-    right = operator.healthy and "Traceback" not in operator.operator.said()
-    if not right or request.node.stash.get(FAILED, False):
-        lasting.leave()
-    assert right, operator.operator.said()[-3000:]
+    yield from lasting.lend(request)
 
 
 FOREVER = {"run-seconds": "forever"}
-AT_ONCE = {"backoff": {"initial": "0s", "max": "0s"}}
 
 
 def test_a_pod_deleted_by_hand_is_tried_again_at_no_cost_for_the_program(scene: Scene) -> None:
@@ -82,7 +54,7 @@ def test_a_pod_deleted_by_hand_is_tried_again_at_no_cost_for_the_program(scene: 
     assert scene.classes("deleted")[0] == "Infrastructure"
     assert "deleted by somebody" in scene.runs("deleted")[0]["message"]
     second = scene.another("deleted", first)
-    scene.tell(second, run_seconds=0)
+    scene.annotate(second, run_seconds=0)
     scene.until_done("deleted", 1)
     scene.is_right()
 
@@ -94,7 +66,7 @@ def test_a_pod_deleted_by_force_is_tried_again_when_it_is_certainly_gone(scene: 
     scene.until_ended("forced")
     assert scene.classes("forced")[0] == "Infrastructure"
     second = scene.another("forced", first)
-    scene.tell(second, run_seconds=0)
+    scene.annotate(second, run_seconds=0)
     scene.until_done("forced", 1)
     scene.is_right()
 
@@ -106,7 +78,7 @@ def test_a_pod_that_somebody_strips_and_deletes_is_missed(scene: Scene) -> None:
     scene.api.delete(scene.pod_path(first), gracePeriodSeconds=0)
     scene.until_ended("stripped")
     second = scene.another("stripped", first)
-    scene.tell(second, run_seconds=0)
+    scene.annotate(second, run_seconds=0)
     scene.until_done("stripped", 1)
     assert scene.classes("stripped") == ["Infrastructure", None]
     scene.is_right()
@@ -115,7 +87,7 @@ def test_a_pod_that_somebody_strips_and_deletes_is_missed(scene: Scene) -> None:
 def test_a_pod_that_succeeded_before_it_was_deleted_has_succeeded(scene: Scene) -> None:
     scene.flow("raced", 3, FOREVER, parallelism=3)
     for name in scene.running("raced", 3):
-        scene.tell(name, run_seconds=0)
+        scene.annotate(name, run_seconds=0)
         scene.api.wait(scene.pod_path(name), lambda pod: pod["status"]["phase"] == "Succeeded", "it succeeded")
         scene.api.delete(scene.pod_path(name))
     scene.until_done("raced", 3)
@@ -123,30 +95,30 @@ def test_a_pod_that_succeeded_before_it_was_deleted_has_succeeded(scene: Scene) 
     scene.is_right()
 
 
-def test_an_evicted_run_burns_the_infrastructure_s_budget_only(scene: Scene) -> None:
+def test_an_evicted_run_consumes_the_infrastructure_s_budget_only(scene: Scene) -> None:
     scene.flow("evicted", 1, FOREVER, retry={"limit": 0, **AT_ONCE})
     (first,) = scene.running("evicted")
-    scene.tell(first, pod_reason="Evicted", pod_message="The node was low on memory.", exit_code=137, run_seconds=0)
+    scene.annotate(first, pod_reason="Evicted", pod_message="The node was low on memory.", exit_code=137, run_seconds=0)
     scene.until_ended("evicted")
     assert scene.runs("evicted")[0]["message"] == "evicted: The node was low on memory."
     second = scene.another("evicted", first)
-    assert scene.burnt("evicted") == [(0, 1)]
-    scene.tell(second, run_seconds=0)
+    assert scene.consumed("evicted") == [(0, 1)]
+    scene.annotate(second, run_seconds=0)
     scene.until_done("evicted", 1)
     scene.is_right()
 
 
-def test_a_run_out_of_memory_says_its_limit_and_burns_the_program_s_budget(scene: Scene) -> None:
-    hungry = {"script": {"image": "busybox", "command": ["true"], "resources": {"limits": {"memory": "64Mi"}}}}
-    spec = {"runtime": hungry, "retry": {"limit": 1, **AT_ONCE}}
-    scene.flow("hungry", 1, {"reason": "OOMKilled"}, **spec)
-    scene.until_failed("hungry")
-    assert scene.classes("hungry") == ["OOMKilled"] * 2
-    assert scene.runs("hungry")[1]["message"] == "out of memory: its limit is 64Mi"
-    assert scene.burnt("hungry") == [(2, 0)]
-    seen = scene.sees("hungry", "Succeeded", "False", "ChunksFailed")
+def test_a_run_out_of_memory_says_its_limit_and_consumes_the_program_s_budget(scene: Scene) -> None:
+    greedy = {"script": {"image": "busybox", "command": ["true"], "resources": {"limits": {"memory": "64Mi"}}}}
+    spec = {"runtime": greedy, "retry": {"limit": 1, **AT_ONCE}}
+    scene.flow("greedy", 1, {"reason": "OOMKilled"}, **spec)
+    scene.until_failed("greedy")
+    assert scene.classes("greedy") == ["OOMKilled"] * 2
+    assert scene.runs("greedy")[1]["message"] == "out of memory: its limit is 64Mi"
+    assert scene.consumed("greedy") == [(2, 0)]
+    seen = scene.sees("greedy", "Succeeded", "False", "ChunksFailed")
     assert "out of memory: its limit is 64Mi" in seen
-    scene.told("hungry", "RunsFailing")
+    scene.until_event("greedy", "RunsFailing")
     scene.is_right()
 
 
@@ -155,9 +127,9 @@ def test_an_image_that_can_not_be_pulled_is_seen_and_ends_at_the_start_deadline(
     scene.flow("imageless", 1, {"image-pull": "fail"}, **spec)
     seen = scene.sees("imageless", "Progressing", "True", "ImagePull")
     assert "busybox" in seen
-    scene.told("imageless", "ImagePull")
+    scene.until_event("imageless", "ImagePull")
     scene.until_failed("imageless")
-    assert scene.burnt("imageless") == [(0, 1)]
+    assert scene.consumed("imageless") == [(0, 1)]
     assert scene.classes("imageless") == ["Infrastructure"]
     assert "image pull" in scene.sees("imageless", "Succeeded", "False", "ChunksFailed")
     scene.is_right()
@@ -173,7 +145,7 @@ def test_a_pod_that_finds_no_node_is_seen_and_goes_on_when_there_is_one(scene: S
     scene.api.patch(path, {"metadata": {"labels": {"opendataflow.test/room": scene.namespace}}})
     scene.until_done("roomless", 1)
     scene.api.patch(path, {"metadata": {"labels": {"opendataflow.test/room": None}}})
-    assert scene.burnt("roomless") == [(0, 0)]
+    assert scene.consumed("roomless") == [(0, 0)]
     scene.sees("roomless", "Progressing", "False", "Done")
     scene.is_right()
 
@@ -200,15 +172,15 @@ def quota(scene: Scene, **hard: str) -> Iterator[None]:
         scene.api.delete(f"{quotas}/small")
 
 
-def test_a_quota_holds_the_job_back_until_there_is_room_and_burns_nothing(scene: Scene) -> None:
+def test_a_quota_holds_the_job_back_until_there_is_room_and_consumes_nothing(scene: Scene) -> None:
     with quota(scene, pods="0"):
         scene.flow("limited", 5)
         seen = scene.sees("limited", "Progressing", "True", "QuotaExceeded")
         assert "exceeded quota: small" in seen
         assert scene.condition("limited", "Stalled")[0] == "False"
-        scene.told("limited", "QuotaExceeded")
+        scene.until_event("limited", "QuotaExceeded")
     scene.until_done("limited", 5)
-    assert scene.burnt("limited") == [(0, 0)] * 5
+    assert scene.consumed("limited") == [(0, 0)] * 5
     assert len(scene.runs("limited")) == 5
     scene.sees("limited", "Progressing", "False", "Done")
     scene.is_right()
@@ -224,11 +196,11 @@ def test_a_job_suspended_while_a_quota_holds_it_back_keeps_nothing(scene: Scene)
         scene.is_right()
     scene.patch("waiting", suspend=False)
     scene.until_done("waiting", 3)
-    assert scene.burnt("waiting") == [(0, 0)] * 3
+    assert scene.consumed("waiting") == [(0, 0)] * 3
     scene.is_right()
 
 
-def test_a_pod_that_the_cluster_does_not_accept_stalls_the_job_until_it_is_mended(scene: Scene) -> None:
+def test_a_pod_that_the_cluster_does_not_accept_stalls_the_job_until_it_is_fixed(scene: Scene) -> None:
     limits = f"/api/v1/namespaces/{scene.namespace}/limitranges"
     maximum = {"type": "Container", "max": {"memory": "1Mi"}}
     scene.api.create(limits, {"metadata": {"name": "tiny"}, "spec": {"limits": [maximum]}})
@@ -237,10 +209,10 @@ def test_a_pod_that_the_cluster_does_not_accept_stalls_the_job_until_it_is_mende
     seen = scene.sees("refused", "Stalled", "True", "NotCreatable")
     assert "maximum memory usage per Container is 1Mi" in seen
     scene.api.delete(f"{limits}/tiny")
-    mended = {"limits": {"memory": "65Mi"}}
-    scene.patch("refused", runtime={"script": {"resources": mended}})
+    fixed = {"limits": {"memory": "65Mi"}}
+    scene.patch("refused", runtime={"script": {"resources": fixed}})
     scene.until_done("refused", 2)
-    assert scene.burnt("refused") == [(0, 0)] * 2
+    assert scene.consumed("refused") == [(0, 0)] * 2
     scene.sees("refused", "Stalled", "False", "NotStalled")
     scene.is_right()
 

@@ -1,6 +1,6 @@
 """Postgres is stopped, killed, paused, or its answers are lost, while the operator works. Pods go on, nothing new
 starts, and when it answers again everything is as if nothing had happened: the process lives, each chunk is published
-once, and no retry is burnt.
+once, and no retry is consumed.
 
 Seen at others: a controller that restarts between creating the child and recording it; partitions run twice; cancelled
 task that keeps its slot.
@@ -53,7 +53,7 @@ def test_while_postgres_is_stopped_pods_go_on_and_their_ends_wait(scene: Scene, 
     scene.sees("load", "Progressing", "True", "Running")
     server.stop()
     for pod in first:
-        scene.tell(pod, run_seconds=0)
+        scene.annotate(pod, run_seconds=0)
     seen = scene.sees("load", "DatabaseReachable", "False", "DatabaseUnreachable")
     assert "does not answer" in seen
     assert scene.condition("load", "Ready")[:2] == ("False", "DatabaseUnreachable")
@@ -69,7 +69,7 @@ def test_while_postgres_is_stopped_pods_go_on_and_their_ends_wait(scene: Scene, 
     scene.is_released()
     scene.is_right()
     assert operator.healthy
-    assert "Traceback" not in operator.operator.said()
+    assert "Traceback" not in operator.operator.output()
 
 
 def test_a_postgres_that_crashes_again_and_again_costs_time_only(scene: Scene, server: Server) -> None:
@@ -84,7 +84,7 @@ def test_a_postgres_that_crashes_again_and_again_costs_time_only(scene: Scene, s
     scene.is_released()
     scene.is_right()
     assert operator.healthy
-    assert "Traceback" not in operator.operator.said()
+    assert "Traceback" not in operator.operator.output()
 
 
 def test_a_postgres_that_hangs_longer_than_the_lease_is_waited_for(scene: Scene, server: Server) -> None:
@@ -97,7 +97,7 @@ def test_a_postgres_that_hangs_longer_than_the_lease_is_waited_for(scene: Scene,
     assert operator.healthy
     server.resume()
     scene.until_done("load", 6)
-    assert scene.burnt("load") == [(0, 0)] * 6
+    assert scene.consumed("load") == [(0, 0)] * 6
     scene.sees("load", "DatabaseReachable", "True", "DatabaseAnswers")
     scene.is_right()
     assert operator.healthy
@@ -111,11 +111,11 @@ def test_an_operator_that_finds_no_postgres_says_so_and_begins_when_it_is_there(
     assert operator.healthy
     server.start()
     operator.until_ready()
-    assert "does not answer" in operator.operator.said()
-    assert "Traceback" not in operator.operator.said()
+    assert "does not answer" in operator.operator.output()
+    assert "Traceback" not in operator.operator.output()
 
 
-def test_an_operator_that_is_stopped_while_postgres_is_away_ends_and_loses_nothing(
+def test_an_operator_that_is_stopped_while_postgres_is_unreachable_ends_and_loses_nothing(
     scene: Scene, server: Server
 ) -> None:
     operator = scene.start()
@@ -175,12 +175,12 @@ def test_whatever_is_lost_between_the_operator_and_postgres_nothing_is_done_twic
     wait_until(lambda: all(loss.met == 2 for _, loss in lost), f"all is lost: {lost}", SECONDS)
     for name in ("load-4-reply", "load-4-request"):
         behind.until_failed(name, 4)
-        assert behind.burnt(name) == [(3, 0)] * 4
+        assert behind.consumed(name) == [(3, 0)] * 4
         assert len(behind.runs(name)) == 12
     behind.is_released()
     behind.is_right()
     assert operator.healthy
-    assert "Traceback" not in operator.operator.said()
+    assert "Traceback" not in operator.operator.output()
 
 
 def test_a_leadership_whose_commit_was_not_answered_is_had_all_the_same(behind: Scene, proxy: PostgresProxy) -> None:
@@ -203,7 +203,7 @@ def test_the_answer_to_a_resubmit_may_be_lost_and_it_is_done_once(behind: Scene,
     behind.patch("load", resubmit={"id": "again", "chunks": ["0-0", "1-1"]})
     wait_until(lambda: len(behind.runs("load")) == 5, "both run again", SECONDS)
     behind.until_done("load", 3)
-    wait_until(lambda: behind.status("load").get("resubmit", {}).get("id") == "again", "it is told", SECONDS)
+    wait_until(lambda: behind.status("load").get("resubmit", {}).get("id") == "again", "it is reported", SECONDS)
     assert behind.status("load")["resubmit"]["chunks"] == 2
     assert loss.met == 1
     assert len(behind.runs("load")) == 5
@@ -222,18 +222,18 @@ def test_an_operator_is_cut_at_every_statement_from_its_start_to_its_end_and_goe
         "all is done, or the operator has ended",
         SECONDS,
     )
-    assert operator.operator.alive, operator.operator.said()[-3000:]
+    assert operator.operator.alive, operator.operator.output()[-3000:]
     behind.done_at_once("load", 4)
     behind.sees("load", "Succeeded", "True", "Done")
     behind.patch("load", resubmit={"id": "again", "chunks": ["0-0"]})
-    wait_until(lambda: behind.status("load").get("resubmit", {}).get("id") == "again", "it is told", SECONDS)
+    wait_until(lambda: behind.status("load").get("resubmit", {}).get("id") == "again", "it is reported", SECONDS)
     wait_until(lambda: len(behind.runs("load")) == 5, "it runs again", SECONDS)
     behind.until_done("load", 4)
     behind.is_released()
     behind.is_right()
     assert operator.healthy
     assert operator.operator.stop() == 0
-    assert "Traceback" not in operator.operator.said()
+    assert "Traceback" not in operator.operator.output()
     cut = "\n".join(statement for statement in cuts.met if statement not in cuts.left)
     for name in STARTS:
         assert name in cut
@@ -264,4 +264,4 @@ def test_connections_that_are_cut_once_a_second_cost_time_only(behind: Scene, ds
             assert operator.operator.alive
     behind.done_at_once("load", 30)
     behind.is_right()
-    assert "Traceback" not in operator.operator.said()
+    assert "Traceback" not in operator.operator.output()

@@ -1,4 +1,4 @@
-"""The custom resources on a real API server: what users see of them, and what they are told when something is wrong."""
+"""The custom resources on a real API server: what users see of them, and what they read when something is wrong."""
 
 import subprocess
 from functools import partial
@@ -37,7 +37,7 @@ def apply(kubectl: Kubectl, body: dict[str, Any]) -> None:
     kubectl("apply", "--filename=-", stdin=yaml.safe_dump(body))
 
 
-def told(kubectl: Kubectl, name: str, status: DataFlowJobStatus) -> None:
+def write_status(kubectl: Kubectl, name: str, status: DataFlowJobStatus) -> None:
     """Write a status, as the operator does."""
     patch = yaml.safe_dump({"status": status.body()})
     kubectl("patch", "dfj", name, "--subresource=status", "--type=merge", f"--patch={patch}")
@@ -68,7 +68,7 @@ def test_all_kinds_have_a_short_name_and_a_category(kubectl: Kubectl) -> None:
 def test_get_shows_how_far_a_job_is(kubectl: Kubectl) -> None:
     apply(kubectl, job("{parallelism: 10}"))
     counts = TaskCounts(total=12, done=7, running=3, failed=1)
-    told(kubectl, "flights", DataFlowJobStatus(state="Running", progress="7/12", counts=counts, eta="2h10m"))
+    write_status(kubectl, "flights", DataFlowJobStatus(state="Running", progress="7/12", counts=counts, eta="2h10m"))
     header, row = kubectl("get", "dfj").splitlines()
     assert header.split() == ["NAME", "STATE", "DONE", "RUNNING", "FAILED", "PARALLELISM", "ETA", "AGE"]
     assert row.split()[:-1] == ["flights", "Running", "7/12", "3", "1", "10", "2h10m"]
@@ -93,7 +93,7 @@ def test_explain_says_what_every_field_is(kubectl: Kubectl) -> None:
 
 def test_scale_sets_the_parallelism(kubectl: Kubectl) -> None:
     apply(kubectl, job())
-    told(kubectl, "flights", DataFlowJobStatus(replicas=1, selector="opendataflow.io/job=flights"))
+    write_status(kubectl, "flights", DataFlowJobStatus(replicas=1, selector="opendataflow.io/job=flights"))
     kubectl("scale", "dfj/flights", "--current-replicas=1", "--replicas=10")
     assert kubectl.json("get", "dfj/flights")["spec"]["parallelism"] == 10
 
@@ -118,7 +118,7 @@ def test_a_second_resubmit_waits_until_the_first_is_taken_over(kubectl: Kubectl)
     kubectl(*patch(RESUBMIT % "fix-42"))
     kubectl(*patch(RESUBMIT % "fix-42"))
     assert "wait until status.resubmit.id is its id" in refusal(kubectl, *patch(RESUBMIT % "fix-43"))
-    told(kubectl, "flights", DataFlowJobStatus(resubmit=Resubmitted(id="fix-42", chunks=1)))
+    write_status(kubectl, "flights", DataFlowJobStatus(resubmit=Resubmitted(id="fix-42", chunks=1)))
     kubectl(*patch(RESUBMIT % "fix-43"))
     assert "wait until status.resubmit.id is its id" in refusal(kubectl, *patch(RESUBMIT % "fix-44"))
 
@@ -145,8 +145,8 @@ def test_an_id_is_never_changed(kubectl: Kubectl, kind: str, before: str, after:
 
     apply(kubectl, body(before))
     kubectl("label", kind, "flights", "a=b")
-    said = refusal(kubectl, "apply", "--filename=-", stdin=yaml.safe_dump(body(after)))
-    assert f"can't be changed; make another {kind}" in said
+    message = refusal(kubectl, "apply", "--filename=-", stdin=yaml.safe_dump(body(after)))
+    assert f"can't be changed; make another {kind}" in message
 
 
 def test_an_action_is_never_changed(kubectl: Kubectl) -> None:
@@ -158,8 +158,6 @@ def test_an_action_is_never_changed(kubectl: Kubectl) -> None:
 
 # What is wrong -------------------------------------------------------------------------------------------
 
-DURATION = 'a duration is hours, minutes and seconds like "90s", "5m" or "1h30m"'
-
 
 @pytest.mark.parametrize(
     ("spec", "sentence"),
@@ -168,67 +166,56 @@ DURATION = 'a duration is hours, minutes and seconds like "90s", "5m" or "1h30m"
         ("{parallelism: -1}", "spec.parallelism in body should be greater than or equal to 0"),
         ("{order: up}", 'spec.order: Unsupported value: "up": supported values: "ascending", "descending"'),
         ("{outputs: [a, a]}", 'spec.outputs[1]: Duplicate value: "a"'),
-        ("{outputs: [flights]}", "a data set is in inputs and in outputs; a job can't make what it reads"),
-        ("{inputs: []}", "a job needs at least one data set in inputs or outputs"),
-        ("{id: ' x'}", "an id can't begin or end with a blank"),
-        ("{runDeadline: 1d}", DURATION),
-        ("{runDeadline: 0s}", "the deadline must be longer than 0; leave it out for no deadline"),
+        ("{outputs: [flights]}", "a data set is in inputs and in outputs"),
+        ("{inputs: []}", "a job needs at least one"),
+        ("{id: ' x'}", "an id can't begin or end"),
+        ("{runDeadline: 1d}", "a duration is hours, minutes"),
+        ("{runDeadline: 0s}", "the deadline must be longer"),
         ("{retry: {backoff: {initial: 20m}}}", "initial is longer than max; write a longer max"),
-        ("{env: {a-b: x}}", "the name of a variable has only letters, digits and _ and does not begin with a digit"),
-        ("{env: {Password: hunter2}}", "a password is never written in plain text"),
-        ("{resubmit: {id: a}}", "exactly one of chunks, failed, stale, from and to is wanted"),
-        ("{runtime: {}}", "exactly one of script, spark, pipeline, sparkApplication is wanted"),
+        ("{env: {a-b: x}}", "the name of a variable has"),
+        ("{env: {Password: hunter2}}", "a password is never written"),
+        ("{resubmit: {id: a}}", "exactly one of chunks, failed"),
+        ("{runtime: {}}", "exactly one of script, spark"),
         ("{runtime: {script: {command: [a]}}}", "spec.runtime.script.image: "),
-        ("{runtime: {script: {command: [a]}}}", "a cluster runs containers; write the image"),
+        ("{runtime: {script: {command: [a]}}}", "a cluster runs containers"),
         ("{runtime: {script: {image: a, command: ['']}}}", "the program is empty"),
-        ("{runtime: {script: {image: a, workingDirectory: b}}}", "the working directory is an absolute path"),
-        (
-            "{runtime: {script: {image: a, resources: {limits: {cpu: lots}}}}}",
-            'a quantity is a number like "2", "500m", "1.5" or "4Gi"',
-        ),
+        ("{runtime: {script: {image: a, workingDirectory: b}}}", "the working directory is"),
+        ("{runtime: {script: {image: a, resources: {limits: {cpu: lots}}}}}", "a quantity is a number"),
     ],
 )
-def test_a_fault_of_a_job_is_told(kubectl: Kubectl, spec: str, sentence: str) -> None:
+def test_a_fault_of_a_job_is_reported(kubectl: Kubectl, spec: str, sentence: str) -> None:
     assert sentence in refusal(kubectl, "create", "--filename=-", "--dry-run=server", stdin=yaml.safe_dump(job(spec)))
 
 
 @pytest.mark.parametrize(
     ("kind", "spec", "sentence"),
     [
-        ("DataSet", "{chunkSource: {}}", "exactly one of list, dateRange, range, hash is wanted"),
+        ("DataSet", "{chunkSource: {}}", "exactly one of list, dateRange"),
         ("DataSet", "{chunkSource: {dateRange: {from: '2013-02-30', to: '2014-01-01', step: day}}}", "type date"),
         (
             "DataSet",
             "{chunkSource: {dateRange: {from: '2013-02-03', to: '2014-01-01', step: month}}}",
-            "with step month it is the first day of a month",
+            "with step month it is",
         ),
         (
             "DataSet",
             "{chunkSource: {range: {from: 0, to: 1000001, step: 1}}}",
             "this makes more than 1000000 chunks; use a larger step",
         ),
-        (
-            "DataSet",
-            "{location: {url: 'postgresql://u:hunter2@h'}}",
-            "a password in a URL would be stored in plain text; take it out",
-        ),
-        ("DataSet", "{credentials: {encryptedPassword: x}}", "the passkey comes from a Secret; write passkeySecretRef"),
-        ("DataSet", "{shareWith: [Team]}", "the name of a namespace has lower-case letters"),
-        ("DataFlowAction", "{job: a, action: hold}", "exactly one of chunks, range, status and stale is wanted"),
-        ("DataFlowAction", "{job: a, action: hold, stale: true}", "only resubmit makes stale chunks again"),
-        ("DataFlowAction", "{action: hold, chunks: [a]}", "exactly one of job, dataset is wanted"),
-        (
-            "DataFlowAction",
-            "{job: a, action: publish, chunks: [a]}",
-            "publish, accept and reject are asked of a data set",
-        ),
-        ("DataFlowAction", "{job: a, action: hold, status: PENDING}", "tasks of a job are never in this state, but"),
-        ("DataFlowAction", "{job: a, action: hold, status: READY}", "for the tasks of a job, write QUEUED"),
+        ("DataSet", "{location: {url: 'postgresql://u:hunter2@h'}}", "a password in a URL"),
+        ("DataSet", "{credentials: {encryptedPassword: x}}", "the passkey comes from a Secret"),
+        ("DataSet", "{shareWith: [Team]}", "the name of a namespace has"),
+        ("DataFlowAction", "{job: a, action: hold}", "exactly one of chunks, range"),
+        ("DataFlowAction", "{job: a, action: hold, stale: true}", "only resubmit makes stale chunks"),
+        ("DataFlowAction", "{action: hold, chunks: [a]}", "exactly one of job, dataset"),
+        ("DataFlowAction", "{job: a, action: publish, chunks: [a]}", "publish, accept and reject are"),
+        ("DataFlowAction", "{job: a, action: hold, status: PENDING}", "are never in this state"),
+        ("DataFlowAction", "{job: a, action: hold, status: READY}", "write QUEUED"),
         ("DataFlowAction", "{job: a, action: drop, chunks: [a]}", 'spec.action: Unsupported value: "drop"'),
     ],
 )
-def test_a_fault_of_other_kinds_is_told(kubectl: Kubectl, kind: str, spec: str, sentence: str) -> None:
+def test_a_fault_of_other_kinds_is_reported(kubectl: Kubectl, kind: str, spec: str, sentence: str) -> None:
     body = yaml.safe_dump(resource(kind, spec))
-    said = refusal(kubectl, "create", "--filename=-", "--dry-run=server", stdin=body)
-    assert sentence in said
-    assert "hunter2" not in said
+    message = refusal(kubectl, "create", "--filename=-", "--dry-run=server", stdin=body)
+    assert sentence in message
+    assert "hunter2" not in message

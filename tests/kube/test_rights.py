@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.kube.cluster.api import Api
-from tests.kube.cluster.pods import said, state
+from tests.kube.cluster.pods import pod_annotations, state
 from tests.kube.conftest import leave, new_namespace, wait_until_allowed
 from tests.kube.jobs import dataset, documents, job
 from tests.kube.scene import SECONDS, Running, Scene, new_scene
@@ -27,7 +27,7 @@ DOCUMENTED = Path(__file__).parents[2] / "docs" / "reference" / "operator.md"
 
 
 def documented_rules() -> list[dict[str, Any]]:
-    """The rules of the Role that the reference tells people to make."""
+    """The rules of the Role that the reference describes."""
     found = re.search(r"^```yaml\n(rules:\n.*?)^```$", DOCUMENTED.read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None
     rules: list[dict[str, Any]] = yaml.safe_load(found[1])["rules"]
@@ -80,7 +80,7 @@ class Land:
 
     def end(self, pods: str, name: str) -> None:
         """Let a pod end that runs for ever."""
-        self.api.patch(f"{pods}/{name}", {"metadata": {"annotations": said(run_seconds=0)}})
+        self.api.patch(f"{pods}/{name}", {"metadata": {"annotations": pod_annotations(run_seconds=0)}})
 
     def status(self, namespace: str, name: str) -> dict[str, Any]:
         path = f"/apis/opendataflow.io/v1alpha1/namespaces/{namespace}/dataflowjobs/{name}"
@@ -136,8 +136,8 @@ def test_roles_in_two_namespaces_of_three_are_enough_for_the_jobs_of_both(scene:
     assert land.status(third, "three") == {}
     assert scene.tasks("three") == []
     wait_until(lambda: operator.probe("/readyz") == (200, "ok\n"), "nothing is missing", SECONDS)
-    said = operator.operator.said()
-    assert not re.search(r"403|[Ff]orbidden|may not|Traceback| ERROR ", said), said
+    log = operator.operator.output()
+    assert not re.search(r"403|[Ff]orbidden|may not|Traceback| ERROR ", log), log
 
 
 def test_a_namespace_without_rights_is_named_while_the_other_one_works_and_recovers(scene: Scene, land: Land) -> None:
@@ -152,8 +152,8 @@ def test_a_namespace_without_rights_is_named_while_the_other_one_works_and_recov
     status, text = operator.probe("/readyz")
     assert status == 200
     assert "a Role and a RoleBinding" in text
-    wait_until(lambda: re.search(lacks, operator.operator.said()) is not None, "its log says so", SECONDS)
-    assert len(re.findall(lacks, operator.operator.said())) == 1
+    wait_until(lambda: re.search(lacks, operator.operator.output()) is not None, "its log says so", SECONDS)
+    assert len(re.findall(lacks, operator.operator.output())) == 1
     assert figure(operator, first) == "0.0"
     assert figure(operator, second) == "1.0"
     assert land.status(second, "two") == {}
@@ -161,8 +161,8 @@ def test_a_namespace_without_rights_is_named_while_the_other_one_works_and_recov
     scene.until_done("two", 3)
     wait_until(lambda: operator.probe("/readyz") == (200, "ok\n"), "nothing is missing", SECONDS)
     assert figure(operator, second) == "0.0"
-    wait_until(lambda: f"all its rights in {second} now" in operator.operator.said(), "its log says so", SECONDS)
-    assert "Traceback" not in operator.operator.said()
+    wait_until(lambda: f"all its rights in {second} now" in operator.operator.output(), "its log says so", SECONDS)
+    assert "Traceback" not in operator.operator.output()
 
 
 def test_a_job_where_no_pods_may_be_made_says_so_and_starts_once_they_may(scene: Scene, land: Land) -> None:
@@ -182,7 +182,7 @@ def test_a_job_where_no_pods_may_be_made_says_so_and_starts_once_they_may(scene:
     land.forbid(second)
     land.allow(second)
     scene.until_done("two", 2)
-    assert scene.burnt("two") == [(0, 0)] * 2
+    assert scene.consumed("two") == [(0, 0)] * 2
     assert operator.healthy
 
 
@@ -248,7 +248,7 @@ def test_rights_that_are_taken_away_are_named_without_a_traceback_and_count_agai
     assert [run["state"] for run in scene.runs("two") if "may not" not in str(run["message"])] == ["SUCCEEDED"] * 2
     assert operator.healthy
     wait_until(lambda: operator.probe("/readyz") == (200, "ok\n"), "nothing is missing", SECONDS)
-    assert "Traceback" not in operator.operator.said()
+    assert "Traceback" not in operator.operator.output()
 
 
 def test_a_namespace_that_leaves_the_list_while_runs_live_there_loses_no_outcome(scene: Scene, land: Land) -> None:
@@ -264,16 +264,16 @@ def test_a_namespace_that_leaves_the_list_while_runs_live_there_loses_no_outcome
     pods = f"/api/v1/namespaces/{second}/pods"
     wait_until(lambda: len(going(land, pods)) == 4, "their pods run", SECONDS)
     land.api.kubectl(f"--namespace={second}", "delete", "dfj/moved")
-    wait_until(lambda: "is gone: nothing new of it starts" in before.operator.said(), "it is taken note of", SECONDS)
+    wait_until(lambda: "is gone: nothing new of it starts" in before.operator.output(), "it is taken note of", SECONDS)
     assert before.operator.stop() == 0
     without = start(scene, first)
     land.flow(first, "one", 3)
     land.api.kubectl(f"--namespace={first}", "apply", "-f-", stdin=documents(moved))
     scene.until_done("one", 3)
-    said = f"the operator does not work in namespace {second}, so two start nothing and the end of 4 runs there"
-    wait_until(lambda: said in without.probe("/readyz")[1], "it is told where a person looks", SECONDS)
+    sentence = f"in namespace {second}, so two start nothing and the end of 4 runs there"
+    wait_until(lambda: sentence in without.probe("/readyz")[1], "it is reported where a person looks", SECONDS)
     assert without.probe("/readyz")[0] == 200
-    assert without.operator.said().count(said) == 1
+    assert without.operator.output().count(sentence) == 1
     assert [run["state"] for run in scene.runs("two") + scene.runs("moved")] == ["RUNNING"] * 4
     assert scene.database.rows("SELECT deleted FROM opendataflow.job WHERE id = 'two'") == [{"deleted": False}]
     for pod in going(land, pods):
@@ -342,8 +342,8 @@ def test_without_any_right_in_the_cluster_it_waits_and_says_which_one_it_needs(s
     wait_until(lambda: "ClusterRole" in operator.probe("/readyz")[1], "it says so", SECONDS)
     assert operator.probe("/readyz")[0] == 503
     assert operator.healthy
-    words = "in all namespaces, so nothing is done there"
-    wait_until(lambda: words in operator.operator.said(), "its log says so", SECONDS)
-    assert operator.operator.said().count(words) == 1
-    assert "Traceback" not in operator.operator.said()
+    words = "in all namespaces, so nothing"
+    wait_until(lambda: words in operator.operator.output(), "its log says so", SECONDS)
+    assert operator.operator.output().count(words) == 1
+    assert "Traceback" not in operator.operator.output()
     assert operator.operator.stop() == 0

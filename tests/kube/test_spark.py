@@ -17,7 +17,7 @@ from opendataflow.model.records.claim import DeclaredJob
 from opendataflow.model.records.pod import PodOrder
 from tests import sparks
 from tests.kube.cluster.api import Api
-from tests.kube.cluster.pods import said, state
+from tests.kube.cluster.pods import pod_annotations, state
 from tests.kube.cluster.proxy import Fault, Proxy, refusal
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import Database, dataset, documents, job
@@ -55,8 +55,8 @@ def test_drivers_and_executors_are_accepted_where_the_strictest_standard_is_enfo
 
 
 REFUSED = [
-    ({"main": "a.jar"}, "the program is a Python file, whose name ends with .py"),
-    ({"main": "a.py", "driver": {"memory": "470m"}}, "Spark needs at least 471m of memory"),
+    ({"main": "a.jar"}, "the program is a Python file"),
+    ({"main": "a.py", "driver": {"memory": "470m"}}, "Spark needs at least 471m"),
     ({"main": "a.py", "sparkConf": {"spark.master": "yarn"}}, "the framework sets some of these itself"),
     ({"main": "a.py", "sparkConf": {"spark.hadoop.fs.s3a.secret.key": "x"}}, "a password is never written"),
     ({"main": "a.py", "executor": {"instances": 1}, "dynamicAllocation": {"max": 2}}, "contradict each other"),
@@ -74,11 +74,11 @@ def test_what_can_not_run_is_refused_by_the_api_server(spark: dict[str, Any], se
 # Executors ---------------------------------------------------------------------------------------------------
 
 
-def order(here: Place, number: int, **told: Any) -> PodOrder:
+def order(here: Place, number: int, **annotations: Any) -> PodOrder:
     """The order of a driver with executors, in the namespace of a test."""
     case = sparks.case("dynamic")
     case["job"]["metadata"]["namespace"] = here.namespace
-    case["job"]["spec"]["podTemplate"] = {"metadata": {"annotations": said(**told)}}
+    case["job"]["spec"]["podTemplate"] = {"metadata": {"annotations": pod_annotations(**annotations)}}
     columns = dict.fromkeys(("kind", "hostname", "database", "schemaname", "tablename", "username", "encryptedpass"))
     row: dict[str, Any] = {
         "id": "a",
@@ -95,17 +95,17 @@ def order(here: Place, number: int, **told: Any) -> PodOrder:
 
 def add_executor(here: Place, driver: PodOrder, number: int = 1) -> str:
     """Create an executor as Spark does it, out of the template that the driver gets."""
-    told = json.loads(driver.manifest["metadata"]["annotations"][names.ANNOTATION_SPARK])
-    pod = told["executor"]
+    written = json.loads(driver.manifest["metadata"]["annotations"][names.ANNOTATION_SPARK])
+    pod = written["executor"]
     pod["metadata"] |= {"name": f"{driver.name}-exec-{number}"}
-    pod["metadata"]["annotations"] |= said(run_seconds="forever")
+    pod["metadata"]["annotations"] |= pod_annotations(run_seconds="forever")
     here.admin.create(f"/api/v1/namespaces/{here.namespace}/pods", pod)
     return f"/api/v1/namespaces/{here.namespace}/pods/{pod['metadata']['name']}"
 
 
-async def started(here: Place, launcher: ClusterLauncher, number: int, **told: Any) -> tuple[PodOrder, str]:
+async def started(here: Place, launcher: ClusterLauncher, number: int, **annotations: Any) -> tuple[PodOrder, str]:
     """A driver that runs, and its executor, which runs too."""
-    made = order(here, number, run_seconds="forever", **told)
+    made = order(here, number, run_seconds="forever", **annotations)
     await launcher.start(made)
     await here.runs(number)
     path = add_executor(here, made)
@@ -114,7 +114,7 @@ async def started(here: Place, launcher: ClusterLauncher, number: int, **told: A
 
 
 def ends(here: Place, number: int) -> None:
-    here.admin.patch(here.path(number), {"metadata": {"annotations": said(run_seconds=0)}})
+    here.admin.patch(here.path(number), {"metadata": {"annotations": pod_annotations(run_seconds=0)}})
 
 
 @pytest.mark.usefixtures("accounts")
@@ -155,7 +155,7 @@ async def test_drivers_that_are_committed_together_cost_one_request_and_scripts_
 
 
 @pytest.mark.usefixtures("accounts")
-async def test_executors_that_could_not_be_deleted_are_deleted_before_the_driver_is_let_go(
+async def test_executors_that_could_not_be_deleted_are_deleted_before_the_driver_is_released(
     place: Place,  # noqa: F811
     proxy: Proxy,
 ) -> None:
@@ -173,7 +173,7 @@ async def test_executors_that_could_not_be_deleted_are_deleted_before_the_driver
 
 
 @pytest.mark.usefixtures("accounts")
-async def test_an_operator_that_may_not_delete_executors_says_so_and_lets_the_driver_go(
+async def test_an_operator_that_may_not_delete_executors_says_so_and_releases_the_driver(
     place: Place,  # noqa: F811
     proxy: Proxy,
 ) -> None:

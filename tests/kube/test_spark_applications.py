@@ -16,16 +16,17 @@ import pytest
 
 from opendataflow.control.cleanup import _KINDS
 from opendataflow.names import ANNOTATION_CONTEXT, FINALIZER, LABEL_APPLICATION, LABEL_DONE, LABEL_RUN
+from tests.conftest import fresh_database
 from tests.kube.cluster.api import Api, Object, Refused
-from tests.kube.cluster.pods import said
+from tests.kube.cluster.pods import pod_annotations
 from tests.kube.conftest import OwnCluster, fresh_namespace, new_namespace
 from tests.kube.jobs import action, dataset, job
-from tests.kube.scene import SECONDS, Running, Scene, new_scene
+from tests.kube.lasting import Lasting
+from tests.kube.scene import AT_ONCE, SECONDS, Scene, new_scene
 from tests.kube.spark_operator.controller import applications, install, operating
 from tests.kube.test_cleanup import cleanup
 from tests.waiting import wait_until
 
-AT_ONCE = {"backoff": {"initial": "0s", "max": "0s"}}
 ONCE = {"limit": 0, "infrastructureLimit": 0, **AT_ONCE}
 FOREVER = {"run_seconds": "forever"}
 
@@ -46,36 +47,29 @@ def spark_cluster(cluster: Api) -> Api:
 
 
 @pytest.fixture(scope="module")
-def lasting_namespace(spark_cluster: Api) -> Iterator[str]:
-    yield from fresh_namespace(spark_cluster)
+def lasting(
+    postgres_server: str, template_database: str, spark_cluster: Api, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lasting]:
+    @contextmanager
+    def make() -> Iterator[Scene]:
+        with (
+            fresh_database(postgres_server, template_database) as dsn,
+            contextmanager(fresh_namespace)(spark_cluster) as namespace,
+        ):
+            folder = tmp_path_factory.mktemp("operators")
+            with new_scene(dsn, spark_cluster, namespace, folder) as made, operating(spark_cluster, namespace):
+                yield made
+            free_all(spark_cluster, namespace)
 
-
-@pytest.fixture(scope="module")
-def lasting_scene(
-    lasting_dsn: str, spark_cluster: Api, lasting_namespace: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Scene]:
-    folder = tmp_path_factory.mktemp("operators")
-    with (
-        new_scene(lasting_dsn, spark_cluster, lasting_namespace, folder) as made,
-        operating(spark_cluster, lasting_namespace),
-    ):
-        yield made
-    free_all(spark_cluster, lasting_namespace)
-
-
-@pytest.fixture(scope="module")
-def operator(lasting_scene: Scene) -> Running:
-    running = lasting_scene.start()
-    running.until_ready()
-    return running
+    made = Lasting(make)
+    yield made
+    made.leave()
 
 
 @pytest.fixture
-def steady(lasting_scene: Scene, operator: Running) -> Iterator[Scene]:
+def steady(lasting: Lasting, request: pytest.FixtureRequest) -> Iterator[Scene]:
     """One operator for the tests that do not end it."""
-    yield lasting_scene
-    assert operator.healthy
-    assert "Traceback" not in operator.operator.said()
+    yield from lasting.lend(request)
 
 
 @pytest.fixture
@@ -98,7 +92,7 @@ def resource(
         "type": "Python",
         "sparkVersion": "4.0.0",
         "mainApplicationFile": "local:///app/load.py",
-        "driver": {"annotations": said(**(driver or {}))},
+        "driver": {"annotations": pod_annotations(**(driver or {}))},
         "executor": {"instances": 1},
         **(template or {}),
     }
@@ -121,7 +115,7 @@ def of(scene: Scene, name: str) -> list[Object]:
 
 
 def state_of(application: Object) -> str:
-    """What the Spark operator has said last; empty before it has."""
+    """The last state that the Spark operator has written; empty before it has."""
     return str(application.get("status", {}).get("applicationState", {}).get("state", ""))
 
 
@@ -175,22 +169,22 @@ def test_driver_and_executor_have_the_chunk_s_variables_and_its_context(steady: 
         assert json.loads(pod["metadata"]["annotations"][ANNOTATION_CONTEXT])["data_id"] == "0-0"
         assert any(volume.get("downwardAPI") for volume in pod["spec"]["volumes"])
     assert LABEL_RUN not in executor["metadata"]["labels"]
-    steady.tell(driver, run_seconds=0)
+    steady.annotate(driver, run_seconds=0)
     steady.until_done("seen", 1)
     steady.is_right()
 
 
-def test_an_exit_code_burns_the_program_s_budget(steady: Scene) -> None:
+def test_an_exit_code_consumes_the_program_s_budget(steady: Scene) -> None:
     flow(steady, "failing", 1, {"exit_code": "3"}, retry={"limit": 1, **AT_ONCE})
     steady.until_failed("failing")
     assert steady.classes("failing") == ["Application"] * 2
-    assert steady.burnt("failing") == [(2, 0)]
+    assert steady.consumed("failing") == [(2, 0)]
     assert steady.runs("failing")[0]["message"].startswith("exit code 3")
     steady.is_right()
 
 
 def test_a_submission_that_fails_is_infrastructure_and_says_why(steady: Scene) -> None:
-    metadata = {"annotations": said(submission_error="no such class: org.example.Load")}
+    metadata = {"annotations": pod_annotations(submission_error="no such class: org.example.Load")}
     flow(steady, "unsubmitted", retry=ONCE, metadata=metadata)
     steady.until_failed("unsubmitted")
     assert steady.classes("unsubmitted") == ["Infrastructure"]
@@ -217,7 +211,7 @@ def test_a_run_is_stopped_at_its_deadline(steady: Scene) -> None:
 
 def test_a_driver_described_by_a_pod_template_is_a_run_too(steady: Scene) -> None:
     described = {"spec": {"containers": [{"name": "proxy", "image": "none/proxy:1"}]}}
-    sidecar = {"annotations": said(run_seconds=1, sidecar="keeps-running"), "template": described}
+    sidecar = {"annotations": pod_annotations(run_seconds=1, sidecar="keeps-running"), "template": described}
     flow(steady, "described", template={"driver": sidecar})
     steady.until_done("described", 1)
     (pod,) = steady.pods("described")
@@ -236,7 +230,7 @@ def test_a_driver_deleted_by_somebody_is_tried_again(steady: Scene) -> None:
     second = steady.another("deleted", first)
     assert steady.classes("deleted") == ["Infrastructure", None]
     assert "deleted by somebody" in steady.runs("deleted")[0]["message"]
-    steady.tell(second, run_seconds=0)
+    steady.annotate(second, run_seconds=0)
     steady.until_done("deleted", 1)
     steady.is_right()
 
@@ -247,7 +241,7 @@ def test_an_application_deleted_by_somebody_is_tried_again_when_its_driver_is_de
     delete_application(steady, "withdrawn")
     second = steady.another("withdrawn", first)
     assert steady.classes("withdrawn") == ["Infrastructure", None]
-    steady.tell(second, run_seconds=0)
+    steady.annotate(second, run_seconds=0)
     steady.until_done("withdrawn", 1)
     steady.is_right()  # never two at a time
 
@@ -255,7 +249,7 @@ def test_an_application_deleted_by_somebody_is_tried_again_when_its_driver_is_de
 def test_an_application_that_is_deleted_when_its_driver_has_succeeded_has_succeeded(steady: Scene) -> None:
     flow(steady, "raced", 1, FOREVER)
     (first,) = steady.running("raced")
-    steady.tell(first, run_seconds=0)
+    steady.annotate(first, run_seconds=0)
     steady.api.wait(steady.pod_path(first), lambda pod: pod["status"]["phase"] == "Succeeded", "it succeeded")
     delete_application(steady, "raced")
     steady.until_done("raced", 1)
@@ -281,7 +275,7 @@ def test_suspending_lets_them_go_on_and_starts_nothing_new(steady: Scene) -> Non
     (first,) = steady.running("paused")
     steady.patch("paused", suspend=True)
     steady.sees("paused", "Suspended", "True", "Suspended")
-    steady.tell(first, run_seconds=0)
+    steady.annotate(first, run_seconds=0)
     steady.until_done("paused", 1)
     wait_until(lambda: steady.database.running("paused") == 0, "nothing runs", SECONDS)
     assert len(of(steady, "paused")) == 1
@@ -306,7 +300,7 @@ def test_a_job_that_is_deleted_lets_its_runs_end_or_ends_them(steady: Scene, pol
     (first,) = steady.running(name)
     steady.api.kubectl(f"--namespace={steady.namespace}", "delete", "dfj", name)
     if policy == "Drain":
-        steady.tell(first, run_seconds=0)
+        steady.annotate(first, run_seconds=0)
     wait_until(lambda: steady.database.states(name)[state] == 1, f"its task is {state}", SECONDS)
     all_is_released(steady)
     steady.is_right()
@@ -315,14 +309,14 @@ def test_a_job_that_is_deleted_lets_its_runs_end_or_ends_them(steady: Scene, pol
 # What is refused --------------------------------------------------------------------------------------------
 
 
-def test_what_a_run_can_not_honour_is_told_before_anything_starts(steady: Scene) -> None:
+def test_what_a_run_can_not_honour_is_reported_before_anything_starts(steady: Scene) -> None:
     flow(steady, "restarting", template={"restartPolicy": {"type": "Always"}})
-    told = steady.sees("restarting", "Stalled", "True", "InvalidSpec")
-    assert "template.spec.restartPolicy can only be Never" in told
+    message = steady.sees("restarting", "Stalled", "True", "InvalidSpec")
+    assert "template.spec.restartPolicy can only be Never" in message
     assert of(steady, "restarting") == []
 
 
-def test_what_the_api_server_refuses_stalls_the_job_until_it_is_mended(steady: Scene) -> None:
+def test_what_the_api_server_refuses_stalls_the_job_until_it_is_fixed(steady: Scene) -> None:
     flow(steady, "mistyped", template={"type": "Cobol"})
     assert 'Unsupported value: "Cobol"' in steady.sees("mistyped", "Stalled", "True", "NotCreatable")
     steady.apply(resource("mistyped"))
@@ -340,7 +334,7 @@ def test_a_pod_template_beside_it_is_refused_with_where_to_write_it(steady: Scen
     )
 
 
-def test_passwords_come_from_secrets_and_are_nowhere_else(steady: Scene) -> None:
+def test_passwords_come_from_secrets_and_are_kept_nowhere_else(steady: Scene) -> None:
     planted = "hunter2-in-a-secret"
     secrets = f"/api/v1/namespaces/{steady.namespace}/secrets"
     steady.api.create(secrets, {"metadata": {"name": "db"}, "stringData": {"password": planted}})
@@ -351,13 +345,13 @@ def test_passwords_come_from_secrets_and_are_nowhere_else(steady: Scene) -> None
     variables = steady.api.get(steady.pod_path(driver))["spec"]["containers"][0]["env"]
     password = next(each for each in variables if each["name"] == "secretive_in_password")
     assert password["valueFrom"] == {"secretKeyRef": {"name": "db", "key": "password"}}
-    steady.tell(driver, run_seconds=0)
+    steady.annotate(driver, run_seconds=0)
     steady.until_done("secretive", 1)
     kinds = "sparkapplications,pods,dataflowjobs,datasets,events"
     shown = steady.api.kubectl(f"--namespace={steady.namespace}", "get", kinds, "--output=json")
     assert "secretive_in_password" in shown
     assert planted not in shown
-    assert planted not in steady.operators.made[0].said()
+    assert planted not in steady.operators.made[0].output()
     assert planted not in str([steady.runs("secretive"), steady.tasks("secretive")])
     steady.is_right()
 
@@ -376,7 +370,7 @@ def test_one_that_nobody_picks_up_is_given_up_at_its_start_deadline(own: Scene) 
     flow(own, "ignored", retry=ONCE, startDeadline="5s")
     own.until_failed("ignored")
     assert own.classes("ignored") == ["Infrastructure"]
-    assert "does a Spark operator watch this namespace?" in own.runs("ignored")[0]["message"]
+    assert "does a Spark operator watch" in own.runs("ignored")[0]["message"]
     own.is_right()
 
 
@@ -397,13 +391,13 @@ def test_without_the_kind_the_job_says_what_to_install_and_goes_on_when_it_is_th
     with new_scene(dsn, api, namespace, tmp_path) as scene:
         operator = scene.start()
         flow(scene, "early", 1)
-        told = scene.sees("early", "Stalled", "True", "NotCreatable")
-        assert "install the Kubeflow Spark operator" in told
+        message = scene.sees("early", "Stalled", "True", "NotCreatable")
+        assert "install the Kubeflow Spark operator" in message
         install(api)
         scene.apply(resource("early", env={"AGAIN": "1"}))
         with operating(api, namespace):
             scene.until_done("early", 1)
-        assert scene.burnt("early") == [(0, 0)]
+        assert scene.consumed("early") == [(0, 0)]
         scene.is_right()
         assert operator.healthy
 
@@ -417,12 +411,12 @@ def test_an_operator_that_is_killed_is_followed_by_one_that_goes_on(own: Scene) 
         flow(own, "followed", 3, FOREVER, parallelism=3)
         names = own.running("followed", 3)
         first.operator.kill()
-        own.tell(names[0], run_seconds=0)
+        own.annotate(names[0], run_seconds=0)
         own.api.wait(own.pod_path(names[0]), lambda pod: pod["status"]["phase"] == "Succeeded", "one has ended")
         own.operators.restart()
         own.until_done("followed", 1)
         for name in names[1:]:
-            own.tell(name, run_seconds=0)
+            own.annotate(name, run_seconds=0)
         own.until_done("followed", 3)
     assert len(own.runs("followed")) == 3
     own.is_right()
@@ -434,13 +428,13 @@ def test_a_driver_that_has_ended_and_gone_while_no_operator_ran_has_its_outcome_
         flow(own, "missed", 2, FOREVER, parallelism=2, retry={"limit": 0, **AT_ONCE})
         names = own.running("missed", 2)
         first.operator.kill()
-        own.tell(names[0], run_seconds=0)
-        own.tell(names[1], run_seconds=0, exit_code=4)
+        own.annotate(names[0], run_seconds=0)
+        own.annotate(names[1], run_seconds=0, exit_code=4)
 
-        def told() -> list[str]:
+        def states() -> list[str]:
             return sorted(map(state_of, of(own, "missed")))
 
-        wait_until(lambda: told() == ["COMPLETED", "FAILED"], "the Spark operator has seen it", SECONDS)
+        wait_until(lambda: states() == ["COMPLETED", "FAILED"], "the Spark operator has seen it", SECONDS)
         for name in names:
             own.api.delete(own.pod_path(name))
             own.api.wait_gone(own.pod_path(name))
@@ -458,7 +452,7 @@ def test_the_outcome_of_one_that_was_deleted_meanwhile_is_kept_until_it_is_commi
         flow(own, "kept", 1, FOREVER)
         (driver,) = own.running("kept")
         first.operator.kill()
-        own.tell(driver, run_seconds=0)
+        own.annotate(driver, run_seconds=0)
         path = f"{applications(own.namespace)}/{driver.removesuffix('-driver')}"
 
         own.api.wait(path, lambda application: state_of(application) == "COMPLETED", "it is completed")
@@ -496,9 +490,9 @@ def test_what_an_operator_has_left_is_freed_by_cleanup(own: Scene) -> None:
     with left_alone(own):
         path = f"/api/v1/namespaces/{own.namespace}"
         own.api.delete(path)
-        code, told = cleanup(own, "--namespace", own.namespace)
-        assert code == 0, told
-        assert f"namespace {own.namespace}: 2 SparkApplications freed" in told
+        code, output = cleanup(own, "--namespace", own.namespace)
+        assert code == 0, output
+        assert f"namespace {own.namespace}: 2 SparkApplications freed" in output
     own.api.wait_gone(path, SECONDS)
     assert {kind.label for kind in _KINDS} >= {LABEL_APPLICATION}
 

@@ -33,11 +33,11 @@ MIGRATE = [sys.executable, "-c", "from opendataflow.control.main import main; ma
 def says(operator: Running, words: str) -> None:
     """Wait until it is not ready and says why."""
 
-    def told() -> bool:
+    def reported() -> bool:
         status, text = operator.probe("/readyz")
         return status == 503 and words in text
 
-    wait_until(told, f"/readyz says {words}: {operator.operator.said()[-2000:]}", SECONDS)
+    wait_until(reported, f"/readyz says {words}: {operator.operator.output()[-2000:]}", SECONDS)
 
 
 def migrated(dsn: str) -> None:
@@ -60,7 +60,7 @@ def user(dsn: str) -> Iterator[str]:
         admin.execute(SQL("DROP ROLE {}").format(Identifier(name)))
 
 
-def test_a_wrong_password_is_said_without_an_end_and_is_used_once_it_is_right(
+def test_a_wrong_password_is_reported_without_an_end_and_is_used_once_it_is_right(
     scene: Scene, user: str, dsn: str
 ) -> None:
     name = conninfo_to_dict(user)["user"]
@@ -68,18 +68,18 @@ def test_a_wrong_password_is_said_without_an_end_and_is_used_once_it_is_right(
     scene.flow("load", 2)
     operator = scene.start(DATAFLOW_DSN=user)
     says(operator, failed)
-    told = scene.sees("load", "DatabaseReachable", "False", "DatabaseUnreachable")
-    assert failed in told
+    message = scene.sees("load", "DatabaseReachable", "False", "DatabaseUnreachable")
+    assert failed in message
     assert operator.healthy
     with psycopg.connect(dsn, autocommit=True) as admin:
         admin.execute(SQL("ALTER ROLE {} PASSWORD 'sesame'").format(Identifier(str(name))))
     scene.until_done("load", 2)
     scene.sees("load", "DatabaseReachable", "True", "DatabaseAnswers")
     operator.until_ready()
-    said = operator.operator.said()
-    assert said.count("password authentication failed") == 1
-    assert "sesame" not in said
-    assert "Traceback" not in said
+    log = operator.operator.output()
+    assert log.count("password authentication failed") == 1
+    assert "sesame" not in log
+    assert "Traceback" not in log
     assert operator.operator.stop() == 0
 
 
@@ -97,15 +97,15 @@ def test_a_database_that_is_not_there_is_waited_for_and_a_signal_ends_that(
     says(operator, words)
     assert operator.healthy
     assert operator.operator.stop() == 0
-    assert operator.operator.said().count(words) <= 2
-    assert "Traceback" not in operator.operator.said()
+    assert operator.operator.output().count(words) <= 2
+    assert "Traceback" not in operator.operator.output()
 
 
 def test_no_address_at_all_ends_it_with_what_it_needs(scene: Scene) -> None:
     operator = scene.start(DATAFLOW_DSN="")
     assert operator.until_ended() == ExitCode.USAGE
-    assert "DATAFLOW_DSN is not set" in operator.operator.said()
-    assert "Traceback" not in operator.operator.said()
+    assert "DATAFLOW_DSN is not set" in operator.operator.output()
+    assert "Traceback" not in operator.operator.output()
 
 
 def test_a_database_of_an_unreleased_version_ends_it_with_the_remedy(scene: Scene) -> None:
@@ -113,9 +113,9 @@ def test_a_database_of_an_unreleased_version_ends_it_with_the_remedy(scene: Scen
         admin.execute("ALTER TABLE opendataflow.migration DROP digest")
     operator = scene.start()
     assert operator.until_ended() == ExitCode.SCHEMA
-    assert "was made by an unreleased version of this program" in operator.operator.said()
-    assert "`opendataflow migrate`" in operator.operator.said()
-    assert "Traceback" not in operator.operator.said()
+    assert "an unreleased version" in operator.operator.output()
+    assert "`opendataflow migrate`" in operator.operator.output()
+    assert "Traceback" not in operator.operator.output()
 
 
 def test_a_schema_that_is_too_new_ends_it_with_the_way_out(scene: Scene) -> None:
@@ -123,7 +123,7 @@ def test_a_schema_that_is_too_new_ends_it_with_the_way_out(scene: Scene) -> None
         migrated(scene.operators.dsn)
     operator = scene.start()
     assert operator.until_ended() == ExitCode.SCHEMA
-    assert "the database has schema 9999, which is newer than this program" in operator.operator.said()
+    assert "the database has schema 9999" in operator.operator.output()
 
 
 def test_runs_live_through_an_upgrade_and_the_way_back(scene: Scene) -> None:
@@ -135,17 +135,17 @@ def test_runs_live_through_an_upgrade_and_the_way_back(scene: Scene) -> None:
         migrated(scene.operators.dsn)
     refused = scene.start()
     assert refused.until_ended() == ExitCode.SCHEMA
-    assert "functions of another version" in refused.operator.said()
+    assert "functions of another version" in refused.operator.output()
     environ = {**os.environ, "DATAFLOW_DSN": scene.operators.dsn}
     done = subprocess.run(MIGRATE, env=environ, capture_output=True, text=True, check=True, timeout=300)
-    assert "the tables of schema 9999, which is newer, stay" in done.stderr
+    assert "the tables of schema 9999" in done.stderr
     assert set(scene.running("load", 2)) == set(pods)
     after = scene.start()
     for pod in pods:
-        scene.tell(pod, run_seconds=0)
+        scene.annotate(pod, run_seconds=0)
     scene.until_done("load", 2)
     for pod in scene.running("load", 2):
-        scene.tell(pod, run_seconds=0)
+        scene.annotate(pod, run_seconds=0)
     scene.until_done("load", 4)
     assert len(scene.runs("load")) == 4
     scene.is_right()
@@ -178,8 +178,8 @@ def test_kinds_that_are_missing_are_named_with_the_command_and_waited_for(own: S
     own.flow("load", 2)
     own.until_done("load", 2)
     operator.until_ready()
-    assert operator.operator.said().count("does not know datasets") == 1
-    assert "Traceback" not in operator.operator.said()
+    assert operator.operator.output().count("does not know datasets") == 1
+    assert "Traceback" not in operator.operator.output()
     assert operator.operator.stop() == 0
 
 
@@ -190,12 +190,12 @@ def test_definitions_that_are_deleted_while_runs_are_alive_take_their_resources_
     own.api.kubectl("delete", "--wait", f"--filename={CRDS}")
     says(operator, "the cluster does not know datasets.opendataflow.io v1alpha1")
     for pod in pods:
-        own.tell(pod, run_seconds=0)
+        own.annotate(pod, run_seconds=0)
     wait_until(lambda: own.database.running("load") == 0, "their ends are committed", SECONDS)
     wait_until(lambda: with_finalizer(own.api, own.namespace) == [], "their pods are free", SECONDS)
     assert len(own.runs("load")) == 2
     assert operator.healthy
-    assert "Traceback" not in operator.operator.said()
+    assert "Traceback" not in operator.operator.output()
     assert operator.operator.stop() == 0
 
 
@@ -204,7 +204,7 @@ def test_definitions_that_are_older_are_named_with_what_they_lack_and_the_rest_w
     schema = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     del schema["properties"]["spec"]["properties"]["priority"]
     own.api.kubectl("apply", "--server-side", "--force-conflicts", "-f-", stdin=yaml.safe_dump(older))
-    lacks = "the definition of DataFlowJob in this cluster is older than this operator, it lacks spec.priority"
+    lacks = "it lacks spec.priority"
 
     def published() -> bool:
         shown = own.api.get("/openapi/v3/apis/opendataflow.io/v1alpha1")["components"]["schemas"]
@@ -214,7 +214,7 @@ def test_definitions_that_are_older_are_named_with_what_they_lack_and_the_rest_w
     operator = own.start()
     wait_until(lambda: lacks in operator.probe("/readyz")[1], "it says so", SECONDS)
     operator.until_ready()
-    wait_until(lambda: lacks in operator.operator.said(), "its log says so", SECONDS)
+    wait_until(lambda: lacks in operator.operator.output(), "its log says so", SECONDS)
     own.flow("load", 2)
     own.until_done("load", 2)
     assert operator.operator.stop() == 0

@@ -16,7 +16,7 @@ from opendataflow.errors import Backpressure, ClusterUnreachable
 from tests.kube.cluster.api import Api
 from tests.kube.conftest import Kubectl, OwnCluster
 from tests.kube.jobs import dataset, job
-from tests.kube.telling import Telling, said, telling
+from tests.kube.status_scene import StatusScene, condition_status, status_scene
 from tests.sql import graph
 
 
@@ -28,34 +28,34 @@ def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def here(cluster: Api, namespace: str, dsn: str) -> AsyncIterator[Telling]:
+async def here(cluster: Api, namespace: str, dsn: str) -> AsyncIterator[StatusScene]:
     """The parts, on the shared cluster."""
-    async with telling(cluster, namespace, dsn) as opened:
+    async with status_scene(cluster, namespace, dsn) as opened:
         yield opened
 
 
-def work_off(here: Telling, verdict: str = "DONE") -> None:
+def work_off(here: StatusScene, verdict: str = "DONE") -> None:
     """Run everything that is ready."""
     lease = graph.open_lease(here.db)
     for run in graph.claim(here.db, lease, "j", 100):
         graph.end(here.db, run, verdict)
 
 
-async def test_kubectl_wait_sees_a_job_succeed(here: Telling, kubectl: Kubectl) -> None:
+async def test_kubectl_wait_sees_a_job_succeed(here: StatusScene, kubectl: Kubectl) -> None:
     here.put_job()
     async with here.writer():
         await here.until("DataFlowJob", "j", lambda status: status.get("progress") == "0/2")
-        assert said(here.status("DataFlowJob", "j"), "Succeeded") == "False"
+        assert condition_status(here.status("DataFlowJob", "j"), "Succeeded") == "False"
         work_off(here)
         await asyncio.to_thread(kubectl, "wait", "--for=condition=Succeeded", "dfj/j", "--timeout=180s")
-        await here.told("a: Accepted", "j: Accepted", "j: Succeeded")
+        await here.until_recorded("a: Accepted", "j: Accepted", "j: Succeeded")
     status = here.status("DataFlowJob", "j")
     assert (status["state"], status["progress"], status["watermark"]) == ("Done", "2/2", "1")
     assert status["observedGeneration"] == 1
     assert "Done" in kubectl("get", "dfj", "j")
 
 
-async def test_what_has_happened_is_told_where_the_watch_is_faster_than_the_answer(here: Telling) -> None:
+async def test_events_are_recorded_where_the_watch_is_faster_than_the_answer(here: StatusScene) -> None:
     entry = here.put_job()
 
     def watch(name: str, shown: Mapping[str, Any]) -> None:
@@ -67,10 +67,10 @@ async def test_what_has_happened_is_told_where_the_watch_is_faster_than_the_answ
         await here.until("DataFlowJob", "j", lambda status: status.get("progress") == "0/2")
         work_off(here)
         writer.mark_dirty(entry.key)
-        await here.told("j: Accepted", "j: Succeeded")
+        await here.until_recorded("j: Accepted", "j: Succeeded")
 
 
-async def test_what_has_happened_is_told_where_the_answer_of_the_write_is_lost(here: Telling) -> None:
+async def test_events_are_recorded_where_the_answer_of_the_write_is_lost(here: StatusScene) -> None:
     entry = here.put_job()
 
     def lose(name: str, shown: Mapping[str, Any]) -> None:
@@ -80,21 +80,21 @@ async def test_what_has_happened_is_told_where_the_answer_of_the_write_is_lost(h
 
     here.api.taken = lose
     async with here.writer():
-        await here.told("j: Accepted")
+        await here.until_recorded("j: Accepted")
 
 
-async def test_what_was_told_before_is_not_told_again_by_another_writer(here: Telling) -> None:
+async def test_a_recorded_event_is_not_recorded_again_by_another_writer(here: StatusScene) -> None:
     here.put_job()
     async with here.writer():
-        await here.told("a: Accepted", "j: Accepted")
-    here.around.told.clear()
+        await here.until_recorded("a: Accepted", "j: Accepted")
+    here.around.recorded.clear()
     work_off(here)
     async with here.writer():
-        await here.told("j: Succeeded")
-    assert here.around.told == ["j: Succeeded"]
+        await here.until_recorded("j: Succeeded")
+    assert here.around.recorded == ["j: Succeeded"]
 
 
-async def test_a_data_set_shows_its_chunks(here: Telling) -> None:
+async def test_a_data_set_shows_its_chunks(here: StatusScene) -> None:
     here.put_job(chunks=12)
     async with here.writer():
         await here.until("DataSet", "a", lambda status: status.get("progress") == "12/12")
@@ -102,10 +102,10 @@ async def test_a_data_set_shows_its_chunks(here: Telling) -> None:
         await here.until("DataSet", "a", lambda status: status.get("watermark") == "2")
     status = here.status("DataSet", "a")
     assert status["gaps"] == [{"from": "3", "to": "3", "chunks": 1}]
-    assert said(status, "Ready") == "True"
+    assert condition_status(status, "Ready") == "True"
 
 
-async def test_what_does_not_change_is_not_written_again(here: Telling) -> None:
+async def test_what_does_not_change_is_not_written_again(here: StatusScene) -> None:
     entry = here.put_job()
     async with here.writer() as writer:
         await here.until("DataSet", "a", lambda status: "counts" in status)
@@ -117,7 +117,7 @@ async def test_what_does_not_change_is_not_written_again(here: Telling) -> None:
         assert len(here.api.writes) == writes
 
 
-async def test_a_job_that_changes_all_the_time_is_written_every_two_seconds(here: Telling) -> None:
+async def test_a_job_that_changes_all_the_time_is_written_every_two_seconds(here: StatusScene) -> None:
     entry = here.put_job(chunks=60)
     lease = graph.open_lease(here.db)
     async with here.writer() as writer:
@@ -133,7 +133,7 @@ async def test_a_job_that_changes_all_the_time_is_written_every_two_seconds(here
     assert all(after - before >= least for before, after in pairwise(times))
 
 
-async def test_fields_that_are_not_so_any_more_are_taken_out(here: Telling) -> None:
+async def test_fields_that_are_not_so_any_more_are_taken_out(here: StatusScene) -> None:
     entry = here.put_job()
     old = {"state": "Running", "eta": "3h", "watermark": "0", "replicas": 3}
     here.cluster.patch(here.path("DataFlowJob", "j") + "/status", {"status": old})
@@ -146,7 +146,7 @@ async def test_fields_that_are_not_so_any_more_are_taken_out(here: Telling) -> N
     assert status["replicas"] == 0
 
 
-async def test_a_resource_that_is_gone_disturbs_nobody(here: Telling) -> None:
+async def test_a_resource_that_is_gone_disturbs_nobody(here: StatusScene) -> None:
     entry = here.put_job()
     here.cluster.delete(here.path("DataFlowJob", "j"))
     async with here.writer() as writer:
@@ -156,39 +156,39 @@ async def test_a_resource_that_is_gone_disturbs_nobody(here: Telling) -> None:
         writer.mark_dirty(entry.key)
         graph.ask(here.db, "resubmit_chunks", "a", "0")
         await here.until("DataSet", "a", lambda status: status["progress"] == "1/2")
-        await here.told("a: Accepted")
-    assert here.around.told == ["a: Accepted"]
+        await here.until_recorded("a: Accepted")
+    assert here.around.recorded == ["a: Accepted"]
 
 
-async def test_another_resource_of_the_same_name_has_its_own_status_in_the_end(here: Telling) -> None:
+async def test_another_resource_of_the_same_name_has_its_own_status_in_the_end(here: StatusScene) -> None:
     before = here.put_job()
     before.fault = Fault("InvalidSpec", "spec.env: wrong")
     here.cluster.delete(here.path("DataFlowJob", "j"))
     here.cluster.create(here.path("DataFlowJob", "j").removesuffix("/j"), job("j", ["a"], ["b"]))
     async with here.writer() as writer:
-        await here.until("DataFlowJob", "j", lambda status: said(status, "Stalled") == "True")
-        assert here.around.told.count("j: InvalidSpec") == 0
+        await here.until("DataFlowJob", "j", lambda status: condition_status(status, "Stalled") == "True")
+        assert here.around.recorded.count("j: InvalidSpec") == 0
         entry = parse_entry("DataFlowJob", here.cluster.get(here.path("DataFlowJob", "j")))
         here.catalog.put(entry)
         here.catalog.accept(entry)
         writer.mark_dirty(entry.key)
-        await here.until("DataFlowJob", "j", lambda status: said(status, "Stalled") == "False")
+        await here.until("DataFlowJob", "j", lambda status: condition_status(status, "Stalled") == "False")
 
 
-async def test_a_job_whose_id_is_taken_shows_no_figures_of_the_other_one(here: Telling) -> None:
+async def test_a_job_whose_id_is_taken_shows_no_figures_of_the_other_one(here: StatusScene) -> None:
     here.put_job()
     other = here.put(job("other", ["a"], ["b"], id="j"), accept=False)
-    other.fault = Fault("IdTaken", "job j belongs to the DataFlowJob team/j")
+    other.fault = Fault("IdTaken", "job j is taken by team/j")
     async with here.writer():
-        await here.until("DataFlowJob", "other", lambda status: said(status, "Stalled") == "True")
+        await here.until("DataFlowJob", "other", lambda status: condition_status(status, "Stalled") == "True")
         await here.until("DataFlowJob", "j", lambda status: "counts" in status)
-        await here.told("other: IdTaken")
+        await here.until_recorded("other: IdTaken")
     status = here.status("DataFlowJob", "other")
     assert status["state"] == "Stalled"
     assert "counts" not in status
 
 
-async def test_why_runs_are_held_back_is_told_and_taken_back(here: Telling) -> None:
+async def test_why_runs_are_held_back_is_reported_and_removed(here: StatusScene) -> None:
     entry = here.put_job()
 
     def reason(status: dict[str, Any]) -> str:
@@ -200,43 +200,45 @@ async def test_why_runs_are_held_back_is_told_and_taken_back(here: Telling) -> N
         here.around.start_errors.clear()
         writer.mark_dirty(entry.key)
         await here.until("DataFlowJob", "j", lambda status: reason(status) == "Queued")
-        await here.told("j: QuotaExceeded")
+        await here.until_recorded("j: QuotaExceeded")
 
 
 @pytest.fixture
-def away(dsn: str, postgres_server: str) -> Iterator[Any]:
-    """Lets the database be away (True) and come back (False)."""
+def unreachable(dsn: str, postgres_server: str) -> Iterator[Any]:
+    """Make the database unreachable (True) and reachable (False)."""
     name = conninfo_to_dict(dsn)["dbname"]
 
-    def set_away(is_away: bool) -> None:
+    def set_unreachable(is_unreachable: bool) -> None:
         with psycopg.connect(postgres_server, autocommit=True) as connection:
-            connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS {'false' if is_away else 'true'}")
-            if is_away:
+            connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS {'false' if is_unreachable else 'true'}")
+            if is_unreachable:
                 connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,))
 
-    yield set_away
-    set_away(False)
+    yield set_unreachable
+    set_unreachable(False)
 
 
-async def test_while_postgres_is_away_the_last_figures_stay_and_it_says_so(here: Telling, away: Any) -> None:
+async def test_while_postgres_is_unreachable_the_last_figures_stay_with_a_condition(
+    here: StatusScene, unreachable: Any
+) -> None:
     here.put_job()
     work_off(here)
     async with here.writer():
         await here.until("DataFlowJob", "j", lambda status: status.get("state") == "Done")
         await here.until("DataSet", "a", lambda status: "counts" in status)
-        away(True)
+        unreachable(True)
         for kind, name in (("DataFlowJob", "j"), ("DataSet", "a")):
-            await here.until(kind, name, lambda status: said(status, "DatabaseReachable") == "False")
+            await here.until(kind, name, lambda status: condition_status(status, "DatabaseReachable") == "False")
         status = here.status("DataFlowJob", "j")
-        assert (status["state"], status["progress"], said(status, "Succeeded")) == ("Done", "2/2", "True")
+        assert (status["state"], status["progress"], condition_status(status, "Succeeded")) == ("Done", "2/2", "True")
         assert here.status("DataSet", "a")["progress"] == "2/2"
-        away(False)
+        unreachable(False)
         for kind, name in (("DataFlowJob", "j"), ("DataSet", "a")):
-            await here.until(kind, name, lambda status: said(status, "DatabaseReachable") == "True")
-        await here.told("a: Accepted", "j: Accepted", "j: Succeeded")
+            await here.until(kind, name, lambda status: condition_status(status, "DatabaseReachable") == "True")
+        await here.until_recorded("a: Accepted", "j: Accepted", "j: Succeeded")
 
 
-async def test_many_jobs_are_all_written(here: Telling) -> None:
+async def test_many_jobs_are_all_written(here: StatusScene) -> None:
     names = [f"j{n}" for n in range(45)]
     graph.apply(
         here.db,
@@ -252,10 +254,10 @@ async def test_many_jobs_are_all_written(here: Telling) -> None:
     assert sorted(name for _, name in here.api.writes) == sorted(names)
 
 
-async def test_an_api_server_that_was_away_gets_the_status_when_it_is_back(
+async def test_an_api_server_that_was_unreachable_gets_the_status_when_it_is_back(
     own_cluster: OwnCluster, own_namespace: str, dsn: str
 ) -> None:
-    async with telling(own_cluster.api, own_namespace, dsn) as here:
+    async with status_scene(own_cluster.api, own_namespace, dsn) as here:
         entry = here.put_job()
         here.put(dataset("b"))
         async with here.writer() as writer:
@@ -266,4 +268,4 @@ async def test_an_api_server_that_was_away_gets_the_status_when_it_is_back(
             await asyncio.sleep(3)
             await asyncio.to_thread(own_cluster.plane.restart_api_server)
             await here.until("DataFlowJob", "j", lambda status: status.get("state") == "Done")
-            await here.told("j: Succeeded")
+            await here.until_recorded("j: Succeeded")

@@ -8,10 +8,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
-from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
+from tests.sql import graph
 
-Connection = psycopg.Connection[Row]
+Connection = graph.Connection
 
 
 def open_connection(dsn: str) -> Connection:
@@ -24,6 +24,12 @@ def db(dsn: str) -> Iterator[Connection]:
     """A connection to the fresh database; commits by itself."""
     with open_connection(dsn) as connection:
         yield connection
+
+
+@pytest.fixture
+def lease(db: Connection) -> str:
+    """A lease of a made-up engine."""
+    return graph.open_lease(db)
 
 
 @pytest.fixture

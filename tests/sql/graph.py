@@ -4,10 +4,15 @@ import json
 import uuid
 from typing import Any
 
+import psycopg
 from psycopg.errors import LockNotAvailable, SerializationFailure
 from psycopg.types.json import Jsonb
 
-from tests.sql.conftest import Connection
+from opendataflow.store.connections.connection import Row
+
+Connection = psycopg.Connection[Row]
+Run = dict[str, Any]
+"""A run as `claim` returns it."""
 
 TRY_AGAIN = (SerializationFailure, LockNotAvailable)
 """Errors that ask for the same request once more; the store does that by itself."""

@@ -135,12 +135,12 @@ class Outcome:
 
 @dataclass
 class Breaker:
-    """`failed`: the chunks that failed in a row, with their last runs; `burnt`: every one of these failures;
+    """`failed`: the chunks that failed in a row, with their last runs; `consumed`: every one of these failures;
     `forgiven`: the chunks whose attempts were given back the last time; `wait`: seconds until the next probe; `tried`:
     the last one."""
 
     failed: dict[str, int] = field(default_factory=dict)
-    burnt: list[tuple[str, str]] = field(default_factory=list)
+    consumed: list[tuple[str, str]] = field(default_factory=list)
     forgiven: set[str] = field(default_factory=set)
     open: bool = False
     probes: int = 0
@@ -236,7 +236,7 @@ class Model:
         later = [i for i in ready if (natural(i) < tried if job.descending else natural(i) > tried)]
         return (later or ready)[:1]
 
-    # How rows come to be -------------------------------------------------------------------------------------
+    # How rows are created ------------------------------------------------------------------------------------
 
     def _producer(self, dataset: str) -> str | None:
         return next((j.id for j in self.jobs.values() if dataset in j.outputs), None)
@@ -484,7 +484,7 @@ class Model:
         if len(breaker.failed) >= self.breaker_threshold:
             spared |= run.data_id not in breaker.forgiven
             self._open(run.job, breaker)
-        breaker.burnt.append((run.data_id, outcome.failure_class))
+        breaker.consumed.append((run.data_id, outcome.failure_class))
         return spared
 
     def _open(self, job_id: str, breaker: Breaker) -> None:
@@ -494,7 +494,7 @@ class Model:
             task = self.tasks.get((job_id, data_id))
             if task is None or data_id in breaker.forgiven:
                 continue
-            of_task = [failure_class for burnt, failure_class in breaker.burnt if burnt == data_id]
+            of_task = [failure_class for consumed, failure_class in breaker.consumed if consumed == data_id]
             lost = of_task.count("Infrastructure")
             task.attempts = max(task.attempts - len(of_task) + lost, 0)
             task.infrastructure_attempts = max(task.infrastructure_attempts - lost, 0)
@@ -604,7 +604,7 @@ class Model:
         return {i: self._put_aside(job_id, i, "HELD", (OPEN, "RETRYING", "FAILED")) for i in ids}
 
     def skip(self, job_id: str, ids: Iterable[str]) -> Answers:
-        """A task will not be done; that can also be said of a held task."""
+        """A task will not be done; that also holds for a held task."""
         return {i: self._put_aside(job_id, i, "SKIPPED", (OPEN, "RETRYING", "FAILED", "HELD")) for i in ids}
 
     def _put_aside(self, job_id: str, data_id: str, state: str, possible: tuple[str, ...]) -> str:

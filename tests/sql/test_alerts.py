@@ -1,4 +1,4 @@
-"""What people are told of: once when it begins, once when it is well, to each target, by one engine only."""
+"""What is reported to people: once when it begins, once when it has recovered, to each target, by one engine only."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ def db(shared: Connection) -> Iterator[Connection]:
         yield shared
 
 
-def told(db: Connection, target: str = "t", *, pause: float = 0, limit: int = 10, ttl: float = 60) -> list[str]:
+def reported(db: Connection, target: str = "t", *, pause: float = 0, limit: int = 10, ttl: float = 60) -> list[str]:
     """What a target gets now, and takes: "j failed" where it fails, "j failed well" where it does not any more."""
     alerts = taken_on(db, target, pause=pause, limit=limit, ttl=ttl)
     for a in alerts:
@@ -43,11 +43,11 @@ def fail(db: Connection, job_id: str, number: int = 1) -> None:
         end(db, run, "FAILED", message="exit code 3: oops", **{"class": "Cancelled", "state": "CANCELLED"})
 
 
-def test_nothing_is_told_where_nothing_fails(db: Connection) -> None:
-    assert told(db) == []
+def test_nothing_is_reported_where_nothing_fails(db: Connection) -> None:
+    assert reported(db) == []
 
 
-def test_the_first_failed_chunk_is_told_with_its_reason_and_no_other_after_it(db: Connection) -> None:
+def test_the_first_failed_chunk_is_reported_with_its_reason_and_no_other_after_it(db: Connection) -> None:
     fail(db, "j")
     [alert] = taken_on(db)
     assert (alert["job"], alert["kind"], alert["failing"]) == ("j", "failed", True)
@@ -55,7 +55,7 @@ def test_the_first_failed_chunk_is_told_with_its_reason_and_no_other_after_it(db
     assert alert["since"] is not None
     db.execute("SELECT opendataflow.record_alert('t', 'j', 'failed', true)")
     fail(db, "j", 3)
-    assert told(db) == []
+    assert reported(db) == []
 
 
 def test_a_thousand_failed_chunks_are_one_message(db: Connection) -> None:
@@ -67,28 +67,28 @@ def test_a_thousand_failed_chunks_are_one_message(db: Connection) -> None:
     assert alert["count"] == value(db, "SELECT count(*) FROM opendataflow.task WHERE state = 'FAILED'") == 1000
 
 
-def test_the_end_is_told_once(db: Connection) -> None:
+def test_the_end_is_reported_once(db: Connection) -> None:
     fail(db, "j", 2)
-    assert told(db) == ["j failed"]
+    assert reported(db) == ["j failed"]
     ask(db, "resubmit", "j", "1")
-    assert told(db) == []  # one is left
+    assert reported(db) == []  # one is left
     ask(db, "resubmit", "j", "2")
-    assert told(db) == ["j failed well"]
-    assert told(db) == []
+    assert reported(db) == ["j failed well"]
+    assert reported(db) == []
 
 
 def test_jobs_and_kinds_are_told_apart(db: Connection) -> None:
     fail(db, "k")
     for run in claim(db, open_lease(db), "j", 5):
         end(db, run, "RETRYING", delay=3600)
-    assert told(db) == ["j breaker", "k failed"]
+    assert reported(db) == ["j breaker", "k failed"]
     db.execute("UPDATE opendataflow.breaker SET next_probe_at = clock_timestamp()")
     [probe] = claim(db, open_lease(db), "j")
     end(db, probe, "DONE")
-    assert told(db) == ["j breaker well"]
+    assert reported(db) == ["j breaker well"]
 
 
-def test_an_open_breaker_is_told_with_the_number_of_chunks_and_the_last_message(db: Connection) -> None:
+def test_an_open_breaker_is_reported_with_the_number_of_chunks_and_the_last_message(db: Connection) -> None:
     for run in claim(db, open_lease(db), "j", 5):
         end(db, run, "RETRYING", message="no answer", delay=3600)
     [alert] = taken_on(db)
@@ -97,36 +97,36 @@ def test_an_open_breaker_is_told_with_the_number_of_chunks_and_the_last_message(
 
 def test_a_job_that_is_deleted_is_not_failing_any_more(db: Connection) -> None:
     fail(db, "j")
-    assert told(db) == ["j failed"]
+    assert reported(db) == ["j failed"]
     db.execute("UPDATE opendataflow.job SET deleted = true WHERE id = 'j'")
-    assert told(db) == ["j failed well"]
+    assert reported(db) == ["j failed well"]
 
 
-def test_each_target_is_told_of_itself(db: Connection) -> None:
+def test_each_target_gets_reports_of_its_own(db: Connection) -> None:
     fail(db, "j")
-    assert told(db, "mail") == ["j failed"]
-    assert told(db, "webhook") == ["j failed"]
-    assert told(db, "mail") == []
+    assert reported(db, "mail") == ["j failed"]
+    assert reported(db, "webhook") == ["j failed"]
+    assert reported(db, "mail") == []
 
 
-def test_what_fails_and_is_well_before_it_was_told_is_not_told(db: Connection) -> None:
+def test_what_fails_and_recovers_before_its_report_is_not_reported(db: Connection) -> None:
     fail(db, "j")
     assert len(taken_on(db, ttl=0)) == 1  # and could not be delivered
     ask(db, "resubmit", "j", "1")
-    assert told(db) == []
+    assert reported(db) == []
     assert value(db, "SELECT count(*) FROM opendataflow.alert") == 0
 
 
-def test_what_flaps_is_told_at_most_once_in_a_pause_and_then_as_it_is(db: Connection) -> None:
-    said = []
+def test_what_flaps_is_reported_at_most_once_in_a_pause_and_then_as_it_is(db: Connection) -> None:
+    reports = []
     for _ in range(50):
         fail(db, "j")
-        said += told(db, pause=60)
+        reports += reported(db, pause=60)
         ask(db, "resubmit", "j", "1")
-        said += told(db, pause=60)
-    assert said == ["j failed"]
+        reports += reported(db, pause=60)
+    assert reports == ["j failed"]
     db.execute("UPDATE opendataflow.alert SET reported_at = reported_at - interval '1 minute'")
-    assert told(db, pause=60) == ["j failed well"]
+    assert reported(db, pause=60) == ["j failed well"]
 
 
 def test_what_one_caller_has_taken_on_no_other_gets(db: Connection) -> None:
@@ -135,11 +135,11 @@ def test_what_one_caller_has_taken_on_no_other_gets(db: Connection) -> None:
     assert taken_on(db) == []
 
 
-def test_what_was_taken_on_and_not_told_in_time_is_given_to_the_next(db: Connection) -> None:
+def test_what_was_taken_on_and_not_reported_in_time_is_given_to_the_next(db: Connection) -> None:
     fail(db, "j")
     assert len(taken_on(db, ttl=0)) == 1
-    assert told(db) == ["j failed"]
-    assert told(db) == []
+    assert reported(db) == ["j failed"]
+    assert reported(db) == []
 
 
 def test_what_could_not_be_delivered_is_given_back_and_comes_again(db: Connection) -> None:
@@ -147,24 +147,24 @@ def test_what_could_not_be_delivered_is_given_back_and_comes_again(db: Connectio
     fail(db, "k")
     assert len(taken_on(db)) == 2
     db.execute("SELECT opendataflow.release_alerts('t', ARRAY['k'], ARRAY['failed'])")
-    assert told(db) == ["k failed"]
+    assert reported(db) == ["k failed"]
 
 
 def test_no_more_is_taken_on_at_a_time_than_is_asked_for(db: Connection) -> None:
     fail(db, "j")
     fail(db, "k")
-    assert told(db, limit=1) == ["j failed"]
-    assert told(db, limit=1) == ["k failed"]
+    assert reported(db, limit=1) == ["j failed"]
+    assert reported(db, limit=1) == ["k failed"]
 
 
-def test_what_is_well_for_a_day_is_forgotten(db: Connection) -> None:
+def test_what_is_healthy_for_a_day_is_forgotten(db: Connection) -> None:
     fail(db, "j")
-    told(db)
+    reported(db)
     ask(db, "resubmit", "j", "1")
-    told(db)
+    reported(db)
     assert value(db, "SELECT count(*) FROM opendataflow.alert") == 1
     db.execute("UPDATE opendataflow.alert SET reported_at = reported_at - interval '2 days'")
-    told(db)
+    reported(db)
     assert value(db, "SELECT count(*) FROM opendataflow.alert") == 0
 
 

@@ -16,7 +16,6 @@ from tests.sql.graph import (
     dataset,
     end,
     job,
-    open_lease,
     problems,
     task,
     tasks,
@@ -42,11 +41,6 @@ CHAIN = [job("j", ["a"], ["b"]), job("k", ["b"], ["c"]), job("l", ["c"], ["d"])]
 @pytest.fixture
 def db(rolled_back: Connection) -> Connection:
     return rolled_back
-
-
-@pytest.fixture
-def lease(db: Connection) -> str:
-    return open_lease(db)
 
 
 def everything(db: Connection) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """The breaker of a job: what opens it, what it lets through, what it costs, and what closes it.
 
-Seen at others: an outage of one target burns the retries of every task, and somebody has to find and restart them all.
+Seen at others: an outage of one target consumes the retries of every task, and somebody has to restart them all.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +12,7 @@ from psycopg.types.json import Jsonb
 
 from tests.sql import graph
 from tests.sql.conftest import Connection, open_connection
-from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease, problems, task, value
-
-Run = dict[str, Any]
+from tests.sql.graph import Run, apply, ask, claim, dataset, end, job, open_lease, problems, task, value
 
 IDS = [str(n) for n in range(1, 9)]
 
@@ -88,13 +86,13 @@ def target(db: Connection) -> Target:
 
 def test_five_different_chunks_that_fail_in_a_row_open_it(target: Target) -> None:
     runs = target.claim(5)
-    said = target.fail(*runs[:4], message="no answer")
+    rows = target.fail(*runs[:4], message="no answer")
     assert not target.is_open()
-    said += target.fail(runs[4], message="connection refused")
-    assert [row["spared"] for row in said] == [False] * 4 + [True]
+    rows += target.fail(runs[4], message="connection refused")
+    assert [row["spared"] for row in rows] == [False] * 4 + [True]
     assert target.is_open()
-    told = [row["breaker"] for row in said if row["breaker"]]
-    assert told == [{"opened": True, "chunks": 5, "message": "connection refused", "pause": 10}]
+    breakers = [row["breaker"] for row in rows if row["breaker"]]
+    assert breakers == [{"opened": True, "chunks": 5, "message": "connection refused", "pause": 10}]
     assert problems(target.db) == []
 
 
@@ -187,17 +185,17 @@ def test_a_claim_that_comes_while_a_failure_is_committed_waits_to_see_whether_th
 
 
 def test_engines_are_not_sent_to_a_job_that_can_not_be_probed_now(target: Target) -> None:
-    def hungry() -> list[str]:
+    def claimable() -> list[str]:
         return [
             r["j"] for r in target.db.execute("SELECT claimable_jobs AS j FROM opendataflow.claimable_jobs(ARRAY['j'])")
         ]
 
     target.open()
-    assert hungry() == []
+    assert claimable() == []
     target.pass_pause()
-    assert hungry() == ["j"]
+    assert claimable() == ["j"]
     target.claim()
-    assert hungry() == []
+    assert claimable() == []
 
 
 def test_chunks_take_turns_so_that_some_bad_ones_do_not_keep_it_open(target: Target) -> None:
@@ -296,7 +294,7 @@ def test_what_was_failed_already_for_them_is_tried_again(db: Connection) -> None
     assert problems(db) == []
 
 
-def test_all_attempts_that_a_chunk_burnt_since_the_last_success_come_back(target: Target) -> None:
+def test_all_attempts_that_a_chunk_consumed_since_the_last_success_come_back(target: Target) -> None:
     runs = target.claim(4)
     target.fail(*runs, verdict="RETRYING", delay=0)
     target.db.execute("SELECT opendataflow.retry_due()")
@@ -306,7 +304,7 @@ def test_all_attempts_that_a_chunk_burnt_since_the_last_success_come_back(target
     assert target.attempts == {}
 
 
-def test_attempts_that_were_burnt_before_a_success_stay_burnt(target: Target) -> None:
+def test_attempts_that_were_consumed_before_a_success_stay_consumed(target: Target) -> None:
     runs = target.claim(6)
     target.fail(runs[0], delay=0)
     end(target.db, runs[5], "DONE")
@@ -317,7 +315,7 @@ def test_attempts_that_were_burnt_before_a_success_stay_burnt(target: Target) ->
 
 
 @pytest.mark.parametrize("kind", ["Application", "Infrastructure"])
-def test_failures_while_it_is_open_burn_no_budget_whatever_the_engine_says(target: Target, kind: str) -> None:
+def test_failures_while_it_is_open_consume_no_budget_whatever_the_engine_reports(target: Target, kind: str) -> None:
     runs = target.claim(8)
     target.fail(*runs[:5])
     rows = target.fail(*runs[5:], verdict="FAILED", **{"class": kind})
@@ -328,7 +326,7 @@ def test_failures_while_it_is_open_burn_no_budget_whatever_the_engine_says(targe
     assert problems(target.db) == []
 
 
-def test_a_run_that_was_in_flight_at_the_opening_burns_nothing_also_when_it_ends_after_the_close(
+def test_a_run_that_was_in_flight_at_the_opening_consumes_nothing_also_when_it_ends_after_the_close(
     target: Target,
 ) -> None:
     first = target.claim(8)[0]
@@ -359,12 +357,12 @@ def test_a_cancelled_run_is_not_tried_again_also_while_it_is_open(target: Target
 def test_the_same_chunks_are_not_forgiven_twice_in_a_row(db: Connection) -> None:
     target = Target(db, parallelism=1)
     good = iter(["6", "7", "8"])
-    for burnt in (0, 1, 2):
+    for consumed in (0, 1, 2):
         for i in IDS[:5]:  # they are bad themselves, and come first in order
             [run] = target.claim()
             assert run["data_id"] == i
             target.fail(run, delay=0)
-        assert target.attempts == ({} if burnt == 0 else dict.fromkeys(IDS[:5], burnt))
+        assert target.attempts == ({} if consumed == 0 else dict.fromkeys(IDS[:5], consumed))
         probe = target.probe()
         assert probe["data_id"] == next(good)
         end(db, probe, "DONE")

@@ -1,11 +1,10 @@
 """Every status of a chunk and everything that can happen to it: what it becomes, or the sentence that refuses it."""
 
-from typing import Any
-
 import pytest
 
 from tests.sql.conftest import Connection
 from tests.sql.graph import (
+    Run,
     apply,
     ask,
     chunk,
@@ -23,11 +22,9 @@ from tests.sql.graph import (
 )
 from tests.sql.tables import ENDS, cases
 
-Run = dict[str, Any]
-
 # The chunk b/x, which job j makes of a/x. FAILED-RETRY: the job has retries left, and the next one is due.
 # HOLD:S is a HOLD that remembers S. After a status: `=` nothing changed, `?` remembered, `!` refused. `-`: no run is
-# there whose end could be told. Resubmit is the same through the job and through the data set.
+# there whose end could be reported. Resubmit is the same through the job and through the data set.
 TABLE = """
 status            publish  claim          success        retried        failed         lost           resubmit       hold           release   accept         reject
 DECLARED          READY    RUNNING        -              -              -              -              DECLARED=      HOLD:DECLARED  DECLARED= DECLARED!      DECLARED!
@@ -198,8 +195,8 @@ def test_a_chunk_that_no_job_makes_is_moved_from_outside_alone(
     [answer] = ask(db, verb, "z", "x")
 
     assert (status(db, "z"), answer["result"]) == (after, result)
-    said = event if event == "resubmit" else verb
-    sentence = UNPRODUCED_SENTENCES.get((said, result, after)) or UNPRODUCED_SENTENCES.get((said, result), "")
+    written = event if event == "resubmit" else verb
+    sentence = UNPRODUCED_SENTENCES.get((written, result, after)) or UNPRODUCED_SENTENCES.get((written, result), "")
     assert (answer["message"] or "") == sentence.format(status=after.split(":")[0], dataset="z")
     assert problems(db) == []
 
@@ -216,7 +213,7 @@ def pending(db: Connection) -> Run:
     )
     [run] = claim(db, open_lease(db), "j")
     end(db, run, "DONE")
-    ask(db, "hold_chunks", "b", "x")  # a status that no function reaches yet, with its consumers told
+    ask(db, "hold_chunks", "b", "x")  # a status that no function reaches yet, with its consumers notified
     raw(db, "UPDATE opendataflow.chunk SET held_status = 'PENDING' WHERE dataset = 'b'")
     ask(db, "release_chunks", "b", "x")
     assert (status(db), tasks(db)) == ("PENDING", {"j/x": "DONE", "k/x": "WAITING"})

@@ -59,8 +59,8 @@ async def test_an_engine_that_leads_is_cut_at_every_statement_and_loses_nothing(
 ) -> None:
     apply(db, [dataset("out", "1", "2", "3", "4")], [job("load", [], ["out"], parallelism=2)])
     cuts, seen = proxy.cut_all(), Seen()
-    tenure = Leadership(behind, Host("operator", "1"), lambda _: None)
-    engine = Engine(behind, LauncherOfNothing(there=True), tenure, {"load": Anything()}, seen, parallelism=4)
+    leadership = Leadership(behind, Host("operator", "1"), lambda _: None)
+    engine = Engine(behind, LauncherOfNothing(there=True), leadership, {"load": Anything()}, seen, parallelism=4)
     working = asyncio.create_task(engine.run())
 
     await until(lambda: working.done() or (len(seen.ends) == 4 and not cuts.left))
@@ -99,18 +99,18 @@ def test_a_command_that_has_caught_up_asks_its_last_questions_again(
 ) -> None:
     (tmp_path / "job.yaml").write_text(squares('{list: ["1"]}', command='["true"]'))
     loss = proxy.lose(rf"opendataflow\.{last}\(", times=3)
-    said = Program(tmp_path, proxy.through).run("local", "-f", str(tmp_path / "job.yaml"), "--until-caught-up")
+    output = Program(tmp_path, proxy.through).run("local", "-f", str(tmp_path / "job.yaml"), "--until-caught-up")
     assert loss.met == 3
-    assert "does not answer" in said
-    assert "1 of 1 done" in said
+    assert "does not answer" in output
+    assert "1 of 1 done" in output
 
 
-async def test_an_engine_whose_first_questions_are_never_answered_ends_when_it_is_told_to(
+async def test_an_engine_whose_first_questions_are_never_answered_ends_when_it_is_stopped(
     proxy: PostgresProxy, behind: Store
 ) -> None:
     loss = proxy.lose(r"opendataflow\.job_facts\(", times=10**9)
-    tenure = Leadership(behind, Host("operator", "1"), lambda _: None)
-    engine = Engine(behind, LauncherOfNothing(there=True), tenure, {}, Seen(), parallelism=1)
+    leadership = Leadership(behind, Host("operator", "1"), lambda _: None)
+    engine = Engine(behind, LauncherOfNothing(there=True), leadership, {}, Seen(), parallelism=1)
     working = asyncio.create_task(engine.run())
     await until(lambda: loss.met > 2)
     assert not working.done()

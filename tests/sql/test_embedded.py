@@ -336,13 +336,13 @@ def test_a_server_that_is_killed_while_it_starts_is_started_again(home: Path, mo
     killed: list[int] = []
 
     def launched(home: Home, user: ServerUser, binaries: Path, settings: Mapping[str, str]) -> int:
-        said_before = launch(home, user, binaries, settings)
+        output_before = launch(home, user, binaries, settings)
         if not killed:
             eventually((home.data / "postmaster.pid").exists)
             eventually(lambda: (home.data / "postmaster.pid").read_text() != "")
             killed.append(postmaster(home.path))
             kill(killed[0])
-        return said_before
+        return output_before
 
     monkeypatch.setattr(server_processes, "_launch", launched)
     with EmbeddedPostgres(home, OPTIONS) as dsn:

@@ -201,8 +201,8 @@ def blind(dsn: str) -> Iterator[Connection]:
         # What was READY is dead in the index: the first who comes along pays for it.
         filling.execute("SELECT count(*) FROM opendataflow.task WHERE job = 'j' AND state = 'QUEUED' AND rank = 2")
     with open_connection(dsn) as db:
-        told = db.execute("SELECT relname FROM pg_class WHERE relname IN ('chunk', 'task', 'run') AND reltuples = 0")
-        assert len(told.fetchall()) == 3
+        fresh = db.execute("SELECT relname FROM pg_class WHERE relname IN ('chunk', 'task', 'run') AND reltuples = 0")
+        assert len(fresh.fetchall()) == 3
         yield db
 
 

@@ -15,7 +15,6 @@ from tests.sql.graph import (
     dataset,
     end,
     job,
-    open_lease,
     raw,
     task,
     value,
@@ -31,17 +30,12 @@ def db(shared: Connection) -> Iterator[Connection]:
         yield shared
 
 
-@pytest.fixture
-def lease(db: Connection) -> str:
-    return open_lease(db)
-
-
 def newest(db: Connection) -> int:
     """The number of the last row of the history."""
     return int(value(db, "SELECT coalesce(max(id), 0) FROM opendataflow.history"))
 
 
-def told(db: Connection, after: int) -> list[tuple[Any, ...]]:
+def added(db: Connection, after: int) -> list[tuple[Any, ...]]:
     """What was added to the history: thing, event, from, to, actor, reason."""
     rows = db.execute("SELECT * FROM opendataflow.history WHERE id > %s ORDER BY kind, owner, id", (after,)).fetchall()
     return [
@@ -57,18 +51,18 @@ def request(db: Connection, verb: str, owner: str, reason: str | None = "the sou
 # Every change has a row
 
 
-def test_an_apply_tells_what_it_published_and_what_became_ready(db: Connection) -> None:
-    assert told(db, 0) == [
+def test_an_apply_records_what_it_published_and_what_became_ready(db: Connection) -> None:
+    assert added(db, 0) == [
         ("a/x", "apply", "DECLARED", "READY", "test", "declared as there"),
         ("j/x", "apply", "WAITING", "QUEUED", "test", None),
     ]
 
 
-def test_a_claim_is_told_with_its_engine_run_and_fence(db: Connection, lease: str) -> None:
+def test_a_claim_is_recorded_with_its_engine_run_and_fence(db: Connection, lease: str) -> None:
     before = newest(db)
     [run] = claim(db, lease, "j")
 
-    assert told(db, before) == [
+    assert added(db, before) == [
         ("b/x", "claim", "DECLARED", "RUNNING", "engine host", None),
         ("j/x", "claim", "QUEUED", "RUNNING", "engine host", None),
     ]
@@ -84,7 +78,7 @@ def test_a_claim_is_told_with_its_engine_run_and_fence(db: Connection, lease: st
         ("FAILED", "FAILED", "FAILED", "exit code 7"),
     ],
 )
-def test_the_end_of_a_run_is_told_with_its_run_fence_and_message(
+def test_the_end_of_a_run_is_recorded_with_its_run_fence_and_message(
     db: Connection, lease: str, verdict: str, status: str, state: str, reason: str | None
 ) -> None:
     [run] = claim(db, lease, "j")
@@ -92,7 +86,7 @@ def test_the_end_of_a_run_is_told_with_its_run_fence_and_message(
 
     end(db, run, verdict, message="exit code 7")
 
-    assert told(db, before) == [
+    assert added(db, before) == [
         ("b/x", "complete", "RUNNING", status, "test", reason),
         ("j/x", "complete", "RUNNING", state, "test", reason),
     ]
@@ -100,22 +94,22 @@ def test_the_end_of_a_run_is_told_with_its_run_fence_and_message(
     assert rows == [{"run": run["run"], "fence": run["fence"]}] * 2
 
 
-def test_a_retry_that_is_due_is_told(db: Connection, lease: str) -> None:
+def test_a_retry_that_is_due_is_recorded(db: Connection, lease: str) -> None:
     end(db, claim(db, lease, "j")[0], "RETRYING")
     before = newest(db)
 
     db.execute("SELECT * FROM opendataflow.retry_due()")
 
-    rows = told(db, before)
+    rows = added(db, before)
     assert [row[:2] for row in rows] == [("j/x", "retry due")] * len(rows)
     assert (rows[0][2], rows[-1][3]) == ("RETRYING", "QUEUED")
 
 
-def test_a_publication_is_told_with_its_actor_reason_and_new_version(db: Connection) -> None:
+def test_a_publication_is_recorded_with_its_actor_reason_and_new_version(db: Connection) -> None:
     before = newest(db)
     request(db, "publish", "b", "loaded by hand")
 
-    assert told(db, before) == [
+    assert added(db, before) == [
         ("b/x", "publish", "DECLARED", "READY", "ada", "loaded by hand"),
         ("j/x", "publish", "QUEUED", "DONE", "ada", "loaded by hand"),
     ]
@@ -123,62 +117,62 @@ def test_a_publication_is_told_with_its_actor_reason_and_new_version(db: Connect
     assert fence == chunk(db, "b", "x")["fence"]
 
 
-def test_a_new_version_is_told_also_where_the_status_stays(db: Connection) -> None:
+def test_a_new_version_is_recorded_also_where_the_status_stays(db: Connection) -> None:
     before = newest(db)
     request(db, "publish", "a", "corrected")
-    assert told(db, before) == [("a/x", "publish", "READY", "READY", "ada", "corrected")]
+    assert added(db, before) == [("a/x", "publish", "READY", "READY", "ada", "corrected")]
 
 
-def test_a_resubmit_is_told_for_the_task_and_its_chunks(db: Connection, lease: str) -> None:
+def test_a_resubmit_is_recorded_for_the_task_and_its_chunks(db: Connection, lease: str) -> None:
     end(db, claim(db, lease, "j")[0], "DONE")
     before = newest(db)
 
     request(db, "resubmit", "j")
 
-    rows = told(db, before)
+    rows = added(db, before)
     assert rows[0] == ("b/x", "resubmit", "READY", "RESUBMIT", "ada", "the source was wrong")
     assert {(row[0], row[1], *row[4:]) for row in rows[1:]} == {("j/x", "resubmit", "ada", "the source was wrong")}
     assert (rows[1][2], rows[-1][3]) == ("DONE", "QUEUED")
 
 
-def test_hold_and_release_of_a_task_are_told(db: Connection) -> None:
+def test_hold_and_release_of_a_task_are_recorded(db: Connection) -> None:
     before = newest(db)
     request(db, "hold", "j", "not on a Friday")
     held = newest(db)
-    assert told(db, before) == [("j/x", "hold", "QUEUED", "HELD", "ada", "not on a Friday")]
+    assert added(db, before) == [("j/x", "hold", "QUEUED", "HELD", "ada", "not on a Friday")]
 
     request(db, "release", "j", "Monday")
 
-    rows = told(db, held)
+    rows = added(db, held)
     assert {(row[1], *row[4:]) for row in rows} == {("release", "ada", "Monday")}
     assert (rows[0][2], rows[-1][3]) == ("HELD", "QUEUED")
 
 
-def test_hold_and_release_of_a_chunk_are_told_with_what_follows(db: Connection) -> None:
+def test_hold_and_release_of_a_chunk_are_recorded_with_what_follows(db: Connection) -> None:
     before = newest(db)
     request(db, "hold_chunks", "a", "being repaired")
     held = newest(db)
-    assert told(db, before) == [
+    assert added(db, before) == [
         ("a/x", "hold", "READY", "HOLD", "ada", "being repaired"),
         ("j/x", "hold", "QUEUED", "WAITING", "ada", "being repaired"),
     ]
 
     request(db, "release_chunks", "a", None)
 
-    assert [row[:5] for row in told(db, held)] == [
+    assert [row[:5] for row in added(db, held)] == [
         ("a/x", "release", "HOLD", "READY", "ada"),
         ("j/x", "release", "WAITING", "QUEUED", "ada"),
     ]
 
 
-def test_consumers_that_become_ready_through_a_run_are_told(db: Connection, lease: str) -> None:
+def test_consumers_that_become_ready_through_a_run_are_recorded(db: Connection, lease: str) -> None:
     apply(db, [dataset("c")], [job("k", ["b"], ["c"])])
     [run] = claim(db, lease, "j")
     before = newest(db)
 
     end(db, run, "DONE")
 
-    assert [row[:5] for row in told(db, before)] == [
+    assert [row[:5] for row in added(db, before)] == [
         ("b/x", "complete", "RUNNING", "READY", "test"),
         ("j/x", "complete", "RUNNING", "DONE", "test"),
         ("k/x", "complete", "WAITING", "QUEUED", "test"),
@@ -189,14 +183,14 @@ def test_a_request_that_changes_nothing_adds_nothing(db: Connection) -> None:
     before = newest(db)
     for verb, owner in (("resubmit", "j"), ("release", "j"), ("release_chunks", "b"), ("resubmit_chunks", "b")):
         request(db, verb, owner)
-    assert told(db, before) == []
+    assert added(db, before) == []
 
 
 @pytest.mark.parametrize("actor", [None, ""])
 def test_without_a_name_the_actor_is_the_user_of_the_database(db: Connection, actor: str | None) -> None:
     before = newest(db)
     db.execute("SELECT * FROM opendataflow.hold('j', '{x}', %s, NULL)", (actor,))
-    assert told(db, before)[0][4] == value(db, "SELECT session_user::text")
+    assert added(db, before)[0][4] == value(db, "SELECT session_user::text")
 
 
 def test_the_history_of_a_chunk_is_a_chain_from_its_first_status_to_its_present_one(db: Connection, lease: str) -> None:
@@ -247,7 +241,7 @@ def test_a_state_is_not_changed_around_the_functions(elsewhere: Connection, stat
     assert error.value.diag.message_hint == "use the commands of dataflow: see dataflow --help"
 
 
-def test_a_function_does_not_open_the_door_for_later_transactions(dsn: str) -> None:
+def test_a_function_changes_no_settings_of_later_transactions(dsn: str) -> None:
     with open_connection(dsn) as connection:
         apply(connection, [dataset("a", "x")], [])
         with pytest.raises(psycopg.Error, match=AROUND):

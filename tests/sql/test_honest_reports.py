@@ -83,8 +83,8 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Said:
-    """All that is said of one job: by `get jobs`, `status` (JSON and text), its resource, and `local`."""
+class JobReports:
+    """All reports of one job: by `get jobs`, `status` (JSON and text), its resource, and `local`."""
 
     row: dict[str, Any]
     status: dict[str, Any]
@@ -126,19 +126,19 @@ class Said:
         }
 
 
-async def reports(store: Store) -> dict[str, Said]:
+async def reports(store: Store) -> dict[str, JobReports]:
     """Ask for everything about every job."""
     rows = {row["job"]: row for row in await store.list_jobs()}
     progress = {one.job: one for one in await store.progress(sorted(rows))}
     found = await job_reports(store, sorted(rows))
-    return {job: _said(rows[job], found[job], progress[job]) for job in rows}
+    return {job: _job_reports(rows[job], found[job], progress[job]) for job in rows}
 
 
-def _said(row: dict[str, Any], report: dict[str, Any], progress: Progress) -> Said:
+def _job_reports(row: dict[str, Any], report: dict[str, Any], progress: Progress) -> JobReports:
     file = io.StringIO()
     print_status(Console(file=file, width=10_000), report)
     resource = job_status(ObservedJob(row["job"], 1, 1, found=report), NOW).body()
-    return Said(row, report, file.getvalue(), resource, progress)
+    return JobReports(row, report, file.getvalue(), resource, progress)
 
 
 class ReportMachine(StoreMachine):
@@ -151,24 +151,24 @@ class ReportMachine(StoreMachine):
         self.asked = 0
 
     @invariant()
-    def engines_are_told_of_new_queued_tasks(self) -> None:
+    def engines_are_notified_of_new_queued_tasks(self) -> None:
         """Nobody listens here."""
 
     @invariant()
-    def what_is_said_agrees_with_the_rows(self) -> None:
+    def all_reports_agree_with_the_rows(self) -> None:
         rows = Rows.of(self.people)
         self._check_reports(rows)
         self._check_lists(rows)
         self._check_inspect(rows)
 
     def _check_reports(self, rows: Rows) -> None:
-        said = self.runner.run(reports(self.store))
-        assert said.keys() == rows.jobs.keys()
+        shown = self.runner.run(reports(self.store))
+        assert shown.keys() == rows.jobs.keys()
         for job, recount in rows.jobs.items():
             expected = (recount.counts.total(), recount.counts["DONE"], len(recount.stale))
-            assert said[job].figures == dict.fromkeys(said[job].figures, expected), job
+            assert shown[job].figures == dict.fromkeys(shown[job].figures, expected), job
             finished = recount.finished and not recount.unmade
-            wrong = [name for name, says_done in said[job].done.items() if says_done and not finished]
+            wrong = [name for name, says_done in shown[job].done.items() if says_done and not finished]
             assert not wrong, (job, wrong)
 
     def _check_lists(self, rows: Rows) -> None:

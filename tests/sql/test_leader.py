@@ -141,24 +141,24 @@ async def test_what_a_deposed_operator_asks_for_is_refused_and_changes_nothing(s
     assert value(db, "SELECT string_agg(id, ' ') FROM opendataflow.dataset") == "a"
 
 
-def test_what_is_in_namespaces_that_the_leader_does_not_work_in_is_told(graph_of_three: Connection) -> None:
+def test_what_is_in_namespaces_that_the_leader_does_not_work_in_is_reported(graph_of_three: Connection) -> None:
     db, first, second = graph_of_three, new_lease(), new_lease()
     query = "SELECT opendataflow.acquire_leadership(%s::uuid, 'pod', 'uid', '', interval '1 hour', %s)"
-    told = "SELECT namespace, jobs, runs FROM opendataflow.unmanaged_namespaces()"
+    query_of_unmanaged = "SELECT namespace, jobs, runs FROM opendataflow.unmanaged_namespaces()"
     db.execute(query, (first, []))
     (run,) = claim(db, first, "make")
-    assert db.execute(told).fetchall() == []  # it works everywhere
+    assert db.execute(query_of_unmanaged).fetchall() == []  # it works everywhere
     db.execute("UPDATE opendataflow.lease SET expires_at = now()")
     db.execute(query, (second, ["other"]))
     unseen = {"namespace": "team", "jobs": ["make"], "runs": [run["run"]]}
-    assert db.execute(told).fetchall() == [unseen]
+    assert db.execute(query_of_unmanaged).fetchall() == [unseen]
     assert value(db, "SELECT opendataflow.job_status('make') -> 'unmanaged_namespaces'") == [unseen]
     assert value(db, "SELECT opendataflow.why('make', '1') -> 'unmanaged_namespaces'") == unseen | {"jobs": []}
     assert value(db, "SELECT opendataflow.why('make', '2') -> 'unmanaged_namespaces'") is None
     db.execute("SELECT opendataflow.delete_job('make', 'test')")
-    assert db.execute(told).fetchall() == [unseen | {"jobs": []}]
+    assert db.execute(query_of_unmanaged).fetchall() == [unseen | {"jobs": []}]
     end(db, run, "DONE")
-    assert db.execute(told).fetchall() == []
+    assert db.execute(query_of_unmanaged).fetchall() == []
 
 
 async def test_who_leads_without_any_work_changes_nothing_of_where_it_is_done(store: Store, db: Connection) -> None:

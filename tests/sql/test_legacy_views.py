@@ -493,9 +493,7 @@ REFUSED = {
     "INSERT INTO dataflow.job VALUES ('j', 'A B', NULL, 'v')": "no shell can have it",
     "INSERT INTO dataflow.job VALUES ('j', 'dataid', NULL, 'v')": "the framework's own",
     "INSERT INTO dataflow.job VALUES (NULL, 'IN', 'bobin')": "needs its jobid",
-    "INSERT INTO dataflow.job VALUES ('second', 'OUT', 'bobout')": (
-        "job second: the data set bobout is made by the job loadbob already; one job makes a data set"
-    ),
+    "INSERT INTO dataflow.job VALUES ('second', 'OUT', 'bobout')": "bobout is made by the job loadbob already",
     "INSERT INTO dataflow.job VALUES ('a', 'OUT', 'new'), ('b', 'OUT', 'new')": "can't be made by both a and b",
     "INSERT INTO dataflow.job VALUES ('loadbob', 'IN', 'bobout')": "wait for each other: loadbob -> loadbob",
 }
@@ -552,7 +550,7 @@ async def _migrate(dsn: str) -> list[str]:
         return await migrate(connection)
 
 
-async def test_real_tables_are_left_alone_and_the_way_on_is_told(postgres_server: str) -> None:
+async def test_real_tables_are_left_alone_and_the_way_on_is_reported(postgres_server: str) -> None:
     with open_connection(postgres_server) as admin:
         admin.execute("DROP DATABASE IF EXISTS dataflow_test_old WITH (FORCE)")
         admin.execute("CREATE DATABASE dataflow_test_old")

@@ -114,11 +114,11 @@ def answers(rows: list[dict[str, Any]]) -> Answers:
 class StoreMachine(RuleBasedStateMachine):
     """Several clients of one store: `people` declare, publish and ask; two `engines` claim and complete."""
 
-    def __init__(self, people: Connection, engines: list[Connection], told: set[str], breaker_threshold: int) -> None:
+    def __init__(self, people: Connection, engines: list[Connection], woken: set[str], breaker_threshold: int) -> None:
         super().__init__()
         self.people = people
         self.engines = engines
-        self.told = told  # jobs of which the store says that they have QUEUED tasks, in an answer or by NOTIFY
+        self.woken = woken  # jobs that have QUEUED tasks according to the store, in an answer or by NOTIFY
         self.ready: set[str] = set()
         self.model = Model(breaker_threshold)
         self.fences: dict[int, int] = {}
@@ -198,7 +198,7 @@ class StoreMachine(RuleBasedStateMachine):
             overlap=True,
             backfill="none",
         )
-        self.told.update(applied["woken"])
+        self.woken.update(applied["woken"])
         self.model.apply(jobs, sources)
 
     @rule(
@@ -298,7 +298,7 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         rows = self.engines[0].execute("SELECT * FROM opendataflow.complete(%s, 'test')", (Jsonb(outcomes),)).fetchall()
         assert sorted(row["run"] for row in rows if not row["already"]) == self.running()
-        self.told.update(rows[0]["woken"])
+        self.woken.update(rows[0]["woken"])
         for run in self.running():
             self.model.complete(run, ended)
 
@@ -316,7 +316,7 @@ class StoreMachine(RuleBasedStateMachine):
             outcome.verdict,
             **{"state": outcome.state, "class": outcome.failure_class, "delay": outcome.delay},
         )
-        self.told.update(row["woken"])
+        self.woken.update(row["woken"])
         if row["already"]:
             ended = self.model.runs[run]
             assert row["run_state"] == ended.state
@@ -328,7 +328,7 @@ class StoreMachine(RuleBasedStateMachine):
     def retry_due(self) -> None:
         row = self.engines[0].execute("SELECT * FROM opendataflow.retry_due()").fetchone()
         assert row is not None
-        self.told.update(row["woken"])
+        self.woken.update(row["woken"])
         self.model.retry_due()
 
     @precondition(
@@ -456,11 +456,11 @@ class StoreMachine(RuleBasedStateMachine):
         assert graph.problems(self.people) == []
 
     @invariant()
-    def engines_are_told_of_new_queued_tasks(self) -> None:
+    def engines_are_notified_of_new_queued_tasks(self) -> None:
         ready = {f"{j}/{i}" for j, i in self.model.tasks if self.model.state(j, i) == "QUEUED"}
-        assert {name.split("/")[0] for name in ready - self.ready} <= self.told
+        assert {name.split("/")[0] for name in ready - self.ready} <= self.woken
         self.ready = ready
-        self.told.clear()
+        self.woken.clear()
 
 
 @contextmanager
@@ -478,16 +478,16 @@ def test_any_sequence_of_requests_leaves_the_store_as_the_rules_say(
     dsn: str, breaker_threshold: int, examples: int
 ) -> None:
     """With so few ids five different chunks never fail in a row; where two are enough, breakers open all the time."""
-    told: set[str] = set()
+    woken: set[str] = set()
     with clients(dsn, 3) as (people, *engines):
-        people.add_notify_handler(lambda notification: told.add(notification.payload))
+        people.add_notify_handler(lambda notification: woken.add(notification.payload))
         people.execute("LISTEN opendataflow_queued")
         people.execute(
             "CREATE OR REPLACE FUNCTION opendataflow.breaker_threshold() RETURNS integer "
             f"LANGUAGE sql IMMUTABLE AS 'SELECT {breaker_threshold}'"
         )
         run_state_machine_as_test(
-            partial(StoreMachine, people, engines, told, breaker_threshold),  # type: ignore[arg-type]  # any factory does
+            partial(StoreMachine, people, engines, woken, breaker_threshold),  # type: ignore[arg-type]  # any factory does
             settings=settings(max_examples=soaked(examples, 20 * examples), stateful_step_count=40, print_blob=True),
         )
 

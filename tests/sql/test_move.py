@@ -262,9 +262,9 @@ async def test_a_live_operator_prevents_the_move_and_is_named(
     db: Connection, dsn: str, new: Connection, bare_dsn: str
 ) -> None:
     db.execute("SELECT opendataflow.acquire_leadership(gen_random_uuid(), 'pod-1', 'boot', '', '1 h')")
-    said = await refused(dsn, bare_dsn)
-    assert said.startswith("the operator pod-1 works with")
-    assert "scale its Deployment to 0" in said
+    error = await refused(dsn, bare_dsn)
+    assert error.startswith("the operator pod-1 works with")
+    assert "scale its Deployment to 0" in error
     assert not has_schema(new)
 
 
@@ -274,9 +274,9 @@ async def test_a_run_without_an_engine_prevents_the_move_and_is_named(
     ask(db, "resubmit", "load", DAYS[1])
     (run,) = claim(db, open_lease(db), "load")
     raw(db, "UPDATE opendataflow.lease SET expires_at = clock_timestamp() - interval '1 h'")
-    said = await refused(dsn, bare_dsn)
-    assert said.startswith(f"run {run['run']} of load {DAYS[1]} is RUNNING, and its engine on host does not answer")
-    assert f"`dataflow lost {run['run']}`" in said
+    error = await refused(dsn, bare_dsn)
+    assert error.startswith(f"run {run['run']} of load {DAYS[1]} is RUNNING, and its engine on host does not answer")
+    assert f"`dataflow lost {run['run']}`" in error
     assert not has_schema(new)
 
 
@@ -287,8 +287,8 @@ async def test_a_new_database_with_other_state_is_refused_and_stays_as_it_is(
         await migrate(connection)
     apply(new, [dataset("theirs", "1")], [])
     before = content(new)
-    said = await refused(dsn, bare_dsn)
-    assert said.startswith(f"{place(bare_dsn)} has state of OpenDataFlow already (rows: 1 in chunk, 1 in dataset")
+    error = await refused(dsn, bare_dsn)
+    assert error.startswith(f"{place(bare_dsn)} has state of OpenDataFlow already (rows: 1 in chunk, 1 in dataset")
     assert content(new) == before
     async with await connect(dsn) as connection:
         await require_current(connection)
@@ -315,12 +315,12 @@ async def test_a_source_of_a_newer_program_is_refused(dsn: str, bare_dsn: str) -
     assert "has schema 9999, which is newer than this program" in await refused(dsn, bare_dsn)
 
 
-async def test_a_role_without_rights_in_the_new_database_is_told_so(dsn: str, new: Connection, bare_dsn: str) -> None:
+async def test_a_role_without_rights_in_the_new_database_is_refused(dsn: str, new: Connection, bare_dsn: str) -> None:
     new.execute("DROP ROLE IF EXISTS guest")
     new.execute("CREATE ROLE guest LOGIN PASSWORD 'sesame'")
-    said = await refused(dsn, make_conninfo(bare_dsn, user="guest", password="sesame"))
-    assert "the user guest may not make or change the schema opendataflow" in said
-    assert "sesame" not in said
+    error = await refused(dsn, make_conninfo(bare_dsn, user="guest", password="sesame"))
+    assert "the user guest may not make or change the schema opendataflow" in error
+    assert "sesame" not in error
     new.execute("DROP ROLE guest")
 
 
@@ -328,8 +328,8 @@ async def test_a_source_that_is_inconsistent_is_not_moved(
     db: Connection, dsn: str, new: Connection, bare_dsn: str
 ) -> None:
     raw(db, "UPDATE opendataflow.chunk SET readers = 5 WHERE dataset = 'days' AND data_id = %s", DAYS[0])
-    said = await refused(dsn, bare_dsn)
-    assert said.startswith(f"chunk days/{DAYS[0]} has 5 readers, but 0 running runs read it, and nothing was moved")
+    error = await refused(dsn, bare_dsn)
+    assert error.startswith(f"chunk days/{DAYS[0]} has 5 readers, but 0 running runs read it, and nothing was moved")
     assert not has_schema(new)
 
 
@@ -338,8 +338,8 @@ async def test_a_transaction_that_writes_to_the_old_database_is_waited_for_only_
 ) -> None:
     with open_connection(dsn) as other, other.transaction():
         other.execute("LOCK TABLE opendataflow.task IN ROW EXCLUSIVE MODE")
-        said = await refused(dsn, bare_dsn, TryAgainError)
-    assert said.endswith(f"writes to {place(dsn)}, and nothing was moved: end it, or wait for its end, and move again")
+        error = await refused(dsn, bare_dsn, TryAgainError)
+    assert error.endswith(f"writes to {place(dsn)}, and nothing was moved: end it, or wait for its end, and move again")
     assert not has_schema(new)
 
 
@@ -386,6 +386,6 @@ async def test_a_copy_that_has_changed_since_a_crash_is_refused_with_the_choice(
     db.execute("ALTER TABLE opendataflow.installed DROP CONSTRAINT no_mark")
     ask(db, "resubmit", "load", DAYS[1])
     before = content(new)
-    said = await refused(dsn, bare_dsn)
-    assert f"{place(bare_dsn)} is a copy of {place(dsn)}, and one of them has changed since" in said
+    error = await refused(dsn, bare_dsn)
+    assert f"{place(bare_dsn)} is a copy of {place(dsn)}, and one of them has changed since" in error
     assert content(new) == before

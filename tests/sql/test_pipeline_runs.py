@@ -45,7 +45,7 @@ async def test_steps_are_kept_with_the_outcome_and_a_second_call_changes_nothing
     store: Store, db: Connection, lease: str
 ) -> None:
     run = one(db, lease)
-    told = (
+    steps = (
         StepReport(1, "read a", StepStatus.DONE, 4, 0.5),
         StepReport(
             3, "n" * LONGEST_NAME, StepStatus.FAILED, None, 1.0, "ü" * LONGEST_TEXT, "\U0001f600" * LONGEST_TEXT
@@ -59,12 +59,12 @@ async def test_steps_are_kept_with_the_outcome_and_a_second_call_changes_nothing
         OutcomeClass.EXPECTATION,
         "no",
         metrics=UNMET,
-        steps=told,
+        steps=steps,
     )
     await store.complete([done], "engine")
-    await store.complete([replace(done, steps=told[:1])], "engine")
+    await store.complete([replace(done, steps=steps[:1])], "engine")
     (found,) = await store.pipeline_runs(PipelineRuns(), 10)
-    assert [StepReport(**it) for it in found["steps"]] == list(told)
+    assert [StepReport(**it) for it in found["steps"]] == list(steps)
     assert (found["failure_class"], found["metrics"]) == ("ExpectationFailed", UNMET)
     described = await store.describe_run(run["run"])
     assert described is not None
@@ -105,7 +105,7 @@ async def test_runs_of_pipelines_are_found_by_what_they_are_about(store: Store, 
     assert await store.pipelines() == ["delays", "other"]
 
 
-def test_the_class_of_failures_is_told_for_statuses(db: Connection, lease: str) -> None:
+def test_the_class_of_failures_is_reported_for_statuses(db: Connection, lease: str) -> None:
     end(db, one(db, lease), "FAILED", **{"class": "ExpectationFailed"})
     report = value(db, "SELECT report FROM opendataflow.job_reports('{j}', 10)")
     assert [it["reason"] for it in report["last_failures"]] == ["ExpectationFailed"]

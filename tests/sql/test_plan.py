@@ -18,7 +18,6 @@ from tests.sql.graph import (
     dataset,
     end,
     job,
-    open_lease,
     problems,
     source,
     task,
@@ -34,11 +33,6 @@ DAYS = {"2013-01-01": ("2013-01-01", "2013-01-02"), "2013-03-01": ("2013-03-01",
 @pytest.fixture
 def db(rolled_back: Connection) -> Connection:
     return rolled_back
-
-
-@pytest.fixture
-def lease(db: Connection) -> str:
-    return open_lease(db)
 
 
 def bounded(dataset_id: str, ranges: dict[str, tuple[Any, Any]]) -> dict[str, Any]:

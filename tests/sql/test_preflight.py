@@ -1,13 +1,10 @@
 """The check of locations before a run starts: what a missing location costs, and what may start meanwhile."""
 
-from typing import Any
-
 import pytest
 
 from tests.sql.conftest import Connection
-from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease, problems, task, value
+from tests.sql.graph import Run, apply, ask, claim, dataset, end, job, open_lease, problems, task, value
 
-Run = dict[str, Any]
 MISSING = {"class": "NotStarted", "state": "LOST", "delay": 0, "message": "there is no a/1.csv"}
 
 

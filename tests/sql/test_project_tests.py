@@ -1,13 +1,11 @@
-"""The unit tests of the project of a job: what runs tell of them, and what may start meanwhile."""
+"""The unit tests of the project of a job: what runs report of them, and what may start meanwhile."""
 
 from typing import Any
 
 import pytest
 
 from tests.sql.conftest import Connection
-from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease, task, value
-
-Run = dict[str, Any]
+from tests.sql.graph import Run, apply, ask, claim, dataset, end, job, open_lease, task, value
 
 
 @pytest.fixture
@@ -33,16 +31,19 @@ class Guarded:
         return claim(self.db, self.lease, "j", limit)
 
     def fail(self, run: Run, commit: str, **more: Any) -> None:
-        told = {"subject": "p1", "commit": commit, "passed": False, **more}
+        found = {"subject": "p1", "commit": commit, "passed": False, **more}
         end(
-            self.db, run, "RETRYING", **{"class": "NotStarted", "state": "LOST", "delay": 0, "metrics": {"tests": told}}
+            self.db,
+            run,
+            "RETRYING",
+            **{"class": "NotStarted", "state": "LOST", "delay": 0, "metrics": {"tests": found}},
         )
 
     def succeed(self, run: Run, commit: str) -> None:
         end(self.db, run, "DONE", metrics={"tests": {"subject": "p1", "commit": commit, "passed": True}})
 
     @property
-    def told(self) -> tuple[str | None, str | None]:
+    def gate(self) -> tuple[str | None, str | None]:
         """What has passed and what has failed."""
         row = self.db.execute("SELECT passed, failed FROM opendataflow.gate WHERE job = 'j'").fetchone()
         assert row is not None
@@ -73,7 +74,7 @@ def test_while_nothing_passes_one_run_at_a_time_looks_with_growing_pauses(tested
     tested.fail(first, "c1")
     tested.fail(second, "c1")
     assert tested.claim(8) == []
-    assert value(tested.db, "SELECT kind FROM opendataflow.active_alert") == "tests"  # somebody is told
+    assert value(tested.db, "SELECT kind FROM opendataflow.active_alert") == "tests"  # it is reported
     assert tested.pause_after(first) == 10  # what failed beside it says nothing new
     tested.pass_pause()
     (look,) = tested.claim(8)
@@ -83,7 +84,7 @@ def test_while_nothing_passes_one_run_at_a_time_looks_with_growing_pauses(tested
     tested.pass_pause()
     (look,) = tested.claim(8)
     tested.succeed(look, "c2")
-    assert (tested.told, len(tested.claim(8))) == (("c2", None), 7)
+    assert (tested.gate, len(tested.claim(8))) == (("c2", None), 7)
 
 
 def test_failing_tests_cost_a_chunk_nothing_and_open_no_breaker(tested: Guarded, db: Connection) -> None:
@@ -100,18 +101,18 @@ def test_what_has_passed_goes_on_being_used_unless_it_is_gone(tested: Guarded) -
     (run,) = tested.claim()
     tested.fail(run, "c2")
     runs = tested.claim(8)
-    assert (tested.told, len(runs), tested.goes_on) == (("c1", "c2"), 7, True)
+    assert (tested.gate, len(runs), tested.goes_on) == (("c1", "c2"), 7, True)
     tested.fail(runs[0], "c2", gone="c1")
-    assert (tested.told, tested.goes_on) == ((None, "c2"), False)
+    assert (tested.gate, tested.goes_on) == ((None, "c2"), False)
 
 
 def test_the_later_run_counts_whichever_ends_first(tested: Guarded) -> None:
     slow, quick, last = tested.claim(3)
     tested.fail(quick, "c2")
     tested.succeed(slow, "c1")
-    told = tested.told
+    before = tested.gate
     tested.succeed(last, "c3")
-    assert (told, tested.told) == (("c1", "c2"), ("c3", None))
+    assert (before, tested.gate) == (("c1", "c2"), ("c3", None))
 
 
 @pytest.mark.parametrize("verb", ["apply", "resubmit"])
@@ -122,7 +123,7 @@ def test_whoever_applies_the_job_or_asks_for_a_chunk_wants_it_to_be_tested_again
         tested.apply("p1")
     else:
         ask(tested.db, verb, "j", "1")
-    assert (tested.told, len(tested.claim(8))) == ((None, None), 8)
+    assert (tested.gate, len(tested.claim(8))) == ((None, None), 8)
 
 
 def test_another_project_is_not_what_was_tested(tested: Guarded, db: Connection) -> None:
@@ -130,6 +131,6 @@ def test_another_project_is_not_what_was_tested(tested: Guarded, db: Connection)
     tested.succeed(run, "c1")
     tested.apply("p2")
     tested.fail(late, "c1")  # of the project before
-    assert tested.told == (None, None)
+    assert tested.gate == (None, None)
     tested.apply(None)
     assert value(db, "SELECT count(*) FROM opendataflow.gate") == 0

@@ -43,11 +43,6 @@ def committed(shared: Connection) -> Iterator[Connection]:
     shared.execute("RESET ALL")
 
 
-@pytest.fixture
-def lease(db: Connection) -> str:
-    return open_lease(db)
-
-
 def one_job(db: Connection, *ids: str, **changes: Any) -> None:
     """Job j, which makes b of a; these ids of a are READY."""
     apply(db, [dataset("a", *ids), dataset("b")], [job("j", ["a"], ["b"], **changes)])
@@ -505,7 +500,7 @@ def test_an_engine_finds_its_own_runs_and_those_of_dead_leases(db: Connection, l
 # Lost answers and old fences
 
 
-def test_an_outcome_that_is_told_twice_reads_what_happened_the_first_time(db: Connection, lease: str) -> None:
+def test_an_outcome_that_is_reported_twice_reads_what_happened_the_first_time(db: Connection, lease: str) -> None:
     one_job(db, "x")
     [run] = claim(db, lease, "j")
     first = end(db, run, "DONE")
@@ -598,7 +593,7 @@ def test_a_run_records_what_it_locked_and_the_versions_that_it_reads(db: Connect
     assert (row["writes"], row["fence"], row["host"], row["runs_home"]) == (["b"], run["fence"], "host", "/runs")
 
 
-def test_a_run_is_told_the_bounds_of_its_chunks(db: Connection, lease: str) -> None:
+def test_a_run_gets_the_bounds_of_its_chunks(db: Connection, lease: str) -> None:
     bounds = {"lower": 1, "upper": 9}
     apply(db, [{"id": "a", "chunks": [{"id": "x", "bounds": bounds}]}, dataset("b")], [job("j", ["a"], ["b"])])
 

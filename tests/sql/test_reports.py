@@ -17,12 +17,12 @@ NOW = datetime(2026, 11, 28, tzinfo=UTC)
 
 
 def report(db: Connection, job_id: str = "j") -> dict[str, Any]:
-    """What is said of one job."""
+    """The report of one job."""
     return dict(value(db, "SELECT report FROM opendataflow.job_reports(%s, 10)", [job_id]))
 
 
 def of_dataset(db: Connection, dataset_id: str) -> dict[str, Any]:
-    """What is said of a data set."""
+    """The report of a data set."""
     gaps = value(db, "SELECT opendataflow.dataset_gaps(%s, 10)", dataset_id)
     return {"counts": value(db, "SELECT opendataflow.dataset_counts(%s)", dataset_id)["counts"], **gaps}
 
@@ -50,10 +50,10 @@ def test_the_last_failures_come_newest_first_and_stay_when_their_chunk_is_done(d
         raw(db, "DELETE FROM opendataflow.breaker")
     for run in claim(db, lease, "j", 3):
         end(db, run, "DONE")
-    said = report(db)
-    assert said["counts"] == {"DONE": 3}
-    assert [failure["run"] for failure in said["last_failures"]] == runs[:1:-1]
-    assert said["last_failures"][0]["message"] == "exit code 11"
+    found = report(db)
+    assert found["counts"] == {"DONE": 3}
+    assert [failure["run"] for failure in found["last_failures"]] == runs[:1:-1]
+    assert found["last_failures"][0]["message"] == "exit code 11"
 
 
 def test_runs_that_a_person_has_cancelled_are_no_failures(db: Connection) -> None:
@@ -72,7 +72,7 @@ def test_a_stale_task_is_counted(db: Connection) -> None:
     assert (report(db)["stale"], report(db)["stale_examples"]) == (2, ["2", "3"])
 
 
-def test_the_request_that_was_done_last_is_told(db: Connection) -> None:
+def test_the_request_that_was_done_last_is_reported(db: Connection) -> None:
     three(db)
     assert report(db)["resubmit"] is None
     answer = {"counts": {"done": 1}, "message": "resubmit: 1 done", "refusal": None}

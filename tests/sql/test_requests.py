@@ -113,7 +113,7 @@ async def test_chunks_can_be_chosen_by_their_range_and_state(store: Store) -> No
     assert answer.lines == ("j 2: QUEUED",)
 
 
-async def test_of_many_answers_the_first_are_told(store: Store, db: Connection) -> None:
+async def test_of_many_answers_the_first_are_reported(store: Store, db: Connection) -> None:
     ids = [str(number) for number in range(1, 101)]
     apply(db, [dataset("a", *ids), dataset("b")], [job("j", ["a"], ["b"])])
 
@@ -176,7 +176,7 @@ async def test_a_refused_request_is_not_done_when_its_cause_is_gone(store: Store
 
 
 @pytest.mark.usefixtures("two_jobs")
-async def test_of_many_refusals_the_first_are_told_and_all_are_counted(store: Store) -> None:
+async def test_of_many_refusals_the_first_are_reported_and_all_are_counted(store: Store) -> None:
     answer = await answer_once(store, resubmit("fix-1", *map(str, range(100, 150))), NOW)
 
     assert answer.refused == 50
@@ -298,7 +298,7 @@ def _die_after_commit(dsn: str) -> None:
     asyncio.run(asked())
 
 
-async def test_who_dies_after_the_commit_has_done_it_and_the_next_one_tells_it(
+async def test_who_dies_after_the_commit_has_done_it_and_the_next_one_reports_it(
     store: Store, two_jobs: Connection, dsn: str
 ) -> None:
     process = multiprocessing.get_context("spawn").Process(target=_die_after_commit, args=(dsn,))

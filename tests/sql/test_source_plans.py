@@ -269,7 +269,7 @@ def test_rows_of_no_chunk_and_of_two_are_found_with_their_sums(tables: Connectio
     assert [one.chunk for one in differences(found, changed, figures.names)] == ["2"]
 
 
-def test_bounds_that_the_table_sorts_otherwise_are_told(tables: Connection, address: dict[str, str]) -> None:
+def test_bounds_that_the_table_sorts_otherwise_are_reported(tables: Connection, address: dict[str, str]) -> None:
     tables.execute("""CREATE TABLE shop.words AS SELECT 'x'::text COLLATE "C" AS word""")
     parts = {"a..B": Part("word", {"from": "a", "to": "B", "kind": "text"}, "word > 'a'")}
     with PostgresSource.open(address) as source:
@@ -358,7 +358,7 @@ def test_where_values_are_few_there_are_fewer_chunks_and_a_note(address: dict[st
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )
-def test_what_can_not_be_planned_is_told_in_a_sentence(
+def test_what_can_not_be_planned_is_reported_in_a_sentence(
     address: dict[str, str], asked: PlanRequest, kind: type[DataflowError], sentence: str
 ) -> None:
     with pytest.raises(kind, match=sentence) as error:
@@ -378,18 +378,18 @@ def stranger(tables: Connection, address: dict[str, str]) -> Iterator[dict[str, 
     tables.execute("DROP OWNED BY stranger_of_plans; DROP ROLE stranger_of_plans")
 
 
-def test_a_table_that_may_not_be_read_is_told_with_the_remedy(stranger: dict[str, str]) -> None:
+def test_a_table_that_may_not_be_read_is_reported_with_the_remedy(stranger: dict[str, str]) -> None:
     with pytest.raises(Refused, match=r"may not read shop\.skewed in .*: GRANT SELECT on it"):
         proposed(stranger, skewed("id", "range", chunks=2))
 
 
-def test_a_wrong_password_is_told_and_not_shown(stranger: dict[str, str]) -> None:
+def test_a_wrong_password_is_reported_and_not_shown(stranger: dict[str, str]) -> None:
     with pytest.raises(NoAccess, match=r"the source database at .* can't be reached: .*authentication failed") as error:
         proposed({**stranger, "password": "open-barley"}, skewed("id", "range", chunks=2))
     assert "open-barley" not in str(error.value)
 
 
-def test_a_server_that_is_not_there_is_told(address: dict[str, str]) -> None:
+def test_a_server_that_is_not_there_is_reported(address: dict[str, str]) -> None:
     with pytest.raises(Unreachable, match=r"the source database at 127\.0\.0\.1:1/") as error:
         proposed({**address, "host": "127.0.0.1", "port": "1"}, skewed("id", "range", chunks=2))
     assert error.value.retryable
@@ -428,7 +428,7 @@ def test_statistics_are_enough_for_parts_that_are_nearly_equal(
         assert real[chunk.id] == pytest.approx(found.rows[chunk.id], abs=25_000)
 
 
-def test_statistics_that_are_missing_or_old_are_told_and_a_sample_is_read(
+def test_statistics_that_are_missing_or_old_are_reported_and_a_sample_is_read(
     tables: Connection, address: dict[str, str], million: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("opendataflow.sources.planning._SMALL", 10_000)
@@ -469,12 +469,12 @@ def test_statistics_of_a_table_with_partitions_are_old_when_these_have_grown(
     assert max(found.rows.values()) == 12_500
 
 
-def test_a_view_is_not_told_to_be_analyzed(address: dict[str, str]) -> None:
+def test_a_view_gets_no_hint_to_analyze_it(address: dict[str, str]) -> None:
     found = proposed(address, PlanRequest("shop", "seen", "id", "range", chunks=4))
     assert found.notes == ['"shop"."seen" is a view, which has no statistics; all rows were read']
 
 
-def test_a_foreign_table_is_not_told_to_be_analyzed(tables: Connection, address: dict[str, str]) -> None:
+def test_a_foreign_table_gets_no_hint_to_analyze_it(tables: Connection, address: dict[str, str]) -> None:
     tables.execute("CREATE EXTENSION postgres_fdw; CREATE SERVER far FOREIGN DATA WRAPPER postgres_fdw")
     tables.execute("CREATE USER MAPPING FOR public SERVER far; CREATE FOREIGN TABLE shop.there (id int) SERVER far")
     with PostgresSource.open(address) as source:

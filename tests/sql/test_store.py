@@ -182,7 +182,7 @@ async def test_chunks_are_chosen_by_range_and_status(store: Store, one_job: Conn
     assert [a.data_id for a in await store.call_verb("release_chunks", "a", some, "ada", None)] == ["2"]
 
 
-async def test_a_dry_run_tells_what_would_be_and_changes_nothing(store: Store, one_job: Connection) -> None:
+async def test_a_dry_run_reports_what_would_be_and_changes_nothing(store: Store, one_job: Connection) -> None:
     before = (tasks(one_job), chunks(one_job), history_length(one_job))
     answers = await store.call_verb("hold", "j", Selection("2"), "ada", None, dry_run=True)
     assert answers == [Answer("2", "done", "HELD", None), Answer("10", "done", "HELD", None)]
@@ -264,7 +264,7 @@ async def test_a_database_that_is_not_there_is_named(dsn: str) -> None:
         await Store.open(lambda: make_conninfo(dsn, dbname="nowhere"))
 
 
-async def test_a_pool_that_is_kept_out_later_says_what_postgres_said(dsn: str) -> None:
+async def test_a_pool_that_is_kept_out_later_fails_with_the_message_of_postgres(dsn: str) -> None:
     places = [dsn, *[make_conninfo(dsn, dbname="nowhere")] * 1000]
     store = await Store.open(lambda: places.pop(0), size=2)
     try:
@@ -274,7 +274,7 @@ async def test_a_pool_that_is_kept_out_later_says_what_postgres_said(dsn: str) -
         await store.close()
 
 
-async def works_again(store: Store) -> bool:
+async def recovers(store: Store) -> bool:
     """Whether the store answers after no more failures than it has connections, each of which a caller may repeat."""
     for _ in range(5):
         try:
@@ -289,7 +289,7 @@ async def test_lost_connections_are_replaced(store: Store, db: Connection) -> No
     assert await store.verify() == []
     terminate(db)
 
-    assert await works_again(store)
+    assert await recovers(store)
 
 
 async def test_connections_that_the_server_has_ended_while_nobody_used_them_fail_nobody(
@@ -439,7 +439,7 @@ async def next_of(notifications: AsyncIterator[str]) -> str:
     return await asyncio.wait_for(anext(notifications), 300)
 
 
-async def test_a_publication_is_told_to_those_who_listen(store: Store, one_job: Connection) -> None:
+async def test_a_publication_is_reported_to_those_who_listen(store: Store, one_job: Connection) -> None:
     ask(one_job, "hold_chunks", "a", "1", "2", "10")
     async with store.listening() as jobs:
         await store.call_verb("publish", "a", ["2"], "ada", None)
@@ -447,7 +447,7 @@ async def test_a_publication_is_told_to_those_who_listen(store: Store, one_job: 
 
 
 @pytest.mark.parametrize("verb", ["release_chunks", "resubmit", "release", "apply", "declare"])
-async def test_whatever_makes_a_task_queued_is_told_to_those_who_listen(
+async def test_whatever_makes_a_task_queued_is_reported_to_those_who_listen(
     store: Store, one_job: Connection, verb: Any
 ) -> None:
     end(one_job, claim(one_job, open_lease(one_job), "j")[0], "DONE")
@@ -477,7 +477,7 @@ async def listen_while_it_is_terminated(store: Store, db: Connection) -> None:
 async def test_listening_ends_with_an_error_when_the_connection_does(store: Store, db: Connection) -> None:
     with pytest.raises(Unreachable, match=r"Postgres at .* does not answer"):
         await listen_while_it_is_terminated(store, db)
-    assert await works_again(store)
+    assert await recovers(store)
 
 
 async def test_listening_ends_when_it_is_cancelled_at_whatever_moment(store: Store) -> None:
@@ -600,7 +600,7 @@ async def test_the_limits_and_data_sets_of_jobs_are_read_together(store: Store, 
     assert [(d["id"], d["itemtype"]) for d in declared["k"].datasets] == [("b", "IN"), ("c", "OUT")]
 
 
-async def test_progress_counts_tasks_and_status_tells_the_next_retry(store: Store, one_job: Connection) -> None:
+async def test_progress_counts_tasks_and_status_reports_the_next_retry(store: Store, one_job: Connection) -> None:
     end(one_job, claim(one_job, open_lease(one_job), "j")[0], "RETRYING", delay=3600)
 
     [progress, nobody] = await store.progress(["j", "nobody"])

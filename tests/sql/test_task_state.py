@@ -1,11 +1,10 @@
 """Every state of a task and everything that can happen to it: what it becomes, or the sentence that refuses it."""
 
-from typing import Any
-
 import pytest
 
 from tests.sql.conftest import Connection
 from tests.sql.graph import (
+    Run,
     apply,
     ask,
     chunk,
@@ -23,11 +22,9 @@ from tests.sql.graph import (
 )
 from tests.sql.tables import ENDS, cases
 
-Run = dict[str, Any]
-
 # Task x of job j, which makes b/x of a/x. `comes` and `goes`: its input is published, or held. `due`: the moment of
 # the retry. `published`: its output is. HELD:S and SKIPPED:S remember S. After a state: `=` nothing changed, `?`
-# remembered, `!` refused. `-`: no run is there whose end could be told.
+# remembered, `!` refused. `-`: no run is there whose end could be reported.
 TABLE = """
 state            comes            goes             claim             success           retried           failed            lost              due              resubmit          hold              release   published    skip              force    cancel
 WAITING          QUEUED           WAITING          WAITING!          -                 -                 -                 -                 WAITING          WAITING=          HELD:WAITING      WAITING=  DONE         SKIPPED:WAITING   QUEUED   WAITING!
@@ -449,7 +446,7 @@ def runs_to_cancel(db: Connection, lease: str) -> list[int]:
     return [r["run"] for r in db.execute("SELECT opendataflow.runs_to_cancel(%s::uuid) AS run", (lease,))]
 
 
-def test_the_engine_of_a_run_that_is_to_be_cancelled_is_told_until_it_has_ended(db: Connection) -> None:
+def test_the_engine_of_a_run_that_is_to_be_cancelled_is_notified_until_it_has_ended(db: Connection) -> None:
     apply(db, [dataset("a", "x"), dataset("b")], [job("j", ["a"], ["b"])])
     lease = open_lease(db)
     [run] = claim(db, lease, "j")
@@ -485,7 +482,7 @@ def test_a_run_that_succeeds_before_it_is_cancelled_is_good(db: Connection) -> N
 def test_a_task_that_was_resubmitted_runs_again_after_it_is_cancelled(db: Connection) -> None:
     run = brought_to(db, "RUNNING")
     ask(db, "resubmit", "j", "x")
-    assert ask(db, "cancel", "j", "x")[0]["message"].endswith("it was asked for again and runs once more")
+    assert ask(db, "cancel", "j", "x")[0]["message"].endswith("runs once more")
     end(db, run, **CANCELLED)
     assert (state(db), problems(db)) == ("QUEUED", [])
 
@@ -493,8 +490,8 @@ def test_a_task_that_was_resubmitted_runs_again_after_it_is_cancelled(db: Connec
 def test_the_history_says_who_cancelled(db: Connection) -> None:
     brought_to(db, "RUNNING")
     value(db, "SELECT result FROM opendataflow.cancel('j', '{x}', 'ada', 'wrong table')")
-    said = "SELECT actor || ': ' || reason FROM opendataflow.history WHERE event = 'cancel'"
-    assert (value(db, said), problems(db)) == ("ada: wrong table", [])
+    query = "SELECT actor || ': ' || reason FROM opendataflow.history WHERE event = 'cancel'"
+    assert (value(db, query), problems(db)) == ("ada: wrong table", [])
 
 
 @pytest.mark.parametrize("verb", ["resubmit", "hold", "release", "skip", "force", "cancel"])
@@ -509,21 +506,21 @@ def test_a_task_that_is_not_there_is_unknown(db: Connection, verb: str) -> None:
 # Failures and retries
 
 
-def test_each_class_of_failure_burns_its_own_budget(db: Connection) -> None:
+def test_each_class_of_failure_consumes_its_own_budget(db: Connection) -> None:
     run = brought_to(db, "RUNNING")
-    burnt = []
+    consumed = []
     for failure in ("Application", "Infrastructure", "DeadlineExceeded", "OOMKilled", "Infrastructure"):
         end(db, run, "RETRYING", **{"class": failure})
         db.execute("SELECT * FROM opendataflow.retry_due()")
         row = task(db, "j", "x")
-        burnt.append((row["attempts"], row["infrastructure_attempts"]))
+        consumed.append((row["attempts"], row["infrastructure_attempts"]))
         [run] = claim(db, open_lease(db), "j")
 
-    assert burnt == [(1, 0), (1, 1), (2, 1), (3, 1), (3, 2)]
+    assert consumed == [(1, 0), (1, 1), (2, 1), (3, 1), (3, 2)]
     assert run["attempt"] == 6
 
 
-def test_a_success_burns_no_budget(db: Connection) -> None:
+def test_a_success_consumes_no_budget(db: Connection) -> None:
     end(db, brought_to(db, "RUNNING"), "DONE")
     row = task(db, "j", "x")
     assert (row["attempts"], row["infrastructure_attempts"], row["reason"]) == (0, 0, None)
@@ -549,7 +546,7 @@ def test_a_retry_that_is_due_waits_for_inputs_that_have_gone(db: Connection) -> 
     assert state(db) == "QUEUED"
 
 
-def test_due_retries_are_told_to_the_engine(db: Connection) -> None:
+def test_due_retries_are_reported_to_the_engine(db: Connection) -> None:
     brought_to(db, "RETRYING")
 
     row = db.execute("SELECT * FROM opendataflow.retry_due()").fetchone()

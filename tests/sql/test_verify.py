@@ -1,12 +1,11 @@
 """Whatever breaks what must hold is found and named, and nothing else is."""
 
-from typing import Any
-
 import psycopg
 import pytest
 
 from tests.sql.conftest import Connection
 from tests.sql.graph import (
+    Run,
     apply,
     ask,
     claim,
@@ -16,8 +15,6 @@ from tests.sql.graph import (
     open_lease,
     problems,
 )
-
-Run = dict[str, Any]
 
 
 @pytest.fixture
@@ -198,7 +195,7 @@ CORRUPTIONS = [
 
 
 @pytest.mark.parametrize(("statement", "sentence"), CORRUPTIONS, ids=[sentence for _, sentence in CORRUPTIONS])
-def test_what_breaks_a_rule_is_told(db: Connection, run: Run, statement: str, sentence: str) -> None:
+def test_what_breaks_a_rule_is_reported(db: Connection, run: Run, statement: str, sentence: str) -> None:
     corrupt(db, statement.replace("{run}", str(run["run"])))
     assert sentence.format(run=run["run"]) in problems(db)
 
@@ -225,13 +222,13 @@ ALONE = [
 
 
 @pytest.mark.parametrize(("statement", "sentence"), ALONE, ids=[sentence for _, sentence in ALONE])
-def test_only_what_breaks_a_rule_is_told(db: Connection, run: Run, statement: str, sentence: str) -> None:
+def test_only_what_breaks_a_rule_is_reported(db: Connection, run: Run, statement: str, sentence: str) -> None:
     assert run
     corrupt(db, statement)
     assert problems(db) == [sentence]
 
 
-def test_everything_that_breaks_a_rule_is_told_at_once(db: Connection, run: Run) -> None:
+def test_everything_that_breaks_a_rule_is_reported_at_once(db: Connection, run: Run) -> None:
     assert run
     corrupt(
         db,

@@ -103,8 +103,8 @@ def test_a_text_of_another_version_is_compared_by_its_fields_and_not_by_those_of
 
 def test_a_spec_that_this_version_does_not_accept_any_more_is_named() -> None:
     older = json.loads(TEXT) | {"order": "sideways"}
-    said = refusal(json.dumps(older), fields_digest(older))
-    assert said.startswith("this version does not accept status.acceptedSpec: spec.order: ")
+    output = refusal(json.dumps(older), fields_digest(older))
+    assert output.startswith("this version does not accept status.acceptedSpec: spec.order: ")
 
 
 @given(st.text(max_size=200) | st.recursive(st.none() | st.integers(), st.lists).map(json.dumps) | st.integers())

@@ -73,33 +73,33 @@ async def test_plain_http_needs_no_certificates(tmp_path: Path) -> None:
         (config(**{"certificate-authority": "ca.crt"}), "ca.crt can't be read: No such file or directory"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(content: Any, sentence: str, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_file_is_reported(content: Any, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput) as refused:
         from_kubeconfig([written(tmp_path, content)])
     assert sentence in str(refused.value)
 
 
-async def test_certificates_that_are_none_are_told(tmp_path: Path) -> None:
+async def test_certificates_that_are_none_are_reported(tmp_path: Path) -> None:
     data = base64.b64encode(b"no certificate").decode()
     access = from_kubeconfig([written(tmp_path, config(**{"certificate-authority-data": data}))])
     with pytest.raises(InvalidInput, match=r"the certificates for https://127\.0\.0\.1:6443 can't be used"):
         await access.tls()
 
 
-async def test_a_plugin_that_fails_is_told_with_its_last_line(tmp_path: Path) -> None:
+async def test_a_plugin_that_fails_is_reported_with_its_last_line(tmp_path: Path) -> None:
     plugin = {"exec": {"command": "sh", "args": ["-c", "echo a >&2; echo log in first >&2; exit 3"]}}
     access = from_kubeconfig([written(tmp_path, config(plugin))])
     with pytest.raises(ClusterUnreachable, match="the credential plugin sh ended with exit code 3: log in first"):
         await access.header()
 
 
-async def test_a_plugin_that_prints_no_credential_is_told(tmp_path: Path) -> None:
+async def test_a_plugin_that_prints_no_credential_is_reported(tmp_path: Path) -> None:
     access = from_kubeconfig([written(tmp_path, config({"exec": {"command": "true"}}))])
     with pytest.raises(ClusterUnreachable, match="the credential plugin true gave none"):
         await access.header()
 
 
-async def test_an_identity_that_is_no_more_in_use_is_told(tmp_path: Path) -> None:
+async def test_an_identity_that_is_no_more_in_use_is_reported(tmp_path: Path) -> None:
     access = from_kubeconfig([written(tmp_path, config({"auth-provider": {"name": "gcp"}}))])
     with pytest.raises(InvalidInput, match="use an exec plugin"):
         await access.header()

@@ -30,7 +30,7 @@ FAILED_3 = "driver container failed with ExitCode: 3, Reason: Error"
 
 
 def application(state: str = "", message: str = "", *, attempts: int = 1, **more: Any) -> ObservedApplication:
-    """As the Spark operator tells of it. `ended`, `deleted`: seconds; `deadline`: of the run."""
+    """As the Spark operator reports it. `ended`, `deleted`: seconds; `deadline`: of the run."""
     annotations = {names.ANNOTATION_RUN: "7", names.ANNOTATION_START_DEADLINE: "600"}
     if "deadline" in more:
         annotations[names.ANNOTATION_RUN_DEADLINE] = str(more["deadline"])
@@ -197,7 +197,7 @@ def test_a_driver_that_never_comes_is_given_up() -> None:
     assert verdict == Stop(Outcome(INFRASTRUCTURE, sentence))
 
 
-def test_what_was_given_up_is_told_so_also_by_the_next_process() -> None:
+def test_what_was_given_up_is_reported_as_such_also_by_the_next_process() -> None:
     verdict = judge_application(application(deleted=600), None, BEGAN_AT + 600 + SUBMISSION_SECONDS)
     assert isinstance(verdict, Outcome)
     assert verdict.message.startswith("not started for 10 min")
@@ -238,9 +238,9 @@ def test_a_run_is_stopped_at_its_deadline() -> None:
     verdict = judge_application(seen, driver(RUNNING), BEGAN_AT + began + 90)
     assert verdict == Stop(Outcome(DEADLINE, "stopped at its deadline"))
     ended = driver(terminated(143, began + 91), metadata=deleted(began + 90))
-    told = judge_application(application("RUNNING", deadline=90, deleted=began + 90), ended, BEGAN_AT + 200)
-    assert isinstance(told, Outcome)
-    assert told.kind is DEADLINE  # also by a process that has not stopped it
+    outcome = judge_application(application("RUNNING", deadline=90, deleted=began + 90), ended, BEGAN_AT + 200)
+    assert isinstance(outcome, Outcome)
+    assert outcome.kind is DEADLINE  # also by a process that has not stopped it
 
 
 def test_a_driver_without_a_node_is_given_up_by_its_own_start_deadline() -> None:
@@ -250,7 +250,7 @@ def test_a_driver_without_a_node_is_given_up_by_its_own_start_deadline() -> None
     assert "no node was chosen" in verdict.outcome.message
 
 
-def test_what_hinders_is_told_after_a_while() -> None:
+def test_what_hinders_is_reported_after_a_while() -> None:
     assert find_application_problem(application(), None, BEGAN_AT + 29) is None
     found = find_application_problem(application(), None, BEGAN_AT + 30)
     assert found is not None
@@ -259,7 +259,7 @@ def test_what_hinders_is_told_after_a_while() -> None:
     assert find_application_problem(application("COMPLETED"), None, BEGAN_AT + 30) is None
 
 
-def test_what_hinders_its_driver_is_told_as_of_every_pod() -> None:
+def test_what_hinders_its_driver_is_reported_as_of_every_pod() -> None:
     seen = driver(waiting("ErrImagePull", "no such image"), phase="Pending")
     found = find_application_problem(application("SUBMITTED"), seen, BEGAN_AT + 30)
     assert found == (Reason.IMAGE_PULL, "image pull: no such image (ErrImagePull)")

@@ -1,4 +1,4 @@
-"""A plan is only ever added to the chunks that there are."""
+"""A plan is only ever added to the existing chunks."""
 
 from opendataflow.core.chunks.chunk_additions import find_conflict
 from opendataflow.core.chunks.chunk_plan import Column, Draft, PlannedChunk
@@ -20,18 +20,18 @@ def test_the_same_plan_can_be_written_again_and_a_part_of_it_completed() -> None
 
 
 def test_another_plan_of_ranges_is_refused() -> None:
-    said = find_conflict("a", DRAFT.by_range([5, 9]), remembered(DRAFT.by_range([6, 9])))
-    assert said is not None
-    assert said.startswith(
+    conflict = find_conflict("a", DRAFT.by_range([5, 9]), remembered(DRAFT.by_range([6, 9])))
+    assert conflict is not None
+    assert conflict.startswith(
         "a has chunk ..5 (and 1 more), which is not in this plan, so that rows could be in two chunks"
     )
 
 
 def test_a_chunk_with_other_bounds_is_refused() -> None:
-    said = find_conflict("a", DRAFT.by_range([5]), {"..4": {"to": 5}})
-    assert said is not None
-    assert said.startswith("chunk ..4 of a is there with other bounds, and a plan only adds")
-    assert find_conflict("a", DRAFT.by_range([5]), {"..4": None}) == said
+    conflict = find_conflict("a", DRAFT.by_range([5]), {"..4": {"to": 5}})
+    assert conflict is not None
+    assert conflict.startswith("chunk ..4 of a is there with other bounds, and a plan only adds")
+    assert find_conflict("a", DRAFT.by_range([5]), {"..4": None}) == conflict
 
 
 def test_later_days_and_further_values_are_added() -> None:

@@ -59,7 +59,7 @@ def test_the_mark_that_some_editors_write_and_their_line_ends_are_no_part_of_an_
         ("a\0b", "list, line 1: the id 'a\\x00b' can't be one: an id can't hold control characters"),
     ],
 )
-def test_the_first_mistake_is_told_with_its_line(text: str, sentence: str) -> None:
+def test_the_first_mistake_is_reported_with_its_line(text: str, sentence: str) -> None:
     with pytest.raises(InvalidInput) as error:
         parse_chunk_list(text, "list")
     assert str(error.value) == sentence

@@ -31,7 +31,7 @@ def pipeline(*sources: Source, **destination: Any) -> Pipeline:
 
 
 @pytest.mark.parametrize(
-    ("written", "bounds", "column", "said", "predicate"),
+    ("written", "bounds", "column", "condition", "predicate"),
     [
         ({**TABLE}, PLANNED, "id", '"id" < -20', '"id" < -20'),
         ({**TABLE, "partitioning": BY_ID}, PLANNED, "id", '"id" < -20', '"id" < -20'),
@@ -43,12 +43,12 @@ def pipeline(*sources: Source, **destination: Any) -> Pipeline:
     ids=["planned", "planned by the column", "another name", "of a chunk source", "unknown", "nothing of rows"],
 )
 def test_what_is_remembered_of_a_chunk_says_its_rows_else_its_id(
-    written: dict[str, Any], bounds: dict[str, Any] | None, column: str, said: str, predicate: str | None
+    written: dict[str, Any], bounds: dict[str, Any] | None, column: str, condition: str, predicate: str | None
 ) -> None:
     part = part_of_source(source(**written), Chunk("1-3", {"orders": bounds}))
     assert part is not None
     assert (part.column, part.predicate) == (column, predicate)
-    assert Postgres().condition(column, part.bounds) == said
+    assert Postgres().condition(column, part.bounds) == condition
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_other_sources_are_not_restricted_by_bounds(written: dict[str, Any]) -> 
         ({"column": "number", "predicate": "number = 1"}, "the chunk x has a predicate for number only: leave part"),
     ],
 )
-def test_bounds_of_lists_that_mean_nothing_are_told(bounds: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InvalidInput) as said:
+def test_bounds_of_lists_that_mean_nothing_are_reported(bounds: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
         part_of_source(source(**TABLE, partitioning=BY_ID), Chunk("x", {"orders": bounds}))
-    assert sentence in str(said.value)
+    assert sentence in str(raised.value)
 
 
 def test_only_what_nobody_has_planned_has_nulls_in_its_first_bucket() -> None:
@@ -131,19 +131,19 @@ TEXTS = {"column": "id", "from": "b", "to": "m", "kind": "text", "predicate": "â
     ],
     ids=["no such data set", "texts in files", "a predicate for files", "texts in a destination", "an id of no kind"],
 )  # fmt: skip
-def test_what_cannot_be_told_is_one_sentence_with_its_line(project: str, bounds: Any, sentence: str) -> None:
+def test_parts_that_cannot_be_known_are_one_sentence_with_its_line(project: str, bounds: Any, sentence: str) -> None:
     file: ProjectFile = parse_project(project, "project.yml")
-    with pytest.raises(InvalidInput) as said:
+    with pytest.raises(InvalidInput) as raised:
         check_parts(
             partial(file.place, "pipelines", 0), file.project.pipelines[0], Chunk("x", {"orders": bounds, "out": None})
         )
-    assert sentence in str(said.value)
+    assert sentence in str(raised.value)
 
 
 @pytest.mark.parametrize(
     ("bounds", "partitioning"),
     [(None, None), ({"predicate": "a = 1"}, None), ({"from": 1}, None)],
 )
-def test_rows_of_which_nobody_knows_the_chunk_are_told(bounds: Any, partitioning: Any) -> None:
+def test_rows_of_which_nobody_knows_the_chunk_are_reported(bounds: Any, partitioning: Any) -> None:
     with pytest.raises(InvalidInput, match="chunk x of orders has "):
         part_of_table("orders", "x", bounds, partitioning)

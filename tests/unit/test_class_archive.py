@@ -104,9 +104,9 @@ def test_each_spark_has_its_own_and_the_oldest_of_many_goes(place: Place, tmp_pa
 
 
 def test_jars_of_the_archive_come_first_and_java_gets_its_file(place: Place) -> None:
-    told = place.kept().variables(SPARK_SUBMIT_OPTS="-Dmine=1")
-    assert told["PYSPARK_SUBMIT_ARGS"] == f"--driver-class-path {place.class_path} pyspark-shell"
-    assert told["SPARK_SUBMIT_OPTS"].startswith(f"-Dmine=1 -XX:SharedArchiveFile={place.file} ")
+    variables = place.kept().variables(SPARK_SUBMIT_OPTS="-Dmine=1")
+    assert variables["PYSPARK_SUBMIT_ARGS"] == f"--driver-class-path {place.class_path} pyspark-shell"
+    assert variables["SPARK_SUBMIT_OPTS"].startswith(f"-Dmine=1 -XX:SharedArchiveFile={place.file} ")
 
 
 def test_without_one_nothing_changes(place: Place) -> None:
@@ -156,7 +156,7 @@ def test_a_failure_of_java_is_reported_and_an_earlier_archive_stays(place: Place
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        pytest.param({}, True, id="nothing is said of it"),
+        pytest.param({}, True, id="nothing is written about it"),
         pytest.param({"DATAFLOW_SPARK_ARCHIVE": "off"}, False, id="its place is named"),
         pytest.param({"XDG_CACHE_HOME": "/dev/null"}, False, id="it can't be kept"),
         pytest.param({"PYSPARK_GATEWAY_PORT": "1"}, False, id="spark-submit has started the JVM"),
@@ -189,7 +189,7 @@ def test_leftovers_of_a_killed_process_are_deleted_by_the_next(place: Place, tmp
 
 def test_the_background_process_inherits_no_files(place: Place, tmp_path: Path) -> None:
     place.java(
-        "17", tmp_path, f"readlink /proc/$PPID/cwd >{tmp_path}/told; readlink /proc/$PPID/fd/* >>{tmp_path}/told"
+        "17", tmp_path, f"readlink /proc/$PPID/cwd >{tmp_path}/written; readlink /proc/$PPID/fd/* >>{tmp_path}/written"
     )
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -198,10 +198,10 @@ def test_the_background_process_inherits_no_files(place: Place, tmp_path: Path) 
         environ = {**os.environ, **place.environ, "SPARK_HOME": str(place.home)}
         del environ["DATAFLOW_SPARK_ARCHIVE"]
         subprocess.run(command, env=environ, cwd=gone, pass_fds=[held.fileno()], check=True)
-    told = (tmp_path / "told").read_text()
-    assert told.startswith("/\n")
-    assert str(place.lock) in told
-    assert "/held" not in told
+    written = (tmp_path / "written").read_text()
+    assert written.startswith("/\n")
+    assert str(place.lock) in written
+    assert "/held" not in written
 
 
 def test_while_one_makes_it_others_do_not(place: Place) -> None:
@@ -212,13 +212,13 @@ def test_while_one_makes_it_others_do_not(place: Place) -> None:
 
 
 def test_the_background_process_gets_no_variables_of_a_run_and_no_secrets(place: Place, tmp_path: Path) -> None:
-    told, program = tmp_path / "told", tmp_path / "python"
-    os.mkfifo(told)
-    program.write_text(LEFT_BEHIND.replace("FILE", str(told)))
+    written, program = tmp_path / "written", tmp_path / "python"
+    os.mkfifo(written)
+    program.write_text(LEFT_BEHIND.replace("FILE", str(written)))
     program.chmod(0o755)
     run = {"SHOP_PASSWORD": "hush", "DATAFLOW_CONTEXT": "/runs/1/context.json", "SPARK_CONF_DIR": "/mine"}
     archiving.start_in_background({**place.environ, **run}, place.home, str(program))
-    arguments, environ, leads_a_session = json.loads(told.read_text())
+    arguments, environ, leads_a_session = json.loads(written.read_text())
     assert arguments == ["-P", "-m", "opendataflow.spark.archiving", "unless-there"]
     assert {**environ, "LC_CTYPE": ""} == {**place.environ, "SPARK_HOME": str(place.home), "LC_CTYPE": ""}
     assert leads_a_session

@@ -1,4 +1,4 @@
-"""What of a cluster is too old, and which rights are said to be missing."""
+"""What of a cluster is too old, and which rights are reported as missing."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ def test_a_version_that_is_new_enough_or_unknown_is_taken(major: str, minor: str
 
 @pytest.mark.parametrize(("major", "minor"), [("1", "28"), ("1", "28+"), ("1", "9"), ("0", "99")])
 def test_an_older_version_is_named_with_the_oldest_that_works(major: str, minor: str) -> None:
-    said = too_old({"major": major, "minor": minor, "gitVersion": "v1.28.4-eks"})
-    assert said == "the cluster is Kubernetes v1.28.4-eks; OpenDataFlow needs v1.29 or newer: upgrade it first"
+    sentence = too_old({"major": major, "minor": minor, "gitVersion": "v1.28.4-eks"})
+    assert sentence == "the cluster is Kubernetes v1.28.4-eks; OpenDataFlow needs v1.29 or newer: upgrade it first"
 
 
 def test_a_version_without_a_name_is_named_by_its_numbers() -> None:
@@ -33,17 +33,17 @@ def test_missing_rights_are_named_by_verb_resource_and_namespace() -> None:
         for right in RIGHTS
         if right.full_resource in ("pods", "pods/log") and right.verb in ("create", "patch", "get")
     ]
-    said = missing_sentence("team", some)
-    assert said.startswith(
+    sentence = missing_sentence("team", some)
+    assert sentence.startswith(
         "this operator may not get, create, patch pods; get pods/log in namespace team, so no runs start"
     )
-    assert said.endswith("a Role and a RoleBinding in team have to allow it, where that namespace is there")
+    assert sentence.endswith("a Role and a RoleBinding in team have to allow it, where that namespace is there")
 
 
 def test_rights_that_are_missing_everywhere_ask_for_a_cluster_role() -> None:
-    said = missing_sentence(None, RIGHTS)
-    assert "in all namespaces, so nothing is done there: a ClusterRole" in said
-    assert "patch datasets.opendataflow.io/status" in said
+    sentence = missing_sentence(None, RIGHTS)
+    assert "in all namespaces, so nothing is done there: a ClusterRole" in sentence
+    assert "patch datasets.opendataflow.io/status" in sentence
 
 
 def test_what_follows_is_that_of_the_most_important_right() -> None:
@@ -64,19 +64,19 @@ def published(**changes: Any) -> dict[str, Any]:
     return {"components": {"schemas": schemas}}
 
 
-def test_definitions_of_this_version_and_ones_that_are_not_told_are_fine() -> None:
+def test_definitions_of_this_version_and_ones_that_are_not_reported_are_fine() -> None:
     assert outdated_sentences(published()) == []
     assert outdated_sentences({}) == []
 
 
 def test_a_field_that_a_definition_lacks_is_named() -> None:
-    (said,) = outdated_sentences(published(DataFlowJob=["priority"]))
-    assert said.startswith(
+    (sentence,) = outdated_sentences(published(DataFlowJob=["priority"]))
+    assert sentence.startswith(
         "the definition of DataFlowJob in this cluster is older than this operator, it lacks spec.priority:"
     )
-    assert "kubectl apply" in said
+    assert "kubectl apply" in sentence
 
 
 def test_of_many_fields_some_are_named() -> None:
-    (said,) = outdated_sentences(published(DataFlowJob=["priority", "retry", "inputs", "outputs", "suspend"]))
-    assert "and 2 more:" in said
+    (sentence,) = outdated_sentences(published(DataFlowJob=["priority", "retry", "inputs", "outputs", "suspend"]))
+    assert "and 2 more:" in sentence

@@ -73,7 +73,7 @@ def test_a_run_has_the_variables_of_its_chunk_and_its_job() -> None:
     assert env["flights_encryptedpass"] == "lmibu"
 
 
-def test_the_context_file_tells_the_chunk_with_its_bounds() -> None:
+def test_the_context_file_contains_the_chunk_with_its_bounds() -> None:
     context = json.loads(script("./load.sh").files["context.json"])
     assert (context["job"], context["data_id"], context["run_id"], context["fence"]) == ("load", "2013-02", 7, 42)
     assert context["datasets"]["flights"]["bounds"] == {"from": "2013-02-01", "to": "2013-03-01"}

@@ -43,11 +43,11 @@ def test_the_last_failure_fails_the_task() -> None:
     assert done.message == "exit code 3"
 
 
-def test_a_lost_run_burns_no_retry_of_the_program() -> None:
+def test_a_lost_run_consumes_no_retry_of_the_program() -> None:
     assert completion(claimed(attempts=1), LOST, POLICY).verdict is TaskState.RETRYING
 
 
-def test_a_failure_burns_no_retry_of_the_infrastructure() -> None:
+def test_a_failure_consumes_no_retry_of_the_infrastructure() -> None:
     assert completion(claimed(infrastructure_attempts=1), Ended(7, exit_code=1), POLICY).verdict is TaskState.RETRYING
 
 
@@ -94,7 +94,7 @@ def test_an_expectation_that_does_not_hold_fails_a_run_that_ended_well() -> None
     assert completion(claimed(), Ended(7, exit_code=0, report=Report(warned)), POLICY).verdict is TaskState.DONE
 
 
-def test_a_run_that_failed_for_an_expectation_has_a_class_of_its_own_and_burns_a_retry() -> None:
+def test_a_run_that_failed_for_an_expectation_has_a_class_of_its_own_and_consumes_a_retry() -> None:
     done = completion(claimed(attempts=1), Ended(7, exit_code=1, report=Report(UNMET)), POLICY)
     assert (done.kind, done.verdict, done.message) == (OutcomeClass.EXPECTATION, TaskState.FAILED, "exit code 1")
     lost = completion(claimed(), Ended(7, lost="its node is gone", report=Report(UNMET)), POLICY)

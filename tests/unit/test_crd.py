@@ -79,7 +79,7 @@ def test_every_node_has_a_type(kind: Kind) -> None:
 
 
 @every_kind
-def test_nothing_is_said_that_a_structural_schema_can_not_say(kind: Kind) -> None:
+def test_nothing_is_written_that_a_structural_schema_can_not_express(kind: Kind) -> None:
     forbidden = {"$ref", "anyOf", "oneOf", "allOf", "not", "const", "title", "uniqueItems", "patternProperties"}
     for path, node in nodes(root(kind)):
         assert not forbidden & node.keys(), path
@@ -152,9 +152,9 @@ class Invented(InputModel):
 
     rules: ClassVar = (
         Rule("a is not b", lambda it: it.kind != "b", "self.kind != 'b'", at="kind"),
-        Rule("only here", lambda it: it.kind != "c", "never said", place=Place.MACHINE),
+        Rule("only here", lambda it: it.kind != "c", "never shown", place=Place.MACHINE),
         Rule("only there", lambda it: it.kind != "d", "self.kind != 'd'", place=Place.CLUSTER),
-        Rule("not to be said", lambda it: it.kind != "e"),
+        Rule("not to be shown", lambda it: it.kind != "e"),
     )
 
     api_version: str = Field(description="Some.")
@@ -162,27 +162,27 @@ class Invented(InputModel):
     metadata: Metadata | None = Field(default=None, description="Some.")
 
 
-def told(kind: str, context: dict[str, Any] | None = None) -> str | None:
+def fault(kind: str, context: dict[str, Any] | None = None) -> str | None:
     try:
         Invented.model_validate({"apiVersion": "v", "kind": kind}, context=context)
     except ValidationError as error:
-        (fault,) = error.errors()
-        return fault["msg"]
+        (found,) = error.errors()
+        return found["msg"]
     return None
 
 
 def test_a_rule_is_checked_where_it_holds() -> None:
-    assert [told(kind) for kind in "abcde"] == [None, "a is not b", "only here", None, "not to be said"]
-    assert [told(kind, CLUSTER_CONTEXT) for kind in "abcde"] == [
+    assert [fault(kind) for kind in "abcde"] == [None, "a is not b", "only here", None, "not to be shown"]
+    assert [fault(kind, CLUSTER_CONTEXT) for kind in "abcde"] == [
         None,
         "a is not b",
         None,
         "only there",
-        "not to be said",
+        "not to be shown",
     ]
 
 
-def test_a_schema_has_the_rules_that_hold_on_a_cluster_and_can_be_said() -> None:
+def test_a_schema_has_the_rules_that_hold_on_a_cluster_and_can_be_expressed() -> None:
     assert Invented.model_json_schema()[VALIDATIONS] == [
         {"rule": "self.kind != 'b'", "message": "a is not b", "fieldPath": ".kind"},
         {"rule": "self.kind != 'd'", "message": "only there"},

@@ -40,11 +40,11 @@ def packed(content: bytes) -> str:
 def assert_refused(text: str, passkey: str, words: str, error: type[DataflowError] = InvalidInput) -> None:
     with pytest.raises(error, match=words) as caught:
         open_sealed(text, passkey)
-    said = str(caught.value)
-    assert "\n" not in said
-    assert KEY not in said
-    assert PLAIN not in said
-    assert text.strip() == "" or text not in said
+    message = str(caught.value)
+    assert "\n" not in message
+    assert KEY not in message
+    assert PLAIN not in message
+    assert text.strip() == "" or text not in message
 
 
 NOT_OPEN = "does not open: the passkey is another one than it was sealed with, or the text is damaged"
@@ -100,7 +100,7 @@ def test_the_new_form_stays_as_it_is() -> None:
     assert open_sealed(text, KEY) == PLAIN
 
 
-def test_sealing_is_strong_unless_it_is_told_otherwise() -> None:
+def test_sealing_is_strong_unless_it_is_configured_otherwise() -> None:
     assert Cost(log2_n=15, r=8, p=1) == DEFAULT_COST
     assert unpacked(seal("", KEY, salt=SALT, nonce=NONCE))[:3] == bytes([15, 8, 1])
 
@@ -230,7 +230,7 @@ def test_what_is_not_base64_is_refused_and_not_shown(text: str) -> None:
     assert_refused(text, KEY, NOT_BASE64)
 
 
-def test_what_is_too_short_is_told_with_its_length() -> None:
+def test_what_is_too_short_is_reported_with_its_length() -> None:
     assert_refused(
         base64.b64encode(b"x" * 27).decode(), KEY, "its end is missing: it has 27 bytes and needs 28 or more"
     )

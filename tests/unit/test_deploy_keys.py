@@ -128,9 +128,9 @@ def test_the_keys_of_other_users_are_refused_without_a_word_of_them(
     serve: Callable[[PrivateKeyTypes], Server], tmp_path: Path
 ) -> None:
     server, other = serve(made()), private(made())
-    with pytest.raises(StepFailed) as told:
+    with pytest.raises(StepFailed) as raised:
         fetch_ref(server.git(), tmp_path / "clones", other)
-    assert str(told.value) == (
+    assert str(raised.value) == (
         f"{server.git().url} refuses access; look at the key that secretRef names, and what it may read"
     )
 
@@ -146,9 +146,9 @@ def test_an_unknown_server_or_another_key_gets_no_credentials(
         (f"{name} {kind} {other.get_base64()}", "the server has another key than knownHosts says; it was given a new"),
         (f"{name} {kind} AAAA", "knownHosts[0] is no key of a server; write it as ssh-keyscan does"),
     ):
-        with pytest.raises(StepFailed) as told:
+        with pytest.raises(StepFailed) as raised:
             fetch_ref(server.git(known=(known,)), tmp_path / "clones", private(key))
-        assert str(told.value).startswith(f"{server.git().url}: {sentence}")
+        assert str(raised.value).startswith(f"{server.git().url}: {sentence}")
 
 
 @pytest.mark.parametrize(
@@ -166,10 +166,10 @@ def test_an_unknown_server_or_another_key_gets_no_credentials(
 )
 def test_an_invalid_key_is_reported_without_the_key(tmp_path: Path, written: str, sentence: str) -> None:
     asked = GitRef("ssh://git@localhost:1/p.git", "main", known_hosts=("localhost ssh-ed25519 AAAA",))
-    with pytest.raises(StepFailed) as told:
+    with pytest.raises(StepFailed) as raised:
         fetch_ref(asked, tmp_path / "clones", written)
-    assert str(told.value).startswith(sentence.format(url=asked.url))
-    assert "AAAA" not in str(told.value)
+    assert str(raised.value).startswith(sentence.format(url=asked.url))
+    assert "AAAA" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -190,12 +190,12 @@ def test_a_missing_repository_or_ref_is_reported(
 ) -> None:
     key = made()
     asked = serve(key).git(path, ref)
-    with pytest.raises(kind) as told:
+    with pytest.raises(kind) as raised:
         fetch_ref(asked, tmp_path / "clones", private(key))
-    assert str(told.value).startswith(sentence.format(url=asked.url))
+    assert str(raised.value).startswith(sentence.format(url=asked.url))
 
 
-def test_a_server_that_is_away_does_not_answer(tmp_path: Path) -> None:
+def test_a_server_that_is_unreachable_does_not_answer(tmp_path: Path) -> None:
     with socket.create_server(("localhost", 0)) as taken:
         port = taken.getsockname()[1]
     asked = GitRef(

@@ -7,7 +7,7 @@ STARTS = "2026-11-28 19:21:04 UTC [1] LOG:  starting PostgreSQL"
 PORT = '2026-11-28 19:21:05 UTC [1] FATAL:  could not create lock file "x"'
 
 
-def test_what_clients_are_told_that_come_too_early_is_no_reason() -> None:
+def test_answers_to_clients_that_come_too_early_are_no_reason() -> None:
     assert fatal_line(f"{STARTS}\n{EARLY}\n") is None
 
 
@@ -16,6 +16,6 @@ def test_the_last_line_that_is_fatal_is_the_reason() -> None:
     assert exit_reason(f"{STARTS}\n{PORT}\nand more\n") == PORT
 
 
-def test_where_nothing_is_fatal_people_are_told_the_last_line() -> None:
+def test_where_nothing_is_fatal_the_last_line_is_reported() -> None:
     assert exit_reason(f"{STARTS}\n{EARLY}\n\n") == EARLY
     assert exit_reason("\n") == "it said nothing"

@@ -72,8 +72,8 @@ def blocked(itemtype: str, status: str, **changes: Any) -> str:
 
 
 def test_a_day_that_has_not_come_yet_comes_by_itself() -> None:
-    said = blocked("IN", "DECLARED", dataset="today")
-    assert said.endswith(
+    sentence = blocked("IN", "DECLARED", dataset="today")
+    assert sentence.endswith(
         "it comes with that day, by an engine or RunJob; to have it before: dataflow publish today 2013"
     )
 
@@ -86,12 +86,12 @@ def test_a_forced_task_is_told_apart() -> None:
 
 
 @pytest.mark.parametrize("state", TaskState)
-def test_the_first_sentence_tells_the_state(state: TaskState) -> None:
+def test_the_first_sentence_shows_the_state(state: TaskState) -> None:
     why = evidence(state, held_from="QUEUED", due_in_seconds=4, last_run=RUN)
     assert explain(why)[0].startswith(f"2013 of job load is {state}")
 
 
-def test_failed_tells_the_reason_the_log_and_the_way_on() -> None:
+def test_failed_shows_the_reason_the_log_and_the_way_on() -> None:
     assert explain(evidence("FAILED", reason="no retries left (2 allowed): exit code 1: oops", last_run=RUN)) == [
         "2013 of job load is FAILED: no retries left (2 allowed): exit code 1: oops",
         "last run: 8, attempt 2, FAILED: exit code 1: oops",
@@ -107,7 +107,7 @@ def test_a_run_that_did_not_start_is_not_called_a_failed_attempt() -> None:
     )
 
 
-def test_retry_tells_when_the_next_attempt_comes_and_how_many_are_left() -> None:
+def test_retry_shows_when_the_next_attempt_comes_and_how_many_are_left() -> None:
     assert explain(evidence("RETRYING", attempts=1, due_in_seconds=300, last_run=RUN)) == [
         "2013 of job load is RETRYING: the last attempt failed, the next one is due in 5 min; 1 more may fail after it",
         "last run: 8, attempt 2, FAILED: exit code 1: oops",
@@ -115,8 +115,8 @@ def test_retry_tells_when_the_next_attempt_comes_and_how_many_are_left() -> None
     ]
 
 
-def test_a_task_whose_location_is_missing_tells_when_it_is_looked_at_again_and_that_no_retry_is_consumed() -> None:
-    reason = "not started: project.yml, line 6: there is no in/2013.csv"
+def test_a_task_whose_location_is_missing_shows_when_it_is_looked_at_again_and_that_no_retry_is_consumed() -> None:
+    reason = "not started: project.yml, line 16: there is no in/2013.csv"
     assert explain(evidence("RETRYING", looks=3, due_in_seconds=40, reason=reason))[0] == (
         f"2013 of job load is RETRYING: {reason}; it was looked at 3 times, which consumes no retry; the next look is "
         "due in 40 s; to look at once: dataflow resubmit load 2013"
@@ -135,30 +135,30 @@ def test_a_retry_that_is_due_comes_now() -> None:
     assert "the next one is due now; 0 more" in explain(evidence("RETRYING", attempts=2, due_in_seconds=0))[0]
 
 
-def test_running_tells_where_and_for_how_long_and_its_log() -> None:
+def test_running_shows_where_and_for_how_long_and_its_log() -> None:
     assert explain(evidence("RUNNING", last_run={**RUN, "state": "RUNNING", "message": None})) == [
         "2013 of job load is RUNNING: run 8, attempt 2, for 13 min at h1",
         "its log: dataflow logs --run 8",
     ]
 
 
-def test_running_tells_that_it_was_asked_for_again() -> None:
+def test_running_shows_that_it_was_asked_for_again() -> None:
     [sentence, _] = explain(evidence("RUNNING", again=True, last_run=RUN))
     assert sentence.endswith("; it was asked for again and runs once more after its end")
 
 
 @pytest.mark.parametrize("state", ["HELD", "SKIPPED"])
-def test_held_tells_what_it_was_and_how_to_let_it_go_on(state: str) -> None:
+def test_held_shows_what_it_was_and_how_to_release_it(state: str) -> None:
     assert explain(evidence(state, held_from="RETRYING", reason="audit")) == [
         f"2013 of job load is {state} by a person (it was RETRYING): audit; to release it: dataflow release load 2013"
     ]
 
 
-def test_held_tells_that_it_was_asked_for_again() -> None:
+def test_held_shows_that_it_was_asked_for_again() -> None:
     assert "; it was asked for again meanwhile;" in explain(evidence("HELD", held_from="FAILED", again=True))[0]
 
 
-def test_done_tells_its_run() -> None:
+def test_done_shows_its_run() -> None:
     run = {**RUN, "state": "SUCCEEDED", "message": "exit code 0"}
     assert explain(evidence("DONE", last_run=run)) == [
         "2013 of job load is DONE",
@@ -167,7 +167,7 @@ def test_done_tells_its_run() -> None:
     ]
 
 
-def test_done_but_stale_tells_how_to_make_it_again() -> None:
+def test_done_but_stale_shows_how_to_make_it_again() -> None:
     [sentence] = explain(evidence("DONE", stale=True))
     assert sentence.startswith("2013 of job load is DONE, but made from data that has changed since; ")
     assert sentence.endswith("to make it again: dataflow resubmit load 2013")
@@ -188,23 +188,23 @@ def test_ready_with_nothing_in_its_way_needs_no_more_words() -> None:
     assert explain(evidence("QUEUED")) == ["2013 of job load is QUEUED"]
 
 
-def test_ready_without_an_engine_tells_how_to_start_one() -> None:
+def test_ready_without_an_engine_shows_how_to_start_one() -> None:
     assert explain(evidence("QUEUED", engines=0))[1:] == ["no engine is running; to start one: dataflow local -f FILE"]
 
 
-def test_ready_behind_others_tells_how_many() -> None:
+def test_ready_behind_others_shows_how_many() -> None:
     assert explain(evidence("QUEUED", before_it=1))[1:] == ["before it: 1 queued task of the job"]
     assert explain(evidence("QUEUED", before_it=10_000))[1:] == ["before it: at least 10000 queued tasks of the job"]
     assert explain(evidence("QUEUED", before_it=70))[1:] == ["before it: 70 queued tasks of the job"]
 
 
-def test_ready_in_a_busy_job_tells_its_parallelism() -> None:
+def test_ready_in_a_busy_job_shows_its_parallelism() -> None:
     assert explain(evidence("QUEUED", running=2))[1:] == [
         "job load runs 2 at a time (its parallelism) and all of them are busy: it has to wait"
     ]
 
 
-def test_ready_in_a_job_with_no_parallelism_tells_to_raise_it() -> None:
+def test_ready_in_a_job_with_no_parallelism_advises_to_raise_it() -> None:
     assert explain(evidence("QUEUED", parallelism=0))[1:] == [
         "job load has parallelism 0, nothing new starts; to let it run: dataflow scale load 1"
     ]
@@ -232,11 +232,11 @@ def test_an_input_that_no_job_makes_has_to_be_published(status: str) -> None:
     assert sentence.endswith("; no job makes it; when it is there: dataflow publish orders 2013")
 
 
-def test_the_reason_of_an_input_is_told() -> None:
+def test_the_reason_of_an_input_is_reported() -> None:
     assert "FAILED (not usable: checksum differs)" in blocked("IN", "FAILED", reason="checksum differs")
 
 
-def test_an_input_whose_job_failed_tells_why_and_how_to_run_that_job_again() -> None:
+def test_an_input_whose_job_failed_shows_why_and_how_to_run_that_job_again() -> None:
     failed = {"producer": "export", "producer_state": "FAILED", "producer_reason": "no retries left: exit code 1"}
     assert blocked("IN", "FAILED", reason="exit code 1", **failed) == (
         "waits for input chunk 2013 of orders, which is FAILED (not usable); job export, which makes it, is FAILED "
@@ -251,7 +251,7 @@ def test_an_input_that_was_set_failed_although_its_job_is_done_has_to_be_made_ag
 
 
 @pytest.mark.parametrize("state", ["WAITING", "QUEUED", "RUNNING", "RETRYING", "HELD", "SKIPPED"])
-def test_an_input_whose_job_is_not_done_tells_where_to_look_on(state: str) -> None:
+def test_an_input_whose_job_is_not_done_shows_where_to_look_on(state: str) -> None:
     assert blocked("IN", "DECLARED", producer="export", producer_state=state) == (
         "waits for input chunk 2013 of orders, which is DECLARED (not made yet); job export, which makes it, is "
         f"{state}; see: dataflow why export 2013"
@@ -273,7 +273,7 @@ def test_an_input_under_hold_has_to_be_released_whoever_makes_it(producer: dict[
     )
 
 
-def test_an_input_that_waits_for_a_person_tells_how_to_accept_it() -> None:
+def test_an_input_that_waits_for_a_person_shows_how_to_accept_it() -> None:
     assert blocked("IN", "PENDING", producer="export", producer_state="DONE") == (
         "waits for input chunk 2013 of orders, which is PENDING (not accepted yet); when it is good: "
         "dataflow accept orders 2013; when it is not: dataflow reject orders 2013"
@@ -284,7 +284,7 @@ def test_an_input_that_waits_for_a_person_tells_how_to_accept_it() -> None:
 
 
 @pytest.mark.parametrize("status", ["FAILED", "PENDING", "READY"])
-def test_an_output_that_must_not_be_overwritten_tells_how_to_allow_it(status: str) -> None:
+def test_an_output_that_must_not_be_overwritten_shows_how_to_allow_it(status: str) -> None:
     sentence = blocked("OUT", status)
     assert sentence.startswith(f"may not write its output chunk 2013 of orders, which is {status} (")
     assert sentence.endswith("; to write it anew: dataflow resubmit load 2013")
@@ -316,7 +316,7 @@ def test_every_blocker_has_a_sentence(itemtype: str, status: ChunkStatus, state:
     assert status in sentence
 
 
-def test_all_blockers_are_told() -> None:
+def test_all_blockers_are_reported() -> None:
     blocker = {"itemtype": "IN", "status": "DECLARED", "readers": 0, "reason": None}
     blocker |= {"producer": None, "producer_state": None, "producer_reason": None}
     why = evidence("WAITING", blockers=[{**blocker, "dataset": name} for name in ("orders", "prices")])
@@ -359,7 +359,7 @@ def test_a_status_comes_with_its_meaning_and_its_reason() -> None:
         (2_419_200, "28 days"),
     ],
 )
-def test_durations_are_told_as_people_do(seconds: float, words: str) -> None:
+def test_durations_are_written_as_people_do(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
@@ -367,7 +367,7 @@ def test_one_is_not_many() -> None:
     assert [counted(number, "gap") for number in (0, 1, 2)] == ["0 gaps", "1 gap", "2 gaps"]
 
 
-def test_a_run_whose_engine_is_not_heard_of_tells_what_to_do() -> None:
+def test_a_run_whose_engine_is_not_heard_of_shows_what_to_do() -> None:
     last = {"run": 7, "attempt": 1, "state": "RUNNING", "seconds": 5.0, "host": "laptop", "message": None}
     sentences = explain(evidence("RUNNING", engine_lives=False, last_run=last))
     assert any("lease of its engine at laptop has expired" in s and "dataflow lost 7" in s for s in sentences)
@@ -416,7 +416,7 @@ def test_the_opening_and_the_close_of_a_breaker_are_one_line_each() -> None:
     assert breaker_note("load", {"opened": False, "seconds": 3.0, "probes": 0}).endswith("closed, after 3 s")
 
 
-def test_a_run_in_a_namespace_that_nobody_watches_is_told_with_both_ways_out() -> None:
+def test_a_run_in_a_namespace_that_nobody_watches_is_reported_with_both_ways_out() -> None:
     last = RUN | {"state": "RUNNING"}
     unseen = {"namespace": "team", "jobs": [], "runs": [last["run"]]}
     sentences = explain(evidence("RUNNING", unmanaged_namespaces=unseen, last_run=last))
@@ -427,8 +427,8 @@ def test_a_run_in_a_namespace_that_nobody_watches_is_told_with_both_ways_out() -
 
 
 def test_of_many_jobs_that_stand_still_some_are_named() -> None:
-    said = unmanaged_namespace_sentence({"namespace": "team", "jobs": list("abcdefg"), "runs": []})
-    assert said == (
+    sentence = unmanaged_namespace_sentence({"namespace": "team", "jobs": list("abcdefg"), "runs": []})
+    assert sentence == (
         "the operator does not work in namespace team, so a, b, c, d, e … start nothing: take team into its namespaces "
         "again"
     )

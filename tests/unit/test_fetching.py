@@ -30,7 +30,7 @@ TOKEN = "t0ken-of-nobody"
 
 @pytest.fixture(autouse=True)
 def collected() -> Iterator[None]:
-    """Let what was left open be closed before another test begins, which would be blamed for it."""
+    """Let what was left open be closed before another test begins, which would fail because of it."""
     yield
     gc.collect()
 
@@ -85,7 +85,7 @@ def test_a_repository_of_this_machine_may_be_shallow(origin: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "sentence"),
+    ("printed", "kind", "sentence"),
     [
         (
             "git@git.example.org: Permission denied (publickey).",
@@ -108,16 +108,16 @@ def test_a_repository_of_this_machine_may_be_shallow(origin: Path, tmp_path: Pat
     ],
 )
 def test_errors_of_ssh_and_the_server_are_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, kind: type[DataflowError], sentence: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, kind: type[DataflowError], sentence: str
 ) -> None:
     command = tmp_path / "ssh"
-    command.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 255\n")
+    command.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{printed}\nEND\nexit 255\n")
     command.chmod(0o755)
     monkeypatch.setenv("GIT_SSH_COMMAND", str(command))
     url = "ssh://git@git.example.org/p"
-    with pytest.raises(kind) as told:
+    with pytest.raises(kind) as raised:
         fetch_ref(GitRef(url, "main"), tmp_path / "clones")
-    assert str(told.value).startswith(sentence.format(url=url))
+    assert str(raised.value).startswith(sentence.format(url=url))
 
 
 def test_a_commit_that_fails_its_tests_is_replaced_by_the_last_one_that_passes(origin: Path, tmp_path: Path) -> None:
@@ -179,10 +179,10 @@ def test_only_files_are_kept_and_leftovers_of_a_killed_attempt_are_replaced(orig
 def test_each_error_is_one_sentence(
     origin: Path, tmp_path: Path, url: str, ref: str, kind: type[DataflowError], sentence: str
 ) -> None:
-    with pytest.raises(kind) as said:
+    with pytest.raises(kind) as raised:
         fetch_ref(GitRef(url.format(origin=origin), ref), tmp_path / "clones")
-    assert str(said.value).startswith(sentence.format(origin=origin))
-    assert "\n" not in str(said.value)
+    assert str(raised.value).startswith(sentence.format(origin=origin))
+    assert "\n" not in str(raised.value)
 
 
 # By HTTP -------------------------------------------------------------------------------------------------
@@ -264,10 +264,10 @@ def test_a_username_is_sent_with_the_token(server: str, tmp_path: Path) -> None:
 def test_a_wrong_token_is_reported_without_the_token(
     server: str, tmp_path: Path, token: str | None, sentence: str
 ) -> None:
-    with pytest.raises(StepFailed) as said:
+    with pytest.raises(StepFailed) as raised:
         fetch_ref(GitRef(f"{server}/p.git", "main"), tmp_path / "clones", token)
-    assert str(said.value).startswith(sentence.format(server=server))
-    assert "wrong-one" not in str(said.value)
+    assert str(raised.value).startswith(sentence.format(server=server))
+    assert "wrong-one" not in str(raised.value)
 
 
 def test_a_server_that_is_broken_is_one_that_does_not_answer(server: str, tmp_path: Path) -> None:
@@ -300,8 +300,8 @@ def test_the_init_container_fetches_for_the_driver(
     assert fetching.main(argv, {TOKEN_VARIABLE: f"{TOKEN}\n"}) == 0
     assert text(find_fetched(project)) == "second"
     assert fetching.main(argv, {TOKEN_VARIABLE: "wrong-one"}) == 1
-    said = capfd.readouterr()
-    assert said.err == (
+    captured = capfd.readouterr()
+    assert captured.err == (
         f"dataflow: {server}/p.git refuses access; look at the token that secretRef names, and at username\n"
     )
-    assert TOKEN not in said.out + said.err
+    assert TOKEN not in captured.out + captured.err

@@ -13,7 +13,7 @@ from opendataflow.model.resources.jobfile import parse_job_file
 
 
 def fake_java(folder: Path, version: str) -> Path:
-    """Make a folder like JAVA_HOME whose java tells this version."""
+    """Make a folder like JAVA_HOME whose java prints this version."""
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(f"#!/bin/sh\necho '{version}' >&2\n", encoding="utf-8")
@@ -39,7 +39,7 @@ def test_without_java_the_demo_ends_with_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "release"),
+    ("printed", "release"),
     [
         ('openjdk version "17.0.15" 2025-04-15', 17),
         ('java version "1.8.0_392"', 8),
@@ -47,8 +47,8 @@ def test_without_java_the_demo_ends_with_one_sentence(tmp_path: Path) -> None:
         ("no runtime present, requesting install", None),
     ],
 )
-def test_the_release_of_java_is_read_from_what_it_says(tmp_path: Path, said: str, release: int | None) -> None:
-    assert demo.java_version(str(fake_java(tmp_path, said))) == release
+def test_the_release_of_java_is_read_from_its_output(tmp_path: Path, printed: str, release: int | None) -> None:
+    assert demo.java_version(str(fake_java(tmp_path, printed))) == release
 
 
 def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The data of the flights example: twelve months of real flights, two of them wrong as the demo tells."""
+"""The data of the flights example: twelve months of real flights, two of them wrong as the demo describes."""
 
 from pathlib import Path
 

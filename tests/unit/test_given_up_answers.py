@@ -68,8 +68,8 @@ def test_a_question_that_is_cancelled_leaves_no_connection_when_the_loop_ends(
             await asyncio.gather(question, return_exceptions=True)
 
     server.begins = begins
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as raised:
         warnings.simplefilter("always")
         asyncio.run(ask())
         gc.collect()
-    assert [str(one.message) for one in told] == []
+    assert [str(one.message) for one in raised] == []

@@ -55,9 +55,9 @@ def test_a_second_producer_is_refused_by_name() -> None:
     )
 
 
-def test_all_unknown_data_sets_and_producers_are_told_at_once() -> None:
-    told = refusal(links("a", "nope", "x"), links("b", "nada", "x"), datasets="x")
-    assert len(told.splitlines()) == 3
+def test_all_unknown_data_sets_and_producers_are_reported_at_once() -> None:
+    message = refusal(links("a", "nope", "x"), links("b", "nada", "x"), datasets="x")
+    assert len(message.splitlines()) == 3
 
 
 def test_a_cycle_is_named_by_its_path_and_the_data_sets_between() -> None:
@@ -67,7 +67,7 @@ def test_a_cycle_is_named_by_its_path_and_the_data_sets_between() -> None:
 
 
 def test_only_the_jobs_of_the_cycle_are_named() -> None:
-    told = refusal(
+    message = refusal(
         links("first", "", "start"),
         links("c", "start q", "r"),
         links("d", "r", "s"),
@@ -75,15 +75,15 @@ def test_only_the_jobs_of_the_cycle_are_named() -> None:
         links("last", "r", "end"),
         datasets="start q r s end",
     )
-    assert told == (
+    assert message == (
         "the jobs wait for each other: c -> d -> e -> c (d reads r of c, e reads s of d, c reads q of e); "
         "remove one of these inputs"
     )
 
 
 def test_the_path_begins_at_the_first_job_of_the_alphabet_wherever_it_is_found() -> None:
-    told = refusal(links("a", "zz"), links("m", "zz", "mm"), links("z", "mm", "zz"), datasets="mm zz")
-    assert told == (
+    message = refusal(links("a", "zz"), links("m", "zz", "mm"), links("z", "mm", "zz"), datasets="mm zz")
+    assert message == (
         "the jobs wait for each other: m -> z -> m (z reads mm of m, m reads zz of z); remove one of these inputs"
     )
 

@@ -14,7 +14,7 @@ from images.settle import settle
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with all programs that there are."""
+    """A folder with all programs."""
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
 
@@ -37,11 +37,11 @@ def test_the_first_builder_that_works_is_taken(programs: Path) -> None:
     assert build.find_builder(["podman"]) == "podman"
 
 
-def test_where_nothing_builds_each_builder_s_reason_is_told(programs: Path) -> None:
+def test_where_nothing_builds_each_builder_s_reason_is_reported(programs: Path) -> None:
     program(programs / "docker", "echo 'Cannot connect to the Docker daemon.' >&2; exit 1")
-    with pytest.raises(build.Impossible) as told:
+    with pytest.raises(build.Impossible) as raised:
         build.find_builder()
-    assert str(told.value) == (
+    assert str(raised.value) == (
         "nothing here builds images: docker does not work (Cannot connect to the Docker daemon.); "
         "podman is not installed; buildah is not installed"
     )
@@ -50,9 +50,9 @@ def test_where_nothing_builds_each_builder_s_reason_is_told(programs: Path) -> N
 @pytest.mark.parametrize("builder", build.BUILDERS)
 def test_a_base_image_that_is_not_there_and_can_not_be_pulled_says_what_to_do(programs: Path, builder: str) -> None:
     program(programs / builder, "echo begins >&2; echo 'no such host' >&2; exit 1")
-    with pytest.raises(build.Impossible) as told:
+    with pytest.raises(build.Impossible) as raised:
         build.get_base("python:3.12", builder)
-    assert str(told.value) == (
+    assert str(raised.value) == (
         f"{builder} has no image python:3.12 and can't pull it (no such host): "
         "name one that it has or can pull: make images BASE_IMAGE=NAME"
     )

@@ -77,7 +77,7 @@ def answer(found: dict[str, Any], number: int, *looks: Look) -> InspectionAnswer
     return inspection_answers(found, (), looks)[number]
 
 
-def said(found: dict[str, Any], number: int, *looks: Look) -> str:
+def shown(found: dict[str, Any], number: int, *looks: Look) -> str:
     return "\n".join(one.sentence for one in answer(found, number, *looks).evidence)
 
 
@@ -102,13 +102,13 @@ def test_each_piece_of_evidence_names_who_looked_and_when_and_at_what() -> None:
 def test_a_newer_version_of_an_input_makes_it_stale() -> None:
     found = evidence(chunk("IN", fence=9), chunk("OUT"))
     assert answered(found)[CORRECT] == "No: it was made from data that has changed since"
-    assert "it read version 7 of chunk 1 of orders, which is version 9 now" in said(found, CORRECT)
+    assert "it read version 7 of chunk 1 of orders, which is version 9 now" in shown(found, CORRECT)
 
 
 def test_an_input_that_was_resubmitted_makes_it_unknown() -> None:
     found = evidence(chunk("IN", status="RESUBMIT", reason="wrong rates"), chunk("OUT"))
     assert answered(found)[CORRECT] == "Unknown: what it was made from is not READY any more"
-    assert "it read version 7 of chunk 1 of orders, which is RESUBMIT (wrong rates)" in said(found, CORRECT)
+    assert "it read version 7 of chunk 1 of orders, which is RESUBMIT (wrong rates)" in shown(found, CORRECT)
 
 
 def test_an_output_that_was_resubmitted_is_not_the_correct_data() -> None:
@@ -124,7 +124,7 @@ def test_a_task_that_never_made_one_of_its_outputs_has_no_correct_data() -> None
     added = chunk("OUT", dataset="kn", status="DECLARED", run=None, used_fence=None, said=None)
     found = evidence(chunk("IN"), chunk("OUT"), added, missing_outputs=["kn"])
     assert answered(found)[:2] == ["No: output kn was never made", "No: output kn was never made"]
-    assert "to make it: dataflow resubmit load 1" in said(found, CORRECT)
+    assert "to make it: dataflow resubmit load 1" in shown(found, CORRECT)
 
 
 def test_a_run_without_inputs_has_no_versions_to_compare() -> None:
@@ -133,26 +133,26 @@ def test_a_run_without_inputs_has_no_versions_to_compare() -> None:
 
 def test_a_day_has_no_version() -> None:
     found = evidence(chunk("IN", dataset="today", used_fence=None), chunk("OUT"))
-    assert "it read chunk 1 of today, and a day has no versions" in said(found, CORRECT)
+    assert "it read chunk 1 of today, and a day has no versions" in shown(found, CORRECT)
 
 
 def test_measured_rows_bytes_and_checksum_are_evidence() -> None:
     found = evidence(chunk("IN"), chunk("OUT", rows=5, bytes=70, checksum="ab"))
-    assert "chunk 1 of rows has 5 rows, 70 bytes, checksum ab" in said(found, CORRECT)
+    assert "chunk 1 of rows has 5 rows, 70 bytes, checksum ab" in shown(found, CORRECT)
 
 
 def test_of_several_outputs_all_have_to_be_good() -> None:
     half = evidence(chunk("OUT"), chunk("OUT", dataset="more", status="HOLD", held_status="READY", reason="audit"))
     assert answered(half)[READY] == "No: not yet"
     assert answered(half)[SAFE] == "No: neither to read nor to change"
-    assert "chunk 1 of more is HOLD (held by a person: audit)" in said(half, SAFE)
+    assert "chunk 1 of more is HOLD (held by a person: audit)" in shown(half, SAFE)
 
 
 def test_while_a_run_writes_every_answer_is_no() -> None:
     running = evidence(chunk("OUT", status="RUNNING"), state="RUNNING")
     running["run"] |= {"state": "RUNNING", "finished_at": None, "exit_code": None}
     assert answered(running) == [*["No: not yet"] * 4, "No: neither to read nor to change"]
-    assert said(running, SAFE) == "run 3 writes chunk 1 of rows right now"
+    assert shown(running, SAFE) == "run 3 writes chunk 1 of rows right now"
 
 
 def test_a_chunk_that_is_being_read_is_safe_to_read_only() -> None:
@@ -174,7 +174,7 @@ def test_a_chunk_that_is_being_read_is_safe_to_read_only() -> None:
 def test_a_place_that_nobody_looked_at_is_unknown(declared: dict[str, Any], sentence: str) -> None:
     found = evidence(chunk("IN"), chunk("OUT", then=declared, now=declared))
     assert answer(found, PLACE).answer is Answer.UNKNOWN
-    assert said(found, PLACE).startswith(sentence)
+    assert shown(found, PLACE).startswith(sentence)
 
 
 def reported(where: str, **declared: Any) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def test_a_run_that_reported_what_it_wrote_there_has_looked(where: str, declared
 def test_a_run_that_wrote_elsewhere_leaves_the_declared_place_unknown(where: str, declared: dict[str, Any]) -> None:
     found = reported(where, **declared)
     assert answer(found, PLACE).answer is Answer.UNKNOWN
-    assert "whether that is the place of the run is not known" in said(found, PLACE)
+    assert "whether that is the place of the run is not known" in shown(found, PLACE)
 
 
 @pytest.mark.parametrize("look", [{}, {"dataset": "rows"}, "text", {"dataset": "rows", "found": "perhaps"}, None])
@@ -270,7 +270,7 @@ def test_an_input_that_a_check_does_not_find_is_named() -> None:
 def test_a_data_set_that_moved_since_the_run_is_not_where_it_is_expected() -> None:
     moved = chunk("OUT", now={"hostname": "h2", "options": {}})
     assert answered(evidence(moved))[PLACE] == "No: its data set is declared at another place since it was made"
-    assert "the run got rows at h1; now it is declared at h2" in said(evidence(moved), PLACE)
+    assert "the run got rows at h1; now it is declared at h2" in shown(evidence(moved), PLACE)
     other_user = chunk("OUT", now={"hostname": "h1", "options": {}, "username": "other"})
     assert answer(evidence(other_user), PLACE).answer is Answer.UNKNOWN
 
@@ -304,7 +304,7 @@ def test_expectations_that_hold_make_it_validated() -> None:
     found = evidence()
     found["run"]["metrics"] = {"expectations": [checked("keys", True, found="none"), checked("paid", False, "warn")]}
     assert answered(found)[VALIDATED] == "Yes: by 2 expectations, with 1 warning"
-    assert said(found, VALIDATED).splitlines() == [
+    assert shown(found, VALIDATED).splitlines() == [
         "chunk 1 of rows is READY because run 3 succeeded; the checks of the run are below",
         "paid: does not hold (a warning)",
         "keys: holds: none",
@@ -324,7 +324,7 @@ def test_an_expectation_that_kept_a_chunk_from_ready_is_the_reason_that_it_is_no
         "metrics": {"expectations": [checked("keys", False, found="2 values more than once"), checked("paid", True)]},
     }
     assert answered(found)[VALIDATED] == "No: an expectation does not hold"
-    assert said(found, VALIDATED).splitlines() == [
+    assert shown(found, VALIDATED).splitlines() == [
         "run 3 has checked the rows before writing them",
         "keys: does not hold: 2 values more than once",
         "paid: holds",
@@ -383,8 +383,8 @@ def test_a_forced_run_without_its_input_makes_the_correct_data_unknown() -> None
     found["datasets"] = [chunk("IN", used_fence=None, status="DECLARED", fence=None), chunk("OUT")]
     found["run"]["forced"] = True
     assert answered(found)[CORRECT] == "Unknown: made by force without its input orders"
-    assert "it read no version of chunk 1 of orders: it was not READY, and the run was forced" in said(found, CORRECT)
-    assert "run 3 was forced, without its input orders" in said(found, CORRECT)
+    assert "it read no version of chunk 1 of orders: it was not READY, and the run was forced" in shown(found, CORRECT)
+    assert "run 3 was forced, without its input orders" in shown(found, CORRECT)
 
 
 def test_a_forced_run_far_upstream_is_named_with_its_chunk_and_its_missing_inputs() -> None:
@@ -392,7 +392,7 @@ def test_a_forced_run_far_upstream_is_named_with_its_chunk_and_its_missing_input
     assert answered(found)[CORRECT] == (
         "Unknown: made from chunk 1 of raw, which run 2 wrote by force without its inputs a, b"
     )
-    assert "made from chunk 1 of raw, which run 2 of job load wrote by force, without its inputs a, b" in said(
+    assert "made from chunk 1 of raw, which run 2 of job load wrote by force, without its inputs a, b" in shown(
         found, CORRECT
     )
 
@@ -407,7 +407,7 @@ def test_a_forced_run_is_marked_in_every_answer_about_the_data(number: int) -> N
 def test_a_forced_run_that_had_all_inputs_is_marked_and_changes_no_answer() -> None:
     found = behind(forced([], "raw", run=2))
     assert [one.answer for one in inspection_answers(found)] == [one.answer for one in inspection_answers(evidence())]
-    assert "although each of its inputs was READY" in said(found, CORRECT)
+    assert "although each of its inputs was READY" in shown(found, CORRECT)
 
 
 def test_a_forced_run_whose_inputs_are_not_known_makes_the_correct_data_unknown() -> None:
@@ -416,12 +416,12 @@ def test_a_forced_run_whose_inputs_are_not_known_makes_the_correct_data_unknown(
 
 def test_of_very_many_forced_runs_the_nearest_are_named_and_the_others_counted() -> None:
     found = behind(*(forced(["a"], "raw", run=number) for number in range(100, 125)))
-    assert said(found, CORRECT).count("wrote by force") == 20
-    assert "and made from 5 more chunks of forced runs" in said(found, CORRECT)
+    assert shown(found, CORRECT).count("wrote by force") == 20
+    assert "and made from 5 more chunks of forced runs" in shown(found, CORRECT)
 
 
 def test_a_search_that_reached_its_bound_says_so() -> None:
-    assert "only the nearest versions" in said(behind(complete=False), CORRECT)
+    assert "only the nearest versions" in shown(behind(complete=False), CORRECT)
 
 
 def test_a_person_who_published_the_output_replaces_the_forced_run() -> None:

@@ -65,14 +65,14 @@ def facts(counts: dict[str, int] | None = None, **more: Any) -> ObservedJob:
     return ObservedJob(**{**known, **more})
 
 
-def told(these: ObservedJob) -> dict[str, Any]:
+def status_of(these: ObservedJob) -> dict[str, Any]:
     """The status as the cluster gets it."""
     return job_status(these, NOW).body()
 
 
 def condition(these: ObservedJob, kind: str) -> tuple[str, str, str]:
     """Status, reason and message of one condition."""
-    one = next(c for c in told(these)["conditions"] if c["type"] == kind)
+    one = next(c for c in status_of(these)["conditions"] if c["type"] == kind)
     return one["status"], one["reason"], one["message"]
 
 
@@ -97,7 +97,7 @@ STATES = [
 
 @pytest.mark.parametrize(("word", "these"), STATES)
 def test_the_state_is_one_word(word: str, these: ObservedJob) -> None:
-    assert told(these)["state"] == word
+    assert status_of(these)["state"] == word
 
 
 QUOTA = Backpressure('create pods a/b: pods "b" is forbidden: exceeded quota: small')
@@ -157,9 +157,9 @@ WHY_NOTHING_RUNS = [
 def test_progressing_says_what_goes_on_or_why_nothing_does(
     these: ObservedJob, status: str, reason: str, words: str
 ) -> None:
-    said = condition(these, "Progressing")
-    assert said[:2] == (status, reason)
-    assert words in said[2]
+    progressing = condition(these, "Progressing")
+    assert progressing[:2] == (status, reason)
+    assert words in progressing[2]
 
 
 SUCCEEDED = [
@@ -192,7 +192,7 @@ def test_a_job_without_an_output_that_it_never_made_has_not_succeeded() -> None:
         "to exclude it: dataflow skip load 1 2"
     )
     assert condition(these, "Progressing")[:2] == ("False", "OutputsMissing")
-    assert told(these)["state"] == "Incomplete"
+    assert status_of(these)["state"] == "Incomplete"
 
 
 STALLS: list[tuple[NotStarted, str, str]] = [
@@ -227,24 +227,24 @@ KSTATUS = [
 
 @pytest.mark.parametrize(("verdict", "these"), KSTATUS)
 def test_tools_that_go_by_kstatus_see_what_is_so(verdict: str, these: ObservedJob) -> None:
-    assert kstatus(these.generation, told(these)) == verdict
+    assert kstatus(these.generation, status_of(these)) == verdict
 
 
 def test_a_spec_that_is_not_taken_over_yet_shows_the_generation_before_it() -> None:
-    before = told(facts({"DONE": 1}))
-    status = told(ObservedJob("load", 3, before=before))
+    before = status_of(facts({"DONE": 1}))
+    status = status_of(ObservedJob("load", 3, before=before))
     assert status["observedGeneration"] == 2
     assert kstatus(3, status) == "InProgress"
 
 
 def test_a_forced_run_is_marked_among_the_last_failures() -> None:
     failure = {"data_id": "3", "run": 7, "message": "exit code 1", "at": "2026-11-28T09:00:00+00:00"}
-    status = told(facts(found=found({"FAILED": 2}, last_failures=[failure | {"forced": True}, failure])))
+    status = status_of(facts(found=found({"FAILED": 2}, last_failures=[failure | {"forced": True}, failure])))
     assert [it.get("forced") for it in status["lastFailures"]] == [True, None]
 
 
-def test_while_postgres_is_away_the_last_figures_stay() -> None:
-    before = told(
+def test_while_postgres_is_unreachable_the_last_figures_stay() -> None:
+    before = status_of(
         facts(
             found=found(
                 {"DONE": 5, "RUNNING": 2, "QUEUED": 3},
@@ -259,7 +259,7 @@ def test_while_postgres_is_away_the_last_figures_stay() -> None:
             )
         )
     )
-    after = told(facts(unreachable="Postgres at db does not answer", before=before))
+    after = status_of(facts(unreachable="Postgres at db does not answer", before=before))
     changing = ("conditions",)
     assert {k: v for k, v in after.items() if k not in changing} == {
         k: v for k, v in before.items() if k not in changing
@@ -270,13 +270,13 @@ def test_while_postgres_is_away_the_last_figures_stay() -> None:
 
 
 def test_figures_of_another_job_are_not_taken_for_those_of_one_whose_id_is_taken() -> None:
-    status = told(ObservedJob("load", 1, fault=Fault(Reason.ID_TAKEN, "load belongs to other/load")))
+    status = status_of(ObservedJob("load", 1, fault=Fault(Reason.ID_TAKEN, "load belongs to other/load")))
     assert "counts" not in status
     assert status["state"] == "Stalled"
 
 
 def test_figures() -> None:
-    status = told(facts(found=found({"DONE": 5, "RUNNING": 2, "QUEUED": 3}, per_minute=1.234, eta_seconds=13_000)))
+    status = status_of(facts(found=found({"DONE": 5, "RUNNING": 2, "QUEUED": 3}, per_minute=1.234, eta_seconds=13_000)))
     assert status["counts"]["total"] == 10
     assert (status["progress"], status["rate"], status["eta"], status["replicas"]) == ("5/10", 74.0, "3h37m", 2)
     assert status["selector"] == "opendataflow.io/job=load"
@@ -287,7 +287,7 @@ def test_a_request_that_was_refused_is_acknowledged_with_the_sentence() -> None:
         "id": "fix-1",
         "answer": {"counts": {"done": 0}, "message": "there is no 2013-02-31", "refusal": "Unknown"},
     }
-    assert told(facts(found=found({"DONE": 1}, resubmit=request)))["resubmit"] == {
+    assert status_of(facts(found=found({"DONE": 1}, resubmit=request)))["resubmit"] == {
         "id": "fix-1",
         "chunks": 0,
         "message": "there is no 2013-02-31",
@@ -295,7 +295,7 @@ def test_a_request_that_was_refused_is_acknowledged_with_the_sentence() -> None:
 
 
 def test_a_condition_keeps_its_time_while_it_is_what_it_was() -> None:
-    before = told(facts({"RUNNING": 1}))
+    before = status_of(facts({"RUNNING": 1}))
     later = NOW + timedelta(hours=1)
     after = job_status(facts({"DONE": 1}, before=before), later)
     times = {c.type: c.last_transition_time for c in after.conditions}
@@ -315,7 +315,7 @@ def test_a_status_of_the_same_facts_is_the_same_a_minute_later() -> None:
 
 
 def test_what_can_not_be_read_of_the_status_before_is_left_out() -> None:
-    status = told(facts(unreachable="away", before={"conditions": [{"type": "Ready"}, 7], "counts": "many"}))
+    status = status_of(facts(unreachable="away", before={"conditions": [{"type": "Ready"}, 7], "counts": "many"}))
     assert len(status["conditions"]) == 7 - 3  # what only Postgres knows
     assert "counts" not in status
 
@@ -406,8 +406,8 @@ def stale(counts: dict[str, int]) -> ObservedJob:
 
 def test_a_job_with_a_stale_chunk_has_not_succeeded_and_names_the_command_that_rebuilds() -> None:
     all_done = stale({"DONE": 3, "SKIPPED": 1})
-    assert (told(all_done)["state"], told(all_done)["progress"]) == ("Stale", "3/4, 1 stale")
-    assert told(all_done)["counts"]["stale"] == 1
+    assert (status_of(all_done)["state"], status_of(all_done)["progress"]) == ("Stale", "3/4, 1 stale")
+    assert status_of(all_done)["counts"]["stale"] == 1
     sentence = (
         "3 chunks done, 1 stale, 1 skipped: 1 chunk (7) was made from an older version of an input or of the job; "
         "to rebuild: dataflow resubmit load --stale"
@@ -418,14 +418,14 @@ def test_a_job_with_a_stale_chunk_has_not_succeeded_and_names_the_command_that_r
 
 def test_a_job_that_goes_on_says_what_of_it_is_stale() -> None:
     going_on = stale({"DONE": 3, "RUNNING": 1})
-    assert told(going_on)["state"] == "Running"
+    assert status_of(going_on)["state"] == "Running"
     assert condition(going_on, "Succeeded") == ("False", "Running", "3 of 4 chunks done, 1 stale")
 
 
 MISSING = {"chunks": 2, "lasting": 0, "examples": ["7", "9"], "reason": "there is no in/7.csv"}
 
 
-def test_chunks_that_wait_for_their_locations_are_told_while_one_of_them_is_looked_at() -> None:
+def test_chunks_that_wait_for_their_locations_are_reported_while_one_of_them_is_looked_at() -> None:
     for counts in ({"RETRYING": 2}, {"RETRYING": 1, "RUNNING": 1}):
         these = facts(found=found(counts, missing=MISSING))
         assert condition(these, "Progressing") == (
@@ -437,7 +437,7 @@ def test_chunks_that_wait_for_their_locations_are_told_while_one_of_them_is_look
     assert condition(working, "Progressing")[1] == "Running"
 
 
-def test_a_location_that_all_chunks_need_is_told_as_the_reason_of_no_progress() -> None:
+def test_a_location_that_all_chunks_need_is_reported_as_the_reason_of_no_progress() -> None:
     these = facts(found=found({"QUEUED": 2}, preflight={"failure": "there is no table t"}))
     assert condition(these, "Progressing") == (
         "False",
@@ -447,20 +447,20 @@ def test_a_location_that_all_chunks_need_is_told_as_the_reason_of_no_progress() 
 
 
 def test_the_accepted_spec_is_shown_and_kept_while_it_is_unknown() -> None:
-    assert told(facts(accepted_spec='{"inputs":["a"]}'))["acceptedSpec"] == '{"inputs":["a"]}'
+    assert status_of(facts(accepted_spec='{"inputs":["a"]}'))["acceptedSpec"] == '{"inputs":["a"]}'
     before = {"acceptedSpec": '{"inputs":["b"]}'}
-    assert told(facts(before=before))["acceptedSpec"] == '{"inputs":["b"]}'
-    assert told(facts(before=before, accepted_spec='{"inputs":["a"]}'))["acceptedSpec"] == '{"inputs":["a"]}'
+    assert status_of(facts(before=before))["acceptedSpec"] == '{"inputs":["b"]}'
+    assert status_of(facts(before=before, accepted_spec='{"inputs":["a"]}'))["acceptedSpec"] == '{"inputs":["a"]}'
 
 
 @pytest.mark.parametrize(
     "odd", [None, 7, {"inputs": ["a"]}, "x" * (LONGEST_SPEC + 1)], ids=["none", "7", "map", "long"]
 )
 def test_an_accepted_spec_that_is_no_text_or_too_long_is_left_out(odd: Any) -> None:
-    assert "acceptedSpec" not in told(facts(before={"acceptedSpec": odd}))
+    assert "acceptedSpec" not in status_of(facts(before={"acceptedSpec": odd}))
 
 
 def test_a_spec_that_is_too_long_replaces_none_before_and_blocks_no_status() -> None:
-    status = told(facts(before={"acceptedSpec": "{}"}, accepted_spec="x" * (LONGEST_SPEC + 1)))
+    status = status_of(facts(before={"acceptedSpec": "{}"}, accepted_spec="x" * (LONGEST_SPEC + 1)))
     assert "acceptedSpec" not in status
-    assert len(told(facts(accepted_spec="x" * LONGEST_SPEC))["acceptedSpec"]) == LONGEST_SPEC
+    assert len(status_of(facts(accepted_spec="x" * LONGEST_SPEC))["acceptedSpec"]) == LONGEST_SPEC

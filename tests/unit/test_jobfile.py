@@ -181,7 +181,7 @@ def test_an_anchor_merged_into_a_mapping_is_overridden_by_its_own_keys() -> None
         ("[" * 3000, "f.yaml: the file is nested too deeply"),
     ],
 )
-def test_a_fault_of_yaml_is_told_with_its_line_and_column(text: str, sentence: str) -> None:
+def test_a_fault_of_yaml_is_reported_with_its_line_and_column(text: str, sentence: str) -> None:
     assert refusal(text) == sentence
 
 
@@ -421,7 +421,7 @@ def test_a_fault_of_a_data_set_is_one_sentence_with_its_place(spec: str, sentenc
     assert refusal(f"{DATASET}  {spec}\n").splitlines() == expected
 
 
-def test_all_faults_of_a_file_are_told_at_once() -> None:
+def test_all_faults_of_a_file_are_reported_at_once() -> None:
     text = f"{SCRIPT}  parallelism: -1\n  order: up\n---\n{DATASET}  iid: x\n---\nkind: x\n"
     assert refusal(text).splitlines() == [
         "f.yaml, DataFlowJob delays: spec.parallelism: 0 or more is wanted, found -1",
@@ -431,10 +431,10 @@ def test_all_faults_of_a_file_are_told_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize(("own", "told"), [("tablename: t", "1.10"), ("hostname: 2.20", "2.20")])
-def test_a_number_behind_a_merge_key_is_told_as_it_is_written(own: str, told: str) -> None:
+@pytest.mark.parametrize(("own", "quoted"), [("tablename: t", "1.10"), ("hostname: 2.20", "2.20")])
+def test_a_number_behind_a_merge_key_is_quoted_as_it_is_written(own: str, quoted: str) -> None:
     text = f"{DATASET}  location:\n    <<: {{hostname: 1.10}}\n    {own}\n"
-    assert refusal(text) == (f'f.yaml, DataSet flights: spec.location.hostname: text is wanted; quote it: "{told}"')
+    assert refusal(text) == (f'f.yaml, DataSet flights: spec.location.hostname: text is wanted; quote it: "{quoted}"')
 
 
 # Paths ---------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def test_what_becomes_of_running_chunks_is_decided_by_a_person(decision: Running
     assert [chunk.status for chunk in state.decided(decision)] == expected
 
 
-def test_every_row_that_is_wrong_is_told_at_once() -> None:
+def test_every_row_that_is_wrong_is_reported_at_once() -> None:
     rows = OldRows(
         ({"jobid": None, "itemtype": "IN", "datasetid": "a", "itemvalue": None},),
         ({"datasetid": "a", "hostname": "x"}, {"datasetid": "a", "hostname": "y"}, {"datasetid": ""}),

@@ -1,4 +1,4 @@
-"""Names: shell variables, runs, and exit codes that the reference tells."""
+"""Names: shell variables, runs, and exit codes of the reference."""
 
 import re
 from pathlib import Path
@@ -53,6 +53,6 @@ def test_two_runs_never_share_a_name(one: str, other: str, first: int, second: i
     assert first == second or run_name(one, first) != run_name(other, second)
 
 
-def test_the_reference_tells_exactly_the_exit_codes_that_there_are() -> None:
+def test_the_reference_lists_exactly_the_exit_codes_of_the_program() -> None:
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", REFERENCE.read_text("utf-8"), re.MULTILINE)
     assert [(name, int(code)) for code, name in rows] == [(code.name, code.value) for code in ExitCode]

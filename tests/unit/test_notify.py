@@ -1,4 +1,4 @@
-"""Where notifications go: what arrives, what is said where nothing does, and that nothing hangs.
+"""Where notifications go: what arrives, what is reported where nothing does, and that nothing hangs.
 
 Servers here are real ones on the loopback interface.
 """
@@ -48,12 +48,12 @@ def test_of_many_failed_chunks_the_first_is_named() -> None:
     assert text(FAILED).startswith("job load: 3 chunks have failed (the first is 2013-02): exit code 1")
 
 
-def test_an_open_breaker_is_told_with_what_its_runs_ended_with() -> None:
+def test_an_open_breaker_is_reported_with_what_its_runs_ended_with() -> None:
     alert = Alert("load", AlertKind.BREAKER, True, SINCE, 5, None, "no answer")
     assert text(alert).startswith("job load: 5 chunks failed in a row, the last with: no answer. One probe at a time")
 
 
-def test_a_missing_location_is_told_with_the_first_chunk_that_needs_it() -> None:
+def test_a_missing_location_is_reported_with_the_first_chunk_that_needs_it() -> None:
     alert = Alert("load", AlertKind.PREFLIGHT, True, SINCE, 2, "2013-02", "there is no in/2013-02.csv")
     assert text(alert) == (
         "job load does not find its data: 2 chunks (2013-02 first): there is no in/2013-02.csv. "
@@ -62,10 +62,10 @@ def test_a_missing_location_is_told_with_the_first_chunk_that_needs_it() -> None
 
 
 @pytest.mark.parametrize("kind", [AlertKind.FAILED, AlertKind.BREAKER, AlertKind.TESTS, AlertKind.PREFLIGHT])
-def test_what_is_well_again_is_told_with_its_job(kind: AlertKind) -> None:
-    said = text(Alert("load", kind, False, SINCE))
-    assert said.startswith("job load: ")
-    assert "any more" in said or "healthy again" in said
+def test_what_has_recovered_is_reported_with_its_job(kind: AlertKind) -> None:
+    message = text(Alert("load", kind, False, SINCE))
+    assert message.startswith("job load: ")
+    assert "any more" in message or "healthy again" in message
 
 
 # A command -----------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def command(*argv: str, environ: dict[str, str] | None = None, seconds: float = 
 
 
 async def test_a_command_gets_the_message_as_json_and_in_variables_and_never_through_a_shell(tmp_path: Path) -> None:
-    program = tmp_path / "tell.sh"
+    program = tmp_path / "send.sh"
     program.write_text('#!/bin/sh\ncat > "$1"; env > "$1.env"\n')
     program.chmod(0o755)
     out = tmp_path / "out; touch never $(id)"
@@ -115,7 +115,7 @@ async def test_a_command_does_not_see_what_opens_the_database_and_the_other_targ
     assert not seen & set(secrets)
 
 
-async def test_a_command_that_fails_is_told_with_its_last_words() -> None:
+async def test_a_command_that_fails_is_reported_with_its_last_words() -> None:
     with pytest.raises(NotDelivered, match=r"^its exit code is 3: no such channel$"):
         await command("sh", "-c", "echo first >&2; echo no such channel >&2; exit 3").deliver(FAILED)
 
@@ -125,9 +125,9 @@ async def test_a_command_that_does_not_read_its_input_and_prints_much_is_fine() 
     await command(sys.executable, "-c", loud).deliver(FAILED)
 
 
-async def test_a_command_that_is_not_there_is_told() -> None:
+async def test_a_command_that_is_not_there_is_reported() -> None:
     with pytest.raises(NotDelivered, match=r"^it can't be started: .*No such file"):
-        await command("/nowhere/tell").deliver(FAILED)
+        await command("/nowhere/send").deliver(FAILED)
 
 
 async def test_a_command_that_hangs_is_killed_with_all_its_processes(tmp_path: Path) -> None:
@@ -192,11 +192,11 @@ async def test_a_webhook_gets_json_with_the_text_that_chat_services_show() -> No
     assert (body["text"], body["event"], body["job"]) == (text(FAILED), "failing", "load")
 
 
-@pytest.mark.parametrize(("status", "said"), [(403, "403 Forbidden"), (500, "500 Internal Server Error")])
-async def test_a_webhook_that_refuses_is_told_without_its_token(status: int, said: str) -> None:
+@pytest.mark.parametrize(("status", "answer"), [(403, "403 Forbidden"), (500, "500 Internal Server Error")])
+async def test_a_webhook_that_refuses_is_reported_without_its_token(status: int, answer: str) -> None:
     with web_server(status) as (port, _):
         target = WebhookTarget(f"http://127.0.0.1:{port}/s3cret")
-        with pytest.raises(NotDelivered, match=f"^it answers {said}$"):
+        with pytest.raises(NotDelivered, match=f"^it answers {answer}$"):
             await target.deliver(FAILED)
         assert target.name == f"webhook http://127.0.0.1:{port}/…"
 
@@ -208,7 +208,7 @@ async def test_a_webhook_that_is_elsewhere_now_is_not_followed_with_an_empty_req
         assert [path for path, *_ in seen] == ["/s3cret"]
 
 
-async def test_a_webhook_that_is_not_there_is_told() -> None:
+async def test_a_webhook_that_is_not_there_is_reported() -> None:
     with pytest.raises(NotDelivered, match=r"^it can't be reached: .*refused"):
         await WebhookTarget(f"http://127.0.0.1:{CLOSED_PORT}/s3cret").deliver(FAILED)
 
@@ -267,7 +267,7 @@ async def test_a_password_is_not_sent_without_tls() -> None:
     assert not any("s3cret" in line or "AUTH" in line for line in box.heard)
 
 
-async def test_a_mail_server_that_refuses_everybody_is_told() -> None:
+async def test_a_mail_server_that_refuses_everybody_is_reported() -> None:
     with (
         MailBox(refuse="RCPT") as box,
         pytest.raises(NotDelivered, match=r"^it takes mail for none of the recipients$"),
@@ -275,12 +275,12 @@ async def test_a_mail_server_that_refuses_everybody_is_told() -> None:
         await mail(box.port).deliver(FAILED)
 
 
-async def test_a_mail_server_that_refuses_the_message_is_told_with_its_words() -> None:
+async def test_a_mail_server_that_refuses_the_message_is_reported_with_its_words() -> None:
     with MailBox(refuse="MAIL") as box, pytest.raises(NotDelivered, match=r"^it answers 550 not you$"):
         await mail(box.port).deliver(FAILED)
 
 
-async def test_a_mail_server_that_is_not_there_is_told() -> None:
+async def test_a_mail_server_that_is_not_there_is_reported() -> None:
     with pytest.raises(NotDelivered, match=r"^it can't be reached: .*refused"):
         await mail(CLOSED_PORT).deliver(FAILED)
 
@@ -315,19 +315,19 @@ async def test_a_server_that_answers_by_drops_holds_nothing_up_and_is_asked_once
 SMTP = "smtp://mail.example.org/?from=dataflow@example.org&to=ada@example.org"
 
 
-def test_nothing_is_told_to_nobody() -> None:
+def test_nothing_is_sent_to_nobody() -> None:
     assert configured_targets(Notifications()) == []
 
 
 def test_every_target_that_is_named_is_made_and_shown_without_what_may_be_secret() -> None:
     wanted = Notifications(
-        "/usr/local/bin/tell --token s3cret 'a b'",
+        "/usr/local/bin/send --token s3cret 'a b'",
         "https://hooks.example.org/services/s3cret",
         "smtps://ada%40example.org@mail.example.org/?from=dataflow@example.org&to=a@example.org,b@example.org",
         "s3cret",
     )
     assert [target.name for target in configured_targets(wanted)] == [
-        "command tell",
+        "command send",
         "webhook https://hooks.example.org/…",
         "mail to a@example.org, b@example.org by mail.example.org:465",
     ]
@@ -335,10 +335,10 @@ def test_every_target_that_is_named_is_made_and_shown_without_what_may_be_secret
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "sentence"),
     [
         (
-            Notifications(command="tell 's3cret"),
+            Notifications(command="send 's3cret"),
             "DATAFLOW_NOTIFY_COMMAND can't be divided into words: No closing quotation",
         ),
         (Notifications(command="  "), "DATAFLOW_NOTIFY_COMMAND is blank"),
@@ -358,8 +358,8 @@ def test_every_target_that_is_named_is_made_and_shown_without_what_may_be_secret
         (Notifications(smtp=f"{SMTP}&tls=no"), "DATAFLOW_NOTIFY_SMTP has tls= in it, which means nothing"),
     ],
 )
-def test_a_mistake_is_one_sentence_without_the_secret(wanted: Notifications, said: str) -> None:
+def test_a_mistake_is_one_sentence_without_the_secret(wanted: Notifications, sentence: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         configured_targets(wanted)
-    assert said in str(raised.value)
+    assert sentence in str(raised.value)
     assert "s3cret" not in str(raised.value)

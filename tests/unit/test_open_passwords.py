@@ -158,6 +158,6 @@ def test_the_program_fails_with_a_sentence_and_shows_no_secret(tmp_path: Path, t
     assert not (tmp_path / "env").exists()
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path, tools: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(tmp_path: Path, tools: Path) -> None:
     done = program(tmp_path / "missing", tools, environ({"a_password": "1"}))
     assert done.stderr == "dataflow: the opened passwords can't be written: No such file or directory\n"

@@ -1,4 +1,4 @@
-"""How a run ended decides which budget a failure burns, and what people read."""
+"""How a run ended decides which budget a failure consumes, and what people read."""
 
 import signal
 from typing import Any
@@ -68,7 +68,7 @@ def test_the_first_line_of_the_table_that_applies_counts(
         ("^\n", "^"),
     ],
 )
-def test_a_failure_tells_the_last_line_that_can_be_read(log: str, line: str) -> None:
+def test_a_failure_shows_the_last_line_that_can_be_read(log: str, line: str) -> None:
     assert judge(Ended(run=1, exit_code=3, log_tail=log)).message == f"exit code 3: {line}"
 
 

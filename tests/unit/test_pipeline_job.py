@@ -106,10 +106,10 @@ def test_a_commit_with_an_invalid_project_fails_required_tests(
         (tmp_path / "project.yml").write_text(project.replace("{destination}", "d"))
     known = {"subject": "s", "failed": None, "passed": "d" * 40}
     order = replace(pod_order(runtime(git={"url": "https://h/p"}), None), tests=known)
-    with pytest.raises(test_gate.TestsFail) as said:
+    with pytest.raises(test_gate.TestsFail) as raised:
         job.JobRun(order, job.FoundProject(tmp_path, "c" * 40), Chunk("x"), {}).run()
-    assert str(said.value) == f"the tests of pipeline a fail at commit cccccccccccc: {sentence}"
-    assert said.value.verdict == {"subject": "s", "commit": "c" * 40, "passed": False}
+    assert str(raised.value) == f"the tests of pipeline a fail at commit cccccccccccc: {sentence}"
+    assert raised.value.verdict == {"subject": "s", "commit": "c" * 40, "passed": False}
 
 
 def test_a_syntax_error_is_reported_before_spark_starts_and_no_step_runs(
@@ -135,9 +135,9 @@ def test_a_syntax_error_is_reported_before_spark_starts_and_no_step_runs(
 
 
 def test_a_result_that_would_be_lost_with_the_pod_is_refused() -> None:
-    with pytest.raises(InvalidInput) as said:
+    with pytest.raises(InvalidInput) as raised:
         job.place_destination(resolved(), None)
-    assert str(said.value) == (
+    assert str(raised.value) == (
         "project.yml, line 7: output/d would be gone with the pod; write runtime.pipeline.output, such as the path of "
         "a volume of podTemplate or s3a://bucket/data"
     )
@@ -225,9 +225,9 @@ def test_an_order_is_parsed_as_it_was_written(project: FolderProject | FilesProj
     ],
 )
 def test_an_invalid_order_is_one_sentence(written: str, reason: str) -> None:
-    with pytest.raises(InvalidInput) as said:
+    with pytest.raises(InvalidInput) as raised:
         parse_order(written, "pipeline.json")
-    assert str(said.value) == f"pipeline.json is not an order of a pipeline's run: {reason}"
+    assert str(raised.value) == f"pipeline.json is not an order of a pipeline's run: {reason}"
 
 
 def test_an_order_has_a_repository_and_no_secret() -> None:

@@ -24,7 +24,7 @@ OUTPUT = (
 REF = "a ref is a branch, a tag or a whole commit; it has no blanks and does not begin with -"
 
 
-def told(pipeline: dict[str, Any], context: dict[str, Any] | None) -> list[str]:
+def faults(pipeline: dict[str, Any], context: dict[str, Any] | None) -> list[str]:
     spec = {"inputs": ["a"], "runtime": {"pipeline": pipeline}}
     body = {"apiVersion": API_VERSION, "kind": "DataFlowJob", "metadata": {"name": "x"}, "spec": spec}
     try:
@@ -87,27 +87,27 @@ ON_CLUSTERS: list[tuple[dict[str, Any], str]] = [
 def test_an_unreachable_project_is_refused_before_a_run(
     pipeline: dict[str, Any], sentence: str, context: dict[str, Any] | None
 ) -> None:
-    (found,) = told(pipeline, context)
+    (found,) = faults(pipeline, context)
     assert found.startswith(f"spec.runtime.pipeline{sentence}")
     assert "hunter2" not in found
 
 
 @pytest.mark.parametrize(("pipeline", "sentence"), ON_CLUSTERS)
 def test_what_a_pod_has_not_is_refused_on_clusters_only(pipeline: dict[str, Any], sentence: str) -> None:
-    assert told(pipeline, CLUSTER_CONTEXT) == [f"spec.runtime.pipeline{sentence}"]
-    assert told(pipeline, None) == []
+    assert faults(pipeline, CLUSTER_CONTEXT) == [f"spec.runtime.pipeline{sentence}"]
+    assert faults(pipeline, None) == []
 
 
 @pytest.mark.parametrize("url", ["ssh://git@h:2222/p", "ssh://h/p", "git@h:p.git"])
 def test_a_pod_fetches_by_ssh_with_a_key_from_a_server_that_is_known(url: str) -> None:
     hosts = [HOST, "[h]:2222,10.0.0.1 ecdsa-sha2-nistp256 AAAA+/==", "|1|a=|b= ssh-rsa AAAA"]
-    assert told(git(url, secretRef=SECRET, knownHosts=hosts), CLUSTER_CONTEXT) == []
+    assert faults(git(url, secretRef=SECRET, knownHosts=hosts), CLUSTER_CONTEXT) == []
 
 
 def test_a_config_map_is_refused_on_one_machine_only() -> None:
     pipeline = {"project": {"configMap": "files"}, "pipeline": "p"}
-    assert told(pipeline, CLUSTER_CONTEXT) == []
-    (found,) = told(pipeline, None)
+    assert faults(pipeline, CLUSTER_CONTEXT) == []
+    (found,) = faults(pipeline, None)
     assert found == (
         "spec.runtime.pipeline.project.configMap: there are no ConfigMaps on one machine; write the path of the "
         "project's folder"
@@ -116,4 +116,4 @@ def test_a_config_map_is_refused_on_one_machine_only() -> None:
 
 @pytest.mark.parametrize("ref", ["main", "release/1.0", "v1.0", "0" * 40, "refs/heads/a@b", "fix(#12)", "größe"])
 def test_refs_as_git_has_them_are_taken(ref: str) -> None:
-    assert told(git(ref=ref), CLUSTER_CONTEXT) == []
+    assert faults(git(ref=ref), CLUSTER_CONTEXT) == []

@@ -58,7 +58,7 @@ def test_the_options_are_those_that_are_missing() -> None:
     assert "plan 0000 is not this plan" in options_sentence(plan(RETIRE), "0000")
 
 
-def test_a_resource_is_told_what_to_write() -> None:
+def test_the_sentence_for_a_resource_names_the_field_to_write() -> None:
     assert resource_sentence(plan(RETIRE), None) == "to apply it, write spec.allow: {change: 1ff3e92f0644}"
     assert resource_sentence(plan(BACKFILL), "0000") == (
         "spec.allow names another plan, 0000; "

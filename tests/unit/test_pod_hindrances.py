@@ -47,7 +47,7 @@ def test_what_hinders_a_pod(seen: dict[str, Any], second: float, reason: str | N
     assert words in (found[1] if found else "")
 
 
-def test_it_is_told_in_the_same_words_a_minute_later() -> None:
+def test_it_is_reported_in_the_same_words_a_minute_later() -> None:
     seen = parse_pod(pod(waiting("ContainerCreating"), phase="Pending"))
     assert find_pod_problem(seen, BEGAN_AT + 60) == find_pod_problem(seen, BEGAN_AT + 120)
 

@@ -1,4 +1,4 @@
-"""How the end of a run's pod is judged: the whole table, as Kubernetes tells of it."""
+"""How the end of a run's pod is judged: the whole table, as Kubernetes reports it."""
 
 import json
 from dataclasses import replace
@@ -155,7 +155,7 @@ ENDS: list[tuple[str, dict[str, Any], OutcomeClass, str]] = [
     ),
     ("killed", pod(terminated(137)), APPLICATION, "exit code 137 (SIGKILL)"),
     ("a crash", pod(terminated(139)), APPLICATION, "exit code 139 (SIGSEGV)"),
-    ("a signal that the runtime tells", pod(terminated(1, signal=15)), APPLICATION, "exit code 1 (SIGTERM)"),
+    ("a signal that the runtime reports", pod(terminated(1, signal=15)), APPLICATION, "exit code 1 (SIGTERM)"),
     (
         "out of memory",
         pod(terminated(137, reason="OOMKilled"), phase="Failed"),
@@ -484,6 +484,6 @@ def test_the_last_line_of_the_log_explains_a_bare_exit_code() -> None:
 
 
 def test_the_log_adds_nothing_to_what_is_explained_already() -> None:
-    seen = parse_pod(pod(terminated(3, message="told")))
-    outcome = Outcome(APPLICATION, "exit code 3: told", 3)
+    seen = parse_pod(pod(terminated(3, message="printed")))
+    outcome = Outcome(APPLICATION, "exit code 3: printed", 3)
     assert with_last_line(outcome, seen, "another line") == outcome

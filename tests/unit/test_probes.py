@@ -55,7 +55,7 @@ def test_nothing_is_ready_before_both_have_answered() -> None:
     assert made.why_not_ready() == []
 
 
-def test_what_keeps_it_from_working_is_said_in_place_of_a_silence_and_until_it_is_over() -> None:
+def test_what_keeps_it_from_working_is_reported_in_place_of_a_silence_and_until_it_is_over() -> None:
     made = Health()
     made.api_answered()
     made.report("Postgres", "Postgres at h refuses the connection: no such user")

@@ -1,4 +1,4 @@
-"""The local launcher with real processes: what a run sees, where its output goes, how its end is told."""
+"""The local launcher with real processes: what a run sees, where its output goes, how its end is reported."""
 
 import asyncio
 import json
@@ -61,13 +61,13 @@ async def test_a_run_reports_by_a_file_beside_its_context(launcher: ProcessLaunc
 
 async def test_no_secret_is_in_what_a_run_reports(tmp_path: Path, order: Order) -> None:
     hide = ProcessLauncher(tmp_path / "runs", redactor=lambda: lambda text: text.replace("s3cret", "***"))
-    told = {
+    report = {
         "failure": "no user s3cret",
         "expectations": {"s3cret": {"found": "s3cret"}},
         "steps": [["write s3cret", "FAILED", 1, 1, "s3cret refused", "it is s3cret"]],
     }
-    script = 'printf %s "$TOLD" > "$(dirname "$DATAFLOW_CONTEXT")/report.json"; exit 4'
-    env = {"DATAFLOW_CONTEXT": "{run_folder}/context.json", "TOLD": json.dumps(told)}
+    script = 'printf %s "$REPORT" > "$(dirname "$DATAFLOW_CONTEXT")/report.json"; exit 4'
+    env = {"DATAFLOW_CONTEXT": "{run_folder}/context.json", "REPORT": json.dumps(report)}
     end = await run(hide, order("sh", "-c", script, files={"context.json": "{}"}, env=env))
     await hide.close()
     assert end.report.steps[0].error == "*** refused"
@@ -182,7 +182,7 @@ async def test_the_run_starts_in_its_folder_with_nothing_to_read(
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 125, 126, 127, 255])
-async def test_an_exit_code_is_told(launcher: ProcessLauncher, order: Order, code: int) -> None:
+async def test_an_exit_code_is_reported(launcher: ProcessLauncher, order: Order, code: int) -> None:
     end = await run(launcher, order("sh", "-c", f"exit {code}", run=5))
     assert (end.run, end.exit_code, end.signal, end.lost) == (5, code, None, None)
     assert not end.cancelled
@@ -190,7 +190,7 @@ async def test_an_exit_code_is_told(launcher: ProcessLauncher, order: Order, cod
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
-async def test_a_signal_is_told(launcher: ProcessLauncher, order: Order, number: signal.Signals) -> None:
+async def test_a_signal_is_reported(launcher: ProcessLauncher, order: Order, number: signal.Signals) -> None:
     end = await run(launcher, order("sh", "-c", f"kill -{int(number)} $$"))
     assert (end.exit_code, end.signal, end.lost) == (None, number, None)
 
@@ -227,7 +227,7 @@ def test_a_tail_is_text_that_postgres_can_hold(tmp_path: Path, content: bytes, t
     assert RunFolder(tmp_path).read_tail() == tail
 
 
-async def test_a_hundred_runs_at_once_are_each_told_once(launcher: ProcessLauncher, order: Order) -> None:
+async def test_a_hundred_runs_at_once_are_each_reported_once(launcher: ProcessLauncher, order: Order) -> None:
     orders = [order("sh", "-c", f"echo {n}; exit {n}", run=n) for n in range(100)]
     await asyncio.gather(*(launcher.start(each) for each in orders))
     ends = [await launcher.ended() for _ in orders]

@@ -60,7 +60,7 @@ def test_a_killed_engine_is_gone_though_its_child_lives(tmp_path: Path, engine: 
     assert (proof.dead, proof.reason) == (True, "its engine has ended")
 
 
-def test_an_engine_of_another_host_is_never_said_to_be_gone(tmp_path: Path) -> None:
+def test_an_engine_of_another_host_is_never_reported_as_gone(tmp_path: Path) -> None:
     Presence(tmp_path).hold(LEASE)
     proof = Presence(tmp_path).prove_owner_dead(LEASE, Host("elsewhere", this_host().boot))
     assert not proof.dead

@@ -158,14 +158,14 @@ async def test_killing_a_run_that_is_over_or_unknown_does_nothing(launcher: Proc
     assert launcher._ends.empty()
 
 
-async def test_what_a_run_leaves_behind_is_gone_when_its_end_is_told(launcher: ProcessLauncher, order: Order) -> None:
+async def test_what_a_run_leaves_is_gone_when_its_end_is_reported(launcher: ProcessLauncher, order: Order) -> None:
     await launcher.start(order("sh", "-c", "sleep 1000 & exit 4"))
     session = launcher._children[1].session
     assert (await launcher.ended()).exit_code == 4
     assert scan_session(session).members == ()
 
 
-async def test_a_daemon_of_the_session_that_runs_already_is_gone_when_the_end_is_told(
+async def test_a_daemon_of_the_session_that_runs_already_is_gone_when_the_end_is_reported(
     launcher: ProcessLauncher, order: Order, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
@@ -193,7 +193,7 @@ async def test_the_number_of_an_ended_run_is_not_free_before_its_session_is_empt
     assert [process.gone for process in seen if process] == [True]
 
 
-async def test_close_ends_every_run_and_still_tells_each(launcher: ProcessLauncher, order: Order) -> None:
+async def test_close_ends_every_run_and_still_reports_each(launcher: ProcessLauncher, order: Order) -> None:
     for run in range(5):
         await launcher.start(order("sleep", "1000", run=run))
     sessions = [child.session for child in launcher._children.values()]

@@ -201,7 +201,7 @@ async def test_a_shim_that_comes_before_the_tombstone_runs_the_command(launcher:
     assert await launcher.prove_dead(NAME, launcher.host) == Proof(True, f"run {NAME} had already ended")
 
 
-async def test_a_start_after_the_tombstone_is_told_as_lost(launcher: ProcessLauncher, place: Place) -> None:
+async def test_a_start_after_the_tombstone_is_reported_as_lost(launcher: ProcessLauncher, place: Place) -> None:
     place_tombstone(place.folder.record, launcher.host)
     await launcher.start(RunOrder(1, NAME, "etl", "x", 1, 7, Command(("touch", "marker"), {}, place.cwd)))
     end = await launcher.ended()
@@ -209,7 +209,7 @@ async def test_a_start_after_the_tombstone_is_told_as_lost(launcher: ProcessLaun
     assert not place.ran()
 
 
-async def test_a_tombstone_that_comes_during_the_start_is_told_as_lost(
+async def test_a_tombstone_that_comes_during_the_start_is_reported_as_lost(
     launcher: ProcessLauncher, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place_tombstone(place.folder.record, launcher.host)
@@ -266,7 +266,7 @@ async def test_a_run_of_an_engine_killed_anywhere_in_its_start_is_dead(
     assert not place.ran()
 
 
-async def test_a_second_start_by_a_later_process_is_told_as_lost(
+async def test_a_second_start_by_a_later_process_is_reported_as_lost(
     launcher: ProcessLauncher, place: Place, engine: Engine
 ) -> None:
     kill(engine("after", "sh", "-c", "echo first"))

@@ -1,4 +1,4 @@
-"""project.yml, in its own form and in the Django tool's: what it becomes, and what is said of mistakes."""
+"""project.yml, in its own form and in the Django tool's: what it becomes, and which messages mistakes get."""
 
 import json
 
@@ -88,27 +88,27 @@ def test_what_is_not_written_has_defaults() -> None:
 )
 def test_a_mistake_is_one_sentence_with_its_line(old: str, new: str, sentence: str) -> None:
     assert old in OURS
-    told = refusal(OURS.replace(old, new, 1))
-    assert any(line.startswith(f"project.yml, {sentence}") for line in told), told
+    lines = refusal(OURS.replace(old, new, 1))
+    assert any(line.startswith(f"project.yml, {sentence}") for line in lines), lines
 
 
-def test_mistakes_are_told_in_the_order_of_their_lines() -> None:
-    told = refusal(
+def test_mistakes_are_reported_in_the_order_of_their_lines() -> None:
+    lines = refusal(
         OURS.replace("version: 2", "version: 3").replace("- arrived", "- .py").replace("partition:", "part:")
     )
-    assert [line.split(":")[0] for line in told] == [f"project.yml, line {line}" for line in (1, 8, 10)]
+    assert [line.split(":")[0] for line in lines] == [f"project.yml, line {line}" for line in (1, 8, 10)]
 
 
 def test_two_pipelines_of_one_slug_are_refused() -> None:
     again = OURS[OURS.index("  - slug") :]
-    (told,) = refusal(OURS + again)
-    assert told.startswith("project.yml, line 12: pipelines[1]: there is another pipeline with the slug delays;")
+    (line,) = refusal(OURS + again)
+    assert line.startswith("project.yml, line 12: pipelines[1]: there is another pipeline with the slug delays;")
 
 
 def test_two_pipelines_with_one_destination_are_refused() -> None:
     again = OURS[OURS.index("  - slug") :].replace("slug: delays", "slug: again")
-    (told,) = refusal(OURS + again)
-    assert told.startswith("project.yml, line 12: pipelines[1]: another pipeline writes to delays;")
+    (line,) = refusal(OURS + again)
+    assert line.startswith("project.yml, line 12: pipelines[1]: another pipeline writes to delays;")
 
 
 def test_two_pipelines_of_the_django_tool_may_share_a_destination_on_files_and_it_is_noted() -> None:
@@ -125,8 +125,8 @@ def test_a_destination_of_the_django_tool_is_one_text() -> None:
 
 
 def test_fields_of_the_new_form_without_its_version_name_the_remedy() -> None:
-    told = refusal(OURS.replace("version: 2\n", ""))
-    assert told[-1] == (
+    lines = refusal(OURS.replace("version: 2\n", ""))
+    assert lines[-1] == (
         "project.yml: without `version: 2` it is read in the form of the Django tool; write it at the top"
     )
 
@@ -136,7 +136,7 @@ def test_a_file_has_one_project(text: str) -> None:
     assert refusal(text)[0].startswith("project.yml: one project is wanted, this file has ")
 
 
-def test_a_pipeline_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_a_pipeline_that_is_not_there_is_reported_with_those_that_are() -> None:
     with pytest.raises(InvalidInput, match=r"there is no pipeline delay; known here: delays"):
         parse(OURS).pipeline("delay")
 
@@ -198,7 +198,7 @@ def test_tables_are_sources_and_destinations() -> None:
         ("table: a", "database: {url: 'jdbc:postgresql://h/d', password: secret}, table: x", "a password is never"),
     ],
 )
-def test_what_a_table_can_not_be_is_told(source: str, destination: str, sentence: str) -> None:
-    (told,) = refusal(TABLES.replace("SOURCE", source).replace("DESTINATION", destination))
-    assert sentence in told
-    assert "secret" not in told
+def test_what_a_table_can_not_be_is_reported(source: str, destination: str, sentence: str) -> None:
+    (line,) = refusal(TABLES.replace("SOURCE", source).replace("DESTINATION", destination))
+    assert sentence in line
+    assert "secret" not in line

@@ -116,15 +116,15 @@ def test_an_error_names_its_line(tmp_path: Path, lines: tuple[str, ...], words: 
 
 def test_a_wrong_passkey_or_a_damaged_ciphertext_is_named_and_no_secret_is_shown(tmp_path: Path) -> None:
     for text, key in ((OLD, "xyzzy"), (OLD[:-4] + "AAAA", "plugh")):
-        said = sentence(Refused, tmp_path, URL, "user=etl", f"encrypted={text}", passkey=key)
-        assert "line 3: encrypted can't be opened: the ciphertext does not open" in said
-        assert text not in said
-        assert key not in said.replace(str(tmp_path), "")
+        message = sentence(Refused, tmp_path, URL, "user=etl", f"encrypted={text}", passkey=key)
+        assert "line 3: encrypted can't be opened: the ciphertext does not open" in message
+        assert text not in message
+        assert key not in message.replace(str(tmp_path), "")
 
 
 def test_a_missing_passkey_names_where_to_set_it(tmp_path: Path) -> None:
-    said = sentence(InvalidInput, tmp_path, URL, "user=etl", f"encrypted={OLD}", passkey=None)
-    assert said.endswith("line 3: encrypted needs the passkey: set PASSKEY or DATAFLOW_KEY_FILE")
+    message = sentence(InvalidInput, tmp_path, URL, "user=etl", f"encrypted={OLD}", passkey=None)
+    assert message.endswith("line 3: encrypted needs the passkey: set PASSKEY or DATAFLOW_KEY_FILE")
 
 
 def test_a_missing_named_file_is_an_error(tmp_path: Path) -> None:

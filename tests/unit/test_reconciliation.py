@@ -77,7 +77,7 @@ def test_rows_are_in_those_chunks_whose_bounds_say_so(drawn: list[tuple[Bounds, 
     assert sorted(chunks.of(group(chunks, value))) == expected
 
 
-def test_rows_of_no_chunk_and_of_two_are_told_and_count_once() -> None:
+def test_rows_of_no_chunk_and_of_two_are_reported_and_count_once() -> None:
     chunks = chunks_of({"from": 0, "to": 5}, {"from": 4, "to": 9})
     groups = [group(chunks, value) for value in (0, 4, 20, None)]
     assert spread(chunks, groups, "id") == Spread(

@@ -85,8 +85,8 @@ def test_it_is_found_in_what_shells_print(secret: str) -> None:
     """`set -x` of dash and bash, and bash's `printf %q`."""
     for shell, script in (("sh", 'set -x; : "$1"'), ("bash", 'set -x; : "$1"'), ("bash", 'printf %q "$1"')):
         done = subprocess.run([shell, "-c", script, shell, secret], capture_output=True, text=True, check=True)
-        said = redact(done.stdout + done.stderr, secret)
-        assert said.strip() in ("***", "+ : ***", "+ : '***'"), shell
+        redacted = redact(done.stdout + done.stderr, secret)
+        assert redacted.strip() in ("***", "+ : ***", "+ : '***'"), shell
 
 
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
@@ -119,9 +119,9 @@ def test_it_is_found_in_base64_with_and_without_padding(secret: str, encode: Cal
 
 @given(SECRETS, st.binary(max_size=7), st.binary(max_size=7))
 def test_it_is_found_inside_of_a_longer_base64_text(secret: str, before: bytes, behind: bytes) -> None:
-    said = redact(base64.b64encode(before + secret.encode() + behind).decode(), secret)
-    start, _, end = said.rpartition(MASK)
-    assert MASK in said
+    redacted = redact(base64.b64encode(before + secret.encode() + behind).decode(), secret)
+    start, _, end = redacted.rpartition(MASK)
+    assert MASK in redacted
     assert before.startswith(base64.b64decode(start[: len(start) // 4 * 4]))
     assert len(start) + len(end.rstrip("=")) <= -(-8 * (len(before) + len(behind)) // 6)
 
@@ -136,9 +136,9 @@ def test_it_is_found_in_urls(secret: str) -> None:
 @given(st.lists(SECRETS, min_size=1, max_size=3), st.lists(AROUND, min_size=4, max_size=4))
 def test_no_secret_stays(secrets: list[str], around: list[str]) -> None:
     text = around[0] + "".join(secret + rest for secret, rest in zip(secrets, around[1:], strict=False))
-    said = redact(text, *secrets)
-    assert all(secret not in said for secret in secrets)
-    assert len(said.replace(MASK, "")) <= sum(map(len, around))
+    redacted = redact(text, *secrets)
+    assert all(secret not in redacted for secret in secrets)
+    assert len(redacted.replace(MASK, "")) <= sum(map(len, around))
 
 
 @given(st.text(st.characters(), min_size=4), st.text())

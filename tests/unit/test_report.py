@@ -13,11 +13,11 @@ from opendataflow.names import StepStatus
 
 
 def test_a_whole_report() -> None:
-    told = {"rows": 118, "rowsIn": 120, "bytes": 4711, "checksum": "sha256:ab", "expectations": {"keys": True}}
-    report = read_report(json.dumps(told))
+    written = {"rows": 118, "rowsIn": 120, "bytes": 4711, "checksum": "sha256:ab", "expectations": {"keys": True}}
+    report = read_report(json.dumps(written))
     assert report is not None
     assert report.metrics == {
-        **told,
+        **written,
         "expectations": [{"name": "keys", "held": True, "severity": "fail", "found": ""}],
     }
     assert report.is_complete
@@ -67,15 +67,15 @@ def test_anything_else_is_no_report(message: str | None) -> None:
     assert read_report(message) is None
 
 
-def read(**told: Any) -> Report:
-    report = read_report(json.dumps({"rows": 1, **told}), LARGEST_FILE)
+def read(**written: Any) -> Report:
+    report = read_report(json.dumps({"rows": 1, **written}), LARGEST_FILE)
     assert report is not None
     return report
 
 
 def test_steps_keep_their_numbers_if_some_are_left_out() -> None:
-    told = [["read", "DONE", 4, 0.5], 3, ["write", "FAILED", None, 1, "a sentence", "printed"]]
-    assert read(steps=told).steps == (
+    steps = [["read", "DONE", 4, 0.5], 3, ["write", "FAILED", None, 1, "a sentence", "printed"]]
+    assert read(steps=steps).steps == (
         StepReport(1, "read", StepStatus.DONE, 4, 0.5),
         StepReport(5, "write", StepStatus.FAILED, None, 1, "a sentence", "printed"),
     )
@@ -120,9 +120,9 @@ def test_an_expectation_is_a_flag_or_an_object() -> None:
     assert not report.is_complete
 
 
-@pytest.mark.parametrize("told", [["a"], {"a": 1}, {"a": {"held": 1}}, {"a": {"severity": "x"}}, {"a": {"mine": 1}}])
-def test_invalid_expectations_are_ignored_with_a_sentence(told: Any) -> None:
-    report = read(expectations=told)
+@pytest.mark.parametrize("written", [["a"], {"a": 1}, {"a": {"held": 1}}, {"a": {"severity": "x"}}, {"a": {"mine": 1}}])
+def test_invalid_expectations_are_ignored_with_a_sentence(written: Any) -> None:
+    report = read(expectations=written)
     assert (report.failed_expectations, set(report.metrics)) == ([], {"rows", "ignored"})
 
 

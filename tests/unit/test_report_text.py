@@ -14,7 +14,7 @@ from opendataflow.names import StepStatus
 DONE, FAILED, SKIPPED = StepStatus.DONE, StepStatus.FAILED, StepStatus.SKIPPED
 
 
-def told(
+def parsed(
     report: dict[str, object], steps: list[Step], checked: list[ExpectationResult], largest: int = LARGEST
 ) -> Report:
     text = render_report(report, steps, checked, largest)
@@ -26,14 +26,14 @@ def told(
 
 def test_a_file_has_room_for_the_output_of_steps() -> None:
     steps = [Step("read", DONE, 3, 0.251, "x" * 900), Step("write", FAILED, None, 1, "", "no\nFile a.py, line 3")]
-    read, write = told({"failure": "no"}, steps, [], LARGEST_FILE).steps
+    read, write = parsed({"failure": "no"}, steps, [], LARGEST_FILE).steps
     assert (read.ordinal, read.rows, read.seconds, read.stdout) == (1, 3, 0.25, "x" * 900)
     assert (write.error, write.rows) == ("no\nFile a.py, line 3", None)
 
 
 def test_a_shortened_text_begins_with_a_whole_line() -> None:
     steps = [Step("a", DONE, stdout="a secret that must be found whole\n" * 2000), Step("b", DONE, stdout="x" * 90_000)]
-    whole, endless = told({"rows": 1}, steps, [], LARGEST_FILE).steps
+    whole, endless = parsed({"rows": 1}, steps, [], LARGEST_FILE).steps
     assert whole.stdout is not None
     assert whole.stdout.startswith("a secret that must")
     assert endless.stdout is not None
@@ -45,7 +45,7 @@ def test_of_many_steps_the_failed_one_and_its_neighbours_are_kept() -> None:
     steps = [Step(f"a step with a rather long name {n}", DONE, 10**9, 99.123, "printed\n" * 99) for n in range(60)]
     steps += [Step("guilty", FAILED, None, 0.02, "printed", f"{sentence}\nFile …")]
     steps += [Step(f"a step with a rather long name {n}", SKIPPED) for n in range(61, 100)]
-    report = told({"commit": "c" * 40, "failure": f"guilty has failed: {sentence}"}, steps, [])
+    report = parsed({"commit": "c" * 40, "failure": f"guilty has failed: {sentence}"}, steps, [])
     known = {step.ordinal: step for step in report.steps}
     assert (known[61].name, known[61].status, known[61].error) == ("guilty", FAILED, sentence)
     assert (known[60].rows, known[60].seconds, known[62].status) == (10**9, 99.12, SKIPPED)
@@ -58,19 +58,19 @@ def test_unmet_expectations_are_kept_before_others() -> None:
     checked = [
         ExpectationResult(f"number {n} of many that hold", True, "fail", "none of all the rows") for n in range(200)
     ]
-    report = told({"rows": 1}, [Step("write", DONE)], [*checked, ExpectationResult("keys", False, "fail", "2 rows")])
+    report = parsed({"rows": 1}, [Step("write", DONE)], [*checked, ExpectationResult("keys", False, "fail", "2 rows")])
     unmet = {"name": "keys", "held": False, "severity": "fail", "found": "2 rows"}
     assert unmet in report.metrics["expectations"]
     assert report.failed_expectations == [unmet]
 
 
-def test_of_two_expectations_with_one_name_the_one_that_does_not_hold_is_told() -> None:
+def test_of_two_expectations_with_one_name_the_one_that_does_not_hold_is_reported() -> None:
     checked = [
         ExpectationResult("a", False, "fail", "2"),
         ExpectationResult("a", True, "fail", "0"),
         ExpectationResult("a", False, "warn", "1"),
     ]
-    assert [it["found"] for it in told({}, [Step("write", FAILED)], checked).failed_expectations] == ["2"]
+    assert [it["found"] for it in parsed({}, [Step("write", FAILED)], checked).failed_expectations] == ["2"]
 
 
 def test_nothing_known_is_no_reason_to_fail() -> None:
@@ -97,5 +97,5 @@ CHECKED = st.builds(ExpectationResult, NASTY, st.booleans(), st.sampled_from(["f
 def test_every_report_fits_and_is_valid(
     largest: int, steps: list[Step], checked: list[ExpectationResult], failure: str
 ) -> None:
-    read = told({"commit": "c" * 200, "rows": 2**63 - 1, "failure": failure}, steps, checked, largest)
+    read = parsed({"commit": "c" * 200, "rows": 2**63 - 1, "failure": failure}, steps, checked, largest)
     assert "ignored" not in read.metrics

@@ -38,7 +38,7 @@ def test_a_failure_of_the_infrastructure_has_its_own_limit() -> None:
     assert verdict(kind, 0, 4) == Verdict(Decision.FAILED, "no infrastructure retries left (3 allowed): boom")
 
 
-def test_neither_budget_burns_the_other() -> None:
+def test_neither_budget_consumes_the_other() -> None:
     assert verdict(OutcomeClass.INFRASTRUCTURE, attempts=99, infrastructure=1).delay == 10
     assert verdict(OutcomeClass.APPLICATION, attempts=1, infrastructure=99).delay == 10
 

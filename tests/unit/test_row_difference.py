@@ -47,7 +47,7 @@ def test_values_that_mean_something_else_differ(one: Any, other: Any) -> None:
     assert not same_value(other, one)
 
 
-def told(expected: list[Row], found: list[Row], *, ordered: bool = False) -> list[str]:
+def difference(expected: list[Row], found: list[Row], *, ordered: bool = False) -> list[str]:
     return describe_difference(compare_rows(expected, found, ordered=ordered))
 
 
@@ -60,27 +60,27 @@ def test_the_order_of_columns_never_counts() -> None:
 
 def test_the_order_of_rows_counts_only_on_request() -> None:
     assert not compare_rows([A, B], [B, A], ordered=False)
-    assert told([A, B], [B, A], ordered=True) == ["the rows are the expected ones, in another order"]
+    assert difference([A, B], [B, A], ordered=True) == ["the rows are the expected ones, in another order"]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_missing_rows_and_rows_that_are_too_many_are_listed(ordered: bool) -> None:
-    assert told([A, B], [A], ordered=ordered) == ["missing: row 2: k='b', n=2"]
-    assert told([A], [A, C], ordered=ordered) == ["not expected: row 2: k='c', n=3"]
+    assert difference([A, B], [A], ordered=ordered) == ["missing: row 2: k='b', n=2"]
+    assert difference([A], [A, C], ordered=ordered) == ["not expected: row 2: k='c', n=3"]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_changed_cell_is_reported_as_that_cell(ordered: bool) -> None:
-    assert told([A, B, C], [A, {"k": "b", "n": "2"}, C], ordered=ordered) == ["row 2: n: expected 2, found '2'"]
+    assert difference([A, B, C], [A, {"k": "b", "n": "2"}, C], ordered=ordered) == ["row 2: n: expected 2, found '2'"]
 
 
 def test_a_row_that_is_there_too_often_is_not_expected() -> None:
-    assert told([A, B], [A, A, B]) == ["not expected: row 2: k='a', n=1"]
+    assert difference([A, B], [A, A, B]) == ["not expected: row 2: k='a', n=1"]
 
 
 def test_a_column_of_one_side_is_reported_once() -> None:
-    assert told([A, B], [{"k": "a"}, {"k": "b"}]) == ["column n is missing"]
-    assert told([{"k": "a"}], [A]) == ["column n is not expected"]
+    assert difference([A, B], [{"k": "a"}, {"k": "b"}]) == ["column n is missing"]
+    assert difference([{"k": "a"}], [A]) == ["column n is not expected"]
 
 
 def test_a_key_that_an_expected_row_lacks_is_a_cell_without_a_value() -> None:
@@ -89,7 +89,7 @@ def test_a_key_that_an_expected_row_lacks_is_a_cell_without_a_value() -> None:
 
 def test_an_empty_frame_with_any_columns_equals_an_empty_list() -> None:
     assert not compare_rows([], [], ordered=True, found_columns=["k", "n"])
-    assert told([A], [], ordered=True) == ["column k is missing", "column n is missing"]
+    assert difference([A], [], ordered=True) == ["column k is missing", "column n is missing"]
 
 
 def test_no_row_of_a_frame_with_the_columns_is_a_missing_row() -> None:
@@ -105,7 +105,7 @@ def test_very_many_rows_that_differ_are_not_all_compared_with_each_other() -> No
 
 
 def test_only_the_first_of_many_differences_are_reported() -> None:
-    lines = told([{"n": number} for number in range(100)], [])
+    lines = difference([{"n": number} for number in range(100)], [])
     assert lines == ["column n is missing"]
     lines = describe_difference(
         compare_rows([{"n": number} for number in range(100)], [], ordered=False, found_columns=["n"])

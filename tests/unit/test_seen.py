@@ -74,7 +74,7 @@ def test_conditions_that_say_that_something_is_wrong() -> None:
     assert seen.disrupted == Condition("PreemptionByScheduler", None, BEGAN_AT + 9)
 
 
-def test_conditions_that_are_well_are_not_remembered() -> None:
+def test_conditions_that_are_healthy_are_not_remembered() -> None:
     conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "DisruptionTarget", "status": "False"}]
     seen = parse_pod(pod(conditions=conditions))
     assert (seen.unscheduled, seen.disrupted) == (None, None)
@@ -87,8 +87,8 @@ def test_what_the_run_asked_for_is_in_the_annotations() -> None:
 
 
 def test_a_log_is_read_unless_the_run_has_asked_for_the_opposite() -> None:
-    told = {name: pod(RUNNING, metadata={"annotations": {names.ANNOTATION_KEEP_LOG: name}}) for name in ("false", "no")}
-    assert {name: parse_pod(found).keep_log for name, found in told.items()} == {"false": False, "no": True}
+    pods = {name: pod(RUNNING, metadata={"annotations": {names.ANNOTATION_KEEP_LOG: name}}) for name in ("false", "no")}
+    assert {name: parse_pod(found).keep_log for name, found in pods.items()} == {"false": False, "no": True}
     assert parse_pod(pod(RUNNING)).keep_log
 
 

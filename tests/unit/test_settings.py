@@ -1,4 +1,4 @@
-"""What the environment tells the program."""
+"""Settings of the program from the environment."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def test_no_dsn_or_an_empty_one_means_the_embedded_postgres(environ: dict[str, s
     assert read_settings(environ).dsn is None
 
 
-def test_the_home_is_where_it_is_told_to_be() -> None:
+def test_the_home_is_where_it_is_configured() -> None:
     settings = read_settings({"DATAFLOW_HOME": "/data/flow"})
     assert settings.home == Path("/data/flow")
     assert settings.postgres_home == Path("/data/flow/postgres")
@@ -42,7 +42,7 @@ def test_root_keeps_the_state_where_the_user_of_postgres_can_enter() -> None:
     assert read_settings({"XDG_STATE_HOME": "/root/state"}, uid=0).home == Path("/var/lib/opendataflow")
 
 
-def test_the_home_that_is_told_counts_for_root_too() -> None:
+def test_a_configured_home_counts_for_root_too() -> None:
     assert read_settings({"DATAFLOW_HOME": "/data"}, uid=0).home == Path("/data")
 
 
@@ -51,9 +51,9 @@ def test_the_file_with_the_address_is_named_by_a_variable() -> None:
     assert read_settings({}).properties is None
 
 
-def test_whom_to_tell_is_kept_as_it_is_written_and_not_shown() -> None:
+def test_recipients_are_kept_as_they_are_written_and_not_shown() -> None:
     given = {
-        "DATAFLOW_NOTIFY_COMMAND": "tell --token s3cret",
+        "DATAFLOW_NOTIFY_COMMAND": "send --token s3cret",
         "DATAFLOW_NOTIFY_WEBHOOK": "https://h/s3cret",
         "DATAFLOW_NOTIFY_SMTP": "smtp://s3cret",
         "DATAFLOW_NOTIFY_SMTP_PASSWORD": "s3cret",
@@ -69,10 +69,10 @@ def test_an_empty_target_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [({}, False), ({"DATAFLOW_KUBE": "0"}, False), ({"DATAFLOW_KUBE": "1"}, True)]
+    ("environ", "meant"), [({}, False), ({"DATAFLOW_KUBE": "0"}, False), ({"DATAFLOW_KUBE": "1"}, True)]
 )
-def test_the_cluster_is_meant_where_a_variable_says_so(said: dict[str, str], meant: bool) -> None:
-    assert read_settings(said).kube is meant
+def test_the_cluster_is_meant_where_a_variable_says_so(environ: dict[str, str], meant: bool) -> None:
+    assert read_settings(environ).kube is meant
 
 
 def test_a_kubeconfig_is_noticed_and_not_meant_by_that_alone() -> None:
@@ -84,5 +84,5 @@ def test_a_kubeconfig_is_noticed_and_not_meant_by_that_alone() -> None:
 def test_the_image_and_the_account_of_spark_drivers_have_a_default() -> None:
     usual = read_operator_settings({})
     assert (usual.spark_image, usual.spark_account) == (f"opendataflow/spark:{__version__}", "opendataflow-spark")
-    told = read_operator_settings({"DATAFLOW_SPARK_IMAGE": "a/b:1", "DATAFLOW_SPARK_SERVICE_ACCOUNT": "drivers"})
-    assert (told.spark_image, told.spark_account) == ("a/b:1", "drivers")
+    settings = read_operator_settings({"DATAFLOW_SPARK_IMAGE": "a/b:1", "DATAFLOW_SPARK_SERVICE_ACCOUNT": "drivers"})
+    assert (settings.spark_image, settings.spark_account) == ("a/b:1", "drivers")

@@ -73,7 +73,7 @@ def test_the_closest_name_is_proposed() -> None:
     assert did_you_mean("sqare", ["sum", "square"]) == " (did you mean square?)"
 
 
-def test_without_a_close_name_some_are_told() -> None:
+def test_without_a_close_name_some_are_listed() -> None:
     assert did_you_mean("x", ["aa", "bb", "cc", "dd"]) == " (known: aa, bb, cc …)"
     assert did_you_mean("x", ["aa", "bb"]) == " (known: aa, bb)"
 
@@ -126,7 +126,7 @@ def test_the_first_line_counts_what_is_there() -> None:
     assert shown(job_status(counts=counts)) == ["load   2 of 8 done, 5 WAITING, 1 FAILED   parallelism 2"]
 
 
-def test_done_is_never_said_without_what_is_stale() -> None:
+def test_done_is_never_reported_without_what_is_stale() -> None:
     stale = job_status(counts={"DONE": 8}, stale=4, stale_examples=["1", "2", "5"], watermark="9")
     assert shown(stale) == [
         "load   8 of 8 done, 4 stale   parallelism 2",
@@ -156,7 +156,7 @@ def test_the_rate_comes_with_the_time_that_is_left() -> None:
     ]
 
 
-def test_where_all_that_is_left_waits_for_others_no_time_is_told() -> None:
+def test_where_all_that_is_left_waits_for_others_no_time_is_reported() -> None:
     stuck = job_status(counts={"DONE": 3, "WAITING": 1}, per_minute=30, eta_seconds=2)
     assert status_lines(stuck) == ["rate       30 a minute"]
 
@@ -172,12 +172,12 @@ def test_gaps_at_the_very_start_have_no_watermark() -> None:
     assert status_lines(job_status(gaps=12, gap_examples=["1", "2"])) == ["gaps       12 gaps: 1, 2 …"]
 
 
-def test_what_runs_is_told_with_its_time() -> None:
+def test_what_runs_is_reported_with_its_time() -> None:
     run = {"run": 3, "data_id": "2013", "attempt": 2, "seconds": 754}
     assert status_lines(job_status(running=[run])) == ["running    2013, attempt 2, for 13 min"]
 
 
-def test_the_next_retry_is_told() -> None:
+def test_the_next_retry_is_reported() -> None:
     assert status_lines(job_status(next_due=7.26)) == ["retry      the next in 7.3 s"]
 
 
@@ -198,7 +198,7 @@ def test_of_big_jobs_only_the_first_failures_and_gaps_are_looked_at() -> None:
     ]
 
 
-def test_what_waits_is_told_with_where_to_look_on() -> None:
+def test_what_waits_is_reported_with_where_to_look_on() -> None:
     group = {"dataset": "orders", "itemtype": "IN", "status": "FAILED", "chunks": 1, "examples": ["2013"]}
     assert status_lines(job_status(waiting=[group])) == [
         "waiting    1 chunk (2013): input orders is FAILED (not usable)",
@@ -231,7 +231,7 @@ def test_an_open_breaker_comes_first() -> None:
     assert line.endswith("the last with: exit code 1: no answer; 2 probes failed since then; run 17 is its probe")
 
 
-def test_missing_locations_are_told_with_the_first_chunks_that_wait_for_them() -> None:
+def test_missing_locations_are_reported_with_the_first_chunks_that_wait_for_them() -> None:
     missing = {"chunks": 4, "lasting": 0, "examples": ["1", "2", "3"], "reason": "there is no in/1.csv"}
     gate, chunks = status_lines(job_status(missing=missing, preflight={"failure": "there is no table t"}))[:2]
     assert gate.startswith("location   there is no table t; no run of the job starts until this location is there")

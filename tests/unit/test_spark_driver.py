@@ -64,8 +64,8 @@ class Pod:
 
     def run(self) -> tuple[int, str]:
         started = self.start()
-        _, said = started.communicate(timeout=300)
-        return started.returncode, said
+        _, output = started.communicate(timeout=300)
+        return started.returncode, output
 
     def context(self, name: str) -> Path:
         return self.folder / "context" / name
@@ -133,9 +133,9 @@ def test_a_signal_reaches_spark(pod: Pod) -> None:
 def test_repeated_failures_of_executors_are_reported(pod: Pod) -> None:
     pod.order["executor"] = {}
     pod.environ |= {**CLUSTER, "CODE": "11"}
-    code, said = pod.run()
+    code, output = pod.run()
     assert code == 11
-    assert said == (
+    assert output == (
         "dataflow: executors have failed too often, so that Spark gave up; the log says how each of them ended\n"
     )
 
@@ -175,9 +175,9 @@ def test_an_image_without_spark_is_reported(pod: Pod, monkeypatch: pytest.Monkey
 
 def test_an_order_of_another_version_is_reported(pod: Pod) -> None:
     del pod.order["settings"]
-    code, said = pod.run()
+    code, output = pod.run()
     assert code == 126
-    assert said.endswith("spark.json is not what this image knows: use an image of the operator's own version\n")
+    assert output.endswith("spark.json is not what this image knows: use an image of the operator's own version\n")
 
 
 def test_a_program_outside_of_a_pod_is_reported(pod: Pod) -> None:

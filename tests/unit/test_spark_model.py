@@ -24,7 +24,7 @@ def body(spark: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": "DataFlowJob", "metadata": {"name": "x"}, "spec": spec}
 
 
-def told(spark: dict[str, Any], context: dict[str, Any] | None) -> list[str]:
+def faults(spark: dict[str, Any], context: dict[str, Any] | None) -> list[str]:
     try:
         DataFlowJob.model_validate(body(spark), context=context)
     except ValidationError as error:
@@ -152,26 +152,26 @@ ON_CLUSTERS: list[tuple[dict[str, Any], str]] = [
 def test_what_spark_would_refuse_is_refused_before(
     spark: dict[str, Any], sentence: str, context: dict[str, Any] | None
 ) -> None:
-    (found,) = told(spark, context)
+    (found,) = faults(spark, context)
     assert found == PLACE + sentence
     assert "hunter2" not in found
 
 
 @pytest.mark.parametrize(("spark", "sentence"), ON_CLUSTERS)
 def test_what_the_framework_sets_on_a_cluster_is_refused_there_only(spark: dict[str, Any], sentence: str) -> None:
-    assert told(spark, CLUSTER_CONTEXT) == [PLACE + sentence]
-    assert told(spark, None) == []
+    assert faults(spark, CLUSTER_CONTEXT) == [PLACE + sentence]
+    assert faults(spark, None) == []
 
 
 def test_what_spark_would_fetch_is_no_program_on_one_machine() -> None:
     spark = {"mainApplicationFile": "s3a://bucket/etl.py"}
-    assert told(spark, None) == [f"{PLACE}: on one machine the program is a file there; write its path"]
-    assert told(spark, CLUSTER_CONTEXT) == []
+    assert faults(spark, None) == [f"{PLACE}: on one machine the program is a file there; write its path"]
+    assert faults(spark, CLUSTER_CONTEXT) == []
 
 
 def test_a_reference_to_a_secret_is_no_secret() -> None:
     conf = {"spark.kubernetes.executor.secrets.my-token": "/etc/token"}
-    assert told({"main": "a.py", "sparkConf": conf}, CLUSTER_CONTEXT) == []
+    assert faults({"main": "a.py", "sparkConf": conf}, CLUSTER_CONTEXT) == []
 
 
 @pytest.mark.parametrize(
@@ -187,11 +187,11 @@ def test_a_reference_to_a_secret_is_no_secret() -> None:
 def test_whatever_is_written_as_a_setting_is_refused_or_counts(more: dict[str, Any]) -> None:
     for key in settings({"main": "a.py", **more}):
         written = {"main": "a.py", **more, "sparkConf": {key: "mine"}}
-        assert told(written, CLUSTER_CONTEXT) or settings(written)[key] == "mine", key
+        assert faults(written, CLUSTER_CONTEXT) or settings(written)[key] == "mine", key
 
 
 def settings(spark: dict[str, Any]) -> dict[str, str]:
-    """What Spark is told in the driver's pod, but for what only the pod knows."""
+    """Spark's settings in the driver's pod, without those that only the pod knows."""
     read = DataFlowJob.model_validate(body(spark)).spec.runtime.spark
     assert read is not None
     return driver_settings(read, "load-r1", "load", "flow", "image")
@@ -207,7 +207,7 @@ def test_every_setting_of_spark_about_the_pod_of_a_driver_is_refused_as_that_is_
                 found = re.findall(rb"spark\.kubernetes\.driver[.A-Z][A-Za-z.]+", classes.read(name))
                 known |= {key.decode() for key in found}
     assert len(known) > 20
-    allowed = {key for key in known if not told({"main": "a.py", "sparkConf": {key: "x"}}, CLUSTER_CONTEXT)}
+    allowed = {key for key in known if not faults({"main": "a.py", "sparkConf": {key: "x"}}, CLUSTER_CONTEXT)}
     assert allowed == set(_READ_BY_DRIVERS)
 
 

@@ -7,14 +7,14 @@ from opendataflow.core.status.conditions import Fault
 from opendataflow.core.status.job_state import ObservedJob, job_status
 from opendataflow.core.status.status_events import StatusEvent, scale_events, status_events
 from opendataflow.errors import Backpressure, NotCreatable
-from tests.unit.test_job_state import BREAKER, facts, found, told
+from tests.unit.test_job_state import BREAKER, facts, found, status_of
 
 NOW = datetime(2026, 11, 28, 11, 0, tzinfo=UTC)
 
 
 def between(before: ObservedJob | None, after: ObservedJob) -> list[StatusEvent]:
     """What happened between two looks."""
-    return status_events({} if before is None else told(before), job_status(after, NOW))
+    return status_events({} if before is None else status_of(before), job_status(after, NOW))
 
 
 def reasons(before: ObservedJob | None, after: ObservedJob) -> list[str]:
@@ -40,7 +40,7 @@ def test_a_job_that_goes_on_after_an_outage_was_not_accepted_anew() -> None:
     assert reasons(facts(unreachable="away"), facts({"QUEUED": 1})) == []
 
 
-def test_a_fault_is_told_once_and_again_when_it_is_another_one() -> None:
+def test_a_fault_is_reported_once_and_again_when_it_is_another_one() -> None:
     taken, wrong = Fault("IdTaken", "load belongs to other/load"), Fault("InvalidSpec", "spec.env: wrong")
     assert between(None, facts(fault=taken)) == [StatusEvent("Warning", "IdTaken", taken.message)]
     assert reasons(facts(fault=taken), facts(fault=taken)) == []
@@ -56,7 +56,7 @@ def test_the_breaker_opens_and_closes() -> None:
     assert reasons(opened, closed) == ["BreakerClosed"]
 
 
-def test_tests_that_fail_are_told_for_each_version_and_when_they_pass_again() -> None:
+def test_tests_that_fail_are_reported_for_each_version_and_when_they_pass_again() -> None:
     def tested(**known: str) -> ObservedJob:
         return facts(
             found=found({"QUEUED": 1}, tests={"passed": None, "failed": None, "failure": None, "looks": 0, **known})
@@ -104,7 +104,7 @@ def test_an_expectation_that_does_not_hold_has_a_reason_of_its_own() -> None:
     ]
 
 
-def test_what_keeps_pods_from_running_is_told() -> None:
+def test_what_keeps_pods_from_running_is_reported() -> None:
     quota = facts({"QUEUED": 1}, start_error=Backpressure("exceeded quota: small"))
     pull = facts({"RUNNING": 1}, pods={"ImagePull": (1, "image pull: no such image")})
     assert reasons(facts({"QUEUED": 1}), quota) == ["QuotaExceeded"]
@@ -113,7 +113,7 @@ def test_what_keeps_pods_from_running_is_told() -> None:
     assert reasons(pull, facts({"RUNNING": 1})) == []
 
 
-def test_a_request_that_was_taken_over_is_told() -> None:
+def test_a_request_that_was_taken_over_is_reported() -> None:
     request = {"id": "fix-1", "answer": {"counts": {"done": 3}, "message": "resubmit: 3 done", "refusal": None}}
     after = facts(found=found({"QUEUED": 1}, resubmit=request))
     assert between(facts({"QUEUED": 1}), after) == [StatusEvent("Normal", "Resubmitted", "fix-1: 3 chunks resubmitted")]
@@ -126,7 +126,7 @@ def test_a_job_is_scaled_once_its_parallelism_was_known() -> None:
     assert scale_events(3, 5) == [StatusEvent("Normal", "Scaled", "parallelism 3 -> 5")]
 
 
-def test_a_missing_location_is_told_once_not_at_every_look() -> None:
+def test_a_missing_location_is_reported_once_not_at_every_look() -> None:
     def at(state: str, gate: dict[str, str] | None) -> ObservedJob:
         return facts(found=found({state: 1}, preflight=gate))
 

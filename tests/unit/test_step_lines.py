@@ -6,18 +6,18 @@ from opendataflow.names import StepStatus
 
 
 def test_a_line_comes_when_a_step_begins_and_one_when_it_ends() -> None:
-    said: list[str] = []
-    lines, steps = StepLines(said.append), [Step("read a"), Step("clean"), Step("write b")]
+    printed: list[str] = []
+    lines, steps = StepLines(printed.append), [Step("read a"), Step("clean"), Step("write b")]
     steps[0].status = StepStatus.RUNNING
     lines.show(steps)
-    assert said == ["step 1/3 read a: begins"]
+    assert printed == ["step 1/3 read a: begins"]
     steps[0].status, steps[0].seconds, steps[0].rows = StepStatus.DONE, 0.5, 3
     lines.show(steps)
     lines.show(steps)
     steps[1].status, steps[1].seconds, steps[1].error = StepStatus.FAILED, 0.25, "no day\nFile x.py, line 3"
     steps[2].status = StepStatus.SKIPPED
     lines.show(steps)
-    assert said[1:] == [
+    assert printed[1:] == [
         "step 1/3 read a: DONE, 3 rows, 0.50 s",
         "step 2/3 clean: FAILED after 0.25 s: no day",
         "    File x.py, line 3",
@@ -25,12 +25,12 @@ def test_a_line_comes_when_a_step_begins_and_one_when_it_ends() -> None:
 
 
 def test_facts_of_the_end_are_logged_at_the_end() -> None:
-    said: list[str] = []
-    lines, steps = StepLines(said.append), [Step("clean", StepStatus.DONE, seconds=0.1, stdout="here\n")]
+    printed: list[str] = []
+    lines, steps = StepLines(printed.append), [Step("clean", StepStatus.DONE, seconds=0.1, stdout="here\n")]
     lines.show(steps)
     steps[0].rows, steps[0].stdout = 4, "here\nthere\n"
     lines.show(steps)
-    assert said[1:] == ["step 1/1 clean: its rows: 4", "step 1/1 clean: printed on workers:", "    there"]
+    assert printed[1:] == ["step 1/1 clean: its rows: 4", "step 1/1 clean: printed on workers:", "    there"]
 
 
 LOG = """\

@@ -15,5 +15,5 @@ def test_a_job_that_is_applied_anew_is_tried_at_once_whatever_was_wrong_with_it(
     view.start_failed(NotCreatable("too much memory"), 1000)
     view.declare(declared("before"))
     assert view.demand(0) is None
-    view.declare(declared("mended"))
+    view.declare(declared("fixed"))
     assert view.demand(0) is not None

@@ -1,4 +1,4 @@
-"""What is said of errors inside of kopf."""
+"""How errors inside of kopf are reported."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 from opendataflow.control.resources.watching import log_callback_error
 
 
-def test_a_callback_that_fails_is_told_in_one_line_but_for_kopf_s_own_that_always_does(
+def test_a_callback_that_fails_is_reported_in_one_line_but_for_kopf_s_own_that_always_does(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def request_cancel_callback() -> None:

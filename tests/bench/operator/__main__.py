@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> None:
         print(line)
     print("\nCPU, ms a pod of no length")
     for who, measured in results.short.items():
-        print(f"  {who:<10}{_told(measured)}")
+        print(f"  {who:<10}{_per_pod(measured)}")
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:
@@ -117,12 +117,12 @@ def _keep(found: dict[str, Measured], who: str, measured: Measured) -> None:
     _say(f"{who}: {load.pods} of {load.seconds} s in {measured.makespan:.1f} s, {measured.rate:.0f} a minute")
     if measured.late:
         _say(f"  late: {', '.join(f'{percentile(measured.late, share):.3f}' for share in (0.5, 0.9, 0.99, 1))} s")
-    _say(f"  CPU, ms a pod: {_told(measured)}")
+    _say(f"  CPU, ms a pod: {_per_pod(measured)}")
     if who not in found or measured.makespan < found[who].makespan:
         found[who] = measured
 
 
-def _told(measured: Measured) -> str:
+def _per_pod(measured: Measured) -> str:
     spent = sorted(measured.cpu, key=lambda name: -measured.cpu[name])
     whole = sum(measured.cpu.values()) / measured.load.pods * 1000
     return f"{whole:.1f}: {', '.join(f'{name} {measured.per_pod(name):.1f}' for name in spent)}"

@@ -48,7 +48,7 @@ def bare(place: Place, namespace: str, load: Load, manifests: Sequence[Mapping[s
     before = costs(place.meters)
     arguments = (str(place.plane.kubeconfig), str(file), str(load.parallelism))
     with Watching(place.plane.kubeconfig, namespace):
-        told = place.python("tests.bench.operator.bare", *arguments)
-    cpu = {**costs(place.meters).since(before), "loop": told["cpu"]}
+        costs_of_loop = place.python("tests.bench.operator.bare", *arguments)
+    cpu = {**costs(place.meters).since(before), "loop": costs_of_loop["cpu"]}
     place.empty(namespace)
-    return Measured(load, told["seconds"], cpu)
+    return Measured(load, costs_of_loop["seconds"], cpu)

@@ -57,7 +57,7 @@ class OwnOperator:
         self._program.start()
         place = self._place
         place.meters["operator"] = lambda: cpu_seconds(self._program.pid)
-        wait_until(lambda: "leads" in self._program.said(), "the operator leads")
+        wait_until(lambda: "leads" in self._program.output(), "the operator leads")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -168,7 +168,7 @@ class OwnOperator:
         return {run_name(name, row["id"]): row["at"] for row in rows}
 
     def _until(self, true: Callable[[], bool], what: str) -> None:
-        wait_until(true, f"{what}; see {self._program.log}:\n{self._program.said()}", seconds=LONGEST)
+        wait_until(true, f"{what}; see {self._program.log}:\n{self._program.output()}", seconds=LONGEST)
 
 
 async def _manifests(dsn: str, job: DataFlowJob, runs: Sequence[int]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What processes of this machine have cost so far: their time on the CPU and their memory, as /proc tells them."""
+"""What processes of this machine have cost so far: their time on the CPU and their memory, read from /proc."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -64,7 +64,7 @@ class Costs:
 
 
 def costs(meters: Mapping[str, Callable[[], float]]) -> Costs:
-    """Read all meters; one whose process is gone tells nothing."""
+    """Read all meters; one whose process is gone counts nothing."""
     read = {}
     for name, meter in meters.items():
         try:

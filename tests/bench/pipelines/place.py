@@ -143,7 +143,7 @@ class Place:
 
     @contextmanager
     def warm(self) -> Iterator[subprocess.Popen[str]]:
-        """A process with a session, that does what it is told."""
+        """A process with a session, that follows its orders."""
         command = [sys.executable, "-m", "tests.bench.pipelines.warm", "serve", str(self.rows)]
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(

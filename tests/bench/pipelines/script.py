@@ -72,7 +72,7 @@ def to_table(spark: SparkSession, rows: int) -> None:
 
 
 def to_table_plainly(spark: SparkSession, rows: int) -> None:
-    """The same, as Spark's writer is unless told otherwise."""
+    """The same, with the default settings of Spark's writer."""
     _read(spark, rows).write.format("jdbc").options(**login(), dbtable=TARGET).mode("append").save()
 
 

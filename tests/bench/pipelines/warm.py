@@ -1,4 +1,4 @@
-"""A process with one Spark session that does the work of contenders, one after another, as it is told on stdin."""
+"""A process with one Spark session that does the work of contenders, one after another, as ordered on stdin."""
 
 import contextlib
 import io
@@ -27,14 +27,14 @@ def main(verb: str, size: str) -> None:
         for line in sys.stdin:
             it = CONTENDERS[int(line)]
             began = time.perf_counter()
-            with contextlib.redirect_stdout(io.StringIO()) as said:
+            with contextlib.redirect_stdout(io.StringIO()) as output:
                 if it.name:
                     script.work(it.name, None if it.name == "csv" else spark, rows)
                     code = 0
                 else:
                     code = run(["pipeline", "run", it.direction, "--data-id", f"1-{rows}"])
             seconds = time.perf_counter() - began
-            assert code == 0, said.getvalue()
+            assert code == 0, output.getvalue()
             print(json.dumps(seconds), flush=True)
 
 

@@ -6,7 +6,7 @@
 4. one node on this host, only where DATAFLOW_E2E_CLUSTER=host asks for it: root's containers run on the host then.
 
 DATAFLOW_E2E_CLUSTER=kubeconfig|kind|host takes that one and no other. Without any of them the tests on real nodes are
-left out, which is said at the end of the run; with DATAFLOW_REQUIRE_CLUSTER=1 that is a failure.
+left out, which the end of the run reports; with DATAFLOW_REQUIRE_CLUSTER=1 that is a failure.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Runs commands to their end. One that fails tells what it has said."""
+"""Runs commands to their end. The error of one that fails contains its output."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ def run(
 ) -> str:
     """Return what a command prints. `environ`: variables beside those of this process.
 
-    Raises CalledProcessError, whose notes are what was said.
+    Raises CalledProcessError, whose notes are the output.
     """
     done = subprocess.run(
         [str(word) for word in command],
@@ -26,10 +26,10 @@ def run(
         capture_output=True,
         check=False,
     )
-    out, said = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace").strip()
+    out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace").strip()
     if done.returncode:
-        failed = subprocess.CalledProcessError(done.returncode, [str(word) for word in command], out, said)
-        failed.add_note(said)
+        failed = subprocess.CalledProcessError(done.returncode, [str(word) for word in command], out, err)
+        failed.add_note(err)
         raise failed
     return out
 

@@ -24,7 +24,7 @@ from tests.kube.cluster.api import Api
 from tests.kube.cluster.providers import Unavailable
 from tests.kube.conftest import Kubectl, apply_resources, fresh_namespace
 from tests.kube.operators import Operators, new_operators
-from tests.left_out import left_out, tell_left_out
+from tests.left_out import left_out, report_left_out
 
 _LEFT_OUT = "no cluster with real nodes"
 _HERE = Path(__file__).parent
@@ -59,7 +59,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     """Say it loudly, as the last word of the run, when tests on real nodes were left out."""
     yield
-    tell_left_out(
+    report_left_out(
         session,
         _LEFT_OUT,
         "TESTS ON REAL NODES WERE LEFT OUT",

@@ -49,7 +49,7 @@ def commit(folder: Path) -> str:
     return made
 
 
-class Door(paramiko.ServerInterface):  # type: ignore[misc]  # it has no types
+class GitLogin(paramiko.ServerInterface):  # type: ignore[misc]  # it has no types
     """Lets the user git with one key run `git-upload-pack` for what is served."""
 
     def __init__(self, allowed: str, served: DictBackend) -> None:
@@ -90,7 +90,7 @@ class Door(paramiko.ServerInterface):  # type: ignore[misc]  # it has no types
 
 
 def serve_by_ssh(listener: socket.socket, key: paramiko.PKey, allowed: str, served: DictBackend) -> None:
-    """Answer until the socket is closed. `key`: of the server; `allowed`: see Door."""
+    """Answer until the socket is closed. `key`: of the server; `allowed`: see GitLogin."""
     while True:
         try:
             connection, _ = listener.accept()
@@ -98,7 +98,7 @@ def serve_by_ssh(listener: socket.socket, key: paramiko.PKey, allowed: str, serv
             return
         transport = paramiko.Transport(connection)
         transport.add_server_key(key)
-        transport.start_server(event=threading.Event(), server=Door(allowed, served))
+        transport.start_server(event=threading.Event(), server=GitLogin(allowed, served))
 
 
 def serve() -> None:

@@ -235,7 +235,7 @@ class OneNode(ControlPlane):
 
 def _answers(socket: Path, containerd: Program) -> bool:
     if not containerd.running:
-        raise RuntimeError(f"containerd has ended at once:\n{containerd.said()}")
+        raise RuntimeError(f"containerd has ended at once:\n{containerd.output()}")
     return succeeds("ctr", f"--address={socket}", "version")
 
 

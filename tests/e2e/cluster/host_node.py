@@ -96,7 +96,7 @@ def kubelet(folder: Path, pki: Path, socket: Path) -> str:
         "podLogsDir": str(folder / "logs"),
         "volumePluginDir": str(folder / "plugins"),
         "cgroupDriver": "cgroupfs",
-        # a cgroup of its own tells our pods from those of anybody else
+        # a cgroup of its own separates our pods from those of anybody else
         "cgroupRoot": f"/{CGROUP}",
         "enforceNodeAllocatable": [],
         "failSwapOn": False,

@@ -34,7 +34,7 @@ def built_node_image() -> str:
 
 
 def build_node_image(say: Callable[[str], None]) -> str:
-    """Build it; return its name. Raises Unavailable, or CalledProcessError with what was said."""
+    """Build it; return its name. Raises Unavailable, or CalledProcessError with the output."""
     installed(("docker", "debootstrap"), "the image of kind's nodes")
     built = programs(_PROGRAMS, say)
     began = time.monotonic()

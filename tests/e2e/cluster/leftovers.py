@@ -165,7 +165,7 @@ def _forget_network() -> None:
 
 
 def _forget_traces(folder: Path) -> None:
-    """Remove what is written outside of the folder, wherever the programs are told to write."""
+    """Remove what is written outside of the folder, wherever the programs are configured to write."""
     for result in _CNI.glob(f"results/{NETWORK}-*-eth0"):
         pod = result.name.removeprefix(f"{NETWORK}-").removesuffix("-eth0")
         (_CNI / "results" / f"cni-loopback-{pod}-lo").unlink(missing_ok=True)

@@ -27,7 +27,7 @@ class Reader:
         """Do the next block, which begins with these words; return what it has printed."""
         block = next(self._left, "")
         assert block.strip().startswith(beginning), f"the next block of the README is\n{block}"
-        said = []
+        output = []
         for command in map(str.strip, block.splitlines()):
             done = subprocess.run(
                 ["bash", "-c", command],
@@ -38,8 +38,8 @@ class Reader:
                 check=False,
             )
             assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
-            said.append(done.stdout)
-        return "".join(said)
+            output.append(done.stdout)
+        return "".join(output)
 
 
 def _environment(cluster: RealCluster, namespace: str, home: Path) -> Mapping[str, str]:

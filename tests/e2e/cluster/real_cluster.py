@@ -87,13 +87,13 @@ class RealCluster:
             forwarding.start()
             try:
                 wait_until(lambda: not forwarding.running or log.read_text().startswith("Forwarding"), forwarding.name)
-                assert forwarding.running, forwarding.said()
+                assert forwarding.running, forwarding.output()
                 yield here
             finally:
                 forwarding.kill()
 
     def helm(self, namespace: str, *arguments: str, seconds: float = 300) -> str:
-        """Run helm to its end; return what it printed. Raises CalledProcessError, whose `stderr` is what was said."""
+        """Run helm to its end; return what it printed. Raises CalledProcessError, whose `stderr` is the output."""
         done = subprocess.run(
             [self.helm_program, f"--kubeconfig={self.api.kubeconfig}", f"--namespace={namespace}", *arguments],
             capture_output=True,

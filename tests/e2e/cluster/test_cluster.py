@@ -103,15 +103,15 @@ def test_a_pod_that_takes_more_memory_than_its_limit_is_oom_killed(
     assert (state["reason"], state["exitCode"]) == ("OOMKilled", 137)
 
 
-def test_an_image_that_does_not_exist_is_told(cluster: RealCluster, namespace: str) -> None:
+def test_an_image_that_does_not_exist_is_reported(cluster: RealCluster, namespace: str) -> None:
     pod = restricted_pod("lacks", "registry.invalid/nothing:1", ["true"])
     _run(cluster, namespace, pod)
 
-    def told(found: Object) -> bool:
+    def reported(found: Object) -> bool:
         states = found["status"].get("containerStatuses") or [{}]
         return states[0].get("state", {}).get("waiting", {}).get("reason") in {"ErrImagePull", "ImagePullBackOff"}
 
-    cluster.api.wait(f"/api/v1/namespaces/{namespace}/pods/lacks", told, "the missing image is told")
+    cluster.api.wait(f"/api/v1/namespaces/{namespace}/pods/lacks", reported, "the missing image is reported")
 
 
 def test_the_restricted_level_of_pod_security_refuses_a_privileged_pod(

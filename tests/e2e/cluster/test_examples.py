@@ -42,8 +42,8 @@ class Installed:
     def rows(self, query: str) -> list[dict[str, Any]]:
         """The rows of a query."""
         pod = f"{RELEASE}-postgres-0"
-        told = f"SELECT coalesce(json_agg(found), '[]') FROM ({query}) found"
-        asked = ("exec", pod, "--container=postgres", "--", "psql", "-U", "dataflow", "-d", "dataflow", "-Atqc", told)
+        rows = f"SELECT coalesce(json_agg(found), '[]') FROM ({query}) found"
+        asked = ("exec", pod, "--container=postgres", "--", "psql", "-U", "dataflow", "-d", "dataflow", "-Atqc", rows)
         found: list[dict[str, Any]] = json.loads(self.kubectl(*asked))
         return found
 
@@ -128,8 +128,8 @@ def test_flights_run_as_drivers_with_two_executors_and_give_what_they_give_local
     with watched_pods(installed) as seen:
         reader.does("kubectl apply -k .")
         down, up = scale_down_and_up(installed, reader)
-        assert "2013-09.csv, line" in (said := reader.does("kubectl wait")), said
-        assert "1 chunk (2013-09): input carrier_delays is" in said
+        assert "2013-09.csv, line" in (output := reader.does("kubectl wait")), output
+        assert "1 chunk (2013-09): input carrier_delays is" in output
         reader.does("python prepare.py repair")
     reader.does("kubectl cp flights-data:/data/results")
     installed.kubectl("cp", "flights-data:/data/events", str(folder / "events"))
@@ -199,7 +199,7 @@ def run(df):
 
 def copied_by_executors(installed: Installed, folder: Path) -> None:
     """The same pipeline with an executor, into a table of its own: the rows are there, and what a step prints on the
-    executor is told with the step."""
+    executor is reported with the step."""
     old, new, job = yaml.safe_load_all((folder / "cluster.yaml").read_text("utf-8"))
     for resource, named in ((old, "first_orders"), (new, "copied_orders")):
         resource["metadata"]["name"], resource["spec"]["id"] = named.replace("_", "-"), named
@@ -256,14 +256,14 @@ def watched_pods(installed: Installed) -> Iterator[SeenPods]:
     command = [str(installed.cluster.kubectl_program), f"--kubeconfig={installed.cluster.api.kubeconfig}"]
     command += [f"--namespace={installed.namespace}", "get", "pods", "--watch", "--no-headers", columns]
     seen = SeenPods({}, defaultdict(set))
-    with tempfile.TemporaryFile("w+") as told:  # a pipe that nobody reads would be full in the end
-        with subprocess.Popen(command, stdout=told) as watching:
+    with tempfile.TemporaryFile("w+") as output:  # a pipe that nobody reads would be full in the end
+        with subprocess.Popen(command, stdout=output) as watching:
             try:
                 yield seen
             finally:
                 watching.terminate()
-        told.seek(0)
-        for name, created, driver in map(str.split, told):
+        output.seek(0)
+        for name, created, driver in map(str.split, output):
             seen.drivers[name] = created
             seen.executors[driver].add(name)
 

@@ -59,7 +59,7 @@ class Outside:
         return alive[0] if alive else {}
 
     def log(self, container: str = "operator") -> str:
-        """What the operator has said, or what its init container has."""
+        """The log of the operator, or of its init container."""
         return self.home("logs", f"deployment/{RELEASE}", f"--container={container}")
 
     def readyz(self) -> str:

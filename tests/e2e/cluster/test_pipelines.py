@@ -209,12 +209,12 @@ def everything_in(dsn: str) -> str:
         )
 
 
-def everything_told(kubectl: Kubectl) -> str:
+def everything_shown(kubectl: Kubectl) -> str:
     """Specs, statuses, events, and the logs of all containers of runs."""
-    told = kubectl("get", "pods,dataflowjobs,datasets,events,configmaps", "--output=yaml")
+    shown = kubectl("get", "pods,dataflowjobs,datasets,events,configmaps", "--output=yaml")
     for pod in kubectl.json("get", "pods", "--selector=opendataflow.io/run")["items"]:
-        told += kubectl("logs", pod["metadata"]["name"], "--all-containers")
-    return told
+        shown += kubectl("logs", pod["metadata"]["name"], "--all-containers")
+    return shown
 
 
 @pytest.mark.timeout(1200)
@@ -252,14 +252,14 @@ def test_a_project_comes_out_of_a_config_map_or_a_folder_or_from_git_also_with_a
     assert failed["message"].startswith(f"exit code 1: {sentence}")
     (chunk,) = database.rows("SELECT status, reason FROM opendataflow.chunk WHERE dataset = 'broken-out'")
     assert (chunk["status"], chunk["reason"]) == ("FAILED", failed["message"])
-    told = everything_told(kubectl) + everything_in(dsn)
-    assert git.first in told
-    assert TOKEN not in told
-    assert git.key.splitlines()[1] not in told
+    shown = everything_shown(kubectl) + everything_in(dsn)
+    assert git.first in shown
+    assert TOKEN not in shown
+    assert git.key.splitlines()[1] not in shown
 
 
 @pytest.mark.timeout(1200)
-def test_a_commit_whose_tests_fail_is_told_by_a_condition_and_runs_go_on_with_the_one_before(
+def test_a_commit_whose_tests_fail_is_reported_by_a_condition_and_runs_go_on_with_the_one_before(
     git: GitServer, kubectl: Kubectl, database: Database
 ) -> None:
     made = trusting(pipeline_job("tested", git.place("public"), TRUSTED, requireTests=True))
@@ -270,14 +270,14 @@ def test_a_commit_whose_tests_fail_is_told_by_a_condition_and_runs_go_on_with_th
     bad = git.commit(**{"by_carrier.py": by_carrier.replace(EXPECTED, EXPECTED.replace("-3.0", "4.0"))})
     kubectl("apply", "--filename=-", stdin=documents(days("2013-01-01", "2013-01-02")))
     wait_until(lambda: database.states("tested")["DONE"] == 2, "both days are done", 600)
-    # A run that found no server yet has nothing to tell.
+    # A run that found no server yet reports nothing.
     reported = [run for run in runs(database, "tested") if run["metrics"]]
     tested = [(run["failure_class"], run["metrics"]["commit"]) for run in reported]
     assert tested == [(None, git.first), ("NotStarted", bad), (None, git.first)]
     assert ROWS["2013-01-02"] in printed(kubectl, runs(database, "tested")[-1])
     kubectl("wait", "dfj/tested", "--for=condition=TestsPassed=False", "--timeout=300s")
-    (told,) = (c for c in kubectl.json("get", "dfj", "tested")["status"]["conditions"] if c["type"] == "TestsPassed")
-    assert told["message"].startswith(
+    (found,) = (c for c in kubectl.json("get", "dfj", "tested")["status"]["conditions"] if c["type"] == "TestsPassed")
+    assert found["message"].startswith(
         f"the tests of pipeline delays fail at commit {bad[:12]}: pipelines/delays/by_carrier.py, line 19: "
     )
-    assert told["message"].endswith(f"runs go on at commit {git.first[:12]}, whose tests pass")
+    assert found["message"].endswith(f"runs go on at commit {git.first[:12]}, whose tests pass")

@@ -83,7 +83,7 @@ def test_definitions_that_are_older_are_named_and_those_that_are_deleted_first_h
         cluster.api.kubectl("apply", "--server-side", "--force-conflicts", "-f-", stdin=yaml.safe_dump(older))
         with left_out_when_unavailable():
             install(cluster, kubectl.namespace, KEEP_DEFINITIONS)
-        lacks = "the definition of DataFlowJob in this cluster is older than this operator, it lacks spec.priority"
+        lacks = "it lacks spec.priority"
         wait_until(lambda: lacks in kubectl("logs", f"deployment/{RELEASE}"), "its log names what is missing", 300)
         kubectl("apply", "-f-", stdin=long_job("long", busybox, 3))
         running(cluster, kubectl.namespace, 3)

@@ -29,7 +29,7 @@ class Finds:
     """Texts to look for, by name, and the places where each has been found. Safe for several threads."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
-        """Take texts of letters and digits, which are long enough to be nowhere by chance."""
+        """Take texts of letters and digits, which are too long to occur by chance."""
         assert all(re.fullmatch(r"[A-Za-z0-9]{16,}", text) for text in texts.values())
         self._forms = {name: _forms(text) for name, text in texts.items()}
         self.places: dict[str, set[str]] = defaultdict(set)
@@ -108,8 +108,8 @@ def look_at_logs_of_nodes(finds: Finds, cluster: RealCluster) -> None:
     """What the kubelets and the container runtimes have written."""
     for node in cluster.api.items(NODES):
         name = node["metadata"]["name"]
-        for program, said in cluster.nodes.logs(name).items():
-            finds.look(f"{program} {name}", said.encode())
+        for program, log in cluster.nodes.logs(name).items():
+            finds.look(f"{program} {name}", log.encode())
 
 
 # Postgres ------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def look_into_process(finds: Finds, process: Path, what: str) -> None:
         finds.look(f"environment of {what}", (process / "environ").read_bytes())
         with (process / "mem").open("rb", buffering=0) as memory:
             for begin, end in _regions(process):
-                with suppress(OSError, ValueError):  # of the kernel, such as [vvar]; or let go meanwhile
+                with suppress(OSError, ValueError):  # of the kernel, such as [vvar]; or released meanwhile
                     memory.seek(begin)
                     finds.look(f"memory of {what}", memory.read(end - begin))
     except PermissionError:

@@ -71,7 +71,7 @@ class Api:
     def kubectl(self, *arguments: str, stdin: str | None = None, seconds: float | None = None) -> str:
         """Run kubectl to its end; return what it printed.
 
-        Raises CalledProcessError, whose `stderr` is what was said; TimeoutExpired after `seconds`. None: kubectl has
+        Raises CalledProcessError, whose `stderr` is the output; TimeoutExpired after `seconds`. None: kubectl has
         limits of its own, such as `--timeout`, and each test has one.
         """
         done = subprocess.run(

@@ -103,7 +103,7 @@ def programs_folder() -> Path:
 def build(names: Iterable[str], say: Callable[[str], None], sources: Iterable[Source] = SOURCES) -> Mapping[str, Path]:
     """Return the paths of the programs; build those that are not there, together: they share most of their packages.
 
-    `say` gets a line of progress now and then. Raises NoGo, or CalledProcessError with what the compiler has said.
+    `say` gets a line of progress now and then. Raises NoGo, or CalledProcessError with the output of the compiler.
     """
     wanted = set(names)
     paths: dict[str, Path] = {}

@@ -202,7 +202,7 @@ class ControlPlane:
         def ready() -> bool:
             for program in (etcd, server):
                 if not program.running:
-                    raise _PortTaken(f"{program.name} has ended at once:\n{program.said()}")
+                    raise _PortTaken(f"{program.name} has ended at once:\n{program.output()}")
             return self._ready()
 
         try:

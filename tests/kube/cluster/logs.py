@@ -1,4 +1,4 @@
-"""What a container has printed, as its fake kubelet tells it: one line for all, until a test writes something else."""
+"""What a container has printed, as its fake kubelet reports it: one line, until a test writes something else."""
 
 from pathlib import Path
 from typing import Any

@@ -47,10 +47,10 @@ def remove_node(api: Api, name: str) -> None:
 def stop_heartbeat(api: Api, name: str) -> None:
     """From now on nothing is heard from the node; after a while it is NotReady, then tainted unreachable.
 
-    Its pods stay as they are, but for what had begun: a pod that has said when it ends still ends, once.
+    Its pods stay as they are, but for what had begun: a pod that has written when it ends still ends, once.
     """
     api.patch(f"{NODES}/{name}", {"metadata": {"labels": {FAKE_NODE: None}}})
-    # kwok hears of nodes in their order: when it has heard of another one, it has let go of this one.
+    # kwok hears of nodes in their order: when it has heard of another one, it has released this one.
     later = f"later-{secrets.token_hex(4)}"
     _create(api, later)
     api.wait(f"{NODES}/{later}", is_ready, "another node is Ready")

@@ -7,14 +7,14 @@ from tests.kube.cluster.annotations import PREFIX
 from tests.kube.cluster.api import Object
 
 
-def said(**annotations: object) -> dict[str, str]:
+def pod_annotations(**annotations: object) -> dict[str, str]:
     """Annotations for `stages`: run_seconds=2 is `test.opendataflow.io/run-seconds: "2"`."""
     return {PREFIX + name.replace("_", "-"): str(value) for name, value in annotations.items()}
 
 
 def pod(name: str, *, spec: dict[str, Any] | None = None, finalizer: bool = False, **annotations: object) -> Object:
-    """A pod with a container `main`; `spec`: more of its spec, `annotations`: see `said`."""
-    metadata: Object = {"name": name, "annotations": said(**annotations)}
+    """A pod with a container `main`; `spec`: more of its spec, `annotations`: see `pod_annotations`."""
+    metadata: Object = {"name": name, "annotations": pod_annotations(**annotations)}
     if finalizer:
         metadata["finalizers"] = [FINALIZER]
     container = {"name": "main", "image": "none/none:1", "command": ["true"]}

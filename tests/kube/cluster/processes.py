@@ -86,6 +86,6 @@ class Program:
         """Let it go on after `pause`."""
         os.kill(self.pid, signal.SIGCONT)
 
-    def said(self, lines: int = 20) -> str:
+    def output(self, lines: int = 20) -> str:
         """The end of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])

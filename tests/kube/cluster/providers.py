@@ -4,7 +4,7 @@
 2. `KUBEBUILDER_ASSETS`: a folder with kube-apiserver, etcd and kubectl; what it lacks is built;
 3. all programs built from the pinned Go modules, once.
 
-Without any of them the tests on a cluster are left out, which is said at the end of the run; with
+Without any of them the tests on a cluster are left out, which the end of the run reports; with
 DATAFLOW_REQUIRE_KUBE=1 that is a failure.
 """
 

@@ -1,4 +1,4 @@
-"""A proxy in front of an API server that loses, delays and refuses what it is told to.
+"""A proxy in front of an API server that loses, delays and refuses requests as a test orders.
 
 It ends TLS with a certificate of its own authority, signs in as the user of the kubeconfig it was given, and speaks
 HTTP/1.1 with one request a connection: so it need not know where an answer ends.
@@ -10,6 +10,7 @@ import json
 import re
 import ssl
 import tempfile
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -43,14 +44,14 @@ class Fault:
         return self.met < self.times and method == self.method and re.search(self.path, path) is not None
 
 
-def refusal(status: int, reason: str, message: str = "said by the proxy of the tests", **headers: str) -> bytes:
+def refusal(status: int, reason: str, message: str = "made by the proxy of the tests", **headers: str) -> bytes:
     """An answer with a Status object; Retry_After="1" is the header Retry-After."""
     return _answer(f"{status} {reason}", _status(status, reason, message), headers)
 
 
 def watch_error(status: int, reason: str) -> bytes:
     """The answer to a watch that ends with one ERROR event, as for a resource version that is gone (410, Expired)."""
-    event = {"type": "ERROR", "object": _status(status, reason, "said by the proxy of the tests")}
+    event = {"type": "ERROR", "object": _status(status, reason, "made by the proxy of the tests")}
     return _answer("200 OK", event, {})
 
 
@@ -74,7 +75,7 @@ def _answer(line: str, body: object, headers: dict[str, str]) -> bytes:
 
 
 class Proxy:
-    """`async with Proxy(kubeconfig) as proxy`: clients use `proxy.kubeconfig`; `proxy.faults` says what goes wrong."""
+    """Opened in a thread: clients use `proxy.kubeconfig`; `proxy.faults` says what goes wrong."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self.faults: list[Fault] = []
@@ -113,21 +114,22 @@ class Proxy:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
-        self.cut()
+        self._cut()
         await asyncio.gather(*self._connections, return_exceptions=True)
         await self._server.wait_closed()
         self._folder.cleanup()
 
     def cut(self) -> int:
-        """Cut all connections that there are, watches too; return how many."""
+        """Cut all open connections, watches too; return how many. For other threads than that of the proxy."""
+        assert self._server is not None
+        number: Future[int] = Future()
+        self._server.get_loop().call_soon_threadsafe(lambda: number.set_result(self._cut()))
+        return number.result(60)
+
+    def _cut(self) -> int:
         for connection in self._connections:
             connection.cancel()
         return len(self._connections)
-
-    def cut_soon(self) -> None:
-        """Cut all connections; for another thread than the one that the proxy works in."""
-        assert self._server is not None
-        self._server.get_loop().call_soon_threadsafe(self.cut)
 
     def _read_upstream(self) -> None:
         config = yaml.safe_load(self._upstream.read_text())

@@ -31,8 +31,8 @@ from tests.kube.cluster import statuses
 from tests.kube.cluster.annotations import PREFIX
 
 _WORDS = """
-def said($name; $otherwise): .metadata.annotations["PREFIX" + $name] // $otherwise;
-def seconds($name): said($name; "0") | tonumber;
+def note($name; $otherwise): .metadata.annotations["PREFIX" + $name] // $otherwise;
+def seconds($name): note($name; "0") | tonumber;
 def living: .metadata.deletionTimestamp == null;
 def in_phase($phase): .status.phase == $phase;
 def final: in_phase("Succeeded") or in_phase("Failed");
@@ -41,17 +41,17 @@ def known: select(. == "main" or . == "spark-kubernetes-driver");
 def main: first((.spec.containers[].name | known), .spec.containers[0].name);
 def main_runs: main as $main | any(.status.containerStatuses[]?; .name == $main and .state.running != null);
 def is_ready: any(.status.conditions[]?; .type == "Ready" and .status == "True");
-def held_back: said("ready-seconds"; null) != null and (is_ready | not);
+def held_back: note("ready-seconds"; null) != null and (is_ready | not);
 def runs: living and in_phase("Running") and main_runs and (held_back | not);
 
 def never: 1000000000000;
 def started: first(.status.containerStatuses[]?.state.running.startedAt // empty) | fromdateiso8601;
-def ends: if said("run-seconds"; "0") == "forever" then never else started + seconds("run-seconds") end;
+def ends: if note("run-seconds"; "0") == "forever" then never else started + seconds("run-seconds") end;
 def deadline: (.status.startTime | fromdateiso8601) + (.spec.activeDeadlineSeconds // never);
 def deleted: (.metadata.deletionTimestamp | fromdateiso8601) - .metadata.deletionGracePeriodSeconds;
 def stops: deleted + ([seconds("stop-seconds"), .metadata.deletionGracePeriodSeconds] | min);
 def moment: floor | todate;
-def from_now($name): said($name; "0") + "s";
+def from_now($name): note($name; "0") + "s";
 """.replace("PREFIX", PREFIX)
 """What the Stages below say, in jq. Moments are seconds since the epoch."""
 

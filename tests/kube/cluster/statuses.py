@@ -1,6 +1,6 @@
 """The statuses that the fake kubelet writes: Go templates over the pod, as kwok merges them into `status`.
 
-Which of them is written when is said in `stages`. Everything a template emits is YAML.
+`stages` defines which of them is written when. Everything a template emits is YAML.
 """
 
 from tests.kube.cluster.annotations import PREFIX
@@ -8,12 +8,12 @@ from tests.kube.cluster.annotations import PREFIX
 _HEAD = """
 {{ $now := Now }}
 {{ $root := . }}
-{{ $said := or .metadata.annotations dict }}
+{{ $notes := or .metadata.annotations dict }}
 {{ $main := (index .spec.containers 0).name }}
 {{ range .spec.containers }}
 {{ if has .name (list "main" "spark-kubernetes-driver") }}{{ $main = .name }}{{ end }}
 {{ end }}
-{{ $late := hasKey $said "PREFIXready-seconds" }}
+{{ $late := hasKey $notes "PREFIXready-seconds" }}
 """.replace("PREFIX", PREFIX)
 
 _CONDITIONS = """
@@ -69,7 +69,7 @@ startTime: {{ $now | Quote }}
 hostIP: {{ NodeIPWith .spec.nodeName | Quote }}
 {{ $meta := .metadata }}
 podIP: {{ PodIPWith .spec.nodeName (or .spec.hostNetwork false) $meta.uid $meta.name $meta.namespace | Quote }}
-{{ if eq (or (index $said "PREFIXimage-pull") "") "fail" }}
+{{ if eq (or (index $notes "PREFIXimage-pull") "") "fail" }}
 phase: Pending
 conditions:
 """.replace("PREFIX", PREFIX)
@@ -90,7 +90,7 @@ conditions:
 INITIALIZED = (
     _HEAD
     + """
-{{ $code := int (or (index $said "PREFIXinit-exit-code") "0") }}
+{{ $code := int (or (index $notes "PREFIXinit-exit-code") "0") }}
 {{ $started := dict }}
 initContainerStatuses:
 {{ range $index, $container := .spec.initContainers }}
@@ -178,18 +178,18 @@ containerStatuses:
 
 
 BY_ITSELF = """
-{{ $reason := or (index $said "PREFIXreason") "" }}
-{{ $code := int (or (index $said "PREFIXexit-code") (ternary "137" "0" (eq $reason "OOMKilled"))) }}
+{{ $reason := or (index $notes "PREFIXreason") "" }}
+{{ $code := int (or (index $notes "PREFIXexit-code") (ternary "137" "0" (eq $reason "OOMKilled"))) }}
 {{ $reason = or $reason (ternary "Completed" "Error" (eq $code 0)) }}
-{{ $message := or (index $said "PREFIXmessage") "" }}
+{{ $message := or (index $notes "PREFIXmessage") "" }}
 {{ $phase := ternary "Succeeded" "Failed" (eq $code 0) }}
-{{ $stays := and (eq (or (index $said "PREFIXsidecar") "") "keeps-running") (gt (len .spec.containers) 1) }}
-{{ with index $said "PREFIXpod-reason" }}
+{{ $stays := and (eq (or (index $notes "PREFIXsidecar") "") "keeps-running") (gt (len .spec.containers) 1) }}
+{{ with index $notes "PREFIXpod-reason" }}
 reason: {{ . | Quote }}
 {{ $phase = "Failed" }}
 {{ $stays = false }}
 {{ end }}
-{{ with index $said "PREFIXpod-message" }}
+{{ with index $notes "PREFIXpod-message" }}
 message: {{ . | Quote }}
 {{ end }}
 """
@@ -205,9 +205,9 @@ message: Pod was active on the node longer than the specified deadline
 """
 
 BY_DELETION = """
-{{ $stop := float64 (or (index $said "PREFIXstop-seconds") "0") }}
+{{ $stop := float64 (or (index $notes "PREFIXstop-seconds") "0") }}
 {{ $in_time := lt $stop (float64 .metadata.deletionGracePeriodSeconds) }}
-{{ $code := int (or (and $in_time (index $said "PREFIXstop-exit-code")) (ternary "143" "137" $in_time)) }}
+{{ $code := int (or (and $in_time (index $notes "PREFIXstop-exit-code")) (ternary "143" "137" $in_time)) }}
 {{ $reason := ternary "Completed" "Error" (eq $code 0) }}
 {{ $message := "" }}
 {{ if ne (or .status.phase "") "Running" }}

@@ -5,7 +5,7 @@
     SUBMITTED, RUNNING: as its driver's phase is; a driver that is gone: FAILED, "driver pod not found"
     being deleted: its driver is deleted
 
-Driver and executor are pods of the fake nodes, told what to do by their annotations: see `tests.kube.cluster.stages`.
+Driver and executor are pods of the fake nodes, controlled by their annotations: see `tests.kube.cluster.stages`.
 """
 
 import threading
@@ -66,7 +66,7 @@ def _look_at(api: Api, application: Object) -> None:
     elif not state:
         _submit(api, application, pods)
     elif state == "SUBMISSION_FAILED":
-        _tell(api, application, "FAILED", status["applicationState"]["errorMessage"], ended=True)
+        _report(api, application, "FAILED", status["applicationState"]["errorMessage"], ended=True)
     elif state in ("SUBMITTED", "RUNNING"):
         _follow(api, application, pods, state, api.find(driver))
 
@@ -74,24 +74,24 @@ def _look_at(api: Api, application: Object) -> None:
 def _submit(api: Api, application: Object, pods: str) -> None:
     error = (application["metadata"].get("annotations") or {}).get(f"{PREFIX}submission-error")
     if error is not None:
-        _tell(api, application, "SUBMISSION_FAILED", error)
+        _report(api, application, "SUBMISSION_FAILED", error)
         return
     owner = _owner("sparkoperator.k8s.io/v1beta2", application)
     api.create(pods, _pod(application, "driver", DRIVER, owner))
-    _tell(api, application, "SUBMITTED", executionAttempts=1, driverInfo={"podName": _name(application, "driver")})
+    _report(api, application, "SUBMITTED", executionAttempts=1, driverInfo={"podName": _name(application, "driver")})
 
 
 def _follow(api: Api, application: Object, pods: str, state: str, driver: Object | None) -> None:
     phase = driver["status"]["phase"] if driver is not None else ""
     if driver is None:
-        _tell(api, application, "FAILED", "driver pod not found", ended=True)
+        _report(api, application, "FAILED", "driver pod not found", ended=True)
     elif phase == "Running" and state == "SUBMITTED":
         api.create(pods, _pod(application, "executor", EXECUTOR, _owner("v1", driver)))
-        _tell(api, application, "RUNNING")
+        _report(api, application, "RUNNING")
     elif phase == "Succeeded":
-        _tell(api, application, "COMPLETED", ended=True)
+        _report(api, application, "COMPLETED", ended=True)
     elif phase == "Failed":
-        _tell(api, application, "FAILED", _why(driver), ended=True)
+        _report(api, application, "FAILED", _why(driver), ended=True)
 
 
 def _why(driver: Object) -> str:
@@ -102,7 +102,7 @@ def _why(driver: Object) -> str:
     return "driver container status missing"
 
 
-def _tell(
+def _report(
     api: Api, application: Object, state: str, message: str | None = None, *, ended: bool = False, **more: Any
 ) -> None:
     metadata = application["metadata"]

@@ -56,7 +56,7 @@ class Installation:
         (pod,) = self.api.items(f"/api/v1/namespaces/{self.home}/pods?labelSelector={selector}")
         return pod
 
-    def said(self) -> str:
+    def output(self) -> str:
         """What the operator has logged in its container and in the one before."""
         pod = self.operator()
         asked = (f"--namespace={self.home}", "logs", pod["metadata"]["name"], "--container=operator")
@@ -105,7 +105,7 @@ def installed(cluster: RealCluster) -> Iterator[Installation]:
         ]
         made = Installation(cluster, home, *flows)
         yield made
-        assert "Traceback" not in made.said()
+        assert "Traceback" not in made.output()
 
 
 _namespace = contextmanager(fresh_namespace)

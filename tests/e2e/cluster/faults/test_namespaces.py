@@ -33,8 +33,8 @@ def test_a_job_uses_a_data_set_of_another_namespace_only_when_that_shares_it(
 ) -> None:
     here.apply(dataset("private", 2))
     there.apply(dataset("derived"), job("takes", ["private"], ["derived"], **script(busybox, "true")))
-    told = there.sees("takes", "Stalled", "True", "NotShared", SECONDS)
-    assert f"is not shared with namespace {there.namespace}" in told
+    message = there.sees("takes", "Stalled", "True", "NotShared", SECONDS)
+    assert f"is not shared with namespace {there.namespace}" in message
     assert there.runs("takes") == []
     here.apply(dataset("private", 2, shareWith=[there.namespace]))
     there.until_done("takes", 2, SECONDS)
@@ -56,11 +56,10 @@ def test_a_namespace_deleted_with_all_that_runs_in_it_goes_at_once_and_comes_bac
     here.until_done("beside", 4, SECONDS)
     is_right(here)
     died, refused = there.runs("doomed")[:3], there.runs("doomed")[3:]
-    assert {(run["failure_class"], run["message"]) for run in died} == {
-        ("Infrastructure", "its pod was deleted by somebody")
-    }
+    assert {run["failure_class"] for run in died} == {"Infrastructure"}
+    assert all("deleted by somebody" in run["message"] for run in died)
     assert {run["failure_class"] for run in refused} <= {"NotStarted"}
-    assert {burnt for burnt, _ in there.burnt("doomed")} == {0}
+    assert {consumed for consumed, _ in there.consumed("doomed")} == {0}
 
     there.api.create("/api/v1/namespaces", {"metadata": {"name": there.namespace}})
     installation.give_rights_again()

@@ -60,7 +60,7 @@ while not connections[0].execute("SELECT open FROM gate").fetchone()[0]:
     time.sleep(0.2)
 sys.exit(int(os.environ["EXIT"]))
 """
-"""Logs in to its data sets, goes on until it is let go, and ends with the exit code that it is told."""
+"""Logs in to its data sets, goes on until the test ends it, and ends with the exit code in EXIT."""
 
 JDBC = """
 import os
@@ -70,13 +70,13 @@ from pyspark.sql import SparkSession
 SECRETS = ("in_password", "out_password")
 
 
-def told(_):
+def secrets_of(_):
     return [[os.environ[name] for name in (*SECRETS, "dataid", "DATAFLOW_RUN_ID", "CRASH")]]
 
 
 with SparkSession.builder.getOrCreate() as spark:
-    here = told(None)[0]
-    there = spark.sparkContext.parallelize(range(4), 4).mapPartitions(told).collect()
+    here = secrets_of(None)[0]
+    there = spark.sparkContext.parallelize(range(4), 4).mapPartitions(secrets_of).collect()
     assert all(found == here for found in there), "an executor sees something else"
     url = f"jdbc:postgresql://{os.environ['in_hostname']}/{os.environ['in_database']}"
     reading = {"user": os.environ["in_username"], "password": os.environ["in_password"]}
@@ -92,7 +92,7 @@ PRINTS = "import os, sys; print(os.environ[sys.argv[1]]); sys.exit(1)"
 
 @dataclass
 class Planted:
-    """Secrets that contain texts which are nowhere else, and what has been found of these."""
+    """Secrets that contain texts that occur nowhere else, and what has been found of these."""
 
     installation: Installation
     tokens: dict[str, str]
@@ -171,8 +171,8 @@ class Planted:
 
         def python(name: str, inputs: list[str], *words: str, code: int = 0, **spec: Any) -> dict[str, Any]:
             script = {"image": image, "command": ["python", "-c", *words]}
-            said = {"env": {"EXIT": str(code)}, "retry": {"limit": 0}, **spec}
-            return job(name, inputs, [], runtime={"script": script}, **said)
+            more = {"env": {"EXIT": str(code)}, "retry": {"limit": 0}, **spec}
+            return job(name, inputs, [], runtime={"script": script}, **more)
 
         def in_secret(name: str) -> dict[str, Any]:
             return {"secretRef": {"name": name, "key": "it"}}
@@ -274,7 +274,7 @@ def test_a_run_that_fails_has_the_end_of_its_log_kept(planted: Planted) -> None:
     assert (run["exit_code"], run["log_tail"]) == (3, "fails has logged in\n")
 
 
-def test_another_passkey_is_told_in_a_sentence(planted: Planted) -> None:
+def test_another_passkey_is_reported_in_a_sentence(planted: Planted) -> None:
     (run,) = planted.here.runs("locked")
     assert "locked_password can't be opened" in run["message"]
 
@@ -288,12 +288,12 @@ def test_the_scan_sees_a_mark_at_every_place(planted: Planted) -> None:
 
 
 @pytest.mark.parametrize("name", ["reader", "passkey"])
-def test_what_is_in_the_secret_of_a_user_is_nowhere_else(planted: Planted, name: str) -> None:
+def test_what_is_in_the_secret_of_a_user_occurs_nowhere_else(planted: Planted, name: str) -> None:
     assert planted.places(name) == {f"secrets {planted.here.namespace}/{name}"}
 
 
 @pytest.mark.parametrize("name", ["writer", "other"])
-def test_what_is_in_no_secret_is_nowhere(planted: Planted, name: str) -> None:
+def test_what_is_in_no_secret_occurs_nowhere(planted: Planted, name: str) -> None:
     assert planted.places(name) == set()
 
 

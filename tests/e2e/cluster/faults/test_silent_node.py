@@ -30,7 +30,7 @@ def test_a_node_that_is_silent_for_a_minute_costs_nothing_but_the_runs_that_were
         installation.cluster.wait_node(node, ready=False, seconds=SECONDS)
         assert node in here.sees("stays", "Progressing", "True", "NodeUnreachable", SECONDS)
         assert node in here.sees("leaves", "Progressing", "True", "NodeUnreachable", SECONDS)
-        here.told("stays", "NodeUnreachable", SECONDS)
+        here.until_event("stays", "NodeUnreachable", SECONDS)
         evict(here, first)
         wait_until(lambda: "deletionTimestamp" in here.api.get(here.pod_path(first))["metadata"], "it is to leave")
         assert [pod["metadata"]["name"] for pod in here.pods("leaves")] == [first], "another one is beside it"

@@ -1,4 +1,4 @@
-"""The door to the Kubernetes API against a real API server, and through a proxy that loses and refuses."""
+"""The client of the Kubernetes API against a real API server, and through a proxy that loses and refuses."""
 
 import asyncio
 import base64
@@ -36,15 +36,15 @@ QUOTAS = Resource("api/v1", "resourcequotas")
 
 @pytest.fixture
 async def api(cluster: Admin) -> AsyncIterator[Api]:
-    async with Api(from_kubeconfig([cluster.kubeconfig])) as door:
-        yield door
+    async with Api(from_kubeconfig([cluster.kubeconfig])) as client:
+        yield client
 
 
 @pytest.fixture
 async def behind(proxy: Proxy) -> AsyncIterator[Api]:
-    """The door, through the proxy."""
-    async with Api(from_kubeconfig([proxy.kubeconfig])) as door:
-        yield door
+    """The client, through the proxy."""
+    async with Api(from_kubeconfig([proxy.kubeconfig])) as client:
+        yield client
 
 
 def config_map(name: str, **labels: str) -> dict[str, Any]:
@@ -99,8 +99,8 @@ async def test_a_strategic_patch_with_another_uid_changes_nothing(api: Api, name
 
 async def test_a_status_is_changed_by_itself(api: Api, namespace: str) -> None:
     await api.create(PODS, namespace, pod("a", image_pull="fail"))
-    patch = {"status": {"message": "said"}}
-    assert (await api.patch_merge(PODS, namespace, "a", patch, status=True))["status"]["message"] == "said"
+    patch = {"status": {"message": "known"}}
+    assert (await api.patch_merge(PODS, namespace, "a", patch, status=True))["status"]["message"] == "known"
 
 
 async def test_a_list_comes_in_pages(api: Api, namespace: str) -> None:
@@ -135,7 +135,7 @@ async def test_the_end_of_a_log(api: Api, cluster: Admin, namespace: str) -> Non
     assert await api.log_tail(namespace, "a", "main", size=5) == " log\n"
 
 
-async def test_an_event_is_told_to_people(api: Api, namespace: str) -> None:
+async def test_an_event_is_created(api: Api, namespace: str) -> None:
     about = {"apiVersion": "v1", "kind": "Namespace", "name": namespace, "namespace": namespace}
     event = {
         "metadata": {"name": "e1"},
@@ -274,7 +274,7 @@ async def test_a_create_that_takes_too_long_is_uncertain(
         await behind.create(PODS, namespace, pod("a"))
 
 
-async def test_what_is_no_kubernetes_api_is_told_so(behind: Api, proxy: Proxy, namespace: str) -> None:
+async def test_what_is_no_kubernetes_api_is_reported(behind: Api, proxy: Proxy, namespace: str) -> None:
     page = b"<html>Please sign in</html>"
     head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(page)}\r\nConnection: close\r\n\r\n".encode()
     proxy.fail(Fault("GET", "/pods", answer=head + page))
@@ -287,11 +287,11 @@ async def test_an_api_server_that_is_not_there_does_not_answer(cluster: Admin, t
     config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
     path = tmp_path / "config"
     path.write_text(yaml.safe_dump(config))
-    async with Api(from_kubeconfig([path])) as door:
+    async with Api(from_kubeconfig([path])) as client:
         with pytest.raises(ClusterUnreachable, match=r"127\.0\.0\.1:9 does not answer"):
-            await door.get(PODS, "default", "a")
+            await client.get(PODS, "default", "a")
         with pytest.raises(CreateUncertain):
-            await door.create(PODS, "default", pod("a"))
+            await client.create(PODS, "default", pod("a"))
 
 
 async def test_a_server_of_another_authority_is_not_spoken_to(cluster: Admin, proxy: Proxy, tmp_path: Path) -> None:
@@ -301,9 +301,9 @@ async def test_a_server_of_another_authority_is_not_spoken_to(cluster: Admin, pr
     ]
     path = tmp_path / "config"
     path.write_text(yaml.safe_dump(config))
-    async with Api(from_kubeconfig([path])) as door:
+    async with Api(from_kubeconfig([path])) as client:
         with pytest.raises(ClusterUnreachable, match="certificate"):
-            await door.get(PODS, "default", "a")
+            await client.get(PODS, "default", "a")
     assert proxy.seen == []
 
 
@@ -337,18 +337,18 @@ async def test_a_pod_uses_its_service_account(cluster: Admin, namespace: str, tm
     environ = service_account(cluster, namespace, tmp_path, token(cluster, namespace))
     found = in_cluster(environ, tmp_path)
     assert found.namespace == namespace
-    async with Api(found) as door:
-        await door.create(MAPS, namespace, config_map("a"))
+    async with Api(found) as client:
+        await client.create(MAPS, namespace, config_map("a"))
 
 
 async def test_a_token_that_is_refused_is_read_anew_at_once(cluster: Admin, namespace: str, tmp_path: Path) -> None:
     environ = service_account(cluster, namespace, tmp_path, "an.old.token")
     good = token(cluster, namespace)
-    async with Api(in_cluster(environ, tmp_path)) as door:
+    async with Api(in_cluster(environ, tmp_path)) as client:
         with pytest.raises(CreateUncertain, match="Unauthorized"):
-            await door.create(MAPS, namespace, config_map("a"))
+            await client.create(MAPS, namespace, config_map("a"))
         (tmp_path / "token").write_text(good)
-        await door.create(MAPS, namespace, config_map("a"))
+        await client.create(MAPS, namespace, config_map("a"))
 
 
 async def test_a_token_is_read_anew_when_it_gets_old(
@@ -378,8 +378,8 @@ async def test_a_credential_plugin_is_asked(cluster: Admin, namespace: str, tmp_
     }
     path = tmp_path / "config"
     path.write_text(yaml.safe_dump(config))
-    async with Api(from_kubeconfig([path])) as door:
-        await door.create(MAPS, namespace, config_map("a"))
+    async with Api(from_kubeconfig([path])) as client:
+        await client.create(MAPS, namespace, config_map("a"))
 
 
 # Following --------------------------------------------------------------------------------------------------
@@ -466,10 +466,10 @@ async def test_where_it_was_is_gone_everything_is_listed_anew(
         assert ("LISTED", "b") in seen.changes
 
 
-async def test_an_api_server_that_stays_away_is_told_once_and_survived(
+async def test_an_api_server_that_stays_unreachable_is_reported_once_and_survived(
     own_cluster: OwnCluster, own_namespace: str
 ) -> None:
-    async with Api(from_kubeconfig([own_cluster.api.kubeconfig])) as door, Seen(door, own_namespace) as seen:
+    async with Api(from_kubeconfig([own_cluster.api.kubeconfig])) as client, Seen(client, own_namespace) as seen:
         own_cluster.plane.api_server.kill()
         await until(lambda: seen.notes)
         await asyncio.sleep(0.5)

@@ -25,7 +25,7 @@ from tests.waiting import until, wait_until
 
 
 class CountingApi(Api):
-    """The door, which remembers when which status was written. `taken`: does something between a write that the API
+    """A client that remembers when which status was written. `taken`: does something between a write that the API
     server has taken and its answer."""
 
     writes: list[tuple[float, str]]
@@ -46,10 +46,10 @@ class CountingApi(Api):
 
 @dataclass
 class Around:
-    """What is known beside Postgres, and what was told."""
+    """What is known beside Postgres, and the recorded events."""
 
     start_errors: dict[str, NotStarted] = field(default_factory=dict)
-    told: list[str] = field(default_factory=list)
+    recorded: list[str] = field(default_factory=list)
 
     def start_error(self, name: str) -> NotStarted | None:
         return self.start_errors.get(name)
@@ -59,11 +59,11 @@ class Around:
 
     def record(self, key: Key, uid: str, event: StatusEvent) -> None:
         assert uid
-        self.told.append(f"{key.name}: {event.reason}")
+        self.recorded.append(f"{key.name}: {event.reason}")
 
 
 @dataclass
-class Telling:
+class StatusScene:
     """All of it. `db`: for changing what Postgres knows."""
 
     cluster: kube.Api
@@ -104,10 +104,10 @@ class Telling:
         wanted = f"the status of {kind} {name} is as wanted"
         await asyncio.to_thread(wait_until, lambda: true(self.status(kind, name)), wanted, seconds)
 
-    async def told(self, *events: str, seconds: float = 180) -> None:
-        """Wait until these events are told, each of them once: that comes a moment after the status."""
-        await until(lambda: set(events) <= set(self.around.told), f"{events} are told", seconds)
-        assert all(self.around.told.count(event) == 1 for event in events), self.around.told
+    async def until_recorded(self, *events: str, seconds: float = 180) -> None:
+        """Wait until these events are recorded, each of them once: that comes a moment after the status."""
+        await until(lambda: set(events) <= set(self.around.recorded), f"{events} are recorded", seconds)
+        assert all(self.around.recorded.count(event) == 1 for event in events), self.around.recorded
 
     @asynccontextmanager
     async def writer(self) -> AsyncIterator[StatusWriter]:
@@ -123,26 +123,26 @@ class Telling:
 
 
 @asynccontextmanager
-async def door(cluster: kube.Api) -> AsyncIterator[CountingApi]:
-    """The door to the shared cluster."""
+async def counting_api(cluster: kube.Api) -> AsyncIterator[CountingApi]:
+    """A client of the shared cluster."""
     async with CountingApi(from_kubeconfig([cluster.kubeconfig])) as api:
         api.writes, api.taken = [], lambda _name, _shown: None
         yield api
 
 
 @asynccontextmanager
-async def telling(cluster: kube.Api, namespace: str, dsn: str) -> AsyncIterator[Telling]:
+async def status_scene(cluster: kube.Api, namespace: str, dsn: str) -> AsyncIterator[StatusScene]:
     """Open everything."""
-    async with door(cluster) as api:
+    async with counting_api(cluster) as api:
         store = await Store.open(lambda: dsn)
         with psycopg.connect(dsn, autocommit=True, row_factory=dict_row) as db:
             try:
-                yield Telling(cluster, namespace, store, api, db)
+                yield StatusScene(cluster, namespace, store, api, db)
             finally:
                 await store.close()
 
 
-def said(status: Mapping[str, Any], kind: str) -> str:
-    """What a condition of a status says: True, False, Unknown, or nothing."""
+def condition_status(status: Mapping[str, Any], kind: str) -> str:
+    """The status of a condition: True, False, Unknown, or nothing."""
     found = [c["status"] for c in status.get("conditions", []) if c["type"] == kind]
     return found[0] if found else ""
