@@ -3,7 +3,7 @@
 -- Create the rows that the given chunks require, and return the jobs that have newly QUEUED tasks.
 -- Creates the chunks, one task for each job whose source is their data set, the chunks of all data sets of that job,
 -- and so on downstream. New chunks are DECLARED. New tasks are WAITING, QUEUED, or DONE if an output is already READY.
--- Retired chunks and tasks among them get back what they were.
+-- Retired chunks and tasks among them get back what they were, also out of the range of their job.
 -- The caller holds level 0 for all reachable data sets.
 CREATE FUNCTION opendataflow.create_downstream_rows(p_datasets text[], p_ids text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
@@ -19,8 +19,10 @@ BEGIN
         SELECT l.dataset, r.data_id
         FROM reached r
         JOIN job_source s ON s.dataset = r.dataset
-        JOIN job j ON j.id = s.job AND NOT j.deleted AND in_range(r.data_id, j.chunk_from, j.chunk_to)
+        JOIN job j ON j.id = s.job AND NOT j.deleted
         JOIN job_dataset l ON l.job = s.job
+        WHERE in_range(r.data_id, j.chunk_from, j.chunk_to)
+           OR EXISTS (SELECT FROM chunk_of(l.dataset, r.data_id) c WHERE c.retired_from IS NOT NULL)
     )
     SELECT array_agg(dataset), array_agg(data_id) INTO v_datasets, v_ids FROM reached;
 

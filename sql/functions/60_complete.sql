@@ -33,6 +33,7 @@ DECLARE
     v_spared     bigint[];  -- the runs whose failure costs no attempt
     v_notes      jsonb;     -- reports about breakers
     v_retired    boolean;   -- whether a chunk of them was retired meanwhile
+    v_stale      boolean;   -- whether a job got other inputs meanwhile, or a task other bounds
 BEGIN
     PERFORM begin_event('complete', p_actor);
     SELECT array_agg(o.run) INTO v_runs FROM jsonb_to_recordset(p_outcomes) AS o(run bigint);
@@ -63,8 +64,9 @@ BEGIN
         RETURNING r.id, r.job, r.data_id, o.verdict
     )
     SELECT coalesce(array_agg(e.id), '{}'), coalesce(bool_or(e.verdict <> 'DONE'), false),
-           coalesce(bool_or((SELECT w.again FROM task_of(e.job, e.data_id) w WHERE w.run = e.id)), false)
-    INTO v_ended, v_unfinished, v_again FROM ended e;
+           coalesce(bool_or(w.again), false), coalesce(bool_or(w.stale), false)
+    INTO v_ended, v_unfinished, v_again, v_stale FROM ended e LEFT JOIN LATERAL (
+        SELECT * FROM task_of(e.job, e.data_id) w WHERE w.run = e.id) w ON true;
     PERFORM record_steps(v_ended, p_outcomes);
     IF v_unfinished OR EXISTS (SELECT FROM breaker b WHERE b.job = ANY (v_jobs)) THEN
         SELECT j.spared, j.notes INTO v_spared, v_notes
@@ -83,7 +85,7 @@ BEGIN
     IF v_again OR v_unfinished THEN  -- a later apply may have removed the ids of open tasks
         PERFORM delete_out_of_scope(array_agg(r.job), array_agg(r.data_id)) FROM runs(v_ended) r;
     END IF;
-    IF v_retired THEN
+    IF v_retired OR v_relinked OR v_stale THEN
         PERFORM retire_tasks(array_agg(r.job), array_agg(r.data_id)) FROM runs(v_ended) r WHERE NOT has_source(r.job, r.data_id);
     END IF;
     IF v_relinked THEN  -- a READY chunk may have another producer

@@ -56,6 +56,7 @@ DECLARE
     v_off_ids  text[];     -- and ids
     v_redo     text[];     -- finished tasks whose outputs or bounds changed: jobs
     v_redo_ids text[];     -- and ids
+    v_bounded  boolean[];  -- and whether the bounds changed
     v_plan     jsonb;
 BEGIN
     PERFORM refuse_reserved_today(p_datasets, p_jobs);
@@ -64,8 +65,8 @@ BEGIN
     p_jobs := add_first_days(p_jobs);
     SELECT s.stated, s.datasets, s.ids, s.bounds INTO v_stated, v_datasets, v_ids, v_bounds FROM stated_chunks(p_datasets) s;
     PERFORM lock_withdrawing_jobs(v_stated, v_datasets, v_ids, p_jobs);
-    SELECT p.plan, p.gone, p.gone_ids, p.off, p.off_ids, p.redo, p.redo_ids
-    INTO v_plan, v_gone, v_gone_ids, v_off, v_off_ids, v_redo, v_redo_ids
+    SELECT p.plan, p.gone, p.gone_ids, p.off, p.off_ids, p.redo, p.redo_ids, p.bounded
+    INTO v_plan, v_gone, v_gone_ids, v_off, v_off_ids, v_redo, v_redo_ids, v_bounded
     FROM planned(v_stated, v_datasets, v_ids, v_bounds, p_jobs) p;
     IF missing_consents(v_plan, p_consent) <> '{}' THEN
         PERFORM require_consent(with_added_tasks(v_plan, v_datasets, v_ids, p_jobs, v_gone, v_gone_ids), p_consent);
@@ -107,7 +108,7 @@ BEGIN
         v_queued := v_queued || rebuild_job(v_job, v_job = ANY (v_relinked));
     END LOOP;
     IF v_redo IS NOT NULL THEN
-        v_queued := v_queued || backfill(v_redo, v_redo_ids, p_consent ->> 'backfill' = 'all');
+        v_queued := v_queued || backfill(v_redo, v_redo_ids, v_bounded, p_consent ->> 'backfill' = 'all');
     END IF;
     PERFORM put_tests(p_jobs);
     v_queued := ARRAY(SELECT DISTINCT j FROM unnest(v_queued) AS j);
@@ -164,23 +165,23 @@ BEGIN
     RETURN (SELECT recount_blockers(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(p_gone, p_gone_ids) a);
 END $$;
 
--- Reopen finished tasks whose outputs or bounds have changed (p_all), or leave them as they are: incomplete or stale.
+-- Reopen finished tasks whose outputs or bounds have changed (p_all), or leave them as they are: incomplete, or stale if
+-- p_changed, the bounds, is true. Tasks out of the range of their job are never reopened.
 -- Return the jobs that have newly QUEUED tasks. The caller holds the row locks.
-CREATE FUNCTION opendataflow.backfill(p_jobs text[], p_ids text[], p_all boolean) RETURNS text[]
+CREATE FUNCTION opendataflow.backfill(p_jobs text[], p_ids text[], p_changed boolean[], p_all boolean) RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN
+    UPDATE task t SET stale = true
+    FROM unnest(p_jobs, p_ids, p_changed) AS p(job, data_id, changed), task_of(p.job, p.data_id) AS was
+    WHERE t.ctid = was.at AND p.changed AND was.state IN ('DONE', 'RUNNING') AND NOT was.stale
+      AND NOT (p_all AND in_scope(was.job, was.data_id));
     IF p_all THEN
         UPDATE task t SET again = true
         FROM unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
-        WHERE t.ctid = was.at AND was.state = 'RUNNING';
+        WHERE t.ctid = was.at AND was.state = 'RUNNING' AND in_scope(was.job, was.data_id);
         PERFORM reopen(n.job, n.ids, 'the declaration of its job has changed')
         FROM (SELECT p.job, array_agg(p.data_id) AS ids FROM unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS w
-              WHERE w.state = 'DONE' GROUP BY p.job ORDER BY p.job) AS n;
-    ELSE
-        UPDATE task t SET stale = true
-        FROM unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
-        WHERE t.ctid = was.at AND was.state IN ('DONE', 'RUNNING') AND NOT was.stale
-          AND NOT EXISTS (SELECT FROM missing_outputs(was.job, was.data_id));
+              WHERE w.state = 'DONE' AND in_scope(p.job, p.data_id) GROUP BY p.job ORDER BY p.job) AS n;
     END IF;
     RETURN (SELECT recount_blockers(array_agg(x.job), array_agg(x.data_id))
             FROM (SELECT * FROM unnest(p_jobs, p_ids)
@@ -232,12 +233,17 @@ BEGIN
 END $$;
 
 -- Return whether a run has other inputs than its job has now. Null without a run: a person published the outputs.
--- A forced run lacks the inputs that were not READY. No run records `today`.
 CREATE FUNCTION opendataflow.ran_with_other_inputs(p_job text, p_run bigint) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT NOT (r.reads <@ d.inputs AND (r.forced OR r.reads @> d.inputs))
-    FROM opendataflow.run_of(p_run) r,
-         LATERAL (SELECT ARRAY(SELECT i.dataset FROM opendataflow.job_input i WHERE i.job = p_job AND i.dataset <> 'today') AS inputs) d
+    SELECT opendataflow.other_inputs(r.reads, r.forced, ARRAY(SELECT i.dataset FROM opendataflow.job_input i WHERE i.job = p_job))
+    FROM opendataflow.run_of(p_run) r
+$$;
+
+-- Return whether the inputs that a run has read are others than these. No run records `today`.
+-- A forced run lacks the inputs that were not READY.
+CREATE FUNCTION opendataflow.other_inputs(p_reads text[], p_forced boolean, p_inputs text[]) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT NOT (p_reads <@ p_inputs AND (p_forced OR p_reads @> array_remove(p_inputs, 'today')))
 $$;
 
 -- Return the data sets of a job as sorted words, for comparison.

@@ -2,32 +2,33 @@
 -- p_stated: the data sets whose chunk source is declared. p_datasets, p_ids, p_bounds: its chunks. p_jobs: as for apply().
 -- Functions in SQL compare whole lists, so they set the planner's usual joins (99_settings.sql forbids them elsewhere).
 
--- Return the links of all jobs after the apply. `is_source`: the ids of the data set create tasks.
+-- Return the links of all jobs after the apply, with their ranges. `is_source`: the ids of the data set create tasks.
 CREATE FUNCTION opendataflow.links_after(p_jobs jsonb)
-RETURNS TABLE (job text, dataset text, is_output boolean, is_source boolean)
+RETURNS TABLE (job text, dataset text, is_output boolean, is_source boolean, chunk_from text, chunk_to text)
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     WITH link AS (
-        SELECT j.value ->> 'id' AS job, d AS dataset, false AS is_output
+        SELECT j.value ->> 'id' AS job, d AS dataset, false AS is_output, j.value ->> 'chunk_from' AS chunk_from, j.value ->> 'chunk_to' AS chunk_to
         FROM jsonb_array_elements(p_jobs) AS j, jsonb_array_elements_text(j.value -> 'inputs') AS d
         UNION ALL
-        SELECT j.value ->> 'id', d, true
+        SELECT j.value ->> 'id', d, true, j.value ->> 'chunk_from', j.value ->> 'chunk_to'
         FROM jsonb_array_elements(p_jobs) AS j, jsonb_array_elements_text(j.value -> 'outputs') AS d
         UNION ALL
-        SELECT l.job, l.dataset, l.itemtype = 'OUT' FROM job_dataset l
+        SELECT l.job, l.dataset, l.itemtype = 'OUT', j.chunk_from, j.chunk_to FROM job_dataset l JOIN job j ON j.id = l.job
         WHERE l.job NOT IN (SELECT j.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS j)
     )
     SELECT l.job, l.dataset, l.is_output,
-           NOT l.is_output OR NOT EXISTS (SELECT FROM link i WHERE i.job = l.job AND NOT i.is_output)
+           NOT l.is_output OR NOT EXISTS (SELECT FROM link i WHERE i.job = l.job AND NOT i.is_output), l.chunk_from, l.chunk_to
     FROM link l
 $$;
 
--- Return each job of the request with its changes: `added` and `removed` inputs and outputs, and the range.
--- `known`: whether the job exists and is not deleted. `narrowed`: whether the range has changed.
+-- Return each job of the request with its inputs, its changes (`added` and `removed` inputs and outputs), and its range.
+-- `known`: whether the job exists and is not deleted. `ranged`: whether the range has changed.
 CREATE FUNCTION opendataflow.job_changes(p_jobs jsonb)
-RETURNS TABLE (job text, known boolean, added_inputs text[], removed_inputs text[], added_outputs text[], removed_outputs text[],
+RETURNS TABLE (job text, known boolean, inputs text[], added_inputs text[], removed_inputs text[], added_outputs text[], removed_outputs text[],
                chunk_from text, chunk_to text, ranged boolean)
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT n.id, j.id IS NOT NULL AND NOT j.deleted,
+           ARRAY(SELECT jsonb_array_elements_text(n.inputs)),
            ARRAY(SELECT jsonb_array_elements_text(n.inputs) EXCEPT SELECT i.dataset FROM job_input i WHERE i.job = n.id ORDER BY 1),
            ARRAY(SELECT i.dataset FROM job_input i WHERE i.job = n.id EXCEPT SELECT jsonb_array_elements_text(n.inputs) ORDER BY 1),
            ARRAY(SELECT jsonb_array_elements_text(n.outputs) EXCEPT SELECT o.dataset FROM job_output o WHERE o.job = n.id ORDER BY 1),
@@ -47,34 +48,44 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin 
 $$;
 
 -- Return the tasks of changed jobs whose id is in no input any more (or in no output, for jobs without inputs).
+-- Chunks that the apply creates downstream are not considered. A task whose id was withdrawn before is not returned again.
 CREATE FUNCTION opendataflow.orphaned_tasks(p_stated text[], p_datasets text[], p_ids text[], p_jobs jsonb)
 RETURNS TABLE (job text, data_id text)
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
     WITH link AS MATERIALIZED (SELECT * FROM links_after(p_jobs) l WHERE l.is_source),
     declared AS MATERIALIZED (SELECT p.dataset, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id))
     SELECT t.job, t.data_id
-    FROM job_changes(p_jobs) n
-    JOIN task t ON t.job = n.job AND t.state <> 'RETIRED'
-    WHERE (n.added_inputs, n.removed_inputs, n.added_outputs, n.removed_outputs) <> (ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[])
+    FROM task t
+    WHERE t.job = ANY (ARRAY(  -- an array, so that tasks of other jobs are not read
+        SELECT n.job FROM job_changes(p_jobs) n
+        WHERE (n.added_inputs, n.removed_inputs, n.added_outputs, n.removed_outputs)
+              <> (ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[])))
+      AND t.state <> 'RETIRED'
       AND NOT EXISTS (SELECT FROM link s CROSS JOIN chunk_of(s.dataset, t.data_id) c
                       WHERE s.job = t.job AND c.retired_from IS NULL)
       AND NOT EXISTS (SELECT FROM link s JOIN declared d ON d.dataset = s.dataset WHERE s.job = t.job AND d.data_id = t.data_id)
+      AND has_source(t.job, t.data_id)
 $$;
 
--- Return the chunks that nothing supports after the apply. A chunk is supported if
+-- Return the chunks that are there after the apply, and those that are `withdrawn`, at all ids that lose something.
+-- A chunk is there if
 --   its chunk source has the id, or a person has loaded, declared or published it, or
---   a job with this data set has a supported chunk of the id among its sources.
+--   a job with this data set has the id among its sources (a new chunk only if the id is in the job's range), or
+--   nothing was taken away: it is no candidate.
 -- Candidates are the chunks removed from a source, the chunks of orphaned tasks, and everything downstream of them.
-CREATE FUNCTION opendataflow.withdrawn_chunks(p_stated text[], p_datasets text[], p_ids text[], p_jobs jsonb)
-RETURNS TABLE (dataset text, data_id text)
+CREATE FUNCTION opendataflow.chunks_after(p_stated text[], p_datasets text[], p_ids text[], p_jobs jsonb)
+RETURNS TABLE (dataset text, data_id text, withdrawn boolean)
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
     WITH RECURSIVE link AS MATERIALIZED (SELECT * FROM links_after(p_jobs)),
     declared AS MATERIALIZED (SELECT p.dataset, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)),
+    removed AS MATERIALIZED (SELECT r.dataset, r.data_id FROM removed_from_source(p_stated, p_datasets, p_ids) r),
+    orphan AS MATERIALIZED (SELECT o.job, o.data_id FROM orphaned_tasks(p_stated, p_datasets, p_ids, p_jobs) o),
+    id AS MATERIALIZED (SELECT r.data_id FROM removed r UNION SELECT o.data_id FROM orphan o),
     candidate(dataset, data_id) AS (
         SELECT c.dataset, c.data_id
-        FROM (SELECT r.dataset, r.data_id FROM removed_from_source(p_stated, p_datasets, p_ids) r
+        FROM (SELECT r.dataset, r.data_id FROM removed r
               UNION
-              SELECT l.dataset, o.data_id FROM orphaned_tasks(p_stated, p_datasets, p_ids, p_jobs) o JOIN link l ON l.job = o.job) s
+              SELECT l.dataset, o.data_id FROM orphan o JOIN link l ON l.job = o.job) s
         CROSS JOIN chunk_of(s.dataset, s.data_id) c WHERE c.retired_from IS NULL
         UNION
         SELECT c.dataset, c.data_id
@@ -83,33 +94,30 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin 
         JOIN link l ON l.job = s.job
         CROSS JOIN chunk_of(l.dataset, b.data_id) c WHERE c.retired_from IS NULL
     ),
-    supported(dataset, data_id) AS (
-        SELECT b.dataset, b.data_id
-        FROM candidate b CROSS JOIN chunk_of(b.dataset, b.data_id) c
-        WHERE c.by_hand OR (c.in_source AND b.dataset <> ALL (p_stated))
+    upstream(dataset) AS (  -- only these can support a candidate or an orphaned task
+        SELECT b.dataset FROM candidate b
         UNION
-        SELECT b.dataset, b.data_id FROM candidate b JOIN declared d ON d.dataset = b.dataset AND d.data_id = b.data_id
+        SELECT l.dataset FROM orphan o JOIN link l ON l.job = o.job
         UNION
-        SELECT b.dataset, b.data_id  -- by a source chunk that is no candidate
-        FROM candidate b
-        JOIN link l ON l.dataset = b.dataset
-        JOIN link s ON s.job = l.job AND s.is_source
-        LEFT JOIN candidate k ON k.dataset = s.dataset AND k.data_id = b.data_id
-        LEFT JOIN declared d ON d.dataset = s.dataset AND d.data_id = b.data_id
-        LEFT JOIN chunk_of(s.dataset, b.data_id) c ON true
-        WHERE d.data_id IS NOT NULL OR (k.data_id IS NULL AND c.data_id IS NOT NULL AND c.retired_from IS NULL)
+        SELECT s.dataset FROM upstream u JOIN link l ON l.dataset = u.dataset JOIN link s ON s.job = l.job AND s.is_source
     ),
-    live(dataset, data_id) AS (
-        SELECT s.dataset, s.data_id FROM supported s
+    there(dataset, data_id) AS (
+        SELECT c.dataset, c.data_id
+        FROM upstream u CROSS JOIN id i CROSS JOIN chunk_of(u.dataset, i.data_id) c
+        LEFT JOIN candidate k ON k.dataset = c.dataset AND k.data_id = c.data_id
+        WHERE c.retired_from IS NULL AND (k.data_id IS NULL OR c.by_hand OR (c.in_source AND c.dataset <> ALL (p_stated)))
         UNION
-        SELECT k.dataset, k.data_id
-        FROM live v
+        SELECT d.dataset, d.data_id FROM declared d JOIN id i ON i.data_id = d.data_id
+        UNION
+        SELECT l.dataset, v.data_id
+        FROM there v
         JOIN link s ON s.dataset = v.dataset AND s.is_source
         JOIN link l ON l.job = s.job
-        JOIN candidate k ON k.dataset = l.dataset AND k.data_id = v.data_id
+        WHERE in_range(v.data_id, s.chunk_from, s.chunk_to) OR EXISTS (SELECT FROM chunk_of(l.dataset, v.data_id))
     )
-    SELECT c.dataset, c.data_id FROM candidate c
-    EXCEPT SELECT v.dataset, v.data_id FROM live v
+    SELECT v.dataset, v.data_id, false FROM there v
+    UNION ALL
+    SELECT c.dataset, c.data_id, true FROM (SELECT * FROM candidate EXCEPT SELECT * FROM there) c
 $$;
 
 -- Return whether a chunk was processed or is being processed: it was made by a run, or one of its tasks is DONE or RUNNING.
@@ -188,11 +196,36 @@ LANGUAGE sql STABLE AS $$
           ORDER BY opendataflow.sort_key(n.i) LIMIT 5) x
 $$;
 
+-- Return the declared chunks, those in the sources of the declared jobs, and all that follow from them after the apply.
+-- p_gone, p_gone_ids: the chunks that it retires.
+CREATE FUNCTION opendataflow.reached_chunks(p_datasets text[], p_ids text[], p_jobs jsonb, p_gone text[], p_gone_ids text[])
+RETURNS TABLE (dataset text, data_id text)
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
+    WITH RECURSIVE link AS MATERIALIZED (
+        SELECT * FROM links_after(p_jobs)
+    ), first AS (
+        SELECT * FROM unnest(p_datasets, p_ids)
+        UNION
+        (SELECT c.dataset, c.data_id FROM link s JOIN job_changes(p_jobs) n ON n.job = s.job JOIN chunk c ON c.dataset = s.dataset
+         WHERE s.is_source AND c.retired_from IS NULL
+         EXCEPT SELECT * FROM unnest(p_gone, p_gone_ids))
+    ), reached(dataset, data_id) AS (
+        SELECT * FROM first
+        UNION
+        SELECT l.dataset, r.data_id
+        FROM reached r JOIN link s ON s.dataset = r.dataset AND s.is_source
+        JOIN link l ON l.job = s.job
+        WHERE in_range(r.data_id, s.chunk_from, s.chunk_to)
+           OR EXISTS (SELECT FROM chunk_of(l.dataset, r.data_id) c WHERE c.retired_from IS NOT NULL)
+    )
+    SELECT * FROM reached
+$$;
+
 -- Compute the changes of an apply, one row for each changed chunk and task. `what` is, for kind 'chunk',
 --   added, retired, changed (its bounds), overlapping (a subset of added),
 -- and for kind 'task'
 --   removed (never finished), retired (DONE or RUNNING), incomplete (an added output was never made),
---   changed (the bounds of its chunk), stale (an input was added or removed).
+--   changed (the bounds of its chunk, also if the id returns), stale (an input was added or removed).
 -- `finished`: DONE, RUNNING, or made by a run.
 CREATE FUNCTION opendataflow.changes_of_apply(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb)
 RETURNS TABLE (kind text, owner text, data_id text, what text, finished boolean)
@@ -206,18 +239,22 @@ DECLARE
     v_other_in text[];
     v_gone     text[];
     v_gone_in  text[];
+    v_there    text[];
+    v_there_in text[];
 BEGIN
     SELECT array_agg(n.dataset) FILTER (WHERE n.added), array_agg(n.data_id) FILTER (WHERE n.added),
-           array_agg(n.bounds) FILTER (WHERE n.added), array_agg(n.dataset) FILTER (WHERE NOT n.added),
-           array_agg(n.data_id) FILTER (WHERE NOT n.added)
+           array_agg(n.bounds) FILTER (WHERE n.added), array_agg(n.dataset) FILTER (WHERE n.other),
+           array_agg(n.data_id) FILTER (WHERE n.other)
     INTO v_added_in, v_added, v_bounds, v_other_in, v_other
-    FROM (SELECT p.*, c.data_id IS NULL OR c.retired_from IS NOT NULL AS added
+    FROM (SELECT p.*, c.data_id IS NULL OR c.retired_from IS NOT NULL AS added,
+                 c.data_id IS NOT NULL AND jsonb_typeof(p.bounds) = 'object' AND c.bounds IS DISTINCT FROM p.bounds AS other
           FROM unnest(p_datasets, p_ids, p_bounds) AS p(dataset, data_id, bounds)
-          LEFT JOIN chunk_of(p.dataset, p.data_id) c ON true
-          WHERE c.data_id IS NULL OR c.retired_from IS NOT NULL
-             OR (jsonb_typeof(p.bounds) = 'object' AND c.bounds IS DISTINCT FROM p.bounds)) n;
-    SELECT array_agg(w.dataset), array_agg(w.data_id) INTO v_gone_in, v_gone
-    FROM withdrawn_chunks(p_stated, p_datasets, p_ids, p_jobs) w;
+          LEFT JOIN chunk_of(p.dataset, p.data_id) c ON true) n
+    WHERE n.added OR n.other;
+    SELECT array_agg(c.dataset) FILTER (WHERE c.withdrawn), array_agg(c.data_id) FILTER (WHERE c.withdrawn),
+           array_agg(c.dataset) FILTER (WHERE NOT c.withdrawn), array_agg(c.data_id) FILTER (WHERE NOT c.withdrawn)
+    INTO v_gone_in, v_gone, v_there_in, v_there
+    FROM chunks_after(p_stated, p_datasets, p_ids, p_jobs) c;
 
     RETURN QUERY SELECT 'chunk', a.dataset, a.data_id, 'added', false FROM unnest(v_added_in, v_added) AS a(dataset, data_id);
     -- An id that returns with its finished tasks is not processed again, so it can't overlap.
@@ -228,41 +265,52 @@ BEGIN
     RETURN QUERY SELECT 'chunk', g.dataset, g.data_id, 'retired', is_finished(g.dataset, g.data_id)
     FROM unnest(v_gone_in, v_gone) AS g(dataset, data_id);
     RETURN QUERY
-    WITH changed AS MATERIALIZED (
-        SELECT p.dataset, p.data_id, jsonb_typeof(c.bounds) = 'object' AND is_finished(p.dataset, p.data_id) AS finished
+    WITH link AS MATERIALIZED (SELECT * FROM links_after(p_jobs)),
+    there AS MATERIALIZED (SELECT n.dataset, n.data_id FROM unnest(v_there_in, v_there) AS n(dataset, data_id)),
+    other AS MATERIALIZED (
+        SELECT p.dataset, p.data_id, c.retired_from IS NOT NULL AS returns,
+               jsonb_typeof(c.bounds) IS NOT DISTINCT FROM 'object' AND is_finished(p.dataset, p.data_id) AS finished
         FROM unnest(v_other_in, v_other) AS p(dataset, data_id), chunk_of(p.dataset, p.data_id) c
-    )
-    SELECT 'chunk', c.dataset, c.data_id, 'changed', coalesce(c.finished, false) FROM changed c
-    UNION ALL
-    SELECT DISTINCT 'task', t.job, t.data_id, 'changed', true
-    FROM changed c JOIN links_after(p_jobs) l ON l.dataset = c.dataset CROSS JOIN task_of(l.job, c.data_id) t
-    WHERE c.finished AND t.state IN ('DONE', 'RUNNING');
-
-    RETURN QUERY
-    WITH gone AS MATERIALIZED (
+    ), reached AS MATERIALIZED (  -- a RUNNING task that has no id and gets none is going already
+        SELECT s.job, r.data_id FROM reached_chunks(p_datasets, p_ids, p_jobs, v_gone_in, v_gone) r
+        JOIN link s ON s.dataset = r.dataset AND s.is_source
+    ), gone AS MATERIALIZED (
         SELECT s.job, g.data_id
-        FROM unnest(v_gone_in, v_gone) AS g(dataset, data_id) JOIN links_after(p_jobs) s ON s.dataset = g.dataset AND s.is_source
+        FROM unnest(v_gone_in, v_gone) AS g(dataset, data_id) JOIN link s ON s.dataset = g.dataset AND s.is_source
         UNION
         SELECT o.job, o.data_id FROM orphaned_tasks(p_stated, p_datasets, p_ids, p_jobs) o
+        WHERE NOT EXISTS (SELECT FROM link s JOIN there n ON n.dataset = s.dataset
+                          WHERE s.job = o.job AND s.is_source AND n.data_id = o.data_id)
         UNION  -- out of the range of the job; finished tasks stay
         SELECT n.job, t.data_id FROM job_changes(p_jobs) n JOIN task t ON t.job = n.job
         WHERE n.ranged AND t.state IN ('WAITING', 'QUEUED', 'RETRYING', 'FAILED') AND NOT in_range(t.data_id, n.chunk_from, n.chunk_to)
-    ), there AS MATERIALIZED (
-        SELECT t.job, t.data_id, coalesce(t.held_from, t.state) IN ('DONE', 'RUNNING') AS finished
-        FROM gone g CROSS JOIN task_of(g.job, g.data_id) t WHERE t.state <> 'RETIRED'
     )
-    SELECT 'task', t.job, t.data_id, CASE WHEN t.finished THEN 'retired' ELSE 'removed' END, t.finished FROM there t
+    SELECT 'chunk', c.dataset, c.data_id, 'changed', c.finished FROM other c WHERE NOT c.returns
+    UNION ALL
+    SELECT DISTINCT 'task', t.job, t.data_id, 'changed', true
+    FROM other c JOIN link l ON l.dataset = c.dataset CROSS JOIN task_of(l.job, c.data_id) t
+    WHERE c.finished AND (t.state IN ('DONE', 'RUNNING') OR (t.retired_from = 'DONE' AND l.is_source))
+      AND NOT EXISTS (SELECT FROM gone g WHERE g.job = t.job AND g.data_id = t.data_id)
+      AND (t.state <> 'RUNNING' OR has_source(t.job, t.data_id) OR (t.job, t.data_id) IN (SELECT r.job, r.data_id FROM reached r))
+    UNION ALL
+    SELECT 'task', t.job, t.data_id, CASE WHEN t.finished THEN 'retired' ELSE 'removed' END, t.finished
+    FROM (SELECT t.job, t.data_id, coalesce(t.held_from, t.state) IN ('DONE', 'RUNNING') AS finished
+          FROM gone g CROSS JOIN task_of(g.job, g.data_id) t WHERE t.state <> 'RETIRED') t
     UNION ALL
     SELECT 'task', t.job, t.data_id, x.what, true
-    FROM job_changes(p_jobs) n
-    JOIN task t ON t.job = n.job AND t.state IN ('DONE', 'RUNNING')
+    FROM (SELECT * FROM job_changes(p_jobs) n
+          WHERE NOT n.known OR n.added_outputs || n.added_inputs || n.removed_inputs <> '{}' OFFSET 0) n
+    CROSS JOIN LATERAL (SELECT * FROM task t WHERE t.job = n.job AND t.state IN ('DONE', 'RUNNING') OFFSET 0) t
+    LEFT JOIN LATERAL (SELECT r.* FROM run_of(t.run) r WHERE r.job = t.job) r ON true
     CROSS JOIN LATERAL (
         SELECT 'incomplete' AS what WHERE EXISTS (
             SELECT FROM unnest(n.added_outputs) AS o LEFT JOIN chunk_of(o, t.data_id) c ON true
-            WHERE (coalesce(c.held_status, c.status) IN ('READY', 'PENDING')) IS NOT TRUE)
-        UNION ALL SELECT 'stale' WHERE n.known AND n.added_inputs || n.removed_inputs <> '{}' AND NOT t.stale) x
-    WHERE n.added_outputs || n.added_inputs || n.removed_inputs <> '{}'
-      AND NOT EXISTS (SELECT FROM gone g WHERE g.job = t.job AND g.data_id = t.data_id);
+            WHERE (coalesce(c.held_status, c.retired_from, c.status) IN ('READY', 'PENDING')) IS NOT TRUE
+              AND (t.state = 'RUNNING' AND o = ANY (r.writes)) IS NOT TRUE)
+        UNION ALL SELECT 'stale'
+        WHERE (NOT n.known OR n.added_inputs || n.removed_inputs <> '{}') AND NOT t.stale AND other_inputs(r.reads, r.forced, n.inputs)) x
+    WHERE NOT EXISTS (SELECT FROM gone g WHERE g.job = t.job AND g.data_id = t.data_id)
+      AND (t.state <> 'RUNNING' OR has_source(t.job, t.data_id) OR (t.job, t.data_id) IN (SELECT r.job, r.data_id FROM reached r));
 END $$;
 
 -- Return the plan of an apply from its changes, the columns of changes_of_apply():
@@ -322,26 +370,10 @@ END $$;
 CREATE FUNCTION opendataflow.added_tasks(p_datasets text[], p_ids text[], p_jobs jsonb, p_gone text[], p_gone_ids text[])
 RETURNS TABLE (job text, data_id text)
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
-    WITH RECURSIVE link AS MATERIALIZED (
-        SELECT l.*, CASE WHEN n.job IS NULL THEN j.chunk_from ELSE n.chunk_from END AS chunk_from,
-               CASE WHEN n.job IS NULL THEN j.chunk_to ELSE n.chunk_to END AS chunk_to
-        FROM links_after(p_jobs) l LEFT JOIN job_changes(p_jobs) n ON n.job = l.job LEFT JOIN job j ON j.id = l.job
-    ), first AS (
-        SELECT * FROM unnest(p_datasets, p_ids)
-        UNION
-        (SELECT c.dataset, c.data_id FROM link s JOIN job_changes(p_jobs) n ON n.job = s.job JOIN chunk c ON c.dataset = s.dataset
-         WHERE s.is_source AND c.retired_from IS NULL
-         EXCEPT SELECT * FROM unnest(p_gone, p_gone_ids))
-    ), reached(dataset, data_id) AS (
-        SELECT * FROM first
-        UNION
-        SELECT l.dataset, r.data_id
-        FROM reached r JOIN link s ON s.dataset = r.dataset AND s.is_source AND in_range(r.data_id, s.chunk_from, s.chunk_to)
-        JOIN link l ON l.job = s.job
-    )
     SELECT DISTINCT s.job, r.data_id
-    FROM reached r JOIN link s ON s.dataset = r.dataset AND s.is_source AND in_range(r.data_id, s.chunk_from, s.chunk_to)
-    WHERE NOT EXISTS (SELECT FROM task_of(s.job, r.data_id) t WHERE t.state <> 'RETIRED')
+    FROM reached_chunks(p_datasets, p_ids, p_jobs, p_gone, p_gone_ids) r
+    JOIN links_after(p_jobs) s ON s.dataset = r.dataset AND s.is_source LEFT JOIN task_of(s.job, r.data_id) t ON true
+    WHERE CASE WHEN t.job IS NULL THEN in_range(r.data_id, s.chunk_from, s.chunk_to) ELSE t.state = 'RETIRED' END
 $$;
 
 -- Return the plan of an apply, as plan_of() does, with `missing`: the consents that are needed and not given.
@@ -361,9 +393,10 @@ END $$;
 -- Return the plan of an apply without the tasks that it would create, and the chunks and tasks that it affects:
 --   gone   chunks to retire: data sets and ids
 --   off    tasks to retire or to remove: jobs and ids
---   redo   finished tasks whose outputs or bounds change: jobs and ids
+--   redo   finished tasks whose outputs or bounds change: jobs and ids, and whether the bounds change
 CREATE FUNCTION opendataflow.planned(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb, OUT plan jsonb,
-                                     OUT gone text[], OUT gone_ids text[], OUT off text[], OUT off_ids text[], OUT redo text[], OUT redo_ids text[])
+                                     OUT gone text[], OUT gone_ids text[], OUT off text[], OUT off_ids text[], OUT redo text[], OUT redo_ids text[],
+                                     OUT bounded boolean[])
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT plan_of(array_agg(c.kind), array_agg(c.owner), array_agg(c.data_id), array_agg(c.what), array_agg(c.finished), p_jobs),
            array_agg(c.owner) FILTER (WHERE c.kind = 'chunk' AND c.what = 'retired'),
@@ -371,7 +404,8 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
            array_agg(c.owner) FILTER (WHERE c.kind = 'task' AND c.what IN ('retired', 'removed')),
            array_agg(c.data_id) FILTER (WHERE c.kind = 'task' AND c.what IN ('retired', 'removed')),
            array_agg(c.owner) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed')),
-           array_agg(c.data_id) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed'))
+           array_agg(c.data_id) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed')),
+           array_agg(c.what = 'changed') FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed'))
     FROM changes_of_apply(p_stated, p_datasets, p_ids, p_bounds, p_jobs) c
 $$;
 

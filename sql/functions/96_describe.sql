@@ -66,7 +66,7 @@ $$;
 -- Return the evidence for the five answers about the chunk of a task: the task, its last run, and its data sets with
 --   used_fence  the version that the run read or wrote; null if neither
 --   then, now   the declaration of the data set at the claim, and the present one
---   said        the event that made that version READY, or the present version if there was no run
+--   publication the event that made that version READY, or the present version if there was no run
 --   readers     the runs that read the chunk now
 -- `behind`: the forced runs behind the last run, see forced_runs_behind().
 -- For a run that has ended, only `now`, `readers` and the present state of the chunk can still change.
@@ -85,7 +85,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                 'reason', c.reason, 'fence', c.fence, 'run', c.run, 'published_at', c.published_at,
                 'rows', c.rows, 'bytes', c.bytes, 'checksum', c.checksum, 'bounds', c.bounds,
                 'used_fence', u.fence,
-                'said', publishing_event(l.dataset, t.data_id, coalesce(u.fence, c.fence)),
+                'publication', publishing_event(l.dataset, t.data_id, coalesce(u.fence, c.fence)),
                 'then', dataset_as_declared(r.declaration, l.dataset),
                 'now', (SELECT to_jsonb(d) - ARRAY['encryptedpass', 'modified'] FROM dataset d WHERE d.id = l.dataset),
                 'readers', coalesce((SELECT jsonb_agg(jsonb_build_object('job', x.job, 'run', x.id) ORDER BY x.id)
@@ -143,7 +143,7 @@ $$;
 CREATE FUNCTION opendataflow.describe_chunk(p_dataset text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
-        'chunk', to_jsonb(c), 'said', publishing_event(c.dataset, c.data_id, c.fence),
+        'chunk', to_jsonb(c), 'publication', publishing_event(c.dataset, c.data_id, c.fence),
         'expectations', (SELECT r.metrics -> 'expectations' FROM run_of(c.run) AS r),
         'behind', forced_runs_behind(c.run),
         'producer', (SELECT jsonb_build_object('job', t.job, 'state', t.state, 'reason', t.reason, 'run', t.run, 'stale', t.stale)

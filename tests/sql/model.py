@@ -26,7 +26,9 @@ OPEN = "OPEN"
 
 @dataclass(frozen=True)
 class Job:
-    """What a user declares: the data sets of a job, its order and how much of it may run at once."""
+    """What a user declares: the data sets of a job, its range and order, and how much of it may run at once.
+
+    A deleted job has no data sets, and its tasks stay as they are."""
 
     id: str
     inputs: tuple[str, ...]
@@ -34,6 +36,19 @@ class Job:
     parallelism: int = 1
     descending: bool = False
     suspended: bool = False
+    chunk_from: str | None = None
+    chunk_to: str | None = None
+    deleted: bool = False
+
+    def covers(self, data_id: str) -> bool:
+        """Whether an id is in the range; both ends are."""
+        above = self.chunk_from is None or natural(self.chunk_from) <= natural(data_id)
+        return above and (self.chunk_to is None or natural(data_id) <= natural(self.chunk_to))
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """All its data sets."""
+        return self.inputs + self.outputs
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -248,30 +263,37 @@ class Model:
             before = len(self.chunks) + len(self.tasks)
             for job in self.jobs.values():
                 for data_id in [i for (d, i), c in self.chunks.items() if d in job.sources and c.retired is None]:
-                    for dataset in job.inputs + job.outputs:
+                    for dataset in job.datasets:
+                        if not job.covers(data_id) and (dataset, data_id) not in self.chunks:
+                            continue
                         before -= self.chunks.setdefault((dataset, data_id), Chunk()).retired is not None
                         self.chunks[dataset, data_id].revive()
                     task = self.tasks.get((job.id, data_id))
                     if task is not None and task.retired is not None:
                         task.state, task.retired = task.retired, None
-                    if task is None:
+                    if task is None and job.covers(data_id):
                         self.tasks[job.id, data_id] = Task()
                         self._finish_if_made(job.id, data_id)
 
     def _has_source(self, job_id: str, data_id: str) -> bool:
         """A rebuild keeps tasks that run or are done, also when its id is not one of the job's any more."""
         found = (self.chunks.get((d, data_id)) for d in self.jobs[job_id].sources)
-        return any(chunk is not None and chunk.retired is None for chunk in found)
+        return self.jobs[job_id].deleted or any(chunk is not None and chunk.retired is None for chunk in found)
+
+    def _in_scope(self, job_id: str, data_id: str) -> bool:
+        """What is to be done: the ids in the range."""
+        job = self.jobs[job_id]
+        return self._has_source(job_id, data_id) and (job.deleted or job.covers(data_id))
 
     def incomplete(self, job_id: str, data_id: str) -> bool:
         """Whether a task is done and one of its outputs was never made."""
         outputs = (self.chunks.get((d, data_id)) for d in self.jobs[job_id].outputs)
         return self.tasks[job_id, data_id].state == "DONE" and any(c is None or not c.made for c in outputs)
 
-    def _drop_without_source(self, job_id: str, data_id: str) -> None:
+    def _drop_out_of_scope(self, job_id: str, data_id: str) -> None:
         """Nor is it kept when it is still to do; what a person has put aside waits for its id, or for its release."""
         task = self.tasks.get((job_id, data_id))
-        if task and task.state in (OPEN, "RETRYING", "FAILED") and not self._has_source(job_id, data_id):
+        if task and task.state in (OPEN, "RETRYING", "FAILED") and not self._in_scope(job_id, data_id):
             del self.tasks[job_id, data_id]
 
     def _finish_if_made(self, job_id: str, data_id: str) -> None:
@@ -335,7 +357,7 @@ class Model:
             for j, i in tasks
             if j in changed and not any((d, i) in live | declared for d in self.jobs[j].sources)
         }
-        links = {j: (*self.jobs[j].inputs, *self.jobs[j].outputs) for j in self.jobs}
+        links = {j: self.jobs[j].datasets for j in self.jobs}
         gone = (removed | {(d, i) for j, i in orphans for d in links[j]}) & live
         grown: set[Key] = set()
         while grown != gone:
@@ -359,7 +381,7 @@ class Model:
                 self._retire_task(job_id, data_id)
 
     def _retire_task(self, job_id: str, data_id: str) -> None:
-        self._drop_without_source(job_id, data_id)
+        self._drop_out_of_scope(job_id, data_id)
         task = self.tasks.get((job_id, data_id))
         if task and task.state in ("DONE", "HELD", "SKIPPED") and not self._has_source(job_id, data_id):
             task.retired, task.state = task.state, "RETIRED"
@@ -379,7 +401,7 @@ class Model:
 
     def _rebuild(self, job_id: str) -> None:
         for data_id in [i for j, i in self.tasks if j == job_id]:
-            self._drop_without_source(job_id, data_id)
+            self._drop_out_of_scope(job_id, data_id)
         for data_id in [i for j, i in self.tasks if j == job_id]:
             self._finish_if_made(job_id, data_id)
 
@@ -459,9 +481,8 @@ class Model:
         else:
             self._settle(task, outcome, spared)
             self._finish_if_made(run.job, run.data_id)
-        self._drop_without_source(run.job, run.data_id)
-        if any(self.chunks[d, run.data_id].retired for d in run.reads + run.writes):
-            self._retire_task(run.job, run.data_id)
+        self._drop_out_of_scope(run.job, run.data_id)
+        self._retire_task(run.job, run.data_id)
         return True
 
     def _judge_end(self, run: Run, outcome: Outcome, task: Task) -> bool:
@@ -560,7 +581,7 @@ class Model:
                     and task.state not in ("SKIPPED", "RETIRED")
                     and (task.held or task.state) in ("DONE", "FAILED", "RUNNING")
                 )
-                if ran and self._has_source(below, data_id):
+                if ran and self._in_scope(below, data_id):
                     self._resubmit_one(below, data_id)
         return answers
 
@@ -573,7 +594,7 @@ class Model:
         task = self.tasks.get((job_id, data_id))
         if task is None:
             return "unknown"
-        if task.state in ("SKIPPED", "RETIRED") or (task.state == "DONE" and not self._has_source(job_id, data_id)):
+        if task.state in ("SKIPPED", "RETIRED") or (task.state == "DONE" and not self._in_scope(job_id, data_id)):
             return "refused"
         if task.state in ("RUNNING", "HELD"):
             task.again = True
@@ -629,7 +650,7 @@ class Model:
         outputs = [self.chunks[d, data_id] for d in self.jobs[job_id].outputs if (d, data_id) in self.chunks]
         if task.state == "RUNNING" or any(chunk.status == "RUNNING" for chunk in outputs):
             return "refused"
-        if task.state in ("DONE", "HELD", "SKIPPED", "RETIRED") and not self._has_source(job_id, data_id):
+        if task.state in ("DONE", "HELD", "SKIPPED", "RETIRED") and not self._in_scope(job_id, data_id):
             return "refused"
         if task.forced and self.state(job_id, data_id) == "QUEUED":
             return "unchanged"
@@ -665,7 +686,7 @@ class Model:
                 self._reopen(job_id, data_id)
             else:
                 task.state, task.held = task.held, None
-            self._drop_without_source(job_id, data_id)
+            self._drop_out_of_scope(job_id, data_id)
         return answers
 
     def hold_chunks(self, dataset: str, ids: Iterable[str]) -> Answers:
@@ -738,14 +759,14 @@ class Model:
             and task.state == "DONE"
             and chunk.maker is not None
             and task.run == chunk.maker
-            and self._has_source(producer, data_id)
+            and self._in_scope(producer, data_id)
         ):
             task.state, task.stale = "FAILED", False
         return "done"
 
     def _can_fail(self, job_id: str, data_id: str, task: Task) -> bool:
         """What is done and has no id any more stays so: there is nothing to ask for."""
-        return task.state in (OPEN, "RETRYING") or (task.state == "DONE" and self._has_source(job_id, data_id))
+        return task.state in (OPEN, "RETRYING") or (task.state == "DONE" and self._in_scope(job_id, data_id))
 
     # For comparing -------------------------------------------------------------------------------------------
 

@@ -124,6 +124,49 @@ def test_the_hash_of_a_plan_stays_the_same_while_runs_finish(db: Connection, lea
     assert refused(db, [bounded("a", DAYS)], []).hash == plan.hash
 
 
+def test_a_finished_id_that_returns_with_other_bounds_needs_the_same_decision_as_one_that_stayed(
+    db: Connection, lease: str
+) -> None:
+    apply(db, [bounded("a", {"x": (0, 10)}), dataset("b")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    apply_allowing(db, [source("a")], [], retire=True)
+    plan = refused(db, [bounded("a", {"x": (0, 20)})], [], retire=True, overlap=True)
+    assert (plan.missing, plan.jobs[0].added, plan.jobs[0].changed) == (("backfill",), 1, 1)
+    apply_allowing(db, [bounded("a", {"x": (0, 20)})], [], backfill="none")
+    assert (task(db, "j", "x")["state"], task(db, "j", "x")["stale"], problems(db)) == ("DONE", True, [])
+
+
+@pytest.mark.parametrize("verdict", ["DONE", "FAILED"])
+def test_a_task_that_ran_with_other_bounds_is_stale_at_its_end(db: Connection, lease: str, verdict: str) -> None:
+    apply(db, [bounded("a", {"x": (0, 10)}), dataset("b")], [job("j", ["a"], ["b"])])
+    (run,) = claim(db, lease, "j")
+    apply_allowing(db, [bounded("a", {"x": (0, 20)})], [], backfill="none")
+    end(db, run, verdict)
+    assert (task(db, "j", "x")["state"], task(db, "j", "x")["stale"]) == (verdict, verdict == "DONE")
+    assert problems(db) == []
+
+
+def test_a_task_that_goes_with_its_id_has_no_changed_bounds(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "x"), bounded("b", {"x": (0, 10)})], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    plan = planned(db, [source("a"), bounded("b", {"x": (0, 20)})], [])
+    assert (plan.needs, plan.jobs[0].retired, plan.jobs[0].changed) == (("retire",), 1, 0)
+
+
+def test_an_output_comes_back_with_its_id_also_when_its_job_has_a_narrower_range(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1", "2"), dataset("b"), dataset("c")], [job("j", ["a"], ["b"]), job("k", ["b"], ["c"])])
+    finish(db, lease, "j")
+    finish(db, lease, "k")
+    before = (tasks(db), chunks(db))
+    apply(db, [], [job("j", ["a"], ["b"], chunk_from="2")])
+    apply_allowing(db, [source("a", "2")], [], retire=True)
+    assert chunks(db)["b/1"] == "RETIRED"
+    assert {one.job: one.added for one in planned(db, [source("a", "1", "2")], []).jobs} == {"j": 1, "k": 1}
+    apply(db, [source("a", "1", "2")], [])
+    assert ((tasks(db), chunks(db)), problems(db)) == (before, [])
+    assert task(db, "j", "1")["incomplete"] is False
+
+
 def test_a_source_that_grows_needs_no_consent(db: Connection, lease: str) -> None:
     months_done(db, lease)
     apply(db, [bounded("a", {**MONTHS, "2013-03": ("2013-03-01", "2013-04-01")})], [])
@@ -431,3 +474,82 @@ def test_the_same_apply_has_an_empty_plan(db: Connection, lease: str) -> None:
     months_done(db, lease)
     plan = planned(db, [bounded("a", MONTHS), dataset("b")], [job("j", ["a"], ["b"])])
     assert (plan.needs, plan.datasets, plan.jobs) == ((), (), ())
+
+
+def test_a_data_set_between_two_others_takes_no_id_away_from_finished_tasks(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), dataset("b"), dataset("c")], [job("j", ["a"], ["c"])])
+    finish(db, lease, "j")
+    plan = planned(db, [], [job("k", ["a"], ["b"]), job("j", ["b"], ["c"])])
+    assert plan.needs == ()
+    assert {one.job: (one.added, one.retired, one.stale) for one in plan.jobs} == {"k": (1, 0, 0), "j": (0, 0, 1)}
+    apply(db, [], [job("k", ["a"], ["b"]), job("j", ["b"], ["c"])])
+    assert (tasks(db), chunks(db)["c/1"]) == ({"k/1": "QUEUED", "j/1": "DONE"}, "READY")
+    assert problems(db) == []
+
+
+def test_a_job_that_was_deleted_while_it_runs_and_returns_as_it_was_needs_no_decision(
+    db: Connection, lease: str
+) -> None:
+    apply(db, [source("a", "1"), dataset("b")], [job("j", ["a"], ["b"])])
+    (run,) = claim(db, lease, "j")
+    db.execute("SELECT opendataflow.delete_job('j', 'test')")
+    assert planned(db, [], [job("j", ["a"], ["b"])]).needs == ()
+    apply(db, [], [job("j", ["a"], ["b"])])
+    end(db, run, "DONE")
+    assert (tasks(db), task(db, "j", "1")["incomplete"], problems(db)) == ({"j/1": "DONE"}, False, [])
+
+
+def test_the_plan_counts_stale_tasks_of_a_job_that_was_deleted_and_none_that_a_person_published(
+    db: Connection, lease: str
+) -> None:
+    apply(db, [source("a", "1", "2"), source("e", "1", "2"), dataset("b")], [job("j", ["a"], ["b"])])
+    ask(db, "publish", "b", "2")
+    finish(db, lease, "j")
+    db.execute("SELECT opendataflow.delete_job('j', 'test')")
+    (changed,) = planned(db, [], [job("j", ["a", "e"], ["b"])]).jobs
+    assert (changed.stale, changed.examples["stale"]) == (1, ("1",))
+    apply(db, [], [job("j", ["a", "e"], ["b"])])
+    assert (task(db, "j", "1")["stale"], task(db, "j", "2")["stale"]) == (True, False)
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_backfill_repeats_nothing_out_of_the_range(db: Connection, lease: str, running: bool) -> None:
+    apply(db, [source("a", "1", "2"), dataset("b"), dataset("n")], [job("j", ["a"], ["b"])])
+    runs = claim(db, lease, "j", 2)
+    for run in runs if not running else []:
+        end(db, run, "DONE")
+    apply_allowing(db, [], [job("j", ["a"], ["b", "n"], chunk_from="2")], backfill="all")
+    for run in runs if running else []:
+        end(db, run, "DONE")
+    assert (tasks(db), problems(db)) == ({"j/1": "DONE", "j/2": "QUEUED"}, [])
+    assert task(db, "j", "1")["incomplete"] is True
+
+
+def test_an_output_that_returns_with_its_job_is_not_missing(db: Connection, lease: str) -> None:
+    both, one = job("j", ["a"], ["b", "n"]), job("j", ["a"], ["b"])
+    apply(db, [source("a", "1"), dataset("b"), dataset("n")], [both])
+    finish(db, lease, "j")
+    apply_allowing(db, [source("a")], [], retire=True)
+    apply(db, [source("a", "1")], [one])
+    assert chunks(db)["n/1"] == "RETIRED"
+    assert planned(db, [], [both]).needs == ()
+    apply(db, [], [both])
+    assert (chunks(db)["n/1"], task(db, "j", "1")["incomplete"], problems(db)) == ("READY", False, [])
+
+
+def test_a_running_task_without_an_id_is_retired_at_its_end_also_if_its_chunks_stay(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), source("e", "2"), source("b", "1")], [job("j", ["a"], ["b"])])
+    (run,) = claim(db, lease, "j")
+    assert refused(db, [], [job("j", ["e"], ["b"])]).missing == ("retire",)
+    apply_allowing(db, [], [job("j", ["e"], ["b"])], retire=True)
+    assert planned(db, [], [job("j", ["e"], [])]).needs == ()  # the consent for j/1 is given
+    end(db, run, "DONE")
+    assert (tasks(db), chunks(db)["b/1"], problems(db)) == ({"j/1": "RETIRED", "j/2": "QUEUED"}, "READY", [])
+
+
+def test_a_running_task_that_is_going_needs_no_decision_about_a_new_output(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1", "2"), dataset("n")], [job("j", [], ["a"])])
+    claim(db, lease, "j", 1)
+    apply_allowing(db, [source("a", "2")], [], retire=True)
+    assert planned(db, [], [job("j", [], ["a", "n"])]).needs == ()
+    assert planned(db, [source("a", "1", "2")], [job("j", [], ["a", "n"])]).needs == ("backfill",)

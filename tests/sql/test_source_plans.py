@@ -318,7 +318,7 @@ def test_where_values_are_few_there_are_fewer_chunks_and_a_note(address: dict[st
             UnknownThing,
             r'"shop"\."skewed" has no column amuont \(did you mean amount\?\)',
         ),
-        (skewed("id", "range"), InvalidInput, r"by range it has to be said how many chunks \(--chunks\) or rows"),
+        (skewed("id", "range"), InvalidInput, r"by range, state how many chunks \(--chunks\) or rows"),
         (
             skewed("yes", "range", chunks=2),
             InvalidInput,

@@ -18,4 +18,4 @@ def test_the_last_line_that_is_fatal_is_the_reason() -> None:
 
 def test_where_nothing_is_fatal_the_last_line_is_reported() -> None:
     assert exit_reason(f"{STARTS}\n{EARLY}\n\n") == EARLY
-    assert exit_reason("\n") == "it said nothing"
+    assert exit_reason("\n") == "it printed nothing"

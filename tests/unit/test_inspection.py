@@ -31,7 +31,7 @@ def chunk(itemtype: str, **changes: Any) -> dict[str, Any]:
         "checksum": None,
         "bounds": None,
         "used_fence": 7,
-        "said": {"at": TIME, "event": "complete", "actor": "engine h", "reason": None, "run": 3},
+        "publication": {"at": TIME, "event": "complete", "actor": "engine h", "reason": None, "run": 3},
         "then": {"hostname": "h1", "options": {}},
         "now": {"hostname": "h1", "options": {}},
         "readers": [],
@@ -121,7 +121,7 @@ def test_a_job_with_other_data_sets_since_the_run_has_no_correct_data() -> None:
 
 
 def test_a_task_that_never_made_one_of_its_outputs_has_no_correct_data() -> None:
-    added = chunk("OUT", dataset="kn", status="DECLARED", run=None, used_fence=None, said=None)
+    added = chunk("OUT", dataset="kn", status="DECLARED", run=None, used_fence=None, publication=None)
     found = evidence(chunk("IN"), chunk("OUT"), added, missing_outputs=["kn"])
     assert answered(found)[:2] == ["No: output kn was never made", "No: output kn was never made"]
     assert "to make it: dataflow resubmit load 1" in shown(found, CORRECT)
@@ -339,7 +339,9 @@ def test_expectations_of_an_earlier_run_say_nothing_while_another_one_runs() -> 
 
 def by(event: str, actor: str = "ada") -> dict[str, Any]:
     """An output that an event without a run made READY."""
-    return chunk("OUT", run=None, used_fence=None, said={"at": TIME, "event": event, "actor": actor, "reason": None})
+    return chunk(
+        "OUT", run=None, used_fence=None, publication={"at": TIME, "event": event, "actor": actor, "reason": None}
+    )
 
 
 def test_a_person_who_published_a_chunk_validates_it_and_is_named() -> None:

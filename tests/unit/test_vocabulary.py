@@ -77,10 +77,6 @@ ALLOWED = [
     Allowed("CHANGELOG.md", "`opendataflow_works` is", "the changelog names what was renamed"),
     Allowed("CHANGELOG.md", "`dataflow five` is", "the changelog names what was renamed"),
     Allowed("docs/reference/command-line.md", "`dataflow five`", "a command of the old framework that still exists"),
-    Allowed("tests/sql/test_source_plans.py", "it has to be said", "a message of the program"),
-    Allowed("tests/unit/test_embedded_log.py", "it said nothing", "a message of the program"),
-    Allowed("tests/unit/test_inspection.py", '"said": ', "a key of `inspect`"),
-    Allowed("tests/unit/test_inspection.py", "said={", "a key of `inspect`"),
 ]
 
 

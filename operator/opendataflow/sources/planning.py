@@ -290,9 +290,7 @@ class _Planning:
 def _check(table: Table, asked: PlanRequest) -> None:
     kind, name = table.column.kind, table.column.name
     if asked.by in ("range", "hash") and asked.chunks is None and asked.rows is None:
-        raise InvalidInput(
-            f"by {asked.by} it has to be said how many chunks (--chunks) or rows in each (--rows) are wanted"
-        )
+        raise InvalidInput(f"by {asked.by}, state how many chunks (--chunks) or rows in each (--rows) are wanted")
     if asked.by == "date" and kind not in ("date", "time"):
         raise InvalidInput(f"{name} has the type {table.type}, which is no time: {_suggest_method(table, 'date')}")
     if asked.by == "range" and kind == "other":

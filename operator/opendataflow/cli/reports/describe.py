@@ -147,7 +147,7 @@ def _dataset(found: Facts) -> Iterator[Line]:
 
 
 def _chunk(found: Facts) -> Iterator[Line]:
-    chunk, publication, producer = found["chunk"], found["said"], found["producer"]
+    chunk, publication, producer = found["chunk"], found["publication"], found["producer"]
     yield "Chunk", f"{chunk['data_id']} of {chunk['dataset']}"
     held = f"; it was {chunk['held_status']}" if chunk["held_status"] else ""
     yield "Status", f"{meaning(chunk['status'], chunk['reason'])}{held}"

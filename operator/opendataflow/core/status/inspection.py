@@ -113,7 +113,7 @@ def _status(found: Facts, dataset: Facts) -> Evidence:
 
 def _maker(found: Facts, dataset: Facts) -> str:
     """Return who made the present version READY."""
-    event = dataset["said"]
+    event = dataset["publication"]
     if event is None:
         return DATABASE
     if event["event"] != "complete":
@@ -153,7 +153,7 @@ def _correct(found: Facts) -> _Found:
 
 def _published(published: Sequence[Facts]) -> tuple[Answer, str]:
     """Judge chunks that no run has written: only the word of a person is evidence."""
-    people = [d["said"]["actor"] for d in published if _is_said_by_person(d)]
+    people = [d["publication"]["actor"] for d in published if _is_published_by_person(d)]
     if len(people) < len(published):
         return Answer.UNKNOWN, "it was declared READY, and nobody vouches for it"
     return Answer.YES, f"as {', '.join(dict.fromkeys(people))} says"
@@ -178,8 +178,8 @@ def _is_published_outside(dataset: Facts) -> bool:
     return dataset["status"] == ChunkStatus.READY and dataset["run"] is None
 
 
-def _is_said_by_person(dataset: Facts) -> bool:
-    return dataset["said"] is not None and dataset["said"]["event"] in _BY_PERSONS
+def _is_published_by_person(dataset: Facts) -> bool:
+    return dataset["publication"] is not None and dataset["publication"]["event"] in _BY_PERSONS
 
 
 def _is_other_version(dataset: Facts) -> bool:
@@ -248,9 +248,9 @@ def _validated(found: Facts) -> _Found:
     if not ready:
         return _not_ready_validated(found, checked)
     evidence = [_readiness_origin(found, dataset, checked) for dataset in ready]
-    if all(_is_said_by_person(dataset) for dataset in ready):
+    if all(_is_published_by_person(dataset) for dataset in ready):
         return Answer.YES, "by a person", evidence
-    if checked and all(_is_said_by_person(d) or d["run"] == found["run"]["id"] for d in ready):
+    if checked and all(_is_published_by_person(d) or d["run"] == found["run"]["id"] for d in ready):
         unmet = sum(not it["held"] for it in checked)
         words = counted(len(checked), "expectation")
         evidence += _expectation_evidence(found, checked)
@@ -293,7 +293,7 @@ def _expectation_evidence(found: Facts, checked: Sequence[Facts]) -> list[Eviden
 
 def _readiness_origin(found: Facts, dataset: Facts, checked: Sequence[Facts] = ()) -> Evidence:
     """Return who or which run made a chunk READY."""
-    event, chunk, version = dataset["said"], chunk_name(found, dataset), f"version {dataset['fence']}"
+    event, chunk, version = dataset["publication"], chunk_name(found, dataset), f"version {dataset['fence']}"
     if event is None:
         return Evidence(f"who made {chunk} READY is not known any more", NOBODY, None, version)
     if event["event"] == "complete":

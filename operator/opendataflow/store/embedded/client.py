@@ -94,4 +94,4 @@ def fatal_line(output: str) -> str | None:
 def exit_reason(output: str) -> str:
     """Return the line that explains why a program has exited: the last fatal line, else the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return fatal_line(output) or (lines or ["it said nothing"])[-1]
+    return fatal_line(output) or (lines or ["it printed nothing"])[-1]
