@@ -47,6 +47,8 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 _spark = find_spec("pyspark")
 _archive = class_archive.archive_path(os.environ, Path(_spark.origin).parent) if _spark and _spark.origin else "off"
 os.environ.setdefault(SPARK_ARCHIVE, str(_archive))
+# Nearly all JVMs of the tests live for seconds: Java's second compiler would take half of their time, for nothing.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 _numbers = itertools.count(1)
 

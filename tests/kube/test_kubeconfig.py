@@ -360,7 +360,7 @@ def test_kubectl_runs_it_as_a_plugin(cluster: Api, namespace: str, dsn: str, tmp
         )
 
     done = plugin("get", "jobs", "-n", namespace)
-    assert done.stdout.split()[11:13] == ["j", "Running"]
+    assert done.stdout.splitlines()[1].split()[:2] == ["j", "Running"]
     assert plugin("get", "runs").stderr == "no runs\n"
 
 
