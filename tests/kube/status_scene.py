@@ -1,7 +1,7 @@
 """A catalog, a store and a status writer on a real cluster, without the operator around them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -113,13 +113,20 @@ class StatusScene:
     async def writer(self) -> AsyncIterator[StatusWriter]:
         """The status writer at work."""
         made = StatusWriter(self.store, self.api, self.catalog, self.around, self.around)
-        future = asyncio.create_task(made.run())
-        try:
+        async with at_work(made.run()):
             yield made
-            assert not future.done(), future.result()
-        finally:
-            future.cancel()
-            await asyncio.gather(future, return_exceptions=True)
+
+
+@asynccontextmanager
+async def at_work(run: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run something that must not end by itself, and cancel it at the end."""
+    future = asyncio.create_task(run)
+    try:
+        yield
+        assert not future.done(), future.result()
+    finally:
+        future.cancel()
+        await asyncio.gather(future, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from opendataflow.launch.cluster.api import Api
 from tests.kube.cluster import api as kube
 from tests.kube.conftest import Kubectl, OwnCluster
 from tests.kube.jobs import job
-from tests.kube.status_scene import counting_api
+from tests.kube.status_scene import at_work, counting_api
 from tests.waiting import wait_until
 
 FAILING = StatusEvent("Warning", "RunsFailing", "d1, run 1: exit code 1")
@@ -32,13 +32,8 @@ async def reporting(cluster: kube.Api) -> AsyncIterator[EventWriter]:
     """A reporter at work."""
     async with counting_api(cluster) as api:
         made = EventWriter(api, "operator-0")
-        future = asyncio.create_task(made.run())
-        try:
+        async with at_work(made.run()):
             yield made
-            assert not future.done(), future.result()
-        finally:
-            future.cancel()
-            await asyncio.gather(future, return_exceptions=True)
 
 
 def found(cluster: kube.Api, namespace: str) -> list[dict[str, Any]]:

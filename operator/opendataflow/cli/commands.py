@@ -13,11 +13,11 @@ import typer
 from opendataflow.cli.app import Panel, app
 from opendataflow.cli.cluster.choice import add_cluster_options
 from opendataflow.cli.output.printing import silence_stdout
+from opendataflow.core.text.verbs import VERBS
 from opendataflow.errors import DataflowError
 from opendataflow.names import ExitCode
 from opendataflow.stdio import write_line
 
-_VERBS = ("resubmit", "hold", "release", "skip", "force", "cancel", "publish", "accept", "reject", "lost")
 _LEGACY = (
     *("sql", "dml", "runs", "jobs", "datasets", "getjob", "GetJobData", "endjob", "SetDataStatus", "createtables"),
     *("ddl", "startjob", "deleterun", "forcejob"),
@@ -35,7 +35,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "five": ("reports.inspection",),
     "describe": ("reports.describe",),
     "logs": ("reports.logs",),
-    **dict.fromkeys(_VERBS, ("jobs.verbs",)),
+    **dict.fromkeys((*(verb.name for verb in VERBS), "lost"), ("jobs.verbs",)),
     **dict.fromkeys(("scale", "suspend", "resume"), ("jobs.scale",)),
     "chunks": ("chunks.load", "chunks.plan", "chunks.check"),
     "doctor": ("administration.doctor",),

@@ -76,7 +76,7 @@ def links(row: Row) -> JobLinks:
     return JobLinks(row["job"], tuple(row["inputs"]), tuple(row["outputs"]))
 
 
-_LIMITS = {"parallelism", "suspend", "priority", "resubmit"}
+_LIMITS = {"parallelism", "suspend", "priority"}
 """Fields that do not change what a run does."""
 _DIGITS = 32
 """128 bits: nobody finds another spec with the same digest."""
