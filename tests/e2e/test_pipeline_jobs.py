@@ -90,10 +90,16 @@ def known(report: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in report.items() if name not in unknown}
 
 
-def test_the_example_runs_its_pipeline_for_each_chunk(dataflow: Program, db: Connection, tmp_path: Path) -> None:
+def test_the_example_runs_its_pipeline_for_each_chunk_and_leaves_no_temporary_files(
+    dataflow: Program, db: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "example"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("output"))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", f"{os.environ['SPARK_SUBMIT_OPTS']} -Djava.io.tmpdir={temporary}")
     dataflow.run("local", "-f", str(folder / "job.yaml"), "--until-caught-up")
+    assert list(temporary.iterdir()) == []
     written = sorted(path.name for path in (folder / "output" / "delays").iterdir() if not path.name.startswith("."))
     assert written == ["day=2013-01-01", "day=2013-01-02"]
     assert [known(run["metrics"]) for run in runs(dataflow)] == [{"rows": 2, "rowsIn": 4}, {"rows": 2, "rowsIn": 2}]

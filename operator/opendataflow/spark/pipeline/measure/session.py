@@ -1,5 +1,6 @@
 """The Spark session of a command on this machine. Spark's own output goes to a file, not to the terminal."""
 
+import atexit
 import logging
 import os
 import re
@@ -49,6 +50,9 @@ _LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 _OUT_OF_MEMORY = 52
 """Spark's exit code."""
 _MORE_MEMORY = "give it more by spark.driver.memory, in a job by driver.memory, or make smaller chunks"
+
+_JAVA_END = 60.0
+"""Seconds that a JVM may take to end before its process ends without it. It takes about half a second."""
 
 WORKER_LOGGING = "spark.sql.pyspark.worker.logging.enabled"
 """Makes Spark keep the output of functions on Python workers, to show the output with its step."""
@@ -116,6 +120,7 @@ def _session(name: str, drivers: Sequence[Driver]) -> Iterator["SparkSession"]:
                 builder = builder.config(key, value)
             with _keep_interrupt_handler():
                 spark = builder.getOrCreate()
+            _wait_for_java_at_exit()
         except (PySparkException, OSError) as error:
             raise NotInstalled(f"Spark can't be started: {_reason(log, error)}") from error
     try:
@@ -135,6 +140,27 @@ def _stop(spark: "SparkSession") -> None:
     threading.Thread(target=server.shutdown, daemon=True).start()
     with suppress(Exception) if explain_java_exit(0) is not None else nullcontext():
         spark.stop()
+
+
+def _wait_for_java_at_exit() -> None:
+    """Let this process end after its JVM.
+
+    The JVM removes its temporary folders when it ends. A launcher kills it as soon as its process has ended, and each
+    chunk of a job would leave three folders.
+    """
+    from pyspark import SparkContext  # optional and slow to import
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        atexit.unregister(_end_java)  # of an earlier session, whose JVM this may be
+        atexit.register(_end_java, process)
+
+
+def _end_java(process: subprocess.Popen[bytes]) -> None:
+    with suppress(OSError, subprocess.TimeoutExpired, KeyboardInterrupt):
+        if process.stdin is not None:
+            process.stdin.close()  # which asks pyspark's JVM to end
+        process.wait(_JAVA_END)
 
 
 def explain_java_exit(timeout: float) -> str | None:
