@@ -4,8 +4,10 @@
 -- Creates the chunks, one task for each job whose source is their data set, the chunks of all data sets of that job,
 -- and so on downstream. New chunks are DECLARED. New tasks are WAITING, QUEUED, or DONE if an output is already READY.
 -- Retired chunks and tasks among them get back what they were, also out of the range of their job.
--- The caller holds level 0 for all reachable data sets.
-CREATE FUNCTION opendataflow.create_downstream_rows(p_datasets text[], p_ids text[]) RETURNS text[]
+-- The caller holds level 0 for all reachable data sets. p_more_datasets, p_more_ids: chunks that it locks afterwards,
+-- other than the given ones.
+CREATE FUNCTION opendataflow.create_downstream_rows(p_datasets text[], p_ids text[], p_more_datasets text[] DEFAULT '{}',
+                                                    p_more_ids text[] DEFAULT '{}') RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
     v_datasets text[];
@@ -29,8 +31,6 @@ BEGIN
     INSERT INTO chunk (dataset, data_id)
     SELECT p.dataset, p.data_id FROM unnest(v_datasets, v_ids) AS p(dataset, data_id) ORDER BY 1, 2
     ON CONFLICT DO NOTHING;
-    PERFORM revive(v_datasets, v_ids);
-
     WITH made AS (
         INSERT INTO task (job, data_id, state, blockers, sort_key)
         SELECT DISTINCT s.job, p.data_id, 'WAITING', 1, sort_key(p.data_id, j.descending)
@@ -42,6 +42,8 @@ BEGIN
         RETURNING job, data_id
     )
     SELECT array_agg(job), array_agg(data_id) INTO v_jobs, v_task_ids FROM made;
+    -- After all insertions, which wait for those of others, and before the new tasks look at the chunks.
+    PERFORM revive(v_datasets, v_ids, p_more_datasets, p_more_ids);
     PERFORM finish_published(v_jobs, v_task_ids);
     RETURN recount_blockers(v_jobs, v_task_ids);
 END $$;
@@ -99,10 +101,25 @@ END $$;
 -- Return whether an output that the last run of a task made is still there. True for a run of a job without outputs.
 CREATE FUNCTION opendataflow.wrote_outputs(p_job text, p_id text, p_run bigint) RETURNS boolean
 LANGUAGE sql STABLE AS $$
+    SELECT opendataflow.wrote_one_of(ARRAY(SELECT o.dataset FROM opendataflow.job_output o WHERE o.job = p_job), p_id, p_run)
+$$;
+
+-- Return whether one of these outputs was made by a run and is still there. True if there are no outputs.
+CREATE FUNCTION opendataflow.wrote_one_of(p_outputs text[], p_id text, p_run bigint) RETURNS boolean
+LANGUAGE sql STABLE AS $$
     SELECT p_run IS NOT NULL
-       AND (NOT EXISTS (SELECT FROM opendataflow.job_output o WHERE o.job = p_job)
-            OR EXISTS (SELECT FROM opendataflow.job_output o CROSS JOIN opendataflow.chunk_of(o.dataset, p_id) c
-                       WHERE o.job = p_job AND c.run = p_run AND coalesce(c.held_status, c.status) IN ('READY', 'PENDING')))
+       AND (p_outputs = '{}'
+            OR EXISTS (SELECT FROM unnest(p_outputs) AS o CROSS JOIN opendataflow.chunk_of(o, p_id) c
+                       WHERE c.run = p_run AND coalesce(c.held_status, c.status) IN ('READY', 'PENDING')))
+$$;
+
+-- Return whether a chunk that a run has read is READY in another version now.
+CREATE FUNCTION opendataflow.read_other_versions(p_run bigint) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM opendataflow.run_of(p_run) r
+                   CROSS JOIN LATERAL unnest(r.reads, r.read_fences) AS f(dataset, fence)
+                   CROSS JOIN LATERAL opendataflow.chunk_of(f.dataset, r.data_id) c
+                   WHERE c.status = 'READY' AND c.fence <> f.fence)
 $$;
 
 -- Mark DONE consumers stale if a given chunk is READY in another version than the consumer's last run read.
@@ -125,7 +142,7 @@ BEGIN
 END $$;
 
 -- Declare chunks of one data set with their bounds (null for none), and return the jobs with newly QUEUED tasks.
--- Existing chunks keep their status. Locks levels 0, 3. Raises DF002 if the data set is unknown.
+-- Existing chunks keep their status. Locks levels 0, 3, 4. Raises DF002 if the data set is unknown.
 CREATE FUNCTION opendataflow.declare_chunks(p_dataset text, p_ids text[], p_bounds jsonb[], p_actor text) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -34,6 +34,7 @@ $$;
 -- Chunks of a data set without a producer are published, the others are declared.
 -- A job with other data sets, range or order gets its tasks rebuilt. RUNNING tasks keep the data that they recorded.
 -- RUNNING and DONE tasks become stale if their last run has other inputs than the job has now, and incomplete if an output was added.
+-- DONE tasks of a job that returns are stale, too, if an input got another version while the job was deleted.
 -- Chunks that nothing supports any more are retired, with their tasks. Open tasks that are out of scope are deleted.
 -- Locks the apply lock, then levels 0 (exclusive), 2, 3, 4.
 -- Raises DF001 (reserved data set), DF004 (id belongs to another resource), DF005 (data set is not shared),
@@ -103,7 +104,8 @@ BEGIN
     UPDATE job j SET declaration = NULL WHERE j.id = ANY (v_relinked) AND j.declaration IS NOT NULL;
     UPDATE task t SET stale = true
     WHERE t.job = ANY (v_stale) AND coalesce(t.retired_from, t.state) IN ('DONE', 'RUNNING') AND NOT t.stale
-      AND ran_with_other_inputs(t.job, t.run);
+      AND (ran_with_other_inputs(t.job, t.run)
+           OR (t.state = 'DONE' AND read_other_versions(t.run) AND wrote_outputs(t.job, t.data_id, t.run)));
     FOREACH v_job IN ARRAY v_rebuild LOOP
         v_queued := v_queued || rebuild_job(v_job, v_job = ANY (v_relinked));
     END LOOP;

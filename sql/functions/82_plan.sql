@@ -225,7 +225,7 @@ $$;
 --   added, retired, changed (its bounds), overlapping (a subset of added),
 -- and for kind 'task'
 --   removed (never finished), retired (DONE or RUNNING), incomplete (an added output was never made),
---   changed (the bounds of its chunk, also if the id returns), stale (an input was added or removed).
+--   changed (the bounds of its chunk, also if the id returns), stale (an input was added or removed, or changed while the job was deleted).
 -- `finished`: DONE, RUNNING, or made by a run.
 CREATE FUNCTION opendataflow.changes_of_apply(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb)
 RETURNS TABLE (kind text, owner text, data_id text, what text, finished boolean)
@@ -308,7 +308,9 @@ BEGIN
             WHERE (coalesce(c.held_status, c.retired_from, c.status) IN ('READY', 'PENDING')) IS NOT TRUE
               AND (t.state = 'RUNNING' AND o = ANY (r.writes)) IS NOT TRUE)
         UNION ALL SELECT 'stale'
-        WHERE (NOT n.known OR n.added_inputs || n.removed_inputs <> '{}') AND NOT t.stale AND other_inputs(r.reads, r.forced, n.inputs)) x
+        WHERE (NOT n.known OR n.added_inputs || n.removed_inputs <> '{}') AND NOT t.stale
+          AND (other_inputs(r.reads, r.forced, n.inputs)
+               OR (NOT n.known AND t.state = 'DONE' AND read_other_versions(t.run) AND wrote_one_of(n.added_outputs, t.data_id, t.run)))) x
     WHERE NOT EXISTS (SELECT FROM gone g WHERE g.job = t.job AND g.data_id = t.data_id)
       AND (t.state <> 'RUNNING' OR has_source(t.job, t.data_id) OR (t.job, t.data_id) IN (SELECT r.job, r.data_id FROM reached r));
 END $$;

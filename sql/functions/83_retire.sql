@@ -31,34 +31,33 @@ BEGIN
 END $$;
 
 -- Bring back the retired chunks among the given ones, and the retired tasks that have a given chunk as a source.
--- Locks levels 3, 4.
-CREATE FUNCTION opendataflow.revive(p_datasets text[], p_ids text[]) RETURNS void
+-- p_more_datasets, p_more_ids: further chunks that the caller will lock. If anything is brought back, all these chunks and
+-- the tasks that depend on them are locked here (levels 3, 4), so that the caller does not lock a chunk after a task.
+CREATE FUNCTION opendataflow.revive(p_datasets text[], p_ids text[], p_more_datasets text[], p_more_ids text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_datasets text[];
-    v_ids      text[];
+    v_datasets text[] := p_datasets || p_more_datasets;
+    v_ids      text[] := p_ids || p_more_ids;
     v_jobs     text[];
     v_task_ids text[];
 BEGIN
-    SELECT array_agg(p.dataset), array_agg(p.data_id) INTO v_datasets, v_ids
-    FROM unnest(p_datasets, p_ids) AS p(dataset, data_id), chunk_of(p.dataset, p.data_id) AS c WHERE c.retired_from IS NOT NULL;
-    IF v_ids IS NOT NULL THEN
-        PERFORM lock_chunks(v_datasets, v_ids);
-        UPDATE chunk c SET status = CASE WHEN c.status = 'RETIRED' THEN c.retired_from ELSE c.status END, retired_from = NULL
-        FROM unnest(v_datasets, v_ids) AS p(dataset, data_id), chunk_of(p.dataset, p.data_id) AS was
-        WHERE c.ctid = was.at AND was.retired_from IS NOT NULL;
-    END IF;
     SELECT array_agg(n.job), array_agg(n.data_id) INTO v_jobs, v_task_ids
     FROM (SELECT DISTINCT s.job, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
           JOIN job_source s ON s.dataset = p.dataset) n
     CROSS JOIN task_of(n.job, n.data_id) AS t WHERE t.state = 'RETIRED';
-    IF v_task_ids IS NOT NULL THEN
-        PERFORM lock_tasks(v_jobs, v_task_ids);
-        UPDATE task t SET state = t.retired_from, retired_from = NULL
-        FROM unnest(v_jobs, v_task_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
-        WHERE t.ctid = was.at AND was.state = 'RETIRED';
-        PERFORM mark_incomplete(v_jobs, v_task_ids);
-        PERFORM mark_stale(array_agg(i.dataset), array_agg(p.data_id))
-        FROM unnest(v_jobs, v_task_ids) AS p(job, data_id) JOIN job_input i ON i.job = p.job;
+    IF v_jobs IS NULL AND NOT EXISTS (SELECT FROM unnest(p_datasets, p_ids) AS p(dataset, data_id), chunk_of(p.dataset, p.data_id) AS c
+                                      WHERE c.retired_from IS NOT NULL) THEN
+        RETURN;
     END IF;
+    PERFORM lock_chunks(v_datasets, v_ids);
+    PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(v_datasets, v_ids) a;
+    UPDATE chunk c SET status = CASE WHEN c.status = 'RETIRED' THEN c.retired_from ELSE c.status END, retired_from = NULL
+    FROM unnest(p_datasets, p_ids) AS p(dataset, data_id), chunk_of(p.dataset, p.data_id) AS was
+    WHERE c.ctid = was.at AND was.retired_from IS NOT NULL;
+    UPDATE task t SET state = t.retired_from, retired_from = NULL
+    FROM unnest(v_jobs, v_task_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
+    WHERE t.ctid = was.at AND was.state = 'RETIRED';
+    PERFORM mark_incomplete(v_jobs, v_task_ids);
+    PERFORM mark_stale(array_agg(i.dataset), array_agg(p.data_id))
+    FROM unnest(v_jobs, v_task_ids) AS p(job, data_id) JOIN job_input i ON i.job = p.job;
 END $$;

@@ -66,7 +66,7 @@ BEGIN
         RAISE EXCEPTION 'the jobs of these data sets were changed at this moment: try again'
             USING ERRCODE = 'serialization_failure';
     END IF;
-    PERFORM notify_engines(create_downstream_rows(array_agg(p.dataset), array_agg(p.data_id)))
+    PERFORM notify_engines(create_downstream_rows(array_agg(p.dataset), array_agg(p.data_id), v_datasets, v_ids))
     FROM unnest(p_datasets, p_ids, p_new) AS p(dataset, data_id, is_new) WHERE p.is_new;
     PERFORM lock_chunks(v_datasets, v_ids);
     PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(v_datasets, v_ids) a;

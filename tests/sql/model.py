@@ -436,10 +436,16 @@ class Model:
     def mark_stale(self) -> None:
         """What is done and was made from another version of an input than the READY one is stale from now on."""
         for (job_id, data_id), task in self.tasks.items():
-            if task.state == "DONE" and task.run is not None and self._made_outputs(job_id, data_id):
-                read = self.runs[task.run].versions
-                inputs = {d: self.chunks.get((d, data_id)) for d in self.jobs[job_id].inputs if d in read}
-                task.stale |= any(c and c.status == "READY" and c.version != read[d] for d, c in inputs.items())
+            task.stale |= self.read_other_versions(job_id, data_id)
+
+    def read_other_versions(self, job_id: str, data_id: str) -> bool:
+        """Whether a task is done, and an input of it is READY in another version than its run has read."""
+        task = self.tasks[job_id, data_id]
+        if task.state != "DONE" or task.run is None or not self._made_outputs(job_id, data_id):
+            return False
+        read = self.runs[task.run].versions
+        inputs = {d: self.chunks.get((d, data_id)) for d in self.jobs[job_id].inputs if d in read}
+        return any(c is not None and c.status == "READY" and c.version != read[d] for d, c in inputs.items())
 
     def claim(self, job_id: str, data_id: str, run_id: int) -> None:
         """A run takes its task and its outputs, and reads its inputs."""

@@ -16,6 +16,7 @@ from psycopg.types.json import Jsonb
 from tests.share import SHARE, soaked
 from tests.sql import graph
 from tests.sql.conftest import Connection, open_connection
+from tests.waiting import wait_until
 
 SECONDS = float(os.environ.get("DATAFLOW_TEST_DEADLOCK_SECONDS") or soaked(12, 300))
 """How long they ask; longer on a machine that is so busy that not all of EXPECTED has happened by then."""
@@ -199,3 +200,38 @@ def test_requests_at_once_never_deadlock_and_leave_the_store_consistent(
     assert graph.problems(db) == []
     assert "RUNNING" not in graph.tasks(db).values()
     assert {name for name, number in counts.items() if number > 0} >= EXPECTED
+
+
+BRINGS_BACK = {
+    "publish": "SELECT opendataflow.publish('a', '{3,4}', 'test')",
+    "declare": "SELECT opendataflow.declare_chunks('a', '{3,4}', '{NULL,NULL}', 'test')",
+    "import": "SELECT opendataflow.import_chunks('{a,a}', '{3,4}', '{READY,READY}', '{NULL,NULL}', '{NULL,NULL}')",
+    "write rows": "INSERT INTO dataflow.datastatus (datasetid, jobid, dataid, locktype, status)"
+    " SELECT 'a', 'outside', i, 'OUT', 'READY' FROM unnest('{3,4}'::text[]) AS i",
+}
+
+
+@pytest.mark.parametrize("request_name", BRINGS_BACK)
+def test_who_brings_a_retired_id_back_locks_all_chunks_before_the_first_task(
+    db: Connection, connections: list[Connection], request_name: str
+) -> None:
+    other, returning, *_ = connections
+    jobs = [graph.job("j", ["a"], ["b"])]
+    graph.apply(db, [graph.source("a", "3", "4"), graph.dataset("b")], jobs)
+    for run in graph.claim(db, graph.open_lease(db), "j", 2):
+        graph.end(db, run, "DONE")
+    graph.apply_allowing(db, [graph.source("a", "4")], [], retire=True)
+    with ThreadPoolExecutor(1) as pool:
+        with other.transaction():
+            other.execute("SELECT opendataflow.lock_chunks('{a}', '{4}')")
+            answer = pool.submit(returning.execute, BRINGS_BACK[request_name])
+            wait_until(lambda: is_blocked(db, returning), "it waits for the chunk", every=0.01)
+            other.execute("SELECT opendataflow.lock_tasks('{j}', '{3}')")
+        answer.result()
+    assert (graph.chunks(db)["a/3"], graph.tasks(db)["j/3"]) == ("READY", "DONE")
+    assert graph.problems(db) == []
+
+
+def is_blocked(db: Connection, connection: Connection) -> bool:
+    """Whether a connection waits for a lock."""
+    return bool(graph.value(db, "SELECT pg_blocking_pids(%s)", connection.info.backend_pid))

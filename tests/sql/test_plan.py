@@ -553,3 +553,19 @@ def test_a_running_task_that_is_going_needs_no_decision_about_a_new_output(db: C
     apply_allowing(db, [source("a", "2")], [], retire=True)
     assert planned(db, [], [job("j", [], ["a", "n"])]).needs == ()
     assert planned(db, [source("a", "1", "2")], [job("j", [], ["a", "n"])]).needs == ("backfill",)
+
+
+def test_tasks_of_a_job_that_returns_are_stale_where_an_input_got_another_version_meanwhile(
+    db: Connection, lease: str
+) -> None:
+    jobs = [job("j", ["a"], ["b"])]
+    apply(db, [source("a", "1", "2"), dataset("b")], jobs)
+    finish(db, lease, "j")
+    db.execute("SELECT opendataflow.delete_job('j', 'test')")
+    ask(db, "publish", "a", "1")
+
+    (changes,) = planned(db, [], jobs).jobs
+    apply(db, [], jobs)
+
+    assert {i: task(db, "j", i)["stale"] for i in "12"} == {"1": True, "2": False}
+    assert (changes.stale, problems(db)) == (1, [])
