@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 from psycopg.errors import LockNotAvailable, SerializationFailure
+from psycopg.pq import TransactionStatus
 from psycopg.types.json import Jsonb
 
 from opendataflow.store.connections.connection import Row
@@ -75,13 +76,17 @@ def claim(db: Connection, lease: str, job_id: str, limit: int = 1) -> list[dict[
 
 
 def claim_all(db: Connection, lease: str, job_id: str, limit: int = 1, rank: int = -1, key: str = "") -> dict[str, Any]:
-    """Claim; return the whole answer."""
-    row = db.execute(
-        "SELECT opendataflow.claim(%s::uuid, %s, %s, %s, decode(%s, 'hex')) AS answer",
-        (lease, job_id, limit, rank, key),
-    ).fetchone()
-    assert row is not None
-    return dict(row["answer"])
+    """Claim; return the whole answer.
+
+    A claim waits 50 ms for a lock, which an autovacuum may hold for longer on a busy machine. It is then repeated.
+    """
+    query = "SELECT opendataflow.claim(%s::uuid, %s, %s, %s, decode(%s, 'hex')) AS answer"
+    while True:
+        try:
+            return dict(value(db, query, lease, job_id, limit, rank, key))
+        except LockNotAvailable:
+            if db.info.transaction_status != TransactionStatus.IDLE:
+                raise  # the whole transaction has failed
 
 
 def end(db: Connection, run: dict[str, Any], verdict: str, **changes: Any) -> dict[str, Any]:

@@ -423,7 +423,7 @@ class Model:
                 self._finish_if_made(producer, data_id)
                 task = self.tasks[producer, data_id]
                 task.again &= task.state == "RUNNING"
-                task.stale &= task.state == "RUNNING" or self._made_outputs(producer, data_id)
+                task.stale &= task.state in ("RUNNING", "RETIRED") or self._made_outputs(producer, data_id)
         return answers
 
     def _made_outputs(self, job_id: str, data_id: str) -> bool:

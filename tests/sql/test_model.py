@@ -5,7 +5,7 @@ really overlap, one of them waiting for the other.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -109,6 +109,51 @@ def clear(db: Connection) -> None:
 def answers(rows: list[dict[str, Any]]) -> Answers:
     """A verb's rows in short."""
     return {row["data_id"]: row["result"] for row in rows}
+
+
+def seen(db: Connection) -> dict[str, tuple[object, ...]]:
+    """What the store shows, in the lines of the model."""
+    lines: dict[str, tuple[object, ...]] = {}
+    for c in db.execute("SELECT * FROM opendataflow.chunk"):
+        lines[f"chunk {c['dataset']}/{c['data_id']}"] = (
+            c["status"],
+            c["held_status"],
+            c["readers"],
+            c["retired_from"],
+        )
+    for w in db.execute("SELECT * FROM opendataflow.task"):
+        lines[f"task {w['job']}/{w['data_id']}"] = (
+            w["state"],
+            "OPEN" if w["held_from"] in ("WAITING", "QUEUED") else w["held_from"],
+            w["blockers"],
+            w["rank"] if w["state"] in ("WAITING", "QUEUED", "RETRYING") else None,
+            w["attempts"],
+            w["infrastructure_attempts"],
+            w["again"],
+            w["forced"],
+            w["stale"],
+            w["retired_from"],
+            w["incomplete"] and w["state"] == "DONE",
+        )
+    for b in db.execute("SELECT * FROM opendataflow.breaker"):
+        failed = list(zip(b["failed"], b["runs"], strict=True))
+        lines[f"breaker {b['job']}"] = (
+            b["opened_at"] is not None,
+            failed,
+            sorted(b["forgiven"]),
+            b["probes"],
+            b["probe"],
+        )
+    return lines
+
+
+def differences_between(expected: Mapping[Any, object], actual: Mapping[Any, object]) -> list[str]:
+    """A line for each thing that is not as the rules say."""
+    return [
+        f"{name}: the rules say {expected.get(name)}, the store {actual.get(name)}"
+        for name in sorted({**expected, **actual})
+        if expected.get(name) != actual.get(name)
+    ]
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -409,47 +454,9 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def store_is_as_the_model_says(self) -> None:
         self.model.mark_stale()
-        expected, actual = self.model.seen(), self._seen()
-        differences = [
-            f"{name}: the rules say {expected.get(name)}, the store {actual.get(name)}"
-            for name in sorted(expected | actual)
-            if expected.get(name) != actual.get(name)
-        ]
+        expected, actual = self.model.seen(), seen(self.people)
+        differences = differences_between(expected, actual)
         assert not differences, "\n".join(differences)
-
-    def _seen(self) -> dict[str, tuple[object, ...]]:
-        lines: dict[str, tuple[object, ...]] = {}
-        for c in self.people.execute("SELECT * FROM opendataflow.chunk"):
-            lines[f"chunk {c['dataset']}/{c['data_id']}"] = (
-                c["status"],
-                c["held_status"],
-                c["readers"],
-                c["retired_from"],
-            )
-        for w in self.people.execute("SELECT * FROM opendataflow.task"):
-            lines[f"task {w['job']}/{w['data_id']}"] = (
-                w["state"],
-                "OPEN" if w["held_from"] in ("WAITING", "QUEUED") else w["held_from"],
-                w["blockers"],
-                w["rank"] if w["state"] in ("WAITING", "QUEUED", "RETRYING") else None,
-                w["attempts"],
-                w["infrastructure_attempts"],
-                w["again"],
-                w["forced"],
-                w["stale"],
-                w["retired_from"],
-                w["incomplete"] and w["state"] == "DONE",
-            )
-        for b in self.people.execute("SELECT * FROM opendataflow.breaker"):
-            failed = list(zip(b["failed"], b["runs"], strict=True))
-            lines[f"breaker {b['job']}"] = (
-                b["opened_at"] is not None,
-                failed,
-                sorted(b["forgiven"]),
-                b["probes"],
-                b["probe"],
-            )
-        return lines
 
     @invariant()
     def verify_finds_nothing(self) -> None:

@@ -427,7 +427,7 @@ def test_a_claim_waits_for_another_claim_of_the_same_job_and_counts_its_runs(
         with other.transaction():
             assert claimed(other, lease) == ["1"]
             committed.execute("SET lock_timeout = '50ms'")
-            with pytest.raises(psycopg.errors.LockNotAvailable):
+            with pytest.raises(psycopg.errors.LockNotAvailable), committed.transaction():
                 claim(committed, lease, "j")
         assert claimed(committed, lease) == []
 
