@@ -5,11 +5,10 @@ BIN := .venv/bin
 # Tests wait more than they compute, so there are two processes per processor. WORKERS=0 runs the tests in one process.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? 2 * n : 8)))
 PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
-# The tests on real nodes need exclusive use of their cluster: they run after all others, in one process.
+# The tests on real nodes need exclusive use of their cluster: they run in one process.
 ON_NODES := tests/e2e/cluster
-NODES := $(BIN)/pytest $(ON_NODES)
 
-.PHONY: install demo test check unit sql helm golden kube e2e repeat soak cluster-up cluster-down bench bench-operator bench-pipelines \
+.PHONY: install demo test without-nodes nodes check unit sql helm golden kube e2e repeat soak cluster-up cluster-down bench bench-operator bench-pipelines \
 	crds format lock lock-images images clean
 
 install: .venv/installed
@@ -26,9 +25,13 @@ demo: install
 	@$(BIN)/python examples/flights/demo.py
 
 # Checks style, types and layers, then runs all tests, the fast ones first.
-test: check
+test: without-nodes nodes
+
+without-nodes: check
 	$(PYTEST) --ignore=$(ON_NODES)
-	$(NODES)
+
+nodes: install
+	$(BIN)/pytest $(ON_NODES)
 
 check: install
 	$(BIN)/ruff check
@@ -46,7 +49,7 @@ sql: install
 
 e2e: install
 	$(PYTEST) tests/e2e --ignore=$(ON_NODES)
-	$(NODES)
+	$(MAKE) nodes
 
 # Runs a tier N times, and prints which of its tests have failed how often, in these runs and in all before: docs/tests.md.
 TIER ?= unit
