@@ -438,6 +438,7 @@ def _frozen(lines: dict[str, tuple[object, ...]], deleted: set[str]) -> dict[str
     }
 
 
+@pytest.mark.timeout(soaked(1800, 7200))
 def test_any_sequence_of_changed_declarations_does_what_its_plans_say(dsn: str) -> None:
     """The same sequences in each run, and others in each soak."""
     with clients(dsn, 1) as (db,):

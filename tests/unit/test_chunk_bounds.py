@@ -46,6 +46,9 @@ def test_a_chunk_of_a_list_is_the_rows_of_its_value() -> None:
     ("kind", "data_id"),
     [
         ("date", "2013-02-30"),
+        ("date", "2013-W13"),
+        ("date", "20130105"),
+        ("date", "2013-01-05T00"),
         ("date", "2013"),
         ("date", ""),
         ("range", "9-3"),

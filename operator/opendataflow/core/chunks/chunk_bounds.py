@@ -39,7 +39,10 @@ def bounds_of(data_id: str, kind: Kind) -> Bounds:
 
 
 def _days(data_id: str) -> Bounds | None:
-    month = re.fullmatch(r"(\d{4})-(\d{2})", data_id)
+    found = re.fullmatch(r"\d{4}-\d{2}(-\d{2})?", data_id, re.ASCII)
+    if found is None:  # Python would read 2013-W13 as its Monday
+        return None
+    month = not found[1]
     try:
         first = date.fromisoformat(f"{data_id}-01" if month else data_id)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Explain rows of CSV files that do not fit their schema, with line and column.
+"""Explain rows of text files that do not fit their schema, with line and column.
 
 Spark's error names the file and the text of the cell, but no line. The line is found by reading the file again.
 """
@@ -8,14 +8,21 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from opendataflow.spark.pipeline.errors.text_files import open_text
+from opendataflow.spark.pipeline.errors.unfit_values import UnfitValue
 
 _MALFORMED = re.compile(r"\[MALFORMED_RECORD_IN_PARSING\S*\] Malformed records are detected in record parsing: (.*)\.")
 _CELLS = re.compile(r"\[MALFORMED_CSV_RECORD\S*\] Malformed CSV record: (.*)")
 _SEPARATORS = ",;\t|"
-_CELL = re.compile(r"""For input string: "(.*)"|The value '(.*)' of the type|Text '(.*)' could not be parsed""")
+_NO_TIME = "Text '"
+_CELL = re.compile(rf"""For input string: "(.*)"|The value '(.*)' of the type|{_NO_TIME}(.*)' could not be parsed""")
+_OTHER_TIMES = (
+    "; days are like 2013-01-31, and times like 2013-01-31T23:59:59: write another format as "
+    "options: {dateFormat: ...} or {timestampFormat: ...}"
+)
+_OTHER_TYPE = "declare a type that holds it, or read it as STRING and convert it in a transformation"
 
 
 def explain_bad_row(file: str, causes: Sequence[str]) -> str | None:
@@ -32,9 +39,33 @@ def explain_bad_row(file: str, causes: Sequence[str]) -> str | None:
         return f"{_locate_row(path, cells[1])}: a row has more or fewer cells than there are columns: {cells[1]}"
     text = next((next(filter(None, found.groups()), "") for it in causes if (found := _CELL.search(it))), None)
     where = None if text is None else _locate_cell(path, text)
+    remedy = _OTHER_TIMES if any(_NO_TIME in it for it in causes) else ""
     if where is not None:
-        return f'{path}, line {where[0]}: "{text}" does not fit the type of the column {where[1]}'
-    return f"{path}: a row does not fit its types: {reason}; it is {malformed[1]}, as far as it does"
+        return f'{path}, line {where[0]}: "{text}" does not fit the type of the column {where[1]}{remedy}'
+    return f"{path}: a row does not fit its types: {reason}; it is {malformed[1]}, as far as it does{remedy}"
+
+
+def explain_unfit(unfit: UnfitValue, at: str) -> str:
+    """Return one sentence about a value that a conversion has refused. `at`: the place of its source."""
+    where = at
+    if unfit.file:
+        path = Path(unquote(urlsplit(unfit.file).path))
+        line = _find_line(path, unfit)
+        where = f"{path if line else unfit.file}{f', line {line}' if line else ''}"
+    return f'{where}: "{unfit.text}" does not fit the type {unfit.type} of the column {unfit.column}; {_OTHER_TYPE}'
+
+
+def _find_line(path: Path, unfit: UnfitValue) -> int | None:
+    """Return the line of the first cell with this text, else of the first line with the text and the column's name."""
+    cell = _locate_cell(path, unfit.text)
+    if cell is not None and cell[1].lower() == unfit.column.lower():
+        return cell[0]
+    name = unfit.column.rpartition(".")[2]
+    with suppress(OSError), open_text(path) as opened:
+        for number, line in enumerate(opened, 1):
+            if unfit.text in line and f'"{name}"' in line:
+                return number
+    return None
 
 
 def _locate_row(path: Path, row: str) -> str:

@@ -16,9 +16,10 @@ from pyspark.errors.exceptions.base import QueryContextType
 from pyspark.errors.exceptions.captured import convert_exception
 
 from opendataflow.errors import StepFailed
-from opendataflow.spark.pipeline.errors.csv_errors import explain_bad_row
+from opendataflow.spark.pipeline.errors.csv_errors import explain_bad_row, explain_unfit
 from opendataflow.spark.pipeline.errors.error_report import ErrorReport, clean_message, report_error
 from opendataflow.spark.pipeline.errors.printed_output import remove_step_names
+from opendataflow.spark.pipeline.errors.unfit_values import find_unfit
 from opendataflow.spark.pipeline.project.project_folder import OpenProject
 
 _WORKER_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
@@ -62,6 +63,9 @@ def report_spark_error(error: PySparkException, at: str) -> ErrorReport:
 
 
 def _report_spark_error(error: PySparkException, at: str) -> ErrorReport:
+    unfit = find_unfit(str(error))
+    if unfit is not None:
+        return ErrorReport(explain_unfit(unfit, at))
     text = clean_message(_CLASS.sub("", str(error)))
     if isinstance(error, PythonException):
         lines = remove_step_names(text).splitlines()

@@ -14,7 +14,7 @@ from opendataflow.model.projects.project import Source
 from opendataflow.spark.pipeline.errors.error_report import ErrorReport, describe_returned, missing_extra, report_error
 from opendataflow.spark.pipeline.execute.loading import LoadedStep
 from opendataflow.spark.pipeline.execute.running import ChunkRun, Item
-from opendataflow.spark.pipeline.io.file_checks import check_encoding, list_text_files, require_path
+from opendataflow.spark.pipeline.io.file_checks import check_encoding, list_files, require_path
 from opendataflow.spark.pipeline.storage.atomic_replace import staged_file
 
 try:
@@ -40,7 +40,7 @@ class PandasFrames:
         project = self._chunk.project
         shown = str(project.folder / source.where)
         path = require_path(project.home / source.where, shown, place)
-        check_encoding(list_text_files({shown: path}))
+        check_encoding(list_files({shown: path}))
         if source.name not in self._cache:
             self._cache[source.name] = read_csv(path, shown)
         return self._cache[source.name]
@@ -101,7 +101,7 @@ def read_csv(path: Path, shown: str) -> Any:
 
 def read_items(path: Path, shown: str) -> list[Item]:
     """Return the rows of a CSV file as dicts. An empty cell is None."""
-    check_encoding(list_text_files({shown: path}))
+    check_encoding(list_files({shown: path}))
     return list(rows_from_frame(read_csv(path, shown)))
 
 

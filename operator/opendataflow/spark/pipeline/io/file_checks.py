@@ -27,7 +27,7 @@ _UNCLOSED_QUOTE = re.compile("unexpected end of data|field larger than")
 
 
 @dataclass(frozen=True)
-class TextFile:
+class SourceFile:
     """A text file. `shown`: the path as the user would write it. `in_path`: column values in the path, by column."""
 
     file: Path
@@ -55,7 +55,7 @@ def check_file_names(paths: Mapping[str, Path]) -> None:
                 raise StepFailed(f"{where}: it is a link to what is not there")
 
 
-def check_encoding(texts: Iterable[TextFile], quote: str | None = None) -> None:
+def check_encoding(texts: Iterable[SourceFile], quote: str | None = None) -> None:
     """Raise StepFailed if a file is not UTF-8 text. Readers would replace the bytes silently.
 
     `quote`: CSV's quote character. An unclosed quote raises StepFailed too.
@@ -71,7 +71,7 @@ def check_encoding(texts: Iterable[TextFile], quote: str | None = None) -> None:
             )
 
 
-def check_headers(texts: Iterable[TextFile], options: Mapping[str, str], columns: Sequence[str] | None) -> None:
+def check_headers(texts: Iterable[SourceFile], options: Mapping[str, str], columns: Sequence[str] | None) -> None:
     """Raise StepFailed if a CSV file has duplicate columns, or other columns than expected.
 
     The expected columns are `columns`, or those of the first file. Readers match columns by position, and rename
@@ -110,7 +110,7 @@ def _read_header(file: Path, options: Mapping[str, str]) -> list[str] | None:
     return None
 
 
-def list_text_files(paths: Mapping[str, Path]) -> Iterator[TextFile]:
+def list_files(paths: Mapping[str, Path]) -> Iterator[SourceFile]:
     """Yield the files, and the data files in folders. Skip files with a compression that this module does not know.
 
     `paths`: by the path as the user would write it.
@@ -121,7 +121,7 @@ def list_text_files(paths: Mapping[str, Path]) -> Iterator[TextFile]:
             if file.suffix not in _OTHER_COMPRESSIONS:
                 inside = file.relative_to(path).parts
                 in_path = dict(part.split("=", 1) for part in inside[:-1] if "=" in part)
-                yield TextFile(file, shown if file == path else str(Path(shown, *inside)), in_path)
+                yield SourceFile(file, shown if file == path else str(Path(shown, *inside)), in_path)
 
 
 def _is_data(file: Path, folder: Path) -> bool:

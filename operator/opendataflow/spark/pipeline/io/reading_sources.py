@@ -16,15 +16,17 @@ from opendataflow.core.chunks.chunk_parts import FILES, Chunk, Part, check_elsew
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.projects.project import DATA_ID, Source
 from opendataflow.spark.pipeline.errors.spark_errors import report_spark_error, to_spark_error
+from opendataflow.spark.pipeline.io.exact_values import EXACT_TIMES, convert_texts, schema_of_texts
 from opendataflow.spark.pipeline.io.file_checks import (
-    TextFile,
+    SourceFile,
     check_encoding,
     check_file_names,
     check_headers,
     explain_read_errors,
-    list_text_files,
+    list_files,
 )
 from opendataflow.spark.pipeline.io.reading_tables import read_table
+from opendataflow.spark.pipeline.io.row_checks import COLUMN_FORMATS, check_columns, check_json_values
 from opendataflow.spark.pipeline.measure.checks import column_named
 from opendataflow.spark.pipeline.project.project_folder import OpenProject
 from opendataflow.spark.pipeline.storage.file_system import FileSystem, FoundPath
@@ -32,7 +34,7 @@ from opendataflow.spark.pipeline.storage.spark_paths import LOCAL_SCHEME, escape
 
 _TEXT_FORMATS = ("csv", "json", "text")
 
-CSV = {"header": "true", "multiLine": "true", "escape": '"', "mode": "FAILFAST"}
+CSV = {"header": "true", "multiLine": "true", "escape": '"', "mode": "FAILFAST", **EXACT_TIMES}
 """Options of the CSV standard: quoted line breaks, doubled quotes. A row that does not fit raises an error."""
 
 _CSV_WITH_SCHEMA = {"enforceSchema": "false", "columnPruning": "false"}
@@ -40,7 +42,7 @@ _CSV_WITH_SCHEMA = {"enforceSchema": "false", "columnPruning": "false"}
 
 _QUOTING = {"quote", "escape", "multiLine"}
 
-_JSON = {"mode": "FAILFAST"}
+_JSON = {"mode": "FAILFAST", **EXACT_TIMES}
 
 _NULL_IN_PATH = "__HIVE_DEFAULT_PARTITION__"
 _NO_COLUMNS = "there is nothing in it to infer its columns from: name them in schema"
@@ -67,11 +69,14 @@ def _read_files(
     spark: SparkSession, project: OpenProject, source: Source, part: Part | None, data_id: str, place: str
 ) -> DataFrame:
     shown = project.display_location(source.where.replace(DATA_ID, data_id))
-    reader, names, texts = spark.read.format(source.format).options(**_options(source)), None, list[TextFile]()
+    reader, schema, files = spark.read.format(source.format).options(**_options(source)), None, list[SourceFile]()
     if source.columns is not None:
         with _explain_spark_errors(f"{place}: the schema is not Spark's DDL, such as day DATE, flights INT"):
             reader, given = reader.schema(source.columns), StructType.fromDDL(source.columns)
-        names = given.names if isinstance(given, StructType) else None
+        if isinstance(given, StructType):
+            schema = given
+            reader = reader.schema(schema_of_texts(schema, source))
+    names = None if schema is None else schema.names
     if "://" in source.where:
         paths = [source.where.replace(DATA_ID, escape_wildcards(data_id))]
         matches = FileSystem(spark, paths[0], place, source.options).list_matches(paths[0])
@@ -84,31 +89,33 @@ def _read_files(
             found = [FoundPath(str(it), it.stat().st_size, it.is_file()) for it in local.values()]
             _check_present(found, source, shown, place)
             _check_file_names(local)
-            texts = list(list_text_files(local)) if source.format in _TEXT_FORMATS else []
+            files = list(list_files(local)) if source.format in (*_TEXT_FORMATS, *COLUMN_FORMATS) else []
             if names is None:  # Spark reads all files, to infer their columns
-                _check_texts(texts, source, names)
+                _check_files(files, source, names)
         paths = [f"{LOCAL_SCHEME}{escape_wildcards(str(path))}" for path in local.values()]
     with _explain_spark_errors(f"{place}: {shown}"):
         frame = reader.load(paths)
+        if schema is not None:
+            frame = convert_texts(frame, schema, source)
     if not frame.columns:
         raise StepFailed(f"{place}: {shown}: {_NO_COLUMNS}")
     if names is not None:
         with explain_read_errors(f"{place}: {shown}"):
-            _check_texts(_select_read(texts, frame, part), source, names)
+            _check_files(_select_read(files, frame, part), source, names)
     return frame
 
 
-def _select_read(texts: Sequence[TextFile], frame: DataFrame, part: Part | None) -> Sequence[TextFile]:
+def _select_read(files: Sequence[SourceFile], frame: DataFrame, part: Part | None) -> Sequence[SourceFile]:
     """Return the files that Spark will read for the chunk. Spark skips files by column values in their paths."""
     column = None if part is None else part.column
-    values = [*dict.fromkeys(it.in_path[column] for it in texts if column in it.in_path)] if column is not None else []
+    values = [*dict.fromkeys(it.in_path[column] for it in files if column in it.in_path)] if column is not None else []
     if part is None or column is None or column not in frame.columns or not values:
-        return texts
+        return files
     kind = frame.schema[column].dataType.simpleString()
     rows = frame.sparkSession.createDataFrame([(raw, _unescaped(raw)) for raw in values], "raw STRING, value STRING")
     typed = rows.selectExpr("raw", f"try_cast(value AS {kind}) AS it")
     kept = {row["raw"] for row in typed.where(chunk_filter(typed, "it", part.bounds)).collect()}
-    return [it for it in texts if column not in it.in_path or it.in_path[column] in kept]
+    return [it for it in files if column not in it.in_path or it.in_path[column] in kept]
 
 
 def _unescaped(value: str) -> str | None:
@@ -136,13 +143,18 @@ def _check_file_names(paths: Mapping[str, Path]) -> None:
     check_file_names(paths)
 
 
-def _check_texts(texts: Sequence[TextFile], source: Source, names: Sequence[str] | None) -> None:
-    """Check local text files. `names`: the columns of the source's schema, or None."""
+def _check_files(files: Sequence[SourceFile], source: Source, names: Sequence[str] | None) -> None:
+    """Check local files. `names`: the columns of the source's schema, or None."""
+    if source.format in COLUMN_FORMATS:
+        check_columns(files, source.format, source.options, names)
+        return
     if not {"encoding", "charset"} & source.options.keys():
         own_quotes = source.format != "csv" or _QUOTING & source.options.keys()
-        check_encoding(texts, None if own_quotes else '"')
+        check_encoding(files, None if own_quotes else '"')
     if source.format == "csv":
-        check_headers(texts, source.options, names)
+        check_headers(files, source.options, names)
+    if source.format == "json":
+        check_json_values(files, source.options)
 
 
 @contextmanager

@@ -1,13 +1,18 @@
 """Read the rows of a chunk from a table by JDBC. The database filters the rows. Several connections are optional."""
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DecimalType, StringType, StructField, StructType
 
 from opendataflow.core.chunks.chunk_parts import Part
 from opendataflow.core.chunks.dialects import BigQuery, Dialect
 from opendataflow.model.projects.project import Source
 from opendataflow.spark.pipeline.errors.spark_errors import explain_database_errors
+from opendataflow.spark.pipeline.io.exact_values import convert_columns
 from opendataflow.spark.pipeline.storage import bigquery
 from opendataflow.spark.pipeline.storage.database_login import Login, resolve_login
+
+_LONGEST_DECIMAL = 38
+"""Digits. Columns with more digits, or any number of them, get this type too, and Spark rounds their values."""
 
 
 def read_table(spark: SparkSession, source: Source, part: Part | None, data_id: str, place: str) -> DataFrame:
@@ -23,7 +28,7 @@ def read_table(spark: SparkSession, source: Source, part: Part | None, data_id: 
     options = {**login.spark_options(login.dialect.read_options), **source.options, "dbtable": rows}
     if source.connections > 1:
         options |= _partition_options(spark, login, source, part, rows, place)
-    return _load(spark, options, source, place)
+    return _read_exactly(spark, options, source, place)
 
 
 def check_table(spark: SparkSession, login: Login, source: Source, place: str) -> None:
@@ -64,7 +69,7 @@ def _partition_options(
         name = login.dialect.name(column)
         ends = f"(SELECT min({name}) AS first, max({name}) AS last FROM {rows}) ends"
         options = {**login.spark_options(login.dialect.read_options), "dbtable": ends}
-        found = _read_ends(_load(spark, options, source, place))
+        found = _read_ends(_load(spark, options, source.columns, place))
         if found is None:
             return {}
         first, last = found
@@ -87,8 +92,33 @@ def _read_ends(frame: DataFrame) -> tuple[str, str] | None:
     return None if row is None or None in tuple(row) else (row[0], row[1])
 
 
-def _load(spark: SparkSession, options: dict[str, str], source: Source, place: str) -> DataFrame:
-    if source.columns is not None:
-        options = {**options, "customSchema": source.columns}
+def _read_exactly(spark: SparkSession, options: dict[str, str], source: Source, place: str) -> DataFrame:
+    """Read the rows. Numbers that Spark may round are read as texts and converted; times of a day stay texts."""
+    frame = _load(spark, options, source.columns, place)
+    given = {it.name.lower(): it for it in _parse(source.columns)}
+    times = [it.name for it in frame.schema if it.metadata.get("logical_time_type") and it.name.lower() not in given]
+    decimals = {
+        it.name: it.dataType
+        for it in frame.schema
+        if isinstance(it.dataType, DecimalType)
+        and (it.dataType.precision == _LONGEST_DECIMAL or it.name.lower() in given)
+        and it.name != source.split_column
+    }
+    if not times and not decimals:
+        return frame
+    texts = [StructField(name, StringType()) for name in (*times, *decimals)]
+    others = [it for name, it in given.items() if name not in {text.name.lower() for text in texts}]
+    return convert_columns(_load(spark, options, StructType([*texts, *others]).toDDL(), place), decimals)
+
+
+def _parse(columns: str | None) -> StructType:
+    """Return the columns that a project names, in Spark's DDL."""
+    given = StructType.fromDDL(columns) if columns else StructType()
+    return given if isinstance(given, StructType) else StructType()
+
+
+def _load(spark: SparkSession, options: dict[str, str], columns: str | None, place: str) -> DataFrame:
+    if columns is not None:
+        options = {**options, "customSchema": columns}
     with explain_database_errors(place):
         return spark.read.format("jdbc").options(**options).load()

@@ -32,12 +32,14 @@ _CONF = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.redaction.options.regex": "(?i)url|credentials",
 }
 """Defaults, unless SPARK_CONF_DIR sets other values.
 
 No port is open to the network. Times mean the same on every machine. Plans show no key. Values that Arrow can't convert
-from pandas raise an error: by default, Spark turns large numbers to NULL, and numbers beside text to text.
+from pandas raise an error: by default, Spark turns large numbers to NULL, and numbers beside text to text. Times in
+Parquet files are as other readers expect: Spark's INT96 holds no year after 2262 for them.
 """
 
 _PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
