@@ -26,6 +26,7 @@ from opendataflow.store.embedded import EmbeddedPostgres, installed_version
 from opendataflow.store.migrations.schema import migrate
 from tests import share
 from tests.kube.jobs import Database
+from tests.left_out import report_left_out
 
 DSN_VARIABLE = "DATAFLOW_TEST_DSN"
 OLDEST = 150000
@@ -71,6 +72,18 @@ def pytest_report_header() -> list[str]:
     with psycopg.connect(dsn) as connection:
         version = connection.info.parameter_status("server_version")
     return [f"postgres: {version}, from {DSN_VARIABLE}", share.announce()]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """Say at the end which long tests have not run."""
+    yield
+    report_left_out(
+        session,
+        share.NOT_IN_THIS_SHARE,
+        "LONG TESTS OF OTHER SHARES WERE LEFT OUT",
+        "Each day has another share, and `make soak` runs all: see docs/tests.md.",
+    )
 
 
 @pytest.fixture

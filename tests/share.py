@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
+import pytest
+
 VARIABLE = "DATAFLOW_TEST_SHARE"
 SOAK = os.environ.get("DATAFLOW_TEST_SOAK", "") not in ("", "0")
 """Whether this run does all of it."""
@@ -27,6 +29,16 @@ def share_of(items: Sequence[_T], shares: int) -> Sequence[_T]:
 def soaked(share: int, all_of_it: int) -> int:
     """Return how much a run does: its share, or in a soak all of it."""
     return all_of_it if SOAK else share
+
+
+NOT_IN_THIS_SHARE = "it runs in another share"
+_GROUPS = 3
+
+
+def in_share(group: int) -> pytest.MarkDecorator:
+    """Return the mark of a long test, which one of three shares runs, and each soak. `group`: 0, 1 or 2."""
+    other = not SOAK and group != SHARE % _GROUPS
+    return pytest.mark.skipif(other, reason=f"{NOT_IN_THIS_SHARE}: {VARIABLE}={SHARE - SHARE % _GROUPS + group}")
 
 
 def announce() -> str:

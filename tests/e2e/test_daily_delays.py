@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.conftest import Program
 from tests.e2e.projects import login_of
+from tests.share import in_share
 from tests.sql.conftest import Connection
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def by_pandas(folder: Path) -> "pandas.DataFrame":
     )
 
 
+@in_share(2)
 def test_both_tables_are_what_pandas_computes(dataflow: Program, db: Connection, dsn: str, tmp_path: Path) -> None:
     import pandas
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Program
+from tests.share import in_share
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights"
 OUTPUTS = ("carrier_delays", "delay_report")
@@ -21,6 +22,7 @@ def example(tmp_path: Path) -> Path:
     return shutil.copytree(EXAMPLE, tmp_path / "flights", ignore=shutil.ignore_patterns("data", "__pycache__"))
 
 
+@in_share(2)
 @pytest.mark.timeout(3600)
 def test_the_demo_fails_where_the_data_is_wrong_and_ends_with_everything_ready(
     example: Path, open_folder: Path

@@ -13,6 +13,7 @@ import images.build as building
 from tests.e2e import images
 from tests.e2e.layers import own_storage
 from tests.e2e.opened import Archive, Root, mounted
+from tests.share import in_share
 
 MOST_BYTES = 200_000_000
 NOT_WANTED = re.compile(
@@ -140,6 +141,7 @@ def test_passwords_are_opened_by_it(in_operator: Root) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@in_share(0)
 def test_equal_sources_give_equal_layers(operator: Archive, tmp_path: Path) -> None:
     with images.only_one():
         order = images.order(images.base_image(), tmp_path, "local/opendataflow-{}:again", options=["--no-cache"])

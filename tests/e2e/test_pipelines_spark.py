@@ -20,6 +20,7 @@ from opendataflow.spark.pipeline.io.reading_sources import read_source
 from opendataflow.spark.pipeline.project.project_folder import OpenProject
 from tests.e2e.conftest import SPARK_DEFAULTS, Answer, Inside, Program
 from tests.e2e.projects import Project
+from tests.share import in_share
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -717,6 +718,7 @@ def test_an_interrupt_while_spark_works_ends_the_run_without_a_word_and_writes_n
     assert not list((project.folder / "output/out").glob("[!.]*"))
 
 
+@in_share(0)
 def test_a_run_without_an_archive_leaves_one_for_the_next_run(project: Project, tmp_path: Path) -> None:
     """In processes of their own. A command that starts no Spark leaves nothing. Jars that the user's own settings bring
     before those of Spark stay before them, so such a run starts without the archive.

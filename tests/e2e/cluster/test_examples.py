@@ -26,6 +26,7 @@ from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.kube.conftest import Kubectl, fresh_namespace
 from tests.kube.jobs import documents
+from tests.share import in_share
 from tests.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -117,6 +118,7 @@ for month in prepare.MONTHS:
 """The programs without a cluster: in one process, so that there is one JVM for all months."""
 
 
+@in_share(1)
 @pytest.mark.timeout(2400, func_only=True)
 def test_flights_run_as_drivers_with_two_executors_and_give_what_they_give_locally(
     installed: Installed, example: Example, times: Times
