@@ -718,7 +718,7 @@ def test_an_interrupt_while_spark_works_ends_the_run_without_a_word_and_writes_n
     assert not list((project.folder / "output/out").glob("[!.]*"))
 
 
-@in_share(0)
+@in_share(1)
 def test_a_run_without_an_archive_leaves_one_for_the_next_run(project: Project, tmp_path: Path) -> None:
     """In processes of their own. A command that starts no Spark leaves nothing. Jars that the user's own settings bring
     before those of Spark stay before them, so such a run starts without the archive.

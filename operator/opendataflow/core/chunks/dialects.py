@@ -255,7 +255,7 @@ class Postgres(Writer):
     read_options: ClassVar = {
         "fetchsize": "10000",
         "prepareThreshold": "-1",  # binary transfer of numbers and times, without parsing texts
-        "binaryTransferDisable": "POINT,BOX",  # Spark reads these as texts, which differ in binary transfer
+        "binaryTransferDisable": "POINT,BOX,TIMETZ",  # they are read as texts, which differ in binary transfer
         "sessionInitStatement": "SET TIME ZONE 'UTC'",
     }
     write_options: ClassVar = {"batchsize": "10000", "reWriteBatchedInserts": "true", "stringtype": "unspecified"}
