@@ -423,12 +423,12 @@ class Model:
                 self._finish_if_made(producer, data_id)
                 task = self.tasks[producer, data_id]
                 task.again &= task.state == "RUNNING"
-                task.stale &= task.state in ("RUNNING", "RETIRED") or self._made_outputs(producer, data_id)
+                task.stale &= task.state in ("RUNNING", "RETIRED") or self._made_outputs(self.jobs[producer], data_id)
         return answers
 
-    def _made_outputs(self, job_id: str, data_id: str) -> bool:
+    def _made_outputs(self, job: Job, data_id: str) -> bool:
         """Whether something that the last run of a task made is still there; nobody knows what else was made of."""
-        task, outputs = self.tasks[job_id, data_id], self.jobs[job_id].outputs
+        task, outputs = self.tasks[job.id, data_id], job.outputs
         chunks = [self.chunks[d, data_id] for d in outputs if (d, data_id) in self.chunks]
         makers = [chunk.maker for chunk in chunks if chunk.underneath in ("READY", "PENDING")]
         return task.run is not None and (not outputs or task.run in makers)
@@ -436,15 +436,15 @@ class Model:
     def mark_stale(self) -> None:
         """What is done and was made from another version of an input than the READY one is stale from now on."""
         for (job_id, data_id), task in self.tasks.items():
-            task.stale |= self.read_other_versions(job_id, data_id)
+            task.stale |= self.read_other_versions(self.jobs[job_id], data_id)
 
-    def read_other_versions(self, job_id: str, data_id: str) -> bool:
-        """Whether a task is done, and an input of it is READY in another version than its run has read."""
-        task = self.tasks[job_id, data_id]
-        if task.state != "DONE" or task.run is None or not self._made_outputs(job_id, data_id):
+    def read_other_versions(self, job: Job, data_id: str) -> bool:
+        """Whether a task is done, and an input of its job is READY in another version than its run has read."""
+        task = self.tasks[job.id, data_id]
+        if task.state != "DONE" or task.run is None or not self._made_outputs(job, data_id):
             return False
         read = self.runs[task.run].versions
-        inputs = {d: self.chunks.get((d, data_id)) for d in self.jobs[job_id].inputs if d in read}
+        inputs = {d: self.chunks.get((d, data_id)) for d in job.inputs if d in read}
         return any(c is not None and c.status == "READY" and c.version != read[d] for d, c in inputs.items())
 
     def claim(self, job_id: str, data_id: str, run_id: int) -> None:

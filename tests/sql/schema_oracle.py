@@ -141,16 +141,8 @@ class SchemaOracle(Model):
             plan.tasks["incomplete"].add(key)
         if run is None or task.stale or not self._has_other_inputs(job):
             return
-        if self._ran_with_other_inputs(run, job) or (old.deleted and self._is_outdated(job, data_id)):
+        if self._ran_with_other_inputs(run, job) or (old.deleted and self.read_other_versions(job, data_id)):
             plan.tasks["stale"].add(key)
-
-    def _is_outdated(self, job: Job, data_id: str) -> bool:
-        """Whether a task of a deleted job, which returns as `job`, was done with other versions of its inputs."""
-        deleted, self.jobs[job.id] = self.jobs[job.id], job
-        try:
-            return self.read_other_versions(job.id, data_id)
-        finally:
-            self.jobs[job.id] = deleted
 
     def _present(self, request: Request, after: Mapping[str, Job]) -> set[Key]:
         """The chunks that are there after the request: those that are supported, and those that nobody took away.

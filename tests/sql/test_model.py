@@ -480,6 +480,14 @@ def clients(dsn: str, number: int) -> Iterator[list[Connection]]:
         yield connections
 
 
+def set_breaker_threshold(db: Connection, failures: int) -> None:
+    """Let breakers open after so many chunks that fail in a row."""
+    db.execute(
+        "CREATE OR REPLACE FUNCTION opendataflow.breaker_threshold() RETURNS integer "
+        f"LANGUAGE sql IMMUTABLE AS 'SELECT {failures}'"
+    )
+
+
 @pytest.mark.parametrize(("breaker_threshold", "examples"), [(5, 100), (2, 60)])
 def test_any_sequence_of_requests_leaves_the_store_as_the_rules_say(
     dsn: str, breaker_threshold: int, examples: int
@@ -489,10 +497,7 @@ def test_any_sequence_of_requests_leaves_the_store_as_the_rules_say(
     with clients(dsn, 3) as (people, *engines):
         people.add_notify_handler(lambda notification: woken.add(notification.payload))
         people.execute("LISTEN opendataflow_queued")
-        people.execute(
-            "CREATE OR REPLACE FUNCTION opendataflow.breaker_threshold() RETURNS integer "
-            f"LANGUAGE sql IMMUTABLE AS 'SELECT {breaker_threshold}'"
-        )
+        set_breaker_threshold(people, breaker_threshold)
         run_state_machine_as_test(
             partial(StoreMachine, people, engines, woken, breaker_threshold),  # type: ignore[arg-type]  # any factory does
             settings=settings(max_examples=soaked(examples, 20 * examples), stateful_step_count=40, print_blob=True),

@@ -30,7 +30,7 @@ from tests.sql import graph
 from tests.sql.conftest import Connection
 from tests.sql.model import Job, Key, natural
 from tests.sql.schema_oracle import Bounds, Changes, Request, SchemaOracle
-from tests.sql.test_model import OUTCOMES, answers, clear, clients, differences_between, seen
+from tests.sql.test_model import OUTCOMES, answers, clear, clients, differences_between, seen, set_breaker_threshold
 
 DATASETS = ("a", "b", "c", "d", "e")
 """In this order: a job reads only what comes before all that it writes, so that no cycle comes about."""
@@ -442,10 +442,7 @@ def _frozen(lines: dict[str, tuple[object, ...]], deleted: set[str]) -> dict[str
 def test_any_sequence_of_changed_declarations_does_what_its_plans_say(dsn: str) -> None:
     """The same sequences in each run, and others in each soak."""
     with clients(dsn, 1) as (db,):
-        db.execute(
-            "CREATE OR REPLACE FUNCTION opendataflow.breaker_threshold() RETURNS integer "
-            "LANGUAGE sql IMMUTABLE AS 'SELECT 1000'"
-        )
+        set_breaker_threshold(db, 1000)
         run_state_machine_as_test(
             partial(SchemaMachine, db),  # type: ignore[arg-type]  # any factory does
             settings=settings(

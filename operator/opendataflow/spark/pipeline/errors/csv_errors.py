@@ -51,7 +51,7 @@ def explain_unfit(unfit: UnfitValue, at: str) -> str:
     if unfit.file:
         path = Path(unquote(urlsplit(unfit.file).path))
         line = _find_line(path, unfit)
-        where = f"{path if line else unfit.file}{f', line {line}' if line else ''}"
+        where = unfit.file if line is None else f"{path}, line {line}"
     return f'{where}: "{unfit.text}" does not fit the type {unfit.type} of the column {unfit.column}; {_OTHER_TYPE}'
 
 
