@@ -62,7 +62,7 @@ def test_names_of_services_are_found_and_their_pods_answer(
     cluster.wait_pod(namespace, "serves", "Running")
     ask = f"until wget -q -O - http://web.{namespace}.svc/file; do sleep 0.2; done"
     _run(cluster, namespace, restricted_pod("asks", busybox, ["sh", "-c", ask]))
-    cluster.wait_pod(namespace, "asks", "Succeeded", seconds=60)
+    cluster.wait_pod(namespace, "asks", "Succeeded")
     assert kubectl("logs", "asks") == "hello\n"
 
 

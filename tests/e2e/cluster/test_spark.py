@@ -88,7 +88,7 @@ def test_the_example_runs_with_two_executors_for_each_chunk(kubectl: Kubectl, da
         assert "pi is about 3.1" in line
         created = pod["metadata"]["creationTimestamp"]
         times.between("driver pod created -> first Spark job done: spark-pi", created, line.split()[0])
-    wait_until(lambda: executors(kubectl) == [], "its executors are gone", 60)
+    wait_until(lambda: executors(kubectl) == [], "its executors are gone")
 
 
 BUSY_THEN_IDLE = """
@@ -160,7 +160,7 @@ def test_executors_come_and_go_with_the_work_as_the_driver_s_page_and_its_log_of
     wait_until(lambda: len(executors(kubectl)) == 1, "the others' pods are gone", 300)
     inside("/tmp/end")
     wait_until(lambda: database.states("grows")["DONE"] == 1, "it is done", 300)
-    wait_until(lambda: executors(kubectl) == [], "its last executor is gone", 60)
+    wait_until(lambda: executors(kubectl) == [], "its last executor is gone")
 
     history = re.search(r"```yaml\n(apiVersion: v1\nkind: Pod\n.*?)```", SPARK_PAGE.read_text("utf-8"), re.DOTALL)
     assert history
