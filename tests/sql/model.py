@@ -487,6 +487,9 @@ class Model:
         else:
             self._settle(task, outcome, spared)
             self._finish_if_made(run.job, run.data_id)
+        for maker in map(self._producer, run.writes):
+            if maker not in (None, run.job) and (maker, run.data_id) in self.tasks:  # since a change of declarations
+                self._finish_if_made(maker, run.data_id)
         self._drop_out_of_scope(run.job, run.data_id)
         self._retire_task(run.job, run.data_id)
         return True
