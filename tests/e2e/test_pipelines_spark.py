@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -631,6 +632,43 @@ def test_a_spark_that_ends_in_a_step_is_reported_in_one_sentence(
     assert answer.code == ExitCode.FAILED
     assert answer.err.startswith(f"error: {sentence}")
     assert answer.err.count("\n") == 1
+
+
+ASKS_FOR_SETTINGS = """
+import json, os
+from pyspark import SparkContext
+from opendataflow.spark.pipeline.measure.session import local_session
+
+with local_session("first") as spark:
+    first = dict(spark.sparkContext.getConf().getAll())
+gateway = SparkContext._gateway.java_parameters
+os.environ |= {"PYSPARK_GATEWAY_PORT": str(gateway.port), "PYSPARK_GATEWAY_SECRET": gateway.auth_token}
+SparkContext._gateway = SparkContext._jvm = None  # as in a pod, where spark-submit has started the JVM
+with local_session("second") as spark:
+    second = dict(spark.sparkContext.getConf().getAll())
+print(json.dumps([first, second]))
+"""
+
+
+def test_settings_of_the_user_count_and_ours_are_for_those_that_the_user_does_not_set(tmp_path: Path) -> None:
+    """Also where spark-submit has started the JVM, as in a pod."""
+    (tmp_path / "mine.jar").write_bytes(b"")
+    own = {
+        "spark.master": "local[1]",
+        "spark.driver.memory": "512m",
+        "spark.jars": str(tmp_path / "mine.jar"),
+        "spark.sql.parquet.outputTimestampType": "INT96",
+    }
+    zone = "spark.sql.session.timeZone Asia/Kathmandu\n"
+    (tmp_path / "spark-defaults.conf").write_text(zone + "".join(f"{key} {value}\n" for key, value in own.items()))
+    environ = {**os.environ, "SPARK_CONF_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", ASKS_FOR_SETTINGS], env=environ, capture_output=True, text=True, check=True
+    )
+    for found in json.loads(done.stdout):
+        assert {key: found[key].removeprefix("file://") for key in own} == own
+        ours = ("spark.sql.execution.arrow.pyspark.enabled", "spark.sql.session.timeZone")
+        assert [found[key] for key in ours] == ["true", "UTC"]
 
 
 def test_a_late_older_attempt_is_refused(

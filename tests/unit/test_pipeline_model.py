@@ -66,6 +66,10 @@ EVERYWHERE: list[tuple[dict[str, Any], str]] = [
         git("http://h/p", secretRef=SECRET),
         ".project.git.url: a token would be sent over http for everybody to read; write an https url",
     ),
+    (
+        {**git("https://h/p"), "sparkConf": {"spark.sql.session.timeZone": "Asia/Kathmandu"}},
+        ".sparkConf: days and times of pipelines are UTC on every machine",
+    ),
 ]  # fmt: skip
 
 ON_CLUSTERS: list[tuple[dict[str, Any], str]] = [

@@ -20,9 +20,9 @@ from opendataflow.core.chunks.postgres_address import (
     parse_jdbc_url,
 )
 from opendataflow.errors import DataflowError, InvalidInput, Refused
+from opendataflow.spark.properties import parse_properties
 
 _SAME_AS_LIBPQ = ("sslmode", "sslrootcert", "sslcert", "sslkey")
-_UNESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 
 
 @dataclass(frozen=True)
@@ -109,42 +109,7 @@ def _read_lines(path: Path) -> dict[str, Line]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = content.decode("latin-1")  # as java.util.Properties does
-    lines: dict[str, Line] = {}
-    for number, logical in _join_lines(text):
-        place = f"{path}, line {number}"
-        key, value = _split_key(logical)
-        lines[_unescape(key, place)] = Line(place, _unescape(value, place).strip())
-    return lines
-
-
-def _join_lines(text: str) -> list[tuple[int, str]]:
-    """Return logical lines without comments, each with its first number. A backslash at the end continues a line."""
-    found: list[tuple[int, str]] = []
-    is_continued = False
-    for number, line in enumerate(re.split(r"\r\n|\n|\r", text), 1):
-        stripped = line.lstrip(" \t\f")
-        if not is_continued and (not stripped or stripped[0] in "#!"):
-            continue
-        if is_continued:
-            found[-1] = (found[-1][0], found[-1][1][:-1] + stripped)
-        else:
-            found.append((number, stripped))
-        is_continued = (len(stripped) - len(stripped.rstrip("\\"))) % 2 == 1
-    return found
-
-
-def _split_key(line: str) -> tuple[str, str]:
-    match = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", line, re.DOTALL)
-    assert match is not None  # all parts are optional
-    return match[1], match[2]
-
-
-def _unescape(text: str, place: str) -> str:
-    def letter(match: re.Match[str]) -> str:
-        if match[1]:
-            return chr(int(match[1], 16))
-        if match[2] == "u":
-            raise InvalidInput(f"{place}: after \\u there have to be four hexadecimal digits")
-        return _UNESCAPED.get(match[2], match[2])
-
-    return re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.?))", letter, text, flags=re.DOTALL)
+    try:
+        return {it.key: Line(f"{path}, line {it.number}", it.value.strip()) for it in parse_properties(text)}
+    except ValueError as error:
+        raise InvalidInput(f"{path}, {error}") from None

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opendataflow.names import SPARK_ARCHIVE
+from opendataflow.spark.properties import parse_properties
 
 QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
 """Suppresses Java's warnings on standard output about an archive of other jars or another Java."""
@@ -206,13 +207,16 @@ def _identity(environ: Mapping[str, str], home: Path) -> str:
 
 def _uses_spark_jars_only(environ: Mapping[str, str], home: Path) -> bool:
     """Return whether Spark's jars come first in the class path, as no setting adds others."""
+    option, setting = _CLASS_PATH
     arguments = environ.get("PYSPARK_SUBMIT_ARGS", _ARGUMENTS)
-    return not any(word in text for word in _CLASS_PATH for text in (arguments, _defaults(environ, home)))
+    return option not in arguments and setting not in arguments and setting not in spark_defaults(environ, home)
 
 
-def _defaults(environ: Mapping[str, str], home: Path) -> str:
+def spark_defaults(environ: Mapping[str, str], home: Path) -> dict[str, str]:
+    """Return the settings of spark-defaults.conf; {} if there is none, or if Spark can't read it either."""
     folder = Path(environ.get("SPARK_CONF_DIR") or home / "conf")
     try:
-        return (folder / "spark-defaults.conf").read_text("utf-8", "replace")
-    except OSError:
-        return ""
+        text = (folder / "spark-defaults.conf").read_text("utf-8", "replace")
+        return {it.key: it.value.strip() for it in parse_properties(text) if it.key.startswith("spark.")}
+    except (OSError, ValueError):
+        return {}

@@ -1,6 +1,7 @@
 """The examples on real nodes: each step of their READMEs, by one operator that the chart has installed."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -184,13 +185,15 @@ def scale_down_and_up(installed: Installed, reader: Reader) -> tuple[str, str]:
 
 
 CHATTY = """
+import os
+
 from pyspark.sql import functions as F
 
 
 @F.udf("string")
 def looked_at(number, note):
     if number == 7:
-        print("looked at", number)
+        print("looked at", number, "on", os.uname().nodename)
     return note
 
 
@@ -229,7 +232,7 @@ def copied_by_executors(installed: Installed, folder: Path) -> None:
     (printed,) = installed.rows(
         f"SELECT stdout FROM opendataflow.step WHERE run = {run['id']} AND name = 'empty_notes'"
     )
-    assert printed["stdout"] == "looked at 7\n"
+    assert re.fullmatch(r"looked at 7 on by-executors-\S+-exec-1\n", printed["stdout"])
     assert (
         installed.kubectl("exec", "new-db", "--", "psql", "-U", "shop", "-Atc", "SELECT count(*) FROM copied")
         == "50000\n"

@@ -172,8 +172,21 @@ class ProjectPlace(InputModel):
     )
 
 
+_ZONE = "spark.sql.session.timeZone"
+
+
 class PipelineRuntime(SparkRuntime):
     """A pipeline of a project. Spark runs it for each chunk."""
+
+    rules: ClassVar = (
+        *SparkRuntime.rules,
+        Rule(
+            f"days and times of pipelines are UTC on every machine; leave {_ZONE} out",
+            lambda it: it.spark_conf.get(_ZONE, "UTC") == "UTC",
+            f"!has(self.sparkConf) || !('{_ZONE}' in self.sparkConf) || self.sparkConf['{_ZONE}'] == 'UTC'",
+            at="sparkConf",
+        ),
+    )
 
     project: ProjectPlace = Field(description="The location of the project.")
     pipeline: FileName = Field(description="The slug of the pipeline.")

@@ -24,23 +24,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CONF = {
+    "spark.master": "local[*]",
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.redaction.options.regex": "(?i)url|credentials",
 }
-"""Defaults, unless SPARK_CONF_DIR sets other values.
+"""Defaults, unless the job, SPARK_CONF_DIR or PYSPARK_SUBMIT_ARGS sets other values.
 
-No port is open to the network. Times mean the same on every machine. Plans show no key. Values that Arrow can't convert
+No port is open to the network. Plans show no key. Values that Arrow can't convert
 from pandas raise an error: by default, Spark turns large numbers to NULL, and numbers beside text to text. Times in
 Parquet files are as other readers expect: Spark's INT96 holds no year after 2262 for them.
 """
+
+_NO_PROGRESS = {"spark.ui.showConsoleProgress": "false"}
+"""Without it, pyspark's own JVM draws a bar for each stage."""
 
 _PACKAGES, _JARS = "spark.jars.packages", "spark.jars"
 
@@ -59,10 +61,12 @@ _JAVA_END = 60.0
 WORKER_LOGGING = "spark.sql.pyspark.worker.logging.enabled"
 """Makes Spark keep the output of functions on Python workers, to show the output with its step."""
 
-_WORKERS: dict[str, bool | float | int | str | None] = {
+_OURS: dict[str, bool | float | int | str | None] = {
     WORKER_LOGGING: "true",
     "spark.python.daemon.module": "opendataflow.spark.daemon",
+    "spark.sql.session.timeZone": "UTC",
 }
+"""Settings that no user can change. Times mean the same on every machine."""
 
 
 @contextmanager
@@ -93,7 +97,7 @@ def _in_utc() -> Iterator[None]:
 @contextmanager
 def _session(name: str, drivers: Sequence[Driver]) -> Iterator["SparkSession"]:
     try:
-        from pyspark import SparkConf, util  # optional and slow to import
+        from pyspark import SparkConf, SparkContext, util  # optional and slow to import
         from pyspark.errors import PySparkException  # see above
         from pyspark.logger import PySparkLogger  # see above
         from pyspark.sql import SparkSession  # see above
@@ -107,7 +111,7 @@ def _session(name: str, drivers: Sequence[Driver]) -> Iterator["SparkSession"]:
         yield running
         return
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise workers run the `python3` of PATH
-    builder = SparkSession.builder.appName(name).config(map=_WORKERS)
+    builder = SparkSession.builder.appName(name).config(map=_OURS)
     archive = class_archive.pyspark_variables(os.environ, spark_home())
     with (
         _environment(archive),
@@ -115,12 +119,11 @@ def _session(name: str, drivers: Sequence[Driver]) -> Iterator["SparkSession"]:
         _output_to(log),
     ):
         try:
-            given = SparkConf()
-            for key, value in {"spark.master": "local[*]", **_CONF}.items():
-                builder = builder if given.contains(key) else builder.config(key, value)
-            for key, value in _jars(drivers, given).items():
-                builder = builder.config(key, value)
             with _keep_interrupt_handler():
+                SparkContext._ensure_initialized(conf=_settings_of_java(drivers))
+                given = SparkConf()  # of the JVM, which knows all settings of the user
+                for key, value in _CONF.items():
+                    builder = builder if given.contains(key) else builder.config(key, value)
                 spark = builder.getOrCreate()
             _wait_for_java_at_exit()
         except (PySparkException, OSError) as error:
@@ -182,12 +185,24 @@ def explain_java_exit(timeout: float) -> str | None:
     return how and f"Spark's Java {how}: {_MORE_MEMORY}"
 
 
-def _jars(drivers: Sequence[Driver], given: "SparkConf") -> dict[str, str]:
+def _settings_of_java(drivers: Sequence[Driver]) -> "SparkConf":
+    """Return the settings that a JVM must have from its start. They take precedence over the user's files."""
+    from pyspark import SparkConf  # optional and slow to import
+
+    given = class_archive.spark_defaults(os.environ, spark_home())
+    settings = SparkConf()
+    for key, value in {**_NO_PROGRESS, **given, **_jars(drivers, given)}.items():
+        if value != given.get(key):
+            settings.set(key, value)
+    return settings
+
+
+def _jars(drivers: Sequence[Driver], given: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that add missing drivers to the user's settings.
 
     Downloaded jars are named by path: even a search of Maven without a download takes seconds.
     """
-    texts = (given.get(key, "") or "" for key in (_PACKAGES, _JARS, "spark.driver.extraClassPath"))
+    texts = (given.get(key, "") for key in (_PACKAGES, _JARS, "spark.driver.extraClassPath"))
     named = [Path(word).name for text in texts for word in re.split("[,:]", text)]
     own = spark_home() / "jars"
     missing = [
@@ -198,11 +213,7 @@ def _jars(drivers: Sequence[Driver], given: "SparkConf") -> dict[str, str]:
         _JARS: [str(jar) for jar in kept.values() if jar.is_file()],
         _PACKAGES: [it.package for it, jar in kept.items() if not jar.is_file()],
     }
-    return {
-        key: ",".join([*filter(None, (given.get(key, "") or "").split(",")), *more])
-        for key, more in added.items()
-        if more
-    }
+    return {key: ",".join([*filter(None, given.get(key, "").split(",")), *more]) for key, more in added.items() if more}
 
 
 @contextmanager
@@ -234,10 +245,10 @@ def spark_home() -> Path:
     return Path(_find_spark_home())
 
 
-def _downloaded_jar(driver: Driver, given: "SparkConf") -> Path:
+def _downloaded_jar(driver: Driver, given: Mapping[str, str]) -> Path:
     """Return the path where Spark keeps a driver's jar from Maven."""
     group, name, version = driver.package.split(":")
-    folder = given.get("spark.jars.ivy", "") or "~/.ivy2.5.2"
+    folder = given.get("spark.jars.ivy", "~/.ivy2.5.2")
     return Path(folder, "jars", f"{group}_{name}-{version}.jar").expanduser()
 
 
