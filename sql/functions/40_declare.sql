@@ -2,7 +2,8 @@
 
 -- Create the rows that the given chunks require, and return the jobs that have newly QUEUED tasks.
 -- Creates the chunks, one task for each job whose source is their data set, the chunks of all data sets of that job,
--- and so on downstream. New chunks are DECLARED. New tasks are WAITING, QUEUED, or DONE if an output is already READY.
+-- and so on downstream. New chunks are DECLARED. New tasks are WAITING, QUEUED, DONE if an output is already READY, or
+-- FAILED if their id returns and their job's last run has failed.
 -- Retired chunks and tasks among them get back what they were, also out of the range of their job.
 -- The caller holds level 0 for all reachable data sets. p_more_datasets, p_more_ids: chunks that it locks afterwards,
 -- other than the given ones.
@@ -44,11 +45,32 @@ BEGIN
     SELECT array_agg(job), array_agg(data_id) INTO v_jobs, v_task_ids FROM made;
     -- After all insertions, which wait for those of others, and before the new tasks look at the chunks.
     PERFORM revive(v_datasets, v_ids, p_more_datasets, p_more_ids);
-    PERFORM finish_published(v_jobs, v_task_ids);
+    PERFORM recall_failures(v_jobs, v_task_ids), finish_published(v_jobs, v_task_ids);
     RETURN recount_blockers(v_jobs, v_task_ids);
 END $$;
 
--- Set open tasks with a READY output to DONE, because another writer has published the result.
+-- Set new tasks to FAILED if a run of their job has left an output FAILED: the id was withdrawn meanwhile, and the task deleted.
+-- If that run did not start, the task is open. The caller holds the tasks' row locks.
+CREATE FUNCTION opendataflow.recall_failures(p_jobs text[], p_ids text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE task t
+    SET run = n.run,
+        state = CASE WHEN n.started THEN 'FAILED' ELSE t.state END,
+        blockers = CASE WHEN n.started THEN 0 ELSE t.blockers END,
+        reason = CASE WHEN n.started THEN n.reason END
+    FROM (SELECT w.at, c.run, coalesce(c.reason, r.message) AS reason, r.failure_class IS DISTINCT FROM 'NotStarted' AS started
+          FROM unnest(p_jobs, p_ids) AS p(job, data_id)
+          CROSS JOIN task_of(p.job, p.data_id) AS w
+          CROSS JOIN LATERAL (SELECT f.run, f.reason FROM job_output o CROSS JOIN chunk_of(o.dataset, p.data_id) AS f
+                              WHERE o.job = p.job AND f.status = 'FAILED' AND f.run IS NOT NULL
+                              ORDER BY f.run DESC LIMIT 1) c
+          CROSS JOIN LATERAL (SELECT * FROM run r WHERE r.id = c.run OFFSET 0) r
+          WHERE w.state = 'WAITING' AND r.job = p.job OFFSET 0) n
+    WHERE t.ctid = n.at;
+END $$;
+
+-- Set open tasks with a READY output to DONE, because another writer has published the result, or another job made it.
 -- HELD and SKIPPED tasks keep their state and return to DONE at their release.
 -- For a FAILED task, a chunk that its own last run wrote does not count. The caller holds the tasks' row locks.
 CREATE FUNCTION opendataflow.finish_published(p_jobs text[], p_ids text[]) RETURNS void
@@ -57,13 +79,17 @@ BEGIN
     UPDATE task t
     SET state = CASE WHEN t.state IN ('HELD', 'SKIPPED') THEN t.state ELSE 'DONE' END,
         held_from = CASE WHEN t.state IN ('HELD', 'SKIPPED') THEN 'DONE' END,
-        blockers = 0, due_at = NULL, forced = false, reason = 'published from outside'
-    FROM unnest(p_jobs, p_ids) AS p(job, data_id), task_of(p.job, p.data_id) AS was
-    WHERE t.ctid = was.at AND was.state NOT IN ('RUNNING', 'DONE', 'RETIRED')
-      AND EXISTS (SELECT FROM job_output o
-                  CROSS JOIN chunk_of(o.dataset, was.data_id) AS c
-                  WHERE o.job = was.job AND c.status = 'READY'
-                    AND (coalesce(was.held_from, was.state) <> 'FAILED' OR c.run IS NULL OR c.run <> was.run));
+        blockers = 0, due_at = NULL, forced = false,
+        reason = CASE WHEN n.made_by IS NULL THEN 'published from outside' ELSE 'made by run ' || n.made_by END
+    FROM (SELECT w.at, m.run AS made_by
+          FROM unnest(p_jobs, p_ids) AS p(job, data_id)
+          CROSS JOIN task_of(p.job, p.data_id) AS w
+          CROSS JOIN LATERAL (SELECT c.run FROM job_output o CROSS JOIN chunk_of(o.dataset, p.data_id) AS c
+                              WHERE o.job = p.job AND c.status = 'READY'
+                                AND (coalesce(w.held_from, w.state) <> 'FAILED' OR c.run IS NULL OR c.run <> w.run)
+                              ORDER BY c.run NULLS FIRST LIMIT 1) m
+          WHERE w.state NOT IN ('RUNNING', 'DONE', 'RETIRED') AND w.held_from IS DISTINCT FROM 'DONE' OFFSET 0) n
+    WHERE t.ctid = n.at;
     IF FOUND THEN
         PERFORM mark_incomplete(p_jobs, p_ids);
     END IF;
@@ -158,12 +184,24 @@ BEGIN
 END $$;
 
 -- Set the bounds of chunks. Null keeps the present bounds. The caller holds the chunks' row locks.
+-- Tasks that were done with other bounds are stale, as after an apply; so are RUNNING tasks at their end. Locks level 4.
 CREATE FUNCTION opendataflow.set_chunk_bounds(p_dataset text, p_ids text[], p_bounds jsonb[]) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_other text[] := ARRAY(SELECT p.data_id FROM unnest(p_ids, p_bounds) AS p(data_id, bounds), chunk_of(p_dataset, p.data_id) AS c
+                            WHERE jsonb_typeof(c.bounds) = 'object' AND c.bounds <> p.bounds);
 BEGIN
     UPDATE chunk c SET bounds = p.bounds
     FROM unnest(p_ids, p_bounds) AS p(data_id, bounds), chunk_of(p_dataset, p.data_id) AS was
     WHERE c.ctid = was.at AND was.bounds IS DISTINCT FROM p.bounds AND p.bounds IS NOT NULL;
+    IF v_other <> '{}' THEN
+        PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id))
+        FROM affected_tasks(array_fill(p_dataset, ARRAY[cardinality(v_other)]), v_other) a;
+        UPDATE task t SET stale = true
+        FROM job_dataset l CROSS JOIN unnest(v_other) AS i CROSS JOIN LATERAL task_of(l.job, i) AS was
+        WHERE l.dataset = p_dataset AND t.ctid = was.at AND NOT was.stale
+          AND (was.state = 'RUNNING' OR (was.state = 'DONE' AND wrote_outputs(was.job, was.data_id, was.run)));
+    END IF;
 END $$;
 
 -- Notify listening engines that jobs may have QUEUED tasks.

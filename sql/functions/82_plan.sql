@@ -224,7 +224,7 @@ $$;
 -- Compute the changes of an apply, one row for each changed chunk and task. `what` is, for kind 'chunk',
 --   added, retired, changed (its bounds), overlapping (a subset of added),
 -- and for kind 'task'
---   removed (never finished), retired (DONE or RUNNING), incomplete (an added output was never made),
+--   removed (still to do), retired (DONE or RUNNING), incomplete (an added output was never made),
 --   changed (the bounds of its chunk, also if the id returns), stale (an input was added or removed, or changed while the job was deleted).
 -- `finished`: DONE, RUNNING, or made by a run.
 CREATE FUNCTION opendataflow.changes_of_apply(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb)

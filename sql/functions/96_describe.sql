@@ -25,18 +25,18 @@ LANGUAGE sql STABLE AS $$
     WHERE d.id = p_declaration AND e ->> 'id' = p_dataset LIMIT 1
 $$;
 
--- Return the forced runs behind a run: the run itself, the runs that wrote what it read, and so on: {complete, forced}.
+-- Return the forced runs behind runs: the runs themselves, the runs that wrote what they read, and so on: {complete, forced}.
 --   complete  false if only the nearest p_limit versions were searched
 --   forced    [{run, job, data_id, at, state, dataset, fence, missing}], the nearest first. `dataset` and `fence`: the
---             version that was read; `dataset` is null for the run itself. `missing`: the inputs that were not READY;
+--             version that was read; `dataset` is null for the runs themselves. `missing`: the inputs that were not READY;
 --             null if they are unknown.
 -- A version is a fencing token, and a run reads older versions only. So each step is one look-up by the token.
-CREATE FUNCTION opendataflow.forced_runs_behind(p_run bigint, p_limit integer DEFAULT 1000) RETURNS jsonb
+CREATE FUNCTION opendataflow.forced_runs_behind(p_runs bigint[], p_limit integer DEFAULT 1000) RETURNS jsonb
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
         WITH RECURSIVE version AS (
-            SELECT NULL::text AS dataset, r.fence FROM run_of(p_run) r
+            SELECT NULL::text AS dataset, r.fence FROM unnest(p_runs) AS p CROSS JOIN LATERAL run_of(p) r
             UNION
             SELECT f.dataset, f.fence
             FROM version v
@@ -66,9 +66,10 @@ $$;
 -- Return the evidence for the five answers about the chunk of a task: the task, its last run, and its data sets with
 --   used_fence  the version that the run read or wrote; null if neither
 --   then, now   the declaration of the data set at the claim, and the present one
---   publication the event that made that version READY, or the present version if there was no run
+--   publication the event that made the present version READY
+--   run_job     the job whose run made the present version
 --   readers     the runs that read the chunk now
--- `behind`: the forced runs behind the last run, see forced_runs_behind().
+-- `behind`: the forced runs behind the present outputs, see forced_runs_behind().
 -- For a run that has ended, only `now`, `readers` and the present state of the chunk can still change.
 CREATE FUNCTION opendataflow.inspection(p_job text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
@@ -78,14 +79,17 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'run', (to_jsonb(r) - ARRAY['log_tail', 'reads', 'read_fences', 'writes', 'lease', 'boot', 'answers'])
                || jsonb_build_object('state', shown_state(r.state, r.failure_class)),
         'seconds', round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1),
-        'behind', forced_runs_behind(r.id),
+        'behind', forced_runs_behind(ARRAY(
+            SELECT DISTINCT c.run FROM job_output o CROSS JOIN chunk_of(o.dataset, t.data_id) AS c WHERE o.job = t.job
+            UNION SELECT r.id WHERE NOT EXISTS (SELECT FROM job_output o WHERE o.job = t.job))),
         'datasets', (
             SELECT coalesce(jsonb_agg(jsonb_build_object(
                 'dataset', l.dataset, 'itemtype', l.itemtype, 'status', coalesce(c.status, 'DECLARED'), 'held_status', c.held_status,
-                'reason', c.reason, 'fence', c.fence, 'run', c.run, 'published_at', c.published_at,
+                'reason', c.reason, 'fence', c.fence, 'run', c.run,
+                'run_job', (SELECT w.job FROM run_of(c.run) w), 'published_at', c.published_at,
                 'rows', c.rows, 'bytes', c.bytes, 'checksum', c.checksum, 'bounds', c.bounds,
                 'used_fence', u.fence,
-                'publication', publishing_event(l.dataset, t.data_id, coalesce(u.fence, c.fence)),
+                'publication', publishing_event(l.dataset, t.data_id, c.fence),
                 'then', dataset_as_declared(r.declaration, l.dataset),
                 'now', (SELECT to_jsonb(d) - ARRAY['encryptedpass', 'modified'] FROM dataset d WHERE d.id = l.dataset),
                 'readers', coalesce((SELECT jsonb_agg(jsonb_build_object('job', x.job, 'run', x.id) ORDER BY x.id)
@@ -145,7 +149,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
         'chunk', to_jsonb(c), 'publication', publishing_event(c.dataset, c.data_id, c.fence),
         'expectations', (SELECT r.metrics -> 'expectations' FROM run_of(c.run) AS r),
-        'behind', forced_runs_behind(c.run),
+        'behind', forced_runs_behind(ARRAY[c.run]),
         'producer', (SELECT jsonb_build_object('job', t.job, 'state', t.state, 'reason', t.reason, 'run', t.run, 'stale', t.stale)
                      FROM job_output o CROSS JOIN task_of(o.job, c.data_id) AS t
                      WHERE o.dataset = c.dataset),
@@ -166,7 +170,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'task', (SELECT t.state FROM task t WHERE t.job = r.job AND t.data_id = r.data_id),
         'last', (SELECT t.run = r.id FROM task t WHERE t.job = r.job AND t.data_id = r.data_id),
         'datasets', (SELECT d.datasets FROM declaration d WHERE d.id = r.declaration),
-        'behind', forced_runs_behind(r.id),
+        'behind', forced_runs_behind(ARRAY[r.id]),
         'steps', steps_of(r.id),
         'events', (SELECT coalesce(jsonb_agg(e ORDER BY e ->> 'at'), '[]')
                    FROM jsonb_array_elements(events_of('task', r.job, r.data_id, 1000)) AS e WHERE (e ->> 'run')::bigint = r.id))

@@ -705,6 +705,18 @@ def test_local_ends_with_3_where_something_waits(dataflow: Program, db: Connecti
     assert value(db, "SELECT count(*) FROM opendataflow.run") == 0
 
 
+def test_a_local_engine_with_nothing_left_but_a_held_task_is_not_done(
+    dataflow: Program, inside: Inside, tmp_path: Path
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(squares("{list: ['1']}"))
+    dataflow.run("apply", "-f", str(file))
+    dataflow.run("hold", "square", "1")
+    assert inside.ask(dataflow, "local", "-f", str(file), "--until-caught-up").code == ExitCode.UNFINISHED
+    dataflow.run("skip", "square", "1")
+    assert inside.ask(dataflow, "local", "-f", str(file), "--until-caught-up").code == ExitCode.OK
+
+
 def test_local_ends_with_6_where_all_is_done_and_some_of_it_is_stale(
     dataflow: Program, db: Connection, file: Path
 ) -> None:

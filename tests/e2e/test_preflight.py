@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from opendataflow.names import ExitCode
-from tests.e2e.conftest import Program
+from tests.e2e.conftest import Inside, Program
 from tests.sql.conftest import Connection
 from tests.sql.graph import value
 
@@ -47,7 +47,7 @@ def runs(dataflow: Program) -> list[dict[str, Any]]:
     ],
 )
 def test_a_script_whose_input_is_missing_does_not_start_and_consumes_no_retry(
-    dataflow: Program, db: Connection, tmp_path: Path, source: dict[str, Any], sentence: str
+    dataflow: Program, inside: Inside, db: Connection, tmp_path: Path, source: dict[str, Any], sentence: str
 ) -> None:
     job = job_file(tmp_path, source)
     dataflow.run("local", "-f", job, "--until-caught-up", code=ExitCode.UNFINISHED)
@@ -57,6 +57,9 @@ def test_a_script_whose_input_is_missing_does_not_start_and_consumes_no_retry(
     assert {look["dataset"]: look["found"] for look in first["metrics"]["looks"]} == {"a": "no", "b": "unknown"}
     assert value(db, "SELECT sum(attempts + infrastructure_attempts)::int FROM opendataflow.task") == 0
     assert "no run of the job starts" in dataflow.run("why", "j", "2")
+    log = inside.ask(dataflow, "logs", "--run", str(first["run"])).err
+    assert ": GIVEN_BACK\nit did not start: " in log
+    assert sentence in log
 
 
 def test_a_script_starts_once_its_input_is_there_and_the_look_is_stored_with_its_run(

@@ -202,7 +202,7 @@ class Model:
         chunk = self.chunks.get((dataset, data_id))
         if chunk is None:
             return False
-        # An open task has retries left. One that a rebuild made anew knows of no run: what failed before stays locked.
+        # An open task has retries left. What another job has left FAILED stays locked.
         own_run = self.tasks[job_id, data_id].run
         own_failure = chunk.status == "FAILED" and own_run is not None and chunk.maker == own_run
         locked = chunk.status in LOCKING and not own_failure
@@ -272,8 +272,16 @@ class Model:
                     if task is not None and task.retired is not None:
                         task.state, task.retired = task.retired, None
                     if task is None and job.covers(data_id):
-                        self.tasks[job.id, data_id] = Task()
+                        self.tasks[job.id, data_id] = self._new_task(job, data_id)
                         self._finish_if_made(job.id, data_id)
+
+    def _new_task(self, job: Job, data_id: str) -> Task:
+        """What a run of the job has left FAILED is not tried again because its id had left meanwhile."""
+        left = [self.chunks[d, data_id] for d in job.outputs]
+        runs = [c.maker for c in left if c.status == "FAILED" and c.maker is not None]
+        last = max(runs, default=None)
+        failed = last is not None and self.runs[last].job == job.id
+        return Task(state="FAILED", run=last) if failed else Task()
 
     def _has_source(self, job_id: str, data_id: str) -> bool:
         """A rebuild keeps tasks that run or are done, also when its id is not one of the job's any more."""

@@ -29,7 +29,8 @@ def force_without_input(db: Connection, lease: str) -> dict[str, Any]:
 
 
 def behind(db: Connection, run: dict[str, Any], limit: int = 1000) -> dict[str, Any]:
-    found: dict[str, Any] = value(db, "SELECT opendataflow.forced_runs_behind(%s, %s)", run["run"], limit)
+    query = "SELECT opendataflow.forced_runs_behind(ARRAY[%s]::bigint[], %s)"
+    found: dict[str, Any] = value(db, query, run["run"], limit)
     return found
 
 

@@ -106,7 +106,7 @@ class JobReports:
             "the text of status": f"{total - skipped} of {total} done" in self.text and not self.restricted,
             "the state of the resource": self.resource["state"] == "Done",
             "its condition": succeeded == "True",
-            "local": not counts.get("HELD") and exit_code([self.progress]) is ExitCode.OK,
+            "local": exit_code([self.progress]) is ExitCode.OK,
         }
 
     @property

@@ -214,6 +214,37 @@ def test_retired_chunks_and_tasks_are_not_counted_anywhere(db: Connection, lease
     assert value(db, "SELECT count(*) FROM opendataflow.history WHERE data_id = '2' AND to_state = 'RETIRED'") == 3
 
 
+@pytest.mark.parametrize("verdict", ["FAILED", "RETRYING"])
+@pytest.mark.parametrize("left", ["the source", "the range"])
+def test_what_has_failed_is_failed_again_when_its_id_returns(
+    db: Connection, lease: str, left: str, verdict: str
+) -> None:
+    def apply_with(*ids: str) -> None:
+        of_source, last = (ids, None) if left == "the source" else (("1", "2"), ids[-1])
+        apply(db, [source("a", *of_source), dataset("b")], [job("j", ["a"], ["b"], chunk_to=last)])
+
+    apply_with("1", "2")
+    [first, second] = claim(db, lease, "j", 2)
+    end(db, first, "DONE")
+    end(db, second, verdict, delay=3600)
+    apply_with("1")
+    apply_with("1", "2")
+    found = task(db, "j", "2")
+    assert (found["state"], found["run"], found["reason"]) == ("FAILED", second["run"], "exit code 1")
+    assert problems(db) == []
+    ask(db, "resubmit", "j", "2")
+    assert task(db, "j", "2")["state"] == "QUEUED"
+
+
+def test_an_id_that_returns_after_its_run_did_not_start_is_tried_again(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), dataset("b")], [job("j", ["a"], ["b"])])
+    [run] = claim(db, lease, "j")
+    end(db, run, "RETRYING", state="LOST", delay=3600, **{"class": "NotStarted"})
+    apply(db, [source("a"), dataset("b")], [job("j", ["a"], ["b"])])
+    apply(db, [source("a", "1"), dataset("b")], [job("j", ["a"], ["b"])])
+    assert task(db, "j", "1")["state"] == "QUEUED"
+
+
 def test_an_id_that_returns_gets_back_what_it_was(db: Connection, lease: str) -> None:
     apply(db, [source("a", "1", "2", "3"), dataset("b")], [job("j", ["a"], ["b"])])
     ask(db, "hold", "j", "3")
@@ -468,6 +499,25 @@ def test_a_removed_output_needs_no_consent_and_leaves_its_chunks(db: Connection,
     finish(db, lease, "j")
     apply(db, [], [job("j", ["a"], ["b"])])
     assert (chunks(db)["n/1"], tasks(db), task(db, "j", "1")["stale"]) == ("READY", {"j/1": "DONE"}, False)
+
+
+def test_a_skipped_task_keeps_its_reason_when_its_job_makes_an_output_no_more(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), dataset("b"), dataset("c")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    apply_allowing(db, [], [job("j", ["a"], ["b", "c"])], backfill="none")
+    ask(db, "skip", "j", "1")
+    apply(db, [], [job("j", ["a"], ["b"])])
+    found = task(db, "j", "1")
+    assert (found["state"], found["held_from"], found["reason"]) == ("SKIPPED", "DONE", None)
+
+
+def test_a_job_that_gets_the_output_of_another_one_names_the_run_that_made_it(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), dataset("b"), dataset("c")], [job("j", ["a"], ["b"])])
+    [run] = claim(db, lease, "j")
+    end(db, run, "DONE")
+    apply_allowing(db, [], [job("j", ["a"], ["c"]), job("k", ["a"], ["b"])], backfill="none")
+    found = task(db, "k", "1")
+    assert (found["state"], found["reason"]) == ("DONE", f"made by run {run['run']}")
 
 
 def test_the_same_apply_has_an_empty_plan(db: Connection, lease: str) -> None:

@@ -25,6 +25,7 @@ def chunk(itemtype: str, **changes: Any) -> dict[str, Any]:
         "reason": None,
         "fence": 7,
         "run": 3 if itemtype == "OUT" else None,
+        "run_job": "load" if itemtype == "OUT" else None,
         "published_at": TIME,
         "rows": None,
         "bytes": None,
@@ -155,6 +156,12 @@ def test_while_a_run_writes_every_answer_is_no() -> None:
     assert shown(running, SAFE) == "run 3 writes chunk 1 of rows right now"
 
 
+def test_a_chunk_whose_id_was_withdrawn_is_not_called_one_that_is_still_to_come() -> None:
+    found = evidence(chunk("IN"), chunk("OUT", status="RETIRED"), state="RETIRED")
+    texts = answered(found)
+    assert [texts[READY], texts[PLACE], texts[VALIDATED]] == ["No: its id was withdrawn"] * 3
+
+
 def test_a_chunk_that_is_being_read_is_safe_to_read_only() -> None:
     found = evidence(chunk("IN"), chunk("OUT", readers=[{"job": "sum", "run": 4}]))
     assert answered(found)[SAFE] == "No: it is safe to read, but not to change"
@@ -229,6 +236,13 @@ def test_a_report_cannot_name_somebody_else_as_the_one_who_looked() -> None:
     found = reported("/data/rows", url="/data/rows")
     found["run"]["metrics"]["looks"][0]["who"] = "ada"
     assert answer(found, PLACE).evidence[0].who == "run 3 of job load"
+
+
+@pytest.mark.parametrize("since", [{"run": None, "run_job": None}, {"run": 9, "run_job": "other"}])
+def test_the_report_of_a_run_is_no_evidence_of_a_version_that_somebody_else_has_made(since: dict[str, Any]) -> None:
+    found = reported("/data/rows/id=1", url="/data/rows")
+    found["datasets"][-1] |= since
+    assert answer(found, PLACE).answer is Answer.UNKNOWN
 
 
 def test_the_report_of_a_failed_run_is_no_evidence_of_a_place() -> None:
@@ -339,9 +353,8 @@ def test_expectations_of_an_earlier_run_say_nothing_while_another_one_runs() -> 
 
 def by(event: str, actor: str = "ada") -> dict[str, Any]:
     """An output that an event without a run made READY."""
-    return chunk(
-        "OUT", run=None, used_fence=None, publication={"at": TIME, "event": event, "actor": actor, "reason": None}
-    )
+    publication = {"at": TIME, "event": event, "actor": actor, "reason": None}
+    return chunk("OUT", run=None, run_job=None, used_fence=None, publication=publication)
 
 
 def test_a_person_who_published_a_chunk_validates_it_and_is_named() -> None:
@@ -350,6 +363,23 @@ def test_a_person_who_published_a_chunk_validates_it_and_is_named() -> None:
     assert answered(found)[VALIDATED] == "Yes: by a person"
     assert answer(found, VALIDATED).evidence[0].who == "ada"
     assert answer(found, PLACE).answer is Answer.UNKNOWN
+
+
+def with_one_output_published(**changes: Any) -> dict[str, Any]:
+    """The evidence of a task whose run made rows, and of whose other output ada says that it is there."""
+    return evidence(chunk("IN", **changes), chunk("OUT"), by("publish") | {"dataset": "totals"})
+
+
+def test_a_person_who_published_one_output_vouches_for_that_one_only() -> None:
+    assert answered(with_one_output_published())[CORRECT] == (
+        "Yes: totals as ada says, and made from the present versions of its inputs"
+    )
+    assert answered(with_one_output_published(fence=8))[CORRECT] == "No: it was made from data that has changed since"
+
+
+def test_an_output_that_was_excluded_is_not_the_correct_data() -> None:
+    found = evidence(chunk("IN"), chunk("OUT"), chunk("OUT", dataset="totals", status="DECLARED"), state="SKIPPED")
+    assert answered(found)[CORRECT] == "No: output totals was never made"
 
 
 @pytest.mark.parametrize("event", ["apply", "declare", "import"])

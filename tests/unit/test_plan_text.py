@@ -34,6 +34,11 @@ def test_an_output_that_is_made_no_more_is_shown() -> None:
     assert changes_more_than_it_adds(dropped)
 
 
+def test_a_removed_task_may_have_finished_before_it_was_asked_for_again() -> None:
+    (_, _, line) = plan_lines(plan(jobs=(JobChange("j", removed=1),)))
+    assert line == "    - 1 task removed, still to do"
+
+
 def test_a_single_finished_chunk_is_not_counted_twice() -> None:
     (_, _, line) = plan_lines(plan(datasets=(DataSetChange("a", retired=1, retired_finished=1),)))
     assert line == "    - 1 chunk retired, finished"

@@ -46,7 +46,7 @@ from opendataflow.settings import Settings, read_settings
 from opendataflow.store.leader import identity
 from opendataflow.store.store import Store
 
-_OPEN = (TaskState.WAITING, TaskState.QUEUED, TaskState.RETRYING, TaskState.RUNNING, TaskState.FAILED)
+_OPEN = frozenset(TaskState) - {TaskState.DONE, TaskState.SKIPPED, TaskState.RETIRED}
 
 
 @app.command("local", rich_help_panel=Panel.RUN)
@@ -64,7 +64,7 @@ def local(  # noqa: PLR0913  # one for each option
         bool,
         typer.Option(
             "--until-caught-up",
-            help="Exit when no task can run. Exit code 3 if a task failed or waits, 6 if done tasks are stale.",
+            help="Exit when no task can run. Exit code 3 if a task failed, waits or is held, 6 if tasks are stale.",
         ),
     ] = False,
     key_file: Annotated[

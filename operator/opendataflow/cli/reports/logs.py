@@ -97,6 +97,9 @@ def _print(run: Row, step: str | None) -> None:
             else:
                 _print_step(file.read().decode("utf-8", "replace"), step)
     except FileNotFoundError:
+        if run["state"] == RunState.GIVEN_BACK and not run["log_tail"]:
+            typer.echo(f"it did not start: {run['message']}", err=True)
+            return
         kept = "the end that is kept follows" if run["log_tail"] else "nothing else is kept"
         whole = f"its log file {path} is not on this machine"
         if not run["runs_home"]:

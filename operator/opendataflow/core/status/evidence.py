@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from opendataflow.names import TaskState
+
 Facts = Mapping[str, Any]
 """The row of opendataflow.inspection(), or a part of it."""
 
@@ -34,6 +36,11 @@ def chunk_name(found: Facts, dataset: Facts) -> str:
 def run_name(found: Facts) -> str:
     """Return the last run of the task for people."""
     return f"run {found['run']['id']} of job {found['job']}"
+
+
+def not_yet(found: Facts) -> str:
+    """Return why there is no data, in a few words: it is still to come, or it is not asked for any more."""
+    return "its id was withdrawn" if found["state"] == TaskState.RETIRED else "not yet"
 
 
 def shown_time(text: str | None) -> str:

@@ -16,6 +16,7 @@ from opendataflow.core.status.evidence import (
     Facts,
     chunk_name,
     inputs_of,
+    not_yet,
     outputs_of,
     run_name,
     shown_time,
@@ -28,7 +29,6 @@ from opendataflow.names import TODAY, Answer, ChunkStatus, RunState, TaskState
 
 _BY_PERSONS = {"publish": "published", "accept": "accepted", "set": "set to READY"}
 """Events of people who vouch for a chunk."""
-NOT_YET = "not yet"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _with_forced_runs(found: Facts, answer: InspectionAnswer) -> InspectionAnswe
     """Mark an answer about data that a forced run has made, or that was made from such data."""
     run, outputs = found["run"], outputs_of(found)
     is_published = bool(outputs) and all(_is_published_outside(dataset) for dataset in outputs)
-    if run is None or run["state"] != RunState.SUCCEEDED or is_published:
+    if is_published or (run is not None and run["state"] != RunState.SUCCEEDED):
         return answer
     words = FORCED if found["behind"]["forced"] and answer.qualification != doubt(found["behind"]) else ""
     qualification = "; ".join(filter(None, (answer.qualification, words)))
@@ -91,14 +91,13 @@ def _ready(found: Facts, blocked: Sequence[str]) -> _Found:
     if not outputs and found["state"] == TaskState.DONE:
         return Answer.YES, "its task is DONE, and the job has no outputs", evidence
     if found["missing_outputs"]:
-        return Answer.NO, _never_made(found), evidence
+        return Answer.NO, _never_made(found["missing_outputs"]), evidence
     ended = found["state"] in (TaskState.FAILED, TaskState.SKIPPED)
     evidence += [Evidence(sentence) for sentence in blocked]
-    return Answer.NO, f"its task is {found['state']}" if ended else NOT_YET, evidence
+    return Answer.NO, f"its task is {found['state']}" if ended else not_yet(found), evidence
 
 
-def _never_made(found: Facts) -> str:
-    names = found["missing_outputs"]
+def _never_made(names: Sequence[str]) -> str:
     return f"output{'s' * (len(names) > 1)} {', '.join(names)} {'were' if len(names) > 1 else 'was'} never made"
 
 
@@ -107,19 +106,20 @@ def _status(found: Facts, dataset: Facts) -> Evidence:
     if dataset["status"] == ChunkStatus.READY:
         version, at = f"version {dataset['fence']}", dataset["published_at"]
         sentence = f"{role} {chunk_name(found, dataset)} is READY in {version} since {shown_time(at)}"
-        return Evidence(sentence, _maker(found, dataset), at, version)
+        return Evidence(sentence, _maker(dataset), at, version)
     return Evidence(f"{role} {chunk_name(found, dataset)} is {meaning(dataset['status'], dataset['reason'])}")
 
 
-def _maker(found: Facts, dataset: Facts) -> str:
+def _maker(dataset: Facts) -> str:
     """Return who made the present version READY."""
     event = dataset["publication"]
     if event is None:
         return DATABASE
     if event["event"] != "complete":
         return str(event["actor"])
-    run = found["run"]
-    return run_name(found) if run is not None and run["id"] == event["run"] else f"run {event['run']}"
+    return (
+        f"run {event['run']} of job {dataset['run_job']}" if event["run"] == dataset["run"] else f"run {event['run']}"
+    )
 
 
 # Correct -----------------------------------------------------------------------------------------------------
@@ -128,27 +128,41 @@ def _maker(found: Facts, dataset: Facts) -> str:
 def _correct(found: Facts) -> _Found:
     run = found["run"]
     published = [dataset for dataset in outputs_of(found) if _is_published_outside(dataset)]
-    evidence = [*_run(found), *(_readiness_origin(found, d) for d in published), *_measurements(found)]
-    if run is None and not published:
-        return Answer.NO, NOT_YET, (Evidence("no run has written it"), *evidence)
+    foreign = [dataset for dataset in outputs_of(found) if _is_of_another_job(found, dataset)]
+    evidence = [*_run(found), *(_readiness_origin(found, d) for d in (*published, *foreign)), *_measurements(found)]
+    if run is None and not published and not foreign:
+        return Answer.NO, not_yet(found), (Evidence("no run has written it"), *evidence)
     changed = [dataset for dataset in inputs_of(found) if _is_other_version(dataset)]
     if run is not None:
         evidence += [_input_evidence(found, dataset) for dataset in inputs_of(found)]
     if found["missing_outputs"]:
         remedy = f"to make it: {shell_command('resubmit', found['job'], found['data_id'])}"
-        return Answer.NO, _never_made(found), (*evidence, Evidence(remedy))
-    if changed and not published:
+        return Answer.NO, _never_made(found["missing_outputs"]), (*evidence, Evidence(remedy))
+    if foreign:
+        return Answer.UNKNOWN, _written_elsewhere(foreign[0]), evidence
+    by_run = run is not None and (len(published) < len(outputs_of(found)) or not published)
+    if changed and by_run:
         again = f"to make it again: {shell_command('resubmit', found['job'], found['data_id'])}"
         return Answer.NO, "it was made from data that has changed since", (*evidence, Evidence(again))
-    if published:
-        return (*_published(published), evidence)
+    return (*(_by_run(found, published) if by_run else _published(published)), evidence)
+
+
+def _by_run(found: Facts, published: Sequence[Facts]) -> tuple[Answer, str]:
+    """Judge what the last run has made, beside outputs that were published."""
+    vouched, words = _published(published) if published else (Answer.YES, "")
+    if vouched is not Answer.YES:
+        return vouched, words
     if found["stale"]:
-        return Answer.NO, "the data sets of its job have changed since", evidence
+        return Answer.NO, "the data sets of its job have changed since"
+    run = found["run"]
     if run["state"] == RunState.RUNNING:
-        return Answer.NO, NOT_YET, evidence
+        return Answer.NO, not_yet(found)
     if run["state"] != RunState.SUCCEEDED:
-        return Answer.NO, f"run {run['id']} ended as {run['state']}", evidence
-    return (*_made(found), evidence)
+        return Answer.NO, f"run {run['id']} ended as {run['state']}"
+    answer, made = _made(found)
+    if published and answer is Answer.YES:
+        return answer, f"{', '.join(d['dataset'] for d in published)} {words}, and {made}"
+    return answer, made
 
 
 def _published(published: Sequence[Facts]) -> tuple[Answer, str]:
@@ -163,6 +177,9 @@ def _made(found: Facts) -> tuple[Answer, str]:
     """Judge what a successful run has made from versions that are still the newest."""
     if any(dataset["status"] == ChunkStatus.RESUBMIT for dataset in outputs_of(found)):
         return Answer.NO, "it was asked for again"
+    unmade = [d["dataset"] for d in outputs_of(found) if d["status"] == ChunkStatus.DECLARED]
+    if unmade:
+        return Answer.NO, _never_made(unmade)
     doubtful = doubt(found["behind"])
     if doubtful is not None:
         return Answer.UNKNOWN, doubtful
@@ -176,6 +193,14 @@ def _made(found: Facts) -> tuple[Answer, str]:
 
 def _is_published_outside(dataset: Facts) -> bool:
     return dataset["status"] == ChunkStatus.READY and dataset["run"] is None
+
+
+def _is_of_another_job(found: Facts, dataset: Facts) -> bool:
+    return dataset["status"] == ChunkStatus.READY and dataset["run_job"] not in (None, found["job"])
+
+
+def _written_elsewhere(dataset: Facts) -> str:
+    return f"run {dataset['run']} of job {dataset['run_job']} has written it, and no run of this job"
 
 
 def _is_published_by_person(dataset: Facts) -> bool:
@@ -231,7 +256,7 @@ def _measurements(found: Facts) -> Iterator[Evidence]:
         if known:
             words = ", ".join(known)
             sentence = f"{chunk_name(found, dataset)} has {words}"
-            yield Evidence(sentence, _maker(found, dataset), dataset["published_at"], words)
+            yield Evidence(sentence, _maker(dataset), dataset["published_at"], words)
 
 
 # Validated ---------------------------------------------------------------------------------------------------
@@ -268,7 +293,7 @@ def _not_ready_validated(found: Facts, checked: Sequence[Facts]) -> _Found:
         return Answer.NO, "an expectation does not hold", (evidence, *_expectation_evidence(found, checked))
     if not outputs_of(found):
         return Answer.UNKNOWN, "the job has no outputs", ()
-    return Answer.NO, NOT_YET, (Evidence("there is nothing to validate"),)
+    return Answer.NO, not_yet(found), (Evidence("there is nothing to validate"),)
 
 
 def _pending(found: Facts, dataset: Facts) -> Evidence:
@@ -303,7 +328,7 @@ def _readiness_origin(found: Facts, dataset: Facts, checked: Sequence[Facts] = (
         reason = f": {event['reason']}" if event["reason"] else ""
         word = _BY_PERSONS.get(event["event"], f"made READY by {event['event']}")
         sentence = f"{chunk} was {word} by {event['actor']} at {shown_time(event['at'])}{reason}"
-    return Evidence(sentence, _maker(found, dataset), event["at"], version)
+    return Evidence(sentence, _maker(dataset), event["at"], version)
 
 
 # Safe --------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from opendataflow.core.status.evidence import NOBODY, Evidence, Facts, inputs_of, outputs_of, run_name
+from opendataflow.core.status.evidence import NOBODY, Evidence, Facts, inputs_of, not_yet, outputs_of, run_name
 from opendataflow.model.records.look import Look
 from opendataflow.names import Answer, ChunkStatus, RunState
 
@@ -63,7 +63,7 @@ def _combine(found: Facts, written: Mapping[str, _Placed]) -> tuple[Answer, str]
     if not written:
         return Answer.UNKNOWN, "the job has no outputs"
     if not any(dataset["status"] == ChunkStatus.READY for dataset in outputs_of(found)):
-        return Answer.NO, "not yet"
+        return Answer.NO, not_yet(found)
     if any(one.moved for one in written.values()):
         return Answer.NO, "its data set is declared at another place since it was made"
     for answer, words in ((Answer.NO, "was not found"), (Answer.UNKNOWN, "was not looked at")):
@@ -76,10 +76,11 @@ def _combine(found: Facts, written: Mapping[str, _Placed]) -> tuple[Answer, str]
 
 def _placed(found: Facts, dataset: Facts, checks: Sequence[Look]) -> _Placed:
     name, now, then = dataset["dataset"], dataset["now"] or {}, dataset["then"]
-    seen = [look for look in _reported(found) if look.dataset == name]
+    own = _is_of_last_run(found, dataset)
+    seen = [look for look in _reported(found) if own and look.dataset == name]
     checked = [look for look in checks if look.dataset == name]
     evidence = [_look_evidence(look) for look in (*seen, *checked)]
-    moved = dataset["used_fence"] is not None and then is not None and _where(then) != _where(now)
+    moved = own and dataset["used_fence"] is not None and then is not None and _where(then) != _where(now)
     if moved:
         sentence = f"the run got {name} at {place(then)}; now it is declared at {place(now)}"
         evidence.insert(0, Evidence(sentence, run_name(found), found["run"]["claimed_at"], place(then)))
@@ -91,6 +92,11 @@ def _placed(found: Facts, dataset: Facts, checks: Sequence[Look]) -> _Placed:
     evidence += [] if evidence else [_unseen(found, dataset, now)]
     reported = [look for look in seen if look not in elsewhere]
     return _Placed(_last([*reported, *checked]), evidence, checked=_last(reported) is not Answer.YES)
+
+
+def _is_of_last_run(found: Facts, dataset: Facts) -> bool:
+    """Return whether the last run read the data set, or made its present version."""
+    return dataset["itemtype"] == "IN" or (found["run"] is not None and dataset["run"] == found["run"]["id"])
 
 
 def _last(looks: Sequence[Look]) -> Answer:

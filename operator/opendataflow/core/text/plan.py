@@ -58,7 +58,7 @@ def _job_lines(change: JobChange) -> Iterator[str]:
     outputs, added = ", ".join(change.outputs), change.added or 0
     texts = (
         ("+", "added", added, f"{counted(added, 'task')} added"),
-        ("-", "removed", change.removed, f"{counted(change.removed, 'task')} removed, never finished"),
+        ("-", "removed", change.removed, f"{counted(change.removed, 'task')} removed, still to do"),
         ("-", "retired", change.retired, f"{counted(change.retired, 'finished task')} retired"),
         (
             "!",

@@ -51,7 +51,7 @@ class DataSetChange:
 class JobChange:
     """The changed tasks of one job.
 
-    `removed`: tasks that never finished. `retired`, `incomplete`, `changed`, `stale`: finished or running tasks that
+    `removed`: tasks that are still to do. `retired`, `incomplete`, `changed`, `stale`: finished or running tasks that
     lose their id, lack an added output, have other bounds, or have other inputs. `outputs`: the added outputs.
     `added`: None in the plan of an applied change, because counting them is slow.
     `removed_outputs`: the outputs that the job makes no more. Their chunks stay.
