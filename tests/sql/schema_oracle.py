@@ -58,7 +58,7 @@ def bounds_overlap(one: Bounds | None, other: Bounds | None) -> bool:
     if _kind(one) != _kind(other):
         return True  # the same rows, divided in two ways
     if _kind(one) != "hash":
-        return bool(one["from"] < other["to"] and other["from"] < one["to"])  # type: ignore[operator]
+        return bool(one["from"] < other["to"] and other["from"] < one["to"])  # type: ignore[operator]  # of one kind
     buckets = int(one["buckets"]) * int(other["buckets"])
     of_one, of_other = (set(range(int(b["bucket"]), buckets, int(b["buckets"]))) for b in (one, other))
     same = one["buckets"] == other["buckets"]

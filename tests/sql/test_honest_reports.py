@@ -23,7 +23,7 @@ from opendataflow.cli.reports.status import print_status
 from opendataflow.core.status.inspection import inspection_answers
 from opendataflow.core.status.job_state import ObservedJob, job_status
 from opendataflow.model.records.claim import Progress
-from opendataflow.names import ExitCode
+from opendataflow.names import ExitCode, TaskState
 from opendataflow.store.reports import job_reports
 from opendataflow.store.store import Store
 from tests.share import soaked
@@ -122,7 +122,7 @@ class JobReports:
             "get jobs": (self.row["total"], self.row["done"], self.row["stale"]),
             "status": (sum(counts.values()), counts.get("DONE", 0), self.status["stale"]),
             "the resource": (of_resource["total"], of_resource["done"], of_resource["stale"]),
-            "local": (self.progress.total, self.progress.counts.get("DONE", 0), self.progress.stale),  # type: ignore[call-overload]
+            "local": (self.progress.total, self.progress.counts.get(TaskState.DONE, 0), self.progress.stale),
         }
 
 

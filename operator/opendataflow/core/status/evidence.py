@@ -38,6 +38,11 @@ def run_name(found: Facts) -> str:
     return f"run {found['run']['id']} of job {found['job']}"
 
 
+def writer_name(dataset: Facts) -> str:
+    """Return the run that made the present version of a chunk, for people."""
+    return f"run {dataset['run']} of job {dataset['run_job']}"
+
+
 def not_yet(found: Facts) -> str:
     """Return why there is no data, in a few words: it is still to come, or it is not asked for any more."""
     return "its id was withdrawn" if found["state"] == TaskState.RETIRED else "not yet"

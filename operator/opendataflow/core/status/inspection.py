@@ -20,6 +20,7 @@ from opendataflow.core.status.evidence import (
     outputs_of,
     run_name,
     shown_time,
+    writer_name,
 )
 from opendataflow.core.status.forced_runs import FORCED, doubt, forced_evidence
 from opendataflow.core.status.places import where_expected
@@ -117,9 +118,7 @@ def _maker(dataset: Facts) -> str:
         return DATABASE
     if event["event"] != "complete":
         return str(event["actor"])
-    return (
-        f"run {event['run']} of job {dataset['run_job']}" if event["run"] == dataset["run"] else f"run {event['run']}"
-    )
+    return writer_name(dataset) if event["run"] == dataset["run"] else f"run {event['run']}"
 
 
 # Correct -----------------------------------------------------------------------------------------------------
@@ -139,7 +138,7 @@ def _correct(found: Facts) -> _Found:
         remedy = f"to make it: {shell_command('resubmit', found['job'], found['data_id'])}"
         return Answer.NO, _never_made(found["missing_outputs"]), (*evidence, Evidence(remedy))
     if foreign:
-        return Answer.UNKNOWN, _written_elsewhere(foreign[0]), evidence
+        return Answer.UNKNOWN, f"{writer_name(foreign[0])} has written it, and no run of this job", evidence
     by_run = run is not None and (len(published) < len(outputs_of(found)) or not published)
     if changed and by_run:
         again = f"to make it again: {shell_command('resubmit', found['job'], found['data_id'])}"
@@ -197,10 +196,6 @@ def _is_published_outside(dataset: Facts) -> bool:
 
 def _is_of_another_job(found: Facts, dataset: Facts) -> bool:
     return dataset["status"] == ChunkStatus.READY and dataset["run_job"] not in (None, found["job"])
-
-
-def _written_elsewhere(dataset: Facts) -> str:
-    return f"run {dataset['run']} of job {dataset['run_job']} has written it, and no run of this job"
 
 
 def _is_published_by_person(dataset: Facts) -> bool:
