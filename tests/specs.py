@@ -26,6 +26,8 @@ ODD: tuple[Any, ...] = (
     "2013-02-30", "2013-2-3", "20130203", "0000-01-01", "0001-01-01", "9999-12-31", "2012-02-29",
     "2013-02-01T00:00:00Z",
     "postgresql://u:secret@h/db", "jdbc:x://h;Password = s", "jdbc:oracle:thin:a/b@//h", "x PWD=1", "paſſword=1",
+    "https://h/x?sig=a", "jdbc:x://h?pass%77ord=s", "(host=h, toKen = a)", "jdbc:h2:x;INIT=a", "x?ſocketFactory=a",
+    "a\u202eb", "a\u2066", "\u200fa", "\x9b1", {"socketFactory": "x"}, {"toKen": "x"},
     "1g", "0g", "1gb", "4G", "1Kg", "500m", "1.5Gi", "1e3", "-1", "Gi", "Ready", "READY", "DONE", "day", "month",
     "470m", "471m", "47m", "4710m", "482303k", "482304K", "99999999999999999999g", "999999k", "1000000k", "local:///a",
     "s3a://b/c.py", "a,b", "a.py,b.py", "g:a:v", "g:a", "g:a:v:x", "etl.jar",
@@ -53,6 +55,7 @@ _odd = st.sampled_from(ODD).map(copy.deepcopy)
 _ids = st.sampled_from(IDS)
 _names = st.sampled_from(["flights", "delays", "load-2", "a.b"])
 _texts = st.sampled_from(["", "a", "a b", "ü$(X)\n", "'\"", "x" * 300])
+_lines = st.sampled_from(["", "a b", "ü$(X)"])
 _durations = st.sampled_from(DURATIONS)
 _flags = st.booleans()
 _counts = st.sampled_from([0, 1, 10, 2**31 - 1])
@@ -211,7 +214,7 @@ _action_specs = st.builds(
     lambda request, which, rest: {**request, **which, **rest},
     _requests,
     _selections,
-    _some(reason=_texts, ttl=_durations),
+    _some(reason=_lines, ttl=_durations),
 )
 
 

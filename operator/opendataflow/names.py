@@ -38,6 +38,9 @@ SECRET_VARIABLES = frozenset(
 SHELL_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 """Matches the name of a shell variable."""
 
+CONTROLS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+"""Characters for a class of a regular expression: control characters, and those that change the order of a text."""
+
 _SLUG_LENGTH = 40 - len(f"-r{2**63 - 1}")
 """How many characters of a job's name fit in front of the longest run id."""
 

@@ -1,10 +1,14 @@
 """The standard streams of this program, in any state that its caller left them in. A failed write is not an error."""
 
 import os
+import re
 import sys
 from contextlib import suppress
 from typing import TextIO
 
+from opendataflow.names import CONTROLS
+
+_HIDDEN = re.compile(rf"(?!\r?\n|\t)[{CONTROLS}]")
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
@@ -24,8 +28,15 @@ def prepare_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # still a TextIOWrapper
 
 
+def visible(text: str) -> str:
+    """Return a text that no terminal obeys: escapes are written out, as in Python. Ends of lines and tabs stay."""
+    return _HIDDEN.sub(
+        lambda found: f"\\x{ord(found[0]):02x}" if found[0] < "\u0100" else f"\\u{ord(found[0]):04x}", text
+    )
+
+
 def write_line(stream: TextIO, line: str) -> None:
-    """Print a line and flush it. Do nothing if the reader has closed the stream."""
+    """Print a line with its escapes visible, and flush it. Do nothing if the reader has closed the stream."""
     with suppress(OSError):
-        stream.write(f"{line}\n")
+        stream.write(f"{visible(line)}\n")
         stream.flush()

@@ -1,5 +1,18 @@
 -- Creation of chunks and tasks, and publication of chunks from outside.
 
+-- Raise DF001 if an id has control characters or changes the direction of text. The models refuse the same characters.
+CREATE FUNCTION opendataflow.require_plain_ids(p_ids text[]) RETURNS void
+LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    v_id text;
+BEGIN
+    SELECT i INTO v_id FROM unnest(p_ids) AS i
+    WHERE i ~ '[\u0001-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]' LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '"%" can''t be an id: an id can''t hold control characters', v_id USING ERRCODE = 'DF001';
+    END IF;
+END $$;
+
 -- Create the rows that the given chunks require, and return the jobs that have newly QUEUED tasks.
 -- Creates the chunks, one task for each job whose source is their data set, the chunks of all data sets of that job,
 -- and so on downstream. New chunks are DECLARED. New tasks are WAITING, QUEUED, DONE if an output is already READY, or
@@ -16,6 +29,7 @@ DECLARE
     v_jobs     text[];
     v_task_ids text[];
 BEGIN
+    PERFORM require_plain_ids(p_ids);
     WITH RECURSIVE reached(dataset, data_id) AS (
         SELECT p.dataset, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
         UNION

@@ -128,6 +128,8 @@ DECLARE
     v_id   text;
 BEGIN
     PERFORM begin_event('apply', current_writer()), lock_apply();
+    PERFORM require_plain_ids(v_ids), require_plain_ids(array_agg(r.datasetid))
+    FROM jsonb_to_recordset(p_rows) AS r(datasetid text);
     PERFORM refuse_row(format('job %s: the data set %s is made by the job %s already; one job makes a data set', r.jobid, o.dataset, o.job))
     FROM jsonb_to_recordset(p_rows) AS r(jobid text, itemtype text, datasetid text)
     CROSS JOIN LATERAL (SELECT o.job, o.dataset FROM job_output o WHERE o.dataset = r.datasetid OFFSET 0) o

@@ -11,7 +11,9 @@ from psycopg.conninfo import make_conninfo
 from opendataflow.names import ExitCode
 from opendataflow.store.embedded import EmbeddedPostgres
 from tests.e2e.conftest import Answer, Inside, Program
+from tests.sql import graph
 from tests.sql.conftest import Connection, open_connection
+from tests.sql.graph import apply, claim, end, open_lease
 
 HEAD = "apiVersion: opendataflow.io/v1alpha1\n"
 
@@ -347,3 +349,49 @@ def test_a_job_that_needs_a_cluster_is_refused_before_anything_is_done(tmp_path:
     answer = NOWHERE.ask("local", "-f", "new.yaml", cwd=tmp_path)
     sentence = r"job load: runtime\.sparkApplication needs a cluster .* write runtime\.spark with the same program$"
     assert_one_sentence(answer, ExitCode.USAGE, sentence)
+
+
+# Control characters
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (
+            ("publish", "squares", "a\x1b[2J"),
+            r'^error: "a\\x1b\[2J" can\'t be an id: an id can\'t hold control ',
+        ),
+        (("publish", "squares", "a\u202eb"), r'^error: "a\\u202eb" can\'t be an id'),
+        (("chunks", "load", "-", "--dataset", "squares", "--reason", "a\nb"), "^error: --reason: one line of text"),
+        (("hold", "square", "1", "--reason", "\x1b]0;x\x07"), r'without control characters, found "\\x1b]0;x\\x07"$'),
+        (("suspend", "square", "--reason", "a\u2066b"), r'"a\\u2066b"$'),
+        (("dml", "INSERT INTO job (jobid, itemtype, datasetid) VALUES ('a\x1b', 'IN', 'squares')"), "can't be an id"),
+    ],
+)
+def test_control_characters_are_refused_in_ids_and_reasons(
+    applied: Program, inside: Inside, command: tuple[str, ...], words: str
+) -> None:
+    before = rows(applied)
+    answer = inside.ask(applied, *command)
+    assert answer.code != ExitCode.OK
+    assert re.search(words, answer.err.rstrip("\n")), answer.err
+    assert rows(applied) == before
+
+
+def test_control_characters_that_are_stored_are_shown_as_text_everywhere(
+    dataflow: Program, db: Connection, inside: Inside
+) -> None:
+    apply(db, [graph.dataset("a", "1"), graph.dataset("b")], [graph.job("j", ["a"], ["b"])])
+    [run] = claim(db, open_lease(db), "j")
+    evil = "\x1b]52;c;x\x07\u202e"
+    end(db, run, "FAILED", message=evil, reason=evil)
+    db.execute("SELECT opendataflow.hold('j', '{1}', %s, %s)", (evil, evil))
+    commands = ("get runs", "get chunks", "get tasks", "status", "why j 1", "inspect j 1", "describe job j",
+                "describe chunk b 1", f"describe run {run['run']}", "describe dataset b")  # fmt: skip
+    seen = [inside.ask(dataflow, *command.split()) for command in commands]
+    documents = [
+        inside.ask(dataflow, *command.split(), "-o", form) for command in commands for form in ("json", "yaml")
+    ]
+    for answer in (*seen, *documents):
+        assert not set("\x1b\x07\u202e") & set(answer.out + answer.err), answer
+    assert sum(r"\x1b]52;c;x\x07\u202e" in answer.out for answer in seen) >= 5

@@ -1,5 +1,7 @@
 """`dataflow logs` of runs that go on, that ran in a pod, and of one step. Whole logs: tests/e2e/test_cli.py."""
 
+import os
+import pty
 import subprocess
 import uuid
 from pathlib import Path
@@ -61,3 +63,32 @@ def test_the_log_of_a_pod_is_asked_of_kubectl_and_its_end_is_kept(
     assert answer.err.splitlines()[-1] == (
         "error: the log says nothing of a step writeb (did you mean write b?); it has read a, write b"
     )
+
+
+PRINTED = "\x1b[31mred\x1b[0m\u202e\r\n"
+SEEN = "\\x1b[31mred\\x1b[0m\\u202e\n"
+
+
+@pytest.mark.parametrize("running", ["here"], indirect=True)
+def test_a_terminal_obeys_no_log_and_a_program_reads_it_as_it_is(
+    dataflow: Program, db: Connection, running: dict[str, Any], tmp_path: Path
+) -> None:
+    log = tmp_path / run_name("j", running["run"]) / "output.log"
+    log.parent.mkdir()
+    log.write_bytes(PRINTED.encode() + b"\xff\n")
+    end(db, running, "FAILED")
+
+    def printed(*arguments: str) -> tuple[bytes, str]:
+        argv = [str(DATAFLOW), "logs", "j", "1", *arguments]
+        own, theirs = pty.openpty()
+        with open(own, "rb", closefd=True) as terminal:
+            piped = subprocess.run(argv, env=dataflow.environ, capture_output=True, check=True).stdout
+            subprocess.run(argv, env=dataflow.environ, stdout=theirs, stderr=subprocess.DEVNULL, check=True)
+            shown = terminal.readline() + terminal.readline()
+        os.close(theirs)
+        return piped, shown.decode().replace("\r", "")
+
+    assert printed() == (PRINTED.encode() + b"\xff\n", SEEN + "\\xff\n")
+    log.unlink()
+    db.execute("UPDATE opendataflow.run SET log_tail = %s", (PRINTED + "end\n",))
+    assert printed() == (PRINTED.encode() + b"end\n", SEEN + "end\n")

@@ -149,6 +149,15 @@ def test_a_pipeline_is_described_with_what_is_wrong_in_it(example: Project) -> N
     assert "greeting: pipelines/greetings/greeting.py, line 1: '(' was never closed" in shown
 
 
+def test_describe_reports_before_it_executes_modules_that_it_does_so(project: Project) -> None:
+    project.step("one", "raise SystemExit(3)\n")
+    project.step("two", "import sys\nprint('executed', file=sys.stderr)\n\ndef run(df):\n    return df\n")
+    answer = project.ask("describe", "p")
+    first, *rest = answer.err.splitlines()
+    assert first.startswith("note: to read their type hints, the modules of the steps are executed: ")
+    assert any("executed" in line for line in (*rest, *answer.out.splitlines()))
+
+
 def test_the_sources_are_given_as_read_whatever_an_earlier_step_has_done_to_them(project: Project) -> None:
     project.step("one", "def run(df, df2):\n    df2['m'] = 0\n    df['n'] = 0\n    return df\n")
     project.step("two", "def run(df, df2):\n    return df2.assign(n=df['n'].sum())\n")

@@ -195,7 +195,7 @@ def test_a_query_is_asked_for_the_rows_of_the_chunk_only(shop: Shop) -> None:
         ),
         ("passwordVariable: SHOP_KEY", "passwordVariable: NO_KEY", "the variable NO_KEY is not set"),
         ("table: orders", "table: orders\n        options: {credentials: hush}", "credentials is no option for a file"),
-        ("bigQueryHttpEndpoint: FOLDER", "gcpAccessToken: hush", "gcpAccessToken is no option for a file: write "),
+        ("bigQueryHttpEndpoint: FOLDER", "credentials: hush", "credentials is no option for a file: write "),
         ("passwordVariable: SHOP_KEY", "user: me", "BigQuery has no user beside the key, and no driver; leave "),
         ("shop/sales", "shop", "the table orders has no data set: write DATASET.orders, or bigquery://PROJECT/DATASET"),
         ("bigquery://shop/sales", "bigquery://", "the url of BigQuery is bigquery://PROJECT/DATASET"),

@@ -15,7 +15,7 @@ from opendataflow.launch.cluster.access import Access, Identity, from_kubeconfig
 from opendataflow.names import API_VERSION
 from opendataflow.store.store import Store
 from tests.kube.cluster import proxy as faults
-from tests.kube.cluster.api import Api, Object
+from tests.kube.cluster.api import Api, Object, Refused
 from tests.kube.operating import entries
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import apply, chunks, claim, dataset, end, job, open_lease, tasks, value
@@ -389,3 +389,34 @@ async def test_a_resubmit_may_name_a_range(requests: Requests, cluster: Api, nam
     await requests.handle_resubmit(resubmitting(cluster, namespace, id="fix-42", **{"from": "1", "to": "1"}))
 
     assert chunks(db)["b/1"] == "RESUBMIT"
+
+
+# Characters that Postgres refuses, or that a terminal obeys
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"action": "hold", "chunks": ["2"], "reason": "a\x1b[2J"},
+        {"action": "hold", "chunks": ["2"], "reason": "a\x00"},
+        {"action": "hold", "chunks": ["2"], "reason": "a\u202eb"},
+        {"action": "publish", "dataset": "b", "chunks": ["a\u2066"]},
+        {"action": "hold", "job": "j\x00", "chunks": ["2"]},
+        {"action": "hold", "range": {"from": "\x9b1"}},
+    ],
+)
+def test_control_characters_in_the_fields_of_an_action_are_refused_by_the_api_server(
+    cluster: Api, namespace: str, spec: Object
+) -> None:
+    with pytest.raises(Refused, match=r"control characters|should match"):
+        cluster.create(PATH.format(namespace), action("fix", **spec))
+
+
+async def test_an_action_with_control_characters_in_its_annotation_is_answered(
+    requests: Requests, cluster: Api, namespace: str, db: Connection
+) -> None:
+    body = action("fix", {"opendataflow.io/requested-by": "ada\x00\x1b[2J\u202e\nbob"}, **HOLD)
+    await requests.handle_action(parse_entry("DataFlowAction", cluster.create(PATH.format(namespace), body)))
+
+    assert status_of(cluster, namespace)["phase"] == "Done"
+    assert _actor(db) == rf"DataFlowAction {namespace}/fix for ada\x00\x1b[2J\u202e bob"

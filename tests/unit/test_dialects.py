@@ -8,6 +8,7 @@ import pytest
 from opendataflow.core.chunks.attempts import Attempt
 from opendataflow.core.chunks.chunk_bounds import Kind
 from opendataflow.core.chunks.chunk_parts import Chunk, part_of_source
+from opendataflow.core.chunks.chunk_predicates import Kind as ColumnKind
 from opendataflow.core.chunks.dialects import Dialect, Postgres, find_dialect, find_writer
 from opendataflow.errors import InvalidInput
 from opendataflow.model.projects.project import Source
@@ -40,6 +41,44 @@ def test_a_name_stays_a_name() -> None:
 
 def test_the_data_id_is_a_text_in_a_predicate() -> None:
     assert Dialect().fill_data_id("c = {data_id}", "x' OR 'a' = 'a") == "c = 'x'' OR ''a'' = ''a'"
+
+
+BREAKOUT = "\\' UNION SELECT password FROM users -- "
+"""Ends a literal in databases that read a backslash as an escape."""
+
+
+@pytest.mark.parametrize("kind", [None, "text", "number", "date", "time", "other"])
+@pytest.mark.parametrize("value", [BREAKOUT, "a\\", "a\0b", "a\nb", "\x1a", "1\\' OR 1=1"])
+def test_a_database_of_unknown_escapes_gets_no_backslash_and_no_control_character(
+    value: str, kind: ColumnKind | None
+) -> None:
+    for url in ("jdbc:mysql://h/d", "jdbc:oracle:thin:@h", "jdbc:h2:mem:x"):
+        with pytest.raises(InvalidInput, match="a backslash or a control character"):
+            find_dialect(url).literal(value, kind)
+
+
+@pytest.mark.parametrize("kind", [None, "text", "number", "date", "time", "other"])
+def test_a_literal_of_postgres_and_bigquery_ends_where_it_should(kind: ColumnKind | None) -> None:
+    assert Postgres().literal(BREAKOUT, kind) == r"""E'\\'' UNION SELECT password FROM users -- '"""
+    assert find_dialect("bigquery://p/d").literal(BREAKOUT, kind) == (
+        r"""'\\\' UNION SELECT password FROM users -- '"""
+    )
+
+
+@pytest.mark.parametrize("number", ["1", "-1.50", "+7"])
+def test_numbers_have_no_quotes(number: str) -> None:
+    assert find_dialect("bigquery://p/d").literal(number, "number") == number
+    assert Dialect().literal(number, "number") == number
+
+
+@pytest.mark.parametrize("predicate", ["c = '{data_id}'", "c = {data_id} OR d LIKE 'x{data_id}%'", 'c = "{data_id}"'])
+def test_a_placeholder_inside_of_quotes_is_refused(predicate: str) -> None:
+    with pytest.raises(InvalidInput, match="inside of quotes: write it without quotes"):
+        Postgres().fill_data_id(predicate, " OR 1=1 --")
+
+
+def test_a_placeholder_after_a_quoted_text_is_filled() -> None:
+    assert Postgres().fill_data_id("a = 'it''s' AND b = {data_id}", "1") == "a = 'it''s' AND b = '1'"
 
 
 def test_a_database_without_a_known_hash_is_refused() -> None:

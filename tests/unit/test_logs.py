@@ -14,6 +14,7 @@ from opendataflow.control.monitoring.logs import Format, log_fields, set_up_logg
 ENVIRON = {
     "DATAFLOW_DSN": "postgresql://op:very%2Fsecret@db:5432/flow",
     "DATAFLOW_NOTIFY_WEBHOOK": "https://hooks.example/T0KEN",
+    "PGPASSWORD": "opened-before",
     "HOME": "/root",
 }
 
@@ -59,7 +60,7 @@ def test_a_line_of_text_has_them_behind_it() -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-@pytest.mark.parametrize("secret", ["very/secret", "https://hooks.example/T0KEN"])
+@pytest.mark.parametrize("secret", ["very/secret", "https://hooks.example/T0KEN", "opened-before"])
 def test_a_secret_is_hidden_wherever_it_comes_from(form: Format, secret: str) -> None:
     stream = logs(form)
     try:

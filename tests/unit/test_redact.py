@@ -1,6 +1,7 @@
 """Known secrets don't stay in a text, in whichever form programs print them; other text stays as it is."""
 
 import base64
+import html
 import json
 import shlex
 import subprocess
@@ -107,6 +108,47 @@ def test_its_lines_are_found_alone() -> None:
     assert (
         redact("saw: first line\nand\nsaw: second line\n", "first line\nsecond line\n") == "saw: ***\nand\nsaw: ***\n"
     )
+
+
+@pytest.mark.parametrize("secret", AWKWARD)
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_it_is_found_in_json_within_json(secret: str, ascii_only: bool) -> None:
+    inner = json.dumps({"p": secret}, ensure_ascii=ascii_only)
+    for outer in (json.dumps(inner), json.dumps(inner, ensure_ascii=False)):
+        assert redact(outer, secret) == json.dumps('{"p": "***"}')
+
+
+@pytest.mark.parametrize("secret", ["it's 'x'", 'a"b"c', r"a\'b'", "a'b\"c"])
+def test_it_is_found_as_a_literal_or_name_of_sql(secret: str) -> None:
+    doubled = secret.replace("\\", "\\\\")
+    for literal in (
+        "'" + secret.replace("'", "''") + "'",
+        '"' + secret.replace('"', '""') + '"',
+        "E'" + doubled.replace("'", "''") + "'",
+        "'" + doubled.replace("'", "\\'") + "'",
+    ):
+        assert redact(f"ALTER USER u PASSWORD {literal};", secret).count("***") == 1, literal
+        assert secret not in redact(literal, secret)
+
+
+@pytest.mark.parametrize("secret", ["a<b>&c", "it's", "say \"x\" & 'y'"])
+@pytest.mark.parametrize("escape", [html.escape, lambda text: html.escape(text, quote=False),
+                                    lambda text: html.escape(text).replace("&#x27;", "&#39;"),
+                                    lambda text: html.escape(text).replace("&quot;", "&#34;")])  # fmt: skip
+def test_it_is_found_in_html(secret: str, escape: Callable[[str], str]) -> None:
+    assert redact(f"<td>{escape(secret)}</td>", secret) == "<td>***</td>"
+
+
+@pytest.mark.parametrize("secret", AWKWARD)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n    ", "\\n"])
+@pytest.mark.parametrize("width", [1, 4, 7])
+def test_it_is_found_in_base64_that_is_broken_into_lines(secret: str, end: str, width: int) -> None:
+    encoded = base64.b64encode(f"user:{secret}:x".encode()).decode()
+    broken = end.join(encoded[start : start + width] for start in range(0, len(encoded), width))
+    redacted = redact(f"<{broken}>", secret)
+    assert redacted.count(MASK) == 1
+    rest = "".join(redacted.replace(end, "").strip("<>").split(MASK))
+    assert len(rest.rstrip("=")) <= len(base64.b64encode(b"user::x"))
 
 
 @pytest.mark.parametrize("secret", AWKWARD)

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import re
 from typing import Any
 
 import pytest
@@ -175,6 +176,17 @@ def test_anything_else_is_no_duration(text: str) -> None:
         "jdbc:oracle:thin:scott/tiger@//h:1521/x",
         "host=h password = secret",
         "//u:p@ss@h",
+        "jdbc:mysql://(host=h,user=u,password=secret)/d",
+        "jdbc:mysql://address=(host=h)(PASSWORD=secret)/d",
+        "jdbc:postgresql://h/db?pass%77ord=secret",
+        "jdbc:postgresql://h/db?a=b&%70assword=secret",
+        "https://account.blob.core.windows.net/c?sv=1&sig=abc%3D",
+        "https://h/x?token=abc",
+        "https://h/x?X-Amz-Security-Token=abc",
+        "https://h/x?X-Amz-Signature=abc",
+        "jdbc:awsathena://h;SecretAccessKey=abc",
+        "jdbc:bigquery://h;OAuthClientSecret=abc",
+        "DefaultEndpointsProtocol=https;AccountKey=abc",
     ],
 )
 def test_a_url_with_a_password_is_recognised(url: str) -> None:
@@ -189,6 +201,9 @@ def test_a_url_with_a_password_is_recognised(url: str) -> None:
         "jdbc:oracle:thin:@//h:1521/x",
         "s3a://bucket/path:with@signs",
         "gs://b/p?passwordless=1",
+        "https://h/x?token=",
+        "https://h/x?design=1&a%5B0%5D=b%41",
+        "s3a://bucket/token/sig/day%3D1",
         "file:///data/a:b@c",
         "password",
     ],
@@ -215,3 +230,33 @@ def test_the_facts_of_a_data_set_are_its_location_and_its_ciphertext() -> None:
     assert DataSetFacts.of(written) == DataSetFacts(
         id="flights", hostname="h", format="csv", options={"header": "true"}, encryptedpass="lmibu"
     )
+
+
+LOADS = "loads code or files on the machine of a run; leave it out, or write it in the program or project of the job"
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("jdbc:postgresql://h/d?socketFactory=evil.Class&socketFactoryArg=x", "socketFactory"),
+        ("jdbc:postgresql://h/d?ssl=true&SSLFACTORY=evil.Class", "SSLFACTORY"),
+        ("jdbc:postgresql://h/d?loggerLevel=DEBUG&loggerFile=/app/x.jsp", "loggerLevel"),
+        ("jdbc:mysql://h/d?allowLoadLocalInfile=true", "allowLoadLocalInfile"),
+        ("jdbc:mysql://(host=h,autoDeserialize=true)/d", "autoDeserialize"),
+        ("jdbc:mysql://address=(host=h)(queryInterceptors=a.B)/d", "queryInterceptors"),
+        ("jdbc:h2:mem:x;INIT=RUNSCRIPT FROM 'http://h/x.sql'", "INIT"),
+        ("jdbc:sqlserver://h; socketFactoryClass = a.B", "socketFactoryClass"),
+    ],
+)
+def test_parameters_of_drivers_that_load_code_or_files_are_refused_by_name(url: str, name: str) -> None:
+    for location in ({"url": url}, {"options": {"x": url}}):
+        with pytest.raises(ValidationError, match=re.escape(f"{name} {LOADS}")):
+            Location.model_validate(location)
+    with pytest.raises(ValidationError, match=LOADS):
+        Location.model_validate({"options": {name: "x"}})
+
+
+def test_other_parameters_of_drivers_are_left_alone() -> None:
+    url = "jdbc:postgresql://h/d?sslmode=verify-full&sslrootcert=/ca.pem&initial=1&currentSchema=init"
+    options = {"fetchsize": "10", "sslmode": "require", "initialSize": "1"}
+    assert Location(url=url, options=options).options == options

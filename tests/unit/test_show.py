@@ -2,16 +2,20 @@
 
 import io
 import json
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from rich.console import Console
 
-from opendataflow.cli.output.printing import Output, print_rows
+import opendataflow.cli
+from opendataflow.cli.output.printing import Output, Text, console, echo, print_indented, print_rows
 from opendataflow.cli.reports.status import print_status, status_lines
 from opendataflow.core.text.verbs import did_you_mean
+from opendataflow.stdio import visible, write_line
 
 COLUMNS = ("data_id", "reason")
 ROW: dict[str, Any] = {"data_id": "2013", "reason": "late", "fence": 7, "at": datetime(2013, 2, 1, 12, tzinfo=UTC)}
@@ -238,3 +242,53 @@ def test_missing_locations_are_reported_with_the_first_chunks_that_wait_for_them
     assert chunks == (
         "missing    4 chunks wait for their locations (1, 2, 3 …), which consumes no retry: there is no in/1.csv"
     )
+
+
+# Control characters and bidirectional overrides
+
+ESCAPED = ("\x1b]0;x\x07\x7f\x9b\u202e", r"\x1b]0;x\x07\x7f\x9b\u202e")
+"""What a text contains, and what a person sees."""
+
+
+def test_a_table_shows_escapes_of_a_terminal_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    raw, seen = ESCAPED
+    line = printed(capsys, [{**ROW, "data_id": f"a{raw}", "reason": f"b{raw}"}]).splitlines()[1]
+    assert line.split() == [f"a{seen}", f"b{seen}"]
+
+
+@pytest.mark.parametrize("output", [Output.JSON, Output.YAML])
+def test_documents_escape_what_a_terminal_would_obey(capsys: pytest.CaptureFixture[str], output: Output) -> None:
+    raw, _ = ESCAPED
+    text = printed(capsys, [{"data_id": raw, raw: "a"}], output)
+    assert [sign for sign in raw if not sign.isprintable() and sign in text] == []
+    assert yaml.safe_load(text) == [{"data_id": raw, raw: "a"}]
+
+
+def test_lines_texts_and_parts_of_texts_show_escapes_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    raw, seen = ESCAPED
+    echo(f"a{raw}")
+    console().print(f"b{raw}")
+    console().print(Text(f"c{raw}").append(f"d{raw}", style="bold"))
+    print_indented(console(), f"e{raw}")
+    assert capsys.readouterr().out == f"a{seen}\nb{seen}\nc{seen}d{seen}\n    e{seen}\n"
+
+
+def test_errors_show_escapes_as_text() -> None:
+    raw, seen = ESCAPED
+    write_line(stream := io.StringIO(), f"error: {raw}")
+    assert stream.getvalue() == f"error: {seen}\n"
+
+
+@pytest.mark.parametrize(("text", "seen"), [("a\n\tb\r\nc", "a\n\tb\r\nc"), ("50%\r60%\r\n", "50%\\x0d60%\r\n")])
+def test_ends_of_lines_and_tabs_stay_but_no_text_overwrites_another(text: str, seen: str) -> None:
+    assert visible(text) == seen
+
+
+def test_only_one_folder_prints_what_comes_from_others() -> None:
+    printing = re.compile(r"typer\.echo|(?<![.\w])print\(|rich\.text|sys\.stdout\.write")
+    cli = Path(opendataflow.cli.__file__).parent
+    files = [file for file in cli.rglob("*.py") if printing.search(file.read_text("utf-8"))]
+    assert {str(file.relative_to(cli)) for file in files} == {
+        "administration/crypt.py",  # a decrypted password, as it is
+        "output/printing.py",
+    }

@@ -3,6 +3,7 @@
 import asyncio
 import getpass
 import os
+import re
 import socket
 import sys
 from collections.abc import Awaitable, Callable
@@ -14,6 +15,8 @@ import typer
 from opendataflow import __version__
 from opendataflow.cli.cluster.choice import require_postgres
 from opendataflow.cli.output.printing import Output
+from opendataflow.errors import InvalidInput
+from opendataflow.names import CONTROLS
 from opendataflow.opening.database import open_store
 from opendataflow.settings import read_settings
 from opendataflow.stdio import write_line
@@ -21,6 +24,14 @@ from opendataflow.store.store import Store
 
 T = TypeVar("T")
 
+
+def _one_line(reason: str | None) -> str | None:
+    if reason is not None and re.search(f"[{CONTROLS}]", reason):
+        raise InvalidInput(f'--reason: one line of text is wanted, without control characters, found "{reason}"')
+    return reason
+
+
+ReasonOption = Annotated[str | None, typer.Option("--reason", callback=_one_line, help="The reason, for the history.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 

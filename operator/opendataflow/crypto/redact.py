@@ -1,11 +1,13 @@
 """Replaces known secrets in texts for people, in the forms in which programs print them.
 
-It finds a secret unchanged, escaped for JSON, a URL or a shell, and in base64, also within a longer base64 text. It
-does not find a secret that is split, encrypted, compressed or printed letter by letter: it prevents accidents, not
-attacks. It never prints, and no representation of its objects shows a secret.
+It finds a secret unchanged, escaped for JSON (also within JSON), SQL, HTML, a URL or a shell, and in base64, also
+within a longer base64 text or broken into lines. It does not find a secret that is split otherwise, encrypted,
+compressed or printed letter by letter: it prevents accidents, not attacks. It never prints, and no representation of
+its objects shows a secret.
 """
 
 import base64
+import html
 import json
 import re
 import shlex
@@ -17,6 +19,8 @@ SHORTEST = 4
 """Minimum number of characters of a secret that is replaced. Shorter ones occur in any text."""
 
 _SIGN = "[A-Za-z0-9+/_-]"
+_BREAK = r"(?:\r?\n[ \t]*|\\n)?"
+"""The end of a line of base64, also as text, and the indentation of the next line."""
 _NAMED = str.maketrans({"\a": r"\a", "\b": r"\b", "\t": r"\t", "\n": r"\n", "\v": r"\v", "\f": r"\f", "\r": r"\r"})
 _NAMED |= str.maketrans({"\x1b": r"\E", "'": r"\'", "\\": r"\\"})
 
@@ -78,11 +82,15 @@ def _pieces(secret: str) -> Iterator[str]:
 def _forms(secret: str) -> Iterator[str]:
     """Yield the secret unchanged and escaped, without the enclosing quotes."""
     yield secret
-    for letters in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
-        capitals = re.sub(r"\\u[0-9a-f]{4}", lambda found: r"\u" + found[0][2:].upper(), letters)
-        for escaped in (letters, capitals):
-            yield escaped
-            yield escaped.replace("/", r"\/")
+    yield from _json_forms(secret)
+    yield secret.replace("'", "''")  # SQL, and with escapes of backslashes
+    yield secret.replace('"', '""')
+    yield secret.replace("\\", "\\\\").replace("'", "''")
+    yield secret.replace("\\", "\\\\").replace("'", r"\'")
+    yield html.escape(secret, quote=False)
+    for apostrophe in ("&#x27;", "&#39;", "&#039;", "&apos;"):
+        for quotation in ("&quot;", "&#34;"):
+            yield html.escape(secret, quote=False).replace("'", apostrophe).replace('"', quotation)
     yield shlex.quote(secret).removeprefix("'").removesuffix("'")
     yield secret.replace("'", r"'\''")
     yield re.sub(r'(["$`\\])', r"\\\1", secret)  # within "…"
@@ -93,6 +101,17 @@ def _forms(secret: str) -> Iterator[str]:
     for escaped in percent:
         yield escaped
         yield re.sub("%[0-9A-F]{2}", lambda found: found[0].lower(), escaped)
+
+
+def _json_forms(secret: str) -> Iterator[str]:
+    """Yield the secret escaped for JSON, and once more for JSON within JSON."""
+    for plain in (True, False):
+        letters = json.dumps(secret, ensure_ascii=plain)[1:-1]
+        capitals = re.sub(r"\\u[0-9a-f]{4}", lambda found: r"\u" + found[0][2:].upper(), letters)
+        for escaped in (letters, capitals, letters.replace("/", r"\/"), capitals.replace("/", r"\/")):
+            yield escaped
+            yield json.dumps(escaped)[1:-1]
+            yield json.dumps(escaped, ensure_ascii=False)[1:-1]
 
 
 def _octal(found: re.Match[str]) -> str:
@@ -109,8 +128,9 @@ def _base64_forms(secret: str) -> Iterator[str]:
         bits = 8 * (shift + len(content))
         first, last = -(-8 * shift // 6), bits // 6
         known = base64.b64encode(b"\0" * shift + content).decode()[first:last]
-        known = "".join({"+": "[+-]", "/": "[/_]"}.get(sign, sign) for sign in known)
-        yield (_SIGN if shift else "") + known + (f"{_SIGN}=*" if bits % 6 else "=*")
+        signs = [{"+": "[+-]", "/": "[/_]"}.get(sign, sign) for sign in known]
+        signs = [*([_SIGN] if shift else []), *signs, *([_SIGN] if bits % 6 else [])]
+        yield _BREAK.join(signs) + "=*"
 
 
 def _bytes(text: str) -> bytes:

@@ -4,12 +4,25 @@ A decrypted password goes into the environment of the run and nowhere else: not 
 `redactor` removes the passwords from the output of a run.
 """
 
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from opendataflow.errors import DataflowError, Refused
-from opendataflow.names import shell_name
+from opendataflow.names import SECRET_VARIABLES, shell_name
 from opendataflow.opening.passkey import Passkey
+
+_HOLDS_PASSWORD = re.compile(r"(?i)(?:password|passwd|pwd)$")
+
+
+def inherited_passwords(environ: Mapping[str, str]) -> list[str]:
+    """Return the values of variables like PGPASSWORD or orders_password, which a child process inherits."""
+    return [
+        value
+        for name, value in environ.items()
+        if _HOLDS_PASSWORD.search(name) and name not in SECRET_VARIABLES | {"PWD", "OLDPWD"} and value
+    ]
 
 
 class Passwords:
@@ -36,8 +49,11 @@ class Passwords:
         return [shell_name(f"{name}_password") for name in sealed] if sealed and self._passkey.get() is None else []
 
     def redactor(self) -> Callable[[str], str] | None:
-        """Return a function that removes the decrypted passwords from a text; None if there are none."""
-        opened = tuple(self._opened.values())  # a copy: another call may add passwords meanwhile
+        """Return a function that removes passwords from a text; None if there are none.
+
+        The passwords: those that were decrypted, and those in variables of this process, which runs inherit.
+        """
+        opened = (*self._opened.values(), *inherited_passwords(os.environ))
         if not opened:
             return None
         from opendataflow.crypto.redact import Secrets

@@ -10,6 +10,7 @@ import typer
 
 from opendataflow.cli.app import Panel, app, with_store
 from opendataflow.cli.cluster.choice import require_postgres
+from opendataflow.cli.output.printing import echo
 from opendataflow.core.text.explain import counted
 from opendataflow.errors import InvalidInput, Refused, SchemaMismatch
 from opendataflow.names import ExitCode
@@ -37,7 +38,7 @@ def _database() -> tuple[AbstractAsyncContextManager[DsnSource], list[Path]]:
 
 
 def _note(sentence: str) -> None:
-    typer.echo(f"waiting: {sentence}", err=True)
+    echo(f"waiting: {sentence}", err=True)
 
 
 @db.command("migrate")
@@ -52,7 +53,7 @@ def migrate_database() -> None:
 
     done = asyncio.run(ask())
     for line in done or ["the schema is up to date"]:
-        typer.echo(line)
+        echo(line)
 
 
 @db.command("status")
@@ -69,15 +70,15 @@ def database_status() -> None:
                 return place(dsn), connection.info.server_version, state, sentence
 
     where, version, state, sentence = asyncio.run(ask())
-    typer.echo(f"database  {where}, Postgres {version // 10000}.{version % 10000}")
+    echo(f"database  {where}, Postgres {version // 10000}.{version % 10000}")
     for migration in sql_files.migrations():
-        typer.echo(f"schema    {migration.name}  {_word(migration, state)}")
+        echo(f"schema    {migration.name}  {_word(migration, state)}")
     for number in [] if state.unreleased else state.newer:
-        typer.echo(f"schema    {number:04}  of a newer program")
+        echo(f"schema    {number:04}  of a newer program")
     same = state.functions == sql_files.functions_digest()
-    typer.echo(f"functions {state.functions or 'none'}  {'current' if same else 'of another version'}")
+    echo(f"functions {state.functions or 'none'}  {'current' if same else 'of another version'}")
     if sentence is not None:
-        typer.echo(f"views     {sentence}")
+        echo(f"views     {sentence}")
     if state.moved_to is not None:
         raise moved(where, state)
     if state.unreleased:
@@ -101,10 +102,10 @@ def verify() -> int:
     """Check the consistency of all data. Exit code 1 if something is inconsistent."""
     problems = with_store(lambda store: store.verify())
     for problem in problems:
-        typer.echo(problem)
+        echo(problem)
     if problems:
         return ExitCode.FAILED
-    typer.echo("all is consistent")
+    echo("all is consistent")
     return ExitCode.OK
 
 
@@ -139,18 +140,18 @@ def move_database(
             if folders:
                 await migrate(old, folders=folders)
             async with await connect(dsn) as new:
-                return await move(old, new, dsn, _note, lambda line: typer.echo(line, err=True))
+                return await move(old, new, dsn, _note, lambda line: echo(line, err=True))
 
     _print_move(asyncio.run(ask()))
 
 
 def _print_move(done: Moved | None) -> None:
     if done is None:
-        typer.echo("moved already")
+        echo("moved already")
         return
     for line in done.notes:
-        typer.echo(line, err=True)
+        echo(line, err=True)
     rows = ", ".join(counted(done.rows[table], word) for table, word in _COUNTED.items())
     found = "" if done.copied else "; an earlier attempt had copied all of it"
-    typer.echo(f"moved to {done.address}: {rows}{found}")
-    typer.echo(f"next: export DATAFLOW_DSN={shlex.quote(done.address)}")
+    echo(f"moved to {done.address}: {rows}{found}")
+    echo(f"next: export DATAFLOW_DSN={shlex.quote(done.address)}")

@@ -19,10 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rich.text import Text
-
 from opendataflow.cli.app import OutputOption, Panel, app
-from opendataflow.cli.output.printing import Output, console, print_document
+from opendataflow.cli.output.printing import Output, Text, console, print_document
 from opendataflow.core.text.explain import counted, duration, shell_command, unmanaged_namespace_sentence
 from opendataflow.errors import DataflowError
 from opendataflow.launch.process.host import this_host

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import typer
 
 from opendataflow.cli.app import Panel, app
+from opendataflow.cli.output.printing import echo
 from opendataflow.errors import InvalidInput, NotDelivered
 from opendataflow.model.records.alert import Alert
 from opendataflow.names import AlertKind, ExitCode
@@ -32,7 +33,7 @@ def test() -> int:
 
     reasons = asyncio.run(try_all())
     for target, reason in zip(targets, reasons, strict=True):
-        typer.echo(f"{target.name}: {f'failed: {reason}' if reason else 'sent'}")
+        echo(f"{target.name}: {f'failed: {reason}' if reason else 'sent'}")
     return ExitCode.FAILED if any(reasons) else ExitCode.OK
 
 

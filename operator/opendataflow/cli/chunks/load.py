@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from opendataflow.cli.app import Panel, actor, app, with_store
+from opendataflow.cli.app import Panel, ReasonOption, actor, app, with_store
 from opendataflow.cli.complete import complete_dataset
-from opendataflow.cli.jobs.scale import ReasonOption
+from opendataflow.cli.output.printing import echo
 from opendataflow.core.chunks.chunk_list import parse_chunk_list
 from opendataflow.core.text.explain import counted
 from opendataflow.core.text.verbs import did_you_mean
@@ -37,7 +37,7 @@ def load(
     """Declare the chunks of a list: ids, and bounds if the list has them. All of them, or none if one is wrong."""
     listed = parse_chunk_list(read_list(file), "standard input" if file == "-" else file)
     made = [(one.id, one.bounds) for one in listed]
-    typer.echo(declare_chunks(dataset, made, reason, publish=publish, dry_run=dry_run))
+    echo(declare_chunks(dataset, made, reason, publish=publish, dry_run=dry_run))
 
 
 def declare_chunks(

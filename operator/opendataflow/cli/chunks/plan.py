@@ -11,13 +11,11 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from opendataflow.cli.app import OutputOption, with_store
+from opendataflow.cli.app import OutputOption, ReasonOption, with_store
 from opendataflow.cli.chunks.load import chunks, declare_chunks
 from opendataflow.cli.complete import complete_dataset
-from opendataflow.cli.jobs.scale import ReasonOption
-from opendataflow.cli.output.printing import Output, console, print_document
+from opendataflow.cli.output.printing import Output, Text, console, echo, print_document
 from opendataflow.core.chunks.chunk_additions import find_conflict
 from opendataflow.core.chunks.chunk_plan import MOST_CHUNKS, By, PlannedChunk
 from opendataflow.core.text.explain import counted
@@ -198,7 +196,7 @@ def _write(dataset: str, proposed: Plan, reason: str | None, *, publish: bool) -
     report = declare_chunks(
         dataset, made, reason, publish=publish, why_not=partial(find_conflict, dataset, proposed.chunks)
     )
-    typer.echo(report, err=True)
+    echo(report, err=True)
 
 
 def _save(file: Path, made: Sequence[PlannedChunk]) -> None:
@@ -211,7 +209,7 @@ def _save(file: Path, made: Sequence[PlannedChunk]) -> None:
 
 def _show(dataset: str, proposed: Plan, output: Output) -> None:
     for note in proposed.notes:
-        typer.echo(note, err=True)
+        echo(note, err=True)
     if output is not Output.TABLE:
         print_document(_plain(dataset, proposed), output)
         return

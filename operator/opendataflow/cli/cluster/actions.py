@@ -9,9 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-import typer
-
 from opendataflow.cli.cluster.choice import Cluster, with_cluster
+from opendataflow.cli.output.printing import echo
 from opendataflow.core.text.verbs import Verb
 from opendataflow.errors import (
     ClusterRefused,
@@ -60,10 +59,10 @@ def ask(
     if status.phase == "Refused":
         raise _ERRORS.get(Refusal(status.reason or Refusal.REFUSED), Refused)(status.message or "refused")
     for line in status.lines:
-        typer.echo(line)
+        echo(line)
     total = status.counts.done + status.counts.unchanged if status.counts else 0
     if total > len(status.lines):
-        typer.echo(f"… and {total - len(status.lines)} more ({status.message})")
+        echo(f"… and {total - len(status.lines)} more ({status.message})")
 
 
 def _selector(chosen: Sequence[str] | Selection) -> dict[str, Any]:

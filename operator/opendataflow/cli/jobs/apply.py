@@ -8,7 +8,7 @@ import typer
 
 from opendataflow.cli.app import OutputOption, Panel, actor, app, with_store
 from opendataflow.cli.jobs.job_files import Declared, apply_files, plan_files, read_files
-from opendataflow.cli.output.printing import Output, print_document
+from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.core.text.plan import changes_more_than_it_adds, options_sentence, plan_lines, refused_sentence
 from opendataflow.errors import PlanRefused
 from opendataflow.model.records.plan import Consent, Plan
@@ -71,7 +71,7 @@ def apply(  # one for each option
 def _print_plan(plan: Plan, output: Output, *, applied: bool) -> None:
     if output is Output.TABLE:
         for line in plan_lines(plan):
-            typer.echo(line)
+            echo(line)
     else:
         print_document({"plan": asdict(plan), "applied": applied}, output)
 
@@ -80,12 +80,12 @@ def _report_missing(plan: Plan, allowed: str | None) -> int:
     """Print why the plan would be refused. Return the exit code."""
     if not plan.missing:
         return ExitCode.OK
-    typer.echo(f"would be refused: {refused_sentence(plan)}; {options_sentence(plan, allowed)}", err=True)
+    echo(f"would be refused: {refused_sentence(plan)}; {options_sentence(plan, allowed)}", err=True)
     return ExitCode.FAILED
 
 
 def _print_applied(declared: Declared) -> None:
     for dataset in declared.datasets:
-        typer.echo(f"data set {dataset.id} applied")
+        echo(f"data set {dataset.id} applied")
     for job in declared.jobs:
-        typer.echo(f"job {job.id} applied")
+        echo(f"job {job.id} applied")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from opendataflow.cli.app import Panel, app
+from opendataflow.cli.output.printing import echo
 from opendataflow.errors import InvalidInput, Refused
 
 _JOB = """\
@@ -74,10 +75,10 @@ def init(
                 opened.write(text)
     except OSError as error:
         raise InvalidInput(f"{error.filename or folder}: can't be written: {error.strerror}") from error
-    typer.echo(f"wrote {', '.join(str(folder / file) for file in files)}; next:")
+    echo(f"wrote {', '.join(str(folder / file) for file in files)}; next:")
     job, more = (shlex.quote(str(folder / file)) for file in ("job.yaml", "more.csv"))
-    typer.echo(f"  dataflow local -f {job} --until-caught-up")
-    typer.echo(f"  dataflow chunks load {more} --dataset {name}-in --publish")
+    echo(f"  dataflow local -f {job} --until-caught-up")
+    echo(f"  dataflow chunks load {more} --dataset {name}-in --publish")
 
 
 def _job_name(folder: Path) -> str:

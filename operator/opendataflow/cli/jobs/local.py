@@ -20,7 +20,7 @@ from opendataflow.cli.jobs.apply import (
 )
 from opendataflow.cli.jobs.job_files import Declared, apply_files, read_files
 from opendataflow.cli.output.live import Display
-from opendataflow.cli.output.printing import console
+from opendataflow.cli.output.printing import console, echo
 from opendataflow.cli.reports.status import Status, job_status, print_status
 from opendataflow.core.chunks.attempts import make_owner
 from opendataflow.core.runs.command import check_runs_locally
@@ -168,7 +168,7 @@ async def _run(
 def _print_stale(progress: Sequence[Progress]) -> None:
     for one in progress:
         if one.stale:
-            typer.echo(f"all is done, but stale: {stale_sentence(one.job, one.stale)}", err=True)
+            echo(f"all is done, but stale: {stale_sentence(one.job, one.stale)}", err=True)
 
 
 async def _check_passwords(store: Store, jobs: Sequence[str], passwords: Passwords) -> None:
@@ -176,7 +176,7 @@ async def _check_passwords(store: Store, jobs: Sequence[str], passwords: Passwor
     datasets = [row for job in (await store.declared_jobs(jobs)).values() for row in job.datasets]
     passwords.variables(datasets)  # in this thread: it may prompt for the passkey, and no run has started yet
     for variable in dict.fromkeys(passwords.missing(datasets)):
-        typer.echo(f"{variable} is not set: no passkey is given", err=True)
+        echo(f"{variable} is not set: no passkey is given", err=True)
 
 
 async def _statuses(store: Store, jobs: Sequence[str]) -> list[Status]:

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import Panel, actor, app, with_store
+from opendataflow.cli.app import Panel, ReasonOption, actor, app, with_store
 from opendataflow.cli.cluster import resources
 from opendataflow.cli.cluster.choice import through_cluster
 from opendataflow.cli.complete import complete_job
+from opendataflow.cli.output.printing import echo
 from opendataflow.core.text.explain import counted
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
@@ -16,7 +17,6 @@ from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
 JobArgument = Annotated[str, typer.Argument(help="A job.", autocompletion=complete_job)]
-ReasonOption = Annotated[str | None, typer.Option("--reason", help="The reason, for the history.")]
 
 
 @app.command("scale", rich_help_panel=Panel.CHANGE)
@@ -30,7 +30,7 @@ def scale(
         limits = resources.scale(job, parallelism, reason)
     else:
         limits = _with_job(job, lambda store: store.scale(job, parallelism, actor(), reason))
-    typer.echo(_scaled_sentence(limits))
+    echo(_scaled_sentence(limits))
 
 
 @app.command("suspend", rich_help_panel=Panel.CHANGE)
@@ -38,7 +38,7 @@ def suspend(job: JobArgument, reason: ReasonOption = None) -> None:
     """Start no new runs of a job. Active runs continue. `dataflow resume` undoes this."""
     limits = _set_suspended(job, reason, suspended=True)
     was = "was suspended already" if limits["before"] else "is suspended: nothing new starts"
-    typer.echo(f"job {job} {was}; {_active_runs(limits['running'])}")
+    echo(f"job {job} {was}; {_active_runs(limits['running'])}")
 
 
 @app.command("resume", rich_help_panel=Panel.CHANGE)
@@ -46,7 +46,7 @@ def resume(job: JobArgument, reason: ReasonOption = None) -> None:
     """Start runs of a suspended job again."""
     limits = _set_suspended(job, reason, suspended=False)
     was = "goes on" if limits["before"] else "was not suspended"
-    typer.echo(f"job {job} {was}: it may have {counted(limits['parallelism'], 'run')} at a time, {_running(limits)}")
+    echo(f"job {job} {was}: it may have {counted(limits['parallelism'], 'run')} at a time, {_running(limits)}")
 
 
 def _set_suspended(job: str, reason: str | None, *, suspended: bool) -> Row:

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from opendataflow.cli.app import Panel, actor, app, with_store
+from opendataflow.cli.app import Panel, ReasonOption, actor, app, with_store
 from opendataflow.cli.cluster.choice import through_cluster
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job, complete_owner
+from opendataflow.cli.output.printing import echo
 from opendataflow.core.text.verbs import VERBS, Verb, did_you_mean, line, nothing_selected, refuse_if_any, was_changed
 from opendataflow.engine.takeover import commit_lost
 from opendataflow.errors import InvalidInput, Refused, UnknownThing
@@ -41,7 +42,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[bool, typer.Option("--dry-run", help="Report what would change, and change nothing.")],
         False,
     ),
-    "reason": (Annotated[str | None, typer.Option("--reason", help="The reason, for the history.")], None),
+    "reason": (ReasonOption, None),
 }
 _STALE = Annotated[
     bool, typer.Option("--stale", help="Only what was made from an older version of an input or of its job.")
@@ -115,7 +116,7 @@ def lost(
             raise Refused(f"run {run} has ended already: it is {now.run_state}")
         return f"run {run} is lost; {found.data_id} of job {found.job} is {now.task_state}"
 
-    typer.echo(with_store(ask))
+    echo(with_store(ask))
 
 
 def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
@@ -150,9 +151,9 @@ def _ask(verb: Verb, given: Mapping[str, Any]) -> None:
         raise nothing_selected(verb.name, owner, chosen)
     refuse_if_any(answers, Counter(answer.result for answer in answers), known)
     for answer in answers:
-        typer.echo(line(answer, owner, dry_run=dry_run))
+        echo(line(answer, owner, dry_run=dry_run))
     if dry_run:
-        typer.echo(f"{sum(map(was_changed, answers))} would be touched; nothing was changed")
+        echo(f"{sum(map(was_changed, answers))} would be touched; nothing was changed")
 
 
 def _selection(given: Mapping[str, Any], *, of_chunks: bool) -> list[str] | Selection:

@@ -4,15 +4,13 @@ They read and write the views of schema `dataflow`, like the SQL of the old fram
 longer supported is refused with its replacement.
 """
 
-import json
-import sys
 from typing import Annotated
 
 import typer
 
 from opendataflow.cli.administration.db import migrate_database
 from opendataflow.cli.app import OutputOption, Panel, actor, app, with_store
-from opendataflow.cli.output.printing import Output, print_rows
+from opendataflow.cli.output.printing import Output, echo, print_document, print_rows
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.model.records.claim import DeclaredJob
@@ -59,7 +57,7 @@ def dml(
 ) -> None:
     """Change rows of job, dataset and datastatus. All statements are one transaction."""
     for count in with_store(lambda store: write_sql(store, statements, actor())):
-        typer.echo(f"{count} rows affected")
+        echo(f"{count} rows affected")
 
 
 @app.command("runs", rich_help_panel=Panel.LEGACY)
@@ -94,7 +92,7 @@ def getjob(job: JobArgument) -> None:
 
     data_id, declared = with_store(ask)
     found = [] if data_id is None else [{"dataid": data_id}, *_old_form(declared)]
-    sys.stdout.write(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    print_document(found, Output.JSON)
 
 
 @app.command("endjob", rich_help_panel=Panel.LEGACY)
@@ -106,7 +104,7 @@ def endjob(job: JobArgument, data_id: DataIdArgument, status: StatusArgument) ->
         raise UnknownThing(
             f"datastatus has no OUT row of job {job} for {data_id}: `dataflow runs` shows the newest ones"
         )
-    typer.echo(f"{count} rows updated to {status} for {job} and {data_id} 0 IN file-local locks released")
+    echo(f"{count} rows updated to {status} for {job} and {data_id} 0 IN file-local locks released")
 
 
 @app.command("SetDataStatus", rich_help_panel=Panel.LEGACY)
@@ -121,7 +119,7 @@ def set_data_status(
     insert = "INSERT INTO datastatus (dataid, datasetid, jobid, locktype, status) VALUES (%s, %s, %s, %s, %s)"
     values = (data_id, dataset, job, locktype, status)
     (count,) = with_store(lambda store: write_sql(store, [insert], actor(), values))
-    typer.echo(f"{count} rows affected")
+    echo(f"{count} rows affected")
 
 
 app.command("createtables", hidden=True, help="The same as `dataflow db migrate`.")(migrate_database)

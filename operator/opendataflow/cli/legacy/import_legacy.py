@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from opendataflow.cli.app import Panel, actor, app, with_store
+from opendataflow.cli.output.printing import echo
 from opendataflow.core.status.legacy_import import OldChunk, OldState, Running, old_state
 from opendataflow.errors import InvalidInput
 from opendataflow.store.connections.connection import has_password
@@ -42,7 +43,7 @@ def import_legacy(
 ) -> None:
     """Import job, dataset and datastatus of the Java framework, all or nothing. Existing rows stay unchanged."""
     if has_password(dsn):
-        typer.echo(
+        echo(
             "the address has a password, which other users of this machine can read: use PGPASSWORD or ~/.pgpass",
             err=True,
         )
@@ -61,7 +62,7 @@ def import_legacy(
     counts = with_store(ask)
     _report(state, counts, dry_run=dry_run)
     if take_over and not dry_run:
-        typer.echo(f"the old tables are {SCHEMA}.job_old, dataset_old and datastatus_old; the views have their names")
+        echo(f"the old tables are {SCHEMA}.job_old, dataset_old and datastatus_old; the views have their names")
 
 
 def _decision(running: Sequence[OldChunk], given: Running | None) -> Running:
@@ -69,12 +70,12 @@ def _decision(running: Sequence[OldChunk], given: Running | None) -> Running:
     if not running:
         return Running.SKIP
     for chunk in running[:_SHOWN]:
-        typer.echo(
+        echo(
             f"RUNNING: {chunk.data_id} of {chunk.dataset}, by {chunk.maker}, since {chunk.modified or 'unknown'}",
             err=True,
         )
     if len(running) > _SHOWN:
-        typer.echo(f"RUNNING: and {len(running) - _SHOWN} more", err=True)
+        echo(f"RUNNING: and {len(running) - _SHOWN} more", err=True)
     if given is not None:
         return given
     choices = ", ".join(Running)
@@ -93,10 +94,10 @@ def _report(state: OldState, counts: dict[str, dict[str, int]], *, dry_run: bool
     made = "would be made" if dry_run else "made"
     for name, word in (("datasets", "data sets"), ("jobs", "jobs"), ("chunks", "chunks")):
         of = counts[name]
-        typer.echo(f"{word}: {of['made']} {made}, {of['same']} were the same, {of['other']} are other here and stay so")
+        echo(f"{word}: {of['made']} {made}, {of['same']} were the same, {of['other']} are other here and stay so")
     for sentence in state.left:
-        typer.echo(f"left out: {sentence}")
+        echo(f"left out: {sentence}")
     for sentence in counts["conflicts"]:
-        typer.echo(f"stays: {sentence}")
+        echo(f"stays: {sentence}")
     if dry_run:
-        typer.echo("nothing was changed")
+        echo("nothing was changed")

@@ -10,14 +10,14 @@ from datetime import datetime
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
-from opendataflow.cli.output.printing import coloured
+from opendataflow.cli.output.printing import Text, coloured
 from opendataflow.core.text.explain import duration
 from opendataflow.engine.ports import Step
 from opendataflow.errors import DataflowError, NotStarted
 from opendataflow.model.records import claim
 from opendataflow.names import RunState, TaskState
+from opendataflow.stdio import visible
 from opendataflow.store.store import Store
 
 _REFRESH_SECONDS = 0.5
@@ -39,7 +39,7 @@ class Display:
             disable=not console.is_terminal,
         )
         self._lines: dict[str, TaskID] = {
-            job: self._bars.add_task(job.ljust(self._width), total=None, state="") for job in jobs
+            job: self._bars.add_task(visible(job).ljust(self._width), total=None, state="") for job in jobs
         }
 
     def claimed(self, run: claim.ClaimedRun) -> None:

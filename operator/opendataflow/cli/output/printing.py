@@ -1,18 +1,24 @@
-"""Prints results: tables for people, JSON and YAML for programs. It reads nothing itself."""
+"""Prints results: tables for people, JSON and YAML for programs. It reads nothing itself.
+
+All commands print here. Texts come from anybody, so that their control characters are made visible or escaped.
+"""
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
+import rich.text
+import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from opendataflow.names import ChunkStatus, TaskState
+from opendataflow.names import CONTROLS, ChunkStatus, TaskState
+from opendataflow.stdio import visible
 
 Row = Mapping[str, Any]
 
@@ -47,8 +53,27 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
+_CONTROLS = re.compile(rf"(?!\n)[{CONTROLS}]")
+
+
+class Text(rich.text.Text):
+    """A text with a style. Its control characters are visible."""
+
+    def __init__(self, text: str = "", style: Any = "", **how: Any) -> None:
+        super().__init__(visible(text), style, **how)
+
+    def append(self, text: rich.text.Text | str, style: Any = None) -> Self:
+        """Append a text, with its control characters visible."""
+        super().append(visible(text) if isinstance(text, str) else text, style)
+        return self
+
+
 class _Console(Console):
     """A console that stops printing if its reader closes the pipe, as `head` does. The command continues."""
+
+    def render_str(self, text: str, **how: Any) -> rich.text.Text:
+        """Return a printed text or a cell of a table, with its control characters visible."""
+        return super().render_str(visible(text), **how)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -66,6 +91,11 @@ def console(*, stderr: bool = False) -> Console:
     if not made.is_terminal:
         made.width = _UNLIMITED_WIDTH
     return made
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print a text on stdout or stderr, with its control characters visible. `nl`: end the line."""
+    typer.echo(visible(text), err=err, nl=nl)
 
 
 def print_rows(
@@ -99,18 +129,29 @@ def print_indented(to: Console, sentence: str) -> None:
 
 def print_document(value: object, output: Output) -> None:
     """Print a value as JSON or YAML."""
-    plain = json.loads(json.dumps(value, default=_plain, ensure_ascii=False))
-    if output is Output.JSON:
-        sys.stdout.write(json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
-    else:
-        import yaml  # few commands print YAML
-
-        yaml.safe_dump(plain, sys.stdout, sort_keys=False, allow_unicode=True)
+    text = json.dumps(value, default=_plain, indent=2, ensure_ascii=False) + "\n"
+    if output is Output.YAML:
+        text = _yaml(json.loads(text))
+    sys.stdout.write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def coloured(state: object) -> Text:
     """Return a state as text in its colour."""
     return Text(str(state), style=_COLOURS.get(str(state), ""))
+
+
+def _yaml(value: object) -> str:
+    """Return a value as YAML. Texts with control characters are in double quotes, which allow escapes."""
+    import yaml  # few commands print YAML
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def as_scalar(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, '"' if _CONTROLS.search(text) else None)
+
+    Dumper.add_representer(str, as_scalar)
+    return str(yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True))
 
 
 def _cell(value: object) -> Text:

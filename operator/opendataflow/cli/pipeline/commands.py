@@ -14,7 +14,7 @@ import typer
 
 from opendataflow.cli.app import OutputOption, Panel, app
 from opendataflow.cli.chunks.load import read_list
-from opendataflow.cli.output.printing import Output, console, print_document, print_rows
+from opendataflow.cli.output.printing import Output, console, echo, print_document, print_rows
 from opendataflow.cli.pipeline.init import write_project
 from opendataflow.cli.pipeline.show import (
     LiveSteps,
@@ -81,13 +81,13 @@ MaybeSlug = Annotated[
 def init(folder: Annotated[Path, typer.Argument(help="The folder. Created if missing.")]) -> None:
     """Write a first project into a folder. It can be tested and run unchanged. Never overwrite a file."""
     for line in write_project(folder):
-        typer.echo(line)
+        echo(line)
 
 
 @pipeline.command("schema")
 def schema() -> None:
     """Print the JSON schema of project.yml. Editors use it to validate and complete the file."""
-    typer.echo(schema_text(), nl=False)
+    echo(schema_text(), nl=False)
 
 
 @pipeline.command("list")
@@ -109,9 +109,13 @@ def list_pipelines(project: ProjectOption = None, output: OutputOption = Output.
 
 @pipeline.command("describe")
 def describe(slug: SlugArgument, project: ProjectOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Show the sources, steps and destination of a pipeline, and its errors. This loads the modules of its steps."""
+    """Show the sources, steps and destination of a pipeline, and its errors.
+
+    To read the type hints of its steps, this executes their modules, but not run(). A note says so before.
+    """
     opened = open_project(project)
     resolved = opened.resolve(slug)
+    echo(f"note: to read their type hints, the modules of the steps are executed: {opened.folder}", err=True)
     with ExitStack() as stack:
         description = _describe(resolved, stack)
         if output is Output.TABLE:
@@ -123,16 +127,16 @@ def describe(slug: SlugArgument, project: ProjectOption = None, output: OutputOp
 
 def _show_description(opened: OpenProject, description: Mapping[str, Any]) -> None:
     form = "the Django tool's form" if opened.file.django else "version 2"
-    typer.echo(f"pipeline {description['pipeline']} of {opened.file.project.name} ({form})")
+    echo(f"pipeline {description['pipeline']} of {opened.file.project.name} ({form})")
     for source in description["sources"]:
         chunk = "" if source["chunk"] is None else f", the rows of the chunk by {source['chunk']}"
-        typer.echo(f"  read   {source['name']}: {source['path']}{'' if source['there'] else ' (not there)'}{chunk}")
+        echo(f"  read   {source['name']}: {source['path']}{'' if source['there'] else ' (not there)'}{chunk}")
     for step in description["transformations"]:
-        typer.echo(f"  step   {step['name']}: {step['fault'] or step['says']}")
+        echo(f"  step   {step['name']}: {step['fault'] or step['says']}")
     for expectation in description["expectations"]:
-        typer.echo(f"  expect {expectation['name']}{'' if expectation['severity'] == 'fail' else ', else a warning'}")
+        echo(f"  expect {expectation['name']}{'' if expectation['severity'] == 'fail' else ', else a warning'}")
     to = description["destination"]
-    typer.echo(f"  write  {to['name']}: {to['path']}, {to['format']}" + (f", {to['mode']}" if to["mode"] else ""))
+    echo(f"  write  {to['name']}: {to['path']}, {to['format']}" + (f", {to['mode']}" if to["mode"] else ""))
 
 
 @pipeline.command("test")
@@ -233,7 +237,7 @@ def prepare() -> None:
     except OSError as error:
         where = error.filename or class_archive.archive_path(os.environ, spark_home())
         raise InvalidInput(f"{where}: can't be written: {error.strerror}") from error
-    typer.echo(f"Spark starts quicker now: {made.file} ({made.file.stat().st_size / 1e6:.0f} MB) has its classes")
+    echo(f"Spark starts quicker now: {made.file} ({made.file.stat().st_size / 1e6:.0f} MB) has its classes")
 
 
 @pipeline.command("clean")
@@ -250,7 +254,7 @@ def clean(project: ProjectOption = None) -> None:
                 path.unlink()
     except OSError as error:
         raise InvalidInput(f"{error.filename}: can't be removed: {error.strerror}") from error
-    typer.echo(f"{folder} is empty; removed: {removed}")
+    echo(f"{folder} is empty; removed: {removed}")
 
 
 def _test_results(chosen: Sequence[ResolvedPipeline], stack: ExitStack) -> Iterator[UnitTestResult]:
@@ -279,7 +283,7 @@ def _session(name: str, drivers: Sequence[Driver] = ()) -> Iterator[Any]:
             spark = stack.enter_context(local_session(name, drivers))
         yield spark
         if sys.stderr.isatty() and class_archive.is_wanted(os.environ, spark_home()):
-            typer.echo("note: Spark will start quicker: its classes are being archived, in the background", err=True)
+            echo("note: Spark will start quicker: its classes are being archived, in the background", err=True)
 
 
 def _run(
@@ -338,7 +342,7 @@ def _items(opened: OpenProject, stream: Path) -> list[Item]:
     if not opened.file.django:
         check_distinct(items)
     if not items:
-        typer.echo(f"{path} has no rows, so nothing was run", err=True)
+        echo(f"{path} has no rows, so nothing was run", err=True)
     return items
 
 
@@ -393,10 +397,10 @@ def _describe_step(resolved: ResolvedPipeline, name: str, stack: ExitStack) -> d
 def _print_notes(opened: OpenProject, chosen: Sequence[ResolvedPipeline]) -> None:
     """Print notes on stderr: observations that are no errors."""
     for note in opened.file.notes():
-        typer.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
     for resolved in chosen:
         for path in resolved.list_unlisted_modules():
-            typer.echo(f"note: {path} is not in the list of transformations, so it is never run", err=True)
+            echo(f"note: {path} is not in the list of transformations, so it is never run", err=True)
 
 
 def _raise_failed_step(done: list[dict[str, Any]]) -> None:

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, with_store
 from opendataflow.cli.complete import complete_dataset
-from opendataflow.cli.output.printing import Output, Row, coloured, console, print_rows
+from opendataflow.cli.output.printing import Output, Row, Text, coloured, console, print_rows
 from opendataflow.cli.pipeline.commands import complete_pipeline, pipeline
 from opendataflow.cli.pipeline.show import show_expectations, show_steps
 from opendataflow.core.pipelines.expectations import ExpectationResult

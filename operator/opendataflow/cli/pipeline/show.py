@@ -12,9 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
-from opendataflow.cli.output.printing import coloured, console
+from opendataflow.cli.output.printing import Text, coloured, console
 from opendataflow.core.chunks.attempts import Result
 from opendataflow.core.pipelines.expectations import ExpectationResult
 from opendataflow.core.pipelines.pipeline_steps import Step

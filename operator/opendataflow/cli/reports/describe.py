@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
-from opendataflow.cli.output.printing import Output, console, print_document
+from opendataflow.cli.output.printing import Output, Text, console, print_document
 from opendataflow.cli.reports.status import job_status, status_lines
 from opendataflow.core.pipelines.expectations import describe_reported
 from opendataflow.core.status.forced_runs import forced_evidence

@@ -8,6 +8,7 @@ import typer
 
 from opendataflow.cli.app import Panel, app, with_store
 from opendataflow.cli.complete import complete_job
+from opendataflow.cli.output.printing import echo
 from opendataflow.cli.reports.status import job_status
 from opendataflow.core.text.explain import counted
 from opendataflow.errors import InvalidInput
@@ -58,7 +59,7 @@ def clean(
 
     runs, logs, events = with_store(ask)
     would = "would go" if dry_run else "gone"
-    typer.echo(
+    echo(
         f"older than {older_than}: {counted(runs, 'run')}, {counted(logs, 'log folder')} of this machine and "
         f"{counted(events, 'event')} {would}" + ("; nothing was changed" if dry_run else "")
     )

@@ -8,10 +8,9 @@ from socket import gethostname
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
-from opendataflow.cli.output.printing import Output, console, print_document, print_indented
+from opendataflow.cli.output.printing import Output, Text, console, print_document, print_indented
 from opendataflow.cli.reports.describe import DataIdArgument, JobArgument
 from opendataflow.cli.reports.status import task_status
 from opendataflow.core.status.evidence import Facts

@@ -1,8 +1,12 @@
-"""`dataflow logs`: prints the log of a run, of a run that is still active, or of one step."""
+"""`dataflow logs`: prints the log of a run, of a run that is still active, or of one step.
+
+A program that reads the output gets the bytes of the log. A terminal gets text, with its control characters visible.
+"""
 
 import asyncio
-import shutil
+import codecs
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +15,7 @@ import typer
 
 from opendataflow.cli.app import Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_job
+from opendataflow.cli.output.printing import echo
 from opendataflow.cli.reports.status import task_status
 from opendataflow.core.pipelines.step_lines import filter_step_lines, list_logged_steps
 from opendataflow.core.text.explain import shell_command
@@ -18,6 +23,7 @@ from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.launch.process.folder import LOG
 from opendataflow.names import RunState, run_name
+from opendataflow.stdio import visible
 from opendataflow.store.store import Store
 
 Row = dict[str, Any]
@@ -35,7 +41,10 @@ def logs(
     step: Annotated[str | None, typer.Option("--step", help="Only this step of a pipeline.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until the run ends.")] = False,
 ) -> None:
-    """Print the log of a run: the whole log if its file is on this machine, else the stored last part."""
+    """Print the log of a run: the whole log if its file is on this machine, else the stored last part.
+
+    On a terminal, control characters of the log are printed as text. Another program gets the log as it is.
+    """
     if run is None and (job is None or data_id is None):
         raise InvalidInput("logs needs a job and a data id, or --run RUN")
     if follow and step is not None:
@@ -50,7 +59,7 @@ def logs(
             see = shell_command("why", waiting["job"], waiting["data_id"])
             raise UnknownThing(f"{data_id} of job {job} has not run yet: see `{see}`")
         name = f"run {found['run']} of {found['job']} {found['data_id']}, attempt {found['attempt']}"
-        typer.echo(f"{name}: {found['state']}", err=True)
+        echo(f"{name}: {found['state']}", err=True)
         if follow and found["state"] == RunState.RUNNING:
             return await _follow(store, found)
         return found
@@ -70,7 +79,7 @@ async def _follow(store: Store, run: Row) -> Row:
     """Print the log of a run until the run ends. Return the run, with `printed` if its file is on this machine."""
     if not run["runs_home"]:
         raise InvalidInput(f"it runs in a pod: kubectl logs --follow {run_name(run['job'], run['run'])}")
-    path, printed = log_file(run), 0
+    path, printed, write = log_file(run), 0, _writer()
     while True:
         found = await store.run_log(None, None, run["run"])
         assert found is not None
@@ -78,22 +87,37 @@ async def _follow(store: Store, run: Row) -> Row:
         with suppress(FileNotFoundError), path.open("rb") as file:
             file.seek(printed)
             while piece := file.read(_READ_BYTES):
-                sys.stdout.buffer.write(piece)
+                write(piece)
                 printed += len(piece)
-            sys.stdout.buffer.flush()
         if ended:
-            typer.echo(f"run {run['run']}: {found['state']}", err=True)
+            echo(f"run {run['run']}: {found['state']}", err=True)
             return {**found, "printed": printed} if path.exists() else found
         await asyncio.sleep(_POLL_SECONDS)
 
 
+def _writer() -> Callable[[bytes], None]:
+    """Return a function that prints the next piece of a log: as it is, or on a terminal as text."""
+    to = sys.stdout
+    text = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def write(piece: bytes) -> None:
+        if to.isatty():
+            to.write(visible(text.decode(piece)))
+        else:
+            to.buffer.write(piece)
+        to.flush()
+
+    return write
+
+
 def _print(run: Row, step: str | None) -> None:
     """Print the log of a run on stdout. If only a part is available, say so on stderr."""
-    path = log_file(run)
+    path, write = log_file(run), _writer()
     try:
         with path.open("rb") as file:
             if step is None:
-                shutil.copyfileobj(file, sys.stdout.buffer)
+                while piece := file.read(_READ_BYTES):
+                    write(piece)
             else:
                 _print_step(file.read().decode("utf-8", "replace"), step)
     except FileNotFoundError:
@@ -104,10 +128,10 @@ def _print(run: Row, step: str | None) -> None:
         whole = f"its log file {path} is not on this machine"
         if not run["runs_home"]:
             whole = f"its whole log, while its pod is there: kubectl logs {run_name(run['job'], run['run'])}"
-        typer.echo(f"{whole}; {kept}", err=True)
+        echo(f"{whole}; {kept}", err=True)
         tail = run["log_tail"] or ""
         if step is None:
-            typer.echo(tail, nl=False)
+            write(tail.encode())
         else:
             _print_step(tail, step)
 
@@ -117,5 +141,6 @@ def _print_step(log: str, step: str) -> None:
     if step not in (steps := list_logged_steps(lines)):
         existing = f"; it has {', '.join(steps)}" if steps else ""
         raise UnknownThing(f"the log says nothing of a step {step}{did_you_mean(step, steps)}{existing}")
+    write = _writer()
     for line in filter_step_lines(lines, step):
-        typer.echo(line)
+        write(f"{line}\n".encode())

@@ -7,13 +7,12 @@ import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
-from rich.text import Text
 
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.cluster import resources
 from opendataflow.cli.cluster.choice import through_cluster
 from opendataflow.cli.complete import complete_data_id, complete_job
-from opendataflow.cli.output.printing import Output, coloured, console, print_document
+from opendataflow.cli.output.printing import Output, Text, coloured, console, echo, print_document
 from opendataflow.core.text.explain import (
     breaker_sentence,
     counted,
@@ -106,7 +105,7 @@ def why(
         print_document(found, output)
         return
     for sentence in explain(found):
-        typer.echo(sentence)
+        echo(sentence)
 
 
 def print_status(to: Console, status: Status) -> None:

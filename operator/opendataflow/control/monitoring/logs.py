@@ -114,7 +114,7 @@ def _json() -> logging.Formatter:
 
 
 def _secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    found = {name: environ[name] for name in SECRET_VARIABLES if environ.get(name)}
+    found = {name: environ[name] for name in (*SECRET_VARIABLES, "PGPASSWORD") if environ.get(name)}
     dsn = found.pop("DATAFLOW_DSN", "")
     password = _password(dsn)
     return found | ({"DATAFLOW_DSN": password} if password else {})

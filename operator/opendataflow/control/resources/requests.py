@@ -20,6 +20,7 @@ from opendataflow.model.resources.actions import DataFlowAction, DataFlowActionS
 from opendataflow.model.resources.jobs import DataFlowJob, Resubmit
 from opendataflow.model.resources.statuses import ActionCounts, DataFlowActionStatus
 from opendataflow.names import ANNOTATION_REQUESTED_BY, Refusal, TaskState
+from opendataflow.stdio import visible
 from opendataflow.store.requests import RecordedAnswer, Request, answer_once, delete_stale_answers
 from opendataflow.store.store import Store
 
@@ -178,7 +179,7 @@ def _of_resubmit(entry: Entry, job: str, asked: Resubmit) -> Request:
 
 def _actor(entry: Entry) -> str:
     """Return the actor for the history. A resource does not contain its user; the audit log of the cluster does."""
-    person = entry.annotations.get(ANNOTATION_REQUESTED_BY, "")[:200]
+    person = " ".join(visible(entry.annotations.get(ANNOTATION_REQUESTED_BY, "")[:200]).split())
     by = f" for {person}" if person else f" by {entry.creator}" if entry.creator else ""
     return f"DataFlowAction {entry.key.owner}{by}"
 

@@ -6,6 +6,7 @@ write the rows of a chunk and to record the attempt that wrote them. A new datab
 """
 
 import hashlib
+import itertools
 import re
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +19,11 @@ from opendataflow.core.chunks.chunk_predicates import Value, predicate_of
 from opendataflow.errors import InvalidInput
 
 Parameter = Value | None
-_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
+_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
+_AMBIGUOUS = re.compile(r"[\\\x00-\x1f\x7f]")
+
+PLACEHOLDER = "{data_id}"
+"""Stands for the data id in a user's condition."""
 
 CHUNK_TABLE = "opendataflow_chunk"
 """The table beside a destination that records attempts and commits."""
@@ -45,6 +50,13 @@ class Driver:
     package: str
 
 
+def check_placeholders(predicate: str) -> None:
+    """Raise InvalidInput if `{data_id}` is inside of quotes in a user's condition: its own quotes would end them."""
+    for before in itertools.accumulate(predicate.split(PLACEHOLDER)[:-1]):
+        if any(before.count(quote) % 2 for quote in "'\"`"):
+            raise InvalidInput(f"the predicate has {PLACEHOLDER} inside of quotes: write it without quotes")
+
+
 class Dialect:
     """Standard SQL."""
 
@@ -59,11 +71,19 @@ class Dialect:
         return '"' + text.replace('"', '""') + '"'
 
     def literal(self, value: Value, kind: ColumnKind | None = None) -> str:
-        """Return a value as an SQL literal. `kind`: of the column to compare with, if known."""
+        """Return a value as an SQL literal. `kind`: of the column to compare with, if known.
+
+        Raises InvalidInput for a value that some databases would read as the end of the literal.
+        """
         if isinstance(value, int):
             return str(value)
         if kind == "number" and _NUMBER.fullmatch(value):
             return value
+        if _AMBIGUOUS.search(value):
+            raise InvalidInput(
+                "a value has a backslash or a control character, which databases read differently, and for this one it "
+                "is not known how: leave it out of data ids and bounds"
+            )
         quoted = "'" + value.replace("'", "''") + "'"
         return {"date": "DATE ", "time": "TIMESTAMP "}.get(kind or "", "") + quoted
 
@@ -83,8 +103,9 @@ class Dialect:
         return f"(SELECT * FROM {given}{f' WHERE {condition}' if condition else ''}) chunk"
 
     def fill_data_id(self, predicate: str, data_id: str) -> str:
-        """Return a user's condition with `{data_id}` replaced by the data id."""
-        return predicate.replace("{data_id}", self.literal(data_id))
+        """Return a user's condition with `{data_id}` replaced by the data id, which is a text with quotes."""
+        check_placeholders(predicate)
+        return predicate.replace(PLACEHOLDER, self.literal(data_id))
 
     def table_name(self, url: str, table: str) -> str:  # noqa: ARG002 # for databases whose URL is a part of the name
         """Return the name of a table for statements, from a user's name such as `sales.orders`."""
@@ -156,7 +177,11 @@ class Writer(Dialect):
         if attempt.owner is None:
             return "TRUE"
         identity, is_in_namespace, _ = attempt.owner.partition("/")
-        own = f"{column} = {self.literal(attempt.owner)}" if is_in_namespace else f"{column} LIKE '{identity}/%'"
+        own = (
+            f"{column} = {self.literal(attempt.owner)}"
+            if is_in_namespace
+            else f"{column} LIKE {self.literal(f'{identity}/%')}"
+        )
         return f"({column} IS NULL OR {column} = {self.literal(identity)} OR {own})"
 
     @abstractmethod
@@ -378,8 +403,8 @@ class BigQuery(Writer):
 
     def literal(self, value: Value, kind: ColumnKind | None = None) -> str:
         """Return a value. An untyped text takes the type of the column, such as a date or time."""
-        if isinstance(value, int) or kind == "number":
-            return super().literal(value, kind)
+        if isinstance(value, int) or (kind == "number" and _NUMBER.fullmatch(value)):
+            return str(value)
         escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
         return f"'{escaped}'"
 

@@ -26,7 +26,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from opendataflow.model.fields.rules import Rule, add_to_schema, keys_matching, keys_without, matching, without
-from opendataflow.names import SHELL_NAME
+from opendataflow.names import CONTROLS, SHELL_NAME
 
 LARGEST_INTEGER = 2**31 - 1
 LARGEST_BIGINT = 2**63 - 1
@@ -42,6 +42,12 @@ _PASSWORD_IN_URL = (
     r"(?i)//[^/?#@ \t-\r]*:[^/?#\t-\r ]+@"  # scheme://user:password@host
     r"|(?:^|[?&; \t-\r])[a-z_.]*(?:password|passwd|pwd)[ \t-\r]*=[ \t-\r]*[^&; \t-\r]"  # jdbc:…?user=u&password=p
     r"|^jdbc:oracle:[a-z0-9]+:[^/@ \t-\r]+/[^@ \t-\r]+@"  # jdbc:oracle:thin:user/password@host
+)
+_SECRET = r"password|passwd|pwd|token|secret|secret[_.-]?key|secret[_.-]?access[_.-]?key|account[_.-]?key|signature"
+_LETTER = "%(?:4[1-9a-f]|5[0-9a]|6[1-9a-f]|7[0-9a])"
+_SECRET_PARAMETER = (
+    rf"(?i)(?:^|[?&;(, \t-\r])(?:[a-z_.-]*(?:{_SECRET})|sig)[ \t-\r]*=[ \t-\r]*[^&;,) \t-\r]"
+    rf"|[?&;(,][^=&;?(, \t-\r]*{_LETTER}"  # a name with an encoded letter, such as pass%77ord: nobody needs it
 )
 _NO_PASSWORD = (
     "a password is never written in plain text; write spec.credentials.encryptedPassword of the data set instead "
@@ -60,7 +66,7 @@ def duration_seconds(text: str) -> float:
 
 def contains_password(text: str) -> bool:
     """Return whether a URL or connection string contains a password in plain text."""
-    return re.search(_PASSWORD_IN_URL, text) is not None
+    return any(re.search(pattern, text) for pattern in (_PASSWORD_IN_URL, _SECRET_PARAMETER))
 
 
 def _is_date(text: str) -> bool:
@@ -92,8 +98,14 @@ Id = Annotated[
     str,
     StringConstraints(strict=True, min_length=1, max_length=253),
     Rule("an id can't begin or end with a blank", lambda text: text == text.strip(), "self == self.trim()"),
-    without(r"[\x00-\x1f\x7f-\x9f]", "an id can't hold control characters"),
+    without(f"[{CONTROLS}]", "an id can't hold control characters"),
 ]
+Line = Annotated[str, Strict(), without(f"[{CONTROLS}]", "one line of text is wanted, without control characters")]
+_NO_SECRET_PARAMETER = (
+    "a secret in a URL (password, token, sig, SecretAccessKey) would be stored in plain text; take it out and write "
+    "spec.credentials of the data set, or give it to the run as a variable from a Secret (names of parameters have no "
+    "letters like %41)"
+)
 Url = Annotated[
     str,
     StringConstraints(strict=True, max_length=4096),
@@ -103,6 +115,7 @@ Url = Annotated[
         "a password in a URL would be stored in plain text; take it out and write "
         "spec.credentials.encryptedPassword (made by `dataflow crypt new`)",
     ),
+    without(_SECRET_PARAMETER, _NO_SECRET_PARAMETER),
 ]
 Duration = Annotated[
     str,
@@ -163,6 +176,7 @@ Options = Annotated[
     dict[Key, Url],
     Field(max_length=100),
     keys_without(r"(?i).*password", _NO_PASSWORD),  # connectors have options like `sfPassword`
+    replace(keys_without(rf"(?i).*(?:{_SECRET})", _NO_PASSWORD), cel=None),  # too long for an API server's budget
 ]
 Env = Annotated[
     dict[Key, Text],

@@ -102,9 +102,10 @@ def matching(pattern: str, sentence: str) -> Rule:
 
 
 def without(pattern: str, sentence: str) -> Rule:
-    """Return the rule that no part of the text matches."""
+    """Return the rule that no part of the text matches. `pattern`: as for `matching`, also with `\\uXXXX`."""
     part = re.compile(pattern)
-    return Rule(sentence, lambda text: part.search(text) is None, f"!self.matches(r'{pattern}')")
+    of_re2 = re.sub(r"\\u([0-9a-f]{4})", r"\\x{\1}", pattern)
+    return Rule(sentence, lambda text: part.search(text) is None, f"!self.matches(r'{of_re2}')")
 
 
 def keys_matching(pattern: str, sentence: str) -> Rule:

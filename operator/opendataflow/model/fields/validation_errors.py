@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from opendataflow.model.fields.field_types import contains_password
+from opendataflow.stdio import visible
 
 Path = tuple[str | int, ...]
 Spelling = Callable[[Path, object], str]
@@ -55,7 +56,7 @@ def located_sentences(
     """Return one sentence for each fault, with its path: keys, and indices of lists."""
     spelling = spelling or (lambda _, value: shortened(str(value)))
     faults = [fault for fault in error.errors(include_url=False) if not _is_echo(fault)]
-    return [(_path(fault), _sentence(model, spelling, fault)) for fault in faults]
+    return [(_path(fault), visible(_sentence(model, spelling, fault))) for fault in faults]
 
 
 def _path(fault: ErrorDetails) -> Path:

@@ -14,8 +14,8 @@ from opendataflow.model.fields.field_types import (
     Flag,
     Id,
     InputModel,
+    Line,
     Metadata,
-    Text,
     duration_seconds,
 )
 from opendataflow.model.fields.rules import Rule, exactly_one
@@ -136,7 +136,7 @@ class DataFlowActionSpec(InputModel):
     cascade: Flag = Field(
         default=False, description="Also select all downstream chunks that were built from these. Only for `resubmit`."
     )
-    reason: Annotated[Text, Field(max_length=1000)] | None = Field(
+    reason: Annotated[Line, Field(max_length=1000)] | None = Field(
         default=None, description="The reason, for the history."
     )
     ttl: Duration = Field(

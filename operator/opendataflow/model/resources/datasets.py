@@ -1,13 +1,16 @@
 """The model of a DataSet. It never contains a plain password."""
 
+import re
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
 from opendataflow.model.fields.field_types import (
     Id,
     InputModel,
+    Key,
     Metadata,
     NamespaceName,
     NonEmpty,
@@ -17,9 +20,31 @@ from opendataflow.model.fields.field_types import (
     Url,
 )
 from opendataflow.model.fields.partitioning import Partitioning
-from opendataflow.model.fields.rules import Place, Rule, exactly_one, immutable
+from opendataflow.model.fields.rules import Place, Rule, exactly_one, immutable, keys_without, without
 from opendataflow.model.resources.allow import Allow
 from opendataflow.model.resources.chunk_source import Bounds, ChunkSource
+
+_LOADERS = (  # of Postgres, Redshift, MySQL, MariaDB, SQL Server, H2, Db2 and Derby
+    r"[a-z_.]*(?:factory(?:arg|class|constructorarg)?|interceptors|transform|plugin(?:s|_name)?|verifier"
+    r"|callback(?:class)?|infile(?:inpath)?|handler|provider|manager(?:class|constructorarg)|classname|jndiname)"
+    r"|autodeserialize|init|logger(?:file|level)?|tracefile"
+)
+_LOADER = re.compile(rf"(?i)[?&;(,][ \t-\r]*({_LOADERS})[ \t-\r]*=")
+_LOADS = "loads code or files on the machine of a run; leave it out, or write it in the program or project of the job"
+
+
+def _name_loader(text: str) -> str:
+    found = _LOADER.search(text)
+    return f"{found[1] if found else 'a parameter'} {_LOADS}"
+
+
+_NO_LOADER = replace(without(_LOADER.pattern, f"a parameter of the driver {_LOADS}"), detailed=_name_loader)
+LocationUrl = Annotated[Url, _NO_LOADER]
+LocationOptions = Annotated[
+    dict[Key, Annotated[Url, replace(_NO_LOADER, cel=None)]],  # an API server's budget has no room for maps of these
+    *get_args(Options)[1:],
+    replace(keys_without(rf"(?i)(?:{_LOADERS})", f"this option of a driver {_LOADS}"), cel=None),
+]
 
 
 class Location(InputModel):
@@ -31,9 +56,11 @@ class Location(InputModel):
     schemaname: Text | None = Field(default=None, description="The schema of the table.")
     tablename: Text | None = Field(default=None, description="The table.")
     username: Text | None = Field(default=None, description="The user name of the connection.")
-    url: Url | None = Field(default=None, description="A URL or JDBC URL, without a password.")
+    url: LocationUrl | None = Field(default=None, description="A URL or JDBC URL, without a password.")
     format: Text | None = Field(default=None, description="The format of files, such as parquet or csv.")
-    options: Options = Field(default_factory=dict, description="Options for reading and writing, without a password.")
+    options: LocationOptions = Field(
+        default_factory=dict, description="Options for reading and writing, without a password."
+    )
 
 
 class Credentials(InputModel):

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from pyspark.sql.types import StructType
 
 from opendataflow.core.chunks.chunk_parts import FILES, Chunk, Part, check_elsewhere, part_of_source
+from opendataflow.core.chunks.dialects import check_placeholders
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.projects.project import DATA_ID, Source
 from opendataflow.spark.pipeline.errors.spark_errors import report_spark_error, to_spark_error
@@ -185,6 +186,7 @@ def _options(source: Source) -> dict[str, str]:
 
 def _filter_chunk(frame: DataFrame, source: Source, part: Part | None, data_id: str, place: str) -> DataFrame:
     if source.predicate is not None:
+        check_placeholders(source.predicate)
         text = data_id.replace("\\", "\\\\").replace("'", "\\'")
         with _explain_spark_errors(f"{place}: the predicate can't be asked for"):
             return frame.where(source.predicate.replace(DATA_ID, f"'{text}'"))

@@ -22,8 +22,8 @@ from opendataflow.spark.pipeline.errors.spark_errors import explain_database_err
 from opendataflow.spark.pipeline.storage.database_login import Login
 
 FORMAT = "bigquery"
-_SECRET_OPTIONS = frozenset({"credentials", "gcpaccesstoken", "proxypassword"})
-"""Options of the connector that no file should hold."""
+_SECRET_OPTION = "credentials"
+"""An option of the connector that no file should hold. The models refuse the others, by their names."""
 _CONFLICT = ("Transaction is aborted due to concurrent update", "Could not serialize access")
 """BigQuery's messages for one of two concurrent changes of a table."""
 _TRIES = 12
@@ -33,7 +33,7 @@ _LONGEST_PAUSE = 60.0
 def connector_options(login: Login, source_options: Mapping[str, str], place: str) -> dict[str, str]:
     """Return the connector's options. Raises StepFailed for secret or meaningless options, or an invalid key."""
     options = {**login.options, **source_options}
-    secret = next((name for name in options if name.lower() in _SECRET_OPTIONS), None)
+    secret = next((name for name in options if name.lower() == _SECRET_OPTION), None)
     if secret is not None:
         raise StepFailed(
             f"{place}: {secret} is no option for a file: write passwordVariable, the variable with the key"

@@ -18,6 +18,8 @@ from opendataflow.model.projects.database import Database
 from opendataflow.model.projects.project import Pipeline
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_STRANGE = re.compile(r"[^\w.,:\[\]~+$ -]")
+"""Characters that could end a part of a URL and begin another one, such as a parameter of the driver."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,16 @@ def resolve_login(database: Database, place: str, environ: Mapping[str, str] = o
     def fill(text: str) -> str:
         return _VARIABLE.sub(lambda match: value(match[1]), text)
 
-    url = fill(database.url)
+    def fill_in_url(match: re.Match[str]) -> str:
+        strange = _STRANGE.search(filled := value(match[1]))
+        if strange is not None and match.start() > 0:
+            raise StepFailed(
+                f"{place}: the variable {match[1]} has the character {strange[0]!r}, which could change the rest of "
+                "the url: write the whole url in one variable, or leave the character out"
+            )
+        return filled
+
+    url = _VARIABLE.sub(fill_in_url, database.url)
     try:
         dialect = find_dialect(url)
     except InvalidInput as error:
