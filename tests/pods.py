@@ -1,11 +1,26 @@
 """Pods as Kubernetes reports them, for tests: JSON with what matters, and nothing else."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from opendataflow import names
+from opendataflow.model.records.claim import ClaimedRun
+from opendataflow.model.records.run import Host
 
+NONCE = "c0ffee00-0000-4000-8000-000000000000"
 BEGAN = "2026-11-28T10:00:00Z"
 BEGAN_AT = 1795860000.0
+
+
+def pod_of(run: Mapping[str, Any]) -> str:
+    """The name of a run's pod, by its row in Postgres."""
+    return names.pod_name(run["job"], run["id"], str(run["nonce"]))
+
+
+def claimed(number: int, job: str = "load", home: str = "team") -> ClaimedRun:
+    """A claimed run. `home`: the namespace of its pod, or the folder of its files."""
+    host = Host("kubernetes", "")
+    return ClaimedRun(number, job, f"2013-02-{number:02}", 34 + number, 1, 0, 0, {}, "lease", host, home, NONCE)
 
 
 def at(second: int) -> str:
@@ -48,11 +63,12 @@ def pod(
     statuses = {} if main is None else {"containerStatuses": [container(names.MAIN_CONTAINER, main)]}
     return {
         "metadata": {
-            "name": "load-r7",
+            "name": "load-r7-c0ffee",
             "namespace": "team",
             "uid": "u7",
             "creationTimestamp": BEGAN,
             "labels": {names.LABEL_RUN: "7", names.LABEL_ENGINE: "e1"},
+            "annotations": {names.ANNOTATION_FENCE: "41", names.ANNOTATION_NONCE: NONCE},
             "finalizers": [names.FINALIZER],
             **(metadata or {}),
         },

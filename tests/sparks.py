@@ -18,6 +18,7 @@ from opendataflow.model.records.dataset import DataSetFacts
 from opendataflow.model.records.run import Host
 from opendataflow.model.resources.api import DataFlowJob
 from opendataflow.names import API_VERSION
+from tests.pods import NONCE
 
 CASES = Path(__file__).parent / "unit" / "data" / "spark"
 OPERATOR = Operator(
@@ -46,7 +47,7 @@ def made(case: Document) -> tuple[Document, Document]:
 
 
 def _claimed(job: str, run: int, data_id: str, fence: int, attempt: int) -> ClaimedRun:
-    return ClaimedRun(run, job, data_id, fence, attempt, 0, 0, {}, "lease", Host("kubernetes", ""), "")
+    return ClaimedRun(run, job, data_id, fence, attempt, 0, 0, {}, "lease", Host("kubernetes", ""), "", NONCE)
 
 
 def cases() -> list[str]:

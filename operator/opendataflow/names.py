@@ -43,6 +43,8 @@ CONTROLS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 
 _SLUG_LENGTH = 40 - len(f"-r{2**63 - 1}")
 """How many characters of a job's name fit in front of the longest run id."""
+_NONCE_LENGTH = 6
+"""How many characters of a run's nonce are in the name of its pod. They are hexadecimal digits."""
 
 
 LABEL_RUN = f"{GROUP}/run"
@@ -62,6 +64,8 @@ LABEL_APPLICATION = f"{GROUP}/application"
 
 Spark copies the labels of an application to its driver and executors. So an application has no label that marks the pod
 of a run; only the driver gets those labels, in its template."""
+LABEL_SUBMISSION = "sparkoperator.k8s.io/submission-id"
+"""On the driver of a SparkApplication, set by the Spark operator: the id of the submission."""
 LABEL_EXECUTOR_OF = f"{GROUP}/executor-of"
 """On the pod of an executor: the name of the driver's pod."""
 
@@ -75,6 +79,8 @@ ANNOTATION_EXECUTORS = f"{GROUP}/executors"
 ANNOTATION_JOB = f"{GROUP}/job-id"
 ANNOTATION_DATA_ID = f"{GROUP}/data-id"
 ANNOTATION_FENCE = f"{GROUP}/fence"
+ANNOTATION_NONCE = f"{GROUP}/nonce"
+"""On the pod or SparkApplication of a run: the random value of the run, which nobody knows before its creation."""
 ANNOTATION_REQUESTED_BY = f"{GROUP}/requested-by"
 """On a DataFlowAction: the person who asked, as the client of that person reports."""
 ANNOTATION_START_DEADLINE = f"{GROUP}/start-deadline"
@@ -371,13 +377,21 @@ def shell_name(text: str) -> str:
 
 
 def run_name(job: str, run: int) -> str:
-    """Return the name of a run's pod or folder: a DNS-1035 label of at most 40 characters.
+    """Return the name of a run and of its folder: a DNS-1035 label of at most 40 characters.
 
     The run id alone makes the name unique. The name of the job in front is for people.
     """
     slug = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")
     slug = slug if slug[:1].isalpha() else f"j-{slug}"
     return f"{slug[:_SLUG_LENGTH].rstrip('-')}-r{run}"
+
+
+def pod_name(job: str, run: int, nonce: str) -> str:
+    """Return the name of a run's pod or SparkApplication: a DNS-1035 label of at most 47 characters.
+
+    Run ids are predictable. The first characters of the nonce, a UUID, keep others from taking the name first.
+    """
+    return f"{run_name(job, run)}-{nonce[:_NONCE_LENGTH]}"
 
 
 def label_value(text: str) -> str:

@@ -30,7 +30,7 @@ $$;
 -- Claim up to p_limit QUEUED tasks of a job, in order, after the position (p_after_rank, p_after_key).
 -- Never claims more than the job's parallelism allows. An open breaker or a closed gate allows one run at a time.
 -- p_data_id: claim only this id. Returns
---   runs     [{run, data_id, fence, attempt, attempts, infrastructure_attempts, bounds: {data set: …}}]
+--   runs     [{run, data_id, fence, nonce, attempt, attempts, infrastructure_attempts, bounds: {data set: …}}]
 --   owner    the values that all runs share: {job, lease, host, boot, runs_home}
 --   facts    the job and its data sets now, as job_facts() returns them; null if there are no runs
 --   dropped  the number of QUEUED tasks whose chunks were locked or had changed; they stay QUEUED
@@ -127,13 +127,14 @@ BEGIN
                       FOR UPDATE SKIP LOCKED) AS c) AS h
             ORDER BY n.place
         ), numbered AS MATERIALIZED (
-            SELECT c.*, CASE WHEN c.claimable THEN nextval('run_id_seq') END AS run, CASE WHEN c.claimable THEN nextval('fence') END AS fence
+            SELECT c.*, CASE WHEN c.claimable THEN nextval('run_id_seq') END AS run, CASE WHEN c.claimable THEN nextval('fence') END AS fence,
+                   gen_random_uuid() AS nonce
             FROM checked AS c
         ), made AS (
-            INSERT INTO run (id, job, data_id, attempt, fence, lease, host, boot, runs_home, reads, read_fences, writes, forced,
+            INSERT INTO run (id, job, data_id, attempt, fence, nonce, lease, host, boot, runs_home, reads, read_fences, writes, forced,
                              declaration)
             OVERRIDING SYSTEM VALUE
-            SELECT n.run, p_job, n.data_id, n.attempts + n.infrastructure_attempts + 1, n.fence, v_lease.id, v_lease.host,
+            SELECT n.run, p_job, n.data_id, n.attempts + n.infrastructure_attempts + 1, n.fence, n.nonce, v_lease.id, v_lease.host,
                    v_lease.boot, v_lease.runs_home, coalesce(n.reads, '{}'), coalesce(n.read_fences, '{}'), v_outputs, n.forced,
                    v_job.declaration
             FROM numbered n WHERE n.claimable
@@ -144,7 +145,7 @@ BEGIN
                array_agg(n.at) FILTER (WHERE n.claimable), array_agg(n.written_at) FILTER (WHERE n.claimable AND cardinality(v_outputs) > 0),
                (SELECT array_agg(a) FROM numbered n, unnest(n.read_at) AS a WHERE n.claimable),
                array_agg(json_build_object(
-                   'run', n.run, 'data_id', n.data_id, 'fence', n.fence, 'attempt', n.attempts + n.infrastructure_attempts + 1,
+                   'run', n.run, 'data_id', n.data_id, 'fence', n.fence, 'nonce', n.nonce, 'attempt', n.attempts + n.infrastructure_attempts + 1,
                    'attempts', n.attempts, 'infrastructure_attempts', n.infrastructure_attempts,
                    'bounds', coalesce(n.bounds, '{}'))) FILTER (WHERE n.claimable)
         INTO v_ranks, v_keys, v_claimable, v_leading, v_runs, v_fences, v_tasks, v_writes, v_reads, v_batch
@@ -197,7 +198,7 @@ END $$;
 CREATE FUNCTION opendataflow.run_for_takeover(p_run bigint) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
-        'run', r.id, 'job', r.job, 'data_id', r.data_id, 'fence', r.fence, 'attempt', r.attempt, 'lease', r.lease,
+        'run', r.id, 'job', r.job, 'data_id', r.data_id, 'fence', r.fence, 'nonce', r.nonce, 'attempt', r.attempt, 'lease', r.lease,
         'host', r.host, 'boot', r.boot, 'runs_home', r.runs_home,
         'attempts', t.attempts, 'infrastructure_attempts', t.infrastructure_attempts,
         'bounds', (SELECT coalesce(jsonb_object_agg(c.dataset, c.bounds), '{}') FROM opendataflow.chunk c

@@ -55,6 +55,14 @@ BEGIN
     END IF;
 END $$;
 
+-- Return those of the given runs that exist, with what identifies their pods. `pod_uid`: null if the outcome has none.
+CREATE FUNCTION opendataflow.pods_of_runs(p_ids bigint[])
+RETURNS TABLE (run bigint, job text, namespace text, fence bigint, nonce uuid, pod_uid text, ended boolean)
+LANGUAGE sql STABLE AS $$
+    SELECT r.id, r.job, r.runs_home, r.fence, r.nonce, r.pod_uid, r.state <> 'RUNNING'
+    FROM unnest(p_ids) AS i CROSS JOIN LATERAL (SELECT * FROM opendataflow.run r WHERE r.id = i OFFSET 0) AS r
+$$;
+
 -- Return the identity of this database in the cluster.
 CREATE FUNCTION opendataflow.leader_identity() RETURNS text
 LANGUAGE sql STABLE AS $$ SELECT l.identity FROM opendataflow.leader l $$;

@@ -146,9 +146,9 @@ $$;
 
 -- Return the last run of a task, or the run with an id, with the end of its log.
 CREATE FUNCTION opendataflow.run_log(p_job text, p_data_id text, p_run bigint) RETURNS TABLE (
-    run bigint, job text, data_id text, state text, message text, attempt integer, runs_home text, log_path text, log_tail text)
+    run bigint, job text, data_id text, state text, message text, attempt integer, runs_home text, nonce uuid, log_path text, log_tail text)
 LANGUAGE sql STABLE AS $$
-    SELECT r.id, r.job, r.data_id, opendataflow.shown_state(r.state, r.failure_class), r.message, r.attempt, r.runs_home, r.log_path, r.log_tail
+    SELECT r.id, r.job, r.data_id, opendataflow.shown_state(r.state, r.failure_class), r.message, r.attempt, r.runs_home, r.nonce, r.log_path, r.log_tail
     FROM (SELECT * FROM opendataflow.run r WHERE r.id = p_run
           UNION ALL SELECT * FROM opendataflow.runs_of(p_job, p_data_id) WHERE p_run IS NULL) r
     ORDER BY r.id DESC LIMIT 1

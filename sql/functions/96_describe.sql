@@ -76,7 +76,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
         'job', t.job, 'data_id', t.data_id, 'state', t.state, 'reason', t.reason, 'stale', t.stale,
         'missing_outputs', CASE WHEN t.incomplete THEN ARRAY(SELECT missing_outputs(t.job, t.data_id)) ELSE '{}' END,
-        'run', (to_jsonb(r) - ARRAY['log_tail', 'reads', 'read_fences', 'writes', 'lease', 'boot', 'answers'])
+        'run', (to_jsonb(r) - ARRAY['log_tail', 'reads', 'read_fences', 'writes', 'lease', 'boot', 'answers', 'nonce'])
                || jsonb_build_object('state', shown_state(r.state, r.failure_class)),
         'seconds', round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1),
         'behind', forced_runs_behind(ARRAY(

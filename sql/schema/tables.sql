@@ -257,6 +257,7 @@ CREATE TABLE opendataflow.request (
 -- `reads`: the inputs, with the versions in `read_fences`. `writes`: the outputs.
 -- `lease`, `host`, `boot` and `runs_home` identify the owner, also after the lease is deleted.
 -- A `forced` run locks only those inputs that were READY, and its row is never cleaned.
+-- `nonce`: a random value that nobody knows before the pod of the run is created. It identifies the pod.
 -- `cancel_requested`: a person asked for the end of the run. The engine reacts within two seconds.
 CREATE TABLE opendataflow.run (
     id             bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
@@ -266,6 +267,7 @@ CREATE TABLE opendataflow.run (
                    CHECK (state IN ('RUNNING', 'SUCCEEDED', 'FAILED', 'LOST', 'CANCELLED')),
     attempt        integer NOT NULL CHECK (attempt > 0),
     fence          bigint NOT NULL UNIQUE,
+    nonce          uuid NOT NULL DEFAULT gen_random_uuid(),
     lease          uuid NOT NULL,
     host           text NOT NULL,
     boot           text NOT NULL,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from opendataflow.names import ExitCode, run_name
+from opendataflow.names import ExitCode, pod_name, run_name
 from tests.e2e.conftest import DATAFLOW, Inside, Program
 from tests.sql.conftest import Connection
 from tests.sql.graph import apply, claim, dataset, end, job
@@ -17,11 +17,11 @@ from tests.sql.graph import apply, claim, dataset, end, job
 
 @pytest.fixture
 def running(db: Connection, request: pytest.FixtureRequest) -> dict[str, Any]:
-    """A run that goes on; the parameter: the folder where its engine has the files of runs, as text."""
+    """A run that goes on; the parameter: whether its files are here, or it is a pod."""
     apply(db, [dataset("a", "1"), dataset("b")], [job("j", ["a"], ["b"])])
     lease = str(uuid.uuid4())
     query = "SELECT opendataflow.open_lease(%s::uuid, 'local', 'host', 'boot', %s, '1 h')"
-    db.execute(query, (lease, request.getfixturevalue("tmp_path").as_posix() if request.param == "here" else ""))
+    db.execute(query, (lease, request.getfixturevalue("tmp_path").as_posix() if request.param == "here" else "team-a"))
     [run] = claim(db, lease, "j")
     return run
 
@@ -51,7 +51,7 @@ def test_a_log_is_followed_to_the_end_of_its_run(
 def test_the_log_of_a_pod_is_asked_of_kubectl_and_its_end_is_kept(
     dataflow: Program, db: Connection, running: dict[str, Any], inside: Inside
 ) -> None:
-    pod = run_name("j", running["run"])
+    pod = f"--namespace team-a {pod_name('j', running['run'], running['nonce'])}"
     answer = inside.ask(dataflow, "logs", "j", "1", "-f")
     assert answer.err.splitlines()[1:] == [f"error: it runs in a pod: kubectl logs --follow {pod}"]
     end(db, running, "FAILED", log_tail="step 1/2 read a: begins\nstep 2/2 write b: begins\n")

@@ -93,7 +93,7 @@ class Database:
     async def recover_report(self, name: str) -> Report:  # noqa: ARG002 # a protocol
         return Report()
 
-    async def release(self, name: str) -> None:
+    async def release(self, run: ClaimedRun) -> None:
         pass
 
     async def close(self) -> None:

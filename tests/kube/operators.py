@@ -41,7 +41,7 @@ def _main(environ: Mapping[str, str], log: str, die: tuple[str, str, int] | None
         rights.CHECK_SECONDS = 5.0
     if hasty:
         startup.PAUSE_SECONDS = operator.RETRY_SECONDS = reconcile.PAUSE_SECONDS = limits.RECONNECT_SECONDS = 0.05
-        limits.RENEW_SECONDS = 0.5
+        limits.RENEW_SECONDS = limits.NOT_CREATABLE_SECONDS = 0.5
     if die is not None:
         from tests.kube.points import die_at
 
@@ -90,7 +90,7 @@ class Operator:
 class Operators:
     """Makes operators over one database and one namespace. What they log is in `folder`. `through`: another address
     of the database, which they use. `often`: they look within seconds for what may go, and at their rights. `hasty`:
-    they hardly pause if Postgres does not answer."""
+    they hardly pause if Postgres does not answer, or after a pod was refused."""
 
     dsn: str
     kubeconfig: Path

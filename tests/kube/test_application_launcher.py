@@ -16,16 +16,14 @@ from opendataflow.core.runs.environment import JobFacts
 from opendataflow.errors import NotCreatable
 from opendataflow.launch.cluster import releases
 from opendataflow.model.records.claim import ClaimedRun
-from opendataflow.model.records.pod import PodOrder
-from opendataflow.model.records.run import Host
+from opendataflow.model.records.pod import PodOrder, StoredRun
 from opendataflow.names import OutcomeClass
 from tests.kube.cluster.api import Api as Admin
 from tests.kube.cluster.api import Object
 from tests.kube.cluster.pods import pod_annotations
 from tests.kube.launching import SECONDS, EnginePlace, end, shorten_pauses
 from tests.kube.spark_operator.controller import applications, install, operating
-
-RUN = ClaimedRun(1, "load", "1.0", 41, 1, 0, 0, {}, "lease", Host("kubernetes", ""), "")
+from tests.pods import claimed
 
 
 @pytest.fixture(autouse=True)
@@ -35,16 +33,25 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Place(EnginePlace):
     @property
+    def run(self) -> ClaimedRun:
+        return claimed(1, home=self.namespace)
+
+    @property
+    def ended(self) -> dict[int, StoredRun]:
+        """What Postgres has of the run once its outcome is committed."""
+        return {1: StoredRun(self.run.identity(self.namespace), ended=True)}
+
+    @property
     def path(self) -> str:
-        return f"{applications(self.namespace)}/load-r1"
+        return f"{applications(self.namespace)}/load-r1-c0ffee"
 
     def order(self, **annotations: Any) -> PodOrder:
         driver = {"annotations": pod_annotations(**annotations)}
         spec = {"type": "Python", "sparkVersion": "4.0.0", "mainApplicationFile": "local:///a.py", "driver": driver}
         config = PodConfig(Container(""), template={"spec": spec})
         job = JobFacts("load", "local:///a.py", (), (), namespace=self.namespace)
-        manifest = spark_application(job, RUN, {}, config, Operator(self.namespace, "none/operator:1"))
-        return PodOrder(RUN.run, RUN.name, self.namespace, manifest)
+        manifest = spark_application(job, self.run, {}, config, Operator(self.namespace, "none/operator:1"))
+        return PodOrder(self.run.identity(self.namespace), manifest)
 
     def application(self) -> Object | None:
         return self.admin.find(self.path)
@@ -94,11 +101,11 @@ async def test_the_next_process_adopts_it_before_it_has_a_driver(place: Place) -
     async with place.launcher() as first:
         await first.start(order)
     async with place.launcher() as second:
-        assert await second.adopt(RUN)
+        assert await second.adopt(place.run)
         assert (await end(second)).lost
     async with place.launcher() as third:
         assert third.unknown_runs() == (1,)
-        await third.release_ended([1])
+        await third.settle([1], place.ended)
         await place.until(lambda application: not kept(application))
 
 
@@ -115,7 +122,7 @@ async def test_an_application_of_somebody_else_is_not_adopted(place: Place) -> N
         },
     )
     async with place.launcher() as launcher:
-        with pytest.raises(NotCreatable, match=r"there is a SparkApplication .*/load-r1 already"):
+        with pytest.raises(NotCreatable, match=r"there is a SparkApplication .*/load-r1-c0ffee already"):
             await launcher.start(order)
 
 
@@ -125,7 +132,7 @@ async def test_an_application_of_another_database_is_reported_and_not_changed(pl
     foreign["metadata"]["labels"][names.LABEL_APPLICATION] = "77"
     place.admin.create(applications(place.namespace), foreign)
     async with place.launcher() as launcher:
-        with pytest.raises(NotCreatable, match=r"/load-r1 already that is of another OpenDataFlow database \(77; this"):
+        with pytest.raises(NotCreatable, match="/load-r1-c0ffee already that is not of this run"):
             await launcher.start(order)
     found = place.application()
     assert found is not None
@@ -138,7 +145,7 @@ async def test_it_stays_for_a_minute_when_it_is_released_and_goes_with_its_drive
     async with place.launcher(clock=lambda: time.time() + later) as launcher:
         await launcher.start(place.order())
         await end(launcher)
-        await launcher.release("load-r1")
+        await launcher.release(place.run)
         released = await place.until(lambda application: not kept(application))
         assert names.LABEL_DONE in released["metadata"]["labels"]
         await launcher.sweep()
@@ -148,7 +155,7 @@ async def test_it_stays_for_a_minute_when_it_is_released_and_goes_with_its_drive
             while place.application() is not None:  # the answer to its release may not have come yet
                 await launcher.sweep()
                 await asyncio.sleep(0.1)
-        driver = f"/api/v1/namespaces/{place.namespace}/pods/load-r1-driver"
+        driver = f"/api/v1/namespaces/{place.namespace}/pods/load-r1-c0ffee-driver"
         await asyncio.to_thread(place.admin.wait_gone, driver, SECONDS)
 
 
@@ -156,9 +163,9 @@ async def test_the_next_process_sweeps_the_tombstones_that_it_finds(place: Place
     async with place.launcher() as first:
         await first.start(place.order())
         await end(first)
-        await first.release("load-r1")
+        await first.release(place.run)
     async with place.launcher(clock=lambda: time.time() + 130) as second:
-        assert second.unknown_runs() == ()
+        await second.settle(second.unknown_runs(), place.ended)
         await second.sweep()
         await place.until_gone()
 
@@ -171,7 +178,7 @@ async def test_one_that_was_deleted_keeps_its_name_for_a_while(place: Place, mon
         await place.until(lambda application: application.get("status", {}).get("driverInfo", {}).get("podName"))
         await launcher.kill(1, cancelled=True)
         await end(launcher)
-        await launcher.release("load-r1")
+        await launcher.release(place.run)
         await place.until_gone()
         assert time.time() - began > 7.0
 
@@ -182,7 +189,7 @@ async def test_what_others_have_put_on_it_stays_when_it_is_released(place: Place
         await end(launcher)
         both = {"finalizers": [names.FINALIZER, "a.test/b"], "labels": {"a.test/c": "d"}}
         place.admin.patch(place.path, {"metadata": both})
-        await launcher.release("load-r1")
+        await launcher.release(place.run)
         released = await place.until(lambda application: not kept(application))
         assert released["metadata"]["finalizers"] == ["a.test/b"]
         assert released["metadata"]["labels"]["a.test/c"] == "d"

@@ -18,8 +18,8 @@ from opendataflow.launch.cluster import launcher as launching
 from opendataflow.launch.cluster import releases, watch
 from opendataflow.launch.cluster.launcher import ClusterLauncher
 from opendataflow.model.records.claim import ClaimedRun
-from opendataflow.model.records.pod import PodOrder
-from opendataflow.model.records.run import Ended, Host
+from opendataflow.model.records.pod import PodOrder, StoredRun
+from opendataflow.model.records.run import Ended
 from opendataflow.names import OutcomeClass, Reason
 from tests.kube.cluster.api import Api as Admin
 from tests.kube.cluster.nodes import add_nodes, remove_node, stop_heartbeat
@@ -27,6 +27,7 @@ from tests.kube.cluster.pods import pod, pod_annotations, state
 from tests.kube.cluster.proxy import Fault, Proxy, refusal, watch_error
 from tests.kube.conftest import OwnCluster
 from tests.kube.launching import SECONDS, EnginePlace, end, shorten_pauses
+from tests.pods import claimed
 from tests.waiting import until
 
 
@@ -39,8 +40,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Place(EnginePlace):
     def run(self, number: int) -> ClaimedRun:
-        host = Host("kubernetes", "")
-        return ClaimedRun(number, "load", f"2013-02-{number:02}", 40 + number, 1, 0, 0, {}, "lease", host, "")
+        return claimed(number, home=self.namespace)
 
     def order(
         self, number: int = 1, *, template: dict[str, Any] | None = None, config: Any = None, **annotations: Any
@@ -50,10 +50,14 @@ class Place(EnginePlace):
         wished = PodConfig(Container("none/none:1", ("./load.sh",)), template=whole, **(config or {}))
         job = JobFacts("load", "./load.sh", (), (), namespace=self.namespace)
         manifest = run_pod(job, run, {}, wished, Operator(self.namespace, "none/operator:1"))
-        return PodOrder(number, run.name, self.namespace, manifest)
+        return PodOrder(run.identity(self.namespace), manifest)
+
+    def ended(self, number: int) -> dict[int, StoredRun]:
+        """What Postgres has of a run whose outcome is committed."""
+        return {number: StoredRun(self.run(number).identity(self.namespace), ended=True)}
 
     def path(self, number: int = 1) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/pods/load-r{number}"
+        return f"/api/v1/namespaces/{self.namespace}/pods/{self.run(number).identity(self.namespace).name}"
 
     def pod(self, number: int = 1) -> dict[str, Any] | None:
         return self.admin.find(self.path(number))
@@ -339,7 +343,7 @@ async def test_a_run_of_which_nothing_was_sent_is_given_up_at_once(
         assert not await launcher.wait_for_late_start(place.run(1))
 
 
-async def test_a_pod_that_is_there_already_is_ours_by_its_labels_alone(place: Place, proxy: Proxy) -> None:
+async def test_a_pod_of_this_run_that_is_there_already_is_ours(place: Place, proxy: Proxy) -> None:
     proxy.fail(Fault("GET", "pods.*watch=true", times=10**6, delay=3600))
     async with place.launcher(proxy) as launcher:
         place.admin.create(f"/api/v1/namespaces/{place.namespace}/pods", place.order(run_seconds="forever").manifest)
@@ -348,27 +352,28 @@ async def test_a_pod_that_is_there_already_is_ours_by_its_labels_alone(place: Pl
 
 
 @pytest.mark.parametrize(
-    ("label", "sentence"),
+    ("field", "name"),
     [
-        (names.LABEL_RUN, "is not of this run: delete or rename it"),
-        (
-            names.LABEL_ENGINE,
-            r"is of another OpenDataFlow database \(77; this one is .*\): let each database run its jobs",
-        ),
+        ("labels", names.LABEL_RUN),
+        ("labels", names.LABEL_ENGINE),
+        ("annotations", names.ANNOTATION_FENCE),
+        ("annotations", names.ANNOTATION_NONCE),
     ],
 )
-async def test_a_foreign_pod_of_the_same_name_is_never_taken(place: Place, label: str, sentence: str) -> None:
+async def test_a_foreign_pod_of_the_same_name_is_never_taken(place: Place, field: str, name: str) -> None:
     foreign = json.loads(json.dumps(place.order(run_seconds="forever").manifest))
-    foreign["metadata"]["labels"][label] = "77"
+    foreign["metadata"][field][name] = "77"
     async with place.launcher() as launcher:
         place.admin.create(f"/api/v1/namespaces/{place.namespace}/pods", foreign)
-        with pytest.raises(NotCreatable, match=sentence):
+        with pytest.raises(NotCreatable, match="is not of this run: it is left alone, and the next run gets another"):
             await launcher.start(place.order())
         await nothing_ends(launcher, 0.5)
-        assert launcher.unknown_runs() == ((77,) if label == names.LABEL_RUN else ())
     pod = place.pod()
     assert pod is not None
-    assert pod["metadata"]["labels"] == foreign["metadata"]["labels"]
+    assert (pod["metadata"][field], names.FINALIZER in pod["metadata"]["finalizers"]) == (
+        foreign["metadata"][field],
+        True,
+    )
     assert "deletionTimestamp" not in pod["metadata"]
 
 
@@ -398,7 +403,7 @@ async def test_in_a_namespace_that_is_being_deleted_nothing_starts(place: Place)
             await launcher.start(place.order(2))
         await launcher.kill(1, cancelled=True)
         await end(launcher)
-        await launcher.release("load-r1")
+        await launcher.release(place.run(1))
         await asyncio.to_thread(place.admin.wait_gone, place.path(1))
 
 
@@ -490,7 +495,7 @@ async def test_a_released_pod_stays_as_a_tombstone_and_keeps_the_finalizers_of_o
         await launcher.start(order)
         await end(launcher)
         before = time.time() // 60
-        await launcher.release(order.name)
+        await launcher.release(place.run(1))
         pod = await place.until(lambda pod: names.LABEL_DONE in pod["metadata"]["labels"])
         assert pod["metadata"]["finalizers"] == ["other.io/keep"]
         assert before <= int(pod["metadata"]["labels"][names.LABEL_DONE]) <= time.time() // 60
@@ -502,7 +507,7 @@ async def test_a_release_that_was_not_answered_is_done_again(place: Place, proxy
     async with place.launcher(proxy) as launcher:
         await launcher.start(place.order())
         await end(launcher)
-        await launcher.release("load-r1")
+        await launcher.release(place.run(1))
         await place.until(lambda pod: names.LABEL_DONE in pod["metadata"]["labels"])
 
 
@@ -514,7 +519,7 @@ async def test_a_conflict_with_somebody_else_s_change_lets_nothing_stay_behind(p
         await place.runs()
         await launcher.kill(1, cancelled=True)
         assert (await end(launcher)).cancelled
-        await launcher.release("load-r1")
+        await launcher.release(place.run(1))
         await asyncio.to_thread(place.admin.wait_gone, place.path(1))
 
 
@@ -523,9 +528,9 @@ async def test_a_release_that_is_not_allowed_is_reported_once(place: Place, prox
     async with place.launcher(proxy) as launcher:
         await launcher.start(place.order())
         await end(launcher)
-        await launcher.release("load-r1")
+        await launcher.release(place.run(1))
         await place.until(lambda pod: names.LABEL_DONE in pod["metadata"]["labels"])
-    assert place.notes == ["pods of runs that have ended can't be released: patch pods load-r1: no rights"]
+    assert place.notes == ["pods of runs that have ended can't be released: patch pods load-r1-c0ffee: no rights"]
 
 
 async def test_the_pod_of_another_that_has_the_name_now_is_left_alone(place: Place, proxy: Proxy) -> None:
@@ -535,7 +540,7 @@ async def test_the_pod_of_another_that_has_the_name_now_is_left_alone(place: Pla
         await launcher.start(place.order(template={"spec": {"schedulerName": "nobody"}}))
         place.strip()
         place.delete(gracePeriodSeconds=0)
-        place.admin.create(f"/api/v1/namespaces/{place.namespace}/pods", pod("load-r1", run_seconds="forever"))
+        place.admin.create(f"/api/v1/namespaces/{place.namespace}/pods", pod("load-r1-c0ffee", run_seconds="forever"))
         await launcher.kill(1, cancelled=True)
         assert (await end(launcher)).cancelled
         found = place.pod()
@@ -549,7 +554,7 @@ async def test_many_are_released_at_once(place: Place) -> None:
             await launcher.start(place.order(number))
         for _ in range(30):
             ended = await end(launcher)
-            await launcher.release(f"load-r{ended.run}")
+            await launcher.release(place.run(ended.run))
     pods = place.admin.items(f"/api/v1/namespaces/{place.namespace}/pods?labelSelector={names.LABEL_DONE}")
     assert len(pods) == 30
     assert not any(pod["metadata"].get("finalizers") for pod in pods)
@@ -561,7 +566,7 @@ async def test_tombstones_are_swept_when_they_are_old_and_not_before(place: Plac
         await launcher.start(place.order(1))
         await launcher.start(place.order(2, run_seconds="forever"))
         await end(launcher)
-        await launcher.release("load-r1")
+        await launcher.release(place.run(1))
         await place.until(lambda pod: names.LABEL_DONE in pod["metadata"]["labels"])
         await asyncio.sleep(1)  # time to see it itself
         await launcher.sweep()
@@ -578,8 +583,9 @@ async def test_the_next_process_sweeps_the_tombstones_that_it_finds(place: Place
     async with place.launcher() as first:
         await first.start(place.order(1))
         await end(first)
-        await first.release("load-r1")
+        await first.release(place.run(1))
     async with place.launcher(clock=lambda: time.time() + 130) as second:
+        await second.settle(second.unknown_runs(), place.ended(1))
         await second.sweep()
         await asyncio.to_thread(place.admin.wait_gone, place.path(1))
 
@@ -590,15 +596,15 @@ async def test_a_pod_whose_run_is_committed_but_not_released_is_found_by_the_nex
         await end(first)
     async with place.launcher() as second:
         assert second.unknown_runs() == (1,)
-        await second.release_ended([1, 99])
+        await second.settle([1], place.ended(1))
         await place.until(lambda pod: names.LABEL_DONE in pod["metadata"]["labels"])
 
 
-async def cancelled(launcher: ClusterLauncher) -> None:
+async def cancelled(launcher: ClusterLauncher, place: Place) -> None:
     """Cancel the first run, and release it."""
     await launcher.kill(1, cancelled=True)
     await end(launcher)
-    await launcher.release("load-r1")
+    await launcher.release(place.run(1))
 
 
 async def test_a_deleted_pod_keeps_its_name_for_a_while_so_that_a_late_create_can_not_bring_it_back(
@@ -612,7 +618,7 @@ async def test_a_deleted_pod_keeps_its_name_for_a_while_so_that_a_late_create_ca
         with pytest.raises(CreateUncertain):
             await launcher.start(order)
         await launcher.start(order)
-        await cancelled(launcher)
+        await cancelled(launcher, place)
         await asyncio.to_thread(place.admin.wait_gone, place.path(1))
         assert time.time() - began > 3.0
 
@@ -625,7 +631,7 @@ async def test_a_deleted_pod_that_an_earlier_process_may_have_created_keeps_its_
         began = time.time()
         assert not await launcher.adopt(place.run(1))
         await launcher.start(place.order(run_seconds="forever"))
-        await cancelled(launcher)
+        await cancelled(launcher, place)
         await asyncio.to_thread(place.admin.wait_gone, place.path(1))
         assert time.time() - began > 3.0
 
@@ -636,5 +642,5 @@ async def test_a_deleted_pod_whose_create_was_answered_goes_at_once(
     monkeypatch.setattr(releases, "TOMBSTONE_SECONDS", 3600.0)
     async with place.launcher() as launcher:
         await launcher.start(place.order(run_seconds="forever"))
-        await cancelled(launcher)
+        await cancelled(launcher, place)
         await asyncio.to_thread(place.admin.wait_gone, place.path(1))

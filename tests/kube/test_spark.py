@@ -50,7 +50,7 @@ def test_drivers_and_executors_are_accepted_where_the_strictest_standard_is_enfo
     assert json.loads(made["metadata"]["annotations"][names.ANNOTATION_SPARK]) == order
     if order["executor"] is not None:
         executor = order["executor"]
-        executor["metadata"]["name"] = "load-r9-exec-1"
+        executor["metadata"]["name"] = "load-r9-c0ffee-exec-1"
         assert cluster.create(pods, executor)["spec"]["containers"][0]["name"] == "main"
 
 
@@ -103,14 +103,14 @@ def add_executor(here: Place, driver: PodOrder, number: int = 1) -> str:
     return f"/api/v1/namespaces/{here.namespace}/pods/{pod['metadata']['name']}"
 
 
-async def started(here: Place, launcher: ClusterLauncher, number: int, **annotations: Any) -> tuple[PodOrder, str]:
-    """A driver that runs, and its executor, which runs too."""
+async def started(here: Place, launcher: ClusterLauncher, number: int, **annotations: Any) -> str:
+    """Start a driver; return the path of its executor, which runs too."""
     made = order(here, number, run_seconds="forever", **annotations)
     await launcher.start(made)
     await here.runs(number)
     path = add_executor(here, made)
     await asyncio.to_thread(here.admin.wait, path, lambda pod: "running" in state(pod), "it runs")
-    return made, path
+    return path
 
 
 def ends(here: Place, number: int) -> None:
@@ -120,12 +120,12 @@ def ends(here: Place, number: int) -> None:
 @pytest.mark.usefixtures("accounts")
 async def test_executors_go_with_the_outcome_of_their_driver_and_those_of_others_stay(place: Place) -> None:  # noqa: F811
     async with place.launcher() as launcher:
-        driver, executor = await started(place, launcher, 1)
-        _, other = await started(place, launcher, 2)
+        executor = await started(place, launcher, 1)
+        other = await started(place, launcher, 2)
         ends(place, 1)
         await end(launcher)
         assert place.admin.find(executor) is not None
-        await launcher.release(driver.name)
+        await launcher.release(place.run(1))
         await asyncio.to_thread(place.admin.wait_gone, executor)
         await place.until(lambda pod: names.LABEL_DONE in pod["metadata"]["labels"])
         left = place.admin.find(other)
@@ -146,7 +146,7 @@ async def test_drivers_that_are_committed_together_cost_one_request_and_scripts_
         for _ in range(7):
             await end(launcher)
         for each in [*drivers, *scripts]:
-            await launcher.release(each.name)
+            await launcher.release(place.run(each.run))
         for number in range(1, 8):
             await place.until(lambda pod: names.LABEL_DONE in pod["metadata"]["labels"], number)
     deletions = [path for method, path in proxy.seen if method == "DELETE"]
@@ -161,10 +161,10 @@ async def test_executors_that_could_not_be_deleted_are_deleted_before_the_driver
 ) -> None:
     fault = proxy.fail(Fault("DELETE", EXECUTORS, times=2, answer=refusal(500, "InternalError")))
     async with place.launcher(proxy) as launcher:
-        driver, executor = await started(place, launcher, 1)
+        executor = await started(place, launcher, 1)
         ends(place, 1)
         await end(launcher)
-        await launcher.release(driver.name)
+        await launcher.release(place.run(1))
         await place.until(lambda pod: names.LABEL_DONE in pod["metadata"]["labels"])
         await asyncio.to_thread(place.admin.wait_gone, executor)
     assert fault.met == 2
@@ -182,7 +182,7 @@ async def test_an_operator_that_may_not_delete_executors_says_so_and_releases_th
         for number in (1, 2):
             await launcher.start(order(place, number))
             await end(launcher)
-            await launcher.release(f"load-r{number}")
+            await launcher.release(place.run(number))
             await place.until(lambda pod: names.LABEL_DONE in pod["metadata"]["labels"], number)
     (note,) = place.notes
     assert note.startswith("executors of runs that have ended can't be deleted")

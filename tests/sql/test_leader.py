@@ -13,8 +13,10 @@ from psycopg import Connection as AnyConnection
 from psycopg.errors import DatabaseError
 
 from opendataflow.errors import LeadershipLost
+from opendataflow.model.records.pod import RunIdentity
 from opendataflow.model.records.run import Host
-from opendataflow.store.leader import acquire_leadership
+from opendataflow.names import pod_name
+from opendataflow.store.leader import acquire_leadership, stored_runs
 from opendataflow.store.store import Store
 from tests.sql.conftest import Connection, open_connection
 from tests.sql.graph import apply, claim, dataset, end, job, task, value
@@ -55,6 +57,35 @@ def test_whoever_takes_over_raises_the_epoch_and_has_all_runs(graph_of_three: Co
     assert leads(db, second) == 2
     rows = db.execute("SELECT r.lease::text FROM opendataflow.run r WHERE r.id = ANY (%s)", ([r["run"] for r in runs],))
     assert [row["lease"] for row in rows] == [second, second]
+
+
+def test_each_claim_has_a_nonce_of_its_own_which_the_next_leader_gets(graph_of_three: Connection) -> None:
+    db, first, second = graph_of_three, new_lease(), new_lease()
+    leads(db, first, seconds=0)
+    leads(db, first)
+    claimed = {run["run"]: run["nonce"] for run in claim(db, first, "make", 2)}
+    assert len(set(claimed.values())) == 2
+    db.execute("UPDATE opendataflow.lease SET expires_at = now()")
+    leads(db, second)
+    taken = db.execute("SELECT run FROM opendataflow.running_runs(%s::uuid, true)", (second,)).fetchall()
+    assert {row["run"]["run"]: row["run"]["nonce"] for row in taken} == claimed
+
+
+async def test_the_pods_of_runs_are_identified_by_what_their_claims_wrote(
+    graph_of_three: Connection, store: Store
+) -> None:
+    db, lease = graph_of_three, new_lease()
+    leads(db, lease)
+    ended, running = claim(db, lease, "make", 2)
+    end(db, ended, "DONE", pod_uid="u1")
+    stored = await stored_runs(store, [ended["run"], running["run"], 10**9])
+    assert {run: (one.ended, one.pod_uid) for run, one in stored.items()} == {
+        ended["run"]: (True, "u1"),
+        running["run"]: (False, None),
+    }
+    name = pod_name("make", running["run"], running["nonce"])
+    identity = RunIdentity(running["run"], "team", name, running["fence"], running["nonce"])
+    assert stored[running["run"]].identity == identity
 
 
 def test_an_operator_whose_lease_ended_unnoticed_still_leads(db: Connection) -> None:

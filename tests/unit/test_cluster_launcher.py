@@ -4,19 +4,21 @@ step: on a real API server the answer to a create and the watch race each other.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from opendataflow.errors import CreateUncertain
+from opendataflow.errors import ClusterRefused, CreateUncertain
 from opendataflow.launch.cluster.access import Access, Identity
 from opendataflow.launch.cluster.api import PODS, Api, Resource
 from opendataflow.launch.cluster.launcher import ClusterLauncher
-from opendataflow.model.records.pod import PodOrder
-from opendataflow.names import LABEL_RUN, OutcomeClass
-from tests.pods import BEGAN_AT, RUNNING, deleted, pod, terminated
+from opendataflow.model.records.pod import PodOrder, StoredRun
+from opendataflow.names import LABEL_ENGINE, LABEL_RUN, OutcomeClass
+from tests.pods import BEGAN_AT, RUNNING, claimed, deleted, pod, terminated
 
-ORDER = PodOrder(7, "load-r7", "team", {"kind": "Pod", "metadata": {"name": "load-r7"}})
+RUN = claimed(7)
+ORDER = PodOrder(RUN.identity("team"), {"kind": "Pod", "metadata": {"name": "load-r7-c0ffee"}})
 SUCCESS = (OutcomeClass.SUCCESS, "exit code 0")
 SECOND = 60
 CREATED = pod(phase="Pending")
@@ -45,6 +47,9 @@ class PlayedApi(Api):
     async def create(self, *_: Any, **_more: Any) -> dict[str, Any]:
         self.asked.set()
         return await self.answer
+
+    async def get(self, *_: Any, **_more: Any) -> dict[str, Any]:
+        return BEGUN
 
     async def pages(self, *_: Any, **_more: Any) -> AsyncGenerator[tuple[list[dict[str, Any]], str], None]:
         yield [], "1"
@@ -146,12 +151,15 @@ async def test_a_deleted_pod_keeps_its_name_for_as_long_as_its_create_may_still_
     api.answer.set_exception(CreateUncertain("no answer"))
     with pytest.raises(CreateUncertain):
         await launcher.start(ORDER)
-    other = pod(terminated(0, SECOND), metadata={"name": "load-r8", "uid": "u8", "labels": {LABEL_RUN: "8"}})
+    labels = {LABEL_RUN: "8", LABEL_ENGINE: "e1"}
+    other = pod(terminated(0, SECOND), metadata={"name": "load-r8-c0ffee", "uid": "u8", "labels": labels})
     for state in (BEGUN, SUCCEEDED, and_deleted(SUCCEEDED), other):
         await api.report("MODIFIED", state)
+    api.answer = asyncio.get_running_loop().create_future()
+    api.answer.set_exception(ClusterRefused("it exists", 409, "AlreadyExists"))
     await launcher.start(ORDER)
     assert await end(launcher) == SUCCESS
-    await launcher.release("load-r7")
-    await launcher.release("load-r8")
+    await launcher.release(RUN)
+    await launcher.settle([8], {8: StoredRun(replace(RUN, run=8).identity("team"), ended=True)})
     async with asyncio.timeout(240):
-        assert await api.released.get() == "load-r8"  # they go in the order in which they come
+        assert await api.released.get() == "load-r8-c0ffee"  # they go in the order in which they come

@@ -14,6 +14,7 @@ from opendataflow.model.records.dataset import DataSetFacts
 from opendataflow.model.records.run import Command, Host
 from opendataflow.model.resources.api import DataFlowJob, Spark
 from opendataflow.names import API_VERSION
+from tests.pods import NONCE
 
 FOLDER = Path("/jobs/flights")
 PYTHON = "/venv/bin/python"
@@ -29,6 +30,7 @@ RUN = ClaimedRun(
     lease="lease",
     host=Host("h", "b"),
     runs_home="/runs",
+    nonce=NONCE,
 )
 DATASETS = {
     "flights": DataSetFacts("flights", url="data/flüge", options={"sep": ";"}, encryptedpass="lmibu"),

@@ -7,6 +7,7 @@ from opendataflow.core.runs.retry import RetryPolicy
 from opendataflow.model.records.claim import ClaimedRun
 from opendataflow.model.records.run import Ended, Host, Report, StepReport
 from opendataflow.names import OutcomeClass, RunState, StepStatus, TaskState
+from tests.pods import NONCE
 
 POLICY = RetryPolicy(limit=1, infrastructure_limit=1, initial=10, factor=2, maximum=60)
 LOST = Ended(7, lost="its machine was started again")
@@ -15,7 +16,7 @@ LOST = Ended(7, lost="its machine was started again")
 def claimed(attempts: int = 0, infrastructure_attempts: int = 0) -> ClaimedRun:
     attempt = attempts + infrastructure_attempts + 1
     host = Host("h", "b")
-    return ClaimedRun(7, "j", "2013", 42, attempt, attempts, infrastructure_attempts, {}, "lease", host, "/runs")
+    return ClaimedRun(7, "j", "2013", 42, attempt, attempts, infrastructure_attempts, {}, "lease", host, "/runs", NONCE)
 
 
 def test_a_success_makes_the_task_done() -> None:

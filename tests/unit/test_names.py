@@ -2,11 +2,12 @@
 
 import re
 from pathlib import Path
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opendataflow.names import ExitCode, run_name, shell_name
+from opendataflow.names import ExitCode, pod_name, run_name, shell_name
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "exit-codes.md"
 
@@ -46,6 +47,14 @@ def test_every_name_of_a_run_is_a_dns_label_of_at_most_40_characters(job: str, r
     name = run_name(job, run)
     assert re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name)
     assert len(name) <= 40
+
+
+@given(st.text(min_size=1), st.integers(1, 2**63 - 1), st.uuids())
+def test_the_pod_of_a_run_has_a_name_that_nobody_can_predict(job: str, run: int, nonce: UUID) -> None:
+    name = pod_name(job, run, str(nonce))
+    assert name == f"{run_name(job, run)}-{str(nonce)[:6]}"
+    assert re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name)
+    assert len(name) <= 47  # Spark needs 16 characters more for the names of executors
 
 
 @given(st.text(min_size=1), st.text(min_size=1), st.integers(1, 2**63 - 1), st.integers(1, 2**63 - 1))

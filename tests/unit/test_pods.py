@@ -18,6 +18,7 @@ from opendataflow.errors import InvalidInput
 from opendataflow.model.records.claim import ClaimedRun
 from opendataflow.model.records.dataset import DataSetFacts
 from opendataflow.model.records.run import Host
+from tests.pods import NONCE
 
 CASES = Path(__file__).parent / "data" / "pods"
 OPERATOR = Operator(engine="0123456789ab", image="example.org/opendataflow:1")
@@ -38,7 +39,7 @@ def config_of(written: dict[str, Any]) -> PodConfig:
 
 
 def claimed(run: int = 1, data_id: str = "1.0", fence: int = 5, attempt: int = 1) -> ClaimedRun:
-    return ClaimedRun(run, "load", data_id, fence, attempt, 0, 0, {}, "lease", Host("kubernetes", ""), "")
+    return ClaimedRun(run, "load", data_id, fence, attempt, 0, 0, {}, "lease", Host("kubernetes", ""), "", NONCE)
 
 
 def made(case: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from opendataflow.cli.output.printing import Output, print_indented, print_rows
 from opendataflow.model.records.claim import ClaimedRun, Completed, Completion
 from opendataflow.model.records.run import Host
 from opendataflow.names import OutcomeClass, RunState, TaskState
+from tests.pods import NONCE
 
 JOB = {"job": "load", "done": 3, "stale": 0, "failed": 0}
 
@@ -50,7 +51,7 @@ def test_json_has_all_fields(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_run_whose_location_is_missing_is_looked_at_again_and_has_no_known_pause(
     kind: OutcomeClass, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = ClaimedRun(1, "load", "a", 7, 1, 0, 0, {}, "lease", Host("h", "boot"), "/runs")
+    run = ClaimedRun(1, "load", "a", 7, 1, 0, 0, {}, "lease", Host("h", "boot"), "/runs", NONCE)
     delay = 0.0 if kind is OutcomeClass.NOT_STARTED else 10.0
     ended = Completion(1, 7, TaskState.RETRYING, RunState.LOST, kind, "no file", delay=delay)
     result = Completed(1, RunState.LOST, TaskState.RETRYING, already=False, spared=False, breaker=None)

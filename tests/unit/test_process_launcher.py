@@ -18,6 +18,7 @@ from opendataflow.launch.process.folder import TAIL_BYTES, RunFolder
 from opendataflow.launch.process.host import this_host
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.model.records.run import Command, Ended, RunOrder
+from tests.pods import claimed
 
 DUMP_ENVIRONMENT = "import os, json; print(json.dumps(dict(os.environ)))"
 Order = Callable[..., RunOrder]
@@ -326,10 +327,10 @@ async def test_a_run_that_can_t_record_its_process_does_not_run(
 async def test_release_keeps_the_log_the_context_and_the_record_only(launcher: ProcessLauncher, order: Order) -> None:
     await run(launcher, order("true", files={"context.json": "{}", "spark-defaults.conf": "password"}))
     folder = folder_of(launcher)
-    await launcher.release("etl-r1")
+    await launcher.release(claimed(1, "etl"))
     assert sorted(os.listdir(folder)) == ["context.json", "output.log", "process"]
-    await launcher.release("etl-r1")
-    await launcher.release("never-heard-of")
+    await launcher.release(claimed(1, "etl"))
+    await launcher.release(claimed(2, "etl"))
 
 
 async def test_a_closed_launcher_starts_nothing(launcher: ProcessLauncher, order: Order) -> None:

@@ -12,6 +12,7 @@ from opendataflow.launch.process.child import Stop
 from opendataflow.launch.process.launcher import ProcessLauncher
 from opendataflow.launch.process.session import find_process, kill_session, scan_session
 from opendataflow.model.records.run import Command, Ended, RunOrder
+from tests.pods import claimed
 from tests.waiting import wait_until
 
 PATIENT = 60.0
@@ -209,6 +210,6 @@ async def test_releasing_a_run_that_goes_on_forgets_nothing(
 ) -> None:
     await launcher.start(order(sys.executable, "-c", OBEDIENT, str(tmp_path / "pids")))
     await pids_in(tmp_path / "pids")
-    await launcher.release("etl-r1")
+    await launcher.release(claimed(1, "etl"))
     await launcher.kill(1, cancelled=True)
     assert (await launcher.ended()).cancelled

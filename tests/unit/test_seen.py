@@ -10,15 +10,17 @@ from opendataflow import names
 from opendataflow.core.kubernetes.pod_outcome import CANCELLED, find_pod_problem, judge_pod
 from opendataflow.launch.cluster.seen import parse_pod
 from opendataflow.model.records.pod import Condition, ObservedPod, Termination, Waiting
-from tests.pods import BEGAN_AT, RUNNING, at, container, deleted, pod, terminated, waiting
+from tests.pods import BEGAN_AT, NONCE, RUNNING, at, container, deleted, pod, terminated, waiting
 
 
 def test_a_running_pod() -> None:
     assert parse_pod(pod(RUNNING)) == ObservedPod(
         namespace="team",
-        name="load-r7",
+        name="load-r7-c0ffee",
         uid="u7",
         run=7,
+        fence=41,
+        nonce=NONCE,
         engine="e1",
         phase="Running",
         node="n1",

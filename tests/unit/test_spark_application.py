@@ -15,6 +15,7 @@ from opendataflow.errors import InvalidInput
 from opendataflow.model.records.claim import ClaimedRun
 from opendataflow.model.records.dataset import DataSetFacts
 from opendataflow.model.records.run import Host
+from tests.pods import NONCE
 
 CASES = Path(__file__).parent / "data" / "applications"
 OPERATOR = Operator(engine="0123456789ab", image="example.org/opendataflow:1")
@@ -32,7 +33,8 @@ def made(case: dict[str, Any], make: Any = spark_application) -> dict[str, Any]:
     config = PodConfig(**{**written, "main": MAIN, "passwords": passwords})
     host = Host("kubernetes", "")
     run = case["run"]
-    claimed = ClaimedRun(run["run"], "load", run["data_id"], run["fence"], run["attempt"], 0, 0, {}, "lease", host, "")
+    counters = (run["fence"], run["attempt"], 0, 0)
+    claimed = ClaimedRun(run["run"], "load", run["data_id"], *counters, {}, "lease", host, "", NONCE)
     result: dict[str, Any] = make(job, claimed, datasets, config, OPERATOR)
     return result
 

@@ -23,7 +23,7 @@ def test_a_driver_is_made_as_it_is_written_down(name: str) -> None:
 def test_an_executor_is_no_run() -> None:
     _, order = sparks.made(sparks.case("executors"))
     metadata = order["executor"]["metadata"]
-    assert metadata["labels"] == {"team": "blue", names.LABEL_EXECUTOR_OF: "load-r9"}
+    assert metadata["labels"] == {"team": "blue", names.LABEL_EXECUTOR_OF: "load-r9-c0ffee"}
     assert "finalizers" not in metadata
     assert not {names.ANNOTATION_EXECUTORS, names.ANNOTATION_START_DEADLINE} & metadata["annotations"].keys()
 

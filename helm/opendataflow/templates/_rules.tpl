@@ -21,7 +21,7 @@
 {{- if .Values.rbac.sparkApplications }}
 - apiGroups: [sparkoperator.k8s.io]
   resources: [sparkapplications]
-  verbs: [get, list, watch, create, patch, delete, deletecollection]
+  verbs: [get, list, watch, create, patch, delete]
 {{- end }}
 {{- end -}}
 

@@ -43,7 +43,7 @@ from opendataflow.model.records.run import Host
 from opendataflow.notify.targets import configured_targets
 from opendataflow.settings import OperatorSettings, Settings
 from opendataflow.store.connections.connection import Row
-from opendataflow.store.leader import ended_runs, identity
+from opendataflow.store.leader import identity, stored_runs
 from opendataflow.store.store import Store
 
 LIST_SECONDS = 300.0
@@ -139,6 +139,7 @@ class OperatorProcess:
             api,
             engine_id,
             note=self._engine_observer.note,
+            foreign=metrics.foreign,
             namespaces=options.namespaces,
         )
         self._unmanaged = UnmanagedNamespaces(store, health)
@@ -315,7 +316,7 @@ class OperatorProcess:
         """Release pods that an earlier process did not release, and delete pods that were released some time ago."""
         unknown_runs = self._launcher.unknown_runs()
         if unknown_runs:
-            await self._launcher.release_ended(await ended_runs(self._store, unknown_runs))
+            await self._launcher.settle(unknown_runs, await stored_runs(self._store, unknown_runs))
         await self._launcher.sweep()
 
     async def _every(self, seconds: float, step: Callable[[], Awaitable[None]]) -> None:

@@ -277,7 +277,7 @@ class Engine(Generic[OrderT]):
             for run in runs.values():
                 del self._runs[run.run]
                 with suppress(OSError):  # leftover files do no harm
-                    await self._launcher.release(run.name)
+                    await self._launcher.release(run)
             committed = time.monotonic()
             self._wake.set()
 

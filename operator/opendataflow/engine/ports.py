@@ -54,7 +54,7 @@ class Launcher(Protocol[O_contra]):
     async def kill(self, run: int, *, cancelled: bool) -> None:
         """End a run now. `ended` returns it with `cancelled` or with `lost`."""
 
-    async def release(self, name: str) -> None:
+    async def release(self, run: ClaimedRun) -> None:
         """Release a run whose outcome is committed. Its log stays."""
 
     async def close(self) -> None:

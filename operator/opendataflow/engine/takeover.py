@@ -80,5 +80,5 @@ class Takeover:
         self._note(f"{run.job} {run.data_id}: taken over from an engine that has ended: {reason}")
         report = await launcher.recover_report(run.name)
         _, woken = await commit_lost(self._store, run, f"its engine has ended; {reason}", self._actor, report)
-        await launcher.release(run.name)
+        await launcher.release(run)
         return {*woken, run.job}

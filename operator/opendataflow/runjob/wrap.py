@@ -174,7 +174,7 @@ class ScriptRunner:
         succeeded = done.state is RunState.SUCCEEDED
         self._print(messages.ended(self._clock(), argv[0], succeeded=succeeded))
         result = await self._complete(done)
-        await self._launcher.release(run.name)
+        await self._launcher.release(run)
         if result.run_state is not done.state:
             _warn(f"run {run.run} was ended by somebody else: it is {result.run_state}, and nothing was updated")
             return exit_code(ended) or ExitCode.FAILED

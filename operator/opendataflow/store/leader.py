@@ -2,7 +2,9 @@
 
 from collections.abc import Collection
 
+from opendataflow.model.records.pod import RunIdentity, StoredRun
 from opendataflow.model.records.run import Host
+from opendataflow.names import pod_name
 from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
@@ -26,10 +28,17 @@ async def identity(store: Store) -> str:
     return str((await store.row("SELECT opendataflow.leader_identity() AS identity"))["identity"])
 
 
-async def ended_runs(store: Store, runs: Collection[int]) -> list[int]:
-    """Return the given runs whose outcome is committed."""
-    query = "SELECT r.id FROM opendataflow.runs(%s) r WHERE r.state <> 'RUNNING'"
-    return [row["id"] for row in await store.rows(query, list(runs))]
+async def stored_runs(store: Store, runs: Collection[int]) -> dict[int, StoredRun]:
+    """Return those of the given runs that exist, by id, with what identifies their pods."""
+    rows = await store.rows("SELECT * FROM opendataflow.pods_of_runs(%s)", list(runs))
+    return {row["run"]: _stored_run(row) for row in rows}
+
+
+def _stored_run(row: Row) -> StoredRun:
+    nonce = str(row["nonce"])
+    name = pod_name(row["job"], row["run"], nonce)
+    identity = RunIdentity(row["run"], row["namespace"], name, row["fence"], nonce)
+    return StoredRun(identity, row["ended"], row["pod_uid"])
 
 
 async def unmanaged_namespaces(store: Store) -> list[Row]:

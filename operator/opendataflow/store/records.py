@@ -33,6 +33,7 @@ def claimed_run(row: Row) -> ClaimedRun:
         lease=row["lease"],
         host=Host(row["host"], row["boot"]),
         runs_home=row["runs_home"],
+        nonce=row["nonce"],
     )
 
 

@@ -18,7 +18,7 @@ from opendataflow.control.resources.bodies import parse_entry
 from opendataflow.control.resources.orders import PodOrders
 from opendataflow.core.kubernetes.pods import Operator
 from opendataflow.model.resources.jobs import DataFlowJob
-from opendataflow.names import API_VERSION, run_name
+from opendataflow.names import API_VERSION, pod_name
 from opendataflow.settings import OperatorSettings
 from opendataflow.store.leader import identity
 from opendataflow.store.store import Store
@@ -161,11 +161,11 @@ class OwnOperator:
     def _commits(self, name: str) -> dict[str, float]:
         """When the outcome of each run was committed, by the name of its pod."""
         rows = self._db.execute(
-            """SELECT id, extract(epoch FROM pg_xact_commit_timestamp(xmin))::float8 AS at
+            """SELECT id, nonce, extract(epoch FROM pg_xact_commit_timestamp(xmin))::float8 AS at
                FROM opendataflow.run WHERE job = %s AND state <> 'RUNNING'""",
             [name],
         ).fetchall()
-        return {run_name(name, row["id"]): row["at"] for row in rows}
+        return {pod_name(name, row["id"], str(row["nonce"])): row["at"] for row in rows}
 
     def _until(self, true: Callable[[], bool], what: str) -> None:
         wait_until(true, f"{what}; see {self._program.log}:\n{self._program.output()}", seconds=LONGEST)

@@ -27,6 +27,7 @@ from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.kube.conftest import Kubectl, fresh_namespace
 from tests.kube.jobs import documents
+from tests.pods import pod_of
 from tests.share import in_share
 from tests.waiting import wait_until
 
@@ -147,7 +148,7 @@ def test_flights_run_as_drivers_with_two_executors_and_give_what_they_give_local
     assert max(number for when, number in at_a_time if when > up) == 3, "not more were started again"
 
     for run in runs:
-        driver = names.run_name("delays", run["id"])
+        driver = pod_of(run)
         assert len(seen.executors[driver]) == 2, f"{driver}: {seen.executors[driver]}"
         events = [json.loads(line) for line in (folder / "events" / driver).read_text("utf-8").splitlines()]
         assert {event["Task Info"]["Executor ID"] for event in events if "Task Info" in event} == {"1", "2"}

@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from opendataflow.names import run_name
 from tests.e2e.cluster.real_cluster import RealCluster, restricted_pod
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import Database, dataset, documents, job
+from tests.pods import pod_of
 from tests.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline"
@@ -210,7 +210,7 @@ def runs_that_started(database: Database, of: str) -> list[dict[str, Any]]:
 
 def printed(kubectl: Kubectl, run: dict[str, Any]) -> str:
     """The log of a run's driver; Postgres keeps those of runs that have failed."""
-    return kubectl("logs", run_name(run["job"], run["id"]), "--container=main")
+    return kubectl("logs", pod_of(run), "--container=main")
 
 
 def everything_in(dsn: str) -> str:

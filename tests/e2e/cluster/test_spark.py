@@ -18,6 +18,7 @@ from tests.e2e.cluster.real_cluster import RealCluster
 from tests.e2e.cluster.times import Times
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import Database, dataset, documents, job
+from tests.pods import pod_of
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -144,7 +145,7 @@ def test_executors_come_and_go_with_the_work_as_the_driver_s_page_and_its_log_of
     made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "spark-events"}, "spec": claim}
     kubectl("apply", "--filename=-", stdin=documents(made, config, dataset("raw", 1), grows))
     wait_until(lambda: database.states("grows")["RUNNING"] == 1, "it runs", 300)
-    driver = names.run_name("grows", runs(database)[0]["id"])
+    driver = pod_of(runs(database)[0])
     wait_until(lambda: executors(kubectl) != [], "it has an executor, and so its page", 300)
 
     def active(port: int) -> int:
@@ -194,7 +195,9 @@ def test_a_driver_without_executors_ends_with_the_reason(kubectl: Kubectl, datab
     wait_until(lambda: database.states("waits")["FAILED"] == 1, "it has failed", 300)
     (run,) = runs(database)
     assert run["failure_class"] == "Infrastructure"
-    assert re.match(r"no executor .* 30 s: waits-r\d+-exec-1 is unschedulable: .*Insufficient cpu", run["message"])
+    assert re.match(
+        r"no executor .* 30 s: waits-r\d+-[0-9a-f]{6}-exec-1 is unschedulable: .*Insufficient cpu", run["message"]
+    )
 
 
 @pytest.mark.usefixtures("operator")

@@ -8,6 +8,7 @@ import typer
 from opendataflow.cli.app import OutputOption, Panel, app, with_store
 from opendataflow.cli.complete import complete_data_id, complete_dataset, complete_job
 from opendataflow.cli.output.printing import Output, Text, console, print_document
+from opendataflow.cli.reports.logs import is_in_pod, pod_of
 from opendataflow.cli.reports.status import job_status, status_lines
 from opendataflow.core.pipelines.expectations import describe_reported
 from opendataflow.core.status.forced_runs import forced_evidence
@@ -192,7 +193,10 @@ def _run(found: Facts) -> Iterator[Line]:
     if run["message"]:
         yield "Message", run["message"]
     yield "Host", run["host"]
-    yield "Log", f"{run['log_path'] or run['runs_home']}; see: dataflow logs --run {run['id']}"
+    where = run["log_path"] or run["runs_home"]
+    if is_in_pod(run):
+        where = f"kubectl logs {pod_of({**run, 'run': run['id']})}"
+    yield "Log", f"{where}; see: dataflow logs --run {run['id']}"
     where = {d["id"]: place(d) for d in found["datasets"] or ()}
     for dataset, fence in zip(run["reads"], run["read_fences"], strict=True):
         yield "Read", f"{dataset} version {fence}  {where.get(dataset, '')}"

@@ -22,7 +22,7 @@ from opendataflow.core.text.explain import shell_command
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
 from opendataflow.launch.process.folder import LOG
-from opendataflow.names import RunState, run_name
+from opendataflow.names import RunState, pod_name, run_name
 from opendataflow.stdio import visible
 from opendataflow.store.store import Store
 
@@ -75,10 +75,21 @@ def log_file(run: Row) -> Path:
     return Path(run["log_path"] or f"{run['runs_home']}/{run_name(run['job'], run['run'])}/{LOG}")
 
 
+def is_in_pod(run: Row) -> bool:
+    """Return whether a run is a pod: instead of a folder it has a namespace."""
+    return "/" not in run["runs_home"]
+
+
+def pod_of(run: Row) -> str:
+    """Return the namespace and the name of a run's pod, as arguments of kubectl."""
+    name = pod_name(run["job"], run["run"], str(run["nonce"]))
+    return f"--namespace {run['runs_home']} {name}" if run["runs_home"] else name
+
+
 async def _follow(store: Store, run: Row) -> Row:
     """Print the log of a run until the run ends. Return the run, with `printed` if its file is on this machine."""
-    if not run["runs_home"]:
-        raise InvalidInput(f"it runs in a pod: kubectl logs --follow {run_name(run['job'], run['run'])}")
+    if is_in_pod(run):
+        raise InvalidInput(f"it runs in a pod: kubectl logs --follow {pod_of(run)}")
     path, printed, write = log_file(run), 0, _writer()
     while True:
         found = await store.run_log(None, None, run["run"])
@@ -122,12 +133,12 @@ def _print(run: Row, step: str | None) -> None:
                 _print_step(file.read().decode("utf-8", "replace"), step)
     except FileNotFoundError:
         if run["state"] == RunState.GIVEN_BACK and not run["log_tail"]:
-            typer.echo(f"it did not start: {run['message']}", err=True)
+            echo(f"it did not start: {run['message']}", err=True)
             return
         kept = "the end that is kept follows" if run["log_tail"] else "nothing else is kept"
         whole = f"its log file {path} is not on this machine"
-        if not run["runs_home"]:
-            whole = f"its whole log, while its pod is there: kubectl logs {run_name(run['job'], run['run'])}"
+        if is_in_pod(run):
+            whole = f"its whole log, while its pod is there: kubectl logs {pod_of(run)}"
         echo(f"{whole}; {kept}", err=True)
         tail = run["log_tail"] or ""
         if step is None:

@@ -66,6 +66,12 @@ class Metrics:
             ["verb", "code"],
             registry=registry,
         )
+        self._foreign = Counter(
+            "opendataflow_foreign_objects_total",
+            "Objects with labels of a run that are not the object of that run; they are ignored.",
+            ["kind"],
+            registry=registry,
+        )
         self._claim = Histogram(
             "opendataflow_claim_seconds", "One claim, of any number of tasks.", buckets=_QUICK, registry=registry
         )
@@ -149,6 +155,10 @@ class Metrics:
     def rights(self, namespace: str, *, missing: bool) -> None:
         """Set whether rights are missing in a namespace (empty: in all)."""
         self._rights.labels(namespace).set(missing)
+
+    def foreign(self, kind: str) -> None:
+        """Count an object with labels of a run that does not belong to it. `kind`: pods or sparkapplications."""
+        self._foreign.labels(kind).inc()
 
     def request(self, verb: str, code: int) -> None:
         """Count a request to the Kubernetes API. `verb`: the HTTP method. `code`: the HTTP status; 0 for no answer."""

@@ -59,7 +59,7 @@ class PodOrders:
             manifest = driver_pod(manifest, pipeline, {"module": MODULE}, account, start_deadline)
             owner = make_owner(self.operator.engine, self.job.metadata.namespace)
             manifest = with_project(manifest, pipeline, declared.job["tests"], owner)
-        return PodOrder(run.run, run.name, self.job.metadata.namespace or "", manifest)
+        return PodOrder(run.identity(self.job.metadata.namespace or ""), manifest)
 
     @property
     def _application(self) -> SparkApplication | None:

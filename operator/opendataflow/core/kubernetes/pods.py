@@ -188,6 +188,7 @@ def _metadata(
         names.ANNOTATION_JOB: job.id,
         names.ANNOTATION_DATA_ID: run.data_id,
         names.ANNOTATION_FENCE: str(run.fence),
+        names.ANNOTATION_NONCE: run.nonce,
         names.ANNOTATION_START_DEADLINE: f"{config.start_deadline:g}",
         names.ANNOTATION_CONTEXT: json.dumps(run_context, ensure_ascii=False),
     }
@@ -196,7 +197,7 @@ def _metadata(
     if not config.keep_log:
         annotations[names.ANNOTATION_KEEP_LOG] = "false"
     return {
-        "name": run.name,
+        "name": run.identity(job.namespace or "").name,
         "namespace": job.namespace,
         "labels": {**written.get("labels", {}), **labels},
         "annotations": {**written.get("annotations", {}), **annotations},

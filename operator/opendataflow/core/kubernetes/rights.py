@@ -37,21 +37,22 @@ class Right:
 
 _OURS = ("dataflowactions", "dataflowjobs", "datasets")
 
-_PODS = ("get", "list", "watch", "create", "patch", "delete", "deletecollection")
+_OBJECTS = ("get", "list", "watch", "create", "patch", "delete")
+"""The verbs on the objects of runs: pods and SparkApplications."""
 _SPARK = "sparkoperator.k8s.io"
 
 RIGHTS: tuple[Right, ...] = (
     *(Right(verb, kind, GROUP, needed_for=Purpose.RESOURCES) for kind in _OURS for verb in ("list", "watch")),
     Right("get", "dataflowactions", GROUP, needed_for=Purpose.RESOURCES),
     *(Right("patch", kind, GROUP, "status", Purpose.RESOURCES) for kind in _OURS),
-    *(Right(verb, "pods") for verb in _PODS),
+    *(Right(verb, "pods") for verb in (*_OBJECTS, "deletecollection")),
     Right("get", "pods", sub="log", needed_for=Purpose.OPTIONAL),
     Right("delete", "dataflowactions", GROUP, needed_for=Purpose.OPTIONAL),
     *(Right(verb, "events", "events.k8s.io", needed_for=Purpose.OPTIONAL) for verb in ("create", "patch")),
 )
 """The rights that the operator needs in each namespace. It checks them at its start, and then at intervals."""
 
-APPLICATIONS: tuple[Right, ...] = tuple(Right(verb, "sparkapplications", _SPARK) for verb in _PODS)
+APPLICATIONS: tuple[Right, ...] = tuple(Right(verb, "sparkapplications", _SPARK) for verb in _OBJECTS)
 """Additional rights for jobs with SparkApplications. They are optional, so missing ones are not reported."""
 
 READ_NODES = (Right("get", "nodes", needed_for=Purpose.OPTIONAL),)

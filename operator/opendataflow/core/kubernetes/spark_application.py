@@ -84,7 +84,7 @@ def _metadata(
     if config.run_deadline is not None:
         annotations[names.ANNOTATION_RUN_DEADLINE] = f"{config.run_deadline:g}"
     return {
-        "name": run.name,
+        "name": pod["name"],
         "namespace": pod["namespace"],
         "labels": {**(written.get("labels") or {}), names.LABEL_APPLICATION: engine},
         "annotations": {**(written.get("annotations") or {}), **annotations},

@@ -6,13 +6,14 @@ committed. Its driver, which Spark creates, has no finalizer, so only the applic
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
 
 from opendataflow import names
 from opendataflow.core.kubernetes.rights import APPLICATIONS as RIGHTS
+from opendataflow.core.kubernetes.run_identity import Match, match_object
 from opendataflow.errors import ClusterRefused, ClusterUnreachable, NotCreatable
 from opendataflow.launch.cluster.api import APPLICATIONS, Api, selector
 from opendataflow.launch.cluster.creating import create_or_find
@@ -20,9 +21,10 @@ from opendataflow.launch.cluster.namespace_view import NamespaceView
 from opendataflow.launch.cluster.releases import Releases, Spawn
 from opendataflow.launch.cluster.rights import missing_rights
 from opendataflow.launch.cluster.seen import parse_application
+from opendataflow.launch.cluster.sightings import Foreigners, Sightings
 from opendataflow.launch.cluster.watch import Change, ChangeKind, Follower
 from opendataflow.model.records.application import ObservedApplication
-from opendataflow.model.records.pod import PodOrder
+from opendataflow.model.records.pod import PodOrder, RunIdentity, StoredRun
 
 RETRY_SECONDS = 1.0
 _LIST_RIGHTS = [right for right in RIGHTS if right.verb in ("list", "watch")]
@@ -47,6 +49,7 @@ class Applications:
         engine: str,
         changed: Callable[[int], None],
         spawn: Spawn,
+        foreigners: Foreigners,
         *,
         note: Callable[[str], None],
         clock: Callable[[], float],
@@ -57,8 +60,10 @@ class Applications:
         self._spawn = spawn
         self._note = note
         self._ours = selector({names.LABEL_APPLICATION: engine})
-        self._releases = Releases(api, APPLICATIONS, self._ours, free_application, note=note, clock=clock)
+        self._releases = Releases(api, APPLICATIONS, free_application, note=note, clock=clock)
+        self._sightings: Sightings[ObservedApplication] = Sightings(APPLICATIONS, self._match, foreigners)
         self._seen: dict[int, ObservedApplication] = {}
+        """The applications that have matched a run."""
         self._views: dict[str | None, NamespaceView] = {}
 
     def begin(self) -> None:
@@ -78,26 +83,50 @@ class Applications:
         """Return the facts of a run's application; None if it has none."""
         return self._seen.get(run)
 
-    def runs(self) -> tuple[int, ...]:
-        """Return the runs that have an application."""
-        return tuple(run for run, seen in self._seen.items() if not seen.gone)
+    def unknown_runs(self) -> set[int]:
+        """Return the runs, by the annotations of applications, that are not expected."""
+        return self._sightings.unknown_runs()
+
+    def expect(self, run: RunIdentity) -> None:
+        """Recognize the application of a run from now on, also one that was seen before."""
+        self._sightings.expect(run)
+        seen = self._sightings.open_at(run.namespace, run.name)
+        if seen is not None:
+            self._see(seen)
+
+    async def protect(self, run: int) -> None:
+        """Put our finalizer back on the application of a run, which then matches."""
+        while (seen := self._sightings.unprotected(run)) is not None:
+            try:
+                self._see(await keep_application(self._api, seen))
+            except ClusterUnreachable:
+                await asyncio.sleep(RETRY_SECONDS)
+            except ClusterRefused:  # it is being deleted
+                return
+
+    def settle(self, asked: Collection[int], stored: Mapping[int, StoredRun]) -> None:
+        """Release the applications of runs that have ended in Postgres; count foreign applications."""
+        for seen in self._sightings.settle(asked, stored, by_uid=False):
+            self._releases.take_over(seen)
 
     async def create(self, order: PodOrder) -> None:
         """Create the application of a run, or find the existing one. Raises the errors of `create_or_find`."""
-        if order.run in self._seen:
-            return
         view = self._views.get(order.namespace) or self._views.get(None)
         try:
-            seen = await create_or_find(self._api, APPLICATIONS, order, parse_application, self._engine)
+            seen = await create_or_find(
+                self._api, APPLICATIONS, order, parse_application, self._match, keep_application
+            )
         except NotCreatable as error:
             with suppress(ClusterUnreachable):
                 if await self._exist(order.namespace) is None:
                     raise NotCreatable(_NO_KIND) from error
             raise
-        self._seen.setdefault(order.run, seen)
+        self._sightings.pin(order.run, seen)
+        if order.run not in self._seen or self._seen[order.run].uid != seen.uid:
+            self._seen[order.run] = seen
         if view is not None:
             if view.listed is not None:  # a list that began before does not contain it
-                view.listed.add(order.run)
+                view.listed.add(seen.uid)
             self._ensure_followed(view)
 
     def mark_gone(self, run: int) -> None:
@@ -108,12 +137,15 @@ class Applications:
 
     def release(self, run: int) -> None:
         """Release the application of a run whose outcome is committed."""
+        self._sightings.forget(run)
         seen = self._seen.pop(run, None)
         if seen is not None and not seen.gone:
             self._releases.add(seen)
 
     async def sweep(self) -> None:
-        """Delete applications that were released a minute or two ago."""
+        """Delete applications that were released a minute or two ago, and find foreign ones."""
+        for seen in self._sightings.open_of_expected_runs():
+            self._see(seen)
         await self._releases.sweep()
 
     async def finish(self) -> None:
@@ -162,26 +194,27 @@ class Applications:
             view.listed = set()
         elif change.kind is ChangeKind.SYNCED:
             listed, view.listed = view.listed or set(), None
-            here = [run for run, each in self._seen.items() if view.covers(each.namespace)]
-            for run in here:
-                if run not in listed:
+            self._sightings.forget_unlisted(listed, view.covers)
+            for run, each in list(self._seen.items()):
+                if each.uid not in listed and view.covers(each.namespace):
                     self.mark_gone(run)
             view.synced.set()
-        elif seen is not None and seen.run is not None:
+        elif seen is not None:
             if view.listed is not None:
-                view.listed.add(seen.run)
-            self._update(seen.run, seen, gone=change.kind is ChangeKind.DELETED)
+                view.listed.add(seen.uid)
+            self._see(replace(seen, gone=True) if change.kind is ChangeKind.DELETED else seen)
 
-    def _update(self, run: int, seen: ObservedApplication, *, gone: bool) -> None:
-        known = self._seen.get(run)
-        if seen.done is not None and known is None:
-            self._releases.record_released(seen)
-        elif known is not None and known.uid != seen.uid:
-            if not gone and known.name == seen.name:
-                self.mark_gone(run)  # another application has the name
-        elif not gone or known is not None:
-            self._seen[run] = replace(seen, gone=gone)
+    def _see(self, seen: ObservedApplication) -> None:
+        """Handle a state of an application with our label, whoever has created it."""
+        if self._releases.owns(seen):
+            return
+        run = self._sightings.take(seen)
+        if run is not None:
+            self._seen[run] = seen
             self._changed(run)
+
+    def _match(self, seen: ObservedApplication, run: RunIdentity) -> Match:
+        return match_object(seen, run, self._engine)
 
 
 def is_application(order: PodOrder) -> bool:
@@ -190,21 +223,35 @@ def is_application(order: PodOrder) -> bool:
 
 
 async def free_application(api: Api, seen: ObservedApplication, labels: Mapping[str, str]) -> None:
-    """Remove our finalizer from an application, and set labels. Another application of the same name is not changed.
+    """Remove our finalizer from an application, and set labels. Another application of the same name is not changed."""
+    await _change(api, seen, labels, [])
 
-    A custom resource has no patch that removes one list item. So the patch contains the resource version, and is
+
+async def keep_application(api: Api, seen: ObservedApplication) -> ObservedApplication:
+    """Put our finalizer back on an application, and return it. Another application of its name is not changed."""
+    if not await _change(api, seen, {}, [names.FINALIZER]):
+        raise ClusterRefused(f"another SparkApplication has the name {seen.namespace}/{seen.name}", 409, "Conflict")
+    return replace(seen, finalizer=True)
+
+
+async def _change(api: Api, seen: ObservedApplication, labels: Mapping[str, str], own: Sequence[str]) -> bool:
+    """Replace our finalizers on an application, and set labels. Return False if another application has its name.
+
+    A custom resource has no patch that changes one list item. So the patch contains the resource version, and is
     retried after a conflict.
     """
     for again in reversed(range(CHANGED_AT_MOST)):
         metadata: dict[str, Any] = (await api.get(APPLICATIONS, seen.namespace, seen.name))["metadata"]
         if metadata["uid"] != seen.uid:
-            return
-        kept = [finalizer for finalizer in metadata.get("finalizers") or () if finalizer != names.FINALIZER]
-        patch = {"resourceVersion": metadata["resourceVersion"], "labels": dict(labels), "finalizers": kept}
+            return False
+        others = [finalizer for finalizer in metadata.get("finalizers") or () if finalizer != names.FINALIZER]
+        finalizers = [*others, *own]
+        patch = {"resourceVersion": metadata["resourceVersion"], "labels": dict(labels), "finalizers": finalizers}
         try:
             await api.patch_merge(APPLICATIONS, seen.namespace, seen.name, {"metadata": patch})
         except ClusterRefused as error:
             if error.code != 409 or not again:
                 raise
         else:
-            return
+            return True
+    return False

@@ -1,35 +1,28 @@
 """Creates the object of a run, or finds the existing one. It sends one POST, and a GET if the name is taken."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
+from opendataflow.core.kubernetes.run_identity import Identified, Match
 from opendataflow.errors import ClusterRefused, CreateUncertain, DataflowError, NotCreatable
 from opendataflow.launch.cluster.api import Api, Resource
-from opendataflow.model.records.pod import PodOrder
+from opendataflow.model.records.pod import PodOrder, RunIdentity
 
-
-class RunObject(Protocol):
-    """An object that belongs to a run."""
-
-    @property
-    def run(self) -> int | None:
-        """Return the id of the run."""
-
-    @property
-    def engine(self) -> str | None:
-        """Return the identity of the run's database."""
-
-
-T = TypeVar("T", bound=RunObject)
+T = TypeVar("T", bound=Identified)
 
 
 async def create_or_find(
-    api: Api, resource: Resource, order: PodOrder, project: Callable[[Mapping[str, Any]], T], engine: str
+    api: Api,
+    resource: Resource,
+    order: PodOrder,
+    project: Callable[[Mapping[str, Any]], T],
+    match: Callable[[T, RunIdentity], Match],
+    protect: Callable[[Api, T], Awaitable[T]],
 ) -> T:
     """Create the object of a run and return it. Return the existing object if it belongs to the same run.
 
-    `project`: extracts the facts. `engine`: the identity of the database. Raises CreateUncertain, Backpressure,
-    NotCreatable or NamespaceGone. A second call is always safe.
+    `project`: extracts the facts. `match`: compares them with a run. `protect`: puts our finalizer back. Raises
+    CreateUncertain, Backpressure, NotCreatable or NamespaceGone. A second call is always safe.
     """
     try:
         return project(await api.create(resource, order.namespace, order.manifest))
@@ -37,15 +30,15 @@ async def create_or_find(
         pass
     try:
         found = project(await api.get(resource, order.namespace, order.name))
+        verdict = match(found, order.identity)
+        if verdict is Match.UNPROTECTED:
+            found, verdict = await protect(api, found), Match.OURS
     except DataflowError as error:  # also if it was deleted meanwhile
         raise CreateUncertain(str(error)) from error
-    if (found.run, found.engine) != (order.run, engine):
-        what = order.manifest["kind"]
-        there = f"there is a {'pod' if what == 'Pod' else what} {order.namespace}/{order.name} already that is"
-        if found.engine not in (None, engine):
-            raise NotCreatable(
-                f"{there} of another OpenDataFlow database ({found.engine}; this one is {engine}): let each database "
-                "run its jobs in namespaces of its own"
-            )
-        raise NotCreatable(f"{there} not of this run: delete or rename it")
+    if verdict is not Match.OURS:
+        what = "pod" if order.manifest["kind"] == "Pod" else order.manifest["kind"]
+        raise NotCreatable(
+            f"there is a {what} {order.namespace}/{order.name} already that is not of this run: it is left alone, and "
+            "the next run gets another name; find out who creates it, and delete it"
+        )
     return found

@@ -1,7 +1,7 @@
 """The launcher of runs as pods or SparkApplications: creates them, reports their ends and releases them. Implements
 `engine.ports.Launcher`.
 
-    start: POST once -> registered ----------------.
+    start: POST -> registered ---------------------.
     adopt: seen already -> registered -------------|
                                                    v
     one watch of all pods of this engine -> facts of each pod -> judge -> still running: wait for the next fact
@@ -11,12 +11,13 @@
 
 The runs of SparkApplications take the same path; the launcher sees the application and the pod of its driver. Memory
 holds a few facts for each live pod, never the pod itself. A run whose pod was never seen is never judged: its create
-may still arrive. This module never claims or commits anything.
+may still arrive. Labels select what is watched; core/kubernetes/run_identity.py decides what belongs to a run. This
+module never claims or commits anything.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from opendataflow.core.kubernetes.pod_outcome import (
     judge_pod,
     with_last_line,
 )
+from opendataflow.core.kubernetes.run_identity import Match, match_driver, match_object
 from opendataflow.core.pipelines.report import read_report
 from opendataflow.errors import (
     ClusterRefused,
@@ -44,10 +46,11 @@ from opendataflow.launch.cluster.applications import Applications, is_applicatio
 from opendataflow.launch.cluster.creating import create_or_find
 from opendataflow.launch.cluster.namespace_view import NamespaceView
 from opendataflow.launch.cluster.seen import parse_pod
+from opendataflow.launch.cluster.sightings import Foreigners, Sightings
 from opendataflow.launch.cluster.watch import Change, ChangeKind, Follower
 from opendataflow.model.records.application import ObservedApplication
 from opendataflow.model.records.claim import ClaimedRun
-from opendataflow.model.records.pod import ObservedPod, PodOrder, Stop
+from opendataflow.model.records.pod import ObservedPod, PodOrder, RunIdentity, Stop, StoredRun
 from opendataflow.model.records.run import Ended, Host, Outcome, Report
 from opendataflow.names import OutcomeClass, Reason
 
@@ -74,7 +77,6 @@ class _Run:
     """
 
     run: int
-    name: str
     certain: bool = False
     stopped: Outcome | None = None
     deleting: bool = False
@@ -85,8 +87,8 @@ class _Run:
 class ClusterLauncher:
     """The launcher of one engine. `engine`: the identity of its database, which is a label of its pods.
 
-    `note`: shows a message to people. `namespaces`: each is watched by a watch of its own; empty means one watch of all
-    namespaces. `clock`: seconds since the epoch.
+    `note`: shows a message to people. `foreign`: called with the kind of each foreign object. `namespaces`: each is
+    watched by a watch of its own; empty means one watch of all namespaces. `clock`: seconds since the epoch.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class ClusterLauncher:
         engine: str,
         *,
         note: Callable[[str], None],
+        foreign: Callable[[str], None] = lambda _: None,
         namespaces: Collection[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -106,14 +109,19 @@ class ClusterLauncher:
             where: NamespaceView(where) for where in sorted(namespaces) or (None,)
         }
         self._ours = selector({names.LABEL_ENGINE: engine})
+        foreigners = Foreigners(foreign, note)
+        self._sightings: Sightings[ObservedPod] = Sightings(PODS, self._match, foreigners)
         self._pods: dict[int, ObservedPod] = {}
+        """The pods that have matched a run."""
         self._runs: dict[int, _Run] = {}
         self._uncertain: set[int] = set()
         """Runs whose create may still arrive, from this process or from an earlier one."""
         self._ends: asyncio.Queue[Ended | BaseException] = asyncio.Queue()
         self._logs = asyncio.Semaphore(LOGS_AT_ONCE)
-        self._releases = releases.pod_releases(api, self._ours, note=note, clock=clock)
-        self._applications = Applications(api, engine, self._judge, self._spawn, note=note, clock=clock)
+        self._releases = releases.pod_releases(api, note=note, clock=clock)
+        self._applications = Applications(
+            api, engine, self._application_changed, self._spawn, foreigners, note=note, clock=clock
+        )
         self._futures: set[asyncio.Task[None]] = set()
 
     # -- engine.ports.Launcher -------------------------------------------------------------------------------
@@ -174,19 +182,21 @@ class ClusterLauncher:
         view = self._view(order.namespace)
         if view is not None and view.closed is not None:
             raise NoRights(view.closed)
+        self._expect(order.identity)
         try:
             if is_application(order):
                 await self._applications.create(order)
-            elif order.run not in self._pods:
-                seen = await create_or_find(self._api, PODS, order, parse_pod, self._engine)
-                # The watch may have seen a newer state.
-                self._pods.setdefault(order.run, seen)
+            else:
+                seen = await create_or_find(self._api, PODS, order, parse_pod, self._match, releases.keep_pod)
+                self._sightings.pin(order.run, seen)
+                if order.run not in self._pods or self._pods[order.run].uid != seen.uid:
+                    self._pods[order.run] = seen  # otherwise the watch may have seen a newer state
                 if view is not None and view.listed is not None:  # a list that began before does not contain it
-                    view.listed.add(order.run)
+                    view.listed.add(seen.uid)
         except CreateUncertain:
             self._uncertain.add(order.run)
             raise
-        self._runs[order.run] = _Run(order.run, order.name, certain=order.run not in self._uncertain)
+        self._runs[order.run] = _Run(order.run, certain=order.run not in self._uncertain)
         self._uncertain.discard(order.run)
         self._judge(order.run)
 
@@ -197,16 +207,18 @@ class ClusterLauncher:
         waits until all namespaces that may have the pod have been seen. That takes as long as rights are missing there,
         and never ends for a namespace that this operator does not manage.
         """
+        self._expect(run.identity(run.runs_home))
         for view in self._views_of(run):
             if run.run in self._pods and self._pods[run.run].main == names.MAIN_CONTAINER:
                 break
             await self._wait_synced(view)
         if run.run in self._runs:
             return True
+        await self._protect(run.run)
         if run.run not in self._pods and self._applications.get(run.run) is None:
             self._uncertain.add(run.run)
             return False
-        self._runs[run.run] = _Run(run.run, run.name)
+        self._runs[run.run] = _Run(run.run)
         self._judge(run.run)
         return True
 
@@ -215,6 +227,7 @@ class ClusterLauncher:
 
         Without this call, giving up a run could leave a pod behind that no process knows.
         """
+        self._expect(run.identity(run.runs_home))
         until = time.monotonic() + (releases.TOMBSTONE_SECONDS if run.run in self._uncertain else 0)
         while run.run not in self._pods and self._applications.get(run.run) is None:
             if time.monotonic() >= until:
@@ -236,12 +249,9 @@ class ClusterLauncher:
         if known is not None and not known.reported:
             self._stop(known, CANCELLED if cancelled else _STOPPED_BY_OPERATOR)
 
-    async def release(self, name: str) -> None:
+    async def release(self, run: ClaimedRun) -> None:
         """Release the pod of a run whose outcome is committed. It is done in the background and retried."""
-        found = (run for run, pod in self._pods.items() if pod.name == name)
-        run = next(found, None) or next((run for run, known in self._runs.items() if known.name == name), None)
-        if run is not None:
-            self._release(run)
+        self._release(run.run)
 
     async def close(self) -> None:
         """Stop watching. Pods go on. The next process releases the pods that are not released yet."""
@@ -254,18 +264,26 @@ class ClusterLauncher:
     # -- for the operator ------------------------------------------------------------------------------------
 
     def unknown_runs(self) -> tuple[int, ...]:
-        """Return runs that have a pod, but were neither started nor adopted. Their outcome may be committed."""
-        here = {run for run, pod in self._pods.items() if not pod.gone}.union(self._applications.runs())
-        return tuple(here - self._runs.keys())
+        """Return runs that objects name, but that were neither started nor adopted. Their outcome may be committed."""
+        return tuple(self._sightings.unknown_runs() | self._applications.unknown_runs())
 
-    async def release_ended(self, runs: Collection[int]) -> None:
-        """Release the pods of runs that have ended in Postgres. An earlier process ended before their release."""
-        for run in runs:
-            if run not in self._runs:
-                self._release(run)
+    async def settle(self, asked: Collection[int], stored: Mapping[int, StoredRun]) -> None:
+        """Release the objects of runs that have ended in Postgres, and delete them later; count foreign objects.
+
+        `asked`: the runs that Postgres was asked for. `stored`: those that it has. An earlier process has ended before
+        it released these objects, or before it deleted them.
+        """
+        for pod in self._sightings.settle(asked, stored, by_uid=True):
+            self._releases.take_over(pod)
+        self._applications.settle(asked, stored)
 
     async def sweep(self) -> None:
-        """Delete pods that were released a minute or two ago. Their names must not be free earlier."""
+        """Delete pods that were released a minute or two ago. Their names must not be free earlier.
+
+        Also find foreign pods that were seen before the run that they name was claimed.
+        """
+        for pod in self._sightings.open_of_expected_runs():
+            self._see(pod)
         await self._releases.sweep()
         await self._applications.sweep()
 
@@ -303,24 +321,22 @@ class ClusterLauncher:
         elif change.kind is ChangeKind.SYNCED:
             self._forget_unlisted(view)
             view.synced.set()
-        elif change.object is not None and change.object.run is not None:
+        elif change.object is not None:
             if change.kind is ChangeKind.LISTED and view.listed is not None:
-                view.listed.add(change.object.run)
-            gone = change.kind is ChangeKind.DELETED
-            self._update(change.object.run, replace(change.object, gone=True) if gone else change.object)
+                view.listed.add(change.object.uid)
+            self._see(replace(change.object, gone=True) if change.kind is ChangeKind.DELETED else change.object)
+
+    def _see(self, pod: ObservedPod) -> None:
+        """Handle a state of a pod with our labels, whoever has created it."""
+        if self._releases.owns(pod):
+            return
+        run = self._sightings.take(pod)
+        if run is not None:
+            self._update(run, pod)
 
     def _update(self, run: int, pod: ObservedPod) -> None:
-        if pod.done is not None:
-            self._releases.record_released(pod)
-            if run not in self._runs:
-                self._pods.pop(run, None)
-                return
         known = self._pods.get(run)
-        if known is not None and known.uid != pod.uid:
-            if pod.gone or (known.namespace, known.name) != (pod.namespace, pod.name):
-                return  # somebody's copy with our labels
-            pod = replace(known, gone=True)  # another one has the name, so ours is gone
-        elif known is not None and ended_by_itself(known):
+        if known is not None and known.uid == pod.uid and ended_by_itself(known):
             # The run may be judged only after its pod was deleted, in the same second.
             pod = replace(pod, by_itself=True)
         self._pods[run] = pod
@@ -329,11 +345,48 @@ class ClusterLauncher:
     def _forget_unlisted(self, view: NamespaceView) -> None:
         """Treat known pods that a list does not contain as deleted."""
         listed, view.listed = view.listed or set(), None
-        for run in [run for run, pod in self._pods.items() if run not in listed and view.covers(pod.namespace)]:
+        self._sightings.forget_unlisted(listed, view.covers)
+        for run in [run for run, pod in self._pods.items() if pod.uid not in listed and view.covers(pod.namespace)]:
             if run in self._runs:
                 self._update(run, replace(self._pods[run], gone=True))
-            else:
+            else:  # it is being created
                 del self._pods[run]
+                self._sightings.unpin(run)
+
+    # -- matching --------------------------------------------------------------------------------------------
+
+    def _match(self, pod: ObservedPod, run: RunIdentity) -> Match:
+        if pod.main == names.MAIN_CONTAINER:
+            return match_object(pod, run, self._engine)
+        return match_driver(pod, self._applications.get(run.run), run, self._engine)
+
+    def _expect(self, run: RunIdentity) -> None:
+        """Recognize the objects of a run from now on, also those that were seen before."""
+        self._sightings.expect(run)
+        self._look_again(run.namespace, run.name)
+        self._applications.expect(run)
+
+    def _look_again(self, namespace: str, name: str) -> None:
+        pod = self._sightings.open_at(namespace, name)
+        if pod is not None:
+            self._see(pod)
+
+    def _application_changed(self, run: int) -> None:
+        application = self._applications.get(run)
+        if application is not None and application.driver is not None:
+            self._look_again(application.namespace, application.driver)
+        self._judge(run)
+
+    async def _protect(self, run: int) -> None:
+        """Put our finalizer back on the object of a run, which then matches. `opendataflow cleanup` removes it."""
+        await self._applications.protect(run)
+        while (pod := self._sightings.unprotected(run)) is not None:
+            try:
+                self._see(await releases.keep_pod(self._api, pod))
+            except ClusterUnreachable:
+                await asyncio.sleep(releases.RETRY_SECONDS)
+            except ClusterRefused:  # it is being deleted: `start` waits until it is gone
+                return
 
     # -- judging ---------------------------------------------------------------------------------------------
 
@@ -466,6 +519,7 @@ class ClusterLauncher:
     def _release(self, run: int) -> None:
         known = self._runs.pop(run, None)
         self._applications.release(run)
+        self._sightings.forget(run)
         pod = self._pods.pop(run, None)
         if pod is not None and not pod.gone:
             self._releases.add(pod, certain=known is not None and known.certain)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 class NamespaceView:
     """What a watch sees of one namespace, or of all (None).
 
-    `synced`: set when every object has been seen once. `listed`: the runs of the list that is under way; None without
+    `synced`: set when every object has been seen once. `listed`: the uids of the list that is under way; None without
     one. `followed`: a watch was started. `closed`: why nothing may be done there; None if it is open.
     """
 
     namespace: str | None
     synced: asyncio.Event = field(default_factory=asyncio.Event)
-    listed: set[int] | None = None
+    listed: set[str] | None = None
     followed: bool = False
     closed: str | None = None
 

@@ -6,7 +6,8 @@ label. A released object stays for a minute: its name is a tombstone, so that a 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from opendataflow import names
@@ -34,6 +35,8 @@ class Releasable(Protocol):
     @property
     def name(self) -> str: ...
     @property
+    def uid(self) -> str: ...
+    @property
     def done(self) -> int | None: ...
     @property
     def created_at(self) -> float | None: ...
@@ -52,10 +55,17 @@ async def free_pod(api: Api, pod: ObservedPod, labels: Mapping[str, str]) -> Non
     await api.patch_strategic(PODS, pod.namespace, pod.name, {"metadata": patch})
 
 
+async def keep_pod(api: Api, pod: ObservedPod) -> ObservedPod:
+    """Put our finalizer back on a pod, and return the pod. Another pod of the same name is not changed."""
+    patch = {"uid": pod.uid, "finalizers": [names.FINALIZER]}
+    await api.patch_strategic(PODS, pod.namespace, pod.name, {"metadata": patch})
+    return replace(pod, finalizer=True)
+
+
 class Releases(Generic[T]):
     """Releases the objects of one kind, for one engine.
 
-    `own_selector`: the label selector that matches them. `free`: releases one object, with labels to set. `note`: shows
+    `free`: releases one object, with labels to set. `note`: shows
     a message to people. `clock`: seconds since the epoch.
     """
 
@@ -63,7 +73,6 @@ class Releases(Generic[T]):
         self,
         api: Api,
         resource: Resource,
-        own_selector: str,
         free: Callable[[Api, T, Mapping[str, str]], Awaitable[None]],
         *,
         note: Callable[[str], None],
@@ -71,14 +80,13 @@ class Releases(Generic[T]):
     ) -> None:
         self._api = api
         self._resource = resource
-        self._own_selector = own_selector
         self._free = free
         self._note = note
         self._refused = False
         self._clock = clock
         self._waiting: asyncio.Queue[T] = asyncio.Queue()
-        self._to_sweep: dict[str, int] = {}
-        """Namespaces with released objects, and the minute (since the epoch) of the last release."""
+        self._owned: dict[str, tuple[T, int | None]] = {}
+        """By uid: objects that are released or will be, and the minute (since the epoch) of the release."""
 
     def begin(self, spawn: Spawn) -> None:
         """Start the workers."""
@@ -92,6 +100,7 @@ class Releases(Generic[T]):
         unless it is `certain` that no create of it may still arrive.
         """
         vanishes = pod.deleted_at is not None and pod.created_at is not None and not certain
+        self._owned[pod.uid] = (pod, None)
         early = (pod.created_at or 0) + TOMBSTONE_SECONDS - self._clock() if vanishes else 0
         if early > 0:
             asyncio.get_running_loop().call_later(min(early, TOMBSTONE_SECONDS), self._waiting.put_nowait, pod)
@@ -99,9 +108,21 @@ class Releases(Generic[T]):
             self._waiting.put_nowait(pod)
 
     def record_released(self, pod: T) -> None:
-        """Record a released object, so that its namespace is swept."""
-        if pod.done is not None and not pod.gone:
-            self._to_sweep[pod.namespace] = max(pod.done, self._to_sweep.get(pod.namespace, 0))
+        """Record an object that an earlier process has released, so that it is swept."""
+        self._owned[pod.uid] = (pod, pod.done)
+
+    def take_over(self, pod: T) -> None:
+        """Release an object that an earlier process has left behind, or sweep it if it is released."""
+        if pod.done is None:
+            self.add(pod)
+        else:
+            self.record_released(pod)
+
+    def owns(self, pod: T) -> bool:
+        """Return whether an object is released or will be, and forget it if it is gone."""
+        if pod.gone:
+            return self._owned.pop(pod.uid, None) is not None
+        return pod.uid in self._owned
 
     async def finish(self) -> None:
         """Wait for releases that are under way, for at most `LEAVE_SECONDS`."""
@@ -112,19 +133,27 @@ class Releases(Generic[T]):
             pass
 
     async def sweep(self) -> None:
-        """Delete the objects that were released before the previous minute began, with one request per namespace.
+        """Delete the objects that were released before the previous minute began.
 
-        Raises no error: the next sweep repeats what failed.
+        Each is deleted by its uid: somebody may have copied its labels to another object. Raises no error: the next
+        sweep repeats what failed.
         """
-        minute = self._minute()
-        old = f"{names.LABEL_DONE},{names.LABEL_DONE} notin ({minute},{minute - 1})"
-        for namespace, last in list(self._to_sweep.items()):
+        before = self._minute() - 1
+        old = [pod for pod, minute in self._owned.values() if minute is not None and minute < before]
+        async with asyncio.TaskGroup() as group:
+            for part in range(WORKERS):
+                group.create_task(self._delete(old[part::WORKERS]))
+
+    async def _delete(self, pods: Sequence[T]) -> None:
+        for pod in pods:
             try:
-                await self._api.delete_collection(self._resource, namespace, f"{self._own_selector},{old}")
-            except (ClusterUnreachable, ClusterRefused):
-                continue
-            if last < minute - 1 and self._to_sweep.get(namespace) == last:
-                del self._to_sweep[namespace]
+                await self._api.delete(self._resource, pod.namespace, pod.name, uid=pod.uid)
+            except ClusterUnreachable:
+                return
+            except ClusterRefused as error:
+                if not is_gone(error):
+                    continue
+            self._owned.pop(pod.uid, None)
 
     async def _work(self) -> None:
         while True:
@@ -146,17 +175,18 @@ class Releases(Generic[T]):
             if error.code != 409 and not is_gone(error) and not self._refused:
                 self._refused = True  # the others are refused for the same reason
                 self._note(f"{self._resource.plural} of runs that have ended can't be released: {error}")
+            if is_gone(error):
+                self._owned.pop(pod.uid, None)
             return is_gone(error)
-        self._to_sweep[pod.namespace] = self._minute()
+        if pod.uid in self._owned:  # it may have vanished with its release
+            self._owned[pod.uid] = (pod, self._minute())
         return True
 
     def _minute(self) -> int:
         return int(self._clock()) // 60
 
 
-def pod_releases(
-    api: Api, own_selector: str, *, note: Callable[[str], None], clock: Callable[[], float]
-) -> Releases[ObservedPod]:
+def pod_releases(api: Api, *, note: Callable[[str], None], clock: Callable[[], float]) -> Releases[ObservedPod]:
     """Return the releases of pods. Executors are deleted first: after a crash, the next process repeats both steps."""
     executors = Executors(api, note=note)
 
@@ -165,4 +195,4 @@ def pod_releases(
             raise ClusterUnreachable(f"it is unknown whether the executors of pod {pod.name} are deleted")
         await free_pod(api, pod, labels)
 
-    return Releases(api, PODS, own_selector, free, note=note, clock=clock)
+    return Releases(api, PODS, free, note=note, clock=clock)

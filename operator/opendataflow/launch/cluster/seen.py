@@ -33,7 +33,11 @@ def parse_pod(pod: Mapping[str, Any]) -> ObservedPod:
         name=_text(metadata, "name") or "",
         uid=_text(metadata, "uid") or "",
         run=_decimal(labels, names.LABEL_RUN),
+        fence=_decimal(annotations, names.ANNOTATION_FENCE),
+        nonce=_text(annotations, names.ANNOTATION_NONCE),
         engine=_text(labels, names.LABEL_ENGINE),
+        owner=_application_owner(metadata),
+        submission=_text(labels, names.LABEL_SUBMISSION),
         done=_decimal(labels, names.LABEL_DONE),
         phase=_text(status, "phase") or "",
         reason=_text(status, "reason"),
@@ -73,10 +77,15 @@ def parse_application(application: Mapping[str, Any]) -> ObservedApplication:
         name=_text(metadata, "name") or "",
         uid=_text(metadata, "uid") or "",
         run=_decimal(annotations, names.ANNOTATION_RUN),
+        fence=_decimal(annotations, names.ANNOTATION_FENCE),
+        nonce=_text(annotations, names.ANNOTATION_NONCE),
         engine=_text(labels, names.LABEL_APPLICATION),
         done=_decimal(labels, names.LABEL_DONE),
+        finalizer=names.FINALIZER in _any_list(metadata, "finalizers"),
         state=_text(state, "state") or "",
         message=_text(state, "errorMessage"),
+        driver=_text(_map(status, "driverInfo"), "podName"),
+        submission=_text(status, "submissionID"),
         submitted=(_number(status, "executionAttempts") or 0) > 0,
         created_at=_time(metadata, "creationTimestamp"),
         terminated_at=_time(status, "terminationTime"),
@@ -84,6 +93,11 @@ def parse_application(application: Mapping[str, Any]) -> ObservedApplication:
         start_deadline=_seconds(annotations, names.ANNOTATION_START_DEADLINE, START_DEADLINE),
         run_deadline=_seconds(annotations, names.ANNOTATION_RUN_DEADLINE, None),
     )
+
+
+def _application_owner(metadata: Mapping[str, Any]) -> str | None:
+    owners = (owner for owner in _list(metadata, "ownerReferences") if owner.get("kind") == "SparkApplication")
+    return next((_text(owner, "uid") for owner in owners), None)
 
 
 def _ending(state: Mapping[str, Any]) -> Termination | None:

@@ -168,8 +168,9 @@ class ProcessLauncher:
         steps = tuple(replace(step, error=None, stdout=None) for step in report.steps)
         return Report(steps=steps, unfinished=report.unfinished)
 
-    async def release(self, name: str) -> None:
+    async def release(self, run: ClaimedRun) -> None:
         """Release a run whose outcome is committed. Its log, context and record stay."""
+        name = run.name
         if any(child.order.name == name for child in self._children.values()):
             return
         self._names.discard(name)

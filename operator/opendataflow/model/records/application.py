@@ -7,21 +7,27 @@ from dataclasses import dataclass
 class ObservedApplication:
     """A SparkApplication as last observed.
 
-    `run`: from its annotation; None if the annotation is not a number. `engine`: from its label. `done`: the minute in
-    which its finalizer was removed. `state`, `message`: from the Spark operator; empty before it has processed the
-    object. `submitted`: whether a driver was ever submitted. `terminated_at`: the end of the driver. `deleted_at`: the
-    time of the request to delete it. `start_deadline`, `run_deadline`: seconds. `gone`: the object does not exist any
-    more.
+    `run`, `fence`, `nonce`: from its annotations; None if they are missing or invalid. `engine`: from its label.
+    `done`: the minute in which its finalizer was removed. `finalizer`: whether it has the finalizer of the framework.
+    `state`, `message`: from the Spark operator; empty before it has processed the object. `driver`, `submission`: the
+    name of the driver's pod and the id of its submission, from the Spark operator. `submitted`: whether a driver was
+    ever submitted. `terminated_at`: the end of the driver. `deleted_at`: the time of the request to delete it.
+    `start_deadline`, `run_deadline`: seconds. `gone`: the object does not exist any more.
     """
 
     namespace: str
     name: str
     uid: str
     run: int | None = None
+    fence: int | None = None
+    nonce: str | None = None
     engine: str | None = None
     done: int | None = None
+    finalizer: bool = False
     state: str = ""
     message: str | None = None
+    driver: str | None = None
+    submission: str | None = None
     submitted: bool = False
     created_at: float | None = None
     terminated_at: float | None = None

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from opendataflow.model.records.pod import RunIdentity
 from opendataflow.model.records.run import Command, Host, RunOrder, StepReport
-from opendataflow.names import OutcomeClass, RunState, TaskState, run_name
+from opendataflow.names import OutcomeClass, RunState, TaskState, pod_name, run_name
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,10 @@ class Position:
 
 @dataclass(frozen=True)
 class ClaimedRun:
-    """A run that is claimed and committed. `attempts`: earlier failures of the program. `bounds`: by data set."""
+    """A run that is claimed and committed. `attempts`: earlier failures of the program. `bounds`: by data set.
+
+    `runs_home`: the folder of its files, or the namespace of its pod. `nonce`: a random UUID.
+    """
 
     run: int
     job: str
@@ -31,11 +35,16 @@ class ClaimedRun:
     lease: str
     host: Host
     runs_home: str
+    nonce: str
 
     @property
     def name(self) -> str:
-        """The name of the run, of its folder, and of the objects that a launcher creates for it."""
+        """The name of the run and of its folder."""
         return run_name(self.job, self.run)
+
+    def identity(self, namespace: str) -> RunIdentity:
+        """Return what identifies the pod or SparkApplication of this run in a namespace."""
+        return RunIdentity(self.run, namespace, pod_name(self.job, self.run, self.nonce), self.fence, self.nonce)
 
     def order(self, command: Command, deadline: float | None) -> RunOrder:
         """Return the order to execute `command` for this run. `deadline`: in seconds; None for no limit."""

@@ -12,6 +12,26 @@ from opendataflow.names import MAIN_CONTAINER
 
 
 @dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """What identifies the pod or SparkApplication of a run. `nonce`: nobody knows it before the object is created."""
+
+    run: int
+    namespace: str
+    name: str
+    fence: int
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """A run as Postgres stores it. `ended`: its outcome is committed. `pod_uid`: of its pod, if the outcome has one."""
+
+    identity: RunIdentity
+    ended: bool
+    pod_uid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Termination:
     """The end of a container. `message`: its termination message, or a message of the kubelet."""
 
@@ -43,7 +63,9 @@ class Condition:
 class ObservedPod:
     """A pod as last observed. `phase`: of Kubernetes; empty if it has none.
 
-    `run`: from its label; None if the label is not a number. `done`: the minute in which its finalizer was removed.
+    `run`, `fence`, `nonce`: from its label and annotations; None if they are missing or invalid. `done`: the minute in
+    which its finalizer was removed. `owner`: the uid of the SparkApplication that owns it.
+    `submission`: of the Spark operator, from its label.
     `ended`, `waiting`, `started`: of the container `main`. `failed_init`: an init container that failed, and its end.
     `waiting_init`: an init container that can't start, and the reason. `deleted_at`: the time of the request to delete
     it, without the grace period. `grace`: the grace period in seconds. `finalizer`: whether it has the finalizer of the
@@ -58,7 +80,11 @@ class ObservedPod:
     name: str
     uid: str
     run: int | None = None
+    fence: int | None = None
+    nonce: str | None = None
     engine: str | None = None
+    owner: str | None = None
+    submission: str | None = None
     done: int | None = None
     phase: str = ""
     reason: str | None = None
@@ -104,7 +130,20 @@ class Stop:
 class PodOrder:
     """A claimed run, ready to be created. `manifest`: of a pod or a SparkApplication."""
 
-    run: int
-    name: str
-    namespace: str
+    identity: RunIdentity
     manifest: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def run(self) -> int:
+        """The id of the run."""
+        return self.identity.run
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the object."""
+        return self.identity.namespace
+
+    @property
+    def name(self) -> str:
+        """The name of the object."""
+        return self.identity.name

@@ -7,6 +7,7 @@ from tests.e2e.cluster.faults.flows import AT_ONCE, FIRST_WAITS, NO_RETRY, is_ri
 from tests.e2e.cluster.faults.installation import SECONDS, Installation
 from tests.kube.conftest import Kubectl
 from tests.kube.scene import Flows
+from tests.pods import pod_of
 
 
 @pytest.fixture
@@ -53,6 +54,6 @@ def test_a_program_that_takes_more_memory_than_its_limit_is_reported_with_the_li
     here.until_failed("greedy", 1, SECONDS)
     (run,) = here.runs("greedy")
     assert (run["failure_class"], run["message"]) == ("OOMKilled", "out of memory: its limit is 32Mi")
-    assert run["log_tail"] == pods("logs", f"greedy-r{run['id']}", "--container=main") == "I take it all\n"
+    assert run["log_tail"] == pods("logs", pod_of(run), "--container=main") == "I take it all\n"
     assert "out of memory: its limit is 32Mi" in here.sees("greedy", "Succeeded", "False", "ChunksFailed", SECONDS)
     is_right(here)

@@ -36,6 +36,7 @@ from tests.e2e.cluster.where_it_is import (
 )
 from tests.kube.jobs import dataset, job
 from tests.kube.scene import Flows
+from tests.pods import pod_of
 from tests.waiting import wait_until
 
 POSTGRES = f"{RELEASE}-postgres-0"
@@ -310,13 +311,13 @@ def test_the_password_of_the_operator_is_with_the_operator_and_with_helm(planted
 
 def test_what_a_failed_program_prints_is_kept_as_it_is(planted: Planted) -> None:
     (run,) = planted.here.runs("chatty")
-    assert {f"log chatty-r{run['id']}/main", "postgres opendataflow.run"} <= planted.places("chatty")
+    assert {f"log {pod_of(run)}/main", "postgres opendataflow.run"} <= planted.places("chatty")
 
 
 def test_what_a_failed_program_prints_stays_in_its_log_where_the_job_says_so(planted: Planted) -> None:
     (run,) = planted.here.runs("hushed")
     assert (run["message"], run["log_tail"] or "") == ("exit code 1", "")
-    log = f"log hushed-r{run['id']}/main"
+    log = f"log {pod_of(run)}/main"
     assert planted.places("hushed") == {f"secrets {planted.here.namespace}/hushed", log}
 
 
