@@ -120,13 +120,16 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin 
     SELECT c.dataset, c.data_id, true FROM (SELECT * FROM candidate EXCEPT SELECT * FROM there) c
 $$;
 
--- Return whether a chunk was processed or is being processed: it was made by a run, or one of its tasks is DONE or RUNNING.
+-- Return whether a chunk was processed or is being processed: a run has made it, one of its tasks is DONE or RUNNING, or a run of
+-- a job that it belongs to has succeeded. A resubmit changes none of this: what was made is still where it was written.
 CREATE FUNCTION opendataflow.is_finished(p_dataset text, p_id text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT EXISTS (SELECT FROM chunk_of(p_dataset, p_id) c
                    WHERE c.run IS NOT NULL AND coalesce(c.held_status, c.retired_from, c.status) IN ('READY', 'PENDING', 'RUNNING'))
         OR EXISTS (SELECT FROM job_dataset l CROSS JOIN task_of(l.job, p_id) t
                    WHERE l.dataset = p_dataset AND coalesce(t.held_from, t.retired_from, t.state) IN ('DONE', 'RUNNING'))
+        OR EXISTS (SELECT FROM job_dataset l CROSS JOIN runs_of(l.job, p_id) r
+                   WHERE l.dataset = p_dataset AND r.state = 'SUCCEEDED')
 $$;
 
 -- Return the order of a bound as a number: dates as seconds, numbers as they are; null for anything else.

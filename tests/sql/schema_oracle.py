@@ -185,8 +185,14 @@ class SchemaOracle(Model):
         if chunk is None:
             return False
         made = chunk.maker is not None and self._was(chunk) in ("READY", "PENDING", "RUNNING")
-        tasks = [self.tasks.get((j.id, key[1])) for j in self.jobs.values() if key[0] in j.datasets]
-        return made or any((t.held or t.retired or t.state) in FINISHED for t in tasks if t)
+        jobs = [j.id for j in self.jobs.values() if key[0] in j.datasets]
+        tasks = [self.tasks[job, key[1]] for job in jobs if (job, key[1]) in self.tasks]
+        runs = [run for run in self.runs.values() if run.job in jobs and run.data_id == key[1]]
+        return (
+            made
+            or any((task.held or task.retired or task.state) in FINISHED for task in tasks)
+            or any(run.state == "SUCCEEDED" for run in runs)
+        )
 
     @staticmethod
     def _was(chunk: Chunk) -> str:

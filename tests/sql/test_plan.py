@@ -106,6 +106,14 @@ def test_days_instead_of_finished_months_are_refused_until_both_consents_are_giv
     assert problems(db) == []
 
 
+def test_what_was_made_once_is_finished_also_while_it_is_resubmitted(db: Connection, lease: str) -> None:
+    months_done(db, lease)
+    ask(db, "resubmit", "j", "2013-01")
+    without_january = dict(list(MONTHS.items())[1:])
+    assert refused(db, [bounded("a", without_january)], []).missing == ("retire",)
+    assert "overlap" in refused(db, [bounded("a", DAYS)], []).missing
+
+
 def test_a_hash_allows_exactly_its_plan(db: Connection, lease: str) -> None:
     months_done(db, lease)
     plan = refused(db, [bounded("a", DAYS)], [])
