@@ -280,6 +280,7 @@ class Reason(StrEnum):
     NOT_SHARED = "NotShared"
     DATA_SET_MISSING = "DataSetMissing"
     NOT_TAKEN_OVER = "NotTakenOver"
+    INTERNAL_ERROR = "InternalError"
     PLAN_REFUSED = "PlanRefused"
     TAKEN_OVER = "TakenOver"
     DELETED = "Deleted"

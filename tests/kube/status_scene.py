@@ -110,9 +110,9 @@ class StatusScene:
         assert all(self.around.recorded.count(event) == 1 for event in events), self.around.recorded
 
     @asynccontextmanager
-    async def writer(self) -> AsyncIterator[StatusWriter]:
+    async def writer(self, failed: Callable[[str], None] = lambda _: None) -> AsyncIterator[StatusWriter]:
         """The status writer at work."""
-        made = StatusWriter(self.store, self.api, self.catalog, self.around, self.around)
+        made = StatusWriter(self.store, self.api, self.catalog, self.around, self.around, failed=failed)
         async with at_work(made.run()):
             yield made
 

@@ -1,7 +1,7 @@
 """The statuses of resources, written by the real writer to a real API server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,10 @@ from psycopg.conninfo import conninfo_to_dict
 from opendataflow.control.resources.bodies import parse_entry
 from opendataflow.control.status import status_writer as timing
 from opendataflow.core.status.conditions import Fault
-from opendataflow.errors import Backpressure, ClusterUnreachable
+from opendataflow.errors import Backpressure, ClusterUnreachable, DataflowError
+from opendataflow.names import Reason
+from opendataflow.store.reports import job_reports
+from opendataflow.store.store import Store
 from tests.kube.cluster.api import Api
 from tests.kube.conftest import Kubectl, OwnCluster
 from tests.kube.jobs import dataset, job
@@ -269,3 +272,25 @@ async def test_an_api_server_that_was_unreachable_gets_the_status_when_it_is_bac
             await asyncio.to_thread(own_cluster.plane.restart_api_server)
             await here.until("DataFlowJob", "j", lambda status: status.get("state") == "Done")
             await here.until_recorded("j: Succeeded")
+
+
+async def test_a_job_whose_report_fails_is_stalled_and_others_are_reported(
+    here: StatusScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(store: Store, jobs: Sequence[str]) -> dict[str, Any]:
+        if "bad" in jobs:
+            raise DataflowError("22P05")
+        return {**await job_reports(store, jobs), "odd": {"parallelism": 1}}
+
+    monkeypatch.setattr(timing, "job_reports", failing)
+    here.put_job()
+    here.put(job("bad", ["a"], ["c"]))
+    here.put(job("odd", ["a"], ["d"]))
+    failed: list[str] = []
+    async with here.writer(failed=failed.append):
+        await here.until("DataFlowJob", "j", lambda status: status.get("progress") == "0/2")
+        await here.until("DataFlowJob", "odd", lambda status: condition_status(status, "Stalled") == "True")
+        await here.until("DataFlowJob", "bad", lambda status: bool(status.get("conditions")))
+    assert set(failed) == {"DataFlowJob"}
+    stalled = [one for one in here.status("DataFlowJob", "odd")["conditions"] if one["type"] == "Stalled"]
+    assert stalled[0]["reason"] == Reason.INTERNAL_ERROR

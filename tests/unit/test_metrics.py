@@ -20,6 +20,7 @@ def test_figures_of_jobs_and_runs() -> None:
     metrics.claimed(0.01)
     metrics.leading(7)
     metrics.request("create", 201)
+    metrics.resource_failed("DataSet")
     seen = samples(metrics)
     assert seen["opendataflow_tasks", (("job", "load"), ("state", "DONE"))] == 3
     assert seen["opendataflow_tasks", (("job", "load"), ("state", "QUEUED"))] == 0
@@ -29,6 +30,7 @@ def test_figures_of_jobs_and_runs() -> None:
     assert seen["opendataflow_claim_seconds_sum", ()] == 0.01
     assert seen["opendataflow_breaker_open", (("job", "load"),)] == 1
     assert (seen["opendataflow_leader", ()], seen["opendataflow_leader_epoch", ()]) == (1, 7)
+    assert seen["opendataflow_resource_failures_total", (("kind", "DataSet"),)] == 1
     assert seen["opendataflow_api_requests_total", (("code", "201"), ("verb", "create"))] == 1
     assert seen["opendataflow_build_info", (("version", "1.2.3"),)] == 1
 

@@ -156,11 +156,14 @@ class OperatorProcess:
             self._engine_observer,
             self._event_writer,
             reported=self._reported,
+            failed=metrics.resource_failed,
             heartbeat=lambda: health.heartbeat("statuses"),
             answers=self._postgres_answers,
         )
         self._requests = Requests(store, api, lambda key: self._reconciler.enqueue(key))
-        self._reconciler = Reconciler(store, self._catalog, self._requests, self._makers, self._statuses.mark_dirty)
+        self._reconciler = Reconciler(
+            store, self._catalog, self._requests, self._makers, self._statuses.mark_dirty, metrics.resource_failed
+        )
         self._intake = Intake(self._catalog, self._reconciler, self._rights.visible_namespaces)
         self._engine: Engine[PodOrder] = Engine(
             store,

@@ -87,10 +87,10 @@ class Api:
         return done.stdout
 
     def text(self, method: str, path: str, body: object = None, kind: str = "application/json") -> str:
-        """Send one request; return the body of the answer. Raises Refused, OSError."""
+        """Send one request; return the body of the answer. Raises Refused, OSError. Bytes are sent unchanged."""
         connection = _Connection(self.socket)
         try:
-            sent = None if body is None else json.dumps(body)
+            sent = body if body is None or isinstance(body, bytes) else json.dumps(body)
             connection.request(method, path, sent, {"Content-Type": kind, "Accept": "application/json"})
             answer = connection.getresponse()
             read = answer.read().decode()

@@ -60,6 +60,12 @@ class Metrics:
             ["namespace"],
             registry=registry,
         )
+        self._failures = Counter(
+            "opendataflow_resource_failures_total",
+            "Failures while the operator handled one resource.",
+            ["kind"],
+            registry=registry,
+        )
         self._requests = Counter(
             "opendataflow_api_requests_total",
             "Requests to the Kubernetes API; code 0: no answer.",
@@ -159,6 +165,10 @@ class Metrics:
     def foreign(self, kind: str) -> None:
         """Count an object with labels of a run that does not belong to it. `kind`: pods or sparkapplications."""
         self._foreign.labels(kind).inc()
+
+    def resource_failed(self, kind: str) -> None:
+        """Count a failure while one resource of a kind was handled."""
+        self._failures.labels(kind).inc()
 
     def request(self, verb: str, code: int) -> None:
         """Count a request to the Kubernetes API. `verb`: the HTTP method. `code`: the HTTP status; 0 for no answer."""

@@ -7,8 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from opendataflow.control.resources.bodies import parse_spec
+from opendataflow.control.resources.bodies import DEEPEST_SPEC, parse_spec
 from opendataflow.control.resources.catalog import Key
+from opendataflow.core.kubernetes.nesting import too_deep
 from opendataflow.core.runs.declared import fields_digest, spec_digest, spec_text
 from opendataflow.errors import InvalidInput
 from opendataflow.model.resources.jobs import DataFlowJob
@@ -47,6 +48,6 @@ def _parsed(text: object) -> Mapping[str, object]:
         spec = json.loads(text) if isinstance(text, str) and len(text) <= LONGEST_SPEC else None
     except (ValueError, RecursionError):
         spec = None
-    if not isinstance(spec, dict):
+    if not isinstance(spec, dict) or too_deep(spec, DEEPEST_SPEC):
         raise InvalidInput(f"{FIELD} is not a JSON object of at most {LONGEST_SPEC} characters")
     return spec

@@ -1,7 +1,8 @@
 """Declares custom resources in the store, one at a time, and removes the declarations of deleted resources.
 
 A refused resource gets a fault, and no run of it starts. It is tried again when another resource changes. The store is
-asked only if a resource differs from its recorded declaration, which an earlier operator may have written.
+asked only if a resource differs from its recorded declaration, which an earlier operator may have written. Any failure
+of one resource becomes its fault, and others are handled as before.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from collections.abc import Callable
 
 from opendataflow.control.resources.accepted import accepted_job, accepted_text
 from opendataflow.control.resources.catalog import Catalog, Entry, Fault, Key, KeyQueue
+from opendataflow.control.resources.failures import Retries, concerns_one_resource, failure
 from opendataflow.control.resources.orders import OrderMakers, PodOrders
 from opendataflow.control.resources.requests import Requests
 from opendataflow.core.runs.declared import Row, dataset_row, job_row, spec_digest
@@ -38,7 +40,11 @@ logger = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """One loop over changed resources. `status_changed`: called with a resource whose status may have changed."""
+    """One loop over changed resources.
+
+    `status_changed`: called with a resource whose status may have changed. `failed`: called after a failure, with the
+    kind of the resource.
+    """
 
     def __init__(
         self,
@@ -47,12 +53,15 @@ class Reconciler:
         requests: Requests,
         makers: OrderMakers,
         status_changed: Callable[[Key], None],
+        failed: Callable[[str], None] = lambda _kind: None,
     ) -> None:
         self._store = store
         self._catalog = catalog
         self._requests = requests
         self._makers = makers
         self._status_changed = status_changed
+        self._failed = failed
+        self._retries = Retries(self.enqueue)
         self._pending: KeyQueue[Key] = KeyQueue()
         self._gone: dict[Key, Entry] = {}
         self._known: dict[tuple[str, str], Declared] = {}
@@ -73,8 +82,9 @@ class Reconciler:
         run starts before. `hides`: whether a namespace may have resources that this operator can't read.
         """
         self._known = await declared_by_resources(self._store)
-        for key, name in self._missing(hides):
-            await self._forget(key.kind, name, key.owner)
+        self.enqueue_missing(hides)
+        for key in list(self._gone):
+            await self._handle(key)
         for entry in sorted(self._catalog, key=lambda entry: (entry.key.kind != "DataSet", entry.key)):
             await self._handle(entry.key)
 
@@ -110,6 +120,35 @@ class Reconciler:
         return len(self._pending)
 
     async def _handle(self, key: Key) -> None:
+        """Handle one resource. Raises errors from which all resources suffer; see `concerns_one_resource`."""
+        try:
+            await self._reconcile(key)
+        except Exception as error:
+            if not concerns_one_resource(error):
+                raise
+            await self._fail(key, error)
+        else:
+            self._retries.succeeded(key)
+
+    async def _fail(self, key: Key, error: Exception) -> None:
+        """Record a failure as the fault of the resource, and try it again later."""
+        self._failed(key.kind)
+        self._retries.failed(key)
+        entry, fault = self._catalog.get(key), failure(error)
+        if entry is None or entry.fault != fault:
+            unexpected = None if isinstance(error, DataflowError) else error
+            logger.error("%s %s: %s", key.kind, key.owner, fault.message, exc_info=unexpected)
+        if entry is None:
+            return
+        if entry.accepted != entry.generation:
+            self._stop(entry)
+        entry.fault = fault
+        if key.kind == "DataFlowAction":
+            await self._requests.report_failure(entry, fault.message)
+        else:
+            self._status_changed(key)
+
+    async def _reconcile(self, key: Key) -> None:
         gone = self._gone.get(key)
         if gone is not None:
             await self._remove(gone)
@@ -134,17 +173,19 @@ class Reconciler:
                 await self._declare(entry, model, row)
             except PlanRefused as error:
                 await self._refuse_plan(entry, model, error)
-            except DataflowError as error:
-                if error.retryable:
-                    raise
+            except (InvalidInput, Refused) as error:
                 entry.plan = None
                 entry.fault = Fault(_reason(error), str(error).removeprefix(f"job {model.id}: "))
         if entry.fault is not None:
-            if entry.key.kind == "DataFlowJob" and entry.plan is None:
-                for name in self._ids_of(entry.key):
-                    self._makers.remove(name)
+            self._stop(entry)
             if entry.fault != before:
                 logger.warning("%s %s: %s", entry.key.kind, entry.key.owner, entry.fault.message)
+
+    def _stop(self, entry: Entry) -> None:
+        """Start no more runs of a job with a fault, unless its earlier declaration stays in force."""
+        if entry.key.kind == "DataFlowJob" and entry.plan is None:
+            for name in self._ids_of(entry.key):
+                self._makers.remove(name)
 
     async def _refuse_plan(self, entry: Entry, model: DataSet | DataFlowJob, error: PlanRefused) -> None:
         """Record a refused plan. The declaration before stays in force, and so do its runs."""
@@ -239,5 +280,5 @@ def _uses(job: DataFlowJob, dataset: str) -> bool:
     return dataset in job.spec.inputs or dataset in job.spec.outputs
 
 
-def _reason(error: DataflowError) -> Reason:
-    return next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.INVALID_SPEC)
+def _reason(error: InvalidInput | Refused) -> Reason:
+    return next(reason for kind, reason in _REASONS if isinstance(error, kind))

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from opendataflow.control.resources.catalog import Entry, Key
 from opendataflow.core.text.verbs import VERB
@@ -75,6 +74,17 @@ class Requests:
         answer = await answer_once(self._store, _of_resubmit(entry, model.id, model.spec.resubmit), self._now())
         logger.info("DataFlowJob %s: resubmit %s: %s", entry.key.owner, model.spec.resubmit.id, answer.message)
 
+    async def report_failure(self, entry: Entry, message: str) -> None:
+        """Write why an action has failed, which will be tried again. If that fails, too, only the log shows it."""
+        if _finished(entry):
+            return
+        try:
+            await self._write(entry, DataFlowActionStatus(phase="Pending", message=message))
+        except Exception as error:
+            if isinstance(error, MemoryError):
+                raise
+            logger.warning("the status of DataFlowAction %s was not written: %r", entry.key.owner, error)
+
     async def forget(self, entry: Entry) -> None:
         """Delete the recorded answer of a deleted DataFlowAction. Its uid is never used again."""
         await self._store.row("SELECT opendataflow.delete_answers(%s)", [_owner(entry)])
@@ -86,8 +96,11 @@ class Requests:
         """
         actions = [entry for entry in entries if entry.key.kind == "DataFlowAction"]
         for entry in actions:
-            if self._is_over(entry):
-                await self._delete(entry)
+            try:
+                if self._is_over(entry):
+                    await self._delete(entry)
+            except (ValueError, OverflowError) as error:
+                logger.warning("the ttl of DataFlowAction %s is not known: %s", entry.key.owner, error)
         await delete_stale_answers(self._store, _PREFIX, [_owner(entry) for entry in actions], self._now())
 
     def _is_over(self, entry: Entry) -> bool:
@@ -105,23 +118,26 @@ class Requests:
                 logger.warning("DataFlowAction %s can't be deleted, though its ttl is over: %s", entry.key.owner, error)
 
     async def _write_status(self, entry: Entry, answer: RecordedAnswer) -> None:
+        await self._write(entry, _status(answer))
+        logger.info("DataFlowAction %s: %s", entry.key.owner, answer.message)
+
+    async def _write(self, entry: Entry, status: DataFlowActionStatus) -> None:
         """Write the status of an action, unless it was replaced: the API server does not check the uid of a status."""
         written = False
         while not written:
             try:
-                written = await self._try_to_write_status(entry, answer)
+                written = await self._try_to_write(entry, status)
             except ClusterRefused as error:
                 if error.code == _NOT_FOUND:
                     return
                 if error.code != _CONFLICT:
                     raise
-        logger.info("DataFlowAction %s: %s", entry.key.owner, answer.message)
 
-    async def _try_to_write_status(self, entry: Entry, answer: RecordedAnswer) -> bool:
+    async def _try_to_write(self, entry: Entry, status: DataFlowActionStatus) -> bool:
         namespace, name = entry.key.namespace, entry.key.name
         metadata = (await self._api.get(ACTIONS, namespace, name))["metadata"]
         if metadata["uid"] == entry.uid:
-            patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": _status(answer)}
+            patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status.body()}
             await self._api.patch_merge(ACTIONS, namespace, name, patch, status=True)
         return True
 
@@ -184,7 +200,7 @@ def _actor(entry: Entry) -> str:
     return f"DataFlowAction {entry.key.owner}{by}"
 
 
-def _status(answer: RecordedAnswer) -> dict[str, Any]:
+def _status(answer: RecordedAnswer) -> DataFlowActionStatus:
     return DataFlowActionStatus(
         phase="Done" if answer.refusal is None else "Refused",
         counts=ActionCounts(done=answer.done, unchanged=answer.unchanged, refused=answer.refused),
@@ -192,4 +208,4 @@ def _status(answer: RecordedAnswer) -> dict[str, Any]:
         reason=answer.refusal,
         lines=answer.lines,
         finished_at=answer.finished_at,
-    ).body()
+    )

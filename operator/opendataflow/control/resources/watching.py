@@ -7,17 +7,18 @@ body on and return nothing; other modules process it.
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, cast
 
 import aiohttp
 import kopf
 
 from opendataflow.control.monitoring.logs import RateLimitedLogger
 from opendataflow.control.resources.bodies import PLURALS
+from opendataflow.core.kubernetes.nesting import shallow
 from opendataflow.launch.cluster.access import Access
 from opendataflow.names import GROUP, VERSION
 
@@ -172,12 +173,67 @@ class _KopfThread:
         tls, header = await access.tls(), await access.header()
         session = aiohttp.ClientSession(
             trace_configs=[self._trace],
+            response_class=_ShallowResponse,
             connector=aiohttp.TCPConnector(ssl=tls if tls is not None else True),
             headers={"User-Agent": "opendataflow", **({"Authorization": header} if header else {})},
         )
         self._sessions = [*(one for one in self._sessions if not one.closed), session]
         expiration = datetime.now(UTC) + timedelta(minutes=LOGIN_MINUTES) if header else None
         return kopf.AiohttpSession(server=access.server, aiohttp_session=session, expiration=expiration)
+
+
+class _ShallowResponse(aiohttp.ClientResponse):
+    """A response whose JSON texts kopf can decode at any depth. One deep resource must not end the watch of all."""
+
+    async def start(self, connection: Any) -> Self:
+        """Start to read the response."""
+        await super().start(connection)
+        self.content = cast("aiohttp.StreamReader", _ShallowStream(self.content))
+        return self
+
+
+class _ShallowStream:
+    """The part of StreamReader that kopf and aiohttp use. It yields whole lines."""
+
+    def __init__(self, stream: aiohttp.StreamReader) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def read(self) -> bytes:
+        """Read all."""
+        return shallow(await self._stream.read())
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """Yield pieces that end with a line. `size`: the maximum number of bytes of one read."""
+        pieces: list[bytes] = []
+        async for piece in self._stream.iter_chunked(size):
+            head, end, rest = piece.rpartition(b"\n")
+            if end:
+                lines = b"".join([*pieces, head]).split(b"\n")
+                yield b"".join(shallow(line) + b"\n" for line in lines)
+                pieces = []
+            pieces.append(rest)
+        yield shallow(b"".join(pieces))
+
+
+class _NoDifferences(kopf.DiffBaseStorage):
+    """Stores no earlier state of a resource, and computes no difference to it. Only other kinds of handlers need that.
+
+    kopf's own class copies each body by a recursive function, and parses an annotation that anybody may write.
+    """
+
+    def build(self, *, body: kopf.Body, extra_fields: object = None) -> kopf.BodyEssence:  # noqa: ARG002
+        """Return no fields."""
+        return kopf.BodyEssence()
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:  # noqa: ARG002
+        """Return no earlier state."""
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        """Store nothing."""
 
 
 def log_callback_error(_: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
@@ -213,6 +269,7 @@ def _handler(kind: str, seen: Seen) -> Callable[..., None]:
 def _settings(namespaces: Collection[str]) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
+    settings.persistence.diffbase_storage = _NoDifferences()
     settings.networking.request_timeout = 10
     settings.networking.error_backoffs = EndlessBackoff()
     settings.watching.chunk_size = 250

@@ -130,6 +130,8 @@ class EventWriter:
                 logger.debug("event %s of %s waits: %s", series.event.reason, series.key.owner, error)
             else:
                 logger.info("event %s of %s was not recorded: %s", series.event.reason, series.key.owner, error)
+        except ValueError as error:  # a value that an Event can't have
+            logger.warning("event %s of %s was not recorded: %r", series.event.reason, series.key.owner, error)
 
     async def _create(self, series: _Series) -> None:
         try:

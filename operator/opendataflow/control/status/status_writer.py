@@ -9,12 +9,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
 from opendataflow.control.monitoring.logs import RateLimitedLogger
 from opendataflow.control.resources.bodies import PLURALS
 from opendataflow.control.resources.catalog import Catalog, Entry, Key, KeyQueue
+from opendataflow.control.resources.failures import concerns_one_resource, failure
 from opendataflow.core.status.dataset_state import ObservedDataSet, dataset_status
 from opendataflow.core.status.job_state import ObservedJob, job_status
 from opendataflow.core.status.status_events import StatusEvent, scale_events, status_events
@@ -75,7 +77,8 @@ def _utc_now() -> datetime:
 class StatusWriter:
     """Writes the statuses of all resources in the catalog.
 
-    `reported`: called with the report of Postgres about a job. `heartbeat`: called at each iteration of the loop.
+    `reported`: called with the report of Postgres about a job. `failed`: called after a failure, with the kind of the
+    resource; the next check of all resources tries again. `heartbeat`: called at each iteration of the loop.
     `answers`: called after each query with whether Postgres answered.
     """
 
@@ -88,6 +91,7 @@ class StatusWriter:
         events: EventSink,
         *,
         reported: Callable[[str, Row], None] = lambda _job, _report: None,
+        failed: Callable[[str], None] = lambda _kind: None,
         heartbeat: Callable[[], None] = lambda: None,
         answers: Callable[[bool], None] = lambda _reachable: None,
         clock: Callable[[], datetime] = _utc_now,
@@ -106,9 +110,10 @@ class StatusWriter:
         self._parallelism: dict[Key, int] = {}
         self._pods: Mapping[str, Mapping[str, tuple[int, str]]] = {}
         self._database = _Database(store.where, self._poll_soon, answers)
-        self._reports = _DataSetReports(store, self._database)
+        self._reports = _DataSetReports(store, self._database, self._fail)
         self._poll_at = 0.0
         self._reported = reported
+        self._failed = failed
         self._heartbeat = heartbeat
 
     def mark_dirty(self, key: Key) -> None:
@@ -171,7 +176,10 @@ class StatusWriter:
 
         async def write(entry: Entry) -> None:
             async with free:
-                await self._write(entry, found.get(jobs.get(entry.key, "")))
+                try:
+                    await self._write(entry, found.get(jobs.get(entry.key, "")))
+                except Exception as error:
+                    self._fail(entry.key.kind, entry.key.owner, error)
 
         async with asyncio.TaskGroup() as group:
             for entry in entries:
@@ -180,13 +188,40 @@ class StatusWriter:
     async def _ask_reports(self, jobs: Sequence[str]) -> dict[str, Row]:
         found: dict[str, Row] = {}
         for start in range(0, len(jobs), JOBS_PER_QUERY):
-            some = jobs[start : start + JOBS_PER_QUERY]
-            found |= await self._database.ask(job_reports(self._store, some), ANSWER_SECONDS) or {}
+            found |= await self._ask_some(jobs[start : start + JOBS_PER_QUERY])
             if self._database.unreachable is not None:
                 break
         for job, report in found.items():
-            self._reported(job, report)
+            try:
+                self._reported(job, report)
+            except Exception as error:
+                self._fail("DataFlowJob", job, error)
         return found
+
+    async def _ask_some(self, jobs: Sequence[str]) -> dict[str, Row]:
+        """Query reports about a few jobs. If one job makes the query fail, the others still get their reports."""
+        try:
+            return await self._database.ask(job_reports(self._store, jobs), ANSWER_SECONDS) or {}
+        except Exception as error:
+            if len(jobs) > 1 and concerns_one_resource(error):
+                return {job: report for one in jobs for job, report in (await self._ask_some([one])).items()}
+            self._fail("DataFlowJob", jobs[0], error)
+            return {}
+
+    def _fail(self, kind: str, name: str, error: Exception) -> None:
+        """Log and count a failure about one resource. Raises errors from which all resources suffer."""
+        if not concerns_one_resource(error):
+            raise error
+        self._failed(kind)
+        self._limited_logger.warn(f"the status of {kind} {name}: {type(error).__name__}: {error}")
+
+    def _status_or_failure(self, entry: Entry, found: Row | None) -> Status:
+        """Return the status; if its computation fails, a status with this failure as the fault of the resource."""
+        try:
+            return self._status(entry, found)
+        except Exception as error:
+            self._fail(entry.key.kind, entry.key.owner, error)
+            return self._status(replace(entry, fault=failure(error), status={}), None)
 
     def _status(self, entry: Entry, found: Row | None) -> Status:
         now = self._clock()
@@ -229,7 +264,7 @@ class StatusWriter:
         The events since the last status are recorded when the cluster shows the new status, after the answer or from
         the watch.
         """
-        status = self._status(entry, found)
+        status = self._status_or_failure(entry, found)
         body = status.body()
         before = self._last_status.setdefault(entry.uid, entry.status)
         patch = merge_patch(entry.status, body)
@@ -322,9 +357,10 @@ class _DataSetReports:
     the gaps are read every few minutes.
     """
 
-    def __init__(self, store: Store, postgres: _Database) -> None:
+    def __init__(self, store: Store, postgres: _Database, fail: Callable[[str, str, Exception], None]) -> None:
         self._store = store
         self._database = postgres
+        self._fail = fail
         self._counts: dict[str, Row] = {}
         self._gaps: dict[str, Row] = {}
         self._changed: KeyQueue[tuple[Key, str]] = KeyQueue()
@@ -349,7 +385,7 @@ class _DataSetReports:
                 del self._counts[gone]
                 self._gaps.pop(gone, None)
             for name, key in here.items():
-                counts = await self._ask(dataset_counts(self._store, name))
+                counts = await self._ask(name, dataset_counts(self._store, name))
                 if counts is not None and counts != self._counts.get(name):
                     self._counts[name] = counts
                     self._changed.put((key, name))
@@ -360,16 +396,20 @@ class _DataSetReports:
     async def _order_changed(self, dirty: Callable[[Key], None]) -> None:
         while True:
             key, name = await self._changed.get()
-            gaps = await self._ask(dataset_gaps(self._store, name))
+            gaps = await self._ask(name, dataset_gaps(self._store, name))
             if gaps is None:
                 self._changed.put((key, name))
             elif name in self._counts:
                 self._gaps[name] = gaps
                 dirty(key)
 
-    async def _ask(self, question: Awaitable[T]) -> T | None:
+    async def _ask(self, name: str, question: Awaitable[T]) -> T | None:
         begin = time.monotonic()
-        answer = await self._database.ask(question, REPORT_SECONDS)
+        try:
+            answer = await self._database.ask(question, REPORT_SECONDS)
+        except Exception as error:
+            self._fail("DataSet", name, error)
+            answer = None
         pause = (time.monotonic() - begin) * (1 / SHARE - 1)
         await asyncio.sleep(pause if answer is not None else max(pause, 1.0))
         return answer

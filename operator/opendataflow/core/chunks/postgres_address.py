@@ -26,7 +26,7 @@ _CLIENT_OPTIONS = frozenset(
 """Options of Java and Spark that do not affect how to connect."""
 
 _JDBC_URL = re.compile(
-    r"jdbc:postgresql:(?://(?P<hosts>[^/?]*)(?P<slash>/)?)?(?P<database>[^?]*)(?:\?(?P<parameters>.*))?"
+    r"jdbc:postgresql:(?://(?P<hosts>[^/?]*+)(?P<slash>/)?+)?(?P<database>[^?]*)(?:\?(?P<parameters>.*))?"
 )
 _HOST = re.compile(r"(?P<name>\[[^\]]+\]|[^:]*)(?::(?P<port>[0-9]+))?")
 DEFAULT_HOST, DEFAULT_PORT = "localhost", "5432"

@@ -30,7 +30,7 @@ _MISSING_CLASS = re.compile(r"ClassNotFound|NoClassDefFound|No FileSystem for sc
 _MISSING_KEYS = re.compile(r"NoAuthWithAWS|No AWS Credentials|ComputeEngineCredentials|Unable to load credentials")
 _MISSING_BUCKET = re.compile(r"UnknownStoreException|NoSuchBucket|bucket does not exist", re.IGNORECASE)
 _CLASSES = re.compile(r"(?:[a-z]\w*\.)+[A-Z][\w$]*(?:\([\w.$]+\))?: ")
-_STACK = re.compile(r"\s+at (?:[a-z]\w*\.)+[A-Z].*", re.DOTALL)
+_STACK = re.compile(r"(?<!\s)\s+at (?:[a-z]\w*\.)+[A-Z].*", re.DOTALL)
 """Stack trace of an exception in another program, such as HDFS."""
 
 

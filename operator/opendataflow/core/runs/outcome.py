@@ -25,8 +25,10 @@ from opendataflow.names import OutcomeClass
 
 _LONGEST_LINE = 200
 _LONGEST_SENTENCE = 600
+_LONGEST_READ = 2048
+"""The part of a line that is read: a program may write a megabyte without a line break."""
 _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-_JAVA_FRAME = re.compile(r"at \S+\(.*\)|\.\.\. \d+ (more|common frames omitted)")
+_JAVA_FRAME = re.compile(r"at [^\s(]+\(.*\)|\.\.\. \d+ (more|common frames omitted)")
 _MARKS = set("^~ ")
 """Characters of lines with which databases mark a place in the statement above."""
 
@@ -81,7 +83,7 @@ def last_line(log: str, longest: int = _LONGEST_LINE) -> str:
     Frames of a Java stack are skipped. So are the marks that some databases print below a statement, together with the
     statement.
     """
-    lines = [_readable(line) for line in _TERMINAL_SEQUENCE.sub("", log).splitlines()]
+    lines = [_readable(line[:_LONGEST_READ]) for line in _TERMINAL_SEQUENCE.sub("", log).splitlines()]
     lines = [line for line in lines if line and not _JAVA_FRAME.fullmatch(line)]
     for position, line in reversed(list(enumerate(lines))):
         marked = position + 1 < len(lines) and not set(lines[position + 1]) - _MARKS

@@ -14,6 +14,7 @@ from typing import Any, Self
 import aiohttp
 
 from opendataflow import names
+from opendataflow.core.kubernetes.nesting import decode
 from opendataflow.errors import (
     ClusterRefused,
     ClusterUnreachable,
@@ -358,7 +359,7 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
 async def _failed(method: str, what: str, response: aiohttp.ClientResponse) -> DataflowError:
     body = await response.read()
     try:
-        status = json.loads(body)
+        status = decode(body)
     except ValueError:
         status = None
     judge = create_error if method == "POST" else error_of
@@ -373,7 +374,7 @@ async def _failed(method: str, what: str, response: aiohttp.ClientResponse) -> D
 
 def _object(text: bytes, what: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = decode(text)
     except ValueError:
         found = None
     if not isinstance(found, dict):

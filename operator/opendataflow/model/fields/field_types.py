@@ -39,7 +39,7 @@ _DURATION = f"(?:{_HOURS}h)?(?:{_MINUTES}m)?(?:{_SECONDS}s)?"
 """The numbers of digits fit into 292 years, the longest duration that an API server can store in nanoseconds."""
 
 _PASSWORD_IN_URL = (
-    r"(?i)//[^/?#@ \t-\r]*:[^/?#\t-\r ]+@"  # scheme://user:password@host
+    r"(?i)//[^/?#@: \t-\r]*:[^/?#\t-\r ]+@"  # scheme://user:password@host
     r"|(?:^|[?&; \t-\r])[a-z_.]*(?:password|passwd|pwd)[ \t-\r]*=[ \t-\r]*[^&; \t-\r]"  # jdbc:…?user=u&password=p
     r"|^jdbc:oracle:[a-z0-9]+:[^/@ \t-\r]+/[^@ \t-\r]+@"  # jdbc:oracle:thin:user/password@host
 )

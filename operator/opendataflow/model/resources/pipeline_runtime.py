@@ -30,7 +30,7 @@ GitUrl = Annotated[
     StringConstraints(strict=True, min_length=1, max_length=4096),
     without(r"^-|[\x00-\x20]", "it is no url: it begins with - or has blanks"),
     without(
-        r"^[A-Za-z][A-Za-z0-9+.-]*://[^/?#@]*:[^/?#@]*@|^https?://[^/?#]*@",
+        r"^[A-Za-z][A-Za-z0-9+.-]*://[^/?#@:]*:[^/?#@]*@|^https?://[^/?#]*@",
         "a user or password in the url would be shown to everybody; take it out, and write secretRef and username",
     ),
     Rule(

@@ -48,8 +48,9 @@ _REPEATABLE = ("40001", "40P01", "55P03")
 """Serialization failure, deadlock, lock timeout."""
 
 _REFUSED = re.compile(
-    r"failed: \w+:  (.*(?:authentication failed|does not exist|no pg_hba\.conf entry|not permitted to log in"
-    r"|permission denied for database|not currently accepting connections).*)"
+    r"^(?>.*?failed: \w+:  )(.*(?:authentication failed|does not exist|no pg_hba\.conf entry|not permitted to log in"
+    r"|permission denied for database|not currently accepting connections).*)",
+    re.MULTILINE,
 )
 """Messages of a server that refuses a connection permanently. libpq gives no SQLSTATE while connecting.
 

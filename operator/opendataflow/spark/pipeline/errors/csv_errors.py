@@ -17,7 +17,11 @@ _MALFORMED = re.compile(r"\[MALFORMED_RECORD_IN_PARSING\S*\] Malformed records a
 _CELLS = re.compile(r"\[MALFORMED_CSV_RECORD\S*\] Malformed CSV record: (.*)")
 _SEPARATORS = ",;\t|"
 _NO_TIME = "Text '"
-_CELL = re.compile(rf"""For input string: "(.*)"|The value '(.*)' of the type|{_NO_TIME}(.*)' could not be parsed""")
+_VALUE = "(.{0,500})"
+"""A value that Spark quotes. It is bounded, so that a long message is read in linear time."""
+_CELL = re.compile(
+    rf"""For input string: "{_VALUE}"|The value '{_VALUE}' of the type|{_NO_TIME}{_VALUE}' could not be parsed"""
+)
 _OTHER_TIMES = (
     "; days are like 2013-01-31, and times like 2013-01-31T23:59:59: write another format as "
     "options: {dateFormat: ...} or {timestampFormat: ...}"

@@ -8,7 +8,7 @@ from opendataflow.errors import DataflowError, NotInstalled
 from opendataflow.spark.pipeline.project.project_folder import OpenProject
 
 _SPARK_HINTS = re.compile(
-    r"\s*SQLSTATE: \w{5};?"
+    r"(?<!\s)\s*SQLSTATE: \w{5};?"
     r"| If necessary set \S+ to \S+ to bypass this error\."
     r"| Parse Mode: FAILFAST\. To process malformed records as null result, try setting .*? as 'PERMISSIVE'\."
 )

@@ -25,7 +25,8 @@ from opendataflow.spark.pipeline.project.project_folder import OpenProject
 _WORKER_FRAME = re.compile(r'^  File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
 _CLASS = re.compile(r"^(?:[a-z]\w*\.)+[\w$]+: ")
 _LOST_TASK = re.compile(
-    r"Job aborted due to stage failure: .*?most recent failure: Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): "
+    r"Job aborted due to stage failure: .{0,500}?most recent failure: "
+    r"Lost task \S+ in stage \S+ \(TID \d+\) \([^)]*\): "
 )
 _UNREAD_FILE = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (?:file://)?(.+)\.")
 _POSITION_IN_RECORD = re.compile(r" at \[Source: [^\]]*\]")

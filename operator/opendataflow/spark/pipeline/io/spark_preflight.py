@@ -22,7 +22,9 @@ from opendataflow.spark.pipeline.storage.file_system import FileSystem
 from opendataflow.spark.pipeline.storage.jdbc_connection import JdbcConnection
 from opendataflow.spark.pipeline.storage.spark_paths import escape_wildcards
 
-_MISSING = re.compile(r"\b(relation|table|view|database|schema)\b.*\b(does not|doesn't) exist\b", re.IGNORECASE)
+_MISSING = re.compile(
+    r"^(?>.*?\b(?:relation|table|view|database|schema)\b).*\b(?:does not|doesn't) exist\b", re.IGNORECASE | re.MULTILINE
+)
 
 
 def look_with_spark(

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 _LAST_EXECUTIONS = 10
 """Number of recent executions to search. A connector may run some after the write."""
 
-_NODE = re.compile(r'^\s*(\d+) \[id="\S+" label="((?:[^"\\]|\\.)*)" tooltip="((?:[^"\\]|\\.)*)"', re.MULTILINE)
-_EDGE = re.compile(r"^\s*(\d+)->(\d+);", re.MULTILINE)
+_NODE = re.compile(r'^[^\S\n]*(\d+) \[id="\S+" label="((?:[^"\\]|\\.)*)" tooltip="((?:[^"\\]|\\.)*)"', re.MULTILINE)
+_EDGE = re.compile(r"^[^\S\n]*(\d+)->(\d+);", re.MULTILINE)
 
 _STAGE = re.compile("(Broadcast)?Exchange ")
 """Operators that read all rows of their input, independent of the operators above."""
