@@ -12,7 +12,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from opendataflow.cli.commands import run
-from opendataflow.core.chunks.dialects import Postgres
+from opendataflow.core.databases.postgres import Postgres
 from opendataflow.crypto.sealed import NONCE_BYTES, SALT_BYTES, seal
 from opendataflow.names import SPARK_ARCHIVE
 from opendataflow.spark.pipeline.measure.session import local_session

@@ -41,7 +41,7 @@ def run(df):
 DRIVER = """
 import sys
 from opendataflow.cli.commands import run
-from opendataflow.core.chunks.dialects import Postgres
+from opendataflow.core.databases.postgres import Postgres
 from opendataflow.spark.pipeline.measure.session import local_session
 
 with local_session("tests", [Postgres.driver]):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from opendataflow.core.chunks.attempts import Attempt, Result, Seen
+from opendataflow.core.databases.attempts import Attempt, Result, Seen
 from opendataflow.errors import Refused, StepFailed
 from opendataflow.model.projects.project import Destination, Mode, parse_project
 from opendataflow.names import ExitCode

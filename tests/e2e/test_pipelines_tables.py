@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from opendataflow.core.chunks.attempts import Attempt
 from opendataflow.core.chunks.chunk_parts import Chunk, part_of_source
-from opendataflow.core.chunks.dialects import Postgres
+from opendataflow.core.databases.attempts import Attempt
+from opendataflow.core.databases.postgres import Postgres
 from opendataflow.model.projects.project import Source, parse_project
 from opendataflow.names import ExitCode
 from opendataflow.sources.planning import PlanRequest, make_plan

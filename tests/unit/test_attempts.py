@@ -2,7 +2,7 @@
 
 import pytest
 
-from opendataflow.core.chunks.attempts import Attempt, check_newest, check_owner, fence_of, make_owner
+from opendataflow.core.databases.attempts import Attempt, check_newest, check_owner, fence_of, make_owner
 from opendataflow.errors import Refused
 
 

@@ -6,10 +6,12 @@ import pytest
 import sqlglot
 from sqlglot import exp
 
-from opendataflow.core.chunks.attempts import Attempt, Seen
 from opendataflow.core.chunks.chunk_bounds import Kind, bounds_of
 from opendataflow.core.chunks.chunk_parts import Chunk, part_of_source
-from opendataflow.core.chunks.dialects import BigQuery, Statement, find_dialect, find_writer
+from opendataflow.core.databases.attempts import Attempt, Seen
+from opendataflow.core.databases.bigquery import BigQuery
+from opendataflow.core.databases.destination import Statement
+from opendataflow.core.databases.known_databases import find_dialect, find_writer
 from opendataflow.errors import InvalidInput
 from opendataflow.model.projects.project import Source
 from opendataflow.spark.pipeline.storage.bigquery import chunk_condition

@@ -2,7 +2,7 @@
 
 from opendataflow.core.chunks.chunk_additions import find_conflict
 from opendataflow.core.chunks.chunk_plan import Column, Draft, PlannedChunk
-from opendataflow.core.chunks.dialects import Postgres
+from opendataflow.core.databases.postgres import Postgres
 
 DRAFT = Draft(Column("c", "integer", nullable=True), Postgres())
 DAYS = ["2013-01-01", "2013-01-02", "2013-01-03", "2013-01-04"]

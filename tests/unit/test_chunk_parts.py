@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from opendataflow.core.chunks.chunk_parts import Chunk, check_parts, part_of_destination, part_of_source, part_of_table
-from opendataflow.core.chunks.dialects import Postgres
+from opendataflow.core.databases.postgres import Postgres
 from opendataflow.errors import InvalidInput
 from opendataflow.model.projects.project import Pipeline, ProjectFile, Source, parse_project
 

@@ -14,8 +14,8 @@ from pydantic import TypeAdapter
 from opendataflow.core.chunks.chunk_bounds import bounds_of
 from opendataflow.core.chunks.chunk_plan import Column, Draft, Nulls, PlannedChunk, covers_everything, problems
 from opendataflow.core.chunks.chunk_predicates import Value
-from opendataflow.core.chunks.dialects import Postgres
 from opendataflow.core.chunks.natural_order import natural_key
+from opendataflow.core.databases.postgres import Postgres
 from opendataflow.model.fields.field_types import Id
 
 WORDS = Postgres()

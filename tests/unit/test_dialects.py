@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from opendataflow.core.chunks.attempts import Attempt
 from opendataflow.core.chunks.chunk_bounds import Kind
 from opendataflow.core.chunks.chunk_parts import Chunk, part_of_source
 from opendataflow.core.chunks.chunk_predicates import Kind as ColumnKind
-from opendataflow.core.chunks.dialects import Dialect, Postgres, find_dialect, find_writer
+from opendataflow.core.databases.attempts import Attempt
+from opendataflow.core.databases.dialect import Dialect
+from opendataflow.core.databases.known_databases import find_dialect, find_writer
+from opendataflow.core.databases.postgres import Postgres
 from opendataflow.errors import InvalidInput
 from opendataflow.model.projects.project import Source
 

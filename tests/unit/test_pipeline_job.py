@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from opendataflow.core.chunks.attempts import Result
 from opendataflow.core.chunks.chunk_parts import Chunk
+from opendataflow.core.databases.attempts import Result
 from opendataflow.core.pipelines.pipeline_order import (
     FilesProject,
     FolderProject,

@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 
-from opendataflow.core.chunks.attempts import Result
+from opendataflow.core.databases.attempts import Result
 from opendataflow.core.pipelines.looks import looks_of, report_looks
 from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.pipelines.report import read_report

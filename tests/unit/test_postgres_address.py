@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from opendataflow.core.chunks.postgres_address import libpq_parameters, to_uri
+from opendataflow.core.databases.postgres_address import libpq_parameters, to_uri
 
 
 @pytest.mark.parametrize(

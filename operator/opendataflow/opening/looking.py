@@ -14,7 +14,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import Any
 
-from opendataflow.core.chunks.postgres_address import libpq_uri
+from opendataflow.core.databases.postgres_address import libpq_uri
 from opendataflow.core.status.places import has_location, is_database_url, place
 from opendataflow.errors import DataflowError, NoAccess, Unreachable
 from opendataflow.model.records.look import Look

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from opendataflow.core.chunks.postgres_address import (
+from opendataflow.core.databases.postgres_address import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     host_parameters,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from opendataflow.core.chunks.postgres_address import libpq_uri, split_host
+from opendataflow.core.databases.postgres_address import libpq_uri, split_host
 from opendataflow.core.runs.environment import password_variable
 from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused
 from opendataflow.opening.passkey import Passkey

@@ -11,10 +11,10 @@ from psycopg.rows import dict_row
 
 from opendataflow.core.chunks.chunk_plan import Column
 from opendataflow.core.chunks.chunk_predicates import Kind, Value, predicate_of
-from opendataflow.core.chunks.dialects import Postgres
-from opendataflow.core.chunks.postgres_address import display_address
 from opendataflow.core.chunks.quantiles import Cuts, Entry, Statistics
 from opendataflow.core.chunks.reconciliation import Figures, Grid, Group
+from opendataflow.core.databases.postgres import Postgres
+from opendataflow.core.databases.postgres_address import display_address
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import DataflowError, InvalidInput, NoAccess, Refused, UnknownThing, Unreachable
 from opendataflow.sources.source import Aggregates, Table

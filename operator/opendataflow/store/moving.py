@@ -17,7 +17,7 @@ from psycopg.errors import DeadlockDetected, InsufficientPrivilege, LockNotAvail
 from psycopg.sql import SQL, Composed, Identifier
 from psycopg.types.json import Jsonb
 
-from opendataflow.core.chunks.postgres_address import to_uri
+from opendataflow.core.databases.postgres_address import to_uri
 from opendataflow.core.text.explain import counted
 from opendataflow.errors import Refused
 from opendataflow.store.connections.blocking import watch_blockers

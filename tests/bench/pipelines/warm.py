@@ -7,7 +7,7 @@ import sys
 import time
 
 from opendataflow.cli.commands import run
-from opendataflow.core.chunks.dialects import Postgres
+from opendataflow.core.databases.postgres import Postgres
 from opendataflow.spark.pipeline.measure.session import local_session
 from tests.bench.pipelines import script
 from tests.bench.pipelines.place import CONTENDERS

@@ -22,7 +22,7 @@ from opendataflow.cli.jobs.job_files import Declared, apply_files, read_files
 from opendataflow.cli.output.live import Display
 from opendataflow.cli.output.printing import console, echo
 from opendataflow.cli.reports.status import Status, job_status, print_status
-from opendataflow.core.chunks.attempts import make_owner
+from opendataflow.core.databases.attempts import make_owner
 from opendataflow.core.runs.command import check_runs_locally
 from opendataflow.core.text.explain import stale_sentence
 from opendataflow.engine.alerts import Alerts

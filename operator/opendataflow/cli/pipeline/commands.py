@@ -25,10 +25,10 @@ from opendataflow.cli.pipeline.show import (
     show_tests,
     waiting,
 )
-from opendataflow.core.chunks.attempts import Result
 from opendataflow.core.chunks.chunk_list import parse_chunk_list
-from opendataflow.core.chunks.dialects import Dialect, Driver
 from opendataflow.core.chunks.items import check_distinct, data_id_of
+from opendataflow.core.databases.attempts import Result
+from opendataflow.core.databases.dialect import Dialect, Driver
 from opendataflow.core.pipelines.expectations import ExpectationResult
 from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.text.explain import counted

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 
 from opendataflow.cli.output.printing import Text, coloured, console
-from opendataflow.core.chunks.attempts import Result
+from opendataflow.core.databases.attempts import Result
 from opendataflow.core.pipelines.expectations import ExpectationResult
 from opendataflow.core.pipelines.pipeline_steps import Step
 from opendataflow.core.text.explain import counted

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from opendataflow.core.chunks.attempts import make_owner
+from opendataflow.core.databases.attempts import make_owner
 from opendataflow.core.kubernetes.pipeline_pods import with_project
 from opendataflow.core.kubernetes.pods import Container, Operator, Password, PodConfig, SecretKey, check_config, run_pod
 from opendataflow.core.kubernetes.spark_application import check_application, spark_application

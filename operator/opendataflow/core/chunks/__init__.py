@@ -1,1 +1,1 @@
-"""Chunks (partitions) of a data set: ids, bounds, predicates, plans and attempts. Pure."""
+"""Chunks (partitions) of a data set: ids, bounds, predicates and plans. Pure."""

@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from opendataflow.core.chunks.attempts import Result
 from opendataflow.core.chunks.chunk_bounds import partition_folder
+from opendataflow.core.databases.attempts import Result
 from opendataflow.core.pipelines.pipeline_steps import Step, read_step_name
 from opendataflow.core.text.explain import counted
 from opendataflow.model.projects.project import DATA_ID, Destination, Pipeline, Source

@@ -76,7 +76,7 @@ class PipelineOrder:
     """What one run has to do.
 
     `output`: the folder or address for relative destinations; None: no storage outlives the run. `tests`: known results
-    of the unit tests; None: earlier results are unknown. `owner`: of the written chunks, see core/chunks/attempts.py.
+    of the unit tests; None: earlier results are unknown. `owner`: of the written chunks, see `core.databases.attempts`.
     `preflight`: check the locations of the data first.
     """
 

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from opendataflow.core.chunks.attempts import Result
 from opendataflow.core.chunks.chunk_parts import Chunk, check_parts
+from opendataflow.core.databases.attempts import Result
 from opendataflow.core.pipelines.expectations import ExpectationResult
 from opendataflow.core.pipelines.looks import looks_of, report_looks
 from opendataflow.core.pipelines.pipeline_order import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from opendataflow.core.chunks.attempts import Result
+from opendataflow.core.databases.attempts import Result
 from opendataflow.core.pipelines.expectations import ExpectationResult
 from opendataflow.core.pipelines.row_difference import Row
 from opendataflow.errors import StepFailed

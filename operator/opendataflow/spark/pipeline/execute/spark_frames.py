@@ -16,8 +16,8 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from opendataflow.core.chunks.attempts import Attempt, Result, Seen
 from opendataflow.core.chunks.chunk_parts import Chunk
+from opendataflow.core.databases.attempts import Attempt, Result, Seen
 from opendataflow.core.pipelines.expectations import HALVES, ROWS, ExpectationResult, Measure, checksum_of
 from opendataflow.core.pipelines.pipeline_steps import check_columns
 from opendataflow.errors import StepFailed

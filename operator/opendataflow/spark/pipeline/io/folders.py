@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from opendataflow.core.chunks.attempts import Attempt, Result, Seen, check_newest, check_owner
 from opendataflow.core.chunks.chunk_bounds import partition_folder
+from opendataflow.core.databases.attempts import Attempt, Result, Seen, check_newest, check_owner
 from opendataflow.errors import StepFailed
 from opendataflow.model.projects.project import Destination
 from opendataflow.spark.pipeline.errors.spark_errors import explain_full_disk

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 from pyspark.sql.types import StructType
 
 from opendataflow.core.chunks.chunk_parts import FILES, Chunk, Part, check_elsewhere, part_of_source
-from opendataflow.core.chunks.dialects import check_placeholders
+from opendataflow.core.databases.dialect import check_placeholders
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.projects.project import DATA_ID, Source
 from opendataflow.spark.pipeline.errors.spark_errors import report_spark_error, to_spark_error

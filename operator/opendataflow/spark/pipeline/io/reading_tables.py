@@ -4,7 +4,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DecimalType, StringType, StructField, StructType
 
 from opendataflow.core.chunks.chunk_parts import Part
-from opendataflow.core.chunks.dialects import BigQuery, Dialect
+from opendataflow.core.databases.bigquery import BigQuery
+from opendataflow.core.databases.dialect import Dialect
 from opendataflow.model.projects.project import Source
 from opendataflow.spark.pipeline.errors.spark_errors import explain_database_errors
 from opendataflow.spark.pipeline.io.exact_values import convert_columns

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from opendataflow.core.chunks.dialects import BigQuery, find_writer
-from opendataflow.core.chunks.postgres_address import display_address
+from opendataflow.core.databases.bigquery import BigQuery
+from opendataflow.core.databases.known_databases import find_writer
+from opendataflow.core.databases.postgres_address import display_address
 from opendataflow.core.runs.preflight import Finding
 from opendataflow.errors import DataflowError, InvalidInput, StepFailed
 from opendataflow.model.projects.database import Database

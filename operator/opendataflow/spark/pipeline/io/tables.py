@@ -12,9 +12,11 @@ from typing import Any, NoReturn, Protocol
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from opendataflow.core.chunks.attempts import Attempt, Result, Seen, check_newest, check_owner
 from opendataflow.core.chunks.chunk_parts import Chunk, Part, part_of_destination
-from opendataflow.core.chunks.dialects import BigQuery, Statement, Writer, find_writer
+from opendataflow.core.databases.attempts import Attempt, Result, Seen, check_newest, check_owner
+from opendataflow.core.databases.bigquery import BigQuery
+from opendataflow.core.databases.destination import Statement, Writer
+from opendataflow.core.databases.known_databases import find_writer
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.projects.project import Destination, Pipeline
 from opendataflow.spark.pipeline.measure.checks import CountDuplicates

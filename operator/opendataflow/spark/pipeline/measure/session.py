@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from opendataflow.core.chunks.dialects import Driver
+from opendataflow.core.databases.dialect import Driver
 from opendataflow.errors import NotInstalled
 from opendataflow.spark import archiving, class_archive
 

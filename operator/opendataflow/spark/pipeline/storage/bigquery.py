@@ -15,7 +15,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from opendataflow.core.chunks.chunk_parts import Part, check_elsewhere
-from opendataflow.core.chunks.dialects import SUPERSEDED, BigQuery, Dialect, Statement
+from opendataflow.core.databases.bigquery import BigQuery
+from opendataflow.core.databases.destination import SUPERSEDED, Statement
+from opendataflow.core.databases.dialect import Dialect
 from opendataflow.errors import StepFailed
 from opendataflow.model.projects.project import Destination, Source
 from opendataflow.spark.pipeline.errors.spark_errors import explain_database_errors

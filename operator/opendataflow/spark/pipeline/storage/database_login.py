@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from opendataflow.core.chunks.attempts import Attempt, fence_of
-from opendataflow.core.chunks.dialects import Dialect, Driver, find_dialect
-from opendataflow.core.chunks.postgres_address import libpq_parameters
+from opendataflow.core.databases.attempts import Attempt, fence_of
+from opendataflow.core.databases.dialect import Dialect, Driver
+from opendataflow.core.databases.known_databases import find_dialect
+from opendataflow.core.databases.postgres_address import libpq_parameters
 from opendataflow.errors import InvalidInput, StepFailed
 from opendataflow.model.projects.database import Database
 from opendataflow.model.projects.project import Pipeline

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from opendataflow.core.chunks.dialects import Statement, Writer
+from opendataflow.core.databases.destination import Statement, Writer
 from opendataflow.errors import StepFailed
 from opendataflow.model.projects.project import Destination
 from opendataflow.spark.pipeline.errors.spark_errors import explain_database_errors

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-from opendataflow.core.chunks.attempts import Attempt, check_newest, check_owner
+from opendataflow.core.databases.attempts import Attempt, check_newest, check_owner
 from opendataflow.errors import StepFailed
 from opendataflow.spark.pipeline.storage.file_system import FileSystem
 from opendataflow.spark.pipeline.storage.spark_paths import is_data_file

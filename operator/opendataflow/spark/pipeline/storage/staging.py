@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from opendataflow.core.chunks.attempts import Attempt
+from opendataflow.core.databases.attempts import Attempt
 from opendataflow.spark.pipeline.storage.atomic_replace import staged_folder
 from opendataflow.spark.pipeline.storage.spark_paths import LOCAL_SCHEME, is_data_file
 
