@@ -123,6 +123,12 @@ BEGIN
     RETURN v_event;
 END $$;
 
+-- Return the reason of a change that its own rows explain: an id was withdrawn, or has returned. Else null.
+CREATE FUNCTION opendataflow.reason_of_id(p_before text, p_after text) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN p_after = p_before THEN NULL WHEN p_after = 'RETIRED' THEN 'its id was withdrawn' WHEN p_before = 'RETIRED' THEN 'its id has returned' END
+$$;
+
 -- Trigger: write changed chunk states and versions into the history.
 CREATE FUNCTION opendataflow.chunk_changed() RETURNS trigger
 LANGUAGE plpgsql AS $$
@@ -132,7 +138,7 @@ DECLARE
     v_reason text := nullif(current_setting('opendataflow.reason', true), '');
 BEGIN
     INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
-    SELECT 'chunk', n.dataset, n.data_id, coalesce(v_event, require_event()), o.status, n.status, n.run, n.fence, v_actor, coalesce(v_reason, n.reason)
+    SELECT 'chunk', n.dataset, n.data_id, coalesce(v_event, require_event()), o.status, n.status, n.run, n.fence, v_actor, coalesce(reason_of_id(o.status, n.status), v_reason, n.reason)
     FROM new_rows n JOIN old_rows o ON o.dataset = n.dataset AND o.data_id = n.data_id
     WHERE n.status <> o.status OR n.fence IS DISTINCT FROM o.fence;
     RETURN NULL;
@@ -155,7 +161,7 @@ BEGIN
         WHERE n.state <> o.state OR n.stale <> o.stale
     ), noted AS (
         INSERT INTO history (kind, owner, data_id, event, from_state, to_state, run, fence, actor, reason)
-        SELECT 'task', c.job, c.data_id, coalesce(v_event, require_event()), c.was, c.state, c.run, c.fence, v_actor, coalesce(v_reason, c.reason)
+        SELECT 'task', c.job, c.data_id, coalesce(v_event, require_event()), c.was, c.state, c.run, c.fence, v_actor, coalesce(reason_of_id(c.was, c.state), v_reason, c.reason)
         FROM changed c WHERE c.state <> c.was
     )
     INSERT INTO task_count (job, state, tasks, stale)

@@ -162,6 +162,15 @@ LANGUAGE sql STABLE AS $$
                    WHERE c.status = 'READY' AND c.fence <> f.fence)
 $$;
 
+-- Return whether all chunks that a run has read still have the version that it read, whatever their status.
+CREATE FUNCTION opendataflow.read_present_versions(p_run bigint) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT NOT EXISTS (SELECT FROM opendataflow.run_of(p_run) r
+                       CROSS JOIN LATERAL unnest(r.reads, r.read_fences) AS f(dataset, fence)
+                       LEFT JOIN LATERAL opendataflow.chunk_of(f.dataset, r.data_id) c ON true
+                       WHERE c.fence IS DISTINCT FROM f.fence)
+$$;
+
 -- Mark DONE consumers stale if a given chunk is READY in another version than the consumer's last run read.
 -- Outputs that were published from outside are not stale: nobody knows from which version they were made.
 -- The caller holds the tasks' row locks.
@@ -211,9 +220,9 @@ BEGIN
     IF v_other <> '{}' THEN
         PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id))
         FROM affected_tasks(array_fill(p_dataset, ARRAY[cardinality(v_other)]), v_other) a;
-        UPDATE task t SET stale = true
+        UPDATE task t SET stale = true, rebounded = true
         FROM job_dataset l CROSS JOIN unnest(v_other) AS i CROSS JOIN LATERAL task_of(l.job, i) AS was
-        WHERE l.dataset = p_dataset AND t.ctid = was.at AND NOT was.stale
+        WHERE l.dataset = p_dataset AND t.ctid = was.at AND NOT was.rebounded
           AND (was.state = 'RUNNING' OR (was.state = 'DONE' AND wrote_outputs(was.job, was.data_id, was.run)));
     END IF;
 END $$;
@@ -256,7 +265,7 @@ BEGIN
     UPDATE task t SET again = false
     FROM job_output o, unnest(v_ids) AS i, task_of(o.job, i) AS was
     WHERE o.dataset = p_dataset AND t.ctid = was.at AND was.again AND was.state IN ('HELD', 'SKIPPED');
-    UPDATE task t SET stale = false
+    UPDATE task t SET stale = false, rebounded = false
     FROM job_output o, unnest(v_ids) AS i, task_of(o.job, i) AS was
     WHERE o.dataset = p_dataset AND t.ctid = was.at AND was.stale AND was.state = 'DONE'
       AND NOT wrote_outputs(was.job, was.data_id, was.run);

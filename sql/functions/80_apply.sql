@@ -34,6 +34,7 @@ $$;
 -- Chunks of a data set without a producer are published, the others are declared.
 -- A job with other data sets, range or order gets its tasks rebuilt. RUNNING tasks keep the data that they recorded.
 -- RUNNING and DONE tasks become stale if their last run has other inputs than the job has now, and incomplete if an output was added.
+-- They are fresh again if these inputs are the same again, in the versions that the run has read, and no bounds have changed.
 -- DONE tasks of a job that returns are stale, too, if an input got another version while the job was deleted.
 -- Chunks that nothing supports any more are retired, with their tasks. Open tasks that are out of scope are deleted.
 -- Locks the apply lock, then levels 0 (exclusive), 2, 3, 4.
@@ -106,6 +107,9 @@ BEGIN
     WHERE t.job = ANY (v_stale) AND coalesce(t.retired_from, t.state) IN ('DONE', 'RUNNING') AND NOT t.stale
       AND (ran_with_other_inputs(t.job, t.run)
            OR (t.state = 'DONE' AND read_other_versions(t.run) AND wrote_outputs(t.job, t.data_id, t.run)));
+    UPDATE task t SET stale = false
+    WHERE t.job = ANY (v_stale) AND coalesce(t.retired_from, t.state) IN ('DONE', 'RUNNING') AND t.stale AND NOT t.rebounded
+      AND ran_with_other_inputs(t.job, t.run) IS FALSE AND read_present_versions(t.run);
     FOREACH v_job IN ARRAY v_rebuild LOOP
         v_queued := v_queued || rebuild_job(v_job, v_job = ANY (v_relinked));
     END LOOP;
@@ -173,9 +177,9 @@ END $$;
 CREATE FUNCTION opendataflow.backfill(p_jobs text[], p_ids text[], p_changed boolean[], p_all boolean) RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE task t SET stale = true
+    UPDATE task t SET stale = true, rebounded = true
     FROM unnest(p_jobs, p_ids, p_changed) AS p(job, data_id, changed), task_of(p.job, p.data_id) AS was
-    WHERE t.ctid = was.at AND p.changed AND was.state IN ('DONE', 'RUNNING') AND NOT was.stale
+    WHERE t.ctid = was.at AND p.changed AND was.state IN ('DONE', 'RUNNING') AND NOT was.rebounded
       AND NOT (p_all AND in_scope(was.job, was.data_id));
     IF p_all THEN
         UPDATE task t SET again = true

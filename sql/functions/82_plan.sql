@@ -132,63 +132,144 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                    WHERE l.dataset = p_dataset AND r.state = 'SUCCEEDED')
 $$;
 
--- Return the order of a bound as a number: dates as seconds, numbers as they are; null for anything else.
+-- Return a bound as a number, also from a text; null for anything else.
 CREATE FUNCTION opendataflow.bound_number(p_bound jsonb) RETURNS numeric
-LANGUAGE sql STABLE AS $$
-    SELECT CASE jsonb_typeof(p_bound)
-        WHEN 'number' THEN (p_bound #>> '{}')::numeric
-        WHEN 'string' THEN CASE WHEN p_bound #>> '{}' ~ '^\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?)?$'
-                                THEN extract(epoch FROM (p_bound #>> '{}')::timestamp)::numeric END END
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN jsonb_typeof(p_bound) = 'number' OR (jsonb_typeof(p_bound) = 'string' AND p_bound #>> '{}' ~ '^-?\d{1,100}(\.\d{1,100})?$')
+                THEN (p_bound #>> '{}')::numeric END
 $$;
 
--- Return the kind of bounds: hash, date, range, other, or null without bounds.
+-- Return a bound as a time, a text of fixed width whose order is that of the times; null for anything else.
+CREATE FUNCTION opendataflow.bound_time(p_bound jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN jsonb_typeof(p_bound) = 'string' AND b.text ~ '^\d{4}-\d\d-\d\d([T ]\d\d(:\d\d(:\d\d)?)?)?$'
+                THEN translate(b.text, 'T', ' ') || substr(' 00:00:00', length(b.text) - 9) END
+    FROM (SELECT p_bound #>> '{}' AS text) b
+$$;
+
+-- Return the key of a bound that is a text or a time: the order of keys is that of the bytes of the text.
+CREATE FUNCTION opendataflow.bound_key(p_bound jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT encode(convert_to(coalesce(opendataflow.bound_time(p_bound), p_bound #>> '{}'), 'UTF8'), 'hex')
+$$;
+
+-- Return the kind of bounds: hash, date (with its time zone), range (of numbers), text, list (of one value), rest (all other rows),
+-- nulls, or null if the bounds can't be compared.
 CREATE FUNCTION opendataflow.bounds_kind(p_bounds jsonb) RETURNS text
-LANGUAGE sql STABLE AS $$
+LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN jsonb_typeof(p_bounds) IS DISTINCT FROM 'object' THEN NULL
-                WHEN p_bounds ? 'buckets' THEN 'hash'
-                WHEN jsonb_typeof(coalesce(p_bounds -> 'from', p_bounds -> 'to')) = 'number' THEN 'range'
-                WHEN opendataflow.bound_number(coalesce(p_bounds -> 'from', p_bounds -> 'to')) IS NOT NULL THEN 'date'
-                ELSE 'other' END
+                WHEN p_bounds -> 'rest' = 'true' THEN 'rest'
+                WHEN p_bounds ? 'buckets' THEN CASE WHEN p_bounds ->> 'buckets' ~ '^0*[1-9]\d{0,8}$' AND p_bounds ->> 'bucket' ~ '^\d{1,9}$' THEN 'hash' END
+                WHEN jsonb_typeof(p_bounds -> 'value') <> 'null' THEN 'list'
+                WHEN NOT e.is_there THEN CASE WHEN p_bounds -> 'nulls' = 'true' THEN 'nulls' END
+                WHEN e.is_number THEN 'range'
+                WHEN e.is_time THEN 'date' || coalesce(' ' || (p_bounds ->> 'zone'), '')
+                WHEN e.is_text THEN 'text' END
+    FROM (SELECT count(*) > 0 AS is_there, bool_and(opendataflow.bound_number(b) IS NOT NULL) AS is_number,
+                 bool_and(opendataflow.bound_time(b) IS NOT NULL) AS is_time, bool_and(jsonb_typeof(b) = 'string') AS is_text
+          FROM (VALUES (p_bounds -> 'from'), (p_bounds -> 'to')) AS v(b) WHERE jsonb_typeof(b) <> 'null') e
 $$;
 
--- Return the new chunks whose bounds overlap those of a finished chunk of the same data set.
--- Bounds of two kinds, such as dates and buckets, overlap: they divide the same rows in two ways.
--- Chunks without bounds, and bounds of other kinds that planning has made, are not compared.
-CREATE FUNCTION opendataflow.overlapping_chunks(p_datasets text[], p_ids text[], p_bounds jsonb[])
+-- Return whether a chunk has no row of a `rest` chunk: it is one of the values or in the dates that the rest leaves out.
+CREATE FUNCTION opendataflow.is_left_out(p_rest jsonb, p_bounds jsonb) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN p_bounds -> 'rest' = 'true' THEN false
+                WHEN p_rest ? 'values' THEN coalesce(p_rest -> 'values' @> (p_bounds -> 'value'), false)
+                ELSE coalesce(opendataflow.bound_key(p_bounds -> 'from') >= opendataflow.bound_key(p_rest -> 'from') COLLATE "C"
+                              AND opendataflow.bound_key(p_bounds -> 'to') <= opendataflow.bound_key(p_rest -> 'to') COLLATE "C", false) END
+$$;
+
+-- Return the given chunks whose bounds overlap those of another chunk of their data set: of any finished chunk, also a retired one,
+-- and of any chunk that is still to do, unless it is in p_settled, p_settled_ids. p_each_other: compare the given ones with each other, too.
+-- Bounds of two kinds or two columns, such as dates and buckets, overlap: they divide the same rows in two ways.
+-- Texts are compared by their bytes. Texts of one plan are not: only their database knows their order.
+-- Chunks without bounds, and bounds that no chunk source, list or plan writes, are not compared.
+CREATE FUNCTION opendataflow.overlapping_chunks(p_datasets text[], p_ids text[], p_bounds jsonb[], p_settled text[], p_settled_ids text[],
+                                                p_each_other boolean)
 RETURNS TABLE (dataset text, data_id text)
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
-    WITH one AS MATERIALIZED (
-        SELECT p.dataset, p.data_id, p.bounds, bounds_kind(p.bounds) AS kind, false AS finished
-        FROM unnest(p_datasets, p_ids, p_bounds) AS p(dataset, data_id, bounds) WHERE bounds_kind(p.bounds) IS NOT NULL
+    -- Groups and windows instead of joins of the lists: the planner believes that the lists are short, and would choose nested loops.
+    WITH known AS MATERIALIZED (
+        SELECT k.dataset, k.data_id, bool_or(k.is_given) AS is_given, bool_or(k.is_settled) AS is_settled, max(k.bounds::text)::jsonb AS bounds
+        FROM (SELECT p.dataset, p.data_id, NULL::jsonb AS bounds, true AS is_given, false AS is_settled FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
+              UNION ALL
+              SELECT p.dataset, p.data_id, NULL, false, true FROM unnest(p_settled, p_settled_ids) AS p(dataset, data_id)
+              UNION ALL
+              SELECT c.dataset, c.data_id, c.bounds, false, c.retired_from IS NOT NULL
+              FROM chunk c WHERE c.dataset = ANY (ARRAY(SELECT DISTINCT d FROM unnest(p_datasets) AS d)) AND jsonb_typeof(c.bounds) = 'object') k
+        GROUP BY k.dataset, k.data_id
+    ), one AS MATERIALIZED (
+        SELECT n.dataset, n.data_id, n.bounds, bounds_kind(n.bounds) AS kind, true AS is_new FROM unnest(p_datasets, p_ids, p_bounds) AS n(dataset, data_id, bounds)
         UNION ALL
-        SELECT c.dataset, c.data_id, c.bounds, bounds_kind(c.bounds), true
-        FROM chunk c
-        WHERE c.dataset = ANY (ARRAY(SELECT DISTINCT d FROM unnest(p_datasets) AS d)) AND bounds_kind(c.bounds) <> 'other'
-          AND is_finished(c.dataset, c.data_id)
-    ), spread AS MATERIALIZED (
-        SELECT o.*, coalesce(bound_number(o.bounds -> 'from'), '-infinity') AS low, coalesce(bound_number(o.bounds -> 'to'), 'infinity') AS high
-        FROM one o WHERE o.kind IN ('date', 'range')
+        SELECT k.dataset, k.data_id, k.bounds, bounds_kind(k.bounds), false
+        FROM known k WHERE k.bounds IS NOT NULL AND NOT k.is_given AND CASE WHEN k.is_settled THEN is_finished(k.dataset, k.data_id) ELSE true END
+    ), part AS MATERIALIZED (
+        SELECT o.*, NOT o.is_new OR (p_each_other AND NOT (o.kind = 'text' AND o.bounds ? 'predicate')) AS counts,
+               bound_number(o.bounds -> 'from') AS low, bound_number(o.bounds -> 'to') AS high,
+               bound_key(o.bounds -> 'from') COLLATE "C" AS low_key, bound_key(o.bounds -> 'to') COLLATE "C" AS high_key
+        FROM one o WHERE o.kind IS NOT NULL
+    ), spread AS MATERIALIZED (  -- numbers, or keys; an open end is less or greater than all
+        SELECT s.dataset, s.data_id, s.kind, s.is_new, s.counts, coalesce(s.low, '-infinity') AS low, coalesce(s.high, 'infinity') AS high, '' AS low_key, '' AS high_key
+        FROM part s WHERE s.kind = 'range' AND (s.low < s.high) IS NOT FALSE
+        UNION ALL
+        SELECT s.dataset, s.data_id, s.kind, s.is_new, s.counts, 0, 0, coalesce(s.low_key, ''), coalesce(s.high_key, 'g')
+        FROM part s WHERE s.kind NOT IN ('range', 'hash', 'list', 'rest', 'nulls') AND (s.low_key < s.high_key) IS NOT FALSE
     ), swept AS (
-        SELECT s.*, max(s.high) FILTER (WHERE s.finished)
-                        OVER (PARTITION BY s.dataset, s.kind ORDER BY s.low, s.finished DESC ROWS UNBOUNDED PRECEDING) AS reached,
-               min(s.low) FILTER (WHERE s.finished)
-                        OVER (PARTITION BY s.dataset, s.kind ORDER BY s.low DESC, s.finished DESC ROWS UNBOUNDED PRECEDING) AS next_low
+        SELECT s.*,
+               max(s.high) FILTER (WHERE s.counts) OVER before AS reached, min(s.low) FILTER (WHERE s.counts) OVER after AS next_low,
+               max(s.high_key COLLATE "C") FILTER (WHERE s.counts) OVER before AS reached_key,
+               min(s.low_key COLLATE "C") FILTER (WHERE s.counts) OVER after AS next_low_key
         FROM spread s
-    ), kinds AS MATERIALIZED (
-        SELECT DISTINCT o.dataset, o.kind FROM one o WHERE o.finished
-    ), buckets AS MATERIALIZED (
-        SELECT DISTINCT o.dataset, (o.bounds ->> 'bucket')::bigint AS bucket, (o.bounds ->> 'buckets')::bigint AS buckets
-        FROM one o WHERE o.finished AND o.kind = 'hash'
+        WINDOW before AS (PARTITION BY s.dataset, s.kind ORDER BY s.low, s.low_key COLLATE "C", s.data_id
+                          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
+               -- In reverse: Postgres would compute a frame whose start moves anew for each row.
+               after AS (PARTITION BY s.dataset, s.kind ORDER BY s.low DESC, s.low_key COLLATE "C" DESC, s.data_id DESC
+                         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    ), bucket AS MATERIALIZED (
+        SELECT b.dataset, b.data_id, b.is_new, b.counts, (b.bounds ->> 'bucket')::bigint AS bucket, (b.bounds ->> 'buckets')::bigint AS buckets
+        FROM part b WHERE b.kind = 'hash'
+    ), pair AS MATERIALIZED (  -- different numbers of buckets: two buckets overlap if they are equal modulo the greatest common divisor
+        SELECT DISTINCT o.dataset, o.buckets AS one, t.buckets AS two
+        FROM (SELECT DISTINCT b.dataset, b.buckets FROM bucket b) o
+        JOIN (SELECT DISTINCT b.dataset, b.buckets FROM bucket b) t ON t.dataset = o.dataset AND t.buckets > o.buckets
+    ), residue AS MATERIALIZED (
+        SELECT b.dataset, b.data_id, b.is_new, b.counts, p.one, p.two, b.buckets = p.one AS of_one, b.bucket % gcd(p.one, p.two) AS residue
+        FROM bucket b JOIN pair p ON p.dataset = b.dataset AND b.buckets IN (p.one, p.two)
+    ), rest AS MATERIALIZED (
+        SELECT * FROM part r WHERE r.kind = 'rest'
+    ), way AS MATERIALIZED (  -- how the rows are divided
+        SELECT DISTINCT w.dataset, w.kind, w.bounds ->> 'column' AS by_column FROM part w WHERE w.counts AND w.kind NOT IN ('rest', 'nulls')
     )
-    SELECT s.dataset, s.data_id FROM swept s WHERE NOT s.finished AND (s.reached > s.low OR s.next_low < s.high)
+    SELECT s.dataset, s.data_id FROM swept s
+    WHERE s.is_new AND (s.reached > s.low OR s.next_low < s.high OR s.reached_key > s.low_key COLLATE "C" OR s.next_low_key < s.high_key COLLATE "C")
     UNION
-    SELECT o.dataset, o.data_id FROM one o JOIN kinds k ON k.dataset = o.dataset AND k.kind <> o.kind WHERE NOT o.finished
+    SELECT n.dataset, n.data_id FROM part n JOIN way w ON w.dataset = n.dataset AND (w.kind <> n.kind OR w.by_column <> n.bounds ->> 'column')
+    WHERE n.is_new AND n.kind NOT IN ('rest', 'nulls')
     UNION
-    SELECT o.dataset, o.data_id FROM one o
-    WHERE NOT o.finished AND o.kind = 'hash' AND EXISTS (
-        SELECT FROM buckets b
-        WHERE b.dataset = o.dataset AND b.buckets <> (o.bounds ->> 'buckets')::bigint
-          AND ((o.bounds ->> 'bucket')::bigint - b.bucket) % gcd(b.buckets, (o.bounds ->> 'buckets')::bigint) = 0)
+    SELECT n.dataset, n.data_id
+    FROM (SELECT b.*, count(*) FILTER (WHERE b.counts) OVER (PARTITION BY b.dataset, b.buckets, b.bucket) - b.counts::integer AS others FROM bucket b) n
+    WHERE n.is_new AND n.others > 0
+    UNION
+    SELECT n.dataset, n.data_id
+    FROM (SELECT b.*, bool_or(b.counts AND b.of_one) OVER same AS is_in_one, bool_or(b.counts AND NOT b.of_one) OVER same AS is_in_two
+          FROM residue b WINDOW same AS (PARTITION BY b.dataset, b.one, b.two, b.residue)) n
+    WHERE n.is_new AND CASE WHEN n.of_one THEN n.is_in_two ELSE n.is_in_one END
+    UNION
+    SELECT n.dataset, n.data_id
+    FROM (SELECT o.*, count(*) FILTER (WHERE o.counts) OVER (PARTITION BY o.dataset, o.bounds ->> 'value') - o.counts::integer AS others
+          FROM part o WHERE o.kind = 'list') n
+    WHERE n.is_new AND n.others > 0
+    UNION
+    SELECT n.dataset, n.data_id
+    FROM (SELECT o.*, count(*) FILTER (WHERE o.counts) OVER (PARTITION BY o.dataset) - o.counts::integer AS others
+          FROM part o WHERE o.bounds -> 'nulls' = 'true') n
+    WHERE n.is_new AND n.others > 0
+    UNION
+    SELECT n.dataset, n.data_id FROM part n JOIN rest r ON r.dataset = n.dataset AND r.data_id <> n.data_id
+    WHERE n.is_new AND r.counts AND n.kind <> 'nulls' AND NOT is_left_out(r.bounds, n.bounds)
+    UNION
+    SELECT r.dataset, r.data_id FROM rest r JOIN part o ON o.dataset = r.dataset AND o.data_id <> r.data_id
+    WHERE r.is_new AND o.counts AND o.kind <> 'nulls' AND NOT is_left_out(r.bounds, o.bounds)
 $$;
 
 -- Return at most five ids in natural order, for a person.
@@ -225,10 +306,11 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin 
 $$;
 
 -- Compute the changes of an apply, one row for each changed chunk and task. `what` is, for kind 'chunk',
---   added, retired, changed (its bounds), overlapping (a subset of added),
+--   added, returned (added before, and withdrawn), retired, changed (its bounds), overlapping (added or with other bounds, so that rows are processed again),
 -- and for kind 'task'
 --   removed (still to do), retired (DONE or RUNNING), incomplete (an added output was never made),
---   changed (the bounds of its chunk, also if the id returns), stale (an input was added or removed, or changed while the job was deleted).
+--   changed (the bounds of its chunk, also if the id returns), stale (an input was added or removed, or changed while the job was deleted),
+--   fresh (stale until now, because the inputs are again those that its run has read).
 -- `finished`: DONE, RUNNING, or made by a run.
 CREATE FUNCTION opendataflow.changes_of_apply(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb)
 RETURNS TABLE (kind text, owner text, data_id text, what text, finished boolean)
@@ -237,7 +319,6 @@ LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_added    text[];
     v_added_in text[];
-    v_bounds   jsonb[];
     v_other    text[];
     v_other_in text[];
     v_gone     text[];
@@ -246,9 +327,8 @@ DECLARE
     v_there_in text[];
 BEGIN
     SELECT array_agg(n.dataset) FILTER (WHERE n.added), array_agg(n.data_id) FILTER (WHERE n.added),
-           array_agg(n.bounds) FILTER (WHERE n.added), array_agg(n.dataset) FILTER (WHERE n.other),
-           array_agg(n.data_id) FILTER (WHERE n.other)
-    INTO v_added_in, v_added, v_bounds, v_other_in, v_other
+           array_agg(n.dataset) FILTER (WHERE n.other), array_agg(n.data_id) FILTER (WHERE n.other)
+    INTO v_added_in, v_added, v_other_in, v_other
     FROM (SELECT p.*, c.data_id IS NULL OR c.retired_from IS NOT NULL AS added,
                  c.data_id IS NOT NULL AND jsonb_typeof(p.bounds) = 'object' AND c.bounds IS DISTINCT FROM p.bounds AS other
           FROM unnest(p_datasets, p_ids, p_bounds) AS p(dataset, data_id, bounds)
@@ -259,12 +339,15 @@ BEGIN
     INTO v_gone_in, v_gone, v_there_in, v_there
     FROM chunks_after(p_stated, p_datasets, p_ids, p_jobs) c;
 
-    RETURN QUERY SELECT 'chunk', a.dataset, a.data_id, 'added', false FROM unnest(v_added_in, v_added) AS a(dataset, data_id);
+    RETURN QUERY SELECT 'chunk', a.dataset, a.data_id, CASE WHEN c.data_id IS NULL THEN 'added' ELSE 'returned' END, false
+    FROM unnest(v_added_in, v_added) AS a(dataset, data_id) LEFT JOIN chunk_of(a.dataset, a.data_id) c ON true;
     -- An id that returns with its finished tasks is not processed again, so it can't overlap.
     RETURN QUERY SELECT 'chunk', o.dataset, o.data_id, 'overlapping', true
-    FROM (SELECT array_agg(a.dataset) AS datasets, array_agg(a.data_id) AS ids, array_agg(a.bounds) AS bounds
-          FROM unnest(v_added_in, v_added, v_bounds) AS a(dataset, data_id, bounds) WHERE NOT is_finished(a.dataset, a.data_id)) n,
-         overlapping_chunks(n.datasets, n.ids, n.bounds) o;
+    FROM (SELECT array_agg(n.dataset) AS datasets, array_agg(n.data_id) AS ids, array_agg(n.bounds) AS bounds
+          FROM unnest(p_datasets, p_ids, p_bounds) AS n(dataset, data_id, bounds) LEFT JOIN chunk_of(n.dataset, n.data_id) c ON true
+          WHERE jsonb_typeof(n.bounds) = 'object' AND (c.data_id IS NULL OR c.retired_from IS NOT NULL OR c.bounds IS DISTINCT FROM n.bounds)
+            AND NOT is_finished(n.dataset, n.data_id)) n,
+         overlapping_chunks(n.datasets, n.ids, n.bounds, p_datasets || v_gone_in, p_ids || v_gone, false) o;
     RETURN QUERY SELECT 'chunk', g.dataset, g.data_id, 'retired', is_finished(g.dataset, g.data_id)
     FROM unnest(v_gone_in, v_gone) AS g(dataset, data_id);
     RETURN QUERY
@@ -310,19 +393,20 @@ BEGIN
             SELECT FROM unnest(n.added_outputs) AS o LEFT JOIN chunk_of(o, t.data_id) c ON true
             WHERE (coalesce(c.held_status, c.retired_from, c.status) IN ('READY', 'PENDING')) IS NOT TRUE
               AND (t.state = 'RUNNING' AND o = ANY (r.writes)) IS NOT TRUE)
-        UNION ALL SELECT 'stale'
-        WHERE (NOT n.known OR n.added_inputs || n.removed_inputs <> '{}') AND NOT t.stale
-          AND (other_inputs(r.reads, r.forced, n.inputs)
-               OR (NOT n.known AND t.state = 'DONE' AND read_other_versions(t.run) AND wrote_one_of(n.added_outputs, t.data_id, t.run)))) x
+        UNION ALL SELECT CASE WHEN t.stale THEN 'fresh' ELSE 'stale' END
+        WHERE (NOT n.known OR n.added_inputs || n.removed_inputs <> '{}')
+          AND CASE WHEN t.stale THEN NOT t.rebounded AND other_inputs(r.reads, r.forced, n.inputs) IS FALSE AND read_present_versions(t.run)
+                   ELSE other_inputs(r.reads, r.forced, n.inputs)
+                        OR (NOT n.known AND t.state = 'DONE' AND read_other_versions(t.run) AND wrote_one_of(n.added_outputs, t.data_id, t.run)) END) x
     WHERE NOT EXISTS (SELECT FROM gone g WHERE g.job = t.job AND g.data_id = t.data_id)
       AND (t.state <> 'RUNNING' OR has_source(t.job, t.data_id) OR (t.job, t.data_id) IN (SELECT r.job, r.data_id FROM reached r));
 END $$;
 
 -- Return the plan of an apply from its changes, the columns of changes_of_apply():
---   {hash, needs: [retire, overlap, backfill], datasets: [{dataset, added, retired, retired_finished, changed, changed_finished,
---    overlapping, examples: {…}}], jobs: [{job, added, removed, retired, incomplete, changed, stale, outputs, removed_outputs,
+--   {hash, needs: [retire, overlap, backfill], datasets: [{dataset, added, returned, retired, retired_finished, changed, changed_finished,
+--    overlapping, examples: {…}}], jobs: [{job, added, returned_done, returned_held, returned_skipped, removed, retired, incomplete, changed, stale, fresh, outputs, removed_outputs,
 --    examples: {…}}]}
--- Examples are at most five ids for each count. `added` of a job comes from with_added_tasks(), because counting them is slow.
+-- Examples are at most five ids for each count. `added` and `returned_…` of a job come from with_added_tasks(), because counting them is slow.
 -- The hash identifies the change of the declarations, not the progress of runs meanwhile.
 CREATE FUNCTION opendataflow.plan_of(p_kinds text[], p_owners text[], p_ids text[], p_what text[], p_finished boolean[], p_jobs jsonb)
 RETURNS jsonb
@@ -371,11 +455,12 @@ BEGIN
     RETURN jsonb_build_object('hash', v_hash, 'needs', v_needs, 'datasets', v_datasets, 'jobs', v_jobs);
 END $$;
 
--- Return the tasks that the apply would create or bring back. p_gone, p_gone_ids: the chunks that it retires.
+-- Return the tasks that the apply would create or bring back, with the state that a task gets back; null for a new one.
+-- p_gone, p_gone_ids: the chunks that it retires.
 CREATE FUNCTION opendataflow.added_tasks(p_datasets text[], p_ids text[], p_jobs jsonb, p_gone text[], p_gone_ids text[])
-RETURNS TABLE (job text, data_id text)
+RETURNS TABLE (job text, data_id text, returns_as text)
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
-    SELECT DISTINCT s.job, r.data_id
+    SELECT DISTINCT s.job, r.data_id, t.retired_from
     FROM reached_chunks(p_datasets, p_ids, p_jobs, p_gone, p_gone_ids) r
     JOIN links_after(p_jobs) s ON s.dataset = r.dataset AND s.is_source LEFT JOIN task_of(s.job, r.data_id) t ON true
     WHERE CASE WHEN t.job IS NULL THEN in_range(r.data_id, s.chunk_from, s.chunk_to) ELSE t.state = 'RETIRED' END
@@ -419,11 +504,16 @@ CREATE FUNCTION opendataflow.with_added_tasks(p_plan jsonb, p_datasets text[], p
 RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
     WITH added AS (
-        SELECT a.job, jsonb_build_object('added', count(*)) AS found, jsonb_build_object('added', some_ids(array_agg(a.data_id))) AS examples
-        FROM added_tasks(p_datasets, p_ids, p_jobs, p_gone, p_gone_ids) a GROUP BY a.job
+        SELECT n.job, jsonb_object_agg(n.what, n.number) AS found, jsonb_object_agg(n.what, n.examples) AS examples
+        FROM (SELECT a.job, w.what, count(*) AS number, some_ids(array_agg(a.data_id)) AS examples
+              FROM added_tasks(p_datasets, p_ids, p_jobs, p_gone, p_gone_ids) a
+              CROSS JOIN LATERAL (SELECT CASE a.returns_as WHEN 'DONE' THEN 'returned_done' WHEN 'HELD' THEN 'returned_held'
+                                                           WHEN 'SKIPPED' THEN 'returned_skipped' ELSE 'added' END AS what) w
+              GROUP BY 1, 2) n
+        GROUP BY n.job
     )
     SELECT p_plan || jsonb_build_object('jobs', coalesce(jsonb_agg(
-        coalesce(j.value, jsonb_build_object('job', a.job)) || coalesce(a.found, '{"added": 0}')
+        coalesce(j.value, jsonb_build_object('job', a.job)) || '{"added": 0}' || coalesce(a.found, '{}')
         || jsonb_build_object('examples', coalesce(j.value -> 'examples', '{}') || coalesce(a.examples, '{}'))
         ORDER BY coalesce(a.job, j.value ->> 'job')), '[]'))
     FROM jsonb_array_elements(p_plan -> 'jobs') AS j FULL JOIN added a ON a.job = j.value ->> 'job'

@@ -103,7 +103,8 @@ CREATE FUNCTION opendataflow.list_chunks(p_dataset text, p_status text, p_stale 
     dataset text, data_id text, status text, stale boolean, fence bigint, run bigint, readers integer,
     published_at timestamptz, reason text, forced boolean)
 LANGUAGE sql STABLE AS $$
-    SELECT c.dataset, c.data_id, c.status, t.data_id IS NOT NULL, c.fence, c.run, c.readers, c.published_at, c.reason,
+    SELECT c.dataset, c.data_id, c.status, t.data_id IS NOT NULL, c.fence, c.run, c.readers, c.published_at,
+           CASE WHEN c.status = 'RETIRED' THEN opendataflow.reason_of_id(c.retired_from, c.status) ELSE c.reason END,
            coalesce((SELECT r.forced FROM opendataflow.run_of(c.run) AS r), false)
     FROM opendataflow.chunk c
     LEFT JOIN opendataflow.job_output o ON o.dataset = c.dataset
@@ -122,7 +123,8 @@ LANGUAGE sql STABLE AS $$
     SELECT t.job, t.data_id, t.state, t.stale AND t.state = 'DONE', t.incomplete AND t.state = 'DONE', t.blockers, t.attempts,
            t.infrastructure_attempts, t.due_at, t.run,
            CASE WHEN t.incomplete AND t.state = 'DONE'
-                THEN (SELECT 'never made: ' || string_agg(m, ', ') FROM opendataflow.missing_outputs(t.job, t.data_id) m) ELSE t.reason END
+                THEN (SELECT 'never made: ' || string_agg(m, ', ') FROM opendataflow.missing_outputs(t.job, t.data_id) m)
+                WHEN t.state = 'RETIRED' THEN opendataflow.reason_of_id(t.retired_from, t.state) ELSE t.reason END
     FROM opendataflow.task t
     WHERE (p_job IS NULL OR t.job = p_job) AND CASE WHEN p_state IS NULL THEN t.state <> 'RETIRED' ELSE t.state = p_state END
       AND (NOT p_stale OR (t.stale AND t.state = 'DONE'))

@@ -57,6 +57,44 @@ BEGIN
         LEFT JOIN LATERAL (SELECT * FROM declaration d WHERE d.id = r.declaration OFFSET 0) d ON true);
 END $$;
 
+-- Return what has changed further up behind runs: {complete, changed}. Only versions that are the present ones are followed.
+--   complete  false if only the nearest p_limit runs were searched
+--   changed   [{run, job, data_id, dataset, fence, now, status}], the nearest first: an older run that read version `fence` of a data set,
+--             whose chunk is in version `now` and in `status` at present. `dataset` is null if the task of that run is stale for another reason.
+-- The inputs of the given runs themselves are not in it.
+CREATE FUNCTION opendataflow.changes_behind(p_runs bigint[], p_limit integer DEFAULT 1000) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE maker AS (
+            SELECT p AS run FROM unnest(p_runs) AS p
+            UNION
+            SELECT c.run
+            FROM maker m
+            CROSS JOIN LATERAL run_of(m.run) r
+            CROSS JOIN LATERAL unnest(r.reads, r.read_fences) AS f(dataset, fence)
+            CROSS JOIN LATERAL chunk_of(f.dataset, r.data_id) c
+            WHERE c.fence = f.fence AND c.run IS NOT NULL
+        ), searched AS MATERIALIZED (SELECT row_number() OVER () AS place, m.run FROM (SELECT * FROM maker LIMIT p_limit + 1) m)
+        SELECT jsonb_build_object(
+            'complete', count(DISTINCT s.run) <= p_limit,
+            'changed', coalesce(jsonb_agg(jsonb_build_object(
+                'run', r.id, 'job', r.job, 'data_id', r.data_id, 'dataset', x.dataset, 'fence', x.fence, 'now', x.now, 'status', x.status)
+                ORDER BY s.place, x.dataset) FILTER (WHERE x.is_there AND s.place <= p_limit), '[]'))
+        FROM searched s
+        LEFT JOIN LATERAL run_of(s.run) r ON s.run <> ALL (p_runs)
+        LEFT JOIN LATERAL (
+            SELECT true AS is_there, f.dataset, f.fence, c.fence AS now, c.status
+            FROM unnest(r.reads, r.read_fences) AS f(dataset, fence) CROSS JOIN LATERAL chunk_of(f.dataset, r.data_id) c
+            WHERE c.fence <> f.fence OR c.status <> 'READY'
+            UNION ALL
+            SELECT true, NULL, NULL, NULL, NULL
+            FROM task_of(r.job, r.data_id) t
+            WHERE t.run = r.id AND t.stale AND NOT EXISTS (
+                SELECT FROM unnest(r.reads, r.read_fences) AS f(dataset, fence) CROSS JOIN LATERAL chunk_of(f.dataset, r.data_id) c
+                WHERE c.fence <> f.fence)) x ON true);
+END $$;
+
 -- Return the steps of a run, in order.
 CREATE FUNCTION opendataflow.steps_of(p_run bigint) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
@@ -69,7 +107,7 @@ $$;
 --   publication the event that made the present version READY
 --   run_job     the job whose run made the present version
 --   readers     the runs that read the chunk now
--- `behind`: the forced runs behind the present outputs, see forced_runs_behind().
+-- `behind`: the forced runs behind the present outputs, see forced_runs_behind(), and in `changes` what has changed, see changes_behind().
 -- For a run that has ended, only `now`, `readers` and the present state of the chunk can still change.
 CREATE FUNCTION opendataflow.inspection(p_job text, p_data_id text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
@@ -79,9 +117,9 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'run', (to_jsonb(r) - ARRAY['log_tail', 'reads', 'read_fences', 'writes', 'lease', 'boot', 'answers', 'nonce'])
                || jsonb_build_object('state', shown_state(r.state, r.failure_class)),
         'seconds', round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1),
-        'behind', forced_runs_behind(ARRAY(
-            SELECT DISTINCT c.run FROM job_output o CROSS JOIN chunk_of(o.dataset, t.data_id) AS c WHERE o.job = t.job
-            UNION SELECT r.id WHERE NOT EXISTS (SELECT FROM job_output o WHERE o.job = t.job))),
+        'behind', (SELECT forced_runs_behind(b.runs) || jsonb_build_object('changes', changes_behind(b.runs)) FROM (SELECT ARRAY(
+            SELECT DISTINCT c.run FROM job_output o CROSS JOIN chunk_of(o.dataset, t.data_id) AS c WHERE o.job = t.job AND c.run IS NOT NULL
+            UNION SELECT r.id WHERE r.id IS NOT NULL AND NOT EXISTS (SELECT FROM job_output o WHERE o.job = t.job)) AS runs) b),
         'datasets', (
             SELECT coalesce(jsonb_agg(jsonb_build_object(
                 'dataset', l.dataset, 'itemtype', l.itemtype, 'status', coalesce(c.status, 'DECLARED'), 'held_status', c.held_status,
@@ -150,6 +188,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'chunk', to_jsonb(c), 'publication', publishing_event(c.dataset, c.data_id, c.fence),
         'expectations', (SELECT r.metrics -> 'expectations' FROM run_of(c.run) AS r),
         'behind', forced_runs_behind(ARRAY[c.run]),
+        'changes', CASE WHEN c.status = 'READY' AND c.run IS NOT NULL THEN changes_behind(ARRAY[c.run]) END,
         'producer', (SELECT jsonb_build_object('job', t.job, 'state', t.state, 'reason', t.reason, 'run', t.run, 'stale', t.stale)
                      FROM job_output o CROSS JOIN task_of(o.job, c.data_id) AS t
                      WHERE o.dataset = c.dataset),

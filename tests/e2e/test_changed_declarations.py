@@ -9,7 +9,7 @@ from opendataflow.names import ExitCode
 from tests.e2e.conftest import Answer, Inside, Program
 from tests.e2e.jobs import squares
 from tests.sql.conftest import Connection
-from tests.sql.graph import claim, end, open_lease, problems, tasks
+from tests.sql.graph import apply, ask, claim, dataset, end, job, open_lease, problems, tasks
 
 MONTHS = squares("{dateRange: {from: 2013-01-01, to: 2013-03-01, step: month}}")
 DAYS = squares("{dateRange: {from: 2013-01-01, to: 2013-03-01, step: day}}")
@@ -48,7 +48,7 @@ def test_days_instead_of_finished_months_are_refused_with_a_plan_and_the_options
     answer = applied(inside, dataflow, file, DAYS)
     assert answer.code == ExitCode.FAILED
     assert "    - 2 chunks retired, 2 of them finished: 2013-01, 2013-02\n" in answer.out
-    assert "    ! 59 added chunks overlap finished ones: 2013-01-01, 2013-01-02, …\n" in answer.out
+    assert "    ! 59 chunks overlap others: 2013-01-01, 2013-01-02, 2013-01-03, …\n" in answer.out
     assert max(map(len, answer.out.splitlines())) <= 80
     assert "nothing was changed, because finished work is affected: " in answer.err
     assert answer.err.rstrip().endswith("(this plan only) or --allow-retire --allow-overlap")
@@ -134,3 +134,31 @@ def test_a_local_engine_refuses_and_allows_the_same_changes(
     incomplete = inside.ask(dataflow, *local, "--backfill", "none")
     assert (incomplete.code, "2 of 2 done, but incomplete" in incomplete.out) == (ExitCode.UNFINISHED, True)
     assert problems(finished) == []
+
+
+def test_a_job_gets_another_name_by_the_command_that_the_refusal_names(
+    dataflow: Program, inside: Inside, file: Path, finished: Connection
+) -> None:
+    renamed = MONTHS.replace("name: square}", "name: powers}")
+    answer = applied(inside, dataflow, file, renamed)
+    assert answer.code == ExitCode.USAGE
+    assert "after a rename" in answer.err
+    assert "dataflow delete JOB" in answer.err
+    ask(finished, "publish", "numbers", "2013-01")
+    deleted = inside.ask(dataflow, "delete", "square")
+    assert deleted.err.startswith("1 finished task is stale, which another job with these outputs does not know")
+    assert deleted.out == "job square is deleted; no run is under way; its outputs are free for another job\n"
+    assert inside.ask(dataflow, "delete", "square").err == "error: job square is deleted already: nothing was changed\n"
+    assert applied(inside, dataflow, file, renamed).code == ExitCode.OK
+    made = {name: state for name, state in tasks(finished).items() if name.startswith("powers/")}
+    assert made == {"powers/2013-01": "DONE", "powers/2013-02": "DONE"}
+    assert problems(finished) == []
+
+
+def test_the_job_of_a_resource_is_not_deleted_by_a_command(dataflow: Program, inside: Inside, db: Connection) -> None:
+    apply(db, [dataset("a", "1")], [job("j", ["a"], [], owner="team/load")])
+    answer = inside.ask(dataflow, "delete", "j")
+    assert answer.code == ExitCode.FAILED
+    assert answer.err.endswith("to delete it: kubectl delete dataflowjob --namespace team load\n")
+    assert inside.ask(dataflow, "get", "jobs").out.startswith("JOB")
+    assert "j " in inside.ask(dataflow, "get", "jobs").out

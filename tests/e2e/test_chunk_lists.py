@@ -105,3 +105,21 @@ def test_ten_thousand_chunks_are_loaded_at_once(
     answer = inside.ask(dataflow, "chunks", "load", str(tmp_path / "list"), "--dataset", "a", "--publish")
     assert answer.out == "data set a: 10000 chunks, 9999 new, 1 known; 10000 published\n"
     assert set(tasks(declared).values()) == {"QUEUED"}
+
+
+def test_bounds_that_overlap_are_refused_until_an_option_allows_them(
+    dataflow: Program, declared: Connection, inside: Inside, tmp_path: Path
+) -> None:
+    (tmp_path / "first").write_text("id,from,to\nA-M,A,N\n")
+    (tmp_path / "second").write_text("id,from,to\nA-F,A,G\n")
+    first, second = (("chunks", "load", str(tmp_path / name), "--dataset", "a") for name in ("first", "second"))
+    assert inside.ask(dataflow, *first).code == ExitCode.OK
+    for options in ((), ("--dry-run",)):
+        answer = inside.ask(dataflow, *second, *options)
+        assert answer.code == ExitCode.FAILED
+        assert answer.err == (
+            "error: nothing was changed: 1 chunk of data set a would process rows again, because bounds overlap (A-F); "
+            "to load them, add --allow-overlap\n"
+        )
+    assert "a/A-F" not in chunks(declared)
+    assert inside.ask(dataflow, *second, "--allow-overlap").out == "data set a: 1 chunk, 1 new\n"

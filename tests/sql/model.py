@@ -106,7 +106,8 @@ class Chunk:
 @dataclass
 class Task:
     """`due_in`: seconds until a retry is due; `held`: what a release returns to; `run`: its last one; `stale`: made
-    from an older version of an input, or for other data sets than its job has now."""
+    from an older version of an input, or for other data sets than its job has now; `rebounded`: stale, because bounds
+    have changed."""
 
     state: str = OPEN
     held: str | None = None
@@ -118,6 +119,7 @@ class Task:
     forced: bool = False
     run: int | None = None
     stale: bool = False
+    rebounded: bool = False
     retired: str | None = None
 
 
@@ -395,11 +397,20 @@ class Model:
             task.retired, task.state = task.state, "RETIRED"
 
     def _mark_stale(self, jobs: Iterable[str]) -> None:
-        """What ran with other inputs than its job has now is stale."""
+        """What ran with other inputs than its job has now is stale, and fresh again if these are the same again."""
         for (job_id, _), task in self.tasks.items():
             ran = task.run is not None and (task.retired or task.state) in ("DONE", "RUNNING")
             if ran and job_id in jobs:
-                task.stale |= self._ran_with_other_inputs(self.runs[task.run or 0], self.jobs[job_id])
+                others = self._ran_with_other_inputs(self.runs[task.run or 0], self.jobs[job_id])
+                task.stale = (task.stale or others) and not self.is_fresh(task, self.jobs[job_id])
+
+    def is_fresh(self, task: Task, job: Job) -> bool:
+        """Whether a task was made from what its job reads now: these inputs, in these versions, with these bounds."""
+        run = self.runs.get(task.run or 0)
+        if run is None or task.rebounded or self._ran_with_other_inputs(run, job):
+            return False
+        chunks = {d: self.chunks.get((d, run.data_id)) for d in run.reads}
+        return all(c is not None and c.version == run.versions[d] for d, c in chunks.items())
 
     @staticmethod
     def _ran_with_other_inputs(run: Run, job: Job) -> bool:
@@ -432,6 +443,7 @@ class Model:
                 task = self.tasks[producer, data_id]
                 task.again &= task.state == "RUNNING"
                 task.stale &= task.state in ("RUNNING", "RETIRED") or self._made_outputs(self.jobs[producer], data_id)
+                task.rebounded &= task.stale
         return answers
 
     def _made_outputs(self, job: Job, data_id: str) -> bool:
@@ -465,7 +477,7 @@ class Model:
         self.runs[run_id] = Run(
             run_id, job_id, data_id, reads, job.outputs, attempt, forced=task.forced, versions=versions
         )
-        task.state, task.run, task.stale = "RUNNING", run_id, False
+        task.state, task.run, task.stale, task.rebounded = "RUNNING", run_id, False, False
         version = self._next_version()
         breaker = self.breakers.get(job_id)
         if breaker and breaker.open:
@@ -543,10 +555,11 @@ class Model:
     def _settle(self, task: Task, outcome: Outcome, spared: bool) -> None:
         if spared:
             task.state, task.due_in, task.resubmitted, task.forced = "RETRYING", 0, False, False
-            task.stale = False
+            task.stale = task.rebounded = False
             return
         task.state = outcome.verdict
         task.stale &= outcome.verdict == "DONE"
+        task.rebounded &= task.stale
         task.due_in = outcome.delay if outcome.verdict == "RETRYING" else None
         if outcome.verdict != "RETRYING":
             task.resubmitted = task.forced = False
@@ -749,6 +762,7 @@ class Model:
         task = self.tasks.get((producer, data_id)) if producer else None
         if producer and task and status == "FAILED" and self._can_fail(producer, data_id, task):
             task.state, task.due_in, task.forced, task.stale = "FAILED", None, False, False
+            task.rebounded = False
         return "done"
 
     def accept(self, dataset: str, ids: Iterable[str]) -> Answers:
@@ -778,7 +792,7 @@ class Model:
             and task.run == chunk.maker
             and self._in_scope(producer, data_id)
         ):
-            task.state, task.stale = "FAILED", False
+            task.state, task.stale, task.rebounded = "FAILED", False, False
         return "done"
 
     def _can_fail(self, job_id: str, data_id: str, task: Task) -> bool:

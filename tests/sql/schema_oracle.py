@@ -61,8 +61,7 @@ def bounds_overlap(one: Bounds | None, other: Bounds | None) -> bool:
         return bool(one["from"] < other["to"] and other["from"] < one["to"])  # type: ignore[operator]  # of one kind
     buckets = int(one["buckets"]) * int(other["buckets"])
     of_one, of_other = (set(range(int(b["bucket"]), buckets, int(b["buckets"]))) for b in (one, other))
-    same = one["buckets"] == other["buckets"]
-    return bool(of_one & of_other) and not same  # equal numbers of buckets: it is one chunk under one id
+    return bool(of_one & of_other)
 
 
 def _kind(bounds: Bounds) -> str:
@@ -96,13 +95,16 @@ class SchemaOracle(Model):
         present = self._present(request, after)
         plan = Changes()
         live = self._live()
-        plan.chunks["added"] = request.chunks - live
+        plan.chunks["added"] = request.chunks - self.chunks.keys()
+        plan.chunks["returned"] = request.chunks & self.chunks.keys() - live
         plan.chunks["retired"] = live - present
         plan.chunks["changed"] = {k for k in request.chunks & live if self._other_bounds(request, k)}
         redone = {k for k in request.bounds if self._was_finished_with_other_bounds(request, k)}
         plan.finished = {k for k in plan.chunks["retired"] if self.finished(k)} | (plan.chunks["changed"] & redone)
-        new = {k: b for k, b in request.bounds.items() if k in plan.chunks["added"] and not self.finished(k)}
-        old = {k: self.bounds.get(k) for k in self.chunks if self.finished(k)}
+        to_do = {k for k in (request.chunks - live) | plan.chunks["changed"] if not self.finished(k)}
+        new = {k: b for k, b in request.bounds.items() if k in to_do}
+        by_others = (live & present) - request.chunks
+        old = {k: self.bounds.get(k) for k in self.chunks if k in by_others or (self.finished(k) and k not in new)}
         plan.chunks["overlapping"] = {
             k for k, bounds in new.items() if any(k[0] == d and bounds_overlap(bounds, old[d, i]) for d, i in old)
         }
@@ -117,7 +119,9 @@ class SchemaOracle(Model):
         }
         done = {k for k in returning if self.tasks[k].retired == "DONE"}
         plan.tasks["changed"] |= {(j, i) for j, i in done if any((d, i) in redone for d in after[j].sources)}
-        plan.tasks["added"] = (wanted | returning) - {k for k, t in self.tasks.items() if t.retired is None}
+        plan.tasks["added"] = wanted - self.tasks.keys()
+        for key in returning:
+            plan.tasks[f"returned_{(self.tasks[key].retired or '').lower()}"].add(key)
         return plan
 
     def _plan_task(self, plan: Changes, job: Job, data_id: str, present: set[Key], redone: set[Key]) -> None:
@@ -139,10 +143,12 @@ class SchemaOracle(Model):
         new = [(d, data_id) for d in job.outputs if d not in old.outputs and d not in running]
         if any(k not in self.chunks or not self._made(self.chunks[k]) for k in new):
             plan.tasks["incomplete"].add(key)
-        if run is None or task.stale or not self._has_other_inputs(job):
-            return
-        if self._ran_with_other_inputs(run, job) or (old.deleted and self.read_other_versions(job, data_id)):
-            plan.tasks["stale"].add(key)
+        if run is not None and self._has_other_inputs(job):
+            others = self._ran_with_other_inputs(run, job)
+            stale = others or (old.deleted and self.read_other_versions(job, data_id))
+            will_be = (task.stale and not self.is_fresh(task, job)) or stale
+            if will_be != task.stale:
+                plan.tasks["stale" if will_be else "fresh"].add(key)
 
     def _present(self, request: Request, after: Mapping[str, Job]) -> set[Key]:
         """The chunks that are there after the request: those that are supported, and those that nobody took away.
@@ -255,7 +261,7 @@ class SchemaOracle(Model):
                 if task.state == "DONE":
                     self._reopen(*key)
             elif key in plan.tasks["changed"]:
-                task.stale = True
+                task.stale = task.rebounded = True
 
     def delete(self, job_id: str) -> None:
         """A job gives back its data sets; its tasks stay as they are."""

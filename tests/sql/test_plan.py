@@ -139,7 +139,7 @@ def test_a_finished_id_that_returns_with_other_bounds_needs_the_same_decision_as
     finish(db, lease, "j")
     apply_allowing(db, [source("a")], [], retire=True)
     plan = refused(db, [bounded("a", {"x": (0, 20)})], [], retire=True, overlap=True)
-    assert (plan.missing, plan.jobs[0].added, plan.jobs[0].changed) == (("backfill",), 1, 1)
+    assert (plan.missing, plan.jobs[0].returned_done, plan.jobs[0].changed) == (("backfill",), 1, 1)
     apply_allowing(db, [bounded("a", {"x": (0, 20)})], [], backfill="none")
     assert (task(db, "j", "x")["state"], task(db, "j", "x")["stale"], problems(db)) == ("DONE", True, [])
 
@@ -169,7 +169,7 @@ def test_an_output_comes_back_with_its_id_also_when_its_job_has_a_narrower_range
     apply(db, [], [job("j", ["a"], ["b"], chunk_from="2")])
     apply_allowing(db, [source("a", "2")], [], retire=True)
     assert chunks(db)["b/1"] == "RETIRED"
-    assert {one.job: one.added for one in planned(db, [source("a", "1", "2")], []).jobs} == {"j": 1, "k": 1}
+    assert {one.job: one.returned_done for one in planned(db, [source("a", "1", "2")], []).jobs} == {"j": 1, "k": 1}
     apply(db, [source("a", "1", "2")], [])
     assert ((tasks(db), chunks(db)), problems(db)) == (before, [])
     assert task(db, "j", "1")["incomplete"] is False
@@ -404,7 +404,7 @@ def test_inputs_that_leave_finished_tasks_without_an_id_are_refused(db: Connecti
     assert tasks(db) == {"j/1": "RETIRED", "j/2": "QUEUED"}
     assert chunks(db)["b/1"] == "RETIRED"
     apply(db, [], [job("j", ["a"], ["b"])])
-    assert (tasks(db)["j/1"], task(db, "j", "1")["stale"], problems(db)) == ("DONE", True, [])
+    assert (tasks(db)["j/1"], task(db, "j", "1")["stale"], problems(db)) == ("DONE", False, [])
 
 
 def test_a_new_output_of_finished_tasks_is_refused_and_the_old_declaration_stays(db: Connection, lease: str) -> None:
@@ -627,3 +627,96 @@ def test_tasks_of_a_job_that_returns_are_stale_where_an_input_got_another_versio
 
     assert {i: task(db, "j", i)["stale"] for i in "12"} == {"1": True, "2": False}
     assert (changes.stale, problems(db)) == (1, [])
+
+
+@pytest.mark.parametrize("kind", ["to do", "published"])
+def test_new_bounds_overlap_those_of_chunks_that_a_person_has_loaded_and_that_stay(db: Connection, kind: str) -> None:
+    apply(db, [dataset("a"), dataset("b")], [job("j", ["a"], ["b"])])
+    function = "publish('a', '{january}', 'ada')" if kind == "published" else "declare_chunks('a', '{}', '{}', 'ada')"
+    month = Jsonb({"from": "2013-01-01", "to": "2013-02-01"})
+    db.execute(f"SELECT opendataflow.{function}")
+    db.execute("SELECT opendataflow.declare_chunks('a', '{january}', ARRAY[%s::jsonb], 'ada')", (month,))
+    plan = refused(db, [bounded("a", DAYS)], [])
+    assert (plan.missing, plan.datasets[0].examples["overlapping"]) == (("overlap",), ("2013-01-01",))
+
+
+def test_other_bounds_of_a_chunk_that_is_to_do_overlap_those_of_a_finished_one(db: Connection, lease: str) -> None:
+    apply(db, [bounded("a", {"x": (0, 10), "y": (10, 20)}), dataset("b")], [job("j", ["a"], ["b"])])
+    [run] = claim(db, lease, "j")
+    end(db, run, "DONE")
+    plan = refused(db, [bounded("a", {"x": (0, 10), "y": (5, 20)})], [])
+    assert (plan.missing, plan.datasets[0].examples["overlapping"]) == (("overlap",), ("y",))
+
+
+# What comes back
+
+
+@pytest.mark.parametrize(("verb", "state"), [(None, "done"), ("skip", "skipped"), ("hold", "held")])
+def test_an_id_that_returns_is_not_called_added(db: Connection, lease: str, verb: str | None, state: str) -> None:
+    apply(db, [source("a", "1", "2"), dataset("b")], [job("j", ["a"], ["b"])])
+    if verb is None:
+        finish(db, lease, "j", 1)
+    else:
+        ask(db, verb, "j", "1")
+    apply_allowing(db, [source("a", "2")], [], retire=True)
+    plan = planned(db, [source("a", "1", "2", "3")], [])
+    (of_a, of_j) = (plan.datasets[0], plan.jobs[0])
+    assert (of_a.added, of_a.returned, of_a.examples["returned"]) == (1, 1, ("1",))
+    assert (of_j.added, getattr(of_j, f"returned_{state}"), of_j.examples[f"returned_{state}"]) == (1, 1, ("1",))
+    apply(db, [source("a", "1", "2", "3")], [])
+    assert tasks(db)["j/1"] == state.upper()
+
+
+def test_the_history_says_that_an_id_was_withdrawn_and_has_returned(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), dataset("b")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    apply_allowing(db, [source("a")], [], retire=True)
+    listed = "SELECT reason FROM opendataflow.list_{}(NULL, 'RETIRED', false, 10)"
+    for kind in ("chunks", "tasks"):
+        assert {row["reason"] for row in db.execute(listed.format(kind))} == {"its id was withdrawn"}
+    apply(db, [source("a", "1")], [])
+    query = (
+        "SELECT reason FROM opendataflow.history WHERE owner = %s AND 'RETIRED' IN (from_state, to_state) ORDER BY id"
+    )
+    for owner in ("a", "b", "j"):
+        found = [row["reason"] for row in db.execute(query, (owner,))]
+        assert found == ["its id was withdrawn", "its id has returned"]
+
+
+# Inputs that are the same again
+
+
+def test_a_task_is_fresh_again_once_an_input_that_was_added_is_removed(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), source("e", "1"), dataset("b")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    apply(db, [], [job("j", ["a", "e"], ["b"])])
+    assert task(db, "j", "1")["stale"]
+    plan = planned(db, [], [job("j", ["a"], ["b"])])
+    assert (plan.jobs[0].fresh, plan.jobs[0].stale, plan.jobs[0].examples["fresh"]) == (1, 0, ("1",))
+    apply(db, [], [job("j", ["a"], ["b"])])
+    assert (task(db, "j", "1")["state"], task(db, "j", "1")["stale"], problems(db)) == ("DONE", False, [])
+
+
+@pytest.mark.parametrize("what", ["a version", "bounds", "bounds meanwhile"])
+def test_a_task_stays_stale_for_another_reason_than_its_inputs(db: Connection, lease: str, what: str) -> None:
+    apply(db, [bounded("a", {"1": (0, 10)}), source("e", "1"), dataset("b")], [job("j", ["a"], ["b"])])
+    finish(db, lease, "j")
+    if what == "bounds":
+        apply_allowing(db, [bounded("a", {"1": (0, 20)})], [], backfill="none")
+    apply(db, [], [job("j", ["a", "e"], ["b"])])
+    if what == "a version":
+        ask(db, "publish", "a", "1")
+    elif what == "bounds meanwhile":
+        apply_allowing(db, [bounded("a", {"1": (0, 20)})], [], backfill="none")
+    assert planned(db, [], [job("j", ["a"], ["b"])]).jobs == ()
+    apply(db, [], [job("j", ["a"], ["b"])])
+    assert (task(db, "j", "1")["stale"], problems(db)) == (True, [])
+
+
+def test_a_running_task_is_not_stale_at_its_end_if_its_inputs_are_the_same_again(db: Connection, lease: str) -> None:
+    apply(db, [source("a", "1"), source("e", "1"), dataset("b")], [job("j", ["a"], ["b"])])
+    [run] = claim(db, lease, "j")
+    apply(db, [], [job("j", ["a", "e"], ["b"])])
+    apply(db, [], [job("j", ["a"], ["b"])])
+    end(db, run, "DONE")
+    assert (task(db, "j", "1")["state"], task(db, "j", "1")["stale"], problems(db)) == ("DONE", False, [])

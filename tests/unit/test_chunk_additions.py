@@ -47,3 +47,14 @@ def test_days_beside_months_or_of_another_zone_and_chunks_without_bounds_are_ref
     assert find_conflict("a", days, remembered(DRAFT.by_date(["2013-01-01", "2013-02-01"], "month", None)))
     assert find_conflict("a", days, remembered(DRAFT.by_date(["2012-12-30", "2012-12-31"], "day", "Asia/Tokyo")))
     assert find_conflict("a", days, {"x": None})
+
+
+def test_days_beside_a_rest_of_another_plan_are_refused() -> None:
+    with_rest = Draft(Column("c", "date", nullable=False), Postgres(), rest=True)
+    without = Draft(Column("c", "date", nullable=False), Postgres())
+    early, late = DAYS[:3], DAYS[1:]
+    for first, second in ((with_rest, without), (without, with_rest)):
+        known = remembered(first.by_date(early, "day", None))
+        conflict = find_conflict("a", second.by_date(late, "day", None), known)
+        assert conflict is not None
+        assert "which is not in this plan, so that rows could be in two chunks" in conflict

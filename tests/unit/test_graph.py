@@ -51,7 +51,9 @@ def test_an_unknown_output_without_a_guess_asks_for_its_declaration() -> None:
 
 def test_a_second_producer_is_refused_by_name() -> None:
     assert refusal(links("b", "", "x"), links("a", "", "x"), datasets="x") == (
-        "job b: spec.outputs: the data set x is made by the job a already; one job makes a data set"
+        "job b: spec.outputs: the data set x is made by the job a already; one job makes a data set; "
+        "after a rename, delete the job with the old name first: dataflow delete JOB "
+        "(on a cluster, delete its DataFlowJob)"
     )
 
 

@@ -12,7 +12,7 @@ from opendataflow.names import Answer
 
 TIME = "2026-01-02T03:04:05.678901+00:00"
 READY, CORRECT, PLACE, VALIDATED, SAFE = range(5)
-NOT_FORCED: dict[str, Any] = {"complete": True, "forced": []}
+NOT_FORCED: dict[str, Any] = {"complete": True, "forced": [], "changes": {"complete": True, "changed": []}}
 
 
 def chunk(itemtype: str, **changes: Any) -> dict[str, Any]:
@@ -407,7 +407,7 @@ def forced(missing: list[str] | None, dataset: str | None = None, run: int = 3) 
 
 def behind(*runs: dict[str, Any], complete: bool = True) -> dict[str, Any]:
     """The evidence of a task with forced runs behind it."""
-    return evidence(behind={"complete": complete, "forced": list(runs)})
+    return evidence(behind={**NOT_FORCED, "complete": complete, "forced": list(runs)})
 
 
 def test_a_forced_run_without_its_input_makes_the_correct_data_unknown() -> None:

@@ -37,6 +37,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "logs": ("reports.logs",),
     **dict.fromkeys((*(verb.name for verb in VERBS), "lost"), ("jobs.verbs",)),
     **dict.fromkeys(("scale", "suspend", "resume"), ("jobs.scale",)),
+    "delete": ("jobs.delete",),
     "chunks": ("chunks.load", "chunks.plan", "chunks.check"),
     "doctor": ("administration.doctor",),
     "db": ("administration.db",),

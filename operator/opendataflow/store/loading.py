@@ -7,6 +7,7 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from opendataflow.errors import Refused
+from opendataflow.model.records.plan import DataSetChange
 from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
@@ -24,12 +25,16 @@ async def load_chunks(  # noqa: PLR0913  # the arguments of the SQL function
     publish: bool,
     dry_run: bool = False,
     why_not: Callable[[Existing], str | None] | None = None,
+    allow_overlap: bool = False,
 ) -> Row:
-    """Declare chunks (id, bounds) and, with `publish`, publish them. Return {new, known, published, refused}.
+    """Declare chunks (id, bounds) and, with `publish`, publish them. Return {new, known, published, refused, overlaps}.
 
-    Nothing is changed if a chunk is refused, or with `dry_run`. `why_not`: called with the existing chunks while no
-    other transaction can add any. If it returns a sentence, Refused is raised with this sentence.
+    Nothing is changed if a chunk is refused, if bounds overlap and `allow_overlap` is false, or with `dry_run`.
+    `why_not`: called with the existing chunks while no other transaction can add any. If it returns a sentence, Refused
+    is raised with this sentence. `overlaps`: a DataSetChange, or None if bounds were not compared.
     """
+    ids = [data_id for data_id, _ in chunks]
+    bounds = [None if one is None else Jsonb(one) for _, one in chunks]
 
     async def attempt(connection: AsyncConnection[Row]) -> Row:
         if why_not is not None:
@@ -39,14 +44,20 @@ async def load_chunks(  # noqa: PLR0913  # the arguments of the SQL function
             found = await (await connection.execute(query, (dataset,))).fetchall()
             if (conflict := why_not({row["data_id"]: row["bounds"] for row in found})) is not None:
                 raise Refused(conflict)
+        overlaps = None
+        if any(bounds) and not allow_overlap:
+            query = "SELECT opendataflow.overlaps_of_list(%s, %s, %s::jsonb[]) AS found"
+            row = await (await connection.execute(query, (dataset, ids, bounds))).fetchone()
+            overlaps = DataSetChange.of_row({"dataset": dataset, **(row["found"] if row else {})})
         query = "SELECT opendataflow.load_chunks(%s, %s, %s::jsonb[], %s, %s, %s) AS loaded"
-        ids = [data_id for data_id, _ in chunks]
-        bounds = [None if one is None else Jsonb(one) for _, one in chunks]
         row = await (await connection.execute(query, (dataset, ids, bounds, publish, actor, reason))).fetchone()
-        loaded: Row = row["loaded"] if row else {}
-        return loaded
+        return {**(row["loaded"] if row else {}), "overlaps": overlaps}
 
-    return await store.transaction(attempt, lambda loaded: dry_run or bool(loaded["refused"]))
+    return await store.transaction(attempt, _is_refused if not dry_run else lambda _: True)
+
+
+def _is_refused(loaded: Row) -> bool:
+    return bool(loaded["refused"]) or bool(loaded["overlaps"] and loaded["overlaps"].overlapping)
 
 
 async def dataset_row(store: Store, dataset: str) -> Row | None:

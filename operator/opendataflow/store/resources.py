@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from psycopg import AsyncConnection
 
+from opendataflow.errors import Refused, UnknownThing
 from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
@@ -29,6 +30,44 @@ async def delete_job(store: Store, job: str, owner: str, actor: str) -> bool:
         query = "SELECT opendataflow.delete_job(%s, %s, NULL, %s) AS deleted"
         row = await (await connection.execute(query, (job, actor, owner))).fetchone()
         return row is not None and bool(row["deleted"])
+
+    return await store.transaction(attempt)
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """What a deleted job leaves. `running`: active runs, which continue. `stale`: finished tasks that are stale."""
+
+    running: int
+    stale: int
+
+
+async def delete_declared_job(store: Store, job: str, actor: str, reason: str | None) -> Deleted:
+    """Delete a job that a file has declared, and return what it leaves.
+
+    Raise UnknownThing if the job does not exist, Refused if a resource has declared it or if it is deleted already.
+    """
+
+    async def attempt(connection: AsyncConnection[Row]) -> Deleted:
+        query = "SELECT opendataflow.delete_job(%s, %s, %s) AS deleted"
+        row = await (await connection.execute(query, (job, actor, reason))).fetchone()
+        query = (
+            "SELECT j.owner, opendataflow.stale_of(j.id) AS stale, "
+            "(SELECT count(*) FROM opendataflow.task t WHERE t.job = j.id AND t.state = 'RUNNING') AS running "
+            "FROM opendataflow.job j WHERE j.id = %s"
+        )
+        found = await (await connection.execute(query, (job,))).fetchone()
+        if found is None:
+            raise UnknownThing(f"there is no job {job}")
+        if found["owner"] is not None:
+            name = found["owner"].partition("/")
+            raise Refused(
+                f"job {job} belongs to the DataFlowJob {found['owner']}: nothing was changed; to delete it: "
+                f"kubectl delete dataflowjob --namespace {name[0]} {name[2]}"
+            )
+        if row is None or not row["deleted"]:
+            raise Refused(f"job {job} is deleted already: nothing was changed")
+        return Deleted(int(found["running"]), int(found["stale"]))
 
     return await store.transaction(attempt)
 

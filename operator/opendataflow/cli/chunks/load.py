@@ -12,6 +12,7 @@ from opendataflow.cli.complete import complete_dataset
 from opendataflow.cli.output.printing import echo
 from opendataflow.core.chunks.chunk_list import parse_chunk_list
 from opendataflow.core.text.explain import counted
+from opendataflow.core.text.plan import overlap_sentence
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, Refused, UnknownThing
 from opendataflow.store.connections.connection import Row
@@ -32,12 +33,18 @@ def load(
     ],
     publish: Annotated[bool, typer.Option("--publish", help="Publish the chunks too: they become READY.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would change, and change nothing.")] = False,
+    allow_overlap: Annotated[
+        bool, typer.Option("--allow-overlap", help="Allow chunks whose bounds overlap those of others.")
+    ] = False,
     reason: ReasonOption = None,
 ) -> None:
-    """Declare the chunks of a list: ids, and bounds if the list has them. All of them, or none if one is wrong."""
+    """Declare the chunks of a list: ids, and bounds if the list has them. All of them, or none if one is wrong.
+
+    Bounds that overlap would process rows again. They are refused until an option allows them.
+    """
     listed = parse_chunk_list(read_list(file), "standard input" if file == "-" else file)
     made = [(one.id, one.bounds) for one in listed]
-    echo(declare_chunks(dataset, made, reason, publish=publish, dry_run=dry_run))
+    echo(declare_chunks(dataset, made, reason, publish=publish, dry_run=dry_run, allow_overlap=allow_overlap))
 
 
 def declare_chunks(
@@ -48,13 +55,25 @@ def declare_chunks(
     publish: bool,
     dry_run: bool = False,
     why_not: Callable[[Existing], str | None] | None = None,
+    allow_overlap: bool = False,
 ) -> str:
-    """Declare chunks, all or none. Return the sentence that reports this. `why_not`: see `load_chunks`."""
+    """Declare chunks, all or none. Return the sentence that reports this.
+
+    `why_not`, `allow_overlap`: see `load_chunks`.
+    """
 
     async def ask(store: Store) -> Row:
         try:
             return await load_chunks(
-                store, dataset, made, actor(), reason, publish=publish, dry_run=dry_run, why_not=why_not
+                store,
+                dataset,
+                made,
+                actor(),
+                reason,
+                publish=publish,
+                dry_run=dry_run,
+                why_not=why_not,
+                allow_overlap=allow_overlap,
             )
         except UnknownThing as error:
             known = [row["dataset"] for row in await store.list_datasets()]
@@ -65,6 +84,9 @@ def declare_chunks(
         more = len(done["refused"]) - 1
         rest = f" (and {more} more like it)" if more else ""
         raise Refused(f"{done['refused'][0]}{rest}; nothing was changed")
+    overlaps = done["overlaps"]
+    if overlaps is not None and overlaps.overlapping:
+        raise Refused(f"nothing was changed: {overlap_sentence(overlaps)}; to load them, add --allow-overlap")
     return _report(dataset, len(made), done, dry_run=dry_run)
 
 

@@ -194,7 +194,12 @@ def _check_all_rows_covered(proposed: Plan) -> None:
 def _write(dataset: str, proposed: Plan, reason: str | None, *, publish: bool) -> None:
     made = [(chunk.id, chunk.bounds) for chunk in proposed.chunks]
     report = declare_chunks(
-        dataset, made, reason, publish=publish, why_not=partial(find_conflict, dataset, proposed.chunks)
+        dataset,
+        made,
+        reason,
+        publish=publish,
+        why_not=partial(find_conflict, dataset, proposed.chunks),
+        allow_overlap=True,  # find_conflict refuses more
     )
     echo(report, err=True)
 

@@ -24,7 +24,7 @@ AllowRetireOption = Annotated[
     bool, typer.Option("--allow-retire", help="Allow to retire finished chunks and tasks whose id is withdrawn.")
 ]
 AllowOverlapOption = Annotated[
-    bool, typer.Option("--allow-overlap", help="Allow new chunks whose bounds overlap those of finished chunks.")
+    bool, typer.Option("--allow-overlap", help="Allow chunks whose bounds overlap those of others.")
 ]
 BackfillOption = Annotated[
     Backfill | None,

@@ -1,7 +1,7 @@
 """`dataflow scale`, `suspend` and `resume`: change the limits of a job. They never end a run."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -16,6 +16,7 @@ from opendataflow.errors import UnknownThing
 from opendataflow.store.connections.connection import Row
 from opendataflow.store.store import Store
 
+T = TypeVar("T")
 JobArgument = Annotated[str, typer.Argument(help="A job.", autocompletion=complete_job)]
 
 
@@ -29,7 +30,7 @@ def scale(
     if through_cluster():
         limits = resources.scale(job, parallelism, reason)
     else:
-        limits = _with_job(job, lambda store: store.scale(job, parallelism, actor(), reason))
+        limits = with_job(job, lambda store: store.scale(job, parallelism, actor(), reason))
     echo(_scaled_sentence(limits))
 
 
@@ -38,7 +39,7 @@ def suspend(job: JobArgument, reason: ReasonOption = None) -> None:
     """Start no new runs of a job. Active runs continue. `dataflow resume` undoes this."""
     limits = _set_suspended(job, reason, suspended=True)
     was = "was suspended already" if limits["before"] else "is suspended: nothing new starts"
-    echo(f"job {job} {was}; {_active_runs(limits['running'])}")
+    echo(f"job {job} {was}; {active_runs(limits['running'])}")
 
 
 @app.command("resume", rich_help_panel=Panel.CHANGE)
@@ -52,7 +53,7 @@ def resume(job: JobArgument, reason: ReasonOption = None) -> None:
 def _set_suspended(job: str, reason: str | None, *, suspended: bool) -> Row:
     if through_cluster():
         return resources.suspend(job, reason, suspended=suspended)
-    return _with_job(job, lambda store: store.suspend(job, actor(), reason, suspended=suspended))
+    return with_job(job, lambda store: store.suspend(job, actor(), reason, suspended=suspended))
 
 
 def _scaled_sentence(limits: Row) -> str:
@@ -62,7 +63,7 @@ def _scaled_sentence(limits: Row) -> str:
     change = f"job {limits['job']}: parallelism {before} -> {after}"
     if running > after:
         return (
-            f"{change}; {_active_runs(running)}, nothing new starts while there are {max(after, 1)} or more{suspended}"
+            f"{change}; {active_runs(running)}, nothing new starts while there are {max(after, 1)} or more{suspended}"
         )
     if after == 0:
         return f"{change}; nothing new starts{suspended}"
@@ -73,16 +74,17 @@ def _running(limits: Row) -> str:
     return f"{limits['running']} {'is' if limits['running'] == 1 else 'are'} running"
 
 
-def _active_runs(running: int) -> str:
+def active_runs(running: int) -> str:
+    """Return how many runs continue."""
     if not running:
         return "no run is under way"
     return f"{counted(running, 'run')} still {'goes' if running == 1 else 'go'} on"
 
 
-def _with_job(job: str, change: Callable[[Store], Awaitable[Row]]) -> Row:
+def with_job(job: str, change: Callable[[Store], Awaitable[T]]) -> T:
     """Call `change` with the store. If the job is unknown, add similar ids to the error."""
 
-    async def ask(store: Store) -> Row:
+    async def ask(store: Store) -> T:
         try:
             return await change(store)
         except UnknownThing as error:

@@ -12,6 +12,7 @@ from opendataflow.cli.reports.logs import is_in_pod, pod_of
 from opendataflow.cli.reports.status import job_status, status_lines
 from opendataflow.core.pipelines.expectations import describe_reported
 from opendataflow.core.status.forced_runs import forced_evidence
+from opendataflow.core.status.inputs_behind import changes_evidence
 from opendataflow.core.status.places import place
 from opendataflow.core.text.explain import counted, duration, meaning, shell_command
 from opendataflow.core.text.verbs import did_you_mean
@@ -210,6 +211,8 @@ def _run(found: Facts) -> Iterator[Line]:
 def _forced(found: Facts) -> Iterator[Line]:
     for one in forced_evidence(found["behind"]):
         yield "Forced", one.sentence
+    for one in changes_evidence(found["changes"]) if found.get("changes") else ():
+        yield "Changed", one.sentence
 
 
 def _reported(steps: Sequence[Facts], run: Facts) -> Iterator[Line]:

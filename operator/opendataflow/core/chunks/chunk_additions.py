@@ -8,7 +8,8 @@ from opendataflow.core.chunks.chunk_plan import PlannedChunk
 _DISJOINT = (("value",), ("step", "from"))
 """Fields that make chunks disjoint: single values, and the days, months or years of one calendar.
 
-Two chunks with different values of these fields have no rows in common, if they share column, step and zone.
+Two chunks with different values of these fields have no rows in common, if they share column, step and zone. A rest has
+rows in common with each chunk that its plan did not know.
 """
 
 
@@ -35,7 +36,7 @@ def find_conflict(
 
 
 def _disjoint(bounds: Mapping[str, Any] | None, planned: Sequence[PlannedChunk]) -> bool:
-    if not bounds:
+    if not bounds or bounds.get("rest") or any(chunk.is_rest for chunk in planned):
         return False
     alike = next((c.bounds for c in planned if not (c.is_rest or c.is_null)), {})
     for names in _DISJOINT:

@@ -62,7 +62,8 @@ def _second_producers(jobs: list[JobLinks]) -> Iterator[str]:
             if name in producers:
                 yield (
                     f"job {job.id}: spec.outputs: the data set {name} is made by the job {producers[name]} "
-                    "already; one job makes a data set"
+                    "already; one job makes a data set; after a rename, delete the job with the old name first: "
+                    "dataflow delete JOB (on a cluster, delete its DataFlowJob)"
                 )
             producers.setdefault(name, job.id)
 

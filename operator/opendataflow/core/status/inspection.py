@@ -23,6 +23,7 @@ from opendataflow.core.status.evidence import (
     writer_name,
 )
 from opendataflow.core.status.forced_runs import FORCED, doubt, forced_evidence
+from opendataflow.core.status.inputs_behind import changes_evidence, outdated_inputs, unsettled_inputs
 from opendataflow.core.status.places import where_expected
 from opendataflow.core.text.explain import counted, duration, meaning, shell_command
 from opendataflow.model.records.look import Look
@@ -139,6 +140,7 @@ def _correct(found: Facts) -> _Found:
         return Answer.NO, _never_made(found["missing_outputs"]), (*evidence, Evidence(remedy))
     if foreign:
         return Answer.UNKNOWN, f"{writer_name(foreign[0])} has written it, and no run of this job", evidence
+    evidence += changes_evidence(found["behind"]["changes"])
     by_run = run is not None and (len(published) < len(outputs_of(found)) or not published)
     if changed and by_run:
         again = f"to make it again: {shell_command('resubmit', found['job'], found['data_id'])}"
@@ -179,6 +181,9 @@ def _made(found: Facts) -> tuple[Answer, str]:
     unmade = [d["dataset"] for d in outputs_of(found) if d["status"] == ChunkStatus.DECLARED]
     if unmade:
         return Answer.NO, _never_made(unmade)
+    outdated = outdated_inputs(found["behind"]["changes"])
+    if outdated is not None:
+        return Answer.NO, outdated
     doubtful = doubt(found["behind"])
     if doubtful is not None:
         return Answer.UNKNOWN, doubtful
@@ -187,6 +192,9 @@ def _made(found: Facts) -> tuple[Answer, str]:
         return Answer.UNKNOWN, "what it was made from is not READY any more"
     if not used:
         return Answer.UNKNOWN, "its run read no versions that can be compared"
+    unsettled = unsettled_inputs(found["behind"]["changes"])
+    if unsettled is not None:
+        return Answer.UNKNOWN, unsettled
     return Answer.YES, "made from the present versions of its inputs"
 
 

@@ -67,13 +67,14 @@ def meaning(status: str, reason: str | None = None) -> str:
     return f"{status} ({': '.join([*words, *([reason] if reason else [])])})"
 
 
-def shell_command(verb: str, *arguments: str, dataset: bool = False, stale: bool = False) -> str:
+def shell_command(verb: str, *arguments: str, dataset: bool = False, stale: bool = False, cascade: bool = False) -> str:
     """Return a `dataflow` command, quoted for a shell.
 
-    `dataset`: whether it is about chunks of a data set. `stale`: whether it is about all that is stale.
+    `dataset`: whether it is about chunks of a data set. `stale`: whether it is about all that is stale. `cascade`:
+    whether it is also about all that was made from the chunks.
     """
     options = ["--dataset"] if dataset else []
-    last = ["--stale"] if stale else []
+    last = [*(["--stale"] if stale else []), *(["--cascade"] if cascade else [])]
     if any(argument.startswith("-") for argument in arguments):  # chunks of a range may begin below zero
         options, last = [*options, *last, "--"], []
     return f"dataflow {shlex.join([verb, *options, *arguments, *last])}"

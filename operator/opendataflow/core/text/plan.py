@@ -25,9 +25,9 @@ def plan_lines(plan: Plan) -> list[str]:
 
 def changes_more_than_it_adds(plan: Plan) -> bool:
     """Return whether the plan changes or removes chunks or tasks."""
-    chunks = (one.retired or one.changed or one.overlapping for one in plan.datasets)
+    chunks = (one.returned or one.retired or one.changed or one.overlapping for one in plan.datasets)
     tasks = (
-        one.removed or one.retired or one.incomplete or one.changed or one.stale or one.removed_outputs
+        one.removed or one.retired or one.incomplete or one.changed or one.stale or one.fresh or one.removed_outputs
         for one in plan.jobs
     )
     return any(chunks) or any(tasks)
@@ -40,11 +40,13 @@ def _dataset_lines(change: DataSetChange) -> Iterator[str]:
     )
     verb = "overlaps" if change.overlapping == 1 else "overlap"
     yield from _line("+", change.added, f"{counted(change.added, 'chunk')} added", change.examples.get("added"))
+    returns = _returns(change.returned, "chunk")
+    yield from _line("+", change.returned, f"{returns}, as before", change.examples.get("returned"))
     retired_text = f"{counted(change.retired, 'chunk')} retired{retired}"
     yield from _line("-", change.retired, retired_text, change.examples.get("retired"))
     changed_text = f"{counted(change.changed, 'chunk')} with other bounds{changed}"
     yield from _line("~", change.changed, changed_text, change.examples.get("changed"))
-    overlapping = f"{counted(change.overlapping, 'added chunk')} {verb} finished ones"
+    overlapping = f"{counted(change.overlapping, 'chunk')} {verb} others"
     yield from _line("!", change.overlapping, overlapping, change.examples.get("overlapping"))
 
 
@@ -54,10 +56,23 @@ def _finished(count: int, finished: int) -> str:
     return ", finished" if count == 1 else f", {finished} of them finished"
 
 
+def _returns(count: int, noun: str) -> str:
+    return f"{counted(count, noun)} {'returns' if count == 1 else 'return'}"
+
+
+def _returned(change: JobChange) -> Sequence[tuple[str, int]]:
+    """Return how many tasks return in which state."""
+    return ("done", change.returned_done), ("held", change.returned_held), ("skipped", change.returned_skipped)
+
+
 def _job_lines(change: JobChange) -> Iterator[str]:
     outputs, added = ", ".join(change.outputs), change.added or 0
     texts = (
         ("+", "added", added, f"{counted(added, 'task')} added"),
+        *(
+            ("+", f"returned_{state}", count, f"{_returns(count, 'task')}, still {state}")
+            for state, count in _returned(change)
+        ),
         ("-", "removed", change.removed, f"{counted(change.removed, 'task')} removed, still to do"),
         ("-", "retired", change.retired, f"{counted(change.retired, 'finished task')} retired"),
         (
@@ -68,6 +83,7 @@ def _job_lines(change: JobChange) -> Iterator[str]:
         ),
         ("~", "changed", change.changed, f"{counted(change.changed, 'finished task')} with other bounds"),
         ("~", "stale", change.stale, f"{counted(change.stale, 'finished task')} stale, because the inputs change"),
+        ("~", "fresh", change.fresh, f"{counted(change.fresh, 'finished task')} not stale any more"),
     )
     for sign, name, count, text in texts:
         yield from _line(sign, count, text, change.examples.get(name))
@@ -94,6 +110,8 @@ def refused_sentence(plan: Plan) -> str:
     """Return why a plan was refused, without the remedy, which depends on the caller."""
     found = list(_consequences(plan))
     more = f"; and {counted(len(found) - MOST_CLAUSES, 'further change')}" if len(found) > MOST_CLAUSES else ""
+    if plan.needs == (PlanNeed.OVERLAP,):
+        return f"nothing was changed: {'; '.join(found[:MOST_CLAUSES])}{more}"
     return f"nothing was changed, because finished work is affected: {'; '.join(found[:MOST_CLAUSES])}{more}"
 
 
@@ -108,9 +126,7 @@ def _consequences(plan: Plan) -> Iterator[str]:
                 yield f"{chunks} of data set {dataset.dataset} would be retired"
     for dataset in plan.datasets:
         if dataset.overlapping:
-            chunks = counted(dataset.overlapping, "new chunk")
-            some = _some(dataset, "overlapping")
-            yield f"{chunks} of data set {dataset.dataset} would process rows again, because bounds overlap{some}"
+            yield overlap_sentence(dataset)
     for job in plan.jobs:
         if job.incomplete:
             some = _some(job, "incomplete")
@@ -118,6 +134,12 @@ def _consequences(plan: Plan) -> Iterator[str]:
             yield f"{tasks} of job {job.job} never made the new output {', '.join(job.outputs)}{some}"
         if job.changed:
             yield f"{counted(job.changed, 'finished task')} of job {job.job} had other bounds{_some(job, 'changed')}"
+
+
+def overlap_sentence(change: DataSetChange) -> str:
+    """Return which chunks would process rows again."""
+    chunks, some = counted(change.overlapping, "chunk"), _some(change, "overlapping")
+    return f"{chunks} of data set {change.dataset} would process rows again, because bounds overlap{some}"
 
 
 def _some(change: DataSetChange | JobChange, name: str) -> str:

@@ -33,18 +33,26 @@ NO_CONSENT = Consent()
 class DataSetChange:
     """The changed chunks of one data set.
 
+    `returned`: chunks whose id was withdrawn before. They get back what they were.
     `changed`: chunks with other bounds. `retired_finished`, `changed_finished`: how many of these are finished.
-    `overlapping`: added chunks whose bounds overlap those of a finished chunk.
+    `overlapping`: added chunks, or chunks with other bounds, that would process rows again: their bounds overlap those
+    of a finished chunk, or of another chunk that stays.
     """
 
     dataset: str
     added: int = 0
+    returned: int = 0
     retired: int = 0
     retired_finished: int = 0
     changed: int = 0
     changed_finished: int = 0
     overlapping: int = 0
     examples: Examples = field(default_factory=dict)
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> Self:
+        """Return the changes from the JSON of opendataflow.plan_of()."""
+        return cls(**_with_tuples(row))
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,9 @@ class JobChange:
 
     `removed`: tasks that are still to do. `retired`, `incomplete`, `changed`, `stale`: finished or running tasks that
     lose their id, lack an added output, have other bounds, or have other inputs. `outputs`: the added outputs.
-    `added`: None in the plan of an applied change, because counting them is slow.
+    `fresh`: tasks that were stale until now, because the inputs are again those that their runs read.
+    `returned_done`, `returned_held`, `returned_skipped`: tasks whose id was withdrawn before, and that are again in
+    this state. `added`: None in the plan of an applied change, because counting added and returned tasks is slow.
     `removed_outputs`: the outputs that the job makes no more. Their chunks stay.
     """
 
@@ -64,6 +74,10 @@ class JobChange:
     incomplete: int = 0
     changed: int = 0
     stale: int = 0
+    fresh: int = 0
+    returned_done: int = 0
+    returned_held: int = 0
+    returned_skipped: int = 0
     outputs: tuple[str, ...] = ()
     removed_outputs: tuple[str, ...] = ()
     examples: Examples = field(default_factory=dict)
@@ -86,7 +100,7 @@ class Plan:
             hash=row["hash"],
             needs=tuple(map(PlanNeed, row["needs"])),
             missing=tuple(map(PlanNeed, row.get("missing", ()))),
-            datasets=tuple(DataSetChange(**_with_tuples(one)) for one in row["datasets"]),
+            datasets=tuple(map(DataSetChange.of_row, row["datasets"])),
             jobs=tuple(JobChange(**_with_tuples(one)) for one in row["jobs"]),
         )
 

@@ -1,0 +1,20 @@
+"""`dataflow delete`: deletes a job that a file has declared."""
+
+from opendataflow.cli.app import Panel, ReasonOption, actor, app
+from opendataflow.cli.jobs.scale import JobArgument, active_runs, with_job
+from opendataflow.cli.output.printing import echo
+from opendataflow.core.text.explain import counted
+from opendataflow.store.resources import delete_declared_job
+
+
+@app.command("delete", rich_help_panel=Panel.RUN)
+def delete(job: JobArgument, reason: ReasonOption = None) -> None:
+    """Delete a job: start no new runs, and release its outputs for another job. Chunks, tasks and history stay.
+
+    An apply of its file brings the job back. Active runs continue.
+    """
+    left = with_job(job, lambda store: delete_declared_job(store, job, actor(), reason))
+    echo(f"job {job} is deleted; {active_runs(left.running)}; its outputs are free for another job")
+    if left.stale:
+        tasks = f"{counted(left.stale, 'finished task')} {'is' if left.stale == 1 else 'are'}"
+        echo(f"{tasks} stale, which another job with these outputs does not know: resubmit them there", err=True)
