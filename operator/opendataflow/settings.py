@@ -66,13 +66,15 @@ class Settings:
 class OperatorSettings:
     """Settings of the operator.
 
-    `parallelism`: how many runs of all jobs together may be active. `namespaces`: the operator ignores resources of
-    other namespaces; empty means all namespaces. `port`: serves probes and metrics. `image`: the operator's own image,
-    which decrypts passwords in pods. `spark_image`, `spark_account`: image and service account of Spark drivers, if a
-    job names none. `name`: the name of this process, for people.
+    `parallelism`: how many runs of all jobs together may be active. `namespace_parallelism`: how many runs of the jobs
+    of one namespace; None for no limit. `namespaces`: the operator ignores resources of other namespaces; empty means
+    all namespaces. `port`: serves probes and metrics. `image`: the operator's own image, which decrypts passwords in
+    pods. `spark_image`, `spark_account`: image and service account of Spark drivers, if a job names none. `name`: the
+    name of this process, for people.
     """
 
     parallelism: int = 1000
+    namespace_parallelism: int | None = None
     namespaces: tuple[str, ...] = ()
     port: int = 8080
     image: str = f"opendataflow/operator:{__version__}"
@@ -84,12 +86,14 @@ class OperatorSettings:
 def read_operator_settings(environ: Mapping[str, str] = os.environ) -> OperatorSettings:
     """Read the settings of the operator: DATAFLOW_PARALLELISM, DATAFLOW_NAMESPACES (separated by commas), and others.
 
-    The others are DATAFLOW_PORT, DATAFLOW_IMAGE, DATAFLOW_SPARK_IMAGE, DATAFLOW_SPARK_SERVICE_ACCOUNT and POD_NAME.
+    The others are DATAFLOW_MAX_RUNS_PER_NAMESPACE (0 for no limit), DATAFLOW_PORT, DATAFLOW_IMAGE,
+    DATAFLOW_SPARK_IMAGE, DATAFLOW_SPARK_SERVICE_ACCOUNT and POD_NAME.
     Raises InvalidInput for a number that is none or is too small.
     """
     default = OperatorSettings()
     return OperatorSettings(
         parallelism=_number(environ, "DATAFLOW_PARALLELISM", default.parallelism, least=1),
+        namespace_parallelism=_number(environ, "DATAFLOW_MAX_RUNS_PER_NAMESPACE", 0, least=0) or None,
         namespaces=tuple(n.strip() for n in environ.get("DATAFLOW_NAMESPACES", "").split(",") if n.strip()),
         port=_number(environ, "DATAFLOW_PORT", default.port, least=0),
         image=environ.get("DATAFLOW_IMAGE") or default.image,

@@ -26,6 +26,21 @@ CREATE VIEW opendataflow.job_source AS
     SELECT o.job, o.dataset FROM opendataflow.job_output o
     WHERE NOT EXISTS (SELECT FROM opendataflow.job_input i WHERE i.job = o.job);
 
+-- Return the jobs whose source is a data set, without deleted ones.
+-- A join with the view job_source would read all jobs: the planner can't look up its second part by a key of another table.
+CREATE FUNCTION opendataflow.jobs_with_source(p_dataset text) RETURNS SETOF opendataflow.job
+LANGUAGE sql STABLE ROWS 1 AS $$
+    SELECT j.* FROM opendataflow.job_source s
+    CROSS JOIN LATERAL (SELECT * FROM opendataflow.job j WHERE j.id = s.job AND NOT j.deleted OFFSET 0) j
+    WHERE s.dataset = p_dataset OFFSET 0
+$$;
+
+-- Return the data sets of a job.
+CREATE FUNCTION opendataflow.datasets_of(p_job text) RETURNS SETOF text
+LANGUAGE sql STABLE ROWS 1 AS $$
+    SELECT l.dataset FROM opendataflow.job_dataset l WHERE l.job = p_job OFFSET 0
+$$;
+
 -- Return whether a job still has a task for an id: the id is in its range and in one of its source data sets.
 -- Retired chunks do not count.
 -- Always true for a deleted job, whose tasks stay unchanged.

@@ -56,8 +56,8 @@ LANGUAGE sql STABLE AS $$
         SELECT d FROM unnest(p_datasets) AS d
         UNION
         SELECT l.dataset FROM reached r
-        JOIN opendataflow.job_source s ON s.dataset = r.dataset
-        JOIN opendataflow.job_dataset l ON l.job = s.job
+        CROSS JOIN opendataflow.jobs_with_source(r.dataset) j
+        CROSS JOIN opendataflow.datasets_of(j.id) AS l(dataset)
     )
     SELECT coalesce(array_agg(dataset), '{}') FROM reached
 $$;

@@ -35,9 +35,8 @@ BEGIN
         UNION
         SELECT l.dataset, r.data_id
         FROM reached r
-        JOIN job_source s ON s.dataset = r.dataset
-        JOIN job j ON j.id = s.job AND NOT j.deleted
-        JOIN job_dataset l ON l.job = s.job
+        CROSS JOIN jobs_with_source(r.dataset) j
+        CROSS JOIN datasets_of(j.id) AS l(dataset)
         WHERE in_range(r.data_id, j.chunk_from, j.chunk_to)
            OR EXISTS (SELECT FROM chunk_of(l.dataset, r.data_id) c WHERE c.retired_from IS NOT NULL)
     )
@@ -48,10 +47,11 @@ BEGIN
     ON CONFLICT DO NOTHING;
     WITH made AS (
         INSERT INTO task (job, data_id, state, blockers, sort_key)
-        SELECT DISTINCT s.job, p.data_id, 'WAITING', 1, sort_key(p.data_id, j.descending)
-        FROM unnest(v_datasets, v_ids) AS p(dataset, data_id)
-        JOIN job_source s ON s.dataset = p.dataset
-        JOIN job j ON j.id = s.job AND NOT j.deleted AND in_range(p.data_id, j.chunk_from, j.chunk_to)
+        SELECT DISTINCT j.id, i, 'WAITING', 1, sort_key(i, j.descending)
+        FROM (SELECT p.dataset, array_agg(p.data_id) AS ids FROM unnest(v_datasets, v_ids) AS p(dataset, data_id) GROUP BY 1) AS g
+        CROSS JOIN jobs_with_source(g.dataset) j
+        CROSS JOIN unnest(g.ids) AS i
+        WHERE in_range(i, j.chunk_from, j.chunk_to)
         ORDER BY 1, 2
         ON CONFLICT DO NOTHING
         RETURNING job, data_id

@@ -2,7 +2,8 @@
 
 -- Acquire or renew the leadership. Return the epoch, or null if another operator leads.
 -- A takeover increments the epoch and transfers all running runs of the previous leader.
--- The takeover waits for claims of the previous leader, which hold its lease's row, so that no claim is missed.
+-- A renewal waits for no transaction of this leader: they lock the leader's row FOR KEY SHARE, see require_leader().
+-- A takeover waits for those of the previous leader, and for its claims, which hold its lease's row, so that none is missed.
 -- The previous leader can't claim afterwards, because its lease is deleted.
 -- p_namespaces: the only namespaces that the operator manages; empty for all; null keeps the present value.
 -- Locks the leader's row, then the previous lease (level 1), then runs.
@@ -13,7 +14,7 @@ DECLARE
     v_leader     leader;
     v_expires_at timestamptz;
 BEGIN
-    SELECT * INTO v_leader FROM leader FOR UPDATE;
+    SELECT * INTO v_leader FROM leader FOR NO KEY UPDATE;
     IF v_leader.lease = p_lease AND renew_lease(p_lease, p_ttl) THEN
         RETURN v_leader.epoch;
     END IF;
@@ -21,6 +22,7 @@ BEGIN
     IF v_expires_at > clock_timestamp() THEN
         RETURN NULL;
     END IF;
+    PERFORM FROM leader FOR UPDATE;
     PERFORM FROM lease l WHERE l.id = v_leader.lease FOR UPDATE;
     DELETE FROM lease l WHERE l.id = v_leader.lease;
     PERFORM open_lease(p_lease, 'operator', p_host, p_boot, p_runs_home, p_ttl);

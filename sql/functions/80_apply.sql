@@ -6,22 +6,24 @@ CREATE FUNCTION opendataflow.lock_apply() RETURNS void
 LANGUAGE sql AS $$ SELECT pg_advisory_xact_lock(20132, 0) $$;
 
 -- Return the data sets whose chunks or tasks an apply can change, to be locked exclusively (level 0).
+-- These are the data sets of the request, and all that present links connect with them.
 -- New links come from the request: they are not written yet, because jobs follow data sets in the lock order.
+-- They connect data sets of the request only, so they reach no further ones.
 CREATE FUNCTION opendataflow.reachable_by_apply(p_datasets jsonb, p_jobs jsonb) RETURNS text[]
 LANGUAGE sql STABLE AS $$
-    WITH RECURSIVE linked(job, dataset) AS (
-        SELECT j.value ->> 'id', d
-        FROM jsonb_array_elements(p_jobs) AS j,
-             jsonb_array_elements_text((j.value -> 'inputs') || (j.value -> 'outputs')) AS d
-        UNION
-        SELECT l.job, l.dataset FROM opendataflow.job_dataset l
-    ), reached(dataset) AS (
+    WITH RECURSIVE named(dataset) AS (
         SELECT d.value ->> 'id' FROM jsonb_array_elements(p_datasets) AS d
         UNION
-        SELECT l.dataset FROM linked l WHERE l.job IN (SELECT j.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS j)
+        SELECT d FROM jsonb_array_elements(p_jobs) AS j, jsonb_array_elements_text((j.value -> 'inputs') || (j.value -> 'outputs')) AS d
         UNION
-        SELECT further.dataset FROM reached r JOIN linked l ON l.dataset = r.dataset
-        JOIN linked further ON further.job = l.job
+        SELECT l.dataset FROM jsonb_array_elements(p_jobs) AS j
+        CROSS JOIN opendataflow.datasets_of(j.value ->> 'id') AS l(dataset)
+    ), reached(dataset) AS (
+        SELECT n.dataset FROM named n
+        UNION
+        SELECT further.dataset FROM reached r
+        CROSS JOIN LATERAL (SELECT * FROM opendataflow.job_dataset l WHERE l.dataset = r.dataset OFFSET 0) l
+        CROSS JOIN opendataflow.datasets_of(l.job) AS further(dataset)
     )
     SELECT coalesce(array_agg(dataset), '{}') FROM reached
 $$;
@@ -49,7 +51,6 @@ DECLARE
     v_datasets text[];
     v_ids      text[];
     v_bounds   jsonb[];
-    v_job      text;
     v_queued   text[] := '{}';
     v_stated   text[];
     v_gone     text[];     -- chunks to retire: data sets
@@ -110,9 +111,7 @@ BEGIN
     UPDATE task t SET stale = false
     WHERE t.job = ANY (v_stale) AND coalesce(t.retired_from, t.state) IN ('DONE', 'RUNNING') AND t.stale AND NOT t.rebounded
       AND ran_with_other_inputs(t.job, t.run) IS FALSE AND read_present_versions(t.run);
-    FOREACH v_job IN ARRAY v_rebuild LOOP
-        v_queued := v_queued || rebuild_job(v_job, v_job = ANY (v_relinked));
-    END LOOP;
+    v_queued := v_queued || rebuild_jobs(v_rebuild, v_relinked);
     IF v_redo IS NOT NULL THEN
         v_queued := v_queued || backfill(v_redo, v_redo_ids, v_bounded, p_consent ->> 'backfill' = 'all');
     END IF;
@@ -228,7 +227,8 @@ DECLARE
 BEGIN
     SELECT n.id AS job, d.id, d.owner, split_part(n.owner, '/', 1) AS namespace INTO v_found
     FROM jsonb_to_recordset(p_jobs) AS n(id text, owner text)
-    JOIN job_dataset l ON l.job = n.id JOIN dataset d ON d.id = l.dataset
+    CROSS JOIN datasets_of(n.id) AS l(dataset)
+    CROSS JOIN LATERAL (SELECT * FROM dataset d WHERE d.id = l.dataset OFFSET 0) d
     WHERE split_part(d.owner, '/', 1) <> split_part(n.owner, '/', 1)
       AND split_part(n.owner, '/', 1) <> ALL (d.share_with)
     ORDER BY d.id LIMIT 1;
@@ -327,27 +327,37 @@ BEGIN
     RETURN (SELECT recount_blockers(array_agg(a.job), array_agg(a.data_id)) FROM affected_tasks(p_datasets, p_ids) a);
 END $$;
 
--- Rebuild the tasks of a job after a change of its data sets, range or order. Return the jobs with newly QUEUED tasks.
--- p_relinked: the job has other data sets than before, or is new.
+-- Rebuild the tasks of jobs after a change of their data sets, ranges or orders. Return the jobs with newly QUEUED tasks.
+-- p_relinked: those that have other data sets than before, or are new.
+-- All jobs at once: each step goes downstream, and so would reach the later jobs of a chain once for each earlier one.
 -- The caller holds level 0 exclusively and the tasks' row locks.
-CREATE FUNCTION opendataflow.rebuild_job(p_job text, p_relinked boolean) RETURNS text[]
+CREATE FUNCTION opendataflow.rebuild_jobs(p_jobs text[], p_relinked text[]) RETURNS text[]
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_job    job;
+    v_jobs   text[];
     v_ids    text[];
     v_queued text[];
 BEGIN
-    SELECT * INTO v_job FROM job j WHERE j.id = p_job;
-    PERFORM delete_out_of_scope(array_agg(t.job), array_agg(t.data_id))
-    FROM task t WHERE t.job = p_job AND t.state NOT IN ('RUNNING', 'DONE');
-    SELECT create_downstream_rows(array_agg(c.dataset), array_agg(c.data_id)) INTO v_queued
-    FROM job_source s JOIN chunk c ON c.dataset = s.dataset WHERE s.job = p_job AND c.retired_from IS NULL;
-    UPDATE task t SET sort_key = sort_key(t.data_id, v_job.descending)
-    WHERE t.job = p_job AND t.sort_key <> sort_key(t.data_id, v_job.descending);
-    v_ids := ARRAY(SELECT t.data_id FROM task t WHERE t.job = p_job);
-    IF p_relinked THEN  -- a READY chunk may have another producer
-        PERFORM finish_published(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids),
-                mark_incomplete(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
+    IF p_jobs = '{}' THEN
+        RETURN '{}';
     END IF;
-    RETURN v_queued || recount_blockers(array_fill(p_job, ARRAY[cardinality(v_ids)]), v_ids);
+    SELECT create_downstream_rows(array_agg(n.dataset), array_agg(n.data_id)) INTO v_queued
+    FROM (SELECT DISTINCT c.dataset, c.data_id
+          FROM unnest(p_jobs) AS j
+          CROSS JOIN LATERAL (SELECT * FROM job_source s WHERE s.job = j OFFSET 0) s
+          CROSS JOIN LATERAL (SELECT * FROM chunk c WHERE c.dataset = s.dataset AND c.retired_from IS NULL OFFSET 0) c) n;
+    -- After the creation, which may put the id of a task into a source of its job.
+    SELECT array_agg(t.job), array_agg(t.data_id) INTO v_jobs, v_ids
+    FROM unnest(p_jobs) AS j CROSS JOIN LATERAL (SELECT * FROM task t WHERE t.job = j OFFSET 0) t;
+    PERFORM delete_out_of_scope(v_jobs, v_ids);
+    UPDATE task t SET sort_key = n.sort_key
+    FROM (SELECT w.at, w.sort_key AS before, sort_key(w.data_id, j.descending) AS sort_key
+          FROM unnest(v_jobs, v_ids) AS p(job, data_id)
+          CROSS JOIN LATERAL (SELECT * FROM job j WHERE j.id = p.job OFFSET 0) j
+          CROSS JOIN task_of(p.job, p.data_id) AS w OFFSET 0) n
+    WHERE t.ctid = n.at AND n.sort_key <> n.before;
+    -- A READY chunk of a relinked job may have another producer.
+    PERFORM finish_published(array_agg(t.job), array_agg(t.data_id)), mark_incomplete(array_agg(t.job), array_agg(t.data_id))
+    FROM unnest(p_relinked) AS j CROSS JOIN LATERAL (SELECT * FROM task t WHERE t.job = j OFFSET 0) t;
+    RETURN v_queued || recount_blockers(v_jobs, v_ids);
 END $$;

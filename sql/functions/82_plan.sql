@@ -3,9 +3,10 @@
 -- Functions in SQL compare whole lists, so they set the planner's usual joins (99_settings.sql forbids them elsewhere).
 
 -- Return the links of all jobs after the apply, with their ranges. `is_source`: the ids of the data set create tasks.
+-- ROWS: fewer than a step downstream is estimated at, so that recursive queries hash the links once and not in each step.
 CREATE FUNCTION opendataflow.links_after(p_jobs jsonb)
 RETURNS TABLE (job text, dataset text, is_output boolean, is_source boolean, chunk_from text, chunk_to text)
-LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
+LANGUAGE sql STABLE ROWS 50 SET search_path = opendataflow, pg_temp AS $$
     WITH link AS (
         SELECT j.value ->> 'id' AS job, d AS dataset, false AS is_output, j.value ->> 'chunk_from' AS chunk_from, j.value ->> 'chunk_to' AS chunk_to
         FROM jsonb_array_elements(p_jobs) AS j, jsonb_array_elements_text(j.value -> 'inputs') AS d

@@ -42,8 +42,9 @@ DECLARE
     v_task_ids text[];
 BEGIN
     SELECT array_agg(n.job), array_agg(n.data_id) INTO v_jobs, v_task_ids
-    FROM (SELECT DISTINCT s.job, p.data_id FROM unnest(p_datasets, p_ids) AS p(dataset, data_id)
-          JOIN job_source s ON s.dataset = p.dataset) n
+    FROM (SELECT DISTINCT j.id AS job, i AS data_id
+          FROM (SELECT p.dataset, array_agg(p.data_id) AS ids FROM unnest(p_datasets, p_ids) AS p(dataset, data_id) GROUP BY 1) AS g
+          CROSS JOIN jobs_with_source(g.dataset) j CROSS JOIN unnest(g.ids) AS i) n
     CROSS JOIN task_of(n.job, n.data_id) AS t WHERE t.state = 'RETIRED';
     IF v_jobs IS NULL AND NOT EXISTS (SELECT FROM unnest(p_datasets, p_ids) AS p(dataset, data_id), chunk_of(p.dataset, p.data_id) AS c
                                       WHERE c.retired_from IS NOT NULL) THEN

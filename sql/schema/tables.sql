@@ -59,7 +59,7 @@ COMMENT ON COLUMN opendataflow.dataset.declared_as IS 'hash of the resource at t
 CREATE TABLE opendataflow.job (
     id                     text PRIMARY KEY CHECK (id <> ''),
     parallelism            integer NOT NULL DEFAULT 1 CHECK (parallelism >= 0),
-    priority               integer NOT NULL DEFAULT 0,
+    priority               integer NOT NULL DEFAULT 0 CHECK (priority BETWEEN -1000 AND 1000),
     suspended              boolean NOT NULL DEFAULT false,
     deleted                boolean NOT NULL DEFAULT false,
     descending             boolean NOT NULL DEFAULT false,

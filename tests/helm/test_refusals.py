@@ -41,6 +41,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"replicas": 3}, "at '/replicas': maximum: got 3, want 2"),
     ({"replicas": "two"}, "at '/replicas': got string, want integer"),
     ({"parallelism": 0}, "at '/parallelism': minimum: got 0, want 1"),
+    ({"maxRunsPerNamespace": -1}, "at '/maxRunsPerNamespace': minimum: got -1, want 0"),
     ({"namespaces": "team-a"}, "at '/namespaces': got string, want array"),
     ({"namespaces": ["a", "a"]}, "at '/namespaces': items at 0 and 1 are equal"),
     ({"namespaces": ["Team_A"]}, "at '/namespaces/0': 'Team_A' does not match pattern"),

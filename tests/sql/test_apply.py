@@ -200,6 +200,12 @@ def test_other_limits_change_no_task(db: Connection) -> None:
     assert row == {"parallelism": 7, "suspended": True, "retry_limit": 5, "priority": 3}
 
 
+@pytest.mark.parametrize("priority", [-1001, 1001, 2**31 - 1])
+def test_a_priority_has_bounds(db: Connection, priority: int) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation, match="job_priority_check"):
+        apply(db, names("a", "b"), [job("j", ["a"], ["b"], priority=priority)])
+
+
 # Something else
 
 

@@ -7,6 +7,7 @@ paused controller that wakes late and goes on.
 import json
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from psycopg import Connection as AnyConnection
@@ -124,6 +125,61 @@ def test_a_takeover_overlooks_no_claim_that_is_under_way(graph_of_three: Connect
         wait_until(lambda: claimer in value(other, waits, taker), "it waits for the claim", every=0.01)
     taking.join()
     assert value(db, "SELECT lease::text FROM opendataflow.run WHERE id = %s", run["run"]) == new
+
+
+def waits_for(db: Connection, waiting: Connection, holder: Connection) -> None:
+    """Return when one connection waits for a lock of another one."""
+    blocked, blocking = waiting.info.backend_pid, holder.info.backend_pid
+    wait_until(lambda: blocking in value(db, "SELECT pg_blocking_pids(%s)", blocked), "it waits", every=0.01)
+
+
+def begin_apply(db: Connection, lease: str) -> None:
+    """Do what an operator's apply does, in a transaction that the caller has opened."""
+    db.execute("SELECT opendataflow.require_leader(%s::uuid)", (lease,))
+    apply(db, [dataset("slow", "1", "2")], [])
+
+
+def test_a_renewal_does_not_wait_for_an_open_apply(db: Connection, dsn: str) -> None:
+    lease = new_lease()
+    leads(db, lease, seconds=0)
+    with open_connection(dsn) as other, other.transaction():
+        begin_apply(other, lease)
+        db.execute("SET lock_timeout = '10ms'")
+        assert leads(db, lease) == 1
+        assert leads(db, new_lease()) is None
+    assert value(db, "SELECT expires_at > now() FROM opendataflow.lease WHERE id = %s", lease) is True
+
+
+def test_a_takeover_waits_for_an_open_apply_of_the_previous_leader(db: Connection, dsn: str) -> None:
+    old, new = new_lease(), new_lease()
+    leads(db, old, seconds=0)
+    with open_connection(dsn) as other, open_connection(dsn) as taker, ThreadPoolExecutor() as threads:
+        with other.transaction():
+            begin_apply(other, old)
+            taken = threads.submit(leads, taker, new)
+            waits_for(db, taker, other)
+        assert taken.result() == 2
+        with pytest.raises(DatabaseError, match="another operator has taken over"):
+            begin_apply(other, old)
+
+
+def test_of_all_that_wait_to_take_over_one_leads(db: Connection, dsn: str) -> None:
+    old = new_lease()
+    leads(db, old, seconds=0)
+    with (
+        open_connection(dsn) as other,
+        open_connection(dsn) as first,
+        open_connection(dsn) as second,
+        ThreadPoolExecutor() as threads,
+    ):
+        with other.transaction():
+            begin_apply(other, old)
+            one = threads.submit(leads, first, new_lease())
+            waits_for(db, first, other)
+            two = threads.submit(leads, second, new_lease())
+            waits_for(db, second, first)
+            late = threads.submit(leads, db, old)
+        assert (one.result(), two.result(), late.result()) == (2, None, None)
 
 
 def test_the_runs_of_a_resource_live_in_its_namespace(graph_of_three: Connection) -> None:

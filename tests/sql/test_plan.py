@@ -720,3 +720,17 @@ def test_a_running_task_is_not_stale_at_its_end_if_its_inputs_are_the_same_again
     apply(db, [], [job("j", ["a"], ["b"])])
     end(db, run, "DONE")
     assert (task(db, "j", "1")["state"], task(db, "j", "1")["stale"], problems(db)) == ("DONE", False, [])
+
+
+def test_a_task_gets_back_what_it_was_when_its_id_returned_while_its_job_was_deleted(
+    db: Connection, lease: str
+) -> None:
+    months_done(db, lease)
+    both = [job("j", ["a"], ["b"]), job("k", ["b"], ["c"])]
+    apply_allowing(db, [bounded("a", {"2013-01": MONTHS["2013-01"]}), dataset("b"), dataset("c")], both, retire=True)
+    assert task(db, "j", "2013-02")["state"] == "RETIRED"
+    db.execute("SELECT opendataflow.delete_job('j', 'test')")
+    apply(db, [bounded("a", MONTHS), dataset("b"), dataset("c")], both[1:])
+    apply(db, [bounded("a", MONTHS), dataset("b"), dataset("c")], both)
+    assert task(db, "j", "2013-02")["state"] == "DONE"
+    assert problems(db) == []

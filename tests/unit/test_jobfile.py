@@ -249,6 +249,8 @@ def test_what_is_no_known_resource_is_refused(text: str, sentence: str) -> None:
         ("parallelism:", "spec.parallelism: a whole number is wanted, found nothing"),
         ("parallelism: -1", "spec.parallelism: 0 or more is wanted, found -1"),
         ("parallelism: 3000000000", "spec.parallelism: 2147483647 or less is wanted, found 3000000000"),
+        ("priority: 1001", "spec.priority: 1000 or less is wanted, found 1001"),
+        ("priority: -1001", "spec.priority: -1000 or more is wanted, found -1001"),
         ("priority: high", 'spec.priority: a whole number is wanted, found "high"'),
         ("suspend: yes", 'spec.suspend: true or false is wanted, found "yes"'),
         ("suspend: 1", "spec.suspend: true or false is wanted, found 1"),

@@ -42,6 +42,27 @@ def test_a_negative_priority_comes_after_none() -> None:
     assert grants([demand("a", -1), demand("b", 0)], 1) == {"b": 1}
 
 
+def of(namespace: str, job: str, priority: int = 0, running: int = 0) -> Demand:
+    return Demand(job, priority, 100, running, namespace)
+
+
+def limited(demands: list[Demand], free: int, **rooms: int) -> dict[str, int]:
+    return {order.job: order.limit for order in plan(demands, free, rooms)}
+
+
+def test_a_namespace_gets_no_more_than_its_room_whatever_its_priorities() -> None:
+    demands = [of("greedy", "a", 1000), of("greedy", "b", 1000), of("other", "c", -1000)]
+    assert limited(demands, 10, greedy=4, other=4) == {"a": 2, "b": 2, "c": 4}
+
+
+def test_priorities_count_within_a_namespace() -> None:
+    assert limited([of("team", "low", 0), of("team", "high", 1)], 10, team=3) == {"high": 3}
+
+
+def test_a_namespace_with_more_runs_than_its_limit_gets_none() -> None:
+    assert limited([of("team", "a", running=5)], 10, team=-1) == {}
+
+
 def test_jobs_of_one_priority_get_slots_in_turn() -> None:
     assert grants([demand("a"), demand("b")], 4) == {"a": 2, "b": 2}
 

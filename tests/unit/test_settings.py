@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from opendataflow import __version__
+from opendataflow.errors import InvalidInput
 from opendataflow.settings import Notifications, read_operator_settings, read_settings
 
 
@@ -86,3 +87,11 @@ def test_the_image_and_the_account_of_spark_drivers_have_a_default() -> None:
     assert (usual.spark_image, usual.spark_account) == (f"opendataflow/spark:{__version__}", "opendataflow-spark")
     settings = read_operator_settings({"DATAFLOW_SPARK_IMAGE": "a/b:1", "DATAFLOW_SPARK_SERVICE_ACCOUNT": "drivers"})
     assert (settings.spark_image, settings.spark_account) == ("a/b:1", "drivers")
+
+
+def test_a_namespace_has_no_limit_of_runs_unless_one_is_set() -> None:
+    assert read_operator_settings({}).namespace_parallelism is None
+    assert read_operator_settings({"DATAFLOW_MAX_RUNS_PER_NAMESPACE": "0"}).namespace_parallelism is None
+    assert read_operator_settings({"DATAFLOW_MAX_RUNS_PER_NAMESPACE": "20"}).namespace_parallelism == 20
+    with pytest.raises(InvalidInput, match="DATAFLOW_MAX_RUNS_PER_NAMESPACE is a whole number of at least 0"):
+        read_operator_settings({"DATAFLOW_MAX_RUNS_PER_NAMESPACE": "-1"})

@@ -7,7 +7,7 @@ from opendataflow.model.records.claim import DeclaredJob
 
 def declared(how: str) -> DeclaredJob:
     row = {"id": "j", "priority": 0, "parallelism": 2, "suspended": False, "deleted": False, "declared_as": how}
-    return DeclaredJob(row, ())
+    return DeclaredJob(row | {"owner": "team/j"}, ())
 
 
 def test_a_job_that_is_applied_anew_is_tried_at_once_whatever_was_wrong_with_it() -> None:

@@ -174,6 +174,7 @@ class OperatorProcess:
             self._makers.makers,
             self._engine_observer,
             parallelism=options.parallelism,
+            namespace_parallelism=options.namespace_parallelism,
         )
         self._alerts = Alerts(store, targets, self._engine_observer.note)
         self._limited_logger = RateLimitedLogger(logger)

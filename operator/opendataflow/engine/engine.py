@@ -19,7 +19,7 @@ from opendataflow.core.runs.completion import completion
 from opendataflow.core.runs.plan import Demand, plan
 from opendataflow.core.text.explain import breaker_note
 from opendataflow.engine import limits
-from opendataflow.engine.database_retries import DatabaseRetries
+from opendataflow.engine.database_retries import DatabaseRetries, concerns_one_request
 from opendataflow.engine.days import Clock, current_day, local_time
 from opendataflow.engine.ports import ClaimAuthority, Launcher, Observer, OrderMaker
 from opendataflow.engine.starts import Starts
@@ -38,7 +38,8 @@ class Engine(Generic[OrderT]):
     """Runs the tasks of some jobs until it is stopped, or (with `until_caught_up`) until no task is left to do.
 
     `makers`: the order makers by job. Its owner may change it at any time, and calls `refresh_jobs` then.
-    `parallelism`: the maximum number of active runs of all jobs.
+    `parallelism`: the maximum number of active runs of all jobs. `namespace_parallelism`: of the jobs of one namespace;
+    None for no limit.
     """
 
     def __init__(  # noqa: PLR0913  # called once, by a composition root
@@ -50,6 +51,7 @@ class Engine(Generic[OrderT]):
         observer: Observer,
         *,
         parallelism: int,
+        namespace_parallelism: int | None = None,
         until_caught_up: bool = False,
         clock: Clock = local_time,
     ) -> None:
@@ -58,6 +60,7 @@ class Engine(Generic[OrderT]):
         self._makers = makers
         self._observer = observer
         self._parallelism = parallelism
+        self._namespace_parallelism = namespace_parallelism
         self._until_caught_up = until_caught_up
         self._clock = clock
         self._day: str | None = None
@@ -172,11 +175,11 @@ class Engine(Generic[OrderT]):
         if not self._draining and (self._uncertain or time.monotonic() > self._adopt_at):
             await self._adopt_own()
         while not self._draining and self._authority.holds():
-            orders = plan(self._demands(), self._parallelism - len(self._runs))
+            orders = plan(self._demands(), self._parallelism - len(self._runs), self._rooms())
             if not orders:
                 break
             for order in orders:
-                await self._claim(order.job, order.limit)
+                await self._try_to_claim(order.job, order.limit)
         await self._finish_if_done()
 
     def _demands(self) -> list[Demand]:
@@ -185,6 +188,29 @@ class Engine(Generic[OrderT]):
             running[run.job] += 1
         demands = (view.demand(running[job]) for job, view in self._jobs.items() if job in self._makers)
         return [demand for demand in demands if demand is not None]
+
+    def _rooms(self) -> dict[str, int] | None:
+        """Return how many more runs each namespace may have. The runs of an operator live in namespaces."""
+        if self._namespace_parallelism is None:
+            return None
+        rooms = {view.namespace: self._namespace_parallelism for view in self._jobs.values()}
+        for run in self._runs.values():
+            if run.runs_home in rooms:
+                rooms[run.runs_home] -= 1
+        return rooms
+
+    async def _try_to_claim(self, job: str, limit: int) -> None:
+        """Claim tasks of a job. If Postgres refuses that to an operator, pause this job only: it works for others, too.
+
+        A local engine ends instead: a person waits for its end.
+        """
+        try:
+            await self._claim(job, limit)
+        except DataflowError as error:
+            if not (self._authority.exclusive and concerns_one_request(error)):
+                raise
+            self._jobs[job].claim_failed(limits.CLAIM_REFUSED_SECONDS)
+            self._observer.note(f"job {job}: {error}; the next claim is in {limits.CLAIM_REFUSED_SECONDS:.0f} s")
 
     async def _claim(self, job: str, limit: int) -> None:
         view = self._jobs[job]

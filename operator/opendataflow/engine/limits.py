@@ -53,5 +53,8 @@ FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 15.0
 """The upper limit of that pause."""
 
+CLAIM_REFUSED_SECONDS = 30.0
+"""How long an operator claims no task of a job after Postgres has refused a claim."""
+
 NOT_CREATABLE_SECONDS = 30.0
 """How long no task of a job is claimed after the cluster refused its pod. An administrator can fix it meanwhile."""

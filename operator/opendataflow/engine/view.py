@@ -50,6 +50,11 @@ class JobView:
         return self.matches and not row["suspended"] and not row["deleted"] and row["parallelism"] > 0
 
     @property
+    def namespace(self) -> str:
+        """Return the namespace of the resource that declared the job; empty on one machine."""
+        return (self.declared.job["owner"] or "").partition("/")[0]
+
+    @property
     def policy(self) -> RetryPolicy:
         """Return when and how often the tasks of the job are retried."""
         return retry_policy(self.declared)
@@ -63,12 +68,17 @@ class JobView:
             return None
         row = self.declared.job
         startable = running + max(self.window - self.starting, 0)
-        return Demand(row["id"], row["priority"], min(row["parallelism"], startable), running)
+        limit = min(row["parallelism"], startable)
+        return Demand(row["id"], row["priority"], limit, running, self.namespace)
 
     @property
     def claims_paused(self) -> bool:
-        """Return whether claims have to wait, because claimed runs could not be started yet."""
-        return self.start_error is not None and (self.starting > 0 or time.monotonic() < self.paused_until)
+        """Return whether claims have to wait: claimed runs could not be started yet, or a claim was refused."""
+        return (self.start_error is not None and self.starting > 0) or time.monotonic() < self.paused_until
+
+    def claim_failed(self, pause: float) -> None:
+        """Record a refused claim: claim nothing for `pause` seconds."""
+        self.paused_until = time.monotonic() + pause
 
     def start_succeeded(self) -> None:
         """Record a successful start: the start window doubles."""

@@ -7,7 +7,8 @@ import asyncio
 from collections.abc import Callable
 
 from opendataflow.control.resources.catalog import Fault, Key
-from opendataflow.errors import DataflowError, LeadershipLost, SchemaMismatch
+from opendataflow.engine.database_retries import concerns_one_request
+from opendataflow.errors import DataflowError
 from opendataflow.names import Reason
 
 FIRST_PAUSE_SECONDS = 1.0
@@ -18,7 +19,7 @@ def concerns_one_resource(error: Exception) -> bool:
     """Return whether an error is a failure of the handled resource. All resources suffer from any other error: Postgres
     or the API server does not answer, another operator leads, or memory is used up."""
     if isinstance(error, DataflowError):
-        return not (error.retryable or isinstance(error, LeadershipLost | SchemaMismatch))
+        return concerns_one_request(error)
     return not isinstance(error, MemoryError)
 
 

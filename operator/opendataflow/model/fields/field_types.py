@@ -166,7 +166,7 @@ NEVER_NULL = Rule(
 # Numbers
 
 Flag = Annotated[bool, Strict()]
-Integer = Annotated[int, Strict(), Field(ge=-LARGEST_INTEGER, le=LARGEST_INTEGER)]
+Priority = Annotated[int, Strict(), Field(ge=-1000, le=1000)]
 Count = Annotated[int, Strict(), Field(ge=0, le=LARGEST_INTEGER)]
 
 # Collections

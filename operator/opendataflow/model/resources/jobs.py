@@ -18,10 +18,10 @@ from opendataflow.model.fields.field_types import (
     Id,
     Ids,
     InputModel,
-    Integer,
     Key,
     Metadata,
     NonEmpty,
+    Priority,
     Quantity,
     Text,
     TextMap,
@@ -274,7 +274,9 @@ class DataFlowJobSpec(InputModel):
     order: Literal["ascending", "descending"] = Field(
         default="ascending", description="The order in which data ids are processed."
     )
-    priority: Integer = Field(default=0, description="Jobs with a higher number get free slots first.")
+    priority: Priority = Field(
+        default=0, description="Jobs with a higher number get free slots first. From -1000 to 1000."
+    )
     chunks: Chunks | None = Field(default=None, description="Process only a range of data ids.")
     retry: Retry = Field(default_factory=Retry, description="The automatic retries of a task.")
     start_deadline: Annotated[
