@@ -12,6 +12,7 @@ import yaml
 from opendataflow import names
 from opendataflow.control.resources.orders import PodOrders
 from opendataflow.core.kubernetes.pods import Operator
+from opendataflow.core.kubernetes.policy.pod_security import PodPolicy
 from opendataflow.model.fields.rules import CLUSTER_CONTEXT
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.records.dataset import DataSetFacts
@@ -26,6 +27,7 @@ OPERATOR = Operator(
     image="example.org/opendataflow:1",
     spark_image="example.org/spark:1",
     spark_account="opendataflow-spark",
+    policy=PodPolicy(accounts=("opendataflow-spark", "loader")),
 )
 Document = dict[str, Any]
 
@@ -36,13 +38,21 @@ def job_of(written: Document) -> DataFlowJob:
     return DataFlowJob.model_validate(whole, context=CLUSTER_CONTEXT, by_name=False)
 
 
+def orders(case: Document) -> PodOrders:
+    """Return the order maker of a case."""
+    return PodOrders(job_of(case["job"]), "", OPERATOR)
+
+
+def declared(case: Document) -> DeclaredJob:
+    """Return what the store has of a case."""
+    columns = dict.fromkeys(DataSetFacts.__dataclass_fields__) | {"options": {}, "secret_ref": None}
+    return DeclaredJob({"tests": None}, tuple({**columns, **row, "itemtype": "IN"} for row in case["datasets"]))
+
+
 def made(case: Document) -> tuple[Document, Document]:
     """The pod and the order of a case."""
-    job = job_of(case["job"])
-    columns = dict.fromkeys(DataSetFacts.__dataclass_fields__) | {"options": {}, "secret_ref": None}
-    rows = [{**columns, **row, "itemtype": "IN"} for row in case["datasets"]]
-    run = _claimed(job.id, **case["run"])
-    pod = dict(PodOrders(job, "", OPERATOR)(run, DeclaredJob({"tests": None}, tuple(rows))).manifest)
+    run = _claimed(job_of(case["job"]).id, **case["run"])
+    pod = dict(orders(case)(run, declared(case)).manifest)
     return pod, json.loads(pod["metadata"]["annotations"].pop(names.ANNOTATION_SPARK))
 
 

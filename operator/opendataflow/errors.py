@@ -2,6 +2,7 @@
 
     DataflowError
     ├── InvalidInput          the user's file or arguments are wrong           retry: no
+    │   ├── PolicyViolated    a pod may not have what a job asks for           retry: no
     │   └── UnknownThing      a job, data set, chunk or run does not exist     retry: no
     ├── Refused               the state does not allow it                      retry: no
     │   ├── IdTaken           an id belongs to another resource                retry: no
@@ -45,6 +46,10 @@ class InvalidInput(DataflowError):
     """User input is invalid. The text names the place and the remedy."""
 
     exit_code = ExitCode.USAGE
+
+
+class PolicyViolated(InvalidInput):
+    """A job asks for pods that the operator's `podPolicy` does not permit. The text names the fields."""
 
 
 class UnknownThing(InvalidInput):

@@ -276,6 +276,7 @@ class Reason(StrEnum):
 
     # Why a resource is not accepted.
     INVALID_SPEC = "InvalidSpec"
+    POD_POLICY = "PodPolicy"
     ID_TAKEN = "IdTaken"
     NOT_SHARED = "NotShared"
     DATA_SET_MISSING = "DataSetMissing"
@@ -332,6 +333,14 @@ class Reason(StrEnum):
     SCALED = "Scaled"
     RESUBMITTED = "Resubmitted"
     LEADING = "Leading"
+
+
+class PodProfile(StrEnum):
+    """What the operator permits the pods of jobs. The first two are profiles of the Pod Security Standards."""
+
+    RESTRICTED = "restricted"
+    BASELINE = "baseline"
+    ANY = "any"
 
 
 class JobState(StrEnum):

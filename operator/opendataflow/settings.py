@@ -11,6 +11,7 @@ from pathlib import Path
 
 from opendataflow import __version__
 from opendataflow.errors import InvalidInput
+from opendataflow.names import PodProfile
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,9 @@ class OperatorSettings:
     `parallelism`: how many runs of all jobs together may be active. `namespace_parallelism`: how many runs of the jobs
     of one namespace; None for no limit. `namespaces`: the operator ignores resources of other namespaces; empty means
     all namespaces. `port`: serves probes and metrics. `image`: the operator's own image, which decrypts passwords in
-    pods. `spark_image`, `spark_account`: image and service account of Spark drivers, if a job names none. `name`: the
-    name of this process, for people.
+    pods. `spark_image`, `spark_account`: image and service account of Spark drivers, if a job names none. `pod_policy`:
+    what the pods of jobs may ask for. `allowed_accounts`: the service accounts that they may run with, besides
+    `spark_account` and `default`. `name`: the name of this process, for people.
     """
 
     parallelism: int = 1000
@@ -80,6 +82,8 @@ class OperatorSettings:
     image: str = f"opendataflow/operator:{__version__}"
     spark_image: str = f"opendataflow/spark:{__version__}"
     spark_account: str = "opendataflow-spark"
+    pod_policy: PodProfile = PodProfile.RESTRICTED
+    allowed_accounts: tuple[str, ...] = ()
     name: str = "operator"
 
 
@@ -87,20 +91,33 @@ def read_operator_settings(environ: Mapping[str, str] = os.environ) -> OperatorS
     """Read the settings of the operator: DATAFLOW_PARALLELISM, DATAFLOW_NAMESPACES (separated by commas), and others.
 
     The others are DATAFLOW_MAX_RUNS_PER_NAMESPACE (0 for no limit), DATAFLOW_PORT, DATAFLOW_IMAGE,
-    DATAFLOW_SPARK_IMAGE, DATAFLOW_SPARK_SERVICE_ACCOUNT and POD_NAME.
-    Raises InvalidInput for a number that is none or is too small.
+    DATAFLOW_SPARK_IMAGE, DATAFLOW_SPARK_SERVICE_ACCOUNT, DATAFLOW_POD_POLICY, DATAFLOW_ALLOWED_SERVICE_ACCOUNTS
+    (separated by commas) and POD_NAME. Raises InvalidInput for an unknown policy, and for a number that is none or is
+    too small.
     """
     default = OperatorSettings()
     return OperatorSettings(
         parallelism=_number(environ, "DATAFLOW_PARALLELISM", default.parallelism, least=1),
         namespace_parallelism=_number(environ, "DATAFLOW_MAX_RUNS_PER_NAMESPACE", 0, least=0) or None,
-        namespaces=tuple(n.strip() for n in environ.get("DATAFLOW_NAMESPACES", "").split(",") if n.strip()),
+        namespaces=_list(environ, "DATAFLOW_NAMESPACES"),
         port=_number(environ, "DATAFLOW_PORT", default.port, least=0),
         image=environ.get("DATAFLOW_IMAGE") or default.image,
         spark_image=environ.get("DATAFLOW_SPARK_IMAGE") or default.spark_image,
         spark_account=environ.get("DATAFLOW_SPARK_SERVICE_ACCOUNT") or default.spark_account,
+        pod_policy=_profile(environ.get("DATAFLOW_POD_POLICY") or default.pod_policy),
+        allowed_accounts=_list(environ, "DATAFLOW_ALLOWED_SERVICE_ACCOUNTS"),
         name=environ.get("POD_NAME") or socket.gethostname(),
     )
+
+
+def _list(environ: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(item.strip() for item in environ.get(name, "").split(",") if item.strip())
+
+
+def _profile(text: str) -> PodProfile:
+    if text not in list(PodProfile):
+        raise InvalidInput(f"DATAFLOW_POD_POLICY is one of {', '.join(PodProfile)}, not {text!r}")
+    return PodProfile(text)
 
 
 def _number(environ: Mapping[str, str], name: str, default: int, least: int) -> int:

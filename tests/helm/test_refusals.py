@@ -32,6 +32,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"serviceAccount": {"create": False}},
         "serviceAccount.create is false: set serviceAccount.name to the one that is there",
     ),
+    (
+        {"metrics": {"serviceMonitor": {"enabled": True}}},
+        "metrics.serviceMonitor.enabled=true needs networkPolicy.metricsFrom: name the pods of your Prometheus there",
+    ),
     # By the schema: what no value can be.
     ({"databse": {}}, "additional properties 'databse' not allowed"),
     ({"database": {"existngSecret": "ours"}}, "at '/database': additional properties 'existngSecret' not allowed"),
@@ -42,6 +46,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"replicas": "two"}, "at '/replicas': got string, want integer"),
     ({"parallelism": 0}, "at '/parallelism': minimum: got 0, want 1"),
     ({"maxRunsPerNamespace": -1}, "at '/maxRunsPerNamespace': minimum: got -1, want 0"),
+    ({"podPolicy": "privileged"}, "at '/podPolicy': value must be one of 'restricted', 'baseline', 'any'"),
+    ({"allowedServiceAccounts": ["a,b"]}, "at '/allowedServiceAccounts/0': 'a,b' does not match pattern"),
     ({"namespaces": "team-a"}, "at '/namespaces': got string, want array"),
     ({"namespaces": ["a", "a"]}, "at '/namespaces': items at 0 and 1 are equal"),
     ({"namespaces": ["Team_A"]}, "at '/namespaces/0': 'Team_A' does not match pattern"),
@@ -79,4 +85,5 @@ def test_an_option_can_be_written_out_where_it_would_be_so_anyway(helm: Helm) ->
     helm.rendered(values={"database": {"existingSecret": "ours", "builtIn": {"enabled": False}}})
     helm.rendered(values={"replicas": 2, "podDisruptionBudget": {"enabled": True}})
     helm.rendered(values={"podDisruptionBudget": {"enabled": False}})
+    helm.rendered(values={"metrics": {"serviceMonitor": {"enabled": True}}, "networkPolicy": {"enabled": False}})
     helm.rendered(values={"serviceAccount": {"create": False, "name": "ours"}})

@@ -53,6 +53,18 @@ def test_every_container_is_restricted(helm: Helm, values: Path) -> None:
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_only_the_operator_reaches_postgres_and_only_its_namespace_reads_metrics_by_default(helm: Helm) -> None:
+    policies = {one["metadata"]["name"]: one["spec"] for one in of_kind(helm.objects(), "NetworkPolicy")}
+    (to_postgres,) = policies["dataflow-postgres"]["ingress"]
+    assert to_postgres["ports"] == [{"port": "postgres"}]
+    (client,) = to_postgres["from"]
+    assert set(client) == {"podSelector"}
+    (chosen,) = client["podSelector"]["matchExpressions"]
+    assert (chosen["key"], chosen["values"]) == ("app.kubernetes.io/component", ["operator", "cleanup"])
+    (to_metrics,) = policies["dataflow"]["ingress"]
+    assert to_metrics == {"ports": [{"port": "http"}], "from": [{"podSelector": {}}]}
+
+
 @every_set
 def test_the_address_of_postgres_is_in_no_pod(helm: Helm, values: Path) -> None:
     for spec in pod_specs(helm.objects(f"--values={values}")):
@@ -192,7 +204,11 @@ def test_a_label_of_a_user_that_the_chart_has_too_is_there_once_and_is_the_user_
     """Each object is read by a reader that refuses a key that is there twice."""
     labels = {"app.kubernetes.io/version": "mine", "team": "7"}
     part = {"enabled": True, "labels": labels}
-    values = {"metrics": {"serviceMonitor": part, "rules": part, "dashboard": part}, "podLabels": labels}
+    values = {
+        "metrics": {"serviceMonitor": part, "rules": part, "dashboard": part},
+        "networkPolicy": {"enabled": False},
+        "podLabels": labels,
+    }
     objects = helm.objects("--set=crds.install=false", values=values)
     found = [one["metadata"]["labels"] for one in of_kind(objects, "ServiceMonitor", "PrometheusRule", "ConfigMap")]
     found += [one["spec"]["template"]["metadata"]["labels"] for one in of_kind(objects, "Deployment")]

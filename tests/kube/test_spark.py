@@ -12,6 +12,7 @@ import pytest
 from opendataflow import names
 from opendataflow.control.resources.orders import PodOrders
 from opendataflow.core.kubernetes.pods import Operator
+from opendataflow.core.kubernetes.policy.pod_security import PodPolicy
 from opendataflow.launch.cluster.launcher import ClusterLauncher
 from opendataflow.model.records.claim import DeclaredJob
 from opendataflow.model.records.pod import PodOrder
@@ -89,7 +90,8 @@ def order(here: Place, number: int, **annotations: Any) -> PodOrder:
         "options": {},
         "secret_ref": None,
     }
-    operator = Operator(here.namespace, "none/operator:1", "none/spark:1", ACCOUNT)
+    policy = PodPolicy(accounts=(ACCOUNT, "loader"))
+    operator = Operator(here.namespace, "none/operator:1", "none/spark:1", ACCOUNT, policy)
     return PodOrders(sparks.job_of(case["job"]), "", operator)(here.run(number), DeclaredJob({"tests": None}, (row,)))
 
 

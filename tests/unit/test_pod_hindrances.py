@@ -7,10 +7,20 @@ import pytest
 from opendataflow.core.kubernetes.pod_outcome import count_problems, find_pod_problem
 from opendataflow.launch.cluster.seen import parse_pod
 from opendataflow.names import Reason
-from tests.pods import BEGAN_AT, RUNNING, deleted, pod, terminated, waiting
+from tests.pods import BEGAN_AT, RUNNING, container, deleted, pod, terminated, waiting
 
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes: no cpu"}
 UNHEARD = [{"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "False"}]
+ROOT = waiting(
+    "CreateContainerConfigError",
+    'container has runAsNonRoot and image will run as root (pod: "load-r7-c0ffee_team(u7)", container: main)',
+)
+NAMED = waiting(
+    "CreateContainerConfigError",
+    "container has runAsNonRoot and image has non-numeric user (nobody), cannot verify user is non-root "
+    '(pod: "load-r7-c0ffee_team(u7)", container: main)',
+)
+REMEDY = "set a numeric USER other than 0 in the image, or runAsUser in the securityContext of the pod"
 PULL = waiting("ImagePullBackOff", "no such image")
 
 CASES: list[tuple[dict[str, Any], float, str | None, str]] = [
@@ -22,6 +32,18 @@ CASES: list[tuple[dict[str, Any], float, str | None, str]] = [
         1,
         Reason.POD_PENDING,
         "it can't start: secret x not found (CreateContainerConfigError)",
+    ),
+    (
+        pod(phase="Pending", containerStatuses=[{**container("main", ROOT), "image": "example.org/load:1"}]),
+        1,
+        Reason.POD_PENDING,
+        f"it can't start: image example.org/load:1 runs as root: {REMEDY} (CreateContainerConfigError)",
+    ),
+    (
+        pod(phase="Pending", containerStatuses=[{**container("main", NAMED), "image": "example.org/load:1"}]),
+        1,
+        Reason.POD_PENDING,
+        f"image example.org/load:1 names its user without a number: {REMEDY} (CreateContainerConfigError)",
     ),
     (
         pod(phase="Pending", spec={"nodeName": None}, conditions=[UNSCHEDULABLE]),

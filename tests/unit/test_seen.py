@@ -58,6 +58,13 @@ def test_why_a_container_waits() -> None:
     assert seen.waiting == Waiting("ImagePullBackOff", "no such image")
 
 
+def test_the_image_of_a_container_that_waits() -> None:
+    statuses = [{**container("main", waiting("ErrImagePull")), "image": "example.org/load:1"}]
+    assert parse_pod(pod(phase="Pending", containerStatuses=statuses)).waiting == Waiting(
+        "ErrImagePull", image="example.org/load:1"
+    )
+
+
 def test_the_init_container_that_failed_and_the_one_that_waits() -> None:
     inits = [container("a", terminated(0)), container("b", terminated(2)), container("c", waiting("ErrImagePull"))]
     seen = parse_pod(pod(phase="Pending", initContainerStatuses=inits))

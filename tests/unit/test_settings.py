@@ -6,6 +6,7 @@ import pytest
 
 from opendataflow import __version__
 from opendataflow.errors import InvalidInput
+from opendataflow.names import PodProfile
 from opendataflow.settings import Notifications, read_operator_settings, read_settings
 
 
@@ -80,6 +81,19 @@ def test_a_kubeconfig_is_noticed_and_not_meant_by_that_alone() -> None:
     settings = read_settings({"KUBECONFIG": "/home/ada/.kube/config"})
     assert settings.kubeconfig
     assert not settings.kube
+
+
+def test_the_policy_for_pods_is_the_strictest_unless_another_is_set() -> None:
+    usual = read_operator_settings({})
+    assert (usual.pod_policy, usual.allowed_accounts) == (PodProfile.RESTRICTED, ())
+    settings = read_operator_settings({"DATAFLOW_POD_POLICY": "any", "DATAFLOW_ALLOWED_SERVICE_ACCOUNTS": "a, b,"})
+    assert (settings.pod_policy, settings.allowed_accounts) == (PodProfile.ANY, ("a", "b"))
+
+
+def test_an_unknown_policy_for_pods_is_refused() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_operator_settings({"DATAFLOW_POD_POLICY": "privileged"})
+    assert str(caught.value) == "DATAFLOW_POD_POLICY is one of restricted, baseline, any, not 'privileged'"
 
 
 def test_the_image_and_the_account_of_spark_drivers_have_a_default() -> None:

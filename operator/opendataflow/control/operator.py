@@ -30,6 +30,7 @@ from opendataflow.control.startup import Database, wait_for_supported_version
 from opendataflow.control.status.events import EventWriter
 from opendataflow.control.status.status_writer import StatusWriter
 from opendataflow.core.kubernetes.pods import Operator
+from opendataflow.core.kubernetes.policy.pod_security import PodPolicy
 from opendataflow.engine.alerts import Alerts
 from opendataflow.engine.claim_authority import Leadership
 from opendataflow.engine.engine import Engine
@@ -146,7 +147,8 @@ class OperatorProcess:
         self._missed = asyncio.Event()
         self._rights = Rights(api, options.namespaces, self._launcher, self._missed.set, metrics, health)
         self._definitions = Definitions(api, health)
-        made_by = Operator(engine_id, options.image, options.spark_image, options.spark_account)
+        policy = PodPolicy(options.pod_policy, (options.spark_account, *options.allowed_accounts))
+        made_by = Operator(engine_id, options.image, options.spark_image, options.spark_account, policy)
         self._makers = OrderMakers({}, made_by, lambda: self._engine.refresh_jobs())
         self._event_writer = EventWriter(api, options.name)
         self._statuses = StatusWriter(

@@ -3,14 +3,16 @@
 The command comes from the resource. The locations of the data come from the store, as they were at the claim.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from opendataflow.core.databases.attempts import make_owner
 from opendataflow.core.kubernetes.pipeline_pods import with_project
 from opendataflow.core.kubernetes.pods import Container, Operator, Password, PodConfig, SecretKey, check_config, run_pod
-from opendataflow.core.kubernetes.spark_application import check_application, spark_application
+from opendataflow.core.kubernetes.policy.pod_security import Violation, check_violations, judge_pod_security
+from opendataflow.core.kubernetes.policy.spark_policy import judge_application, judge_settings
+from opendataflow.core.kubernetes.spark_application import APPLICATION_FIELD, check_application, spark_application
 from opendataflow.core.kubernetes.spark_pods import driver_container, driver_pod
 from opendataflow.core.pipelines.pipeline_order import MODULE
 from opendataflow.core.runs.declared import starts_same_runs
@@ -19,7 +21,11 @@ from opendataflow.model.fields.field_types import duration_seconds
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.records.dataset import DataSetFacts
 from opendataflow.model.records.pod import PodOrder
+from opendataflow.model.records.run import Host
 from opendataflow.model.resources.jobs import DataFlowJob, SparkApplication
+
+_SAMPLE = ClaimedRun(0, "job", "sample", 0, 1, 0, 0, {}, "", Host("kubernetes", ""), "", "0" * 32)
+"""A run that is never started. The pods of a job's runs differ in values only."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +41,20 @@ class PodOrders:
         return starts_same_runs(declared.job["declared_as"], self.declared_as)
 
     def check(self, declared: DeclaredJob) -> None:
-        """Check that pods can be made for the job. Raises InvalidInput."""
+        """Check that pods can be made for the job, and that the policy permits them. Raises InvalidInput."""
         check = check_config if self._application is None else check_application
         check(JobFacts.of(self.job), self._config(declared))
+        self._manifest(_SAMPLE, declared)
 
     def preflight(self, declared: DeclaredJob) -> None:  # a protocol
         """Check nothing: only the pods have the credentials and volumes."""
 
     def __call__(self, run: ClaimedRun, declared: DeclaredJob) -> PodOrder:
         """Return the order for a run. Raises InvalidInput, as `check` does."""
+        return PodOrder(run.identity(self.job.metadata.namespace or ""), self._manifest(run, declared))
+
+    def _manifest(self, run: ClaimedRun, declared: DeclaredJob) -> dict[str, Any]:
+        """Return the manifest of a run's pod or SparkApplication, after the operator's policy was applied."""
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
         facts, spec = JobFacts.of(self.job), self.job.spec
         if self._application is not None:
@@ -59,7 +70,23 @@ class PodOrders:
             manifest = driver_pod(manifest, pipeline, {"module": MODULE}, account, start_deadline)
             owner = make_owner(self.operator.engine, self.job.metadata.namespace)
             manifest = with_project(manifest, pipeline, declared.job["tests"], owner)
-        return PodOrder(run.identity(self.job.metadata.namespace or ""), manifest)
+        check_violations(self._violations(manifest), self.operator.policy)
+        return manifest
+
+    def _violations(self, manifest: Mapping[str, Any]) -> Iterator[Violation]:
+        policy, runtime = self.operator.policy, self.job.spec.runtime
+        if self._application is not None:
+            yield from judge_application(manifest["spec"], f"{APPLICATION_FIELD}.spec", policy)
+            return
+        kind = "pipeline" if runtime.spark is None else "spark"
+        spark = runtime.spark or runtime.pipeline
+        own_account = spark is not None and spark.service_account is not None
+        for found in judge_pod_security(manifest, policy):
+            is_own = own_account and found.field == "spec.serviceAccountName"
+            field = f"runtime.{kind}.serviceAccount" if is_own else f"podTemplate.{found.field}"
+            yield Violation(field, found.sentence)
+        if spark is not None:
+            yield from judge_settings(spark.settings, f"runtime.{kind}.sparkConf", policy)
 
     @property
     def _application(self) -> SparkApplication | None:

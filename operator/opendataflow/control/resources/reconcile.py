@@ -17,7 +17,16 @@ from opendataflow.control.resources.requests import Requests
 from opendataflow.core.runs.declared import Row, dataset_row, job_row, spec_digest
 from opendataflow.core.text.plan import resource_sentence
 from opendataflow.engine.declaring import declare
-from opendataflow.errors import DataflowError, IdTaken, InvalidInput, NotShared, PlanRefused, Refused, UnknownThing
+from opendataflow.errors import (
+    DataflowError,
+    IdTaken,
+    InvalidInput,
+    NotShared,
+    PlanRefused,
+    PolicyViolated,
+    Refused,
+    UnknownThing,
+)
 from opendataflow.model.records.plan import Consent, Plan
 from opendataflow.model.resources.datasets import DataSet
 from opendataflow.model.resources.jobs import DataFlowJob
@@ -32,6 +41,7 @@ _REASONS: tuple[tuple[type[DataflowError], Reason], ...] = (
     (IdTaken, Reason.ID_TAKEN),
     (NotShared, Reason.NOT_SHARED),
     (UnknownThing, Reason.DATA_SET_MISSING),
+    (PolicyViolated, Reason.POD_POLICY),
     (InvalidInput, Reason.INVALID_SPEC),
     (Refused, Reason.INVALID_SPEC),
 )

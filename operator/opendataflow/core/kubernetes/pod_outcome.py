@@ -57,6 +57,13 @@ _IMAGE_PULL = frozenset(
 )
 _EVERYDAY = frozenset({"ContainerCreating", "PodInitializing"})
 _NOT_STARTABLE = frozenset({"StartError", "ContainerCannotRun"})
+_USERS = {
+    "has runAsNonRoot and image will run as root": "runs as root",
+    "has runAsNonRoot and image has non-numeric user": "names its user without a number",
+}
+"""Parts of the kubelet's messages, and what they say about the image. Only the kubelet knows the user of an image."""
+
+_NUMERIC_USER = "set a numeric USER other than 0 in the image, or runAsUser in the securityContext of the pod"
 _LONGEST_LINE = 300
 REPORT_PENDING_AFTER = 30.0
 """Seconds after which a pod that has not started is reported, even if Kubernetes gives no reason."""
@@ -111,9 +118,8 @@ def find_pod_problem(pod: ObservedPod, now: float) -> tuple[Reason, str] | None:
         return Reason.UNSCHEDULABLE, one_line("unschedulable", why, None)
     if waits := _waiting_containers(pod):
         prefix, waiting = waits[0]
-        pulls = waiting.reason in _IMAGE_PULL
-        subject = prefix + ("image pull" if pulls else "it can't start")
-        return (Reason.IMAGE_PULL if pulls else Reason.POD_PENDING), one_line(subject, waiting.message, waiting.reason)
+        reason = Reason.IMAGE_PULL if waiting.reason in _IMAGE_PULL else Reason.POD_PENDING
+        return reason, prefix + _waiting_line(waiting)
     if now - pod.created_at < REPORT_PENDING_AFTER:
         return None
     where = f"it has not started on node {pod.node}" if pod.node is not None else "no node was chosen"
@@ -247,9 +253,17 @@ def _not_started_message(pod: ObservedPod, waited: float) -> str:
     if pod.node is None:
         return f"no node was chosen for {duration(waited)}: does the cluster have a scheduler?"
     for prefix, waiting in _waiting_containers(pod):
-        subject = "image pull" if waiting.reason in _IMAGE_PULL else "it can't start"
-        return one_line(prefix + subject, waiting.message, waiting.reason)
+        return prefix + _waiting_line(waiting)
     return f"it has not started for {duration(waited)} on node {pod.node}; the pod's events say why"
+
+
+def _waiting_line(waiting: Waiting) -> str:
+    found = next((fault for clue, fault in _USERS.items() if clue in (waiting.message or "")), None)
+    if found is not None:
+        message = f"image {waiting.image or 'of the container'} {found}: {_NUMERIC_USER}"
+        return one_line("it can't start", message, waiting.reason)
+    subject = "image pull" if waiting.reason in _IMAGE_PULL else "it can't start"
+    return one_line(subject, waiting.message, waiting.reason)
 
 
 def _waiting_containers(pod: ObservedPod) -> list[tuple[str, Waiting]]:

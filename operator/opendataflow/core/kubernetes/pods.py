@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from opendataflow import names
 from opendataflow.core.kubernetes.pod_template import check_template, containers_of, merged
+from opendataflow.core.kubernetes.policy.pod_security import PodPolicy
 from opendataflow.core.runs.environment import (
     CONTEXT_FILE,
     JobFacts,
@@ -39,7 +40,7 @@ WITH_PASSWORDS = (_BUSYBOX, "sh", "-c", f'. {names.DATA_FOLDER}/env && exec "$@"
 """The prefix of a command that needs decrypted passwords."""
 _OPENER = ("python", "-m", "opendataflow.runtime.open_passwords", names.DATA_FOLDER)
 _OPENER_RESOURCES = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
-_POD_SECURITY = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+POD_SECURITY = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 _DATA_SIZE = "16Mi"
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
@@ -96,12 +97,14 @@ class PodConfig:
 class Operator:
     """The operator's settings for pods. `engine`: the identity of its database. `image`: its own image, which also
     decrypts passwords in pods. `spark_image`, `spark_account`: defaults for the image and service account of drivers.
+    `policy`: what pods may ask for.
     """
 
     engine: str
     image: str
     spark_image: str = ""
     spark_account: str = ""
+    policy: PodPolicy = field(default_factory=PodPolicy)
 
 
 def run_pod(
@@ -132,10 +135,15 @@ def run_pod(
     main["volumeMounts"] = [*_mounts(bool(sealed)), *main.get("volumeMounts", [])]
     if config.main.resources:
         main["resources"] = merged(main.get("resources", {}), config.main.resources)
-    for container in containers_of(spec):
-        container["securityContext"] = merged(CONTAINER_SECURITY, container.get("securityContext", {}))
+    fill_security(spec)
     metadata = _metadata(pod["metadata"], job, run, datasets, config, operator.engine)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def fill_security(spec: Mapping[str, Any]) -> None:
+    """Fill in what is missing in the security contexts of the containers of a pod's spec."""
+    for container in containers_of(spec):
+        container["securityContext"] = merged(CONTAINER_SECURITY, container.get("securityContext") or {})
 
 
 def check_config(job: JobFacts, config: PodConfig) -> None:
@@ -169,7 +177,7 @@ def _defaults() -> dict[str, Any]:
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": _POD_SECURITY,
+        "securityContext": POD_SECURITY,
         "containers": [{"name": names.MAIN_CONTAINER}],
     }
 

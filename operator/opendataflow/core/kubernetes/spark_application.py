@@ -15,15 +15,25 @@ from typing import Any
 
 from opendataflow import names
 from opendataflow.core.kubernetes.pod_template import check_tree, is_within, merged
-from opendataflow.core.kubernetes.pods import Operator, PodConfig, run_pod
+from opendataflow.core.kubernetes.pods import (
+    CONTAINER_SECURITY,
+    POD_SECURITY,
+    Operator,
+    PodConfig,
+    fill_security,
+    run_pod,
+)
+from opendataflow.core.kubernetes.policy.spark_policy import ROLES
 from opendataflow.core.runs.environment import JobFacts, taken_names
 from opendataflow.errors import InvalidInput
 from opendataflow.model.records.claim import ClaimedRun
 from opendataflow.model.records.dataset import DataSetFacts
 from opendataflow.model.resources.spark import is_secret
 
-_PLACE = "runtime.sparkApplication.template"
-_ROLES = {"driver": names.DRIVER_CONTAINER, "executor": names.EXECUTOR_CONTAINER}
+APPLICATION_FIELD = "runtime.sparkApplication.template"
+"""The field of a job with the template of its SparkApplications."""
+
+_PLACE = APPLICATION_FIELD
 _NEEDED = ("type", "sparkVersion", "mainApplicationFile")
 _INSTEAD = {
     "schedule": "that is a ScheduledSparkApplication; a job runs when its chunks are ready",
@@ -62,8 +72,9 @@ def spark_application(
     template = deepcopy(dict(config.template))
     spec: dict[str, Any] = template["spec"]
     spec |= {"mode": "cluster", "restartPolicy": {"type": "Never"}}
-    for role, container in _ROLES.items():
+    for role, container in ROLES.items():
         _describe(spec, role, container, pod["spec"])
+        _secure(spec[role])
     _add(spec["driver"], "labels", {name: pod["metadata"]["labels"][name] for name in _OF_DRIVER})
     _add(spec["driver"], "annotations", {name: text for name, text in annotations.items() if _is_ours(name)})
     _add(spec["executor"], "annotations", {name: annotations[name] for name in _EXECUTOR_ANNOTATIONS})
@@ -110,6 +121,18 @@ def _describe(spec: dict[str, Any], role: str, container: str, pod: Mapping[str,
     home["volumes"] = [*(volume for volume in pod["volumes"] if volume["name"] not in known), *volumes]
 
 
+def _secure(role: dict[str, Any]) -> None:
+    """Fill in missing security contexts: in the template of a role, or in its own fields."""
+    home = None if role.get("template") is None else role["template"]["spec"]
+    if home is not None:
+        home["securityContext"] = merged(POD_SECURITY, home.get("securityContext") or {})
+        fill_security(home)
+    for field, defaults in (("podSecurityContext", POD_SECURITY), ("securityContext", CONTAINER_SECURITY)):
+        if home is None or role.get(field) is not None:  # Spark's operator replaces what the template has
+            role[field] = merged(defaults, role.get(field) or {})
+    fill_security({"initContainers": role.get("initContainers"), "containers": role.get("sidecars")})
+
+
 def _add(role: dict[str, Any], field: str, ours: Mapping[str, str]) -> None:
     role[field] = {**(role.get(field) or {}), **ours}
 
@@ -145,7 +168,7 @@ def check_application(job: JobFacts, config: PodConfig) -> None:
     _check_conf(_object(spec, "sparkConf", place), taken, f"{place}.sparkConf")
     _check_secrets(_object(spec, "hadoopConf", place), f"{place}.hadoopConf")
     _check_volumes(spec, place)
-    for role, container in _ROLES.items():
+    for role, container in ROLES.items():
         _check_role(_object(spec, role, place), container, taken, f"{place}.{role}")
 
 
@@ -193,6 +216,11 @@ def _check_role(role: Mapping[str, Any], container: str, taken: Mapping[str, str
     for field in ("envVars", "envSecretKeyRefs"):
         for name in _object(role, field, place):
             _check_variable(name, taken, f"{place}.{field}")
+    for field in ("sidecars", "initContainers"):
+        for each in _items(role, field, place):
+            _object(each, "securityContext", f"{place}.{field}[{each['name']}]")
+    for field in ("securityContext", "podSecurityContext"):
+        _object(role, field, place)
     template, place = _object(role, "template", place), f"{place}.template"
     _check_names(_object(template, "metadata", place), f"{place}.metadata")
     _check_not_null(template, "spec", place)

@@ -24,9 +24,10 @@ def parse_pod(pod: Mapping[str, Any]) -> ObservedPod:
     main = _named(status, "containerStatuses", name)
     limits = _map(_map(_named(spec, "containers", name), "resources"), "limits")
     state = _map(main, "state")
-    inits = [(_text(found, "name") or "", _map(found, "state")) for found in _list(status, "initContainerStatuses")]
-    failed = next(((name, end) for name, state in inits if (end := _ending(state)) and end.exit_code != 0), None)
-    waiting = next(((name, why) for name, state in inits if (why := _waiting(state)) is not None), None)
+    inits = [(_text(found, "name") or "", found) for found in _list(status, "initContainerStatuses")]
+    endings = ((name, _ending(_map(found, "state"))) for name, found in inits)
+    failed = next(((name, end) for name, end in endings if end is not None and end.exit_code != 0), None)
+    waiting = next(((name, why) for name, found in inits if (why := _waiting(found)) is not None), None)
     deleted, grace = _time(metadata, "deletionTimestamp"), _number(metadata, "deletionGracePeriodSeconds") or 0.0
     return ObservedPod(
         namespace=_text(metadata, "namespace") or "",
@@ -48,7 +49,7 @@ def parse_pod(pod: Mapping[str, Any]) -> ObservedPod:
         deadline=_number(spec, "activeDeadlineSeconds"),
         started="running" in state or main.get("started") is True,
         ended=_ending(state),
-        waiting=_waiting(state),
+        waiting=_waiting(main),
         failed_init=failed,
         waiting_init=waiting,
         unscheduled=_condition(status, "PodScheduled", "False"),
@@ -114,12 +115,11 @@ def _ending(state: Mapping[str, Any]) -> Termination | None:
     )
 
 
-def _waiting(state: Mapping[str, Any]) -> Waiting | None:
-    waiting = state.get("waiting")
-    if not isinstance(waiting, Mapping):
-        return None
+def _waiting(container: Mapping[str, Any]) -> Waiting | None:
+    """Return why a container waits. `container`: its status."""
+    waiting = _map(_map(container, "state"), "waiting")
     reason = _text(waiting, "reason")
-    return None if reason is None else Waiting(reason, _text(waiting, "message"))
+    return None if reason is None else Waiting(reason, _text(waiting, "message"), _text(container, "image"))
 
 
 def _condition(status: Mapping[str, Any], kind: str, value: str) -> Condition | None:

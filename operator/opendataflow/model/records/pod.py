@@ -44,10 +44,11 @@ class Termination:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The reason why a container has not started yet."""
+    """The reason why a container has not started yet. `image`: of the container."""
 
     reason: str
     message: str | None = None
+    image: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
