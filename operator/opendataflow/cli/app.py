@@ -32,6 +32,9 @@ def _one_line(reason: str | None) -> str | None:
 
 
 ReasonOption = Annotated[str | None, typer.Option("--reason", callback=_one_line, help="The reason, for the history.")]
+AllowOverlapOption = Annotated[
+    bool, typer.Option("--allow-overlap", help="Allow chunks whose bounds overlap those of others.")
+]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 

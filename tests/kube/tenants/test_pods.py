@@ -188,11 +188,16 @@ async def test_a_pod_with_the_labels_of_a_run_that_does_not_exist_is_foreign(pla
     assert (place.pod(7) or {})["metadata"]["finalizers"] == [names.FINALIZER]
 
 
-async def test_a_pod_whose_finalizer_was_removed_gets_it_back_before_it_is_adopted(place: Place) -> None:  # noqa: F811
-    async with place.launcher() as first:
-        await first.start(place.order(run_seconds="forever"))
+async def run_without_finalizer(place: Place) -> None:  # noqa: F811
+    """Start a run, end its launcher, and remove the finalizer of its pod."""
+    async with place.launcher() as launcher:
+        await launcher.start(place.order(run_seconds="forever"))
         await place.runs()
     place.strip()
+
+
+async def test_a_pod_whose_finalizer_was_removed_gets_it_back_before_it_is_adopted(place: Place) -> None:  # noqa: F811
+    await run_without_finalizer(place)
     async with place.launcher() as second:
         assert await second.adopt(place.run(1))
         assert (place.pod() or {})["metadata"]["finalizers"] == [names.FINALIZER]
@@ -201,10 +206,7 @@ async def test_a_pod_whose_finalizer_was_removed_gets_it_back_before_it_is_adopt
 
 
 async def test_a_start_finds_the_pod_of_its_run_whose_finalizer_was_removed(place: Place) -> None:  # noqa: F811
-    async with place.launcher() as first:
-        await first.start(place.order(run_seconds="forever"))
-        await place.runs()
-    place.strip()
+    await run_without_finalizer(place)
     async with place.launcher() as second:
         await second.start(place.order())
         assert (place.pod() or {})["metadata"]["finalizers"] == [names.FINALIZER]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from opendataflow.cli.app import Panel, ReasonOption, actor, app, with_store
+from opendataflow.cli.app import AllowOverlapOption, Panel, ReasonOption, actor, app, with_store
 from opendataflow.cli.complete import complete_dataset
 from opendataflow.cli.output.printing import echo
 from opendataflow.core.chunks.chunk_list import parse_chunk_list
@@ -33,9 +33,7 @@ def load(
     ],
     publish: Annotated[bool, typer.Option("--publish", help="Publish the chunks too: they become READY.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would change, and change nothing.")] = False,
-    allow_overlap: Annotated[
-        bool, typer.Option("--allow-overlap", help="Allow chunks whose bounds overlap those of others.")
-    ] = False,
+    allow_overlap: AllowOverlapOption = False,
     reason: ReasonOption = None,
 ) -> None:
     """Declare the chunks of a list: ids, and bounds if the list has them. All of them, or none if one is wrong.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import OutputOption, Panel, actor, app, with_store
+from opendataflow.cli.app import AllowOverlapOption, OutputOption, Panel, actor, app, with_store
 from opendataflow.cli.jobs.job_files import Declared, apply_files, plan_files, read_files
 from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.core.text.plan import changes_more_than_it_adds, options_sentence, plan_lines, refused_sentence
@@ -22,9 +22,6 @@ AllowOption = Annotated[
 ]
 AllowRetireOption = Annotated[
     bool, typer.Option("--allow-retire", help="Allow to retire finished chunks and tasks whose id is withdrawn.")
-]
-AllowOverlapOption = Annotated[
-    bool, typer.Option("--allow-overlap", help="Allow chunks whose bounds overlap those of others.")
 ]
 BackfillOption = Annotated[
     Backfill | None,

@@ -10,10 +10,9 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import Panel, actor, app
+from opendataflow.cli.app import AllowOverlapOption, Panel, actor, app
 from opendataflow.cli.jobs.apply import (
     AllowOption,
-    AllowOverlapOption,
     AllowRetireOption,
     BackfillOption,
     FilesOption,

@@ -23,8 +23,8 @@ class Match(Enum):
     FOREIGN = auto()
 
 
-class Identified(Protocol):
-    """The facts that identify an object of a run; see `model.records.pod`."""
+class ClusterObject(Protocol):
+    """An object in the cluster; see `model.records.pod`."""
 
     @property
     def namespace(self) -> str: ...
@@ -32,6 +32,11 @@ class Identified(Protocol):
     def name(self) -> str: ...
     @property
     def uid(self) -> str: ...
+
+
+class Identified(ClusterObject, Protocol):
+    """The facts that identify an object of a run; see `model.records.pod`."""
+
     @property
     def run(self) -> int | None: ...
     @property

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from opendataflow import names
+from opendataflow.core.kubernetes.run_identity import ClusterObject
 from opendataflow.errors import ClusterRefused, ClusterUnreachable
 from opendataflow.launch.cluster.answers import is_gone
 from opendataflow.launch.cluster.api import PODS, Api, Resource
@@ -27,15 +28,9 @@ LEAVE_SECONDS = 5.0
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 
 
-class Releasable(Protocol):
+class Releasable(ClusterObject, Protocol):
     """The facts of an object that can be released; see `model.records.pod`."""
 
-    @property
-    def namespace(self) -> str: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
     @property
     def done(self) -> int | None: ...
     @property
