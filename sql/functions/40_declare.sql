@@ -220,9 +220,9 @@ BEGIN
     IF v_other <> '{}' THEN
         PERFORM lock_tasks(array_agg(a.job), array_agg(a.data_id))
         FROM affected_tasks(array_fill(p_dataset, ARRAY[cardinality(v_other)]), v_other) a;
-        UPDATE task t SET stale = true, rebounded = true
+        UPDATE task t SET stale = true, bounds_changed = true
         FROM job_dataset l CROSS JOIN unnest(v_other) AS i CROSS JOIN LATERAL task_of(l.job, i) AS was
-        WHERE l.dataset = p_dataset AND t.ctid = was.at AND NOT was.rebounded
+        WHERE l.dataset = p_dataset AND t.ctid = was.at AND NOT was.bounds_changed
           AND (was.state = 'RUNNING' OR (was.state = 'DONE' AND wrote_outputs(was.job, was.data_id, was.run)));
     END IF;
 END $$;
@@ -265,7 +265,7 @@ BEGIN
     UPDATE task t SET again = false
     FROM job_output o, unnest(v_ids) AS i, task_of(o.job, i) AS was
     WHERE o.dataset = p_dataset AND t.ctid = was.at AND was.again AND was.state IN ('HELD', 'SKIPPED');
-    UPDATE task t SET stale = false, rebounded = false
+    UPDATE task t SET stale = false, bounds_changed = false
     FROM job_output o, unnest(v_ids) AS i, task_of(o.job, i) AS was
     WHERE o.dataset = p_dataset AND t.ctid = was.at AND was.stale AND was.state = 'DONE'
       AND NOT wrote_outputs(was.job, was.data_id, was.run);

@@ -179,7 +179,7 @@ CREATE FUNCTION opendataflow.mark_claimed(p_runs bigint[], p_fences bigint[], p_
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE task t SET state = 'RUNNING', run = r.run, fence = r.fence, due_at = NULL, reason = NULL, blockers = 0,
-                      stale = false, rebounded = false, incomplete = false
+                      stale = false, bounds_changed = false, incomplete = false
     FROM unnest(p_runs, p_fences, p_tasks) AS r(run, fence, at) WHERE t.ctid = r.at;
     UPDATE chunk c
     SET status = CASE WHEN l.run IS NULL THEN c.status ELSE 'RUNNING' END,

@@ -171,7 +171,7 @@ BEGIN
         reason = CASE WHEN v.spared THEN 'costs no attempt, as the breaker of the job is open: ' || o.message
                       WHEN v.verdict <> o.verdict THEN 'cancelled; ' || o.message
                       WHEN v.verdict <> 'DONE' THEN coalesce(o.reason, o.message) END,
-        stale = t.stale AND o.verdict = 'DONE', rebounded = t.rebounded AND o.verdict = 'DONE', forced = t.forced AND v.verdict = 'RETRYING' AND NOT v.spared
+        stale = t.stale AND o.verdict = 'DONE', bounds_changed = t.bounds_changed AND o.verdict = 'DONE', forced = t.forced AND v.verdict = 'RETRYING' AND NOT v.spared
     FROM jsonb_to_recordset(p_outcomes)
          AS o(run bigint, verdict text, class text, delay double precision, message text, reason text, metrics jsonb)
     CROSS JOIN run_of(o.run) AS r

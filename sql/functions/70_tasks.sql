@@ -73,7 +73,7 @@ BEGIN
                ELSE coalesce(was.held_status, was.status) IN ('READY', 'PENDING', 'FAILED') END;
     UPDATE task t
     SET state = 'WAITING', blockers = 1, rank = CASE WHEN p_forced THEN 0 ELSE 1 END, attempts = 0,
-        infrastructure_attempts = 0, due_at = NULL, held_from = NULL, again = false, stale = false, rebounded = false, incomplete = false, looks = 0, forced = p_forced,
+        infrastructure_attempts = 0, due_at = NULL, held_from = NULL, again = false, stale = false, bounds_changed = false, incomplete = false, looks = 0, forced = p_forced,
         reason = v_reason
     FROM unnest(p_ids) AS i, task_of(p_job, i) AS was WHERE t.ctid = was.at;
     PERFORM clear_gates(p_job);

@@ -40,7 +40,7 @@ BEGIN
     WHERE c.ctid = was.at;
     IF p_status = 'FAILED' THEN
         UPDATE task t
-        SET state = 'FAILED', blockers = 0, due_at = NULL, forced = false, stale = false, rebounded = false, incomplete = false,
+        SET state = 'FAILED', blockers = 0, due_at = NULL, forced = false, stale = false, bounds_changed = false, incomplete = false,
             reason = format('chunk %s of %s was %s', t.data_id, p_dataset, v_reason)
         FROM job_output o, unnest(v_done) AS i, task_of(o.job, i) AS was
         WHERE o.dataset = p_dataset AND t.ctid = was.at

@@ -109,7 +109,7 @@ BEGIN
       AND (ran_with_other_inputs(t.job, t.run)
            OR (t.state = 'DONE' AND read_other_versions(t.run) AND wrote_outputs(t.job, t.data_id, t.run)));
     UPDATE task t SET stale = false
-    WHERE t.job = ANY (v_stale) AND coalesce(t.retired_from, t.state) IN ('DONE', 'RUNNING') AND t.stale AND NOT t.rebounded
+    WHERE t.job = ANY (v_stale) AND coalesce(t.retired_from, t.state) IN ('DONE', 'RUNNING') AND t.stale AND NOT t.bounds_changed
       AND ran_with_other_inputs(t.job, t.run) IS FALSE AND read_present_versions(t.run);
     v_queued := v_queued || rebuild_jobs(v_rebuild, v_relinked);
     IF v_redo IS NOT NULL THEN
@@ -176,9 +176,9 @@ END $$;
 CREATE FUNCTION opendataflow.backfill(p_jobs text[], p_ids text[], p_changed boolean[], p_all boolean) RETURNS text[]
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE task t SET stale = true, rebounded = true
+    UPDATE task t SET stale = true, bounds_changed = true
     FROM unnest(p_jobs, p_ids, p_changed) AS p(job, data_id, changed), task_of(p.job, p.data_id) AS was
-    WHERE t.ctid = was.at AND p.changed AND was.state IN ('DONE', 'RUNNING') AND NOT was.rebounded
+    WHERE t.ctid = was.at AND p.changed AND was.state IN ('DONE', 'RUNNING') AND NOT was.bounds_changed
       AND NOT (p_all AND in_scope(was.job, was.data_id));
     IF p_all THEN
         UPDATE task t SET again = true

@@ -396,7 +396,7 @@ BEGIN
               AND (t.state = 'RUNNING' AND o = ANY (r.writes)) IS NOT TRUE)
         UNION ALL SELECT CASE WHEN t.stale THEN 'fresh' ELSE 'stale' END
         WHERE (NOT n.known OR n.added_inputs || n.removed_inputs <> '{}')
-          AND CASE WHEN t.stale THEN NOT t.rebounded AND other_inputs(r.reads, r.forced, n.inputs) IS FALSE AND read_present_versions(t.run)
+          AND CASE WHEN t.stale THEN NOT t.bounds_changed AND other_inputs(r.reads, r.forced, n.inputs) IS FALSE AND read_present_versions(t.run)
                    ELSE other_inputs(r.reads, r.forced, n.inputs)
                         OR (NOT n.known AND t.state = 'DONE' AND read_other_versions(t.run) AND wrote_one_of(n.added_outputs, t.data_id, t.run)) END) x
     WHERE NOT EXISTS (SELECT FROM gone g WHERE g.job = t.job AND g.data_id = t.data_id)

@@ -158,7 +158,7 @@ CREATE INDEX chunk_retired ON opendataflow.chunk (dataset, data_id) WHERE retire
 -- `run`: the last run. `forced`: true until a run succeeds or its retries are used up.
 -- `incomplete`: the task is DONE, but one of its outputs was never made.
 -- `stale`: a DONE task was made from an older version of an input or of its job; a RUNNING one will be at its end.
--- `rebounded`: the task is stale because bounds have changed, so that no change of its job's inputs makes it fresh again.
+-- `bounds_changed`: the task is stale because bounds have changed, so that no change of its job's inputs makes it fresh again.
 -- `retired_from`: the state that the task gets back if its id returns.
 -- `looks`: how many runs in a row did not start because the location of this chunk was missing.
 CREATE TABLE opendataflow.task (
@@ -179,7 +179,7 @@ CREATE TABLE opendataflow.task (
     forced                   boolean NOT NULL DEFAULT false,
     again                    boolean NOT NULL DEFAULT false,
     stale                    boolean NOT NULL DEFAULT false,
-    rebounded                boolean NOT NULL DEFAULT false,
+    bounds_changed           boolean NOT NULL DEFAULT false,
     incomplete               boolean NOT NULL DEFAULT false,
     retired_from             text CHECK (retired_from IN ('DONE', 'HELD', 'SKIPPED')),
     looks                    integer NOT NULL DEFAULT 0 CHECK (looks >= 0),
@@ -192,7 +192,7 @@ CREATE TABLE opendataflow.task (
     CONSTRAINT again_is_remembered CHECK (NOT again OR coalesce(retired_from, state) IN ('RUNNING', 'HELD', 'SKIPPED')),
     CONSTRAINT retired_task_remembers CHECK ((state = 'RETIRED') = (retired_from IS NOT NULL)),
     CONSTRAINT only_done_is_incomplete CHECK (NOT incomplete OR coalesce(retired_from, state) = 'DONE'),
-    CONSTRAINT only_stale_is_rebounded CHECK (NOT rebounded OR stale),
+    CONSTRAINT only_stale_has_changed_bounds CHECK (NOT bounds_changed OR stale),
     CONSTRAINT forced_is_to_do CHECK (NOT forced OR state NOT IN ('DONE', 'FAILED'))
 ) WITH (fillfactor = 80);
 CREATE INDEX task_queued ON opendataflow.task (job, rank, sort_key) WHERE state = 'QUEUED';

@@ -106,7 +106,7 @@ class Chunk:
 @dataclass
 class Task:
     """`due_in`: seconds until a retry is due; `held`: what a release returns to; `run`: its last one; `stale`: made
-    from an older version of an input, or for other data sets than its job has now; `rebounded`: stale, because bounds
+    from an older version of an input, or for other data sets than its job has now; `bounds_changed`: stale, because bounds
     have changed."""
 
     state: str = OPEN
@@ -119,7 +119,7 @@ class Task:
     forced: bool = False
     run: int | None = None
     stale: bool = False
-    rebounded: bool = False
+    bounds_changed: bool = False
     retired: str | None = None
 
 
@@ -407,7 +407,7 @@ class Model:
     def is_fresh(self, task: Task, job: Job) -> bool:
         """Whether a task was made from what its job reads now: these inputs, in these versions, with these bounds."""
         run = self.runs.get(task.run or 0)
-        if run is None or task.rebounded or self._ran_with_other_inputs(run, job):
+        if run is None or task.bounds_changed or self._ran_with_other_inputs(run, job):
             return False
         chunks = {d: self.chunks.get((d, run.data_id)) for d in run.reads}
         return all(c is not None and c.version == run.versions[d] for d, c in chunks.items())
@@ -443,7 +443,7 @@ class Model:
                 task = self.tasks[producer, data_id]
                 task.again &= task.state == "RUNNING"
                 task.stale &= task.state in ("RUNNING", "RETIRED") or self._made_outputs(self.jobs[producer], data_id)
-                task.rebounded &= task.stale
+                task.bounds_changed &= task.stale
         return answers
 
     def _made_outputs(self, job: Job, data_id: str) -> bool:
@@ -477,7 +477,7 @@ class Model:
         self.runs[run_id] = Run(
             run_id, job_id, data_id, reads, job.outputs, attempt, forced=task.forced, versions=versions
         )
-        task.state, task.run, task.stale, task.rebounded = "RUNNING", run_id, False, False
+        task.state, task.run, task.stale, task.bounds_changed = "RUNNING", run_id, False, False
         version = self._next_version()
         breaker = self.breakers.get(job_id)
         if breaker and breaker.open:
@@ -555,11 +555,11 @@ class Model:
     def _settle(self, task: Task, outcome: Outcome, spared: bool) -> None:
         if spared:
             task.state, task.due_in, task.resubmitted, task.forced = "RETRYING", 0, False, False
-            task.stale = task.rebounded = False
+            task.stale = task.bounds_changed = False
             return
         task.state = outcome.verdict
         task.stale &= outcome.verdict == "DONE"
-        task.rebounded &= task.stale
+        task.bounds_changed &= task.stale
         task.due_in = outcome.delay if outcome.verdict == "RETRYING" else None
         if outcome.verdict != "RETRYING":
             task.resubmitted = task.forced = False
@@ -762,7 +762,7 @@ class Model:
         task = self.tasks.get((producer, data_id)) if producer else None
         if producer and task and status == "FAILED" and self._can_fail(producer, data_id, task):
             task.state, task.due_in, task.forced, task.stale = "FAILED", None, False, False
-            task.rebounded = False
+            task.bounds_changed = False
         return "done"
 
     def accept(self, dataset: str, ids: Iterable[str]) -> Answers:
@@ -792,7 +792,7 @@ class Model:
             and task.run == chunk.maker
             and self._in_scope(producer, data_id)
         ):
-            task.state, task.stale, task.rebounded = "FAILED", False, False
+            task.state, task.stale, task.bounds_changed = "FAILED", False, False
         return "done"
 
     def _can_fail(self, job_id: str, data_id: str, task: Task) -> bool:

@@ -261,7 +261,7 @@ class SchemaOracle(Model):
                 if task.state == "DONE":
                     self._reopen(*key)
             elif key in plan.tasks["changed"]:
-                task.stale = task.rebounded = True
+                task.stale = task.bounds_changed = True
 
     def delete(self, job_id: str) -> None:
         """A job gives back its data sets; its tasks stay as they are."""
