@@ -72,7 +72,7 @@ class OperatorSettings:
     all namespaces. `port`: serves probes and metrics. `image`: the operator's own image, which decrypts passwords in
     pods. `spark_image`, `spark_account`: image and service account of Spark drivers, if a job names none. `pod_policy`:
     what the pods of jobs may ask for. `allowed_accounts`: the service accounts that they may run with, besides
-    `spark_account` and `default`. `name`: the name of this process, for people.
+    `spark_account` and `default`. `name`, `namespace`: of this pod; the namespace is empty outside of a cluster.
     """
 
     parallelism: int = 1000
@@ -85,6 +85,12 @@ class OperatorSettings:
     pod_policy: PodProfile = PodProfile.RESTRICTED
     allowed_accounts: tuple[str, ...] = ()
     name: str = "operator"
+    namespace: str = ""
+
+    @property
+    def closed_namespace(self) -> str:
+        """The operator's own namespace, in which no job runs; empty if `namespaces` lists it."""
+        return "" if self.namespace in self.namespaces else self.namespace
 
 
 def read_operator_settings(environ: Mapping[str, str] = os.environ) -> OperatorSettings:
@@ -92,8 +98,8 @@ def read_operator_settings(environ: Mapping[str, str] = os.environ) -> OperatorS
 
     The others are DATAFLOW_MAX_RUNS_PER_NAMESPACE (0 for no limit), DATAFLOW_PORT, DATAFLOW_IMAGE,
     DATAFLOW_SPARK_IMAGE, DATAFLOW_SPARK_SERVICE_ACCOUNT, DATAFLOW_POD_POLICY, DATAFLOW_ALLOWED_SERVICE_ACCOUNTS
-    (separated by commas) and POD_NAME. Raises InvalidInput for an unknown policy, and for a number that is none or is
-    too small.
+    (separated by commas), POD_NAME and POD_NAMESPACE. Raises InvalidInput for an unknown policy, and for a number that
+    is none or is too small.
     """
     default = OperatorSettings()
     return OperatorSettings(
@@ -107,6 +113,7 @@ def read_operator_settings(environ: Mapping[str, str] = os.environ) -> OperatorS
         pod_policy=_profile(environ.get("DATAFLOW_POD_POLICY") or default.pod_policy),
         allowed_accounts=_list(environ, "DATAFLOW_ALLOWED_SERVICE_ACCOUNTS"),
         name=environ.get("POD_NAME") or socket.gethostname(),
+        namespace=environ.get("POD_NAMESPACE", ""),
     )
 
 

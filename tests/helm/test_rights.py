@@ -30,7 +30,6 @@ SETTINGS: list[tuple[dict[str, Any], dict[str, Iterable[Right]]]] = [
             "ClusterRole dataflow:dataflow": (*RIGHTS, *WHOLE_CLUSTER, *READ_NODES),
             "ClusterRole dataflow:dataflow:cleanup": CLEANUP,
             "Role dataflow/dataflow-cleanup-stop": STOP,
-            "Role dataflow/opendataflow-spark": DRIVER,
         },
     ),
     (

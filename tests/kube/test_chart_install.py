@@ -212,7 +212,12 @@ def test_notes_name_the_next_three_commands_and_that_postgres_is_not_for_product
         return install(helm, "flow", "--dry-run=client", *arguments).split("NOTES:\n")[1]
 
     output = notes()
-    for command in ("kubectl -n flow rollout status deployment/dataflow", "apply -f examples/", "get dataflow"):
+    for command in (
+        "kubectl -n flow rollout status deployment/dataflow",
+        "--set 'spark.namespaces={flows}'",
+        "kubectl -n flows apply -f examples/",
+        "kubectl -n flows get dataflow",
+    ):
         assert command in output
     assert "NOT FOR PRODUCTION" in output
     own = notes("--set=database.existingSecret=ours", "--set=namespaces={team-a,team-b}")

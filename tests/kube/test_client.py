@@ -183,7 +183,7 @@ async def test_an_invalid_object_is_refused_with_the_api_s_sentence(api: Api, na
 
 
 async def test_an_account_that_is_not_there_is_not_creatable(api: Api, namespace: str) -> None:
-    with pytest.raises(NotCreatable, match='serviceaccount "nobody" not found'):
+    with pytest.raises(NotCreatable, match=r'serviceaccount "nobody" not found; .* spark\.namespaces$'):
         await api.create(PODS, namespace, pod("a", spec={"serviceAccountName": "nobody"}))
 
 

@@ -84,3 +84,10 @@ def test_a_changed_policy_stops_the_next_runs_of_a_job_and_not_those_that_have_s
     message = scene.sees("load", ConditionType.STALLED, "True", Reason.POD_POLICY)
     assert message.startswith("podTemplate.spec.volumes[node].hostPath: ")
     wait_until(lambda: len(scene.pods("load")) == 1, "the run continues, and no other starts")
+
+
+def test_no_job_runs_in_the_namespace_of_the_operator(own_scene: Scene) -> None:
+    own_scene.start(DATAFLOW_NAMESPACES="", POD_NAMESPACE=own_scene.namespace)
+    message = stalled(own_scene, "load")
+    assert message.startswith("metadata.namespace: ")
+    assert own_scene.runs("load") == []

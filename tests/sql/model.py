@@ -106,8 +106,8 @@ class Chunk:
 @dataclass
 class Task:
     """`due_in`: seconds until a retry is due; `held`: what a release returns to; `run`: its last one; `stale`: made
-    from an older version of an input, or for other data sets than its job has now; `bounds_changed`: stale, because bounds
-    have changed."""
+    from an older version of an input, or for other data sets than its job has now; `bounds_changed`: stale, because
+    bounds have changed."""
 
     state: str = OPEN
     held: str | None = None

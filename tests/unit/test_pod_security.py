@@ -8,6 +8,7 @@ from opendataflow.core.kubernetes.policy.pod_security import (
     PodPolicy,
     Violation,
     check_violations,
+    judge_namespace,
     judge_pod_security,
 )
 from opendataflow.errors import PolicyViolated
@@ -98,6 +99,14 @@ def test_the_message_has_at_most_three_fields_and_each_only_once() -> None:
     assert str(caught.value) == (
         "spec.f0: no; spec.f1: no; spec.f2: no; and 2 more (the operator's podPolicy is baseline)"
     )
+
+
+def test_a_namespace_is_closed_unless_everything_is_permitted() -> None:
+    closed = PodPolicy(PodProfile.BASELINE, closed_namespace="flow")
+    assert [each.field for each in judge_namespace("flow", closed)] == ["metadata.namespace"]
+    assert list(judge_namespace("team-a", closed)) == []
+    assert list(judge_namespace("", PodPolicy())) == []
+    assert list(judge_namespace("flow", PodPolicy(PodProfile.ANY, closed_namespace="flow"))) == []
 
 
 def test_a_pod_without_violations_passes() -> None:

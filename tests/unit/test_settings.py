@@ -90,6 +90,14 @@ def test_the_policy_for_pods_is_the_strictest_unless_another_is_set() -> None:
     assert (settings.pod_policy, settings.allowed_accounts) == (PodProfile.ANY, ("a", "b"))
 
 
+def test_the_namespace_of_the_operator_is_closed_to_jobs_unless_it_is_listed() -> None:
+    assert read_operator_settings({}).closed_namespace == ""
+    own = {"POD_NAMESPACE": "flow"}
+    assert read_operator_settings(own).closed_namespace == "flow"
+    assert read_operator_settings({**own, "DATAFLOW_NAMESPACES": "team-a"}).closed_namespace == "flow"
+    assert read_operator_settings({**own, "DATAFLOW_NAMESPACES": "team-a,flow"}).closed_namespace == ""
+
+
 def test_an_unknown_policy_for_pods_is_refused() -> None:
     with pytest.raises(InvalidInput) as caught:
         read_operator_settings({"DATAFLOW_POD_POLICY": "privileged"})

@@ -55,7 +55,7 @@ precedence. The last element of the list is the map of the user's labels. */}}
 
 {{/* The namespaces of Spark service accounts, as a JSON object with one field: helpers return text only. */}}
 {{- define "opendataflow.sparkNamespaces" -}}
-{{- $named := .Values.spark.namespaces | default .Values.namespaces | default (list .Release.Namespace) -}}
+{{- $named := .Values.spark.namespaces | default .Values.namespaces -}}
 {{- dict "all" (ternary $named list .Values.spark.enabled) | toJson -}}
 {{- end -}}
 

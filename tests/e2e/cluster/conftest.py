@@ -172,9 +172,8 @@ def drivers(cluster: RealCluster, namespace: str, kubectl: Kubectl) -> None:
     """A namespace in which Spark drivers may run: the strictest standard, and the chart's account and role."""
     apply_resources(cluster.api)
     cluster.api.patch(f"/api/v1/namespaces/{namespace}", STRICT)
-    made = cluster.helm(
-        namespace, "template", "x", str(_CHART), "--show-only=templates/spark.yaml", "--kube-version=1.34"
-    )
+    here = ("--show-only=templates/spark.yaml", "--kube-version=1.34", f"--set=spark.namespaces={{{namespace}}}")
+    made = cluster.helm(namespace, "template", "x", str(_CHART), *here)
     kubectl("apply", "--filename=-", stdin=made)
 
 

@@ -10,7 +10,12 @@ from typing import Any
 from opendataflow.core.databases.attempts import make_owner
 from opendataflow.core.kubernetes.pipeline_pods import with_project
 from opendataflow.core.kubernetes.pods import Container, Operator, Password, PodConfig, SecretKey, check_config, run_pod
-from opendataflow.core.kubernetes.policy.pod_security import Violation, check_violations, judge_pod_security
+from opendataflow.core.kubernetes.policy.pod_security import (
+    Violation,
+    check_violations,
+    judge_namespace,
+    judge_pod_security,
+)
 from opendataflow.core.kubernetes.policy.spark_policy import judge_application, judge_settings
 from opendataflow.core.kubernetes.spark_application import APPLICATION_FIELD, check_application, spark_application
 from opendataflow.core.kubernetes.spark_pods import driver_container, driver_pod
@@ -75,6 +80,7 @@ class PodOrders:
 
     def _violations(self, manifest: Mapping[str, Any]) -> Iterator[Violation]:
         policy, runtime = self.operator.policy, self.job.spec.runtime
+        yield from judge_namespace(self.job.metadata.namespace or "", policy)
         if self._application is not None:
             yield from judge_application(manifest["spec"], f"{APPLICATION_FIELD}.spec", policy)
             return

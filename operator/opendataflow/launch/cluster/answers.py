@@ -48,7 +48,7 @@ def create_error(what: str, code: int, status: Mapping[str, Any], retry_after: f
     # A conflict is about the counters of a quota. After 401 and 5xx it is unknown whether the object was created.
     if code in (401, 408, _CONFLICT) or code >= 500:
         return CreateUncertain(sentence)
-    return NotCreatable(sentence)
+    return NotCreatable(sentence + _remedy(message))
 
 
 def is_expired(code: int, status: Mapping[str, Any]) -> bool:
@@ -83,6 +83,13 @@ def _is_backpressure(message: str) -> bool:
     """
     new = re.search(r'serviceaccount "default" not found', message) is not None
     return "exceeded quota:" in message or new
+
+
+def _remedy(message: str) -> str:
+    """Return what to do about a missing service account. Only the message names it."""
+    if re.search(r'serviceaccount "[^"]*" not found', message) is None:
+        return ""
+    return "; the chart creates the account of Spark drivers in the namespaces of its value spark.namespaces"
 
 
 def _message(code: int, status: Mapping[str, Any]) -> str:

@@ -95,10 +95,14 @@ _SYSTEM_PRIORITY = "system-"
 
 @dataclass(frozen=True)
 class PodPolicy:
-    """What pods may ask for. `accounts`: the service accounts that they may run with, besides DEFAULT_ACCOUNT."""
+    """What pods may ask for. `accounts`: the service accounts that they may run with, besides DEFAULT_ACCOUNT.
+
+    `closed_namespace`: the namespace in which no job runs; empty if there is none.
+    """
 
     profile: PodProfile = PodProfile.RESTRICTED
     accounts: tuple[str, ...] = ()
+    closed_namespace: str = ""
 
     @property
     def is_restricted(self) -> bool:
@@ -136,6 +140,16 @@ def judge_pod_security(pod: Mapping[str, Any], policy: PodPolicy) -> list[Violat
     annotations = _object(_object(pod, "metadata"), "annotations")
     found = [*_baseline(spec), *_app_armor(annotations), *_own_rules(spec, policy)]
     return [*found, *(_restricted(spec) if policy.is_restricted else _capabilities(spec, _BASELINE_CAPABILITIES))]
+
+
+def judge_namespace(namespace: str, policy: PodPolicy) -> Iterator[Violation]:
+    """Yield a violation if no job may run in a namespace."""
+    if policy.profile is not PodProfile.ANY and namespace and namespace == policy.closed_namespace:
+        yield Violation(
+            "metadata.namespace",
+            "pods in the namespace of the operator could read its Secrets; create the job in another namespace, or "
+            "list this one in the chart's value `namespaces`",
+        )
 
 
 def judge_volume(field: str, kinds: Iterable[str], policy: PodPolicy) -> Iterator[Violation]:
