@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from opendataflow.names import LABEL_RUN
+from opendataflow.names import LABEL_JOB, LABEL_RUN
 from tests.e2e import next_version
+from tests.e2e.cluster import reaching
 from tests.e2e.cluster.conftest import left_out_when_unavailable
 from tests.e2e.cluster.installing import (
     KEEP_DEFINITIONS,
@@ -260,3 +261,22 @@ def test_runs_live_through_an_upgrade_with_a_migration_and_the_way_back_and_are_
     home("wait", "dfj/long", "--for=condition=Succeeded", f"--timeout={SECONDS}s")
     done = "SELECT data_id, state FROM opendataflow.run WHERE job = 'long' ORDER BY 1"
     assert outside.ask(done).splitlines() == [f"{n}-{n}|SUCCEEDED" for n in range(4)]
+
+
+def test_a_run_reaches_neither_postgres_nor_the_operator_nor_other_namespaces(
+    outside: Outside, operator_image: str
+) -> None:
+    home, other, postgres = (each.namespace for each in (outside.home, outside.other, outside.postgres))
+    command = ["/opt/opendataflow/bin/python", "-c", Path(reaching.__file__).read_text("utf-8")]
+    script = {"image": operator_image, "command": command, "args": [home, postgres, other]}
+    # The account of Spark drivers may do the most of all accounts that a job may have.
+    template = {"spec": {"serviceAccountName": "opendataflow-spark", "automountServiceAccountToken": True}}
+    made = job("spy", ["spy-in"], ["spy-out"], runtime={"script": script}, podTemplate=template)
+    outside.other("apply", "-f-", stdin=documents(dataset("spy-in", 1), dataset("spy-out"), made))
+    outside.other("wait", "dfj/spy", "--for=condition=Succeeded", f"--timeout={SECONDS}s")
+    log = outside.other("logs", f"--selector={LABEL_JOB}=spy", "--container=main")
+    tried = json.loads(log.strip().splitlines()[-1])
+    assert "password authentication failed" in tried.pop("postgres")
+    assert tried.pop("own pods") == 200
+    assert tried
+    assert set(tried.values()) == {403}
