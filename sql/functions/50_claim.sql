@@ -28,7 +28,7 @@ LANGUAGE sql AS $$
 $$;
 
 -- Claim up to p_limit QUEUED tasks of a job, in order, after the position (p_after_rank, p_after_key).
--- Never claims more than the job's parallelism allows. An open breaker or a closed gate allows one run at a time.
+-- Claims nothing while a data set of another namespace is not shared with the job's. Never claims more than its parallelism allows. An open breaker or a closed gate allows one run at a time.
 -- p_data_id: claim only this id. Returns
 --   runs     [{run, data_id, fence, nonce, attempt, attempts, infrastructure_attempts, bounds: {data set: …}}]
 --   owner    the values that all runs share: {job, lease, host, boot, runs_home}
@@ -80,7 +80,7 @@ BEGIN
     END IF;
     -- A separate statement: its snapshot is newer than the lock, so that it counts all claims.
     SELECT least(p_limit, v_job.parallelism - count(*)) INTO v_free FROM task t WHERE t.job = p_job AND t.state = 'RUNNING';
-    IF v_job.suspended OR v_job.deleted THEN
+    IF v_job.suspended OR v_job.deleted OR sharing_refusal(p_job) IS NOT NULL THEN
         v_free := 0;
     END IF;
     SELECT * INTO v_breaker FROM breaker b WHERE b.job = p_job AND b.opened_at IS NOT NULL;

@@ -94,7 +94,7 @@ BEGIN
     SELECT coalesce(array_agg(n.job), '{}') INTO v_stale
     FROM job_changes(p_jobs) n WHERE NOT n.known OR n.added_inputs || n.removed_inputs <> '{}';
 
-    PERFORM put_jobs(p_jobs), refuse_not_shared(p_jobs);
+    PERFORM put_jobs(p_jobs), require_shared(ARRAY(SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n));
     v_queued := v_queued || create_downstream_rows(v_datasets, v_ids);
     PERFORM lock_chunks(v_datasets || v_gone, v_ids || v_gone_ids);
     PERFORM lock_tasks(array_agg(x.job), array_agg(x.data_id))
@@ -117,8 +117,9 @@ BEGIN
     END IF;
     PERFORM put_tests(p_jobs);
     v_queued := ARRAY(SELECT DISTINCT j FROM unnest(v_queued) AS j);
-    -- Notify engines also about jobs whose parallelism may have grown.
-    PERFORM notify_engines(ARRAY(SELECT j FROM unnest(v_queued) AS j UNION SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n));
+    -- Notify engines also about jobs whose parallelism may have grown, and about those to which a data set may be shared now.
+    PERFORM notify_engines(ARRAY(SELECT j FROM unnest(v_queued) AS j UNION SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n
+                                 UNION SELECT f.job FROM jsonb_array_elements(p_datasets) AS d CROSS JOIN foreign_readers(d.value ->> 'id') AS f(job)));
     RETURN jsonb_build_object('plan', v_plan, 'woken', v_queued);
 END $$;
 
@@ -215,26 +216,6 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION 'the id % is taken: the % of this name belongs to the % %; choose another spec.id', v_taken.id,
             v_taken.kind, v_taken.resource, v_taken.owner USING ERRCODE = 'DF004';
-    END IF;
-END $$;
-
--- Raise DF005 if a resource's job uses a data set of another namespace that is not shared with its namespace.
--- Data sets that files declared are free for all.
-CREATE FUNCTION opendataflow.refuse_not_shared(p_jobs jsonb) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    v_found record;
-BEGIN
-    SELECT n.id AS job, d.id, d.owner, split_part(n.owner, '/', 1) AS namespace INTO v_found
-    FROM jsonb_to_recordset(p_jobs) AS n(id text, owner text)
-    CROSS JOIN datasets_of(n.id) AS l(dataset)
-    CROSS JOIN LATERAL (SELECT * FROM dataset d WHERE d.id = l.dataset OFFSET 0) d
-    WHERE split_part(d.owner, '/', 1) <> split_part(n.owner, '/', 1)
-      AND split_part(n.owner, '/', 1) <> ALL (d.share_with)
-    ORDER BY d.id LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'job % can''t use the data set %: it belongs to the DataSet % and is not shared with namespace %; add that to its spec.shareWith',
-            v_found.job, v_found.id, v_found.owner, v_found.namespace USING ERRCODE = 'DF005';
     END IF;
 END $$;
 

@@ -214,7 +214,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                                SELECT s.data_id, s.sort_key FROM stale s ORDER BY s.sort_key LIMIT 3) s),
         'next_due', (SELECT greatest(0, extract(epoch FROM min(w.due_at) - clock_timestamp()))
                      FROM task w WHERE w.job = p_job AND w.state = 'RETRYING' HAVING count(*) > 0),
-        'breaker', describe_breaker(j.id), 'tests', describe_gate(j.id, 'tests'),
+        'breaker', describe_breaker(j.id), 'tests', describe_gate(j.id, 'tests'), 'sharing', sharing_refusal(j.id),
         'preflight', describe_gate(j.id, 'preflight'), 'missing', missing_locations(j.id),
         'unmanaged_namespaces', (SELECT coalesce(jsonb_agg(jsonb_build_object('namespace', o.namespace, 'jobs', ARRAY[j.id], 'runs', o.own)), '[]')
                                  FROM (SELECT o.*, ARRAY(SELECT r.id FROM runs(o.runs) r WHERE r.job = j.id ORDER BY r.id) AS own FROM unmanaged_namespaces() o) o
@@ -262,7 +262,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'retry_limit', j.retry_limit, 'due_at', w.due_at,
         'due_in_seconds', CASE WHEN w.due_at IS NOT NULL THEN greatest(0, round(extract(epoch FROM w.due_at - clock_timestamp()))) END,
         'suspended', j.suspended, 'deleted', j.deleted, 'parallelism', j.parallelism, 'breaker', describe_breaker(j.id),
-        'tests', describe_gate(w.job, 'tests'), 'preflight', describe_gate(w.job, 'preflight'), 'looks', w.looks,
+        'tests', describe_gate(w.job, 'tests'), 'preflight', describe_gate(w.job, 'preflight'), 'looks', w.looks, 'sharing', sharing_refusal(j.id),
         'running', (SELECT count(*) FROM task x WHERE x.job = w.job AND x.state = 'RUNNING'),
         'before_it', (SELECT count(*) FROM (SELECT FROM task x WHERE x.job = w.job AND x.state = 'QUEUED'
                                             AND (x.rank, x.sort_key) < (w.rank, w.sort_key) LIMIT 10000) x),

@@ -286,6 +286,23 @@ def test_an_id_that_another_namespace_has_is_taken_and_its_data_sets_have_to_be_
     theirs("wait", "dfj/theirs", "--for=condition=Ready", "--timeout=240s")
 
 
+def test_a_sharing_that_ends_stops_new_runs_until_it_is_back(
+    operators: Operators, kubectl: Kubectl, cluster: Api, namespace: str, other_namespace: str, database: Database
+) -> None:
+    operators.start(DATAFLOW_NAMESPACES=f"{namespace},{other_namespace}")
+    theirs = Kubectl(cluster, other_namespace)
+    apply(kubectl, dataset("raw", 2, shareWith=[other_namespace]))
+    apply(theirs, dataset("result"), job("theirs", ["raw"], ["result"], {"run-seconds": "forever"}, parallelism=1))
+    wait_until(lambda: database.running("theirs") == 1, "one runs")
+    apply(kubectl, dataset("raw", 2))
+    assert stalled(theirs, "dfj/theirs")["reason"] == "NotShared"
+    finish_pods(theirs, 1)
+    wait_until(lambda: (database.done("theirs"), database.running("theirs")) == (1, 0), "no other follows")
+    assert stalled(theirs, "dfj/theirs")["reason"] == "NotShared"
+    apply(kubectl, dataset("raw", 2, shareWith=[other_namespace]))
+    wait_until(lambda: database.running("theirs") == 1, "the next one runs")
+
+
 def test_an_operator_that_stops_leaves_its_runs_to_the_next_one(
     operators: Operators, operator: Operator, kubectl: Kubectl, cluster: Api, namespace: str, database: Database
 ) -> None:

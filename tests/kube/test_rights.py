@@ -257,9 +257,9 @@ def test_a_namespace_that_leaves_the_list_while_runs_live_there_loses_no_outcome
         land.allow(name)
     before = start(scene, first, second)
     land.flow(second, "two", 3, {"run-seconds": "forever"}, parallelism=3)
-    moved = job("moved", ["shared-in"], ["shared-out"], {"run-seconds": "forever"})
-    shared = [dataset("shared-in", 1, shareWith=[second]), dataset("shared-out", shareWith=[second])]
-    land.api.kubectl(f"--namespace={first}", "apply", "-f-", stdin=documents(*shared))
+    moved = job("moved", ["shared-in"], [], {"run-seconds": "forever"})
+    shared = documents(dataset("shared-in", 1, shareWith=[second]))
+    land.api.kubectl(f"--namespace={first}", "apply", "-f-", stdin=shared)
     land.api.kubectl(f"--namespace={second}", "apply", "-f-", stdin=documents(moved))
     pods = f"/api/v1/namespaces/{second}/pods"
     wait_until(lambda: len(going(land, pods)) == 4, "their pods run", SECONDS)

@@ -41,6 +41,30 @@ def test_a_job_can_t_use_another_namespace_s_data_set_unless_that_is_shared(roll
     assert apply(rolled_back, [], [job("make", ["flights"], ["out"], owner="other/make")]) == ["make"]
 
 
+def test_a_job_never_writes_another_namespace_s_data_set_also_if_it_is_shared(rolled_back: Connection) -> None:
+    apply(rolled_back, [dataset("flights", "1") | OWNED | {"share_with": ["other"]}], [])
+    with pytest.raises(DatabaseError, match="other namespaces may only read it"), rolled_back.transaction():
+        apply(rolled_back, [], [job("make", [], ["flights"], owner="other/make")])
+
+
+def test_a_job_claims_nothing_while_a_data_set_is_not_shared_any_more(rolled_back: Connection) -> None:
+    db, lease = rolled_back, open_lease(rolled_back)
+    shared = dataset("flights", "1", "2") | OWNED
+    apply(db, [shared | {"share_with": ["other"]}, dataset("out")], [])
+    apply(db, [], [job("make", ["flights"], ["out"], owner="other/make", parallelism=1)])
+    (run,) = claim(db, lease, "make")
+    apply(db, [shared], [])
+    assert end(db, run, "DONE")["run_state"] == "SUCCEEDED"
+    assert claim(db, lease, "make") == []
+    assert "flights" in value(db, "SELECT opendataflow.job_status('make') ->> 'sharing'")
+    assert "flights" in value(db, "SELECT opendataflow.why('make', '2') ->> 'sharing'")
+    with pytest.raises(DatabaseError, match="flights"), db.transaction():
+        db.execute("SELECT opendataflow.require_shared('{make}')")
+    apply(db, [shared | {"share_with": ["other"]}], [])
+    assert [run["data_id"] for run in claim(db, lease, "make")] == ["2"]
+    assert problems(db) == []
+
+
 def test_a_resource_s_limits_are_changed_in_the_resource(rolled_back: Connection) -> None:
     apply(rolled_back, [dataset("out", "1")], [job("make", [], ["out"], owner="team/make")])
     with pytest.raises(DatabaseError, match="job make belongs to the DataFlowJob team/make: change its"):

@@ -126,7 +126,6 @@ async def test_of_many_answers_the_first_are_reported(store: Store, db: Connecti
 # Refusals
 
 
-NOT_SHARED = "belongs to the DataSet team/a and is not shared with namespace other; add that to its spec.shareWith"
 REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     ({"chosen": ["1", "100"]}, "Unknown", "job j has no task for 100 (did you mean 10?); nothing was changed"),
     (
@@ -145,7 +144,7 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
     (
         {"target": "a", "of_chunks": True, "namespace": "other"},
         "NotShared",
-        f"data set a {NOT_SHARED}",
+        "data set a belongs to the DataSet team/a; ask for it in namespace team",
     ),
 ]
 
@@ -186,12 +185,14 @@ async def test_of_many_refusals_the_first_are_reported_and_all_are_counted(store
     assert answer.message.endswith("; and 45 more; nothing was changed")
 
 
-async def test_a_data_set_may_be_asked_for_by_whom_it_is_shared_with(store: Store, two_jobs: Connection) -> None:
+async def test_no_other_namespace_changes_a_data_set_also_if_it_is_shared(store: Store, two_jobs: Connection) -> None:
     two_jobs.execute("UPDATE opendataflow.dataset SET share_with = '{other}' WHERE id = 'a'")
-    request = resubmit("x", "1", verb=VERB["hold"], target="a", of_chunks=True, namespace="other")
+    before = chunks(two_jobs)
+    for verb in ("hold", "release", "publish", "accept", "reject", "resubmit"):
+        request = resubmit(verb, "1", verb=VERB[verb], target="a", of_chunks=True, namespace="other")
 
-    assert (await answer_once(store, request, NOW)).done == 1
-    assert chunks(two_jobs)["a/1"] == "HOLD"
+        assert (await answer_once(store, request, NOW)).refusal == "NotShared"
+    assert chunks(two_jobs) == before
 
 
 async def test_what_a_file_has_declared_may_be_asked_for_by_every_namespace(store: Store, db: Connection) -> None:

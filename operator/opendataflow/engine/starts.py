@@ -108,7 +108,7 @@ class Starts(Generic[OrderT]):
     def _make_order(self, run: ClaimedRun, declared: DeclaredJob) -> OrderT | Ended:
         maker = self._makers.get(run.job)
         if maker is None:
-            return _not_started(run, "its job was deleted before it was started")
+            return _not_started(run, "its job was deleted or stopped before it was started")
         if not maker.matches(declared):
             return _not_started(run, "the job was applied anew just before it started")
         try:

@@ -23,6 +23,11 @@ async def declared_by_resources(store: Store) -> dict[tuple[str, str], Declared]
     return {(row["kind"], row["id"]): Declared(row["owner"], row["declared_as"]) for row in rows}
 
 
+async def require_shared(store: Store, job: str) -> None:
+    """Raise NotShared if the job may not use one of its data sets now: its owner may have ended the sharing."""
+    await store.rows("SELECT opendataflow.require_shared(ARRAY[%s])", job)
+
+
 async def delete_job(store: Store, job: str, owner: str, actor: str) -> bool:
     """Delete a job that a resource has declared. Return False if another owner declared it, or if it is deleted."""
 

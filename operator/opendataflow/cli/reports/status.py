@@ -144,8 +144,10 @@ def status_lines(status: Status) -> list[str]:
     locations = [f"location   {gate_sentence(gate)}"] if gate else []
     locations += [f"missing    {missing_sentence(missing)}"] if missing else []
     unseen = [f"unseen     {unmanaged_namespace_sentence(found)}" for found in status["unmanaged_namespaces"]]
+    sharing = [f"sharing    {status['sharing']}"] if status.get("sharing") else []
     return [
         *unseen,
+        *sharing,
         *breaker,
         *tested,
         *locations,

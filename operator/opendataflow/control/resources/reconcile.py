@@ -31,7 +31,7 @@ from opendataflow.model.records.plan import Consent, Plan
 from opendataflow.model.resources.datasets import DataSet
 from opendataflow.model.resources.jobs import DataFlowJob
 from opendataflow.names import Backfill, Reason
-from opendataflow.store.resources import Declared, declared_by_resources, delete_job, disown_dataset
+from opendataflow.store.resources import Declared, declared_by_resources, delete_job, disown_dataset, require_shared
 from opendataflow.store.store import Store
 
 PAUSE_SECONDS = 2.0
@@ -237,6 +237,8 @@ class Reconciler:
             self._known[kind, model.id] = declared
             logger.info("%s %s: taken over, generation %d", kind, entry.key.owner, entry.generation)
             self._requeue_dependents(entry.key, model)
+        elif isinstance(model, DataFlowJob):
+            await require_shared(self._store, model.id)
         if isinstance(model, DataFlowJob):
             await self._use(model, declared.as_hash)
             entry.accepted_spec = accepted_text(model, declared.as_hash)

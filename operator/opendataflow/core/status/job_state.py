@@ -203,6 +203,8 @@ def _stalled(facts: ObservedJob) -> ConditionValue:
         reason = start_error_reason(facts.start_error)
         if reason in _STALLING:
             return ConditionValue(True, reason, str(facts.start_error))
+    if facts.fault is None and facts.found is not None and facts.found.get("sharing"):
+        return ConditionValue(True, Reason.NOT_SHARED, facts.found["sharing"])
     return stalled_condition(facts.fault)
 
 
@@ -325,10 +327,8 @@ def _obstacle(facts: ObservedJob) -> tuple[str, str] | None:
         return (Reason.DRAINING if draining else Reason.SUSPENDED), suspended_sentence(facts.job)
     if facts.found["breaker"]:
         return Reason.BREAKER_OPEN, breaker_opened(facts.found["breaker"])
-    if facts.found.get("preflight"):
-        return Reason.LOCATION_MISSING, gate_sentence(facts.found["preflight"])
-    if stopped_by_tests(facts.found["tests"]):
-        return Reason.TESTS_FAIL, tests_sentence(facts.found["tests"])
+    if (closed := _closed_gate(facts.found)) is not None:
+        return closed
     if facts.start_error is not None:
         return start_error_reason(facts.start_error), str(facts.start_error)
     if facts.pods:
@@ -336,6 +336,17 @@ def _obstacle(facts: ObservedJob) -> tuple[str, str] | None:
         return reason, f"{counted(pods, 'pod')} can't run: {sentence}"
     if facts.found["parallelism"] == 0:
         return Reason.NO_PARALLELISM, no_parallelism_sentence(facts.job)
+    return None
+
+
+def _closed_gate(found: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return reason and message of what must hold before any run starts, and does not."""
+    if found.get("sharing"):
+        return Reason.NOT_SHARED, found["sharing"]
+    if found.get("preflight"):
+        return Reason.LOCATION_MISSING, gate_sentence(found["preflight"])
+    if stopped_by_tests(found["tests"]):
+        return Reason.TESTS_FAIL, tests_sentence(found["tests"])
     return None
 
 

@@ -326,6 +326,8 @@ def _limit_sentences(why: Evidence, state: TaskState) -> Iterator[str]:
 
 def _gate_sentences(why: Evidence) -> Iterator[str]:
     """Yield what must hold before any run of the job starts, and does not."""
+    if why.get("sharing"):
+        yield why["sharing"]
     again = _resubmit_command(why["job"], why)
     if why["preflight"]:
         due = why["preflight"]["next_in_seconds"]

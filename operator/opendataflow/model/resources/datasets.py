@@ -104,8 +104,8 @@ class DataSetSpec(InputModel):
     id: Id | None = Field(default=None, description="The id in the database. The default is the name.")
     share_with: Annotated[tuple[NamespaceName, ...], Field(max_length=100)] = Field(
         default=(),
-        description="Other namespaces whose jobs may use the data set. Jobs of its own namespace always may. Not used "
-        "on one machine.",
+        description="Other namespaces whose jobs may read the data set. Only jobs of its own namespace may write it. "
+        "Not used on one machine.",
     )
     location: Location = Field(default_factory=Location, description="The location of the data.")
     credentials: Credentials | None = Field(default=None, description="The password for runs.")
