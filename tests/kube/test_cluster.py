@@ -1,5 +1,8 @@
 """The test cluster itself: what the annotations of a pod promise is what a client sees of it."""
 
+import http.client
+import socket
+import threading
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -214,3 +217,32 @@ def test_a_namespace_goes_with_what_is_in_it(cluster: Api, namespace: str, pods:
     _until_running(cluster, f"{pods}/run-1")
     cluster.delete(f"/api/v1/namespaces/{namespace}")
     cluster.wait_gone(f"/api/v1/namespaces/{namespace}")
+
+
+def test_an_answer_that_breaks_off_leaves_no_connection_to_whoever_keeps_the_error(tmp_path: Path) -> None:
+    over = threading.Event()
+    left: list[bytes] = []
+
+    def break_off(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(240)
+            connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhalf")
+            connection.shutdown(socket.SHUT_WR)
+            over.wait(240)
+            connection.setblocking(False)
+            left.append(connection.recv(4096))
+
+    api = Api(tmp_path / "kubectl", tmp_path / "config")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(api.socket))
+        listener.listen()
+        server = threading.Thread(target=break_off, args=(listener,))
+        server.start()
+        with pytest.raises(http.client.IncompleteRead) as kept:
+            api.text("GET", "/")
+        over.set()
+        server.join()
+    api.__exit__()
+    assert left == [b""], kept.value

@@ -62,8 +62,8 @@ def _send(kubeconfig: Path, method: str, path: str, body: Object | None) -> tupl
     connection = http.client.HTTPSConnection(address, context=trust, timeout=240)
     try:
         connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        return answer.status, answer.headers.get("Retry-After", ""), json.loads(answer.readline())
+        with connection.getresponse() as answer:
+            return answer.status, answer.headers.get("Retry-After", ""), json.loads(answer.readline())
     finally:
         connection.close()
 

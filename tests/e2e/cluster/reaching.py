@@ -25,7 +25,8 @@ def status_of(method: str, path: str) -> int:
         with urlopen(request, context=ssl.create_default_context(cafile=f"{ACCOUNT}/ca.crt")) as answer:
             return int(answer.status)
     except HTTPError as error:
-        return error.code
+        with error:
+            return error.code
 
 
 def login(host: str) -> str:

@@ -6,6 +6,7 @@ the namespace enforces the strictest standard, and drivers have the service acco
 
 import json
 import re
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,9 @@ def served(port: int, question: str) -> Any:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/applications{question}", timeout=10) as answer:
             return json.load(answer)
+    except urllib.error.HTTPError as refused:
+        refused.close()
+        return None
     except (OSError, ValueError):  # a driver that starts has a page for people only
         return None
 

@@ -92,8 +92,8 @@ class Api:
         try:
             sent = body if body is None or isinstance(body, bytes) else json.dumps(body)
             connection.request(method, path, sent, {"Content-Type": kind, "Accept": "application/json"})
-            answer = connection.getresponse()
-            read = answer.read().decode()
+            with connection.getresponse() as answer:  # which keeps the socket, should it break off
+                read = answer.read().decode()
         finally:
             connection.close()
         if answer.status >= 300:

@@ -219,7 +219,10 @@ class ControlPlane:
         try:
             with urllib.request.urlopen(f"{self.server}/readyz", context=trust, timeout=5) as answer:
                 return bool(answer.status == 200)
-        except (OSError, urllib.error.URLError):
+        except urllib.error.HTTPError as refused:
+            refused.close()
+            return False
+        except OSError:
             return False
 
     def restart_controllers(self, qps: int | None) -> None:
