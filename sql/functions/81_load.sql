@@ -2,17 +2,22 @@
 
 -- Return the chunks of a list that are new, or get other bounds, and whose bounds overlap those of another chunk: {overlapping, examples}.
 -- Reads all chunks of the data set. Locks level 0 exclusively, so that nobody adds a chunk between this look and the load.
+-- Null if nothing says which rows the chunks of the list have.
 CREATE FUNCTION opendataflow.overlaps_of_list(p_dataset text, p_ids text[], p_bounds jsonb[]) RETURNS jsonb
 LANGUAGE plpgsql AS $$
+DECLARE
+    v_partitionings jsonb := partitionings(ARRAY[p_dataset]);
 BEGIN
+    IF v_partitionings = '{}' AND p_bounds = array_fill(NULL::jsonb, ARRAY[cardinality(p_bounds)]) THEN
+        RETURN NULL;
+    END IF;
     PERFORM lock_datasets(reachable_datasets(ARRAY[p_dataset]), true);
     RETURN (
         SELECT jsonb_build_object('overlapping', count(*), 'examples', jsonb_build_object('overlapping', some_ids(coalesce(array_agg(o.data_id), '{}'))))
-        FROM (SELECT coalesce(array_agg(n.data_id), '{}') AS ids, coalesce(array_agg(n.bounds), '{}') AS bounds
-              FROM unnest(p_ids, p_bounds) AS n(data_id, bounds) LEFT JOIN chunk_of(p_dataset, n.data_id) c ON true
-              WHERE jsonb_typeof(n.bounds) = 'object'
-                AND (c.bounds IS DISTINCT FROM n.bounds OR (c.retired_from IS NOT NULL AND NOT is_finished(p_dataset, n.data_id)))) n
-        CROSS JOIN overlapping_chunks(array_fill(p_dataset, ARRAY[cardinality(n.ids)]), n.ids, n.bounds, '{}', '{}', true) o);
+        FROM (SELECT coalesce(array_agg(m.data_id), '{}') AS ids, coalesce(array_agg(m.bounds), '{}') AS bounds
+              FROM meanings(array_fill(p_dataset, ARRAY[cardinality(p_ids)]), p_ids, p_bounds, v_partitionings) m
+              WHERE m.is_other OR (m.returns AND NOT is_finished(p_dataset, m.data_id))) n
+        CROSS JOIN overlapping_chunks(array_fill(p_dataset, ARRAY[cardinality(n.ids)]), n.ids, n.bounds, '{}', '{}', v_partitionings) o);
 END $$;
 
 -- Declare chunks with their bounds (null for none), and publish them if p_publish is true.

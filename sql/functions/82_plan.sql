@@ -180,13 +180,65 @@ LANGUAGE sql IMMUTABLE AS $$
                               AND opendataflow.bound_key(p_bounds -> 'to') <= opendataflow.bound_key(p_rest -> 'to') COLLATE "C", false) END
 $$;
 
+-- Return the bounds that a data id has by itself in a table that is partitioned by p_type; null if it has none.
+-- core/chunks/chunk_bounds.py gives runs the same bounds: tests/sql/test_bounds_of_ids.py compares them.
+CREATE FUNCTION opendataflow.bounds_of_id(p_id text, p_type text) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN p_id = 'null' AND p_type IN ('date', 'range') THEN '{"nulls": true}'
+                WHEN p_type = 'list' THEN jsonb_build_object('value', p_id)
+                WHEN h.part[1]::numeric < h.part[2]::numeric
+                    THEN jsonb_build_object('bucket', h.part[1]::numeric, 'buckets', h.part[2]::numeric)
+                WHEN r.part IS NOT NULL AND (r.part[1]::numeric <= r.part[2]::numeric) IS NOT FALSE
+                    THEN jsonb_strip_nulls(jsonb_build_object('from', coalesce(r.part[1], r.part[4])::numeric,
+                                                              'to', coalesce(r.part[2], r.part[3])::numeric + 1))
+                WHEN to_char(f.first, 'YYYY-MM-DD') LIKE p_id || '%' AND n.next < '10000-01-01'
+                    THEN jsonb_build_object('from', to_char(f.first, 'YYYY-MM-DD'), 'to', to_char(n.next, 'YYYY-MM-DD')) END
+    FROM regexp_match(CASE p_type WHEN 'hash' THEN p_id END, '^([0-9]+)-of-([0-9]+)$') AS h(part),
+         regexp_match(CASE p_type WHEN 'range' THEN p_id END, '^(?:[0-9]+_)?(?:(-?[0-9]+)-(-?[0-9]+)|\.\.(-?[0-9]+)|(-?[0-9]+)\.\.)$') AS r(part),
+         regexp_match(CASE p_type WHEN 'date' THEN p_id END, '^([0-9]{4})-(0[1-9]|1[0-2])(?:-(0[1-9]|[12][0-9]|3[01]))?$') AS d(part),
+         LATERAL (SELECT make_date(nullif(d.part[1]::integer, 0), d.part[2]::integer, 1) + coalesce(d.part[3]::integer, 1) - 1 AS first) f,
+         LATERAL (SELECT f.first + CASE WHEN d.part[3] IS NULL THEN interval '1 month' ELSE '1 day' END AS next) n
+$$;
+
+-- Return the bounds that say which rows a chunk has: those that are stored, else those of its id in the column of the
+-- partitioning ({column, type}) of its data set. Null if nothing says it.
+CREATE FUNCTION opendataflow.meant_bounds(p_bounds jsonb, p_id text, p_partitioning jsonb) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN jsonb_typeof(p_bounds) = 'object' AND p_bounds ?| '{from, to, value, bucket, nulls, rest, predicate}' THEN p_bounds
+                WHEN jsonb_typeof(p_partitioning) = 'object' THEN opendataflow.bounds_of_id(p_id, p_partitioning ->> 'type') || jsonb_build_object('column', p_partitioning -> 'column')
+                WHEN jsonb_typeof(p_bounds) = 'object' THEN p_bounds END
+$$;
+
+-- Return the partitionings of data sets by id, {dataset: {column, type}}.
+CREATE FUNCTION opendataflow.partitionings(p_datasets text[]) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(jsonb_object_agg(d.id, d.partitioning), '{}')
+    FROM opendataflow.dataset d WHERE d.id = ANY (p_datasets) AND jsonb_typeof(d.partitioning) = 'object'
+$$;
+
+-- Return the bounds that given chunks will mean, if anything says it. is_other: the chunk is not there, or means others now.
+-- returns: it was withdrawn. p_partitionings: those of their data sets after the change.
+CREATE FUNCTION opendataflow.meanings(p_datasets text[], p_ids text[], p_bounds jsonb[], p_partitionings jsonb)
+RETURNS TABLE (dataset text, data_id text, bounds jsonb, is_other boolean, returns boolean)
+LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
+    SELECT m.dataset, m.data_id, m.bounds,
+           m.known IS NULL OR meant_bounds(m.stored, m.data_id, before.all_of -> m.dataset) IS DISTINCT FROM m.bounds, m.retired
+    FROM (SELECT partitionings(p_datasets)) AS before(all_of)
+    CROSS JOIN LATERAL (
+        SELECT p.dataset, p.data_id, c.data_id AS known, c.bounds AS stored, c.retired_from IS NOT NULL AS retired,
+               meant_bounds(CASE WHEN jsonb_typeof(p.bounds) = 'object' THEN p.bounds ELSE c.bounds END, p.data_id, p_partitionings -> p.dataset) AS bounds
+        FROM unnest(p_datasets, p_ids, p_bounds) AS p(dataset, data_id, bounds) LEFT JOIN chunk_of(p.dataset, p.data_id) c ON true) m
+    WHERE m.bounds IS NOT NULL
+$$;
+
 -- Return the given chunks whose bounds overlap those of another chunk of their data set: of any finished chunk, also a retired one,
--- and of any chunk that is still to do, unless it is in p_settled, p_settled_ids. p_each_other: compare the given ones with each other, too.
+-- and of any chunk that is still to do, unless it is in p_settled, p_settled_ids. The given ones are compared with each other, too.
 -- Bounds of two kinds or two columns, such as dates and buckets, overlap: they divide the same rows in two ways.
 -- Texts are compared by their bytes. Texts of one plan are not: only their database knows their order.
--- Chunks without bounds, and bounds that no chunk source, list or plan writes, are not compared.
+-- Chunks whose bounds nothing says, and bounds that no chunk source, list or plan writes, are not compared.
+-- p_bounds: the bounds that the chunks mean. p_partitionings: those of the data sets, for the bounds of the other chunks.
 CREATE FUNCTION opendataflow.overlapping_chunks(p_datasets text[], p_ids text[], p_bounds jsonb[], p_settled text[], p_settled_ids text[],
-                                                p_each_other boolean)
+                                                p_partitionings jsonb)
 RETURNS TABLE (dataset text, data_id text)
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin = on AS $$
     -- Groups and windows instead of joins of the lists: the planner believes that the lists are short, and would choose nested loops.
@@ -196,8 +248,9 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin 
               UNION ALL
               SELECT p.dataset, p.data_id, NULL, false, true FROM unnest(p_settled, p_settled_ids) AS p(dataset, data_id)
               UNION ALL
-              SELECT c.dataset, c.data_id, c.bounds, false, c.retired_from IS NOT NULL
-              FROM chunk c WHERE c.dataset = ANY (ARRAY(SELECT DISTINCT d FROM unnest(p_datasets) AS d)) AND jsonb_typeof(c.bounds) = 'object') k
+              SELECT c.dataset, c.data_id, meant_bounds(c.bounds, c.data_id, p_partitionings -> c.dataset), false, c.retired_from IS NOT NULL
+              FROM chunk c WHERE c.dataset = ANY (ARRAY(SELECT DISTINCT d FROM unnest(p_datasets) AS d))
+                             AND (jsonb_typeof(c.bounds) = 'object' OR p_partitionings ? c.dataset)) k
         GROUP BY k.dataset, k.data_id
     ), one AS MATERIALIZED (
         SELECT n.dataset, n.data_id, n.bounds, bounds_kind(n.bounds) AS kind, true AS is_new FROM unnest(p_datasets, p_ids, p_bounds) AS n(dataset, data_id, bounds)
@@ -205,7 +258,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin 
         SELECT k.dataset, k.data_id, k.bounds, bounds_kind(k.bounds), false
         FROM known k WHERE k.bounds IS NOT NULL AND NOT k.is_given AND CASE WHEN k.is_settled THEN is_finished(k.dataset, k.data_id) ELSE true END
     ), part AS MATERIALIZED (
-        SELECT o.*, NOT o.is_new OR (p_each_other AND NOT (o.kind = 'text' AND o.bounds ? 'predicate')) AS counts,
+        SELECT o.*, NOT (o.is_new AND o.kind = 'text' AND o.bounds ? 'predicate') AS counts,
                bound_number(o.bounds -> 'from') AS low, bound_number(o.bounds -> 'to') AS high,
                bound_key(o.bounds -> 'from') COLLATE "C" AS low_key, bound_key(o.bounds -> 'to') COLLATE "C" AS high_key
         FROM one o WHERE o.kind IS NOT NULL
@@ -313,7 +366,7 @@ $$;
 --   changed (the bounds of its chunk, also if the id returns), stale (an input was added or removed, or changed while the job was deleted),
 --   fresh (stale until now, because the inputs are again those that its run has read).
 -- `finished`: DONE, RUNNING, or made by a run.
-CREATE FUNCTION opendataflow.changes_of_apply(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb)
+CREATE FUNCTION opendataflow.changes_of_apply(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_partitionings jsonb, p_jobs jsonb)
 RETURNS TABLE (kind text, owner text, data_id text, what text, finished boolean)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
@@ -345,10 +398,9 @@ BEGIN
     -- An id that returns with its finished tasks is not processed again, so it can't overlap.
     RETURN QUERY SELECT 'chunk', o.dataset, o.data_id, 'overlapping', true
     FROM (SELECT array_agg(n.dataset) AS datasets, array_agg(n.data_id) AS ids, array_agg(n.bounds) AS bounds
-          FROM unnest(p_datasets, p_ids, p_bounds) AS n(dataset, data_id, bounds) LEFT JOIN chunk_of(n.dataset, n.data_id) c ON true
-          WHERE jsonb_typeof(n.bounds) = 'object' AND (c.data_id IS NULL OR c.retired_from IS NOT NULL OR c.bounds IS DISTINCT FROM n.bounds)
-            AND NOT is_finished(n.dataset, n.data_id)) n,
-         overlapping_chunks(n.datasets, n.ids, n.bounds, p_datasets || v_gone_in, p_ids || v_gone, false) o;
+          FROM meanings(p_datasets, p_ids, p_bounds, p_partitionings) n
+          WHERE (n.is_other OR n.returns) AND NOT is_finished(n.dataset, n.data_id)) n,
+         overlapping_chunks(n.datasets, n.ids, n.bounds, v_gone_in, v_gone, p_partitionings) o;
     RETURN QUERY SELECT 'chunk', g.dataset, g.data_id, 'retired', is_finished(g.dataset, g.data_id)
     FROM unnest(v_gone_in, v_gone) AS g(dataset, data_id);
     RETURN QUERY
@@ -477,7 +529,7 @@ BEGIN
     PERFORM refuse_reserved_today(p_datasets, p_jobs), refuse_taken_ids(p_datasets, p_jobs);
     p_jobs := add_first_days(p_jobs);
     SELECT with_added_tasks(p.plan, s.datasets, s.ids, p_jobs, p.gone, p.gone_ids) INTO v_plan
-    FROM stated_chunks(p_datasets) s CROSS JOIN LATERAL planned(s.stated, s.datasets, s.ids, s.bounds, p_jobs) p;
+    FROM stated_chunks(p_datasets) s CROSS JOIN LATERAL planned(s.stated, s.datasets, s.ids, s.bounds, s.partitionings, p_jobs) p;
     RETURN v_plan || jsonb_build_object('missing', missing_consents(v_plan, p_consent));
 END $$;
 
@@ -485,9 +537,9 @@ END $$;
 --   gone   chunks to retire: data sets and ids
 --   off    tasks to retire or to remove: jobs and ids
 --   redo   finished tasks whose outputs or bounds change: jobs and ids, and whether the bounds change
-CREATE FUNCTION opendataflow.planned(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb, OUT plan jsonb,
-                                     OUT gone text[], OUT gone_ids text[], OUT off text[], OUT off_ids text[], OUT redo text[], OUT redo_ids text[],
-                                     OUT bounded boolean[])
+CREATE FUNCTION opendataflow.planned(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_partitionings jsonb, p_jobs jsonb,
+                                     OUT plan jsonb, OUT gone text[], OUT gone_ids text[], OUT off text[], OUT off_ids text[],
+                                     OUT redo text[], OUT redo_ids text[], OUT bounded boolean[])
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT plan_of(array_agg(c.kind), array_agg(c.owner), array_agg(c.data_id), array_agg(c.what), array_agg(c.finished), p_jobs),
            array_agg(c.owner) FILTER (WHERE c.kind = 'chunk' AND c.what = 'retired'),
@@ -497,7 +549,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
            array_agg(c.owner) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed')),
            array_agg(c.data_id) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed')),
            array_agg(c.what = 'changed') FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed'))
-    FROM changes_of_apply(p_stated, p_datasets, p_ids, p_bounds, p_jobs) c
+    FROM changes_of_apply(p_stated, p_datasets, p_ids, p_bounds, p_partitionings, p_jobs) c
 $$;
 
 -- Return a plan with the tasks that the apply creates or brings back. p_gone, p_gone_ids: the chunks that it retires.
@@ -520,10 +572,13 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin 
     FROM jsonb_array_elements(p_plan -> 'jobs') AS j FULL JOIN added a ON a.job = j.value ->> 'job'
 $$;
 
--- Return the data sets whose chunk source is declared, and all its chunks.
-CREATE FUNCTION opendataflow.stated_chunks(p_datasets jsonb, OUT stated text[], OUT datasets text[], OUT ids text[], OUT bounds jsonb[])
+-- Return the data sets whose chunk source is declared, all its chunks, and the partitionings of the data sets by id.
+CREATE FUNCTION opendataflow.stated_chunks(p_datasets jsonb, OUT stated text[], OUT partitionings jsonb, OUT datasets text[], OUT ids text[],
+                                           OUT bounds jsonb[])
 LANGUAGE sql STABLE AS $$
     SELECT ARRAY(SELECT d.value ->> 'id' FROM jsonb_array_elements(p_datasets) AS d WHERE d.value ? 'chunks'),
+           (SELECT coalesce(jsonb_object_agg(d.value ->> 'id', d.value -> 'partitioning'), '{}')
+            FROM jsonb_array_elements(p_datasets) AS d WHERE jsonb_typeof(d.value -> 'partitioning') = 'object'),
            coalesce(array_agg(d.value ->> 'id'), '{}'), coalesce(array_agg(c.value ->> 'id'), '{}'), coalesce(array_agg(c.value -> 'bounds'), '{}')
     FROM jsonb_array_elements(p_datasets) AS d, jsonb_array_elements(coalesce(d.value -> 'chunks', '[]')) AS c
 $$;

@@ -103,10 +103,10 @@ class SchemaOracle(Model):
         plan.finished = {k for k in plan.chunks["retired"] if self.finished(k)} | (plan.chunks["changed"] & redone)
         to_do = {k for k in (request.chunks - live) | plan.chunks["changed"] if not self.finished(k)}
         new = {k: b for k, b in request.bounds.items() if k in to_do}
-        by_others = (live & present) - request.chunks
-        old = {k: self.bounds.get(k) for k in self.chunks if k in by_others or (self.finished(k) and k not in new)}
+        staying = {k for k in self.chunks if k in live & present or self.finished(k)}
+        others = {**{k: self.bounds.get(k) for k in staying}, **new}
         plan.chunks["overlapping"] = {
-            k for k, bounds in new.items() if any(k[0] == d and bounds_overlap(bounds, old[d, i]) for d, i in old)
+            k for k in new if any(o[0] == k[0] and o != k and bounds_overlap(new[k], others[o]) for o in others)
         }
         for (job_id, data_id), task in self.tasks.items():
             if task.retired is None and not after[job_id].deleted:
@@ -188,9 +188,7 @@ class SchemaOracle(Model):
     def finished(self, key: Key) -> bool:
         """Whether a chunk was processed or is: a run made it, or one of its tasks is DONE or RUNNING."""
         chunk = self.chunks.get(key)
-        if chunk is None:
-            return False
-        made = chunk.maker is not None and self._was(chunk) in ("READY", "PENDING", "RUNNING")
+        made = chunk is not None and chunk.maker is not None and self._was(chunk) in ("READY", "PENDING", "RUNNING")
         jobs = [j.id for j in self.jobs.values() if key[0] in j.datasets]
         tasks = [self.tasks[job, key[1]] for job in jobs if (job, key[1]) in self.tasks]
         runs = [run for run in self.runs.values() if run.job in jobs and run.data_id == key[1]]

@@ -99,7 +99,11 @@ def ranges(made: Mapping[str, tuple[object, object]]) -> list[tuple[str, Mapping
 
 
 async def overlaps(
-    store: Store, made: list[tuple[str, Mapping[str, Any]]], *, dry_run: bool = False, allow_overlap: bool = False
+    store: Store,
+    made: Sequence[tuple[str, Mapping[str, Any] | None]],
+    *,
+    dry_run: bool = False,
+    allow_overlap: bool = False,
 ) -> Sequence[str]:
     """The chunks of a list that are refused."""
     found = await load_chunks(
@@ -140,6 +144,19 @@ async def test_other_bounds_of_a_known_chunk_overlap_like_those_of_a_new_one(sto
     assert list(await overlaps(store, ranges({"1": (0, 10), "2": (10, 20)}))) == []
     assert list(await overlaps(store, ranges({"1": (0, 10), "2": (10, 20)}))) == []
     assert list(await overlaps(store, ranges({"2": (9, 20)}))) == ["2"]
+
+
+async def test_a_list_without_bounds_is_compared_by_what_its_ids_say_of_the_partitioning(
+    store: Store, db: Connection
+) -> None:
+    apply(db, [{**dataset("a"), "partitioning": {"column": "c", "type": "date"}}], [])
+    assert list(await overlaps(store, [("2013-01", None), ("2013-02", None)])) == []
+    assert list(await overlaps(store, [("2013-01", None), ("2013-01-05", None), ("2013-03-05", None)])) == [
+        "2013-01-05"
+    ]
+    assert chunks(db).keys() == {"a/2013-01", "a/2013-02"}
+    assert list(await overlaps(store, [("2013-01-05", None)], allow_overlap=True)) == []
+    assert list(await overlaps(store, [("2013-01-05", None)])) == []
 
 
 PLANNED: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {

@@ -41,6 +41,11 @@ def bounded(dataset_id: str, ranges: dict[str, tuple[Any, Any]]) -> dict[str, An
     return {"id": dataset_id, "chunks": made}
 
 
+def divided(kind: str, *ids: str) -> dict[str, Any]:
+    """Data set a with a list of ids, which say the rows because of the partitioning of its table."""
+    return {**source("a", *ids), "partitioning": {"column": "c", "type": kind}}
+
+
 def hashed(dataset_id: str, buckets: int) -> dict[str, Any]:
     """A data set whose chunk source has buckets."""
     made = [{"id": f"{i}-of-{buckets}", "bounds": {"bucket": i, "buckets": buckets}} for i in range(buckets)]
@@ -361,6 +366,18 @@ OVERLAPS = {
     "more buckets": (hashed("a", 2), hashed("a", 4), 4),
     "buckets instead of dates": (bounded("a", MONTHS), hashed("a", 3), 3),
     "no bounds": (source("a", "1"), source("a", "1", "2"), 0),
+    "a day in a finished month, by ids": (divided("date", "2013-01"), divided("date", "2013-01", "2013-01-05"), 1),
+    "a day beside a finished month, by ids": (divided("date", "2013-01"), divided("date", "2013-01", "2013-02-05"), 0),
+    "numbers in others, by ids": (divided("range", "0-99"), divided("range", "0-99", "50-59", "..0"), 2),
+    "more buckets, by ids": (divided("hash", "0-of-2", "1-of-2"), divided("hash", "0-of-2", "1-of-2", "3-of-4"), 1),
+    "other values, by ids": (divided("list", "x"), divided("list", "x", "y", "null"), 0),
+    "days in ids of a month with bounds": (
+        bounded("a", MONTHS),
+        {**bounded("a", MONTHS), **divided("date", "2013-01-05")},
+        1,
+    ),
+    "ids of one list in each other": (divided("date"), divided("date", "2013-01", "2013-01-05", "2013-03"), 2),
+    "ids that say no bounds": (divided("date", "2013-W1"), divided("date", "2013-W1", "2013-W2"), 0),
 }
 
 
@@ -372,6 +389,28 @@ def test_new_bounds_that_overlap_finished_ones_are_found(db: Connection, lease: 
     plan = planned(db, [after], [])
     assert sum(one.overlapping for one in plan.datasets) == overlapping
     assert ("overlap" in plan.needs) == (overlapping > 0)
+
+
+def test_ids_that_overlap_once_a_partitioning_gives_them_a_meaning_are_found(db: Connection) -> None:
+    apply(db, [source("a", "2013-01", "2013-01-05", "2013-02")], [])
+    plan = refused(db, [divided("date", "2013-01", "2013-01-05", "2013-02")], [])
+    assert plan.datasets[0].examples["overlapping"] == ("2013-01", "2013-01-05")
+    apply_allowing(db, [divided("date", "2013-01", "2013-01-05", "2013-02")], [], overlap=True)
+    assert planned(db, [divided("date", "2013-01", "2013-01-05", "2013-02")], []).needs == ()
+
+
+def test_an_id_of_a_list_overlaps_one_that_stays_and_is_still_to_do(db: Connection) -> None:
+    apply(db, [divided("date", "2013-01")], [])
+    plan = refused(db, [divided("date", "2013-01", "2013-01-05")], [])
+    assert plan.datasets[0].examples["overlapping"] == ("2013-01-05",)
+    assert planned(db, [divided("date", "2013-01-05")], []).needs == ()
+
+
+def test_stored_bounds_say_more_than_ids(db: Connection) -> None:
+    partitioning = {"partitioning": {"column": "c", "type": "date"}}
+    apply(db, [{**bounded("a", {"2013-01": ("2014-01-01", "2014-02-01")}), **partitioning}], [])
+    assert planned(db, [divided("date", "2013-01", "2013-01-05")], []).needs == ()
+    assert planned(db, [divided("date", "2013-01", "2014-01-05")], []).needs == ("overlap",)
 
 
 def test_finished_chunks_that_were_retired_before_still_overlap(db: Connection, lease: str) -> None:

@@ -47,7 +47,7 @@ ENDS = (None, None, "1", "2", "9-10", "2013-01", "2013-02")
 FORMS: dict[str, dict[str, Bounds | None]] = {
     "list": {"1": None, "2": None, "10": None},
     "numbers": {"1": {"from": 0, "to": 10}, "2": {"from": 10, "to": 20}},
-    "other numbers": {"1": {"from": 0, "to": 12}, "2": {"from": 20, "to": 30}, "10-19": {"from": 10, "to": 20}},
+    "other numbers": {"1": {"from": 0, "to": 8}, "2": {"from": 20, "to": 30}, "10-19": {"from": 10, "to": 20}},
     "months": {
         "2013-01": {"from": "2013-01-01", "to": "2013-02-01"},
         "2013-02": {"from": "2013-02-01", "to": "2013-03-01"},
@@ -57,7 +57,7 @@ FORMS: dict[str, dict[str, Bounds | None]] = {
         "2013-03-01": {"from": "2013-03-01", "to": "2013-03-02"},
     },
     "buckets": {f"{i}-of-2": {"bucket": i, "buckets": 2} for i in range(2)},
-    "other buckets": {"1-of-4": {"bucket": 1, "buckets": 4}, "2-of-3": {"bucket": 2, "buckets": 3}},
+    "other buckets": {"1-of-4": {"bucket": 1, "buckets": 4}, "2-of-4": {"bucket": 2, "buckets": 4}},
 }
 """The forms of a chunk source, which divide the same rows in several ways. The same ids have several bounds."""
 OFTEN = ("numbers", "other numbers", "list", "numbers", "other numbers", *FORMS)

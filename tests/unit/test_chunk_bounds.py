@@ -50,10 +50,13 @@ def test_a_chunk_of_a_list_is_the_rows_of_its_value() -> None:
         ("date", "20130105"),
         ("date", "2013-01-05T00"),
         ("date", "2013"),
+        ("date", "9999-12"),  # no day follows it
+        ("date", "9999-12-31"),
         ("date", ""),
         ("range", "9-3"),
         ("range", "x"),
         ("range", ".."),
+        ("range", "٣-٤"),
         ("hash", "null"),
         ("hash", "4-of-3"),
     ],

@@ -45,10 +45,11 @@ async def load_chunks(  # noqa: PLR0913  # the arguments of the SQL function
             if (conflict := why_not({row["data_id"]: row["bounds"] for row in found})) is not None:
                 raise Refused(conflict)
         overlaps = None
-        if any(bounds) and not allow_overlap:
+        if not allow_overlap:
             query = "SELECT opendataflow.overlaps_of_list(%s, %s, %s::jsonb[]) AS found"
             row = await (await connection.execute(query, (dataset, ids, bounds))).fetchone()
-            overlaps = DataSetChange.of_row({"dataset": dataset, **(row["found"] if row else {})})
+            if row is not None and row["found"] is not None:
+                overlaps = DataSetChange.of_row({"dataset": dataset, **row["found"]})
         query = "SELECT opendataflow.load_chunks(%s, %s, %s::jsonb[], %s, %s, %s) AS loaded"
         row = await (await connection.execute(query, (dataset, ids, bounds, publish, actor, reason))).fetchone()
         return {**(row["loaded"] if row else {}), "overlaps": overlaps}

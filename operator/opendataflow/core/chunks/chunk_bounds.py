@@ -45,14 +45,14 @@ def _days(data_id: str) -> Bounds | None:
     month = not found[1]
     try:
         first = date.fromisoformat(f"{data_id}-01" if month else data_id)
-    except ValueError:
+        following = (first.replace(day=28) + timedelta(days=4)).replace(day=1) if month else first + timedelta(days=1)
+    except (ValueError, OverflowError):  # the end of the year 9999 has no day after it
         return None
-    following = (first.replace(day=28) + timedelta(days=4)).replace(day=1) if month else first + timedelta(days=1)
     return {"from": first.isoformat(), "to": following.isoformat()}
 
 
 def _numbers(data_id: str) -> Bounds | None:
-    match = re.fullmatch(r"(?:\d+_)?(?:(-?\d+)-(-?\d+)|\.\.(-?\d+)|(-?\d+)\.\.)", data_id)
+    match = re.fullmatch(r"(?:\d+_)?(?:(-?\d+)-(-?\d+)|\.\.(-?\d+)|(-?\d+)\.\.)", data_id, re.ASCII)
     if match is None or (match[1] and int(match[1]) > int(match[2])):
         return None
     first, last = match[1] or match[4], match[2] or match[3]
@@ -60,7 +60,7 @@ def _numbers(data_id: str) -> Bounds | None:
 
 
 def _bucket(data_id: str) -> Bounds | None:
-    match = re.fullmatch(r"(\d+)-of-(\d+)", data_id)
+    match = re.fullmatch(r"(\d+)-of-(\d+)", data_id, re.ASCII)
     if match is None or int(match[1]) >= int(match[2]):
         return None
     return {"bucket": int(match[1]), "buckets": int(match[2])}
