@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from psycopg.types.json import Jsonb
 
+from tests.share import soaked
 from tests.sql import graph
 from tests.sql.conftest import Connection, open_connection
 
 CLAIMERS = 20
-CHUNKS = 10_000
+CHUNKS = soaked(3_000, 10_000)
 BATCH = 10
 
 OVERLAPS = """

@@ -23,7 +23,7 @@ import pytest
 
 import opendataflow
 
-SIZES = ((1_000, 0.0002), (8_000, 0.004), (32_000, 0.05), (128_000, 0.0))
+SIZES = ((1_000, 0.0002), (8_000, 0.004), (32_000, 0.05), (64_000, 0.5), (128_000, 0.0))
 """The size of a text, and the seconds that make a pattern a suspect, so that it reads the next size, too."""
 MOST_SECONDS = 2.0
 SEEDS = 40

@@ -307,6 +307,7 @@ def results(folder: Path) -> dict[str, list[Any]]:
 # A migration -------------------------------------------------------------------------------------------------
 
 
+@in_share(2)
 @pytest.mark.timeout(2400, func_only=True)
 def test_a_table_moves_to_another_postgres_by_chunks_which_can_be_done_again(
     installed: Installed, example: Example

@@ -21,6 +21,7 @@ from tests.e2e.cluster.real_cluster import RealCluster, restricted_pod
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import Database, dataset, documents, job
 from tests.pods import pod_of
+from tests.share import in_share
 from tests.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline"
@@ -230,6 +231,7 @@ def everything_shown(kubectl: Kubectl) -> str:
     return shown
 
 
+@in_share(0)
 @pytest.mark.timeout(1200)
 def test_a_project_comes_out_of_a_config_map_or_a_folder_or_from_git_also_with_a_token_or_key_that_nobody_sees(
     git: GitServer, kubectl: Kubectl, database: Database, dsn: str
