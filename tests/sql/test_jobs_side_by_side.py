@@ -68,6 +68,29 @@ async def test_a_claim_that_postgres_refuses_stops_only_its_job(
     assert value(db, "SELECT count(*) FROM opendataflow.task WHERE state = 'DONE'") == 2
 
 
+async def test_an_outcome_that_postgres_refuses_stops_no_other_run_and_is_committed_later(
+    db: Connection, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "OUTCOME_REFUSED_SECONDS", 0.1)
+    apply(db, [dataset("a", *"1234"), dataset("b", "1")], [job("good", [], ["a"]), job("bad", [], ["b"])])
+    db.execute("ALTER TABLE opendataflow.run ADD CONSTRAINT refused CHECK (job <> 'bad' OR state <> 'SUCCEEDED')")
+    seen, launcher = Seen(), LauncherOfTheEndless(there=True)
+    leadership = Leadership(store, Host("operator", "1"), lambda _: None)
+    engine = Engine(store, launcher, leadership, dict.fromkeys(("good", "bad"), Anything()), seen, parallelism=9)
+    working = asyncio.create_task(engine.run())
+    await until(lambda: working.done() or len(seen.claims) == 5)
+    for run in seen.claims:
+        launcher.ends.put_nowait(Ended(run.run, exit_code=0))
+    await until(lambda: working.done() or (len(seen.ends) == 4 and len(seen.notes) > 1))
+    assert all("of job bad: Postgres refused a statement (23514)" in note for note in seen.notes)
+    assert value(db, "SELECT count(*) FROM opendataflow.task WHERE state = 'DONE'") == 4
+    db.execute("ALTER TABLE opendataflow.run DROP CONSTRAINT refused")
+    await until(lambda: working.done() or len(seen.ends) == 5)
+    engine.leave()
+    await asyncio.wait_for(working, 240)
+    assert value(db, "SELECT count(*) FROM opendataflow.task WHERE state = 'DONE'") == 5
+
+
 async def test_a_local_engine_ends_with_a_claim_that_postgres_refuses(db: Connection, store: Store) -> None:
     two_jobs_one_of_which_cannot_be_claimed(db)
     seen, launcher = Seen(), LauncherOfNothing(there=True)

@@ -299,13 +299,36 @@ class Engine(Generic[OrderT]):
                 ended.append(self._outcomes.get_nowait())
             ended = [self._starts.with_looks(end) for end in ended]
             runs = {end.run: self._runs[end.run] for end in ended}
-            await self._complete([completion(runs[e.run], e, self._jobs[runs[e.run].job].policy) for e in ended], runs)
-            for run in runs.values():
-                del self._runs[run.run]
+            completions = [completion(runs[e.run], e, self._jobs[runs[e.run].job].policy) for e in ended]
+            refused = await self._try_to_complete(completions, runs)
+            for end in ended:
+                if end.run in refused:
+                    asyncio.get_running_loop().call_later(
+                        limits.OUTCOME_REFUSED_SECONDS, self._outcomes.put_nowait, end
+                    )
+                    continue
                 with suppress(OSError):  # leftover files do no harm
-                    await self._launcher.release(run)
+                    await self._launcher.release(self._runs.pop(end.run))
             committed = time.monotonic()
             self._wake.set()
+
+    async def _try_to_complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> set[int]:
+        """Commit outcomes, each alone if Postgres refuses them together. Return the runs whose outcome it refuses.
+
+        A local engine ends instead: a person waits for its end.
+        """
+        try:
+            await self._complete(completions, runs)
+        except DataflowError as error:
+            if not (self._authority.exclusive and concerns_one_request(error)):
+                raise
+            if len(completions) > 1:
+                return {run for one in completions for run in await self._try_to_complete([one], runs)}
+            (run,) = (runs[one.run] for one in completions)
+            again = f"its outcome is committed again in {limits.OUTCOME_REFUSED_SECONDS:.0f} s"
+            self._observer.note(f"run {run.run} of job {run.job}: {error}; {again}")
+            return {run.run}
+        return set()
 
     async def _complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> None:
         """Commit outcomes. Retry while Postgres is unreachable: an outcome is never dropped."""

@@ -56,5 +56,8 @@ LONGEST_PAUSE_SECONDS = 15.0
 CLAIM_REFUSED_SECONDS = 30.0
 """How long an operator claims no task of a job after Postgres has refused a claim."""
 
+OUTCOME_REFUSED_SECONDS = 30.0
+"""How long an operator waits after Postgres has refused the outcome of a run, before it commits this outcome again."""
+
 NOT_CREATABLE_SECONDS = 30.0
 """How long no task of a job is claimed after the cluster refused its pod. An administrator can fix it meanwhile."""
