@@ -143,16 +143,23 @@ def leave(api: Api, name: str) -> None:
             raise
 
 
-def wait_until_allowed(api: Api, namespace: str, user: str, *, allowed: bool = True) -> None:
-    """Return when roles that were made, or deleted, a moment ago count for pods: the API server hears of them as all
-    others do."""
-    asked = {"spec": {"user": user, "resourceAttributes": {"namespace": namespace, "resource": "pods", "verb": "list"}}}
+PODS = {"resource": "pods", "verb": "list"}
+
+
+def wait_until_allowed(
+    api: Api, namespace: str, user: str, *, allowed: bool = True, what: Mapping[str, str] = PODS
+) -> None:
+    """Return when roles that were made, or deleted, a moment ago count: the API server hears of them as all others do.
+
+    `what`: the attributes of a request, by default to list pods.
+    """
+    asked = {"spec": {"user": user, "resourceAttributes": {"namespace": namespace, **what}}}
 
     def answered() -> bool:
         answer = api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", asked)
         return bool(answer["status"]["allowed"]) == allowed
 
-    wait_until(answered, f"{user} {'may' if allowed else 'may not'} list pods in {namespace}")
+    wait_until(answered, f"{user} {'may' if allowed else 'may not'} {what['verb']} {what['resource']} in {namespace}")
 
 
 def fresh_namespace(cluster: Api) -> Iterator[str]:

@@ -3,6 +3,7 @@
 The tests' own eyes and hands only; what is tested has its own client.
 """
 
+import copy
 import http.client
 import json
 import socket
@@ -46,6 +47,7 @@ class Api:
     def __init__(self, kubectl: Path, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
         self._kubectl = kubectl
+        self._headers = {"Accept": "application/json"}
         self._folder = tempfile.TemporaryDirectory(prefix="dataflow-kube-")
         self.socket = Path(self._folder.name) / "proxy"
         command = [str(kubectl), f"--kubeconfig={kubeconfig}", "proxy", f"--unix-socket={self.socket}"]
@@ -59,6 +61,12 @@ class Api:
             self.__exit__()
             raise
         return self
+
+    def acting_as(self, user: str) -> "Api":
+        """The same access with the rights of a user; not for `kubectl`."""
+        made = copy.copy(self)
+        made._headers = {**self._headers, "Impersonate-User": user}
+        return made
 
     def _listens(self) -> bool:
         with socket.socket(socket.AF_UNIX) as probe:
@@ -91,7 +99,7 @@ class Api:
         connection = _Connection(self.socket)
         try:
             sent = body if body is None or isinstance(body, bytes) else json.dumps(body)
-            connection.request(method, path, sent, {"Content-Type": kind, "Accept": "application/json"})
+            connection.request(method, path, sent, {**self._headers, "Content-Type": kind})
             with connection.getresponse() as answer:  # which keeps the socket, should it break off
                 read = answer.read().decode()
         finally:
