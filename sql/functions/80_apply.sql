@@ -53,7 +53,6 @@ DECLARE
     v_bounds   jsonb[];
     v_queued   text[] := '{}';
     v_stated   text[];
-    v_partitionings jsonb;
     v_gone     text[];     -- chunks to retire: data sets
     v_gone_ids text[];     -- and ids
     v_off      text[];     -- tasks to retire: jobs
@@ -67,12 +66,11 @@ BEGIN
     PERFORM begin_event('apply', p_actor), lock_apply(), lock_datasets(reachable_by_apply(p_datasets, p_jobs), true);
     PERFORM refuse_taken_ids(p_datasets, p_jobs);
     p_jobs := add_first_days(p_jobs);
-    SELECT s.stated, s.datasets, s.ids, s.bounds, s.partitionings INTO v_stated, v_datasets, v_ids, v_bounds, v_partitionings
-    FROM stated_chunks(p_datasets) s;
+    SELECT s.stated, s.datasets, s.ids, s.bounds INTO v_stated, v_datasets, v_ids, v_bounds FROM stated_chunks(p_datasets) s;
     PERFORM lock_withdrawing_jobs(v_stated, v_datasets, v_ids, p_jobs);
     SELECT p.plan, p.gone, p.gone_ids, p.off, p.off_ids, p.redo, p.redo_ids, p.bounded
     INTO v_plan, v_gone, v_gone_ids, v_off, v_off_ids, v_redo, v_redo_ids, v_bounded
-    FROM planned(v_stated, v_datasets, v_ids, v_bounds, v_partitionings, p_jobs) p;
+    FROM planned(v_stated, v_datasets, v_ids, v_bounds, p_jobs, stated_partitionings(p_datasets)) p;
     IF missing_consents(v_plan, p_consent) <> '{}' THEN
         PERFORM require_consent(with_added_tasks(v_plan, v_datasets, v_ids, p_jobs, v_gone, v_gone_ids), p_consent);
     END IF;

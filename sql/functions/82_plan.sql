@@ -209,7 +209,14 @@ LANGUAGE sql STABLE AS $$
                 WHEN jsonb_typeof(p_bounds) = 'object' THEN p_bounds END
 $$;
 
--- Return the partitionings of data sets by id, {dataset: {column, type}}.
+-- Return the partitionings that an apply declares, {dataset: {column, type}}.
+CREATE FUNCTION opendataflow.stated_partitionings(p_datasets jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(jsonb_object_agg(d.value ->> 'id', d.value -> 'partitioning'), '{}')
+    FROM jsonb_array_elements(p_datasets) AS d WHERE jsonb_typeof(d.value -> 'partitioning') = 'object'
+$$;
+
+-- Return the present partitionings of data sets, in the same form.
 CREATE FUNCTION opendataflow.partitionings(p_datasets text[]) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_object_agg(d.id, d.partitioning), '{}')
@@ -366,7 +373,7 @@ $$;
 --   changed (the bounds of its chunk, also if the id returns), stale (an input was added or removed, or changed while the job was deleted),
 --   fresh (stale until now, because the inputs are again those that its run has read).
 -- `finished`: DONE, RUNNING, or made by a run.
-CREATE FUNCTION opendataflow.changes_of_apply(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_partitionings jsonb, p_jobs jsonb)
+CREATE FUNCTION opendataflow.changes_of_apply(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb, p_partitionings jsonb)
 RETURNS TABLE (kind text, owner text, data_id text, what text, finished boolean)
 LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
@@ -529,7 +536,7 @@ BEGIN
     PERFORM refuse_reserved_today(p_datasets, p_jobs), refuse_taken_ids(p_datasets, p_jobs);
     p_jobs := add_first_days(p_jobs);
     SELECT with_added_tasks(p.plan, s.datasets, s.ids, p_jobs, p.gone, p.gone_ids) INTO v_plan
-    FROM stated_chunks(p_datasets) s CROSS JOIN LATERAL planned(s.stated, s.datasets, s.ids, s.bounds, s.partitionings, p_jobs) p;
+    FROM stated_chunks(p_datasets) s CROSS JOIN LATERAL planned(s.stated, s.datasets, s.ids, s.bounds, p_jobs, stated_partitionings(p_datasets)) p;
     RETURN v_plan || jsonb_build_object('missing', missing_consents(v_plan, p_consent));
 END $$;
 
@@ -537,7 +544,7 @@ END $$;
 --   gone   chunks to retire: data sets and ids
 --   off    tasks to retire or to remove: jobs and ids
 --   redo   finished tasks whose outputs or bounds change: jobs and ids, and whether the bounds change
-CREATE FUNCTION opendataflow.planned(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_partitionings jsonb, p_jobs jsonb,
+CREATE FUNCTION opendataflow.planned(p_stated text[], p_datasets text[], p_ids text[], p_bounds jsonb[], p_jobs jsonb, p_partitionings jsonb,
                                      OUT plan jsonb, OUT gone text[], OUT gone_ids text[], OUT off text[], OUT off_ids text[],
                                      OUT redo text[], OUT redo_ids text[], OUT bounded boolean[])
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
@@ -549,7 +556,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
            array_agg(c.owner) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed')),
            array_agg(c.data_id) FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed')),
            array_agg(c.what = 'changed') FILTER (WHERE c.kind = 'task' AND c.what IN ('incomplete', 'changed'))
-    FROM changes_of_apply(p_stated, p_datasets, p_ids, p_bounds, p_partitionings, p_jobs) c
+    FROM changes_of_apply(p_stated, p_datasets, p_ids, p_bounds, p_jobs, p_partitionings) c
 $$;
 
 -- Return a plan with the tasks that the apply creates or brings back. p_gone, p_gone_ids: the chunks that it retires.
@@ -572,13 +579,10 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin 
     FROM jsonb_array_elements(p_plan -> 'jobs') AS j FULL JOIN added a ON a.job = j.value ->> 'job'
 $$;
 
--- Return the data sets whose chunk source is declared, all its chunks, and the partitionings of the data sets by id.
-CREATE FUNCTION opendataflow.stated_chunks(p_datasets jsonb, OUT stated text[], OUT partitionings jsonb, OUT datasets text[], OUT ids text[],
-                                           OUT bounds jsonb[])
+-- Return the data sets whose chunk source is declared, and all its chunks.
+CREATE FUNCTION opendataflow.stated_chunks(p_datasets jsonb, OUT stated text[], OUT datasets text[], OUT ids text[], OUT bounds jsonb[])
 LANGUAGE sql STABLE AS $$
     SELECT ARRAY(SELECT d.value ->> 'id' FROM jsonb_array_elements(p_datasets) AS d WHERE d.value ? 'chunks'),
-           (SELECT coalesce(jsonb_object_agg(d.value ->> 'id', d.value -> 'partitioning'), '{}')
-            FROM jsonb_array_elements(p_datasets) AS d WHERE jsonb_typeof(d.value -> 'partitioning') = 'object'),
            coalesce(array_agg(d.value ->> 'id'), '{}'), coalesce(array_agg(c.value ->> 'id'), '{}'), coalesce(array_agg(c.value -> 'bounds'), '{}')
     FROM jsonb_array_elements(p_datasets) AS d, jsonb_array_elements(coalesce(d.value -> 'chunks', '[]')) AS c
 $$;
