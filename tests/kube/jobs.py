@@ -45,12 +45,12 @@ def _resource(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-_PLURALS = {"DataSet": "datasets", "DataFlowJob": "dataflowjobs", "DataFlowAction": "dataflowactions"}
+PLURALS = {"DataSet": "datasets", "DataFlowJob": "dataflowjobs", "DataFlowAction": "dataflowactions"}
 
 
 def path_of(namespace: str, resource: dict[str, Any]) -> str:
     """Where the API server has a resource."""
-    plural, name = _PLURALS[resource["kind"]], resource["metadata"]["name"]
+    plural, name = PLURALS[resource["kind"]], resource["metadata"]["name"]
     return f"/apis/{API_VERSION}/namespaces/{namespace}/{plural}/{name}"
 
 

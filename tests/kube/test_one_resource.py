@@ -8,11 +8,10 @@ import pytest
 from opendataflow.control.resources.bodies import DEEPEST_SPEC, LARGEST_SPEC
 from opendataflow.names import ANNOTATION_REQUESTED_BY, API_VERSION, ConditionType, Reason
 from tests.kube.cluster.api import Api, Object
-from tests.kube.jobs import action, dataset, job
+from tests.kube.jobs import PLURALS, action, dataset, job
 from tests.kube.operators import Operator, Operators
 from tests.waiting import wait_until
 
-PLURALS = {"DataSet": "datasets", "DataFlowJob": "dataflowjobs", "DataFlowAction": "dataflowactions"}
 TEMPLATE_LEVEL = 3
 """spec, podTemplate and its spec."""
 

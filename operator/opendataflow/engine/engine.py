@@ -200,17 +200,18 @@ class Engine(Generic[OrderT]):
         return rooms
 
     async def _try_to_claim(self, job: str, limit: int) -> None:
-        """Claim tasks of a job. If Postgres refuses that to an operator, pause this job only: it works for others, too.
-
-        A local engine ends instead: a person waits for its end.
-        """
+        """Claim tasks of a job. If Postgres refuses that to an operator, pause this job only: others go on."""
         try:
             await self._claim(job, limit)
         except DataflowError as error:
-            if not (self._authority.exclusive and concerns_one_request(error)):
+            if not self._survives(error):
                 raise
             self._jobs[job].claim_failed(limits.CLAIM_REFUSED_SECONDS)
             self._observer.note(f"job {job}: {error}; the next claim is in {limits.CLAIM_REFUSED_SECONDS:.0f} s")
+
+    def _survives(self, error: DataflowError) -> bool:
+        """Return whether an operator goes on with other jobs. A local engine ends: a person waits for its end."""
+        return self._authority.exclusive and concerns_one_request(error)
 
     async def _claim(self, job: str, limit: int) -> None:
         view = self._jobs[job]
@@ -313,14 +314,11 @@ class Engine(Generic[OrderT]):
             self._wake.set()
 
     async def _try_to_complete(self, completions: list[Completion], runs: Mapping[int, ClaimedRun]) -> set[int]:
-        """Commit outcomes, each alone if Postgres refuses them together. Return the runs whose outcome it refuses.
-
-        A local engine ends instead: a person waits for its end.
-        """
+        """Commit outcomes, each alone if Postgres refuses them together. Return the runs whose outcome it refuses."""
         try:
             await self._complete(completions, runs)
         except DataflowError as error:
-            if not (self._authority.exclusive and concerns_one_request(error)):
+            if not self._survives(error):
                 raise
             if len(completions) > 1:
                 return {run for one in completions for run in await self._try_to_complete([one], runs)}

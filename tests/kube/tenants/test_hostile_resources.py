@@ -15,11 +15,11 @@ from opendataflow.names import API_VERSION, GROUP
 from tests import specs
 from tests.kube.cluster.api import Api, Refused
 from tests.kube.conftest import wait_until_allowed
+from tests.kube.jobs import PLURALS
 from tests.kube.scene import Scene, new_scene
 from tests.share import soaked
 from tests.waiting import wait_until
 
-PLURALS = {"DataSet": "datasets", "DataFlowJob": "dataflowjobs", "DataFlowAction": "dataflowactions"}
 EXAMPLES = int(os.environ.get("DATAFLOW_TEST_OPERATOR_SPECS") or soaked(500, 10000))
 TENANT = "mallory"
 RIGHTS = {"apiGroups": [GROUP], "resources": list(PLURALS.values()), "verbs": ["create"]}
