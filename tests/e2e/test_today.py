@@ -2,12 +2,13 @@
 
 import asyncio
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from opendataflow.cli.jobs.job_files import apply_files, read_files
+from opendataflow.cli.jobs.job_files import Declared, apply_files, read_files
 from opendataflow.engine.claim_authority import LocalClaimAuthority
 from opendataflow.engine.engine import Engine
 from opendataflow.engine.orders import FileOrders
@@ -32,6 +33,24 @@ spec:
   inputs: [today]
   outputs: [table]
   runtime: {script: {command: [sh, -c, 'echo "$today_datasetid $today_itemtype $dataid" >> days']}}
+"""
+EARLIER = """
+apiVersion: opendataflow.io/v1alpha1
+kind: DataSet
+metadata: {name: raw}
+spec: {chunkSource: {list: ["1"]}}
+---
+apiVersion: opendataflow.io/v1alpha1
+kind: DataSet
+metadata: {name: cooked}
+---
+apiVersion: opendataflow.io/v1alpha1
+kind: DataFlowJob
+metadata: {name: earlier}
+spec:
+  inputs: [raw]
+  outputs: [cooked]
+  runtime: {script: {command: [touch, ran]}}
 """
 DATE = r"\d{4}-\d\d-\d\d"
 
@@ -112,17 +131,7 @@ async def test_an_engine_that_runs_over_midnight_goes_on_and_catches_up_what_an_
     calendar = Calendar("2026-01-10")
 
     def engine(*, until_caught_up: bool) -> Engine[RunOrder]:
-        launcher, seen = ProcessLauncher(folder / "runs"), Seen()
-        return Engine(
-            store,
-            launcher,
-            LocalClaimAuthority(store, launcher, seen.note),
-            {"loadbob": FileOrders(declared.jobs[0], folder, "python3", folder / "clones")},
-            seen,
-            parallelism=1,
-            until_caught_up=until_caught_up,
-            clock=calendar,
-        )
+        return _engine(store, folder, calendar, _makers(declared, folder), until_caught_up=until_caught_up)
 
     await engine(until_caught_up=True).run()
     assert _days(folder) == ["2026-01-10"]
@@ -138,6 +147,50 @@ async def test_an_engine_that_runs_over_midnight_goes_on_and_catches_up_what_an_
     assert _days(folder) == ["2026-01-10", "2026-01-11", "2026-01-12", "2026-01-13"]
     assert await store.verify() == []
     await store.close()
+
+
+async def test_a_job_that_is_applied_after_the_day_was_published_runs_on_that_day(
+    folder: Path, dsn: str, db: Connection
+) -> None:
+    """An operator that has begun the day without a job that reads `today`."""
+    (folder / "earlier.yaml").write_text(EARLIER)
+    earlier, later = (read_files([folder / name]) for name in ("earlier.yaml", "job.yaml"))
+    store = await Store.open(lambda: dsn)
+    await apply_files(store, earlier, "test")
+    makers = _makers(earlier, folder)
+    engine = _engine(store, folder, Calendar("2026-01-10"), makers, until_caught_up=False)
+    running = asyncio.create_task(engine.run())
+    await until((folder / "ran").exists)
+
+    await apply_files(store, later, "test")
+    db.execute("UPDATE opendataflow.job SET chunk_from = '2026-01-01'")
+    makers.update(_makers(later, folder))
+    engine.refresh_jobs()
+    await until((folder / "days").exists)
+    engine.drain()
+    await running
+    assert _days(folder) == ["2026-01-10"]
+    await store.close()
+
+
+def _makers(declared: Declared, folder: Path) -> dict[str, FileOrders]:
+    return {job.id: FileOrders(job, folder, "python3", folder / "clones") for job in declared.jobs}
+
+
+def _engine(
+    store: Store, folder: Path, calendar: Calendar, makers: Mapping[str, FileOrders], *, until_caught_up: bool
+) -> Engine[RunOrder]:
+    launcher, seen = ProcessLauncher(folder / "runs"), Seen()
+    return Engine(
+        store,
+        launcher,
+        LocalClaimAuthority(store, launcher, seen.note),
+        makers,
+        seen,
+        parallelism=1,
+        until_caught_up=until_caught_up,
+        clock=calendar,
+    )
 
 
 def _days(folder: Path) -> list[str]:

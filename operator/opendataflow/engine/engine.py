@@ -27,7 +27,7 @@ from opendataflow.engine.view import JobView
 from opendataflow.errors import DataflowError, LeaseLost
 from opendataflow.model.records.claim import ClaimedRun, Completed, Completion, DeclaredJob, Position, Progress
 from opendataflow.model.records.run import Ended
-from opendataflow.names import TaskState
+from opendataflow.names import TODAY, TaskState
 from opendataflow.store.store import Store
 
 OrderT = TypeVar("OrderT")
@@ -63,7 +63,7 @@ class Engine(Generic[OrderT]):
         self._namespace_parallelism = namespace_parallelism
         self._until_caught_up = until_caught_up
         self._clock = clock
-        self._day: str | None = None
+        self._published: tuple[str, frozenset[str]] | None = None  # the day, and the jobs that it was published for
         self._authority = authority
         self._actor = f"engine {launcher.host.name}"
         self._jobs: dict[str, JobView] = {}
@@ -370,11 +370,12 @@ class Engine(Generic[OrderT]):
             del self._jobs[job]
 
     async def _publish_new_day(self) -> None:
-        """If a new day has begun, publish it and all missed days for the jobs that read `today`."""
+        """Publish the day, and missed ones, for the jobs that read `today` if the day or one of the jobs is new."""
         day = current_day(self._clock)
-        if day != self._day:
-            await self._store.publish_today(list(self._jobs), day, self._actor, catch_up=True)
-            self._day = day
+        readers = frozenset(job for job, view in self._jobs.items() if view.reads(TODAY))
+        if (day, readers) != self._published:
+            await self._store.publish_today(sorted(readers), day, self._actor, catch_up=True)
+            self._published = day, readers
 
     async def _poll(self) -> None:
         """Check, once a second, for runs to cancel, due retries, changed jobs, a new day, and missed QUEUED tasks."""

@@ -54,6 +54,10 @@ class JobView:
         """Return the namespace of the resource that declared the job; empty on one machine."""
         return (self.declared.job["owner"] or "").partition("/")[0]
 
+    def reads(self, dataset: str) -> bool:
+        """Return whether a data set is an input of the job."""
+        return any(row["id"] == dataset and row["itemtype"] == "IN" for row in self.declared.datasets)
+
     @property
     def policy(self) -> RetryPolicy:
         """Return when and how often the tasks of the job are retried."""
