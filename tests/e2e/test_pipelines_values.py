@@ -1,6 +1,7 @@
 """A value of a file or table is read exactly, or its chunk fails with a sentence that names file, column and value."""
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,15 @@ pipelines:
     sources: [{{name: a, path: {path}, format: {format}, schema: "{schema}"{more}}}]
     transformations: [one]
     destination: {{name: out, format: {to}}}
+"""
+INFERRED = """\
+version: 2
+name: tests
+pipelines:
+  - slug: p
+    sources: [{{name: a, path: {path}, format: {format}}}]
+    transformations: [one]
+    destination: {{name: out, format: json}}
 """
 MIDNIGHT = "2013-01-05T00:00:00.000000Z"
 KEEP = "def run(df):\n    return df\n"
@@ -52,7 +62,7 @@ def refused(project: Project) -> str:
     """The sentence with which the chunk x fails."""
     answer = project.ask("run", "p", "--data-id", "x")
     assert (answer.code, answer.err.count("\n")) == (ExitCode.FAILED, 1), answer.err
-    assert not list(project.folder.glob("output/out/*/*.json"))
+    assert not list(project.folder.glob("output/out/*/part-*"))
     return answer.err
 
 
@@ -73,6 +83,12 @@ UNFIT_CELLS = [
     ("DECIMAL(5,2)", "1e-3"),
     ("DECIMAL(5,2)", "12345.6"),
     ("DECIMAL(5,2)", "12e3"),
+    ("DOUBLE", "1e400"),
+    ("DOUBLE", "-1e400"),
+    ("FLOAT", "1e39"),
+    ("DOUBLE", "12d"),
+    ("FLOAT", "1f"),
+    ("DOUBLE", "0x1p3"),
 ]
 
 
@@ -95,6 +111,11 @@ def test_a_csv_cell_that_is_not_exactly_of_its_type_is_refused_with_line_and_col
         ("DECIMAL(5,2)", "1.239"),
         ("DECIMAL(5,2)", '"1,234.5"'),
         ("DECIMAL(5,2)", "123456"),
+        ("DOUBLE", "1e400"),
+        ("FLOAT", "1e39"),
+        ("DOUBLE", "true"),
+        ("DOUBLE", '""'),
+        ("ARRAY<DOUBLE>", "[1.5, -1e400]"),
         ("STRUCT<x: DECIMAL(5,2)>", '{"x": 1.239}'),
         ("ARRAY<DECIMAL(5,2)>", "[1.2, 1.239]"),
         ("MAP<STRING, DECIMAL(5,2)>", '{"x": 1.239}'),
@@ -104,6 +125,128 @@ def test_a_value_of_json_that_is_not_exactly_of_its_type_is_refused(project: Pro
     describe(project, "a.json", f"k INT, d {kind}")
     project.write("a.json", f'{{"k": 1}}\n{{"k": 2, "d": {value}}}\n')
     assert "a.json" in refused(project)
+
+
+@pytest.mark.parametrize("text", ["1e400", "12d"])
+def test_a_number_that_only_java_reads_is_refused_also_without_a_schema(project: Project, text: str) -> None:
+    project.write("project.yml", INFERRED.format(path="a.csv", format="csv"))
+    project.write("a.csv", f"k,d\n1,2.5\n2,{text}\n")
+    assert f'a.csv, line 3: "{text}" does not fit the type' in refused(project)
+
+
+def test_a_number_of_json_beyond_its_type_is_refused_also_without_a_schema(project: Project) -> None:
+    project.write("project.yml", INFERRED.format(path="a.json", format="json"))
+    project.write("a.json", '{"k": 1}\n{"k": 2, "s": {"d": 1e400}}\n')
+    assert 'a.json, line 2: "1e400" does not fit the type double of the column s.d' in refused(project)
+
+
+def test_floating_numbers_that_fit_are_read_as_they_are(project: Project) -> None:
+    describe(project, "a.csv", "d DOUBLE, f FLOAT", to="parquet")
+    cells = ["1.5,1.5", "-1e-300,-1E5", "NaN,Inf", "-Inf,NaN", "Infinity,-Infinity", "0.1,.25", ","]
+    project.write("a.csv", "\n".join(["d,f", *cells, ""]))
+    assert project.ask("run", "p", "--data-id", "x").code == ExitCode.OK
+    expected = [
+        (1.5, 1.5), (-1e-300, -1e5), (math.nan, math.inf), (-math.inf, math.nan), (math.inf, -math.inf), (0.1, 0.25),
+        (None, None),
+    ]  # fmt: skip
+    assert repr(parquet_rows(project)) == repr(expected)
+
+
+def parquet_rows(project: Project) -> list[tuple[Any, ...]]:
+    """The rows of the chunk x, from Parquet."""
+    import pyarrow.parquet  # slow to import
+
+    files = sorted((project.folder / "output" / "out").glob("*/*.parquet"))
+    return [tuple(row.values()) for file in files for row in pyarrow.parquet.read_table(file).to_pylist()]
+
+
+TEXTS = [(1, None), (2, ""), (3, "two\r\nlines"), (4, "\n"), (5, "\r"), (6, " x "), (7, 'a "b"'), (8, "NULL")]
+
+
+def csv_file(rows: list[tuple[Any, ...]], end: str) -> bytes:
+    """Return a file with these rows. NULL is empty, and texts are quoted."""
+
+    def cell(it: Any) -> str:
+        return "" if it is None else '"' + it.replace('"', '""') + '"' if isinstance(it, str) else str(it)
+
+    return "".join(",".join(map(cell, row)) + end for row in [("k", "t"), *rows]).encode()
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("more", [', schema: "k INT, t STRING"', ""], ids=["schema", "inferred"])
+def test_texts_null_and_line_ends_of_csv_stay_as_they_are_through_two_pipelines(
+    project: Project, end: str, more: str
+) -> None:
+    project.write("a.csv", "")
+    (project.folder / "a.csv").write_bytes(csv_file(TEXTS, end))
+    for path, to in (("a.csv", "csv"), ("b.csv", "parquet")):
+        text = INFERRED.format(path=path, format="csv").replace("format: csv}", f"format: csv{more}}}")
+        project.write("project.yml", text.replace("format: json", f"format: {to}"))
+        assert project.ask("run", "p", "--data-id", "x").code == ExitCode.OK
+        for written in (project.folder / "output" / "out").glob("*/part-*.csv"):
+            written.rename(project.folder / "b.csv")
+    assert parquet_rows(project) == TEXTS
+
+
+def test_a_line_end_in_a_cell_is_refused_if_the_files_have_different_ones(project: Project) -> None:
+    describe(project, "in.csv", "k INT, t STRING")
+    for name, end in (("1", "\n"), ("2", "\r\n")):
+        project.write(f"in.csv/{name}.csv", "")
+        (project.folder / "in.csv" / f"{name}.csv").write_bytes(csv_file([(1, "x"), (2, "two\r\nlines")], end))
+    assert "in.csv/2.csv, line 3: a cell has the line end of the rows inside" in refused(project)
+
+
+@pytest.mark.parametrize("kind", ["INT", "DATE", "DECIMAL(5,2)", "DOUBLE"])
+def test_an_empty_cell_in_quotes_is_a_text_and_fits_no_other_type(project: Project, kind: str) -> None:
+    describe(project, "a.csv", f"k INT, d {kind}")
+    project.write("a.csv", 'k,d\n1,\n2,""\n')
+    assert 'if it means NULL, write options: {nullValue: ""}' in refused(project)
+    describe(project, "a.csv", f"k INT, d {kind}", ', options: {nullValue: ""}')
+    assert project.ask("run", "p", "--data-id", "x").code == ExitCode.OK
+    assert written(project) == [{"k": 1}, {"k": 2}]
+
+
+def test_a_row_that_would_be_an_empty_line_of_csv_is_refused(project: Project) -> None:
+    """Readers of CSV skip empty lines: the row would be lost."""
+    describe(project, "a.json", "t STRING", to="csv")
+    project.write("a.json", '{"t": "x"}\n{"t": null}\n{"t": ""}\n')
+    assert "a row has NULL in its only column t" in refused(project)
+    project.write(
+        "project.yml", (project.folder / "project.yml").read_text().replace("csv}", 'csv, options: {nullValue: "-"}}')
+    )
+    assert project.ask("run", "p", "--data-id", "x").code == ExitCode.OK
+    (file,) = (project.folder / "output" / "out").glob("*/part-*.csv")
+    assert file.read_text() == 't\nx\n-\n""\n'
+
+
+@pytest.mark.parametrize(
+    ("schema", "rows", "sentence"),
+    [
+        ("id INT", ['{"id": 1}', '{"ID": 2}'], "a.json, line 2: the key ID is id in the schema"),
+        ("s STRUCT<id: INT>", ['{"s": {"Id": 2}}'], "a.json, line 1: the key Id is id in the schema"),
+        (
+            "l ARRAY<STRUCT<id: INT>>",
+            ['[{"l": [{"id": 1}, {"ID": 2}]}]'],
+            "a.json, line 1: the key ID is id in the schema",
+        ),
+        ("k INT, amout INT", ['{"k": 1, "amount": 2}'], "a.json: no object has the key amout, but some have amount"),
+    ],
+)
+def test_a_key_of_json_that_is_written_in_another_way_than_in_the_schema_is_refused(
+    project: Project, schema: str, rows: list[str], sentence: str
+) -> None:
+    """Spark reads NULL for the column."""
+    describe(project, "a.json", schema)
+    project.write("a.json", "\n".join(rows))
+    assert sentence in refused(project)
+
+
+def test_keys_of_json_that_are_missing_or_in_other_places_are_no_error(project: Project) -> None:
+    describe(project, "a.json", "id INT, t STRING, rare INT")
+    rows = ['{"id": 1, "ID": 5, "t": "ID"}', '{"id": 2, "x": {"ID": 3}}', '{"t": "\\"ID\\": 4"}']
+    project.write("a.json", "\n".join(rows))
+    assert project.ask("run", "p", "--data-id", "x").code == ExitCode.OK
+    assert written(project) == [{"id": 1, "t": "ID"}, {"id": 2}, {"t": '"ID": 4'}]
 
 
 def test_numbers_and_times_that_fit_are_read_as_they_are(project: Project) -> None:

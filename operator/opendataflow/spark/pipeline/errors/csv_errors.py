@@ -26,6 +26,7 @@ _OTHER_TIMES = (
     "; days are like 2013-01-31, and times like 2013-01-31T23:59:59: write another format as "
     "options: {dateFormat: ...} or {timestampFormat: ...}"
 )
+_QUOTED_EMPTY = 'an empty cell in quotes is a text and not NULL: if it means NULL, write options: {nullValue: ""}'
 _OTHER_TYPE = "declare a type that holds it, or read it as STRING and convert it in a transformation"
 
 
@@ -42,6 +43,8 @@ def explain_bad_row(file: str, causes: Sequence[str]) -> str | None:
     if cells is not None:
         return f"{_locate_row(path, cells[1])}: a row has more or fewer cells than there are columns: {cells[1]}"
     text = next((next(filter(None, found.groups()), "") for it in causes if (found := _CELL.search(it))), None)
+    if text == "":
+        return f"{path}: a cell does not fit the type of its column: {_QUOTED_EMPTY}; the row is {malformed[1]}"
     where = None if text is None else _locate_cell(path, text)
     remedy = _OTHER_TIMES if any(_NO_TIME in it for it in causes) else ""
     if where is not None:
@@ -56,7 +59,8 @@ def explain_unfit(unfit: UnfitValue, at: str) -> str:
         path = Path(unquote(urlsplit(unfit.file).path))
         line = _find_line(path, unfit)
         where = unfit.file if line is None else f"{path}, line {line}"
-    return f'{where}: "{unfit.text}" does not fit the type {unfit.type} of the column {unfit.column}; {_OTHER_TYPE}'
+    remedy = _OTHER_TYPE if unfit.text else _QUOTED_EMPTY
+    return f'{where}: "{unfit.text}" does not fit the type {unfit.type} of the column {unfit.column}; {remedy}'
 
 
 def _find_line(path: Path, unfit: UnfitValue) -> int | None:

@@ -1,8 +1,8 @@
 """Convert texts of files and tables to numbers and times exactly. Spark's readers would round or guess.
 
-Spark's readers round decimals to the scale of their column, drop commas, and take a number in JSON for seconds since
-1970. So these columns are read as texts, and converted here with checks. A value that does not fit raises an error with
-its file, its column and its text. Other types stay as Spark reads them.
+Spark's readers round decimals to the scale of their column, drop commas, read 1e400 as infinity and 12d as 12, and take
+a number in JSON for seconds since 1970. So these columns are read as texts, and converted here with checks. A value
+that does not fit raises an error with its file, its column and its text. Other types stay as Spark reads them.
 """
 
 from collections.abc import Mapping
@@ -14,6 +14,8 @@ from pyspark.sql.types import (
     ArrayType,
     DataType,
     DecimalType,
+    DoubleType,
+    FloatType,
     MapType,
     StringType,
     StructField,
@@ -40,6 +42,11 @@ day of the run to 12:30."""
 
 _WITH_EXPONENT = r"^[+-]?[0-9](\.[0-9]{1,14})?[eE][+-]?[0-9]{1,3}$"
 """At most 15 digits, which a double holds: equal doubles are equal numbers."""
+_NO_NUMBER = "^(NaN|[+-]?(Infinity|Inf|INF))$"
+_LETTERS = "[a-df-zA-DF-Z]"
+"""Java reads numbers with a suffix, such as 12d and 12f, and hexadecimal ones."""
+_OWN_NUMBERS = {"nanvalue", "positiveinf", "negativeinf", "allownonnumericnumbers"}
+"""Options with which other words are numbers."""
 
 
 def schema_of_texts(schema: StructType, source: Source) -> StructType:
@@ -63,8 +70,12 @@ def _kinds(source: Source) -> tuple[type[DataType], ...]:
     options = {name.lower(): value for name, value in source.options.items()}
     if source.format not in ("csv", "json") or options.get("mode", "failfast").lower() != "failfast":
         return ()
-    numbers = () if "locale" in options else (DecimalType,)
-    return (*numbers, TimestampType) if source.format == "json" and "timestampformat" not in options else numbers
+    kinds: list[type[DataType]] = [] if "locale" in options else [DecimalType]
+    if not _OWN_NUMBERS & options.keys():
+        kinds += [DoubleType, FloatType]
+    if source.format == "json" and "timestampformat" not in options:
+        kinds.append(TimestampType)
+    return tuple(kinds)
 
 
 def _text_type(kind: DataType, kinds: tuple[type[DataType], ...]) -> DataType:
@@ -121,8 +132,22 @@ def _exact(it: Column, kind: DataType, kinds: tuple[type[DataType], ...], place:
     if isinstance(kind, StructType):
         fields = [_exact(it[f.name], f.dataType, kinds, place.below(f.name)).alias(f.name) for f in kind]
         return F.when(it.isNotNull(), F.struct(*fields))
-    value, fits = _decimal(it, kind) if isinstance(kind, DecimalType) else _timestamp(it)
+    value, fits = _convert_text(it, kind)
     return F.when(it.isNull(), F.lit(None).cast(kind)).when(fits, value).otherwise(place.refuse(kind, it).cast(kind))
+
+
+def _convert_text(it: Column, kind: DataType) -> tuple[Column, Column]:
+    """Return the value of a text, and whether it is the same value."""
+    if isinstance(kind, DecimalType):
+        return _decimal(it, kind)
+    return _timestamp(it) if isinstance(kind, TimestampType) else _floating(it, kind)
+
+
+def _floating(it: Column, kind: DataType) -> tuple[Column, Column]:
+    """Return the nearest number of a text, and whether the text is a number in the range of its type."""
+    number = it.try_cast(kind)
+    finite = F.abs(number) < F.lit(float("inf")).cast(kind)  # false also for NaN
+    return number, F.when(finite, ~it.rlike(_LETTERS)).otherwise(number.isNotNull() & it.rlike(_NO_NUMBER))
 
 
 def _decimal(it: Column, kind: DecimalType) -> tuple[Column, Column]:

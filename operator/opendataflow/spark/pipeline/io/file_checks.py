@@ -19,10 +19,14 @@ from opendataflow.spark.pipeline.storage.spark_paths import is_data_file
 _BLOCK = 1 << 20
 _HEADER_OPTIONS = {"header", "encoding", "charset", "quote", "escape", "comment"}
 """Options of CSV that make the content of the first line unpredictable."""
+_ROW_OPTIONS = {"lineSep", "encoding", "charset", "quote", "escape", "comment"}
+"""Options of CSV with which the rows end elsewhere."""
 _STRIP_OPTIONS = {"ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace"}
 """Options of CSV that ignore spaces around names."""
 _OTHER_COMPRESSIONS = {".deflate", ".lz4", ".snappy", ".zst"}
 """Suffixes that readers unpack, and this module does not."""
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_QUOTED = re.compile(rb'"[^"]*("|$)')
 _UNCLOSED_QUOTE = re.compile("unexpected end of data|field larger than")
 
 
@@ -107,6 +111,45 @@ def _read_header(file: Path, options: Mapping[str, str]) -> list[str] | None:
     with open_text(file) as opened, suppress(csv.Error):
         names = next(filter(None, csv.reader(opened, delimiter=separator)), [])
         return [name.strip() for name in names] if _STRIP_OPTIONS & options.keys() else names
+    return None
+
+
+def find_line_end(texts: Sequence[SourceFile], options: Mapping[str, str]) -> str | None:
+    r"""Return the line end of the rows of CSV files, or None if it is not known.
+
+    Without it, Spark reads a line end inside a cell as \n if the rows end in the same way. Raises StepFailed for such a
+    cell if the files have different line ends: Spark has one for all files.
+    """
+    if _ROW_OPTIONS & options.keys() or options.get("multiLine", "").lower() == "false":
+        return None
+    ends = [_read_line_end(text) for text in texts]
+    different = {end for end in ends if end is not None}
+    if len(different) < 2:
+        return next(iter(different), None)
+    for text, end in zip(texts, ends, strict=True):
+        line = None if end is None or end == "\n" else _find_cell_with(text, end)
+        if line is not None:
+            raise StepFailed(
+                f"{text.shown}, line {line}: a cell has the line end of the rows inside, and other files have other "
+                "line ends, so that Spark would change it: save all files with the same line ends"
+            )
+    return None
+
+
+def _read_line_end(text: SourceFile) -> str | None:
+    with explain_read_errors(text.shown), open_unpacked(text.file) as opened:
+        found = _LINE_END.search(_QUOTED.sub(b"", opened.read(_BLOCK)))
+    return None if found is None else found[0].decode()
+
+
+def _find_cell_with(text: SourceFile, end: str) -> int | None:
+    """Return the line of the first row with a cell that contains this line end."""
+    with open_text(text.file) as opened, suppress(csv.Error):
+        rows, line = csv.reader(opened), 1
+        for row in rows:
+            if any(end in cell for cell in row):
+                return line
+            line = rows.line_num + 1
     return None
 
 

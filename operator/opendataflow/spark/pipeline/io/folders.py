@@ -8,6 +8,7 @@ from operator import and_
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
 from opendataflow.core.chunks.chunk_bounds import partition_folder
 from opendataflow.core.databases.attempts import Attempt, Result, Seen, check_newest, check_owner
@@ -76,7 +77,9 @@ class FolderWriter:
                 self._check_marker(home, staging.read_marker())
                 folder = f"{staging.rows}/{self._chunk}" if replaces_all else staging.rows
                 with explain_full_disk(where, self._place):
-                    frame.write.format(self._to.format).options(**self._options(_WRITE_OPTIONS)).save(folder)
+                    self._refuse_lost_rows(frame).write.format(self._to.format).options(
+                        **self._options(_WRITE_OPTIONS)
+                    ).save(folder)
                 seen = check(lambda columns: self._count_duplicates(frame, folder, columns))
                 size = staging.size()
                 known = self._check_marker(home, staging.read_marker())
@@ -86,6 +89,21 @@ class FolderWriter:
             known = earlier.known
             return Result(where, known.get("rows"), known.get("checksum"), known.get("bytes"), kept=True)
         return Result(where, seen.rows, seen.checksum, size)
+
+    def _refuse_lost_rows(self, frame: DataFrame) -> DataFrame:
+        """Return the frame with an error in place of a NULL that would be an empty line of CSV, which readers skip."""
+        if self._to.format != "csv" or len(frame.columns) != 1 or "nullvalue" in map(str.lower, self._to.options):
+            return frame
+        it = column_named(frame.columns[0])
+        lost = F.raise_error(
+            F.lit(
+                f"a row has NULL in its only column {frame.columns[0]}, and readers of CSV would skip its empty line; "
+                "keep another column, or write options: {nullValue: ...}"
+            )
+        )
+        return frame.select(
+            F.when(it.isNull(), lost.cast(frame.schema[0].dataType)).otherwise(it).alias(frame.columns[0])
+        )
 
     def _check_name(self) -> None:
         size = len(self._chunk.encode())

@@ -7,8 +7,9 @@ from operator import and_
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+from uuid import uuid4
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 from pyspark.sql.types import StructType
 
@@ -24,8 +25,10 @@ from opendataflow.spark.pipeline.io.file_checks import (
     check_file_names,
     check_headers,
     explain_read_errors,
+    find_line_end,
     list_files,
 )
+from opendataflow.spark.pipeline.io.json_keys import check_json_keys
 from opendataflow.spark.pipeline.io.reading_tables import read_table
 from opendataflow.spark.pipeline.io.row_checks import COLUMN_FORMATS, check_columns, check_json_values
 from opendataflow.spark.pipeline.measure.checks import column_named
@@ -35,8 +38,18 @@ from opendataflow.spark.pipeline.storage.spark_paths import LOCAL_SCHEME, escape
 
 _TEXT_FORMATS = ("csv", "json", "text")
 
-CSV = {"header": "true", "multiLine": "true", "escape": '"', "mode": "FAILFAST", **EXACT_TIMES}
-"""Options of the CSV standard: quoted line breaks, doubled quotes. A row that does not fit raises an error."""
+CSV = {
+    "header": "true",
+    "multiLine": "true",
+    "escape": '"',
+    "mode": "FAILFAST",
+    "nullValue": f"NULL-{uuid4()}",
+    **EXACT_TIMES,
+}
+"""Options of the CSV standard: quoted line breaks, doubled quotes. A row that does not fit raises an error.
+
+An empty cell is NULL, and "" is an empty text: Spark gives an empty cell the text of `nullValue`, and reads it as NULL.
+"""
 
 _CSV_WITH_SCHEMA = {"enforceSchema": "false", "columnPruning": "false"}
 """Makes Spark check the names of columns and the number of cells of each row."""
@@ -70,14 +83,12 @@ def _read_files(
     spark: SparkSession, project: OpenProject, source: Source, part: Part | None, data_id: str, place: str
 ) -> DataFrame:
     shown = project.display_location(source.where.replace(DATA_ID, data_id))
-    reader, schema, files = spark.read.format(source.format).options(**_options(source)), None, list[SourceFile]()
+    reader, given, files = spark.read.format(source.format).options(**_options(source)), None, list[SourceFile]()
     if source.columns is not None:
         with _explain_spark_errors(f"{place}: the schema is not Spark's DDL, such as day DATE, flights INT"):
-            reader, given = reader.schema(source.columns), StructType.fromDDL(source.columns)
-        if isinstance(given, StructType):
-            schema = given
-            reader = reader.schema(schema_of_texts(schema, source))
-    names = None if schema is None else schema.names
+            reader, declared = reader.schema(source.columns), StructType.fromDDL(source.columns)
+        if isinstance(declared, StructType):
+            given = declared
     if "://" in source.where:
         paths = [source.where.replace(DATA_ID, escape_wildcards(data_id))]
         matches = FileSystem(spark, paths[0], place, source.options).list_matches(paths[0])
@@ -91,19 +102,28 @@ def _read_files(
             _check_present(found, source, shown, place)
             _check_file_names(local)
             files = list(list_files(local)) if source.format in (*_TEXT_FORMATS, *COLUMN_FORMATS) else []
-            if names is None:  # Spark reads all files, to infer their columns
-                _check_files(files, source, names)
+            if given is None:  # Spark reads all files, to infer their columns
+                _check_files(files, source, given)
+            if source.format == "csv" and (end := find_line_end(files, source.options)) is not None:
+                reader = reader.option("lineSep", end)
         paths = [f"{LOCAL_SCHEME}{escape_wildcards(str(path))}" for path in local.values()]
     with _explain_spark_errors(f"{place}: {shown}"):
-        frame = reader.load(paths)
-        if schema is not None:
-            frame = convert_texts(frame, schema, source)
+        frame = _load(reader, paths, given, source)
     if not frame.columns:
         raise StepFailed(f"{place}: {shown}: {_NO_COLUMNS}")
-    if names is not None:
+    if given is not None:
         with explain_read_errors(f"{place}: {shown}"):
-            _check_files(_select_read(files, frame, part), source, names)
+            _check_files(_select_read(files, frame, part), source, given)
     return frame
+
+
+def _load(reader: DataFrameReader, paths: list[str], given: StructType | None, source: Source) -> DataFrame:
+    """Return the frame of the files. `given`: the source's schema, or None if Spark infers it."""
+    schema = reader.load(paths).schema if given is None else given
+    texts = schema_of_texts(schema, source)
+    if given is None and texts == schema:
+        return reader.load(paths)
+    return convert_texts(reader.schema(texts).load(paths), schema, source)
 
 
 def _select_read(files: Sequence[SourceFile], frame: DataFrame, part: Part | None) -> Sequence[SourceFile]:
@@ -144,8 +164,9 @@ def _check_file_names(paths: Mapping[str, Path]) -> None:
     check_file_names(paths)
 
 
-def _check_files(files: Sequence[SourceFile], source: Source, names: Sequence[str] | None) -> None:
-    """Check local files. `names`: the columns of the source's schema, or None."""
+def _check_files(files: Sequence[SourceFile], source: Source, schema: StructType | None) -> None:
+    """Check local files. `schema`: of the source, or None."""
+    names = None if schema is None else schema.names
     if source.format in COLUMN_FORMATS:
         check_columns(files, source.format, source.options, names)
         return
@@ -156,6 +177,8 @@ def _check_files(files: Sequence[SourceFile], source: Source, names: Sequence[st
         check_headers(files, source.options, names)
     if source.format == "json":
         check_json_values(files, source.options)
+        if schema is not None:
+            check_json_keys(files, source.options, schema)
 
 
 @contextmanager

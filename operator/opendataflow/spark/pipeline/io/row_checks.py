@@ -16,7 +16,7 @@ from opendataflow.spark.pipeline.io.file_checks import SourceFile, explain_read_
 
 COLUMN_FORMATS = ("parquet", "orc")
 
-_OWN_ROWS = {"lineSep", "encoding", "charset"}
+OWN_ROWS = {"lineSep", "encoding", "charset"}
 """Options of JSON with which lines are not those of this module."""
 _NEXT_VALUE = re.compile(rb"[}\]]\s*[^\s,}\]:]")
 """Something behind the end of an object or list. It is inside a text, or another value."""
@@ -30,7 +30,7 @@ _MERGE = 'where some files lack a column, write options: {mergeSchema: "true"}'
 
 def check_json_values(files: Iterable[SourceFile], options: Mapping[str, str]) -> None:
     """Raise StepFailed if a line, or with multiLine a file, has more than one value."""
-    if _OWN_ROWS & options.keys():
+    if OWN_ROWS & options.keys():
         return
     whole = options.get("multiLine", "").lower() == "true"
     for file in files:
