@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.e2e.cluster.real_cluster import RealCluster, restricted_pod
+from tests.e2e.cluster.test_spark import SOON
 from tests.kube.conftest import Kubectl
 from tests.kube.jobs import Database, dataset, documents, job
 from tests.pods import pod_of
@@ -52,7 +53,8 @@ def project() -> dict[str, str]:
 
 def pipeline_job(name: str, place: dict[str, Any], *mounts: tuple[str, dict[str, Any]], **more: Any) -> dict[str, Any]:
     """A job that runs the pipeline for each of `days`; `mounts`: folders and the volumes that are there."""
-    pipeline = {"project": place, "pipeline": "delays", "output": "/data", "driver": {"memory": "512m"}, **more}
+    driver, conf = {"memory": "512m"}, {"spark.driver.extraJavaOptions": SOON}
+    pipeline = {"project": place, "pipeline": "delays", "output": "/data", "driver": driver, "sparkConf": conf, **more}
     mounts = (("/data", {"emptyDir": {}}), *mounts)
     container = {
         "name": "main",
