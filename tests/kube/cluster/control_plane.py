@@ -32,6 +32,9 @@ _BELOW_EPHEMERAL = range(20000, 32000)
 _SHARES = 16
 """Workers of `pytest -n` have shares of them: what one has found to be free is not taken by another one meanwhile."""
 _ATTEMPTS = 3
+_GROWTH = 400
+"""How much the heap of a program may grow before Go collects garbage, in per cent. With Go's 100 it collects all the
+time, as the heaps are small: a tenth of all their work."""
 _LEASE_SECONDS = 16
 _GRACE_SECONDS = 20
 """Without a heartbeat for so long a node is unreachable. If it were less, on a busy machine all nodes would be."""
@@ -162,7 +165,8 @@ class ControlPlane:
     def run(self, name: str, *arguments: str) -> Program:
         """Start a program; it ends with the control plane."""
         log = self.folder / f"{name}.log"
-        self._programs[name] = Program(name, [str(self._paths[name]), *arguments], log)
+        command = [str(self._paths[name]), *arguments]
+        self._programs[name] = Program(name, command, log, {"GOGC": str(_GROWTH)})
         self._programs[name].start()
         return self._programs[name]
 
