@@ -7,7 +7,8 @@
     ├── Refused               the state does not allow it                      retry: no
     │   ├── IdTaken           an id belongs to another resource                retry: no
     │   ├── PlanRefused       a change affects finished tasks                  retry: no
-    │   └── NotShared         a data set is not shared with this namespace     retry: no
+    │   ├── NotShared         a data set is not shared with this namespace     retry: no
+    │   └── LimitReached      a namespace would have more than its limit       retry: no
     ├── SchemaMismatch        the database needs `dataflow db migrate`         retry: no
     ├── Unreachable           Postgres does not answer                         retry: yes
     │   └── NoAccess          Postgres refuses the user, password or database  retry: for a while
@@ -74,6 +75,10 @@ class PlanRefused(Refused):
 
 class NotShared(Refused):
     """The namespace of a job may not use a data set of another namespace."""
+
+
+class LimitReached(Refused):
+    """A namespace would have more chunks, jobs or data sets than the chart's values allow."""
 
 
 class SchemaMismatch(DataflowError):

@@ -279,6 +279,7 @@ class Reason(StrEnum):
     POD_POLICY = "PodPolicy"
     ID_TAKEN = "IdTaken"
     NOT_SHARED = "NotShared"
+    LIMIT_REACHED = "LimitReached"
     DATA_SET_MISSING = "DataSetMissing"
     NOT_TAKEN_OVER = "NotTakenOver"
     INTERNAL_ERROR = "InternalError"
@@ -312,6 +313,8 @@ class Reason(StrEnum):
     OUTPUTS_MISSING = "OutputsMissing"
     CHUNKS_HELD = "ChunksHeld"
     NO_CHUNKS = "NoChunks"
+    DECLARING = "Declaring"
+    DECLARED = "Declared"
     NO_PARALLELISM = "NoParallelism"
     SUSPENDED = "Suspended"
     DRAINING = "Draining"
@@ -359,6 +362,8 @@ class JobState(StrEnum):
     """All tasks are done, but some outputs were made from an older version of an input or of the job."""
     QUEUED = "Queued"
     WAITING = "Waiting"
+    DECLARING = "Declaring"
+    """All known tasks are done or wait, and more follow: the chunks are still being declared."""
 
 
 class ExitCode(IntEnum):

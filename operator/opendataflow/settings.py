@@ -72,7 +72,9 @@ class OperatorSettings:
     all namespaces. `port`: serves probes and metrics. `image`: the operator's own image, which decrypts passwords in
     pods. `spark_image`, `spark_account`: image and service account of Spark drivers, if a job names none. `pod_policy`:
     what the pods of jobs may ask for. `allowed_accounts`: the service accounts that they may run with, besides
-    `spark_account` and `default`. `name`, `namespace`: of this pod; the namespace is empty outside of a cluster.
+    `spark_account` and `default`. `chunks_per_namespace`, `jobs_per_namespace`, `data_sets_per_namespace`: what one
+    namespace may declare; None for no limit. `name`, `namespace`: of this pod; the namespace is empty outside of a
+    cluster.
     """
 
     parallelism: int = 1000
@@ -84,6 +86,9 @@ class OperatorSettings:
     spark_account: str = "opendataflow-spark"
     pod_policy: PodProfile = PodProfile.RESTRICTED
     allowed_accounts: tuple[str, ...] = ()
+    chunks_per_namespace: int | None = None
+    jobs_per_namespace: int | None = None
+    data_sets_per_namespace: int | None = None
     name: str = "operator"
     namespace: str = ""
 
@@ -96,7 +101,8 @@ class OperatorSettings:
 def read_operator_settings(environ: Mapping[str, str] = os.environ) -> OperatorSettings:
     """Read the settings of the operator: DATAFLOW_PARALLELISM, DATAFLOW_NAMESPACES (separated by commas), and others.
 
-    The others are DATAFLOW_MAX_RUNS_PER_NAMESPACE (0 for no limit), DATAFLOW_PORT, DATAFLOW_IMAGE,
+    The others are DATAFLOW_MAX_RUNS_PER_NAMESPACE, DATAFLOW_MAX_CHUNKS_PER_NAMESPACE, DATAFLOW_MAX_JOBS_PER_NAMESPACE
+    and DATAFLOW_MAX_DATA_SETS_PER_NAMESPACE (0 for no limit), DATAFLOW_PORT, DATAFLOW_IMAGE,
     DATAFLOW_SPARK_IMAGE, DATAFLOW_SPARK_SERVICE_ACCOUNT, DATAFLOW_POD_POLICY, DATAFLOW_ALLOWED_SERVICE_ACCOUNTS
     (separated by commas), POD_NAME and POD_NAMESPACE. Raises InvalidInput for an unknown policy, and for a number that
     is none or is too small.
@@ -112,6 +118,9 @@ def read_operator_settings(environ: Mapping[str, str] = os.environ) -> OperatorS
         spark_account=environ.get("DATAFLOW_SPARK_SERVICE_ACCOUNT") or default.spark_account,
         pod_policy=_profile(environ.get("DATAFLOW_POD_POLICY") or default.pod_policy),
         allowed_accounts=_list(environ, "DATAFLOW_ALLOWED_SERVICE_ACCOUNTS"),
+        chunks_per_namespace=_number(environ, "DATAFLOW_MAX_CHUNKS_PER_NAMESPACE", 0, least=0) or None,
+        jobs_per_namespace=_number(environ, "DATAFLOW_MAX_JOBS_PER_NAMESPACE", 0, least=0) or None,
+        data_sets_per_namespace=_number(environ, "DATAFLOW_MAX_DATA_SETS_PER_NAMESPACE", 0, least=0) or None,
         name=environ.get("POD_NAME") or socket.gethostname(),
         namespace=environ.get("POD_NAMESPACE", ""),
     )

@@ -54,6 +54,7 @@ BEGIN
     END IF;
     DELETE FROM job_input i WHERE i.job = p_job;
     DELETE FROM job_output o WHERE o.job = p_job;
+    DELETE FROM declaring d WHERE d.kind = 'job' AND d.id = p_job;
     RETURN true;
 END $$;
 
@@ -65,11 +66,14 @@ LANGUAGE sql STABLE AS $$
     SELECT 'DataFlowJob', j.id, j.owner, j.declared_as FROM opendataflow.job j WHERE j.owner IS NOT NULL AND NOT j.deleted
 $$;
 
--- Remove the owner of a data set whose resource was deleted. The data and its chunks stay.
+-- Remove the owner of a data set whose resource was deleted. The data and its chunks stay. A declaration that is under way ends.
 -- The next declaration owns the data set.
 CREATE FUNCTION opendataflow.disown_dataset(p_dataset text, p_owner text) RETURNS void
 LANGUAGE sql AS $$
-    UPDATE opendataflow.dataset d SET owner = NULL, declared_as = NULL WHERE d.id = p_dataset AND d.owner = p_owner
+    WITH disowned AS (
+        UPDATE opendataflow.dataset d SET owner = NULL, declared_as = NULL WHERE d.id = p_dataset AND d.owner = p_owner RETURNING d.id
+    )
+    DELETE FROM opendataflow.declaring d USING disowned WHERE d.kind = 'dataset' AND d.id = disowned.id
 $$;
 
 -- Lock and return a job (level 2). Raise DF001 if the job is deleted and DF002 if it is unknown.

@@ -28,10 +28,14 @@ LANGUAGE sql STABLE AS $$
     SELECT coalesce(array_agg(dataset), '{}') FROM reached
 $$;
 
--- Apply data sets and jobs, and return {plan, woken}: the plan as plan_of() returns it, which does not count added tasks, and the jobs with newly QUEUED tasks.
+-- Apply data sets and jobs, and return {plan, woken, declaring}: the plan as plan_of() returns it, which does not count added tasks, and the jobs with newly QUEUED tasks.
 -- p_datasets: [{id, kind, hostname, …, options, partitioning, chunks: [{id, bounds}]}]. p_jobs: [{id, parallelism, …,
 -- inputs: [], outputs: [], env: {}}]. The keys are the columns of the tables.
--- A data set without the key `chunks` keeps its chunk source.
+-- Instead of `chunks` a data set may have `source`, the rule of a long chunk source: see chunks_of_source().
+-- A data set without these keys keeps its chunk source.
+-- Chunks of a new long source, and tasks of a new job with many chunks, are not written here: declare_next() writes them in batches.
+-- `declaring`: whether anything of this request is left for declare_next().
+-- p_limits: see refuse_beyond_limits().
 -- p_consent: {change: hash of the plan, retire: true, overlap: true, backfill: all | none}. A hash allows to retire and to overlap.
 -- Chunks of a data set without a producer are published, the others are declared.
 -- A job with other data sets, range or order gets its tasks rebuilt. RUNNING tasks keep the data that they recorded.
@@ -42,7 +46,7 @@ $$;
 -- Locks the apply lock, then levels 0 (exclusive), 2, 3, 4.
 -- Raises DF001 (reserved data set), DF004 (id belongs to another resource), DF005 (data set is not shared),
 -- DF007 (finished tasks are affected, and p_consent does not allow that; the detail is the plan).
-CREATE FUNCTION opendataflow.apply(p_datasets jsonb, p_jobs jsonb, p_actor text, p_consent jsonb DEFAULT '{}') RETURNS jsonb
+CREATE FUNCTION opendataflow.apply(p_datasets jsonb, p_jobs jsonb, p_actor text, p_consent jsonb DEFAULT '{}', p_limits jsonb DEFAULT '{}') RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
     v_rebuild  text[];
@@ -61,21 +65,25 @@ DECLARE
     v_redo_ids text[];     -- and ids
     v_bounded  boolean[];  -- and whether the bounds changed
     v_plan     jsonb;
+    v_reached  text[];
+    v_deferred text[];     -- data sets whose chunks follow in batches
 BEGIN
     PERFORM refuse_reserved_today(p_datasets, p_jobs);
-    PERFORM begin_event('apply', p_actor), lock_apply(), lock_datasets(reachable_by_apply(p_datasets, p_jobs), true);
-    PERFORM refuse_taken_ids(p_datasets, p_jobs);
+    PERFORM begin_event('apply', p_actor), lock_apply();
+    v_reached := reachable_by_apply(p_datasets, p_jobs);
+    PERFORM lock_datasets(v_reached, true), refuse_taken_ids(p_datasets, p_jobs), refuse_beyond_limits(p_datasets, p_jobs, p_limits);
     p_jobs := add_first_days(p_jobs);
-    SELECT s.stated, s.datasets, s.ids, s.bounds INTO v_stated, v_datasets, v_ids, v_bounds FROM stated_chunks(p_datasets) s;
+    SELECT s.stated, s.datasets, s.ids, s.bounds, s.deferred INTO v_stated, v_datasets, v_ids, v_bounds, v_deferred
+    FROM stated_chunks(p_datasets, p_jobs, v_reached) s;
     PERFORM lock_withdrawing_jobs(v_stated, v_datasets, v_ids, p_jobs);
-    SELECT p.plan, p.gone, p.gone_ids, p.off, p.off_ids, p.redo, p.redo_ids, p.bounded
+    SELECT with_deferred(p.plan, p_datasets, v_deferred), p.gone, p.gone_ids, p.off, p.off_ids, p.redo, p.redo_ids, p.bounded
     INTO v_plan, v_gone, v_gone_ids, v_off, v_off_ids, v_redo, v_redo_ids, v_bounded
     FROM planned(v_stated, v_datasets, v_ids, v_bounds, p_jobs, stated_partitionings(p_datasets)) p;
     IF missing_consents(v_plan, p_consent) <> '{}' THEN
         PERFORM require_consent(with_added_tasks(v_plan, v_datasets, v_ids, p_jobs, v_gone, v_gone_ids), p_consent);
     END IF;
 
-    PERFORM put_datasets(p_datasets);
+    PERFORM put_datasets(p_datasets), begin_declaring_datasets(p_datasets, v_deferred, v_stated, p_actor);
     PERFORM FROM job j WHERE j.id IN (SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n)
     ORDER BY j.id FOR NO KEY UPDATE;
 
@@ -95,6 +103,7 @@ BEGIN
     FROM job_changes(p_jobs) n WHERE NOT n.known OR n.added_inputs || n.removed_inputs <> '{}';
 
     PERFORM put_jobs(p_jobs), require_shared(ARRAY(SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n));
+    v_rebuild := ARRAY(SELECT unnest(v_rebuild) EXCEPT SELECT unnest(begin_declaring_jobs(v_rebuild, p_actor)));
     v_queued := v_queued || create_downstream_rows(v_datasets, v_ids);
     PERFORM lock_chunks(v_datasets || v_gone, v_ids || v_gone_ids);
     PERFORM lock_tasks(array_agg(x.job), array_agg(x.data_id))
@@ -120,7 +129,9 @@ BEGIN
     -- Notify engines also about jobs whose parallelism may have grown, and about those to which a data set may be shared now.
     PERFORM notify_engines(ARRAY(SELECT j FROM unnest(v_queued) AS j UNION SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n
                                  UNION SELECT f.job FROM jsonb_array_elements(p_datasets) AS d CROSS JOIN foreign_readers(d.value ->> 'id') AS f(job)));
-    RETURN jsonb_build_object('plan', v_plan, 'woken', v_queued);
+    RETURN jsonb_build_object('plan', v_plan, 'woken', v_queued, 'declaring', EXISTS (
+        SELECT FROM declaring d WHERE (d.kind = 'dataset' AND d.id = ANY (v_reached))
+                                   OR (d.kind = 'job' AND d.id IN (SELECT n.value ->> 'id' FROM jsonb_array_elements(p_jobs) AS n))));
 END $$;
 
 -- Lock all jobs of the data sets whose chunks are withdrawn (level 2), so that no claim changes the plan meanwhile.
@@ -239,18 +250,65 @@ LANGUAGE sql STABLE AS $$
     SELECT ARRAY(SELECT l.itemtype || ' ' || l.dataset FROM opendataflow.job_dataset l WHERE l.job = p_job ORDER BY 1)
 $$;
 
+-- Return data sets with `source_chunks`, the number of chunks in their chunk source; null if the request does not state it.
+CREATE FUNCTION opendataflow.with_source_sizes(p_datasets jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(jsonb_agg(d.value || jsonb_build_object('source_chunks', CASE
+        WHEN d.value ? 'chunks' THEN jsonb_array_length(d.value -> 'chunks')
+        WHEN d.value ? 'source' THEN opendataflow.source_size(d.value -> 'source') END)), '[]')
+    FROM jsonb_array_elements(p_datasets) AS d
+$$;
+
+-- Raise DF008 if a namespace would have more than its share: p_limits {chunks, jobs, data_sets}, each optional. Data sets without an
+-- owner are not limited. Chunks are counted by their chunk sources, before any is written. What does not grow is never refused.
+CREATE FUNCTION opendataflow.refuse_beyond_limits(p_datasets jsonb, p_jobs jsonb, p_limits jsonb) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_beyond record;
+BEGIN
+    IF p_limits = '{}' THEN
+        RETURN;
+    END IF;
+    SELECT l.what, l.value, n.namespace, n.after INTO v_beyond
+    FROM (VALUES ('chunks', 'limits.chunksPerNamespace'), ('jobs', 'limits.jobsPerNamespace'), ('data sets', 'limits.dataSetsPerNamespace')) AS l(what, value)
+    JOIN (SELECT x.what, x.namespace, sum(x.before) AS before, sum(x.after) AS after
+          FROM (SELECT 'data sets' AS what, namespace_of(d.owner) AS namespace, d.id, 1::bigint AS before, 1::bigint AS after FROM dataset d WHERE d.owner IS NOT NULL
+                UNION ALL
+                SELECT 'data sets', namespace_of(n.owner), n.id, 0, 1 FROM jsonb_to_recordset(p_datasets) AS n(id text, owner text)
+                WHERE n.owner IS NOT NULL AND NOT EXISTS (SELECT FROM dataset d WHERE d.id = n.id AND d.owner IS NOT NULL)
+                UNION ALL
+                SELECT 'jobs', namespace_of(j.owner), j.id, 1, 1 FROM job j WHERE j.owner IS NOT NULL AND NOT j.deleted
+                UNION ALL
+                SELECT 'jobs', namespace_of(n.owner), n.id, 0, 1 FROM jsonb_to_recordset(p_jobs) AS n(id text, owner text)
+                WHERE n.owner IS NOT NULL AND NOT EXISTS (SELECT FROM job j WHERE j.id = n.id AND j.owner IS NOT NULL AND NOT j.deleted)
+                UNION ALL
+                SELECT 'chunks', namespace_of(d.owner), d.id, d.source_chunks, d.source_chunks
+                FROM dataset d WHERE d.owner IS NOT NULL AND d.source_chunks IS NOT NULL
+                UNION ALL
+                SELECT 'chunks', namespace_of(n.owner), n.id, 0, n.source_chunks - coalesce(d.source_chunks, 0)
+                FROM jsonb_to_recordset(with_source_sizes(p_datasets)) AS n(id text, owner text, source_chunks bigint)
+                LEFT JOIN dataset d ON d.id = n.id AND d.owner IS NOT NULL WHERE n.owner IS NOT NULL AND n.source_chunks IS NOT NULL) x
+          GROUP BY x.what, x.namespace) n ON n.what = l.what
+    WHERE n.after > n.before AND n.after > (p_limits ->> replace(l.what, ' ', '_'))::bigint
+    ORDER BY l.value LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'the namespace % would have % %, and % are allowed: nothing was changed; remove some, or ask the administrator for a larger % of the chart',
+            v_beyond.namespace, v_beyond.after, v_beyond.what, p_limits ->> replace(v_beyond.what, ' ', '_'), v_beyond.value USING ERRCODE = 'DF008';
+    END IF;
+END $$;
+
 -- Insert or update data sets.
 CREATE FUNCTION opendataflow.put_datasets(p_datasets jsonb) RETURNS void
 LANGUAGE sql SET search_path = opendataflow, pg_temp AS $$
-    INSERT INTO dataset (id, kind, hostname, database, schemaname, tablename, username, encryptedpass, url, format,
-                         options, secret_ref, partitioning, owner, share_with, declared_as)
+    INSERT INTO dataset AS present (id, kind, hostname, database, schemaname, tablename, username, encryptedpass, url, format,
+                                    options, secret_ref, partitioning, owner, share_with, declared_as, source_chunks)
     SELECT d.id, d.kind, d.hostname, d.database, d.schemaname, d.tablename, d.username, d.encryptedpass, d.url, d.format,
-           coalesce(d.options, '{}'), d.secret_ref, d.partitioning, d.owner, coalesce(d.share_with, '{}'), d.declared_as
-    FROM jsonb_populate_recordset(NULL::dataset, p_datasets) AS d ORDER BY d.id
+           coalesce(d.options, '{}'), d.secret_ref, d.partitioning, d.owner, coalesce(d.share_with, '{}'), d.declared_as, d.source_chunks
+    FROM jsonb_populate_recordset(NULL::dataset, with_source_sizes(p_datasets)) AS d ORDER BY d.id
     ON CONFLICT (id) DO UPDATE SET
-        (kind, hostname, database, schemaname, tablename, username, encryptedpass, url, format, options, secret_ref,
+        (source_chunks, kind, hostname, database, schemaname, tablename, username, encryptedpass, url, format, options, secret_ref,
          partitioning, modified, owner, share_with, declared_as)
-      = (excluded.kind, excluded.hostname, excluded.database, excluded.schemaname, excluded.tablename, excluded.username,
+      = (coalesce(excluded.source_chunks, present.source_chunks), excluded.kind, excluded.hostname, excluded.database, excluded.schemaname, excluded.tablename, excluded.username,
          excluded.encryptedpass, excluded.url, excluded.format, excluded.options, excluded.secret_ref,
          excluded.partitioning, now(), excluded.owner, excluded.share_with, excluded.declared_as)
 $$;

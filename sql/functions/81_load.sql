@@ -2,7 +2,7 @@
 
 -- Return the chunks of a list that are new, or get other bounds, and whose bounds overlap those of another chunk: {overlapping, examples}.
 -- Reads all chunks of the data set. Locks level 0 exclusively, so that nobody adds a chunk between this look and the load.
--- Null if nothing says which rows the chunks of the list have.
+-- Null if nothing says which rows the chunks of the list have. Raises DF001 while the data set is being declared: its other chunks are not there yet.
 CREATE FUNCTION opendataflow.overlaps_of_list(p_dataset text, p_ids text[], p_bounds jsonb[]) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -12,6 +12,10 @@ BEGIN
         RETURN NULL;
     END IF;
     PERFORM lock_datasets(reachable_datasets(ARRAY[p_dataset]), true);
+    IF EXISTS (SELECT FROM declaring n WHERE n.kind = 'dataset' AND n.id = p_dataset) THEN
+        RAISE EXCEPTION 'the chunks of data set % are being declared, so the list can''t be compared with them: load it when dataflow describe dataset % shows no declaration',
+            p_dataset, p_dataset USING ERRCODE = 'DF001';
+    END IF;
     RETURN (
         SELECT jsonb_build_object('overlapping', count(*), 'examples', jsonb_build_object('overlapping', some_ids(coalesce(array_agg(o.data_id), '{}'))))
         FROM (SELECT coalesce(array_agg(m.data_id), '{}') AS ids, coalesce(array_agg(m.bounds), '{}') AS bounds

@@ -535,8 +535,9 @@ DECLARE
 BEGIN
     PERFORM refuse_reserved_today(p_datasets, p_jobs), refuse_taken_ids(p_datasets, p_jobs);
     p_jobs := add_first_days(p_jobs);
-    SELECT with_added_tasks(p.plan, s.datasets, s.ids, p_jobs, p.gone, p.gone_ids) INTO v_plan
-    FROM stated_chunks(p_datasets) s CROSS JOIN LATERAL planned(s.stated, s.datasets, s.ids, s.bounds, p_jobs, stated_partitionings(p_datasets)) p;
+    SELECT with_deferred(with_added_tasks(p.plan, s.datasets, s.ids, p_jobs, p.gone, p.gone_ids), p_datasets, s.deferred) INTO v_plan
+    FROM stated_chunks(p_datasets, p_jobs, reachable_by_apply(p_datasets, p_jobs)) s
+    CROSS JOIN LATERAL planned(s.stated, s.datasets, s.ids, s.bounds, p_jobs, stated_partitionings(p_datasets)) p;
     RETURN v_plan || jsonb_build_object('missing', missing_consents(v_plan, p_consent));
 END $$;
 
@@ -579,10 +580,65 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp SET enable_hashjoin 
     FROM jsonb_array_elements(p_plan -> 'jobs') AS j FULL JOIN added a ON a.job = j.value ->> 'job'
 $$;
 
--- Return the data sets whose chunk source is declared, and all its chunks.
-CREATE FUNCTION opendataflow.stated_chunks(p_datasets jsonb, OUT stated text[], OUT datasets text[], OUT ids text[], OUT bounds jsonb[])
-LANGUAGE sql STABLE AS $$
-    SELECT ARRAY(SELECT d.value ->> 'id' FROM jsonb_array_elements(p_datasets) AS d WHERE d.value ? 'chunks'),
-           coalesce(array_agg(d.value ->> 'id'), '{}'), coalesce(array_agg(c.value ->> 'id'), '{}'), coalesce(array_agg(c.value -> 'bounds'), '{}')
-    FROM jsonb_array_elements(p_datasets) AS d, jsonb_array_elements(coalesce(d.value -> 'chunks', '[]')) AS c
-$$;
+-- Return the chunks of the chunk sources that a request declares, each as a list (`chunks`) or as a rule (`source`).
+-- p_deferred: not those of these data sets.
+CREATE FUNCTION opendataflow.chunks_of_request(p_datasets jsonb, p_deferred text[] DEFAULT '{}') RETURNS TABLE (dataset text, data_id text, bounds jsonb)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY SELECT d.value ->> 'id', c.value ->> 'id', c.value -> 'bounds'
+    FROM jsonb_array_elements(p_datasets) AS d, jsonb_array_elements(coalesce(d.value -> 'chunks', '[]')) AS c;
+    RETURN QUERY SELECT d.value ->> 'id', c.data_id, c.bounds
+    FROM jsonb_array_elements(p_datasets) AS d
+    CROSS JOIN LATERAL chunks_of_source(d.value -> 'source', 0, source_size(d.value -> 'source')) c
+    WHERE d.value ? 'source' AND d.value ->> 'id' <> ALL (p_deferred);
+END $$;
+
+-- Return the data sets whose chunk source is declared (`stated`), and all its chunks, which the plan of the apply considers.
+-- `deferred`: data sets with a long chunk source and no chunk yet. Their chunks follow the apply in batches, and the plan needs none
+-- of them: they are all new, and change nothing that exists.
+-- An apply that withdraws ids needs the complete lists. Then nothing is deferred, and the declarations that are under way
+-- among p_reached, the data sets that the apply can change, are part of it.
+CREATE FUNCTION opendataflow.stated_chunks(p_datasets jsonb, p_jobs jsonb, p_reached text[],
+                                           OUT stated text[], OUT datasets text[], OUT ids text[], OUT bounds jsonb[], OUT deferred text[])
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    v_under_way jsonb;
+BEGIN
+    deferred := ARRAY(
+        SELECT d.value ->> 'id' FROM jsonb_array_elements(p_datasets) AS d
+        WHERE d.value ? 'source' AND source_size(d.value -> 'source') > declaring_batch()
+          AND (NOT EXISTS (SELECT FROM chunk c WHERE c.dataset = d.value ->> 'id')
+               OR EXISTS (SELECT FROM declaring n WHERE n.kind = 'dataset' AND n.id = d.value ->> 'id' AND n.source = d.value -> 'source')));
+    stated := ARRAY(SELECT d.value ->> 'id' FROM jsonb_array_elements(p_datasets) AS d
+                    WHERE d.value ?| '{chunks,source}' AND d.value ->> 'id' <> ALL (deferred));
+    SELECT coalesce(array_agg(c.dataset), '{}'), coalesce(array_agg(c.data_id), '{}'), coalesce(array_agg(c.bounds), '{}')
+    INTO datasets, ids, bounds FROM chunks_of_request(p_datasets, deferred) c;
+    SELECT coalesce(jsonb_agg(jsonb_build_object('id', n.id, 'source', n.source)), '[]') INTO v_under_way
+    FROM declaring n WHERE n.kind = 'dataset' AND n.id = ANY (p_reached)
+                       AND n.id NOT IN (SELECT d.value ->> 'id' FROM jsonb_array_elements(p_datasets) AS d WHERE d.value ?| '{chunks,source}');
+    IF (deferred <> '{}' OR v_under_way <> '[]')
+       AND (EXISTS (SELECT FROM removed_from_source(stated, datasets, ids)) OR EXISTS (SELECT FROM orphaned_tasks(stated, datasets, ids, p_jobs))) THEN
+        deferred := '{}';
+        stated := ARRAY(SELECT d.value ->> 'id' FROM jsonb_array_elements(p_datasets || v_under_way) AS d WHERE d.value ?| '{chunks,source}');
+        SELECT coalesce(array_agg(c.dataset), '{}'), coalesce(array_agg(c.data_id), '{}'), coalesce(array_agg(c.bounds), '{}')
+        INTO datasets, ids, bounds FROM chunks_of_request(p_datasets || v_under_way) c;
+    END IF;
+END $$;
+
+-- Return a plan with the chunks of deferred chunk sources, which are all added. The hash identifies the sources, too.
+CREATE FUNCTION opendataflow.with_deferred(p_plan jsonb, p_datasets jsonb, p_deferred text[]) RETURNS jsonb
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF p_deferred = '{}' THEN
+        RETURN p_plan;
+    END IF;
+    RETURN p_plan || (
+        SELECT jsonb_build_object(
+            'hash', left(md5((p_plan ->> 'hash') || string_agg(concat_ws(' ', d.value ->> 'id', d.value -> 'source'), '|' ORDER BY d.value ->> 'id')), 12),
+            'datasets', (p_plan -> 'datasets') || coalesce(jsonb_agg(jsonb_build_object(
+                'dataset', d.value ->> 'id', 'added', source_size(d.value -> 'source'), 'retired_finished', 0, 'changed_finished', 0,
+                'examples', jsonb_build_object('added', (SELECT jsonb_agg(c.data_id) FROM chunks_of_source(d.value -> 'source', 0, 5) c)))
+                ORDER BY d.value ->> 'id')
+                FILTER (WHERE NOT EXISTS (SELECT FROM declaring n WHERE n.kind = 'dataset' AND n.id = d.value ->> 'id')), '[]'))
+        FROM jsonb_array_elements(p_datasets) AS d WHERE d.value ->> 'id' = ANY (p_deferred));
+END $$;

@@ -49,6 +49,7 @@ BEGIN
 
     -- OUT rows: every chunk that is neither DECLARED nor RETIRED, with the job that wrote it or the name that published it.
     -- IN rows: the chunks that running runs read.
+    -- While the chunks of a data set are being declared, a PENDING row says so, because a view without it would look complete.
     CREATE OR REPLACE VIEW dataflow.datastatus AS
         SELECT c.dataset AS datasetid,
                coalesce((SELECT r.job FROM opendataflow.run r WHERE r.id = c.run),
@@ -63,7 +64,10 @@ BEGIN
         FROM opendataflow.chunk c WHERE c.status NOT IN ('DECLARED', 'RETIRED')
         UNION ALL
         SELECT d.dataset, r.job, r.data_id, 'IN', 'RUNNING', r.claimed_at::timestamp
-        FROM opendataflow.run r CROSS JOIN LATERAL unnest(r.reads) AS d(dataset) WHERE r.state = 'RUNNING';
+        FROM opendataflow.run r CROSS JOIN LATERAL unnest(r.reads) AS d(dataset) WHERE r.state = 'RUNNING'
+        UNION ALL
+        SELECT n.id, 'outside', 'declaring ' || n.declared || ' of ' || n.total || ' chunks', 'OUT', 'PENDING', n.since::timestamp
+        FROM opendataflow.declaring n WHERE n.kind = 'dataset';
 
     FOREACH v_view IN ARRAY ARRAY['job', 'dataset', 'datastatus'] LOOP
         EXECUTE format($$COMMENT ON VIEW dataflow.%I IS 'OpenDataFlow: replaces the table of this name of the old framework'$$, v_view);

@@ -10,6 +10,8 @@ BEGIN
                                   'jobid and locktype', OLD.dataid, OLD.datasetid));
     ELSIF '' IN (coalesce(NEW.datasetid, ''), coalesce(NEW.jobid, ''), coalesce(NEW.dataid, '')) THEN
         PERFORM refuse_row('a row of datastatus needs its dataid, datasetid and jobid');
+    ELSIF NEW.dataid ~ '^declaring \d+ of \d+ chunks$' THEN
+        PERFORM refuse_row(format('%s is no chunk: the chunks of data set %s are being declared', NEW.dataid, NEW.datasetid));
     ELSIF NEW.locktype IS NULL OR NEW.locktype NOT IN ('IN', 'OUT') THEN
         PERFORM refuse_row(format('the locktype of a row is OUT, not %s', coalesce(NEW.locktype, 'NULL')));
     ELSIF NEW.status IS NULL OR NEW.status NOT IN ('READY', 'RESUBMIT', 'HOLD', 'PENDING', 'FAILED', 'RUNNING') THEN

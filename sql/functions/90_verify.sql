@@ -55,7 +55,18 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT format('job %s has no task for %s, an id of its data set %s', s.job, c.data_id, s.dataset)
     FROM job_source s JOIN job j ON j.id = s.job AND NOT j.deleted JOIN chunk c ON c.dataset = s.dataset
     WHERE in_range(c.data_id, j.chunk_from, j.chunk_to) AND c.retired_from IS NULL
+      AND NOT EXISTS (SELECT FROM declaring n WHERE n.kind = 'job' AND n.id = s.job AND (c.dataset, c.data_id) > (n.after_dataset, n.after_id))
       AND NOT EXISTS (SELECT FROM task_of(s.job, c.data_id) t WHERE t.state <> 'RETIRED')
+
+    UNION ALL
+    SELECT format('data set %s has declared %s of %s chunks, but %s of them are there', n.id, n.declared, n.total, c.n)
+    FROM declaring n CROSS JOIN LATERAL (SELECT count(*) AS n FROM chunk c WHERE c.dataset = n.id AND c.in_source) c
+    WHERE n.kind = 'dataset' AND (c.n <> n.declared OR n.declared = n.total)
+
+    UNION ALL
+    SELECT format('the %s %s is being declared, but there is none', n.kind, n.id) FROM declaring n
+    WHERE NOT EXISTS (SELECT FROM dataset d WHERE n.kind = 'dataset' AND d.id = n.id)
+      AND NOT EXISTS (SELECT FROM job j WHERE n.kind = 'job' AND j.id = n.id AND NOT j.deleted)
 
     UNION ALL
     SELECT format('task %s/%s has no chunk in its data set %s', t.job, t.data_id, l.dataset)

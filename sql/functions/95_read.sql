@@ -29,9 +29,9 @@ $$;
 -- Return the number of tasks of jobs by state, and how many of the DONE tasks are stale.
 -- `probed_in_vain`: the breaker is open and more probes have failed than a chunk has retries.
 -- It is also true if a gate of the job is closed, or if only looks at missing locations of chunks are left.
--- `incomplete`: an output of a DONE task was never made.
+-- `incomplete`: an output of a DONE task was never made. `declaring`: more tasks follow, see declaring_behind().
 CREATE FUNCTION opendataflow.progress(p_jobs text[])
-RETURNS TABLE (job text, counts jsonb, probed_in_vain boolean, stale bigint, incomplete boolean)
+RETURNS TABLE (job text, counts jsonb, probed_in_vain boolean, stale bigint, incomplete boolean, declaring jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT j, coalesce((SELECT jsonb_object_agg(c.state, c.tasks) FROM opendataflow.counts_of(j) c), '{}'),
            EXISTS (SELECT FROM opendataflow.breaker b JOIN opendataflow.job x ON x.id = b.job
@@ -39,7 +39,8 @@ LANGUAGE sql STABLE AS $$
            OR opendataflow.claim_limit_by_gates(j) IS NOT NULL
            OR opendataflow.looked_in_vain(j),
            opendataflow.stale_of(j),
-           EXISTS (SELECT FROM opendataflow.task t WHERE t.job = j AND t.incomplete AND t.state = 'DONE')
+           EXISTS (SELECT FROM opendataflow.task t WHERE t.job = j AND t.incomplete AND t.state = 'DONE'),
+           opendataflow.declaring_of_job(j)
     FROM unnest(p_jobs) AS j
 $$;
 
@@ -54,6 +55,7 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Return all jobs with their state and their task counts. A job is Stale if all is done and a DONE task is stale.
+-- A job is Declaring if nothing of it runs or has failed, and more tasks follow.
 CREATE FUNCTION opendataflow.list_jobs() RETURNS TABLE (
     job text, state text, done bigint, total bigint, stale bigint, running bigint, retrying bigint, failed bigint, parallelism integer,
     inputs text, outputs text)
@@ -63,6 +65,7 @@ LANGUAGE sql STABLE AS $$
                 WHEN EXISTS (SELECT FROM opendataflow.breaker b WHERE b.job = j.id AND b.opened_at IS NOT NULL) THEN 'BreakerOpen'
                 WHEN w.running > 0 THEN 'Running'
                 WHEN w.failed > 0 THEN 'Failed'
+                WHEN opendataflow.declaring_of_job(j.id) IS NOT NULL AND w.queued = 0 THEN 'Declaring'
                 WHEN w.total > 0 AND w.done + w.skipped = w.total
                 THEN CASE WHEN EXISTS (SELECT FROM opendataflow.task t WHERE t.job = j.id AND t.incomplete AND t.state = 'DONE')
                      THEN 'Incomplete' WHEN s.stale > 0 THEN 'Stale' ELSE 'Done' END
@@ -83,14 +86,15 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Return all data sets with their producer, consumers and chunk counts. Reads every chunk.
+-- `declaring`: how many of how many chunks are declared, while more follow.
 CREATE FUNCTION opendataflow.list_datasets() RETURNS TABLE (
-    dataset text, kind text, place text, producer text, consumers text, ready bigint, failed bigint, chunks bigint)
+    dataset text, kind text, place text, producer text, consumers text, ready bigint, failed bigint, chunks bigint, declaring text)
 LANGUAGE sql STABLE AS $$
     SELECT d.id, coalesce(d.kind, d.format), coalesce(d.url, concat_ws('.', d.database, d.schemaname, d.tablename)),
            (SELECT o.job FROM opendataflow.job_output o WHERE o.dataset = d.id),
            (SELECT string_agg(i.job, ', ' ORDER BY i.job) FROM opendataflow.job_input i WHERE i.dataset = d.id),
-           c.ready, c.failed, c.chunks
-    FROM opendataflow.dataset d, LATERAL (
+           c.ready, c.failed, c.chunks, n.found ->> 'declared' || ' of ' || (n.found ->> 'total')
+    FROM opendataflow.dataset d CROSS JOIN LATERAL (SELECT opendataflow.declaring_behind(ARRAY[d.id], '{}') AS found) n, LATERAL (
         SELECT count(*) AS chunks, count(*) FILTER (WHERE c.status = 'READY') AS ready,
                count(*) FILTER (WHERE c.status = 'FAILED') AS failed
         FROM opendataflow.chunk c WHERE c.dataset = d.id AND c.status <> 'RETIRED') c
@@ -159,7 +163,7 @@ $$;
 -- Return the status of one job, for one screen. Except for the stored counts, no part reads more than `sample` rows.
 -- `stale`: the number of DONE tasks that are stale; `stale_examples`: some of them.
 -- `gaps`: tasks that are not DONE before the last DONE task, in the job's order.
--- `watermark`: the id through which the job is complete.
+-- `watermark`: the id through which the job is complete; null while more tasks follow (`declaring`), which may come before it.
 -- Failures, blockers, missing outputs of DONE tasks and gaps are counted among the first `sample` tasks only.
 -- `per_minute`: successes in the last 15 minutes, or since the first of them was claimed.
 CREATE FUNCTION opendataflow.job_status(p_job text) RETURNS jsonb
@@ -207,6 +211,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     )
     SELECT jsonb_build_object(
         'job', j.id, 'parallelism', j.parallelism, 'suspended', j.suspended, 'deleted', j.deleted,
+        'declaring', n.declaring,
         'sample', (SELECT sample FROM few),
         'counts', (SELECT coalesce(jsonb_object_agg(c.state, c.tasks), '{}') FROM counted c),
         'stale', stale_of(p_job),
@@ -239,13 +244,13 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
                         GROUP BY m) x),
         'gaps', (SELECT count(*) FROM gap),
         'gap_examples', (SELECT coalesce(jsonb_agg(g.data_id ORDER BY g.sort_key), '[]') FROM (SELECT * FROM gap ORDER BY sort_key LIMIT 5) g),
-        'watermark', (SELECT w.data_id FROM edge e
+        'watermark', (SELECT w.data_id FROM (SELECT * FROM edge WHERE n.declaring IS NULL) e
                       CROSS JOIN LATERAL (SELECT w.data_id FROM task w
                                           WHERE w.job = p_job AND w.state = 'DONE' AND w.sort_key < coalesce(e.first_open, e.last_done || '\x00')
                                           ORDER BY w.sort_key DESC LIMIT 1) w),
         'per_minute', (SELECT CASE WHEN r.n > 0 THEN round((r.n * 60 / r.seconds)::numeric, 2) END FROM recent r),
-        'eta_seconds', (SELECT CASE WHEN r.n > 0 AND t.n > 0 THEN round(t.n * r.seconds / r.n) END FROM recent r, todo t))
-    FROM job j WHERE j.id = p_job
+        'eta_seconds', (SELECT CASE WHEN r.n > 0 AND t.n > 0 THEN round(t.n * r.seconds / r.n) END FROM recent r, todo t WHERE n.declaring IS NULL))
+    FROM job j, LATERAL (SELECT declaring_of_job(j.id) AS declaring OFFSET 0) n WHERE j.id = p_job
 $$;
 
 -- Return all task states except DONE.

@@ -114,6 +114,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
         'job', t.job, 'data_id', t.data_id, 'state', t.state, 'reason', t.reason, 'stale', t.stale,
         'missing_outputs', CASE WHEN t.incomplete THEN ARRAY(SELECT missing_outputs(t.job, t.data_id)) ELSE '{}' END,
+        'declaring', declaring_of_job(t.job),
         'run', (to_jsonb(r) - ARRAY['log_tail', 'reads', 'read_fences', 'writes', 'lease', 'boot', 'answers', 'nonce'])
                || jsonb_build_object('state', shown_state(r.state, r.failure_class)),
         'seconds', round(extract(epoch FROM coalesce(r.finished_at, clock_timestamp()) - r.claimed_at)::numeric, 1),
@@ -168,7 +169,7 @@ $$;
 CREATE FUNCTION opendataflow.describe_dataset(p_dataset text) RETURNS jsonb
 LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
     SELECT jsonb_build_object(
-        'dataset', to_jsonb(d) - 'encryptedpass', 'has_password', d.encryptedpass IS NOT NULL,
+        'dataset', to_jsonb(d) - 'encryptedpass', 'declaring', declaring_behind(ARRAY[d.id], '{}'), 'has_password', d.encryptedpass IS NOT NULL,
         'producer', (SELECT o.job FROM job_output o WHERE o.dataset = d.id),
         'consumers', (SELECT coalesce(jsonb_agg(i.job ORDER BY i.job), '[]') FROM job_input i WHERE i.dataset = d.id),
         'counts', (SELECT coalesce(jsonb_object_agg(c.status, c.n), '{}')

@@ -51,8 +51,10 @@ CREATE TABLE opendataflow.dataset (
     modified      timestamptz NOT NULL DEFAULT now(),
     owner         text CHECK (owner LIKE '_%/_%'),
     share_with    text[] NOT NULL DEFAULT '{}',
-    declared_as   text
+    declared_as   text,
+    source_chunks bigint CHECK (source_chunks >= 0)
 );
+COMMENT ON COLUMN opendataflow.dataset.source_chunks IS 'how many chunks its chunk source has, also those that are not written yet; null if no source was declared';
 COMMENT ON COLUMN opendataflow.dataset.owner IS 'namespace/name of the custom resource; null if a file or a command declared the data set';
 COMMENT ON COLUMN opendataflow.dataset.declared_as IS 'hash of the resource at the last apply';
 
@@ -111,6 +113,27 @@ CREATE TABLE opendataflow.job_env (
     name   text NOT NULL,
     value  text NOT NULL,
     PRIMARY KEY (job, name)
+);
+
+-- Declarations that are committed, and whose chunks or tasks are still being written. See sql/functions/45_declaring.sql.
+-- A `dataset` writes the chunks of its chunk source in their order. `source`: the chunk source, as in the resource.
+-- A `job` writes its tasks for chunks that existed before it, by (data set, id): `after_dataset`, `after_id` is the last one.
+-- `declared` of `total` chunks are written. `batch`: how many chunks the next transaction writes.
+CREATE TABLE opendataflow.declaring (
+    kind           text NOT NULL CHECK (kind IN ('dataset', 'job')),
+    id             text NOT NULL,
+    namespace      text NOT NULL,
+    source         jsonb,
+    after_dataset  text NOT NULL DEFAULT '',
+    after_id       text NOT NULL DEFAULT '',
+    declared       bigint NOT NULL DEFAULT 0,
+    total          bigint NOT NULL,
+    batch          integer NOT NULL CHECK (batch > 0),
+    actor          text NOT NULL,
+    since          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (kind, id),
+    CONSTRAINT declaring_is_partial CHECK (declared BETWEEN 0 AND total),
+    CONSTRAINT dataset_has_source CHECK ((kind = 'dataset') = (source IS NOT NULL))
 );
 
 -- State ---------------------------------------------------------------------------------------------------

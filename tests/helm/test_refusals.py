@@ -46,6 +46,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"replicas": "two"}, "at '/replicas': got string, want integer"),
     ({"parallelism": 0}, "at '/parallelism': minimum: got 0, want 1"),
     ({"maxRunsPerNamespace": -1}, "at '/maxRunsPerNamespace': minimum: got -1, want 0"),
+    ({"limits": {"chunksPerNamespace": -1}}, "at '/limits/chunksPerNamespace': minimum: got -1, want 0"),
     ({"podPolicy": "privileged"}, "at '/podPolicy': value must be one of 'restricted', 'baseline', 'any'"),
     ({"allowedServiceAccounts": ["a,b"]}, "at '/allowedServiceAccounts/0': 'a,b' does not match pattern"),
     ({"namespaces": "team-a"}, "at '/namespaces': got string, want array"),

@@ -85,7 +85,10 @@ EMPTY = "; ".join(
         "SELECT opendataflow.begin_event('clear', 'test')",
         *(
             f"DELETE FROM opendataflow.{table}"
-            for table in ("step", "run", "lease", "task", "task_count", "chunk", "history", "breaker", "gate")
+            for table in (
+                *("step", "run", "lease", "task", "task_count"),
+                *("declaring", "chunk", "history", "breaker", "gate"),
+            )
         ),
         *(f"DELETE FROM opendataflow.{table}" for table in ("job_env", "job_input", "job_output", "job", "dataset")),
         "ALTER SEQUENCE opendataflow.run_id_seq RESTART",

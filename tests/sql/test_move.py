@@ -46,6 +46,8 @@ def fill(db: Connection) -> None:
     db.execute("INSERT INTO opendataflow.request (owner, id, answer) VALUES ('action 1', '1', '{\"a\": [1.50]}')")
     db.execute("INSERT INTO opendataflow.alert VALUES ('command', 'load', 'failed', true, now(), NULL)")
     db.execute("INSERT INTO opendataflow.gate (job, kind, subject, passed) VALUES ('load', 'tests', 's', 'abc')")
+    db.execute("SET opendataflow.declaring_batch = 1")
+    apply(db, [{"id": "many", "source": {"hash": {"buckets": 2}}}], [])
     raw(db, "UPDATE opendataflow.lease SET expires_at = clock_timestamp() - interval '1 h'")
 
 

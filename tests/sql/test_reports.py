@@ -109,6 +109,10 @@ STATES: dict[str, list[str]] = {
     "Suspended": ["UPDATE opendataflow.job SET suspended = true"],
     "Deleted": ["UPDATE opendataflow.job SET suspended = true, deleted = true"],
     "Queued": ["UPDATE opendataflow.task SET state = 'QUEUED' WHERE data_id = '1'"],
+    "Declaring": [
+        """INSERT INTO opendataflow.declaring (kind, id, namespace, source, total, batch, actor)
+           VALUES ('dataset', 'a', '', '{"hash": {"buckets": 9}}', 9, 5, 'test')"""
+    ],
 }
 
 

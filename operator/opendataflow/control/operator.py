@@ -39,6 +39,7 @@ from opendataflow.errors import ClusterRefused, ClusterUnreachable, DataflowErro
 from opendataflow.launch.cluster.access import find_access
 from opendataflow.launch.cluster.api import Api
 from opendataflow.launch.cluster.launcher import ClusterLauncher
+from opendataflow.model.records.plan import NamespaceLimits
 from opendataflow.model.records.pod import PodOrder
 from opendataflow.model.records.run import Host
 from opendataflow.notify.targets import configured_targets
@@ -165,7 +166,13 @@ class OperatorProcess:
         )
         self._requests = Requests(store, api, lambda key: self._reconciler.enqueue(key))
         self._reconciler = Reconciler(
-            store, self._catalog, self._requests, self._makers, self._statuses.mark_dirty, metrics.resource_failed
+            store,
+            self._catalog,
+            self._requests,
+            self._makers,
+            self._statuses.mark_dirty,
+            metrics.resource_failed,
+            NamespaceLimits(options.chunks_per_namespace, options.jobs_per_namespace, options.data_sets_per_namespace),
         )
         self._intake = Intake(self._catalog, self._reconciler, self._rights.visible_namespaces)
         self._engine: Engine[PodOrder] = Engine(

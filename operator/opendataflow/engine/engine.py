@@ -21,6 +21,7 @@ from opendataflow.core.text.explain import breaker_note
 from opendataflow.engine import limits
 from opendataflow.engine.database_retries import DatabaseRetries, concerns_one_request
 from opendataflow.engine.days import Clock, current_day, local_time
+from opendataflow.engine.declaring import batches
 from opendataflow.engine.ports import ClaimAuthority, Launcher, Observer, OrderMaker
 from opendataflow.engine.starts import Starts
 from opendataflow.engine.view import JobView
@@ -129,6 +130,7 @@ class Engine(Generic[OrderT]):
                 group.create_task(self._whenever_woken(self._claim_all, limits.POLL_SECONDS, "claims")),
                 group.create_task(self._every(limits.TAKEOVER_SECONDS, self._take_over, "takeovers")),
                 group.create_task(self._every(limits.POLL_SECONDS, self._poll, "poll")),
+                group.create_task(self._every(limits.POLL_SECONDS, self._declare, "declarations")),
                 group.create_task(self._watch(), name="watch"),
                 group.create_task(self._commit(), name="commits"),
                 group.create_task(self._listen(), name="listen"),
@@ -280,7 +282,7 @@ class Engine(Generic[OrderT]):
             progress = await self._store.progress(list(self._makers))
             stuck = Counter(self._authority.unproven.values())  # only a person can end these runs
             going_on = [p for p in progress if self._jobs[p.job].active and not p.probed_in_vain]
-            if not any(p.of(*UNFINISHED) > stuck[p.job] for p in going_on):
+            if not any(p.declaring or p.of(*UNFINISHED) > stuck[p.job] for p in going_on):
                 self._finished.set()
 
     # -- watch and complete ----------------------------------------------------------------------------------
@@ -389,6 +391,11 @@ class Engine(Generic[OrderT]):
             if job in self._jobs:
                 self._jobs[job].may_have_queued, self._jobs[job].position = True, Position()
         self._wake.set()
+
+    async def _declare(self) -> None:
+        """Continue declarations of many chunks, whoever began them."""
+        async for _ in batches(self._store, self._observer.note):
+            self._observer.heartbeat("declarations")
 
     async def _take_over(self) -> None:
         for job in await self._authority.take_over():

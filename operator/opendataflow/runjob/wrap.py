@@ -164,6 +164,7 @@ class ScriptRunner:
         (progress,) = await self._store.progress([wrapped.job])
         counts = ", ".join(f"{n} {state}" for state, n in sorted(progress.counts.items()))
         counts += f", {progress.stale} of them stale" if progress.stale else ""
+        counts += ", and more are being declared" if progress.declaring else ""
         limit = "is suspended" if row["suspended"] else f"runs {row['parallelism']} at a time"
         _warn(f"job {wrapped.job} {limit}: {counts or 'no chunks yet'}; see: dataflow status {wrapped.job}")
 

@@ -26,7 +26,7 @@ from opendataflow.model.records.claim import (
     Progress,
     Selection,
 )
-from opendataflow.model.records.plan import NO_CONSENT, Applied, Consent, Plan
+from opendataflow.model.records.plan import NO_CONSENT, NO_LIMITS, Applied, Batch, Consent, NamespaceLimits, Plan
 from opendataflow.model.records.run import Host
 from opendataflow.names import RunState, TaskState
 from opendataflow.store.connections.connection import Row
@@ -166,6 +166,7 @@ class Store(Database):
                 r["probed_in_vain"],
                 r["stale"],
                 r["incomplete"],
+                r["declaring"] is not None,
             )
             for r in rows
         ]
@@ -173,7 +174,13 @@ class Store(Database):
     # -- changes by people -----------------------------------------------------------------------------------
 
     async def apply(
-        self, datasets: list[Row], jobs: list[Row], actor: str, check: GraphCheck, consent: Consent = NO_CONSENT
+        self,
+        datasets: list[Row],
+        jobs: list[Row],
+        actor: str,
+        check: GraphCheck,
+        consent: Consent = NO_CONSENT,
+        limits: NamespaceLimits = NO_LIMITS,
     ) -> Applied:
         """Write data sets and jobs, all or none. For the rows, see sql/functions/80_apply.sql.
 
@@ -183,13 +190,29 @@ class Store(Database):
 
         async def attempt(connection: AsyncConnection[Row]) -> Applied:
             await _check_graph(connection, datasets, jobs, check)
-            query = "SELECT opendataflow.apply(%s, %s, %s, %s) AS applied"
-            values = (Jsonb(datasets), Jsonb(jobs), actor, Jsonb(consent.body()))
+            query = "SELECT opendataflow.apply(%s, %s, %s, %s, %s) AS applied"
+            values = (Jsonb(datasets), Jsonb(jobs), actor, Jsonb(consent.body()), Jsonb(limits.body()))
             row = await (await connection.execute(query, values)).fetchone()
             assert row is not None
-            return Applied(Plan.of_row(row["applied"]["plan"]), tuple(row["applied"]["woken"]))
+            applied = row["applied"]
+            return Applied(Plan.of_row(applied["plan"]), tuple(applied["woken"]), applied["declaring"])
 
         return await self.transaction(attempt)
+
+    async def declare_next(self, after: str) -> Batch | None:
+        """Write the next batch of a declaration of many chunks. Return None if nothing is being declared.
+
+        `after`: the namespace of the last batch. Namespaces take turns.
+        """
+        found = (await self.row("SELECT opendataflow.declare_next(%s) AS batch", after))["batch"]
+        return None if found is None else Batch(**found)
+
+    async def next_declaring(self, after: str) -> str | None:
+        """Return the namespace whose turn to declare chunks is next, or None."""
+        namespace: str | None = (await self.row("SELECT (opendataflow.next_declaring(%s)).namespace", after))[
+            "namespace"
+        ]
+        return namespace
 
     async def plan(self, datasets: list[Row], jobs: list[Row], check: GraphCheck, consent: Consent) -> Plan:
         """Return the plan of an apply, and change nothing. The arguments are those of `apply`."""

@@ -10,7 +10,7 @@ from opendataflow.cli.cluster.choice import Cluster, with_cluster
 from opendataflow.core.text.explain import stale_sentence
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
-from opendataflow.names import COUNTED_TASKS
+from opendataflow.names import COUNTED_TASKS, ConditionType, Reason
 
 Resource = Mapping[str, Any]
 Row = dict[str, Any]
@@ -19,6 +19,7 @@ _SHOWN_CONDITIONS = (
     ("Stalled", "True", "stalled"),
     ("DatabaseReachable", "False", "database"),
     ("BreakerOpen", "True", "breaker"),
+    ("Succeeded", Reason.DECLARING, "declaring"),
     ("TestsPassed", "False", "tests"),
 )
 
@@ -77,7 +78,7 @@ def lines(status: Row) -> Iterator[str]:
     if not status.get("counts") and not conditions:
         yield "status     none yet: the operator has not taken the job over"
     for kind, value, word in _SHOWN_CONDITIONS:
-        if conditions.get(kind, {}).get("status") == value:
+        if value in (conditions.get(kind, {}).get("status"), conditions.get(kind, {}).get("reason")):
             yield f"{word:<10} {conditions[kind].get('message') or conditions[kind].get('reason')}"
     if status.get("rate"):
         left = f", about {status['eta']} left" if status.get("eta") else ""
@@ -168,4 +169,13 @@ def _dataset_row(dataset: Resource, jobs: Sequence[Resource]) -> Row:
         "ready": counts.get("ready", 0),
         "failed": counts.get("failed", 0),
         "chunks": counts.get("total", 0),
+        "declaring": _declaring(dataset),
     }
+
+
+def _declaring(resource: Resource) -> str | None:
+    """Return how many of how many chunks are declared, while more follow."""
+    for condition in (resource.get("status") or {}).get("conditions") or ():
+        if condition["type"] == ConditionType.PROGRESSING and condition.get("reason") == Reason.DECLARING:
+            return str(condition.get("message", "")).removeprefix("declaring ").removesuffix(" chunks")
+    return None

@@ -10,6 +10,7 @@ from opendataflow.cli.app import AllowOverlapOption, OutputOption, Panel, actor,
 from opendataflow.cli.jobs.job_files import Declared, apply_files, plan_files, read_files
 from opendataflow.cli.output.printing import Output, echo, print_document
 from opendataflow.core.text.plan import changes_more_than_it_adds, options_sentence, plan_lines, refused_sentence
+from opendataflow.engine.declaring import batches
 from opendataflow.errors import PlanRefused
 from opendataflow.model.records.plan import Consent, Plan
 from opendataflow.names import Backfill, ExitCode
@@ -52,10 +53,13 @@ def apply(  # one for each option
 
     async def ask(store: Store) -> Plan:
         try:
-            return (await apply_files(store, declared, actor(), consent)).plan
+            applied = await apply_files(store, declared, actor(), consent)
         except PlanRefused as error:
             _print_plan(Plan.of_json(error.plan), output, applied=False)
             raise
+        if applied.declaring:
+            await _declare_chunks(store)
+        return applied.plan
 
     plan = with_store(ask)
     if output is not Output.TABLE or changes_more_than_it_adds(plan):
@@ -63,6 +67,13 @@ def apply(  # one for each option
     if output is Output.TABLE:
         _print_applied(declared)
     return ExitCode.OK
+
+
+async def _declare_chunks(store: Store) -> None:
+    """Write the chunks that follow a declaration of many."""
+    echo("declared; its chunks follow in batches. If this command is interrupted, any engine continues.", err=True)
+    async for _ in batches(store, lambda text: echo(text, err=True)):
+        pass
 
 
 def _print_plan(plan: Plan, output: Output, *, applied: bool) -> None:

@@ -184,7 +184,7 @@ async def _statuses(store: Store, jobs: Sequence[str]) -> list[Status]:
 
 def exit_code(progress: Sequence[Progress]) -> ExitCode:
     """Return the exit code for the progress of jobs that no run of theirs can change any more."""
-    if any(job.of(*_OPEN) or job.incomplete for job in progress):
+    if any(job.of(*_OPEN) or job.incomplete or job.declaring for job in progress):
         return ExitCode.UNFINISHED
     return ExitCode.STALE if any(job.stale for job in progress) else ExitCode.OK
 

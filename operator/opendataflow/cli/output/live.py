@@ -99,6 +99,7 @@ class Display:
                 if job.of(state)
             ]
             parts += [f"{job.stale} stale"] if job.stale else []
+            parts += ["declaring more chunks"] if job.declaring else []
             self._bars.update(
                 self._lines[job.job], completed=job.of(TaskState.DONE), total=job.total, state=", ".join(parts)
             )

@@ -14,7 +14,7 @@ from opendataflow.core.pipelines.expectations import describe_reported
 from opendataflow.core.status.forced_runs import forced_evidence
 from opendataflow.core.status.inputs_behind import changes_evidence
 from opendataflow.core.status.places import place
-from opendataflow.core.text.explain import counted, duration, meaning, shell_command
+from opendataflow.core.text.explain import counted, declaring_sentence, duration, meaning, shell_command
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import UnknownThing
 from opendataflow.names import TaskState
@@ -142,7 +142,8 @@ def _dataset(found: Facts) -> Iterator[Line]:
         yield "Option", f"{name}={value}"
     yield "Made by", found["producer"] or "no job: published from outside"
     yield "Read by", ", ".join(found["consumers"]) or "no job"
-    yield "Chunks", ", ".join(f"{n} {status}" for status, n in sorted(found["counts"].items())) or "none"
+    declaring = f"; {declaring_sentence(found['declaring'])}" if found["declaring"] else ""
+    yield "Chunks", (", ".join(f"{n} {status}" for status, n in sorted(found["counts"].items())) or "none") + declaring
     yield "Applied", _time(dataset["modified"])
     yield from _events(found["events"])
 

@@ -60,10 +60,13 @@ def tasks(
 
 @get.command("datasets")
 def datasets(output: OutputOption = Output.TABLE) -> None:
-    """List all data sets with the numbers of their chunks."""
+    """List all data sets with the numbers of their chunks.
+
+    The column `declaring` appears only while the chunks of a long chunk source are being written.
+    """
     found = resources.list_datasets() if through_cluster() else with_store(lambda store: store.list_datasets())
-    columns = ("dataset", "kind", "place", "producer", "consumers", "ready", "failed", "chunks")
-    print_rows(found, output, columns, "no data sets: dataflow apply -f FILE")
+    columns = ("dataset", "kind", "place", "producer", "consumers", "ready", "failed", "chunks", "declaring")
+    print_rows(found, output, columns, "no data sets: dataflow apply -f FILE", optional=("declaring",))
 
 
 @get.command("chunks")

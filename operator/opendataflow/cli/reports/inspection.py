@@ -15,7 +15,7 @@ from opendataflow.cli.reports.describe import DataIdArgument, JobArgument
 from opendataflow.cli.reports.status import task_status
 from opendataflow.core.status.evidence import Facts
 from opendataflow.core.status.inspection import InspectionAnswer, inspection_answers
-from opendataflow.core.text.explain import explain
+from opendataflow.core.text.explain import declaring_sentence, explain
 from opendataflow.errors import UnknownThing
 from opendataflow.model.records.look import Look
 from opendataflow.names import TODAY, Answer, ChunkStatus, ExitCode, TaskState
@@ -58,7 +58,8 @@ def inspect(
         seen = {"looks": [look.document() for look in looks]} if check else {}
         print_document({"job": job, "data_id": data_id, "answers": plain, **seen, "facts": found}, output)
     else:
-        _print_answers(f"{data_id} of job {job}: {found['state']}", answers)
+        declaring = f"; {declaring_sentence(found['declaring'])} of its job" if found["declaring"] else ""
+        _print_answers(f"{data_id} of job {job}: {found['state']}{declaring}", answers)
     return ExitCode.FAILED if any(look.found is Answer.NO for look in looks) else ExitCode.OK
 
 

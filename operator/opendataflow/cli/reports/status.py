@@ -16,6 +16,7 @@ from opendataflow.cli.output.printing import Output, Text, coloured, console, ec
 from opendataflow.core.text.explain import (
     breaker_sentence,
     counted,
+    declaring_sentence,
     duration,
     explain,
     failed_sentence,
@@ -88,8 +89,11 @@ async def task_status(store: Store, job: str, data_id: str) -> Status:
     """Return the blockers of a task, with evidence. Raise UnknownThing if the job or the task does not exist."""
     found = await store.why(job, data_id)
     if found is None:
-        await job_status(store, job)
-        raise UnknownThing(f"job {job} has no task for {data_id}{did_you_mean(data_id, await store.known_ids(job))}")
+        declaring = (await job_status(store, job))["declaring"]
+        more = f"; {declaring_sentence(declaring)}, and its task may follow" if declaring else ""
+        raise UnknownThing(
+            f"job {job} has no task for {data_id}{did_you_mean(data_id, await store.known_ids(job))}{more}"
+        )
     return found
 
 
@@ -120,6 +124,7 @@ def _print_head(to: Console, status: Status) -> None:
     total, done = sum(counts.values()), counts.get(TaskState.DONE, 0)
     head = Text(status["job"], style="bold")
     incomplete = ", but incomplete" if status["incomplete"] else ""
+    incomplete += ", more follow" if status.get("declaring") else ""
     head.append(f"   {done} of {total} done{incomplete}", style="not bold")
     if status["stale"]:
         head.append(f", {status['stale']} ", style="not bold").append_text(Text("stale", style="yellow"))
@@ -145,8 +150,14 @@ def status_lines(status: Status) -> list[str]:
     locations += [f"missing    {missing_sentence(missing)}"] if missing else []
     unseen = [f"unseen     {unmanaged_namespace_sentence(found)}" for found in status["unmanaged_namespaces"]]
     sharing = [f"sharing    {status['sharing']}"] if status.get("sharing") else []
+    declaring = (
+        [f"declaring  {declaring_sentence(status['declaring']).removeprefix('declaring ')}; nothing is complete before"]
+        if status.get("declaring")
+        else []
+    )
     return [
         *unseen,
+        *declaring,
         *sharing,
         *breaker,
         *tested,

@@ -5,7 +5,7 @@ and a few fields of the metadata, never the body.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -41,7 +41,7 @@ class Entry:
     status that the cluster shows. `created`: an RFC 3339 time. `creator`: the program that created it, if the API
     server knows it. `accepted`: the generation that is declared in the store; while a plan is refused, an earlier one.
     `plan`: the plan of the present generation, if it was refused. `accepted_spec`: the spec of a job that is in force,
-    as JSON; None if unknown.
+    as JSON; None if unknown. `declaring`: whether chunks of a data set are being declared; None if unknown.
     """
 
     key: Key
@@ -56,6 +56,7 @@ class Entry:
     accepted: int | None = None
     plan: Plan | None = None
     accepted_spec: str | None = None
+    declaring: bool | None = None
 
 
 class Catalog:
@@ -108,25 +109,34 @@ class Catalog:
 
 
 class KeyQueue(Generic[K]):
-    """A queue of keys, in the order of their arrival. A key that is put several times is in the queue once."""
+    """A queue of keys. A key that is put several times is in the queue once.
 
-    def __init__(self) -> None:
-        self._keys: dict[K, None] = {}
+    `share`: returns the share of a key, such as its namespace. Shares take turns; within a share the order is that of
+    the arrival. So a share with many keys delays another one by at most one key.
+    """
+
+    def __init__(self, share: Callable[[K], str] = lambda _: "") -> None:
+        self._share = share
+        self._shares: dict[str, dict[K, None]] = {}
         self._filled = asyncio.Event()
 
     def put(self, key: K) -> None:
         """Add a key."""
-        self._keys[key] = None
+        self._shares.setdefault(self._share(key), {})[key] = None
         self._filled.set()
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return sum(map(len, self._shares.values()))
 
     async def get(self) -> K:
         """Wait for the next key, remove it and return it."""
-        while not self._keys:
+        while not self._shares:
             self._filled.clear()
             await self._filled.wait()
-        key = next(iter(self._keys))
-        del self._keys[key]
+        share = next(iter(self._shares))
+        keys = self._shares.pop(share)
+        key = next(iter(keys))
+        del keys[key]
+        if keys:
+            self._shares[share] = keys  # at the end: the other shares are first
         return key

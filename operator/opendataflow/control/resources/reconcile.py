@@ -21,13 +21,14 @@ from opendataflow.errors import (
     DataflowError,
     IdTaken,
     InvalidInput,
+    LimitReached,
     NotShared,
     PlanRefused,
     PolicyViolated,
     Refused,
     UnknownThing,
 )
-from opendataflow.model.records.plan import Consent, Plan
+from opendataflow.model.records.plan import NO_LIMITS, Consent, NamespaceLimits, Plan
 from opendataflow.model.resources.datasets import DataSet
 from opendataflow.model.resources.jobs import DataFlowJob
 from opendataflow.names import Backfill, Reason
@@ -40,6 +41,7 @@ PAUSE_SECONDS = 2.0
 _REASONS: tuple[tuple[type[DataflowError], Reason], ...] = (
     (IdTaken, Reason.ID_TAKEN),
     (NotShared, Reason.NOT_SHARED),
+    (LimitReached, Reason.LIMIT_REACHED),
     (UnknownThing, Reason.DATA_SET_MISSING),
     (PolicyViolated, Reason.POD_POLICY),
     (InvalidInput, Reason.INVALID_SPEC),
@@ -53,7 +55,7 @@ class Reconciler:
     """One loop over changed resources.
 
     `status_changed`: called with a resource whose status may have changed. `failed`: called after a failure, with the
-    kind of the resource.
+    kind of the resource. `limits`: what one namespace may declare.
     """
 
     def __init__(
@@ -64,7 +66,9 @@ class Reconciler:
         makers: OrderMakers,
         status_changed: Callable[[Key], None],
         failed: Callable[[str], None] = lambda _kind: None,
+        limits: NamespaceLimits = NO_LIMITS,
     ) -> None:
+        self._limits = limits
         self._store = store
         self._catalog = catalog
         self._requests = requests
@@ -72,7 +76,7 @@ class Reconciler:
         self._status_changed = status_changed
         self._failed = failed
         self._retries = Retries(self.enqueue)
-        self._pending: KeyQueue[Key] = KeyQueue()
+        self._pending: KeyQueue[Key] = KeyQueue(lambda key: key.namespace)
         self._gone: dict[Key, Entry] = {}
         self._known: dict[tuple[str, str], Declared] = {}
 
@@ -233,7 +237,9 @@ class Reconciler:
         kind, declared = entry.key.kind, Declared(entry.key.owner, row["declared_as"])
         if self._known.get((kind, model.id)) != declared:
             rows = ([row], []) if isinstance(model, DataSet) else ([], [row])
-            await declare(self._store, *rows, f"{kind} {entry.key.owner}", _consent(model))
+            actor = f"{kind} {entry.key.owner}"
+            applied = await declare(self._store, *rows, actor, _consent(model), self._limits)
+            entry.declaring = applied.declaring
             self._known[kind, model.id] = declared
             logger.info("%s %s: taken over, generation %d", kind, entry.key.owner, entry.generation)
             self._requeue_dependents(entry.key, model)

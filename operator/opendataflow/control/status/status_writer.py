@@ -233,6 +233,7 @@ class StatusWriter:
                     accepted=entry.accepted,
                     fault=entry.fault,
                     found=None if name is None else self._reports.get(name),
+                    declaring=entry.declaring,
                     unreachable=self._database.unreachable,
                     before=entry.status,
                     plan=entry.plan,
@@ -366,10 +367,15 @@ class _DataSetReports:
         self._changed: KeyQueue[tuple[Key, str]] = KeyQueue()
 
     def get(self, name: str) -> Row | None:
-        """Return the counts, watermark and gaps of a data set; None before all of them are known."""
+        """Return the counts, watermark and gaps of a data set; None before all of them are known.
+
+        While chunks are being declared, the watermark is unknown, and the gaps are those of an earlier time.
+        """
+        if name in self._counts and self._counts[name]["declaring"] is not None:
+            return {**self._counts[name], **self._gaps.get(name, {"gaps": []}), "watermark": None}
         if name not in self._counts or name not in self._gaps:
             return None
-        return {"counts": self._counts[name]["counts"], **self._gaps[name]}
+        return {**self._counts[name], **self._gaps[name]}
 
     async def run(self, catalog: Catalog, dirty: Callable[[Key], None]) -> None:
         """Query until cancelled. `dirty`: called with each data set that has changed."""
@@ -380,16 +386,22 @@ class _DataSetReports:
     async def _count_all(self, catalog: Catalog, dirty: Callable[[Key], None]) -> None:
         while True:
             begin = time.monotonic()
-            here = {e.model.id: e.key for e in catalog if isinstance(e.model, DataSet) and e.accepted is not None}
+            here = {e.model.id: e for e in catalog if isinstance(e.model, DataSet) and e.accepted is not None}
             for gone in self._counts.keys() - here.keys():
                 del self._counts[gone]
                 self._gaps.pop(gone, None)
-            for name, key in here.items():
+            for name, entry in here.items():
+                current = entry.accepted == entry.generation  # so this query sees its declaration
                 counts = await self._ask(name, dataset_counts(self._store, name))
-                if counts is not None and counts != self._counts.get(name):
+                if counts is None:
+                    continue
+                if current and entry.declaring != (counts["declaring"] is not None):
+                    entry.declaring = counts["declaring"] is not None
+                    dirty(entry.key)
+                if counts != self._counts.get(name):
                     self._counts[name] = counts
-                    self._changed.put((key, name))
-                    dirty(key)
+                    self._changed.put((entry.key, name))
+                    dirty(entry.key)
             rest = DATASET_SECONDS if here else 1.0
             await asyncio.sleep(max(0.1, begin + rest - time.monotonic()))
 

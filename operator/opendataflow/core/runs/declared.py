@@ -19,9 +19,15 @@ from opendataflow.names import TODAY
 
 Row = dict[str, Any]
 
+MANY_CHUNKS = 10_000
+"""A longer chunk source is stored as its rule, and Postgres computes its chunks batch by batch."""
+
 
 def dataset_row(dataset: DataSet) -> Row:
-    """Return the row of a data set with `chunks`: [{id, bounds}], from its chunk source. InvalidInput for `today`."""
+    """Return the row of a data set with `chunks`: [{id, bounds}], or with `source` if its chunk source is long.
+
+    InvalidInput for `today`.
+    """
     if dataset.id == TODAY:
         raise InvalidInput(f"DataSet {TODAY}: the data set {TODAY} is built in: give yours another id")
     facts = DataSetFacts.of(dataset)
@@ -31,8 +37,15 @@ def dataset_row(dataset: DataSet) -> Row:
         "options": dict(facts.options),
         "partitioning": None if partitioning is None else partitioning.model_dump(),
         "secret_ref": _secrets(dataset),
-        "chunks": [{"id": data_id, "bounds": bounds} for data_id, bounds in dataset.chunks()],
+        **_chunks(dataset),
     }
+
+
+def _chunks(dataset: DataSet) -> Row:
+    source = dataset.spec.chunk_source
+    if source is not None and source.count > MANY_CHUNKS:
+        return {"source": source.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    return {"chunks": [{"id": data_id, "bounds": bounds} for data_id, bounds in dataset.chunks()]}
 
 
 def _secrets(dataset: DataSet) -> Row | None:

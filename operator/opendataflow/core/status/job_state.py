@@ -16,6 +16,7 @@ from opendataflow.core.status.conditions import ConditionValue, Fault, condition
 from opendataflow.core.text.explain import (
     breaker_opened,
     counted,
+    declaring_sentence,
     done_sentence,
     failed_sentence,
     missing_output_sentence,
@@ -245,6 +246,10 @@ def _tested(facts: ObservedJob) -> ConditionValue | None:
 def _succeeded(facts: ObservedJob) -> ConditionValue | None:
     if facts.found is None:
         return _unknown(facts)
+    if (found := facts.found.get("declaring")) is not None:
+        done, known = facts.tasks(TaskState.DONE), sum(facts.found["counts"].values())
+        message = f"{declaring_sentence(found)}; {done} of {counted(known, 'known chunk')} done"
+        return ConditionValue(False, Reason.DECLARING, message)
     total, skipped = sum(facts.found["counts"].values()), facts.tasks(TaskState.SKIPPED)
     done = facts.tasks(TaskState.DONE)
     if total and done + skipped == total and facts.found["incomplete"]:
@@ -301,17 +306,19 @@ def _progressing(facts: ObservedJob) -> ConditionValue:
     missing = facts.found.get("missing")
     if missing and missing["chunks"] >= facts.tasks(TaskState.RUNNING, TaskState.QUEUED, TaskState.RETRYING):
         return ConditionValue(True, Reason.LOCATION_MISSING, missing_sentence(missing))
+    found = facts.found.get("declaring")
+    more = "" if found is None else f"; {declaring_sentence(found)}"
     if running:
         message = f"{counted(running, 'run')} of at most {facts.found['parallelism']}"
-        return ConditionValue(True, Reason.RUNNING, message)
+        return ConditionValue(True, Reason.RUNNING, message + more)
     if queued := facts.tasks(TaskState.QUEUED):
-        return ConditionValue(True, Reason.QUEUED, f"{counted(queued, 'chunk')} may start")
+        return ConditionValue(True, Reason.QUEUED, f"{counted(queued, 'chunk')} may start{more}")
     if retrying := facts.tasks(TaskState.RETRYING):
         message = f"{counted(retrying, 'chunk')} failed and will be tried again after a pause"
-        return ConditionValue(True, Reason.RETRYING, message)
+        return ConditionValue(True, Reason.RETRYING, message + more)
     done = _succeeded(facts)
     assert done is not None
-    return ConditionValue(False, done.reason, done.message)
+    return ConditionValue(done.reason == Reason.DECLARING, done.reason, done.message)
 
 
 def _obstacle(facts: ObservedJob) -> tuple[str, str] | None:
@@ -365,6 +372,7 @@ def _state(facts: ObservedJob) -> str | None:
         (facts.found["breaker"], JobState.BREAKER_OPEN),
         (facts.tasks(TaskState.RUNNING), JobState.RUNNING),
         (facts.tasks(TaskState.FAILED), JobState.FAILED),
+        (facts.found.get("declaring") and not facts.tasks(TaskState.QUEUED), JobState.DECLARING),
         (total and finished == total and facts.found["incomplete"], JobState.INCOMPLETE),
         (total and finished == total, _done_state(facts)),
         (facts.tasks(TaskState.QUEUED), JobState.QUEUED),
@@ -388,9 +396,10 @@ def _figures(facts: ObservedJob) -> dict[str, Any]:
     total, done, running = sum(by_state.values()), by_state["done"], by_state["running"]
     active = facts.tasks(TaskState.QUEUED, TaskState.RUNNING, TaskState.RETRYING) > 0
     rate = found["per_minute"] * 60 if found["per_minute"] else None
+    more = (f", {facts.stale} stale" if facts.stale else "") + (", declaring" if found.get("declaring") else "")
     return {
         "counts": TaskCounts(total=total, stale=facts.stale, **by_state),
-        "progress": f"{done}/{total}{f', {facts.stale} stale' if facts.stale else ''}",
+        "progress": f"{done}/{total}{more}",
         "rate": None if rate is None else float(f"{rate:.3g}"),
         "eta": short_duration(found["eta_seconds"]) if active and found["eta_seconds"] else None,
         "watermark": _name(found["watermark"]),

@@ -63,8 +63,12 @@ def scale_events(before: int | None, after: int) -> list[StatusEvent]:
 
 
 def _accepted(before: Mapping[str, Any], after: Status) -> Iterator[StatusEvent]:
-    ready = condition(after.conditions, ConditionType.READY)
-    if _is_true(ready) and after.observed_generation != before.get("observedGeneration"):
+    ready, was = (
+        condition(after.conditions, ConditionType.READY),
+        condition(read_conditions(before), ConditionType.READY),
+    )
+    declared = was is not None and (was.reason == Reason.DECLARING or was.status == "Unknown")
+    if _is_true(ready) and (declared or after.observed_generation != before.get("observedGeneration")):
         yield StatusEvent("Normal", Reason.ACCEPTED, f"generation {after.observed_generation} is taken over")
 
 

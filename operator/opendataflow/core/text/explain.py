@@ -343,3 +343,8 @@ def _resubmit_command(job: str, why: Evidence) -> str:
 
 def _release_command(why: Evidence, blocker: Evidence) -> str:
     return f"to release it: {shell_command('release', blocker['dataset'], why['data_id'], dataset=True)}"
+
+
+def declaring_sentence(found: Mapping[str, int]) -> str:
+    """Return how far a declaration of many chunks is. `found`: the JSON of opendataflow.declaring_behind()."""
+    return f"declaring {found['declared']} of {found['total']} chunks"

@@ -171,7 +171,7 @@ class Progress:
 
     `probed_in_vain`: whether the job can't make progress: its breaker is open, and more probes have failed than a task
     has retries; or a gate is closed, such as failing unit tests; or only looks at missing locations are left.
-    `incomplete`: an output of a DONE task was never made.
+    `incomplete`: an output of a DONE task was never made. `declaring`: whether more tasks follow.
     """
 
     job: str
@@ -179,6 +179,7 @@ class Progress:
     probed_in_vain: bool = False
     stale: int = 0
     incomplete: bool = False
+    declaring: bool = False
 
     def of(self, *states: TaskState) -> int:
         """Return the number of tasks in these states."""

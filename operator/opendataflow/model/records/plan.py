@@ -112,10 +112,42 @@ class Plan:
 
 @dataclass(frozen=True)
 class Applied:
-    """The result of an apply. `woken`: the jobs that have newly QUEUED tasks."""
+    """The result of an apply. `woken`: the jobs that have newly QUEUED tasks. `declaring`: whether chunks follow."""
 
     plan: Plan
     woken: tuple[str, ...]
+    declaring: bool = False
+
+
+@dataclass(frozen=True)
+class NamespaceLimits:
+    """The most chunks of chunk sources, jobs and data sets of one namespace. None for no limit."""
+
+    chunks: int | None = None
+    jobs: int | None = None
+    data_sets: int | None = None
+
+    def body(self) -> dict[str, int]:
+        """Return the JSON for the store."""
+        given = {"chunks": self.chunks, "jobs": self.jobs, "data_sets": self.data_sets}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+NO_LIMITS = NamespaceLimits()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A written batch of a declaration. `kind`: dataset or job; empty if another engine was faster.
+
+    `declared` of `total` chunks are written now.
+    """
+
+    namespace: str
+    kind: str = ""
+    id: str = ""
+    declared: int = 0
+    total: int = 0
 
 
 def _with_tuples(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,14 @@ class DateRange(InputModel):
         description="`day`: one chunk per day (data id 2013-01-31). `month`: one chunk per month (data id 2013-01)."
     )
 
+    @property
+    def count(self) -> int:
+        """The number of chunks."""
+        first, last = date.fromisoformat(self.start), date.fromisoformat(self.end)
+        if self.step == "day":
+            return (last - first).days
+        return (last.year - first.year) * 12 + last.month - first.month
+
     def chunks(self) -> Iterator[tuple[str, Bounds]]:
         """Yield (data id, bounds) in order."""
         day, end = date.fromisoformat(self.start), date.fromisoformat(self.end)
@@ -130,8 +138,20 @@ class ChunkSource(InputModel):
     )
     hash: HashBuckets | None = Field(default=None, description="One chunk for each bucket of a hash.")
 
+    @property
+    def count(self) -> int:
+        """The number of chunks. None of them is computed."""
+        if self.ids is not None:
+            return len(self.ids)
+        if self.date_range is not None:
+            return self.date_range.count
+        return self.integers.count if self.integers is not None else self.hash.buckets if self.hash is not None else 0
+
     def chunks(self) -> Iterator[tuple[str, Bounds | None]]:
-        """Yield (data id, bounds) of each chunk in the written order. Chunks of a list have no bounds."""
+        """Yield (data id, bounds) of each chunk in the written order. Chunks of a list have no bounds.
+
+        Postgres computes the same chunks: opendataflow.chunks_of_source().
+        """
         for data_id in self.ids or ():
             yield data_id, None
         made: DateRange | IntegerRange | HashBuckets | None = self.date_range or self.integers or self.hash

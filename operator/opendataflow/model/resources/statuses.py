@@ -115,7 +115,10 @@ class DataSetStatus(Status):
     """The status of a data set."""
 
     counts: ChunkCounts | None = Field(default=None, description="The number of chunks by status.")
-    progress: Word | None = Field(default=None, description="READY chunks and all chunks, such as 11/12.")
+    progress: Word | None = Field(
+        default=None,
+        description="READY chunks and all known chunks, such as 11/12, and 11/12, declaring while more follow.",
+    )
     watermark: Name | None = Field(
         default=None, description="The highest data id up to which every chunk is READY, in natural order."
     )
@@ -170,7 +173,9 @@ class DataFlowJobStatus(Status):
     state: Word | None = Field(default=None, description="The state of the job, in one word.")
     counts: TaskCounts | None = Field(default=None, description="The number of tasks by state.")
     progress: Word | None = Field(
-        default=None, description="DONE tasks and all tasks, such as 11/12, and stale ones, such as 12/12, 1 stale."
+        default=None,
+        description="DONE tasks and all known tasks, such as 11/12, and stale ones, such as 12/12, 1 stale. While more "
+        "tasks follow, it ends with declaring.",
     )
     rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         default=None, description="Processed chunks per hour, measured recently."

@@ -21,6 +21,7 @@ from opendataflow.errors import (
     InvalidInput,
     LeadershipLost,
     LeaseLost,
+    LimitReached,
     NoAccess,
     NotShared,
     PlanRefused,
@@ -64,6 +65,7 @@ _BY_SQLSTATE: dict[str, type[DataflowError]] = {
     "DF004": IdTaken,
     "DF005": NotShared,
     "DF006": LeadershipLost,
+    "DF008": LimitReached,
 }
 
 
