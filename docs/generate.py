@@ -46,7 +46,7 @@ The specs of `DataSet` and `DataFlowJob` are [those of job files](job-file.md). 
 machine only, are marked. An API server refuses invalid resources, with the error messages of job files. The operator
 reports errors that an API server can't find in the condition `Stalled`:
 
-- errors that need more than one resource, such as an id that another namespace has, or `encryptedPassword` with a
+- errors that need more than one resource, such as an id that another resource has, or `encryptedPassword` with a
   script that has no command;
 - variables that would be set twice;
 - the character NUL in keys.

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opendataflow import names
+from opendataflow.keys import bare
 from opendataflow.model.records.claim import ClaimedRun
 from opendataflow.model.records.run import Host
 
@@ -14,7 +15,7 @@ BEGAN_AT = 1795860000.0
 
 def pod_of(run: Mapping[str, Any]) -> str:
     """The name of a run's pod, by its row in Postgres."""
-    return names.pod_name(run["job"], run["id"], str(run["nonce"]))
+    return names.pod_name(bare(run["job"]), run["id"], str(run["nonce"]))
 
 
 def claimed(number: int, job: str = "load", home: str = "team") -> ClaimedRun:

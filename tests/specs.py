@@ -49,7 +49,7 @@ KEYS = ("from", "to", "list", "hash", "image", "command", "script", "spark", "pa
         "id", "failed", "chunks", "status", "job", "dataset", "secretRef", "main", "args", "conf",
         "project", "pipeline", "git", "url", "ref", "username", "path", "configMap", "requireTests", "preflight",
         "cores", "memory", "driver", "executor", "instances", "dynamicAllocation", "initial", "sparkConf", "arguments",
-        "mainApplicationFile", "unknown", "name", "step", "é")  # fmt: skip
+        "mainApplicationFile", "unknown", "name", "step", "aliases", "é")  # fmt: skip
 
 _odd = st.sampled_from(ODD).map(copy.deepcopy)
 _ids = st.sampled_from(IDS)
@@ -181,7 +181,7 @@ _resubmits = st.builds(
 )
 _all_job_specs = _some(
     {
-        "inputs": st.lists(st.sampled_from(["a", "b", "today"]), min_size=1, max_size=3, unique=True),
+        "inputs": st.lists(st.sampled_from(["a", "b", "today", "team-a/a"]), min_size=1, max_size=3, unique=True),
         "runtime": st.one_of(
             _only("script", _scripts),
             _only("script", _scripts),
@@ -202,7 +202,16 @@ _all_job_specs = _some(
         spec=st.sampled_from([{}, {"nodeSelector": {"a": "b"}}, {"containers": [{"name": "main", "new": [1, 2.5]}]}]),
     ),
 )  # fmt: skip
-_job_specs = _all_job_specs.filter(lambda spec: "podTemplate" not in spec or "sparkApplication" not in spec["runtime"])
+
+
+def _with_alias(spec: Body) -> Body:
+    """Give an input of another namespace a name of its own."""
+    return spec | {"aliases": {"theirs": "team-a/a"}} if "team-a/a" in spec["inputs"] else spec
+
+
+_job_specs = _all_job_specs.map(_with_alias).filter(
+    lambda spec: "podTemplate" not in spec or "sparkApplication" not in spec["runtime"]
+)
 
 _selections = st.one_of(_only("chunks", _id_lists), _only("range", _ends(_ids)), _only("status", st.just("FAILED")))
 _requests = st.one_of(

@@ -224,7 +224,6 @@ class Refusal(StrEnum):
     """Why a request was refused, as a word for programs."""
 
     UNKNOWN = "Unknown"
-    NOT_SHARED = "NotShared"
     INVALID = "InvalidSpec"
     REFUSED = "Refused"
 

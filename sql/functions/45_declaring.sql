@@ -79,10 +79,6 @@ LANGUAGE sql STABLE AS $$
     SELECT opendataflow.declaring_behind(ARRAY(SELECT opendataflow.datasets_of(p_job)), ARRAY[p_job])
 $$;
 
--- Return the namespace of an owner; empty for a file.
-CREATE FUNCTION opendataflow.namespace_of(p_owner text) RETURNS text
-LANGUAGE sql IMMUTABLE AS $$ SELECT coalesce(split_part(p_owner, '/', 1), '') $$;
-
 -- Record that the chunks of long chunk sources follow, and end the record of every data set whose chunks the apply writes itself (p_stated).
 -- A source that is being declared already continues where it is.
 CREATE FUNCTION opendataflow.begin_declaring_datasets(p_datasets jsonb, p_deferred text[], p_stated text[], p_actor text) RETURNS void
@@ -90,8 +86,8 @@ LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM declaring d WHERE d.kind = 'dataset' AND d.id = ANY (p_stated);
     INSERT INTO declaring (kind, id, namespace, source, total, batch, actor)
-    SELECT 'dataset', n.id, namespace_of(n.owner), n.source, source_size(n.source), declaring_batch(), p_actor
-    FROM jsonb_to_recordset(p_datasets) AS n(id text, owner text, source jsonb) WHERE n.id = ANY (p_deferred)
+    SELECT 'dataset', n.id, namespace_of(n.id), n.source, source_size(n.source), declaring_batch(), p_actor
+    FROM jsonb_to_recordset(p_datasets) AS n(id text, source jsonb) WHERE n.id = ANY (p_deferred)
     ON CONFLICT (kind, id) DO UPDATE SET namespace = excluded.namespace, actor = excluded.actor;
 END $$;
 
@@ -105,7 +101,7 @@ BEGIN
     DELETE FROM declaring d WHERE d.kind = 'job' AND d.id = ANY (p_jobs);
     WITH made AS (
         INSERT INTO declaring (kind, id, namespace, total, batch, actor)
-        SELECT 'job', j.id, namespace_of(j.owner), n.chunks, declaring_batch(), p_actor
+        SELECT 'job', j.id, namespace_of(j.id), n.chunks, declaring_batch(), p_actor
         FROM unnest(p_jobs) AS p(id)
         CROSS JOIN LATERAL (SELECT * FROM job j WHERE j.id = p.id OFFSET 0) j
         CROSS JOIN LATERAL (SELECT sum(c.chunks)::bigint AS chunks FROM job_source s CROSS JOIN LATERAL (

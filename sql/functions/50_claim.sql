@@ -75,8 +75,8 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'there is no job %', p_job USING ERRCODE = 'DF002';
     END IF;
-    IF v_lease.kind = 'operator' THEN  -- pods run in the namespace of the job's resource
-        v_lease.runs_home := coalesce(split_part(v_job.owner, '/', 1), v_lease.runs_home);
+    IF v_lease.kind = 'operator' THEN  -- pods run in the namespace of the job
+        v_lease.runs_home := coalesce(nullif(namespace_of(p_job), ''), v_lease.runs_home);
     END IF;
     -- A separate statement: its snapshot is newer than the lock, so that it counts all claims.
     SELECT least(p_limit, v_job.parallelism - count(*)) INTO v_free FROM task t WHERE t.job = p_job AND t.state = 'RUNNING';

@@ -39,7 +39,7 @@ LANGUAGE sql STABLE AS $$
            coalesce(array_agg(u.run ORDER BY u.run) FILTER (WHERE u.run IS NOT NULL), '{}')
     FROM opendataflow.leader l
     CROSS JOIN LATERAL (
-        SELECT split_part(j.owner, '/', 1) AS namespace, j.id AS job, NULL::bigint AS run
+        SELECT opendataflow.namespace_of(j.id) AS namespace, j.id AS job, NULL::bigint AS run
         FROM opendataflow.job j WHERE NOT j.deleted
         UNION ALL
         SELECT r.runs_home, r.job, r.id FROM opendataflow.run r WHERE r.lease = l.lease AND r.state = 'RUNNING') u

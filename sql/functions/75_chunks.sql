@@ -193,7 +193,7 @@ BEGIN
     v_rejected := ids_answered(v_answers, 'done');
     UPDATE chunk c SET status = 'FAILED', reason = v_reason
     FROM unnest(v_rejected) AS i, chunk_of(p_dataset, i) AS was WHERE c.ctid = was.at;
-    UPDATE task t SET state = 'FAILED', stale = false, bounds_changed = false, incomplete = false, reason = format('chunk %s of %s was %s', t.data_id, p_dataset, v_reason)
+    UPDATE task t SET state = 'FAILED', stale = false, bounds_changed = false, incomplete = false, reason = format('chunk %s of %s was %s', t.data_id, bare_id(p_dataset), v_reason)
     FROM job_output o, unnest(v_rejected) AS i, task_of(o.job, i) AS was
     WHERE o.dataset = p_dataset AND t.ctid = was.at AND was.state = 'DONE' AND in_scope(was.job, was.data_id)
       AND was.run = (SELECT c.run FROM chunk_of(p_dataset, i) c);

@@ -41,7 +41,7 @@ BEGIN
     IF p_status = 'FAILED' THEN
         UPDATE task t
         SET state = 'FAILED', blockers = 0, due_at = NULL, forced = false, stale = false, bounds_changed = false, incomplete = false,
-            reason = format('chunk %s of %s was %s', t.data_id, p_dataset, v_reason)
+            reason = format('chunk %s of %s was %s', t.data_id, bare_id(p_dataset), v_reason)
         FROM job_output o, unnest(v_done) AS i, task_of(o.job, i) AS was
         WHERE o.dataset = p_dataset AND t.ctid = was.at
           AND (was.state IN ('WAITING', 'QUEUED', 'RETRYING') OR (was.state = 'DONE' AND in_scope(was.job, was.data_id)));

@@ -66,12 +66,13 @@ LANGUAGE sql STABLE AS $$
     SELECT 'DataFlowJob', j.id, j.owner, j.declared_as FROM opendataflow.job j WHERE j.owner IS NOT NULL AND NOT j.deleted
 $$;
 
--- Remove the owner of a data set whose resource was deleted. The data and its chunks stay. A declaration that is under way ends.
--- The next declaration owns the data set.
+-- Remove the owner of a data set whose resource was deleted, and end its sharing. The data and its chunks stay. A declaration that is
+-- under way ends. The next declaration in its namespace owns the data set.
 CREATE FUNCTION opendataflow.disown_dataset(p_dataset text, p_owner text) RETURNS void
 LANGUAGE sql AS $$
     WITH disowned AS (
-        UPDATE opendataflow.dataset d SET owner = NULL, declared_as = NULL WHERE d.id = p_dataset AND d.owner = p_owner RETURNING d.id
+        UPDATE opendataflow.dataset d SET owner = NULL, declared_as = NULL, share_with = '{}'
+        WHERE d.id = p_dataset AND d.owner = p_owner RETURNING d.id
     )
     DELETE FROM opendataflow.declaring d USING disowned WHERE d.kind = 'dataset' AND d.id = disowned.id
 $$;

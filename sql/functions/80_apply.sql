@@ -208,8 +208,8 @@ BEGIN
                        affected_tasks(c.datasets, c.ids) a) AS x(job, data_id));
 END $$;
 
--- Raise DF004 if an id belongs to another resource.
--- An id that a file declared has no owner and can be taken over. The id of a deleted job is free.
+-- Raise DF004 if an id belongs to another resource, which can only be one of the same namespace: keys have a namespace.
+-- The id of a deleted resource is free for another one of its namespace.
 CREATE FUNCTION opendataflow.refuse_taken_ids(p_datasets jsonb, p_jobs jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -259,8 +259,9 @@ LANGUAGE sql IMMUTABLE AS $$
     FROM jsonb_array_elements(p_datasets) AS d
 $$;
 
--- Raise DF008 if a namespace would have more than its share: p_limits {chunks, jobs, data_sets}, each optional. Data sets without an
--- owner are not limited. Chunks are counted by their chunk sources, before any is written. What does not grow is never refused.
+-- Raise DF008 if a namespace would have more than its share: p_limits {chunks, jobs, data_sets}, each optional. What files
+-- declare is not limited. A data set counts also after its resource was deleted, because its chunks stay. Chunks are counted by their
+-- chunk sources, before any is written. What does not grow is never refused.
 CREATE FUNCTION opendataflow.refuse_beyond_limits(p_datasets jsonb, p_jobs jsonb, p_limits jsonb) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -272,24 +273,23 @@ BEGIN
     SELECT l.what, l.value, n.namespace, n.after INTO v_beyond
     FROM (VALUES ('chunks', 'limits.chunksPerNamespace'), ('jobs', 'limits.jobsPerNamespace'), ('data sets', 'limits.dataSetsPerNamespace')) AS l(what, value)
     JOIN (SELECT x.what, x.namespace, sum(x.before) AS before, sum(x.after) AS after
-          FROM (SELECT 'data sets' AS what, namespace_of(d.owner) AS namespace, d.id, 1::bigint AS before, 1::bigint AS after FROM dataset d WHERE d.owner IS NOT NULL
+          FROM (SELECT 'data sets' AS what, namespace_of(d.id) AS namespace, 1::bigint AS before, 1::bigint AS after FROM dataset d
                 UNION ALL
-                SELECT 'data sets', namespace_of(n.owner), n.id, 0, 1 FROM jsonb_to_recordset(p_datasets) AS n(id text, owner text)
-                WHERE n.owner IS NOT NULL AND NOT EXISTS (SELECT FROM dataset d WHERE d.id = n.id AND d.owner IS NOT NULL)
+                SELECT 'data sets', namespace_of(n.id), 0, 1 FROM jsonb_to_recordset(p_datasets) AS n(id text)
+                WHERE NOT EXISTS (SELECT FROM dataset d WHERE d.id = n.id)
                 UNION ALL
-                SELECT 'jobs', namespace_of(j.owner), j.id, 1, 1 FROM job j WHERE j.owner IS NOT NULL AND NOT j.deleted
+                SELECT 'jobs', namespace_of(j.id), 1, 1 FROM job j WHERE NOT j.deleted
                 UNION ALL
-                SELECT 'jobs', namespace_of(n.owner), n.id, 0, 1 FROM jsonb_to_recordset(p_jobs) AS n(id text, owner text)
-                WHERE n.owner IS NOT NULL AND NOT EXISTS (SELECT FROM job j WHERE j.id = n.id AND j.owner IS NOT NULL AND NOT j.deleted)
+                SELECT 'jobs', namespace_of(n.id), 0, 1 FROM jsonb_to_recordset(p_jobs) AS n(id text)
+                WHERE NOT EXISTS (SELECT FROM job j WHERE j.id = n.id AND NOT j.deleted)
                 UNION ALL
-                SELECT 'chunks', namespace_of(d.owner), d.id, d.source_chunks, d.source_chunks
-                FROM dataset d WHERE d.owner IS NOT NULL AND d.source_chunks IS NOT NULL
+                SELECT 'chunks', namespace_of(d.id), d.source_chunks, d.source_chunks FROM dataset d WHERE d.source_chunks IS NOT NULL
                 UNION ALL
-                SELECT 'chunks', namespace_of(n.owner), n.id, 0, n.source_chunks - coalesce(d.source_chunks, 0)
-                FROM jsonb_to_recordset(with_source_sizes(p_datasets)) AS n(id text, owner text, source_chunks bigint)
-                LEFT JOIN dataset d ON d.id = n.id AND d.owner IS NOT NULL WHERE n.owner IS NOT NULL AND n.source_chunks IS NOT NULL) x
+                SELECT 'chunks', namespace_of(n.id), 0, n.source_chunks - coalesce(d.source_chunks, 0)
+                FROM jsonb_to_recordset(with_source_sizes(p_datasets)) AS n(id text, source_chunks bigint)
+                LEFT JOIN dataset d ON d.id = n.id WHERE n.source_chunks IS NOT NULL) x
           GROUP BY x.what, x.namespace) n ON n.what = l.what
-    WHERE n.after > n.before AND n.after > (p_limits ->> replace(l.what, ' ', '_'))::bigint
+    WHERE n.namespace <> '' AND n.after > n.before AND n.after > (p_limits ->> replace(l.what, ' ', '_'))::bigint
     ORDER BY l.value LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'the namespace % would have % %, and % are allowed: nothing was changed; remove some, or ask the administrator for a larger % of the chart',

@@ -74,7 +74,7 @@ DECLARE
     v_row      record;
     v_existing jsonb;
 BEGIN
-    PERFORM lock_apply();
+    PERFORM lock_apply(), require_keys(array_agg(r.id)) FROM jsonb_to_recordset(p_rows) AS r(id text);
     FOR v_row IN SELECT r.* FROM jsonb_to_recordset(p_rows) AS r(op text, id text, columns jsonb) LOOP
         SELECT to_jsonb(d) INTO v_existing FROM dataset d WHERE d.id = v_row.id;
         IF v_row.op = 'INSERT' AND EXISTS (SELECT FROM jsonb_each_text(v_row.columns) AS c
@@ -128,7 +128,7 @@ DECLARE
     v_id   text;
 BEGIN
     PERFORM begin_event('apply', current_writer()), lock_apply();
-    PERFORM require_plain_ids(v_ids), require_plain_ids(array_agg(r.datasetid))
+    PERFORM require_plain_ids(v_ids), require_keys(v_ids), require_plain_ids(array_agg(r.datasetid)), require_keys(array_agg(r.datasetid))
     FROM jsonb_to_recordset(p_rows) AS r(datasetid text);
     PERFORM refuse_row(format('job %s: the data set %s is made by the job %s already; one job makes a data set', r.jobid, o.dataset, o.job))
     FROM jsonb_to_recordset(p_rows) AS r(jobid text, itemtype text, datasetid text)

@@ -34,8 +34,9 @@ CREATE TABLE opendataflow.installed (
 
 -- Declarations -------------------------------------------------------------------------------------------
 
+-- `id`, in both tables: the key. It is `namespace/id` for what a resource has declared, and the id alone for files.
 CREATE TABLE opendataflow.dataset (
-    id            text PRIMARY KEY CHECK (id <> ''),
+    id            text PRIMARY KEY CONSTRAINT dataset_key CHECK (id ~ '^([^/]+/)?[^/]+$'),
     kind          text,
     hostname      text,
     database      text,
@@ -52,14 +53,15 @@ CREATE TABLE opendataflow.dataset (
     owner         text CHECK (owner LIKE '_%/_%'),
     share_with    text[] NOT NULL DEFAULT '{}',
     declared_as   text,
-    source_chunks bigint CHECK (source_chunks >= 0)
+    source_chunks bigint CHECK (source_chunks >= 0),
+    CONSTRAINT dataset_of_namespace CHECK (starts_with(id, split_part(owner, '/', 1) || '/'))
 );
 COMMENT ON COLUMN opendataflow.dataset.source_chunks IS 'how many chunks its chunk source has, also those that are not written yet; null if no source was declared';
 COMMENT ON COLUMN opendataflow.dataset.owner IS 'namespace/name of the custom resource; null if a file or a command declared the data set';
 COMMENT ON COLUMN opendataflow.dataset.declared_as IS 'hash of the resource at the last apply';
 
 CREATE TABLE opendataflow.job (
-    id                     text PRIMARY KEY CHECK (id <> ''),
+    id                     text PRIMARY KEY CONSTRAINT job_key CHECK (id ~ '^([^/]+/)?[^/]+$'),
     parallelism            integer NOT NULL DEFAULT 1 CHECK (parallelism >= 0),
     priority               integer NOT NULL DEFAULT 0 CHECK (priority BETWEEN -1000 AND 1000),
     suspended              boolean NOT NULL DEFAULT false,
@@ -78,7 +80,8 @@ CREATE TABLE opendataflow.job (
     owner                  text CHECK (owner LIKE '_%/_%'),
     declared_as            text,
     cancel_on_delete       boolean NOT NULL DEFAULT false,
-    pipeline               text
+    pipeline               text,
+    CONSTRAINT job_of_namespace CHECK (starts_with(id, split_part(owner, '/', 1) || '/'))
 );
 COMMENT ON COLUMN opendataflow.job.pipeline IS 'slug of the pipeline; null if the job runs no pipeline';
 

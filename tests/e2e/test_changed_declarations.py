@@ -156,8 +156,8 @@ def test_a_job_gets_another_name_by_the_command_that_the_refusal_names(
 
 
 def test_the_job_of_a_resource_is_not_deleted_by_a_command(dataflow: Program, inside: Inside, db: Connection) -> None:
-    apply(db, [dataset("a", "1")], [job("j", ["a"], [], owner="team/load")])
-    answer = inside.ask(dataflow, "delete", "j")
+    apply(db, [dataset("team/a", "1")], [job("team/j", ["team/a"], [], owner="team/load")])
+    answer = inside.ask(dataflow, "delete", "team/j")
     assert answer.code == ExitCode.FAILED
     assert answer.err.endswith("to delete it: kubectl delete dataflowjob --namespace team load\n")
     assert inside.ask(dataflow, "get", "jobs").out.startswith("JOB")

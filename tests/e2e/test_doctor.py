@@ -117,7 +117,8 @@ def test_a_java_that_is_too_old_is_reported(
 def test_what_stands_still_outside_of_the_operator_s_namespaces_is_reported(
     dataflow: Program, db: Connection, inside: Inside
 ) -> None:
-    apply(db, [dataset("a", "1"), dataset("b")], [job("j", ["a"], ["b"], owner="team/j")])
+    own = [dataset("team/a", "1"), dataset("team/b")]
+    apply(db, own, [job("team/j", ["team/a"], ["team/b"], owner="team/j")])
     db.execute("UPDATE opendataflow.leader SET namespaces = '{other}'")
     ((level, remedy),) = (found for text, found in findings(dataflow, inside).items() if "in namespace team" in text)
     assert (level, "team" in str(remedy)) == ("warning", True)

@@ -78,8 +78,9 @@ class Database:
         return self._connection.execute(query, values).fetchall()
 
     def states(self, job_id: str) -> Counter[str]:
-        """How many tasks of a job are in which state."""
-        return Counter(row["state"] for row in self.rows("SELECT state FROM opendataflow.task WHERE job = %s", job_id))
+        """How many tasks of a job are in which state. `job_id`: without its namespace, or the whole key."""
+        query = "SELECT state FROM opendataflow.task WHERE %s IN (job, opendataflow.bare_id(job))"
+        return Counter(row["state"] for row in self.rows(query, job_id))
 
     def running(self, job_id: str) -> int:
         """How many runs of a job there are."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from opendataflow.keys import key_of
 from opendataflow.names import API_VERSION, LABEL_JOB, LABEL_RUN
 from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.control_plane import free_port
@@ -83,16 +84,21 @@ class Flows:
         found = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")
         return [event["reason"] for event in found if event["regarding"]["name"] == name]
 
-    # -- what is -----------------------------------------------------------------------------------------------
+    # -- what is: of a job by its id, or by its key where several namespaces have the id ----------------------------
+
+    def key(self, job: str) -> str:
+        """The key of a job of this namespace in Postgres."""
+        return key_of(self.namespace, job)
 
     def tasks(self, job: str) -> list[dict[str, Any]]:
         """The tasks of a job, in the order of their data ids."""
-        query = "SELECT * FROM opendataflow.task WHERE job = %s ORDER BY data_id"
+        query = "SELECT * FROM opendataflow.task WHERE %s IN (job, opendataflow.bare_id(job)) ORDER BY data_id"
         return self.database.rows(query, job)
 
     def runs(self, job: str) -> list[dict[str, Any]]:
         """The runs of a job, the oldest first."""
-        return self.database.rows("SELECT * FROM opendataflow.run WHERE job = %s ORDER BY id", job)
+        query = "SELECT * FROM opendataflow.run WHERE %s IN (job, opendataflow.bare_id(job)) ORDER BY id"
+        return self.database.rows(query, job)
 
     def classes(self, job: str) -> list[str]:
         """How the runs of a job have failed, the oldest first; None for one that has not."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -86,11 +87,14 @@ class StatusScene:
             self.catalog.accept(entry)
         return entry
 
+    def declare(self, datasets: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> None:
+        """Declare data sets and jobs of the namespace in Postgres."""
+        own = partial(graph.of_namespace, self.namespace)
+        graph.apply(self.db, list(map(own, datasets)), list(map(own, jobs)))
+
     def put_job(self, chunks: int = 2) -> Entry:
         """Data sets a and b, and a job j between them, in the cluster and in Postgres."""
-        graph.apply(
-            self.db, [graph.dataset("a", *map(str, range(chunks))), graph.dataset("b")], [graph.job("j", ["a"], ["b"])]
-        )
+        self.declare([graph.dataset("a", *map(str, range(chunks))), graph.dataset("b")], [graph.job("j", ["a"], ["b"])])
         self.put(dataset("a"))
         return self.put(job("j", ["a"], ["b"]))
 

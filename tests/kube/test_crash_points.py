@@ -22,6 +22,7 @@ from tests.waiting import wait_until
 
 ONLY_SOMETIMES = {
     "engine/declaring.plan.plan": "asked by the command line only",
+    "engine/declaring.batches.next_declaring": "a batch that can't be written: tests/sql/test_declaring; it only asks",
     "launch/cluster/launcher.ClusterLauncher._node_gone.get": "a node that is gone: test_nodes",
     "engine/engine.Engine._finish_if_done.progress": "engines that end when they have caught up",
     "engine/engine.Engine._listen.listen.listening": "asks nothing: it listens",
@@ -94,13 +95,14 @@ class World:
 
     def has(self, name: str) -> bool:
         """Whether Postgres has an extra job and its data sets from their resources."""
-        query = "SELECT FROM opendataflow.declared_by_resources() WHERE id = ANY (%s)"
+        query = "SELECT FROM opendataflow.declared_by_resources() WHERE opendataflow.bare_id(id) = ANY (%s)"
         return len(self.database.rows(query, [f"extra-{name}", f"in-{name}", f"out-{name}"])) == 3
 
     def is_quiet(self) -> bool:
         """Whether everything is done that can be done, and nothing runs."""
         left = self.database.rows(
-            "SELECT FROM opendataflow.task WHERE job IN ('wash', 'sum') AND state NOT IN ('DONE', 'FAILED')"
+            "SELECT FROM opendataflow.task WHERE opendataflow.bare_id(job) IN ('wash', 'sum') "
+            "AND state NOT IN ('DONE', 'FAILED')"
         )
         return not left and not self.database.rows("SELECT FROM opendataflow.run WHERE state = 'RUNNING'")
 
@@ -108,7 +110,8 @@ class World:
         """Give a new operator a reason to come to each of its points."""
         self.round += 1
         number = self.round
-        self.database.rows("SELECT * FROM opendataflow.publish('raw', %s, 'test')", [f"{number}.{i}" for i in range(2)])
+        query = "SELECT * FROM opendataflow.publish(%s, %s, 'test')"
+        self.database.rows(query, f"{self.namespace}/raw", [f"{number}.{i}" for i in range(2)])
         new, old = ("a", "b") if number % 2 else ("b", "a")
         self.apply(*self.extra(new))
         # What is not taken over can't be forgotten.

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from opendataflow.cli import commands
 from opendataflow.cli.cluster import actions
 from opendataflow.cli.cluster.choice import Cluster
+from opendataflow.keys import key_of
 from opendataflow.launch.cluster import api as client
 from opendataflow.launch.cluster.access import from_kubeconfig
 from opendataflow.names import API_VERSION, ExitCode
@@ -20,30 +22,31 @@ from tests.kube.cluster.api import Api, Object
 from tests.kube.cluster.proxy import Fault, Proxy
 from tests.kube.operating import operating
 from tests.sql.conftest import Connection, open_connection
-from tests.sql.graph import apply, claim, dataset, end, job, open_lease, tasks
+from tests.sql.graph import apply, claim, dataset, end, job, of_namespace, open_lease, tasks
 
 Ask = Callable[..., Answer]
 VARIABLES = ("DATAFLOW_DSN", "DATAFLOW_PROPERTIES", "DATAFLOW_KUBE", "KUBECONFIG")
 
 
-def declare(db: Connection) -> None:
-    """Job j makes b of a, k makes c of b; 1 is done by j, 2 has failed, 3 to 30 wait."""
+def declare(db: Connection, namespace: str = "") -> None:
+    """Job j makes b of a, k makes c of b; 1 is done by j, 2 has failed, 3 to 30 wait. `namespace`: of resources."""
+    own = partial(of_namespace, namespace) if namespace else dict
     ids = [str(number) for number in range(1, 31)]
     apply(
         db,
-        [dataset("a", *ids), dataset("b"), dataset("c")],
-        [job("j", ["a"], ["b"], retry_limit=0), job("k", ["b"], ["c"])],
+        [own(dataset("a", *ids)), own(dataset("b")), own(dataset("c"))],
+        [own(job("j", ["a"], ["b"], retry_limit=0)), own(job("k", ["b"], ["c"]))],
     )
-    one, two = claim(db, open_lease(db), "j", 2)
+    one, two = claim(db, open_lease(db), key_of(namespace, "j"), 2)
     end(db, one, "DONE")
     end(db, two, "FAILED", reason="cut")
 
 
 @pytest.fixture
-def db(dsn: str) -> Iterator[Connection]:
+def db(dsn: str, namespace: str) -> Iterator[Connection]:
     """The operator's database."""
     with open_connection(dsn) as connection:
-        declare(connection)
+        declare(connection, namespace)
         yield connection
 
 
@@ -108,13 +111,16 @@ ASKED = [
 
 
 @pytest.mark.usefixtures("operator")
-def test_every_verb_says_the_same_as_with_postgres(ask: Ask, kube: Ask, lasting_dsn: str, db: Connection) -> None:
+def test_every_verb_says_the_same_as_with_postgres(
+    ask: Ask, kube: Ask, lasting_dsn: str, db: Connection, namespace: str
+) -> None:
     with open_connection(lasting_dsn) as other:
         declare(other)
         for command in ASKED:
             with_postgres = ask(*command.split(), DATAFLOW_DSN=lasting_dsn)
             assert kube(*command.split()) == with_postgres, command
-            assert tasks(db) == tasks(other), command
+            own = {key.removeprefix(f"{namespace}/"): state for key, state in tasks(db).items()}
+            assert own == tasks(other), command
 
 
 @pytest.mark.usefixtures("operator")
@@ -262,6 +268,25 @@ def test_a_job_is_scaled_suspended_and_resumed_by_its_resource(kube: Ask, cluste
     assert (spec["suspend"], spec["parallelism"]) == (False, 1)
 
 
+@pytest.mark.usefixtures("resources", "operator")
+def test_a_namespace_may_be_written_before_the_id_and_is_that_of_the_context_by_default(
+    ask: Ask, cluster: Api, namespace: str, tmp_path: Path
+) -> None:
+    config = json.loads(cluster.kubectl("config", "view", "--raw", "--output=json"))
+    (tmp_path / "elsewhere").write_text(json.dumps(config))
+    config["contexts"][0]["context"]["namespace"] = namespace
+    (tmp_path / "here").write_text(json.dumps(config))
+    elsewhere, here = ({"KUBECONFIG": str(tmp_path / name)} for name in ("elsewhere", "here"))
+
+    assert ask("hold", f"{namespace}/j", "3", **elsewhere) == Answer(0, "j 3: HELD\n", "")
+    assert ask("release", "j", "3", **here).code == 0
+    assert ask("scale", f"{namespace}/j", "5", **elsewhere).out.startswith("job j: parallelism 2 -> 5")
+    assert ask("status", f"{namespace}/j", **elsewhere).out == ask("status", "j", **here).out
+    both = ask("hold", f"{namespace}/j", "3", "--namespace", "other", **elsewhere)
+    sentence = f"error: {namespace}/j is in namespace {namespace}, and --namespace names other: write one\n"
+    assert both == Answer(ExitCode.USAGE, "", sentence)
+
+
 @pytest.mark.usefixtures("resources")
 def test_a_job_that_is_not_there_is_named_with_what_may_be_meant(kube: Ask, namespace: str) -> None:
     for command in ("scale jj 3", "suspend jj", "status jj"):
@@ -279,7 +304,7 @@ def test_jobs_and_data_sets_are_listed_with_the_columns_of_postgres(kube: Ask) -
     [row] = json.loads(kube("get", "datasets", "--output", "json").out)
     assert row == {
         "dataset": "a", "kind": "postgres", "place": "dwh.s.t", "producer": None, "consumers": "j",
-        "ready": 29, "failed": 1, "chunks": 30,
+        "ready": 29, "failed": 1, "chunks": 30, "declaring": None,
     }  # fmt: skip
     assert kube("get", "jobs").out.split()[:2] == ["JOB", "STATE"]
 

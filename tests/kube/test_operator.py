@@ -123,7 +123,7 @@ def test_a_resubmit_is_done_once_for_its_id_also_two_in_a_row_and_while_it_runs(
     kubectl("wait", "dfj/wash", "--for=condition=Succeeded", "--timeout=240s")
 
     def runs(data_id: str) -> int:
-        return len(database.rows("SELECT FROM opendataflow.run WHERE job = 'wash' AND data_id = %s", data_id))
+        return len(database.rows("SELECT FROM opendataflow.run WHERE data_id = %s", data_id))
 
     patch(kubectl, "dfj/wash", {"resubmit": {"id": "one", "chunks": ["0-0", "1-1"]}})
     kubectl("wait", "dfj/wash", "--for=jsonpath={.status.resubmit.id}=one", "--timeout=240s")
@@ -269,18 +269,18 @@ def test_what_can_t_be_honoured_says_why_and_starts_nothing(kubectl: Kubectl, da
     assert condition(kubectl, "dfj/orphan", "Stalled")["status"] == "False"
 
 
-def test_an_id_that_another_namespace_has_is_taken_and_its_data_sets_have_to_be_shared(
+def test_a_data_set_of_another_namespace_has_to_be_shared(
     operators: Operators, kubectl: Kubectl, cluster: Api, namespace: str, other_namespace: str
 ) -> None:
     operators.start(DATAFLOW_NAMESPACES=f"{namespace},{other_namespace}")
     theirs = Kubectl(cluster, other_namespace)
     apply(kubectl, dataset("raw", 3), dataset("clean"))
     kubectl("wait", "dset/raw", "dset/clean", "--for=condition=Ready", "--timeout=240s")
-    apply(theirs, dataset("raw", 5))
-    taken = stalled(theirs, "dset/raw")
+    apply(theirs, dataset("raw", 5), dataset("raw-again", id="raw"))
+    taken = stalled(theirs, "dset/raw-again")
     assert taken["reason"] == "IdTaken"
-    assert f"{namespace}/raw" in taken["message"]
-    apply(theirs, dataset("result"), job("theirs", ["clean"], ["result"]))
+    assert "the id raw is taken: the data set of this name belongs to the DataSet raw;" in taken["message"]
+    apply(theirs, dataset("result"), job("theirs", [f"{namespace}/clean"], ["result"]))
     assert stalled(theirs, "dfj/theirs")["reason"] == "NotShared"
     apply(kubectl, dataset("clean", shareWith=[other_namespace]))
     theirs("wait", "dfj/theirs", "--for=condition=Ready", "--timeout=240s")
@@ -292,7 +292,11 @@ def test_a_sharing_that_ends_stops_new_runs_until_it_is_back(
     operators.start(DATAFLOW_NAMESPACES=f"{namespace},{other_namespace}")
     theirs = Kubectl(cluster, other_namespace)
     apply(kubectl, dataset("raw", 2, shareWith=[other_namespace]))
-    apply(theirs, dataset("result"), job("theirs", ["raw"], ["result"], {"run-seconds": "forever"}, parallelism=1))
+    apply(
+        theirs,
+        dataset("result"),
+        job("theirs", [f"{namespace}/raw"], ["result"], {"run-seconds": "forever"}, parallelism=1),
+    )
     wait_until(lambda: database.running("theirs") == 1, "one runs")
     apply(kubectl, dataset("raw", 2))
     assert stalled(theirs, "dfj/theirs")["reason"] == "NotShared"

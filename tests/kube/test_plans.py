@@ -51,7 +51,8 @@ def test_a_new_output_is_refused_and_made_after_a_backfill(kubectl: Kubectl, dat
     patch(kubectl, "dfj/wash", {"outputs": ["clean", "extra"]})
     refused = stalled(kubectl, "dfj/wash")
     assert (refused["reason"], "never made the new output extra" in refused["message"]) == ("PlanRefused", True)
-    assert database.rows("SELECT dataset FROM opendataflow.job_output WHERE job = 'wash'") == [{"dataset": "clean"}]
+    rows = database.rows("SELECT opendataflow.bare_id(dataset) AS dataset FROM opendataflow.job_output")
+    assert rows == [{"dataset": "clean"}]
     status = kubectl.json("get", "dfj/wash")["status"]
     assert status["progress"] == "3/3"
     assert json.loads(status["acceptedSpec"])["outputs"] == ["clean"]

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.kube.cluster import proxy as faults
 from tests.kube.cluster.api import Api, Object, Refused
 from tests.kube.operating import entries
 from tests.sql.conftest import Connection, open_connection
-from tests.sql.graph import apply, chunks, claim, dataset, end, job, open_lease, tasks, value
+from tests.sql.graph import apply, chunks, claim, dataset, end, job, of_namespace, open_lease, tasks, value
 
 PATH = "/apis/opendataflow.io/v1alpha1/namespaces/{}/dataflowactions"
 
@@ -27,13 +28,9 @@ PATH = "/apis/opendataflow.io/v1alpha1/namespaces/{}/dataflowactions"
 def db(dsn: str, namespace: str) -> Any:
     """A database with job j of the namespace: b of a, which has 1, 2 and 10; 1 is done."""
     with open_connection(dsn) as connection:
-        owned = {"owner": f"{namespace}/x"}
-        apply(
-            connection,
-            [{**dataset("a", "1", "2", "10"), **owned}, {**dataset("b"), **owned}],
-            [job("j", ["a"], ["b"], **owned)],
-        )
-        [run] = claim(connection, open_lease(connection), "j")
+        own = partial(of_namespace, namespace)
+        apply(connection, [own(dataset("a", "1", "2", "10")), own(dataset("b"))], [own(job("j", ["a"], ["b"]))])
+        [run] = claim(connection, open_lease(connection), f"{namespace}/j")
         end(connection, run, "DONE")
         yield connection
 
@@ -96,7 +93,7 @@ async def test_an_action_is_done_and_its_status_says_what_became_of_it(
         "counts": {"done": 1, "unchanged": 1, "refused": 0},
         "message": "resubmit: 1 done, 1 unchanged",
     }
-    assert tasks(db)["j/1"] == "QUEUED"
+    assert tasks(db)[f"{namespace}/j/1"] == "QUEUED"
 
 
 @pytest.mark.parametrize(
@@ -160,17 +157,22 @@ async def test_a_refusal_says_why_in_a_word_and_a_sentence(requests: Requests, c
     assert status["counts"] == {"done": 0, "unchanged": 0, "refused": 1}
 
 
-async def test_an_action_about_another_namespace_s_job_is_refused(
-    requests: Requests, cluster: Api, namespace: str, db: Connection
+async def test_an_action_never_reaches_a_job_of_another_namespace(
+    store: Store, api: client.Api, cluster: Api, namespace: str, other_namespace: str, db: Connection
 ) -> None:
-    db.execute("UPDATE opendataflow.job SET owner = 'team/load'")
-    await requests.handle_action(made(cluster, namespace))
+    later = datetime.now(UTC) + timedelta(seconds=TARGET_SECONDS + 1)
+    requests = Requests(store, api, lambda _: None, lambda: later)
+    await requests.handle_action(made(cluster, other_namespace))
 
-    status = status_of(cluster, namespace)
-    assert (status["phase"], status["reason"]) == ("Refused", "NotShared")
-    assert "team/load" in status["message"]
-    assert status["message"].endswith("; ask for it in namespace team")
-    assert tasks(db)["j/1"] == "DONE"
+    status = status_of(cluster, other_namespace)
+    assert (status["phase"], status["reason"], status["message"]) == ("Refused", "Unknown", "there is no job j")
+    assert tasks(db)[f"{namespace}/j/1"] == "DONE"
+
+
+@pytest.mark.parametrize("field", ["job", "dataset"])
+async def test_the_api_server_takes_no_action_about_another_namespace(cluster: Api, namespace: str, field: str) -> None:
+    with pytest.raises(Refused, match="an id has no /"):
+        made(cluster, namespace, **{"action": "hold", field: "other/j"})
 
 
 @pytest.mark.usefixtures("db")
@@ -211,14 +213,14 @@ async def test_an_api_server_that_is_unreachable_is_reported_to_the_caller_and_t
     async with client.Api(Access("http://127.0.0.1:9", Identity)) as nobody:
         with pytest.raises(ClusterUnreachable):
             await Requests(store, nobody, lambda _: None).handle_action(entry)
-    assert tasks(db)["j/1"] == "QUEUED"
-    [run] = claim(db, open_lease(db), "j")
+    assert tasks(db)[f"{namespace}/j/1"] == "QUEUED"
+    [run] = claim(db, open_lease(db), f"{namespace}/j")
     end(db, run, "DONE")
 
     await requests.handle_action(entry)
 
     assert status_of(cluster, namespace)["counts"]["done"] == 1
-    assert tasks(db)["j/1"] == "DONE"
+    assert tasks(db)[f"{namespace}/j/1"] == "DONE"
 
 
 @pytest.mark.usefixtures("db")
@@ -251,11 +253,11 @@ async def test_an_answered_action_is_not_done_again_in_a_new_database(
 ) -> None:
     await requests.handle_action(made(cluster, namespace, action="hold", chunks=["2"]))
     db.execute("DELETE FROM opendataflow.request")
-    db.execute("SELECT opendataflow.release('j', '{2}', 'test')")
+    db.execute("SELECT opendataflow.release(%s, '{2}', 'test')", (f"{namespace}/j",))
 
     await requests.handle_action(parse_entry("DataFlowAction", cluster.get(f"{PATH.format(namespace)}/fix")))
 
-    assert tasks(db)["j/2"] == "QUEUED"
+    assert tasks(db)[f"{namespace}/j/2"] == "QUEUED"
 
 
 async def test_an_action_waits_a_moment_for_its_job(
@@ -271,7 +273,8 @@ async def test_an_action_waits_a_moment_for_its_job(
 
     assert await asyncio.wait_for(asked.get(), 240) == entry.key
     assert status_of(cluster, namespace) == {}
-    apply(db, [dataset("c")], [job("late", ["a"], ["c"], owner=f"{namespace}/late")])
+    own = partial(of_namespace, namespace)
+    apply(db, [own(dataset("c"))], [own(job("late", ["a"], ["c"]))])
     await requests.handle_action(entry)
     assert status_of(cluster, namespace)["phase"] == "Done"
 
@@ -369,7 +372,7 @@ async def test_a_resubmit_of_a_job_is_done_once_and_remembered_for_its_status(
 
     assert resubmitted(db) == 1
     [answer] = db.execute("SELECT owner, id, answer FROM opendataflow.request").fetchall()
-    assert (answer["owner"], answer["id"]) == ("job j", "fix-42")
+    assert (answer["owner"], answer["id"]) == (f"job {namespace}/j", "fix-42")
     assert (answer["answer"]["counts"]["done"], answer["answer"]["message"]) == (1, "resubmit: 1 done")
     query = "SELECT DISTINCT actor, reason FROM opendataflow.history WHERE event = 'resubmit'"
     assert db.execute(query).fetchall() == [{"actor": f"DataFlowJob {namespace}/j", "reason": "spec.resubmit fix-42"}]
@@ -388,7 +391,7 @@ async def test_a_resubmit_that_can_t_be_done_is_remembered_with_its_sentence(
 async def test_a_resubmit_may_name_a_range(requests: Requests, cluster: Api, namespace: str, db: Connection) -> None:
     await requests.handle_resubmit(resubmitting(cluster, namespace, id="fix-42", **{"from": "1", "to": "1"}))
 
-    assert chunks(db)["b/1"] == "RESUBMIT"
+    assert chunks(db)[f"{namespace}/b/1"] == "RESUBMIT"
 
 
 # Characters that Postgres refuses, or that a terminal obeys

@@ -25,6 +25,8 @@ from tests.waiting import wait_until
 
 DOCUMENTED = Path(__file__).parents[2] / "docs" / "reference" / "operator.md"
 
+DELETED = "SELECT deleted FROM opendataflow.job WHERE opendataflow.bare_id(id) = 'two'"
+
 
 def documented_rules() -> list[dict[str, Any]]:
     """The rules of the Role that the reference describes."""
@@ -257,7 +259,7 @@ def test_a_namespace_that_leaves_the_list_while_runs_live_there_loses_no_outcome
         land.allow(name)
     before = start(scene, first, second)
     land.flow(second, "two", 3, {"run-seconds": "forever"}, parallelism=3)
-    moved = job("moved", ["shared-in"], [], {"run-seconds": "forever"})
+    moved = job("moved", [f"{first}/shared-in"], [], {"run-seconds": "forever"})
     shared = documents(dataset("shared-in", 1, shareWith=[second]))
     land.api.kubectl(f"--namespace={first}", "apply", "-f-", stdin=shared)
     land.api.kubectl(f"--namespace={second}", "apply", "-f-", stdin=documents(moved))
@@ -268,14 +270,13 @@ def test_a_namespace_that_leaves_the_list_while_runs_live_there_loses_no_outcome
     assert before.operator.stop() == 0
     without = start(scene, first)
     land.flow(first, "one", 3)
-    land.api.kubectl(f"--namespace={first}", "apply", "-f-", stdin=documents(moved))
     scene.until_done("one", 3)
     sentence = f"in namespace {second}, so two start nothing and the end of 4 runs there"
     wait_until(lambda: sentence in without.probe("/readyz")[1], "it is reported where a person looks", SECONDS)
     assert without.probe("/readyz")[0] == 200
     assert without.operator.output().count(sentence) == 1
     assert [run["state"] for run in scene.runs("two") + scene.runs("moved")] == ["RUNNING"] * 4
-    assert scene.database.rows("SELECT deleted FROM opendataflow.job WHERE id = 'two'") == [{"deleted": False}]
+    assert scene.database.rows(DELETED) == [{"deleted": False}]
     for pod in going(land, pods):
         land.end(pods, pod)
     assert without.operator.stop() == 0
@@ -330,11 +331,10 @@ def test_a_job_deleted_while_its_namespace_could_not_be_seen_is_taken_note_of(sc
     start(scene, first, second).until_ready()
     land.flow(first, "one", 1)
     scene.until_done("one", 1)
-    deleted = "SELECT deleted FROM opendataflow.job WHERE id = 'two'"
-    assert scene.database.rows(deleted) == [{"deleted": False}]
+    assert scene.database.rows(DELETED) == [{"deleted": False}]
     land.api.kubectl(f"--namespace={second}", "delete", "dfj/two")
     land.allow(second)
-    wait_until(lambda: scene.database.rows(deleted) == [{"deleted": True}], "it is deleted", SECONDS)
+    wait_until(lambda: scene.database.rows(DELETED) == [{"deleted": True}], "it is deleted", SECONDS)
 
 
 def test_without_any_right_in_the_cluster_it_waits_and_says_which_one_it_needs(scene: Scene) -> None:

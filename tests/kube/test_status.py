@@ -40,7 +40,7 @@ async def here(cluster: Api, namespace: str, dsn: str) -> AsyncIterator[StatusSc
 def work_off(here: StatusScene, verdict: str = "DONE") -> None:
     """Run everything that is ready."""
     lease = graph.open_lease(here.db)
-    for run in graph.claim(here.db, lease, "j", 100):
+    for run in graph.claim(here.db, lease, f"{here.namespace}/j", 100):
         graph.end(here.db, run, verdict)
 
 
@@ -101,7 +101,7 @@ async def test_a_data_set_shows_its_chunks(here: StatusScene) -> None:
     here.put_job(chunks=12)
     async with here.writer():
         await here.until("DataSet", "a", lambda status: status.get("progress") == "12/12")
-        graph.ask(here.db, "resubmit_chunks", "a", "3")
+        graph.ask(here.db, "resubmit_chunks", f"{here.namespace}/a", "3")
         await here.until("DataSet", "a", lambda status: status.get("watermark") == "2")
     status = here.status("DataSet", "a")
     assert status["gaps"] == [{"from": "3", "to": "3", "chunks": 1}]
@@ -125,7 +125,7 @@ async def test_a_job_that_changes_all_the_time_is_written_every_two_seconds(here
     lease = graph.open_lease(here.db)
     async with here.writer() as writer:
         for _ in range(60):
-            for run in graph.claim(here.db, lease, "j"):
+            for run in graph.claim(here.db, lease, f"{here.namespace}/j"):
                 graph.end(here.db, run, "DONE")
             writer.mark_dirty(entry.key)
             await asyncio.sleep(0.1)
@@ -157,7 +157,7 @@ async def test_a_resource_that_is_gone_disturbs_nobody(here: StatusScene) -> Non
         assert here.api.of("j")
         here.catalog.remove(entry.key)
         writer.mark_dirty(entry.key)
-        graph.ask(here.db, "resubmit_chunks", "a", "0")
+        graph.ask(here.db, "resubmit_chunks", f"{here.namespace}/a", "0")
         await here.until("DataSet", "a", lambda status: status["progress"] == "1/2")
         await here.until_recorded("a: Accepted")
     assert here.around.recorded == ["a: Accepted"]
@@ -197,7 +197,7 @@ async def test_why_runs_are_held_back_is_reported_and_removed(here: StatusScene)
     def reason(status: dict[str, Any]) -> str:
         return next((c["reason"] for c in status.get("conditions", []) if c["type"] == "Progressing"), "")
 
-    here.around.start_errors["j"] = Backpressure('pods "x" is forbidden: exceeded quota: small')
+    here.around.start_errors[f"{here.namespace}/j"] = Backpressure('pods "x" is forbidden: exceeded quota: small')
     async with here.writer() as writer:
         await here.until("DataFlowJob", "j", lambda status: reason(status) == "QuotaExceeded")
         here.around.start_errors.clear()
@@ -243,8 +243,7 @@ async def test_while_postgres_is_unreachable_the_last_figures_stay_with_a_condit
 
 async def test_many_jobs_are_all_written(here: StatusScene) -> None:
     names = [f"j{n}" for n in range(45)]
-    graph.apply(
-        here.db,
+    here.declare(
         [graph.dataset("a", "1"), *(graph.dataset(f"out-{name}") for name in names)],
         [graph.job(name, ["a"], [f"out-{name}"]) for name in names],
     )
@@ -278,9 +277,9 @@ async def test_a_job_whose_report_fails_is_stalled_and_others_are_reported(
     here: StatusScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def failing(store: Store, jobs: Sequence[str]) -> dict[str, Any]:
-        if "bad" in jobs:
+        if f"{here.namespace}/bad" in jobs:
             raise DataflowError("22P05")
-        return {**await job_reports(store, jobs), "odd": {"parallelism": 1}}
+        return {**await job_reports(store, jobs), f"{here.namespace}/odd": {"parallelism": 1}}
 
     monkeypatch.setattr(timing, "job_reports", failing)
     here.put_job()

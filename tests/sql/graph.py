@@ -47,6 +47,14 @@ def source(dataset_id: str, *ids: str) -> dict[str, Any]:
     return {"id": dataset_id, "chunks": [{"id": i, "bounds": None} for i in ids]}
 
 
+def of_namespace(namespace: str, made: dict[str, Any]) -> dict[str, Any]:
+    """A data set or a job as a resource of a namespace declares it."""
+    keys: dict[str, Any] = {
+        field: [f"{namespace}/{one}" for one in made[field]] for field in ("inputs", "outputs") if field in made
+    }
+    return {**made, **keys, "id": f"{namespace}/{made['id']}", "owner": f"{namespace}/{made['id']}"}
+
+
 def apply(db: Connection, datasets: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> list[str]:
     """Apply; return the jobs that have QUEUED tasks."""
     return list(apply_allowing(db, datasets, jobs)["woken"])

@@ -22,7 +22,7 @@ from opendataflow.store.reports import dataset_counts, dataset_gaps
 from opendataflow.store.store import Store
 from tests.sql import graph
 from tests.sql.conftest import Connection, open_connection
-from tests.sql.graph import apply, apply_allowing, chunks, claim, end, job, problems, tasks, value
+from tests.sql.graph import apply, apply_allowing, chunks, claim, end, job, of_namespace, problems, tasks, value
 
 BATCH = 10
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -314,11 +314,11 @@ def test_an_id_that_the_declaration_has_not_reached_is_never_retired(many: Conne
 
 
 def test_a_deleted_resource_ends_its_declaration_and_the_chunks_stay(many: Connection) -> None:
-    apply(many, [ranged("d", 30, owner="team/d")], [])
+    apply(many, [of_namespace("team", ranged("d", 30))], [])
     step(many)
-    many.execute("SELECT opendataflow.disown_dataset('d', 'other/d')")
-    assert declaring(many) == [("dataset", "d", 10, 30)]
-    many.execute("SELECT opendataflow.disown_dataset('d', 'team/d')")
+    many.execute("SELECT opendataflow.disown_dataset('team/d', 'other/d')")
+    assert declaring(many) == [("dataset", "team/d", 10, 30)]
+    many.execute("SELECT opendataflow.disown_dataset('team/d', 'team/d')")
     assert declaring(many) == []
     assert len(chunks(many)) == 10
     assert problems(many) == []
@@ -397,12 +397,16 @@ def test_a_job_that_changes_while_it_is_declared_gets_all_its_tasks(many: Connec
 
 
 def test_namespaces_take_turns(many: Connection) -> None:
-    apply(many, [ranged("a1", 20, owner="a/a1"), ranged("a2", 20, owner="a/a2"), ranged("b1", 20, owner="b/b1")], [])
+    apply(
+        many,
+        [of_namespace("a", ranged("a1", 20)), of_namespace("a", ranged("a2", 20)), of_namespace("b", ranged("b1", 20))],
+        [],
+    )
     turns, after = [], ""
     while (batch := step(many, after)) is not None:
         turns.append(batch["id"])
         after = batch["namespace"]
-    assert turns == ["a1", "b1", "a1", "b1", "a2", "a2"]
+    assert turns == ["a/a1", "b/b1", "a/a1", "b/b1", "a/a2", "a/a2"]
 
 
 def test_a_renewal_of_the_leadership_waits_for_no_batch_and_no_apply(many: Connection, dsn: str) -> None:
@@ -428,19 +432,19 @@ def test_an_apply_of_other_data_sets_waits_for_no_batch(many: Connection, dsn: s
 
 
 async def test_batches_writes_everything_that_is_being_declared(many: Connection, store: Store) -> None:
-    apply(many, [ranged("d", 25), ranged("e", 15, owner="team/e")], [])
+    apply(many, [ranged("d", 25), of_namespace("team", ranged("e", 15))], [])
     notes: list[str] = []
     written = [batch async for batch in batches(store, notes.append)]
-    assert {(one.id, one.declared, one.total) for one in written} >= {("d", 25, 25), ("e", 15, 15)}
+    assert {(one.id, one.declared, one.total) for one in written} >= {("d", 25, 25), ("team/e", 15, 15)}
     assert declaring(many) == []
     assert notes == []
 
 
 async def test_a_declaration_that_fails_stops_no_other_one(many: Connection, store: Store) -> None:
-    apply(many, [ranged("d", 25, owner="a/d"), ranged("e", 25, owner="b/e")], [])
-    graph.raw(many, 'UPDATE opendataflow.declaring SET source = \'{"hash": {"buckets": "x"}}\' WHERE id = \'d\'')
+    apply(many, [of_namespace("a", ranged("d", 25)), of_namespace("b", ranged("e", 25))], [])
+    graph.raw(many, 'UPDATE opendataflow.declaring SET source = \'{"hash": {"buckets": "x"}}\' WHERE id = \'a/d\'')
     notes: list[str] = []
-    assert {batch.id async for batch in batches(store, notes.append)} == {"e"}
+    assert {batch.id async for batch in batches(store, notes.append)} == {"b/e"}
     assert len(notes) == 1
     assert notes[0].startswith("chunks in namespace a can't be declared: ")
 
@@ -457,18 +461,18 @@ def limited(db: Connection, datasets: list[dict[str, Any]], jobs: list[dict[str,
     ("datasets", "jobs", "sentence"),
     [
         (
-            [ranged("x", 11, owner="team/x")],
+            [of_namespace("team", ranged("x", 11))],
             [],
             "the namespace team would have 41 chunks, and 40 are allowed: " + REMEDY.format("chunksPerNamespace"),
         ),
-        ([ranged("d", 41, owner="team/d")], [], "the namespace team would have 41 chunks, and 40 are allowed"),
+        ([of_namespace("team", ranged("d", 41))], [], "the namespace team would have 41 chunks, and 40 are allowed"),
         (
             [],
-            [job("k", ["d"], [], owner="team/k")],
+            [of_namespace("team", job("k", ["d"], []))],
             "the namespace team would have 2 jobs, and 1 are allowed: " + REMEDY.format("jobsPerNamespace"),
         ),
         (
-            [graph.source("x", "1") | {"owner": "team/x"}, graph.source("y", "1") | {"owner": "team/y"}],
+            [of_namespace("team", graph.source(name, "1")) for name in "xy"],
             [],
             "the namespace team would have 3 data sets, and 2 are allowed: " + REMEDY.format("dataSetsPerNamespace"),
         ),
@@ -477,22 +481,31 @@ def limited(db: Connection, datasets: list[dict[str, Any]], jobs: list[dict[str,
 def test_a_namespace_has_no_more_than_its_limits(
     many: Connection, datasets: list[dict[str, Any]], jobs: list[dict[str, Any]], sentence: str
 ) -> None:
-    limited(many, [ranged("d", 30, owner="team/d")], [job("j", ["d"], [], owner="team/j")])
+    limited(many, [of_namespace("team", ranged("d", 30))], [of_namespace("team", job("j", ["d"], []))])
     before = rows(many)
     with pytest.raises(DatabaseError) as refused:
         limited(many, datasets, jobs)
     assert refused.value.sqlstate == LIMIT_REACHED
     assert sentence in (refused.value.diag.message_primary or "")
     assert rows(many) == before
-    assert declaring(many) == [("dataset", "d", 0, 30)]
+    assert declaring(many) == [("dataset", "team/d", 0, 30)]
+
+
+def test_a_data_set_whose_resource_was_deleted_counts_until_its_namespace_declares_it_again(many: Connection) -> None:
+    limited(many, [of_namespace("team", ranged("d", 30))], [])
+    many.execute("SELECT opendataflow.disown_dataset('team/d', 'team/d')")
+    with pytest.raises(DatabaseError, match="would have 41 chunks"):
+        limited(many, [of_namespace("team", ranged("e", 11))], [])
+    limited(many, [of_namespace("team", ranged("d", 10))], [])
+    limited(many, [of_namespace("team", ranged("e", 11))], [])
 
 
 def test_what_does_not_grow_is_not_limited_and_neither_are_other_namespaces(many: Connection) -> None:
     apply(
         many,
-        [ranged("d", 50, owner="team/d")],
-        [job("j", ["d"], [], owner="team/j"), job("k", [], ["d"], owner="team/k")],
+        [of_namespace("team", ranged("d", 50))],
+        [of_namespace("team", job("j", ["d"], [])), of_namespace("team", job("k", [], ["d"]))],
     )
-    limited(many, [ranged("d", 45, owner="team/d")], [job("j", ["d"], [], owner="team/j", priority=1)])
-    limited(many, [ranged("e", 40, owner="other/e")], [job("l", ["e"], [], owner="other/l")])
+    limited(many, [of_namespace("team", ranged("d", 45))], [of_namespace("team", job("j", ["d"], [], priority=1))])
+    limited(many, [of_namespace("other", ranged("e", 40))], [of_namespace("other", job("l", ["e"], []))])
     limited(many, [ranged("f", 1000)], [job("m", ["f"], [])])

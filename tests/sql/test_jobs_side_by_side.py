@@ -28,16 +28,16 @@ class LauncherOfTheEndless(LauncherOfNothing):
 
 async def test_a_namespace_takes_no_slots_of_others_with_its_priorities(db: Connection, store: Store) -> None:
     ids = [str(number) for number in range(9)]
-    owners = {"a": ("greedy/a", 1000), "b": ("greedy/b", 1000), "c": ("other/c", -1000)}
-    jobs = [job(j, [], [f"{j}-out"], owner=owner, priority=priority) for j, (owner, priority) in owners.items()]
-    apply(db, [dataset(f"{j}-out", *ids) for j in owners], jobs)
+    priorities = {"greedy/a": 1000, "greedy/b": 1000, "other/c": -1000}
+    jobs = [job(j, [], [f"{j}-out"], owner=j, priority=priority) for j, priority in priorities.items()]
+    apply(db, [dataset(f"{j}-out", *ids) for j in priorities], jobs)
     launcher, seen = LauncherOfTheEndless(there=True), Seen()
     leadership = Leadership(store, Host("operator", "1"), lambda _: None)
-    makers = dict.fromkeys(owners, Anything())
+    makers = dict.fromkeys(priorities, Anything())
     engine = Engine(store, launcher, leadership, makers, seen, parallelism=50, namespace_parallelism=4)
     working = asyncio.create_task(engine.run())
     await until(lambda: working.done() or len(seen.claims) == 8)
-    launcher.ends.put_nowait(Ended(next(run.run for run in seen.claims if run.job == "a"), exit_code=0))
+    launcher.ends.put_nowait(Ended(next(run.run for run in seen.claims if run.job == "greedy/a"), exit_code=0))
     await until(lambda: working.done() or len(seen.claims) == 9)
     engine.leave()
     await asyncio.wait_for(working, 240)

@@ -38,7 +38,9 @@ def new_lease() -> str:
 
 @pytest.fixture
 def graph_of_three(db: Connection) -> Connection:
-    apply(db, [dataset("out", "1", "2", "3")], [job("make", [], ["out"], owner="team/make", retry_limit=0)])
+    apply(
+        db, [dataset("team/out", "1", "2", "3")], [job("team/make", [], ["team/out"], owner="team/make", retry_limit=0)]
+    )
     return db
 
 
@@ -53,7 +55,7 @@ def test_whoever_takes_over_raises_the_epoch_and_has_all_runs(graph_of_three: Co
     db, first, second = graph_of_three, new_lease(), new_lease()
     leads(db, first, seconds=0)
     leads(db, first)
-    runs = claim(db, first, "make", 2)
+    runs = claim(db, first, "team/make", 2)
     db.execute("UPDATE opendataflow.lease SET expires_at = now()")
     assert leads(db, second) == 2
     rows = db.execute("SELECT r.lease::text FROM opendataflow.run r WHERE r.id = ANY (%s)", ([r["run"] for r in runs],))
@@ -64,7 +66,7 @@ def test_each_claim_has_a_nonce_of_its_own_which_the_next_leader_gets(graph_of_t
     db, first, second = graph_of_three, new_lease(), new_lease()
     leads(db, first, seconds=0)
     leads(db, first)
-    claimed = {run["run"]: run["nonce"] for run in claim(db, first, "make", 2)}
+    claimed = {run["run"]: run["nonce"] for run in claim(db, first, "team/make", 2)}
     assert len(set(claimed.values())) == 2
     db.execute("UPDATE opendataflow.lease SET expires_at = now()")
     leads(db, second)
@@ -77,7 +79,7 @@ async def test_the_pods_of_runs_are_identified_by_what_their_claims_wrote(
 ) -> None:
     db, lease = graph_of_three, new_lease()
     leads(db, lease)
-    ended, running = claim(db, lease, "make", 2)
+    ended, running = claim(db, lease, "team/make", 2)
     end(db, ended, "DONE", pod_uid="u1")
     stored = await stored_runs(store, [ended["run"], running["run"], 10**9])
     assert {run: (one.ended, one.pod_uid) for run, one in stored.items()} == {
@@ -98,12 +100,12 @@ def test_an_operator_whose_lease_ended_unnoticed_still_leads(db: Connection) -> 
 def test_an_operator_that_wakes_late_can_neither_lead_nor_claim_nor_commit(graph_of_three: Connection) -> None:
     db, old, new = graph_of_three, new_lease(), new_lease()
     leads(db, old)
-    (run,) = claim(db, old, "make")
+    (run,) = claim(db, old, "team/make")
     db.execute("UPDATE opendataflow.lease SET expires_at = now()")
     leads(db, new)
     assert leads(db, old) is None
     with pytest.raises(DatabaseError, match="has ended"):
-        claim(db, old, "make")
+        claim(db, old, "team/make")
     outcome = {"run": run["run"], "fence": run["fence"], "verdict": "FAILED", "state": "FAILED", "class": "Application"}
     query = "SELECT * FROM opendataflow.complete(%s, 'old', %s::uuid)"
     answer = db.execute(query, (json.dumps([outcome | {"message": "x"}]), old)).fetchone()
@@ -116,7 +118,7 @@ def test_a_takeover_overlooks_no_claim_that_is_under_way(graph_of_three: Connect
     db, old, new = graph_of_three, new_lease(), new_lease()
     leads(db, old)
     with open_connection(dsn) as other, other.transaction():
-        (run,) = claim(other, old, "make")
+        (run,) = claim(other, old, "team/make")
         db.execute("UPDATE opendataflow.lease SET expires_at = now()")
         taking = threading.Thread(target=leads, args=(db, new))
         taking.start()
@@ -185,7 +187,7 @@ def test_of_all_that_wait_to_take_over_one_leads(db: Connection, dsn: str) -> No
 def test_the_runs_of_a_resource_live_in_its_namespace(graph_of_three: Connection) -> None:
     lease = new_lease()
     leads(graph_of_three, lease)
-    claim(graph_of_three, lease, "make")
+    claim(graph_of_three, lease, "team/make")
     assert value(graph_of_three, "SELECT runs_home FROM opendataflow.run") == "team"
 
 
@@ -193,9 +195,9 @@ def test_a_run_that_was_not_started_costs_no_attempt(graph_of_three: Connection)
     db, lease = graph_of_three, new_lease()
     leads(db, lease)
     for _ in range(3):
-        (run,) = claim(db, lease, "make")
+        (run,) = claim(db, lease, "team/make")
         end(db, run, "RETRYING", **{"class": "NotStarted", "state": "LOST"})
-        row = task(db, "make", "1")
+        row = task(db, "team/make", "1")
         assert (row["state"], row["attempts"], row["infrastructure_attempts"]) == ("RETRYING", 0, 0)
         db.execute("SELECT opendataflow.retry_due()")
 
@@ -233,16 +235,16 @@ def test_what_is_in_namespaces_that_the_leader_does_not_work_in_is_reported(grap
     query = "SELECT opendataflow.acquire_leadership(%s::uuid, 'pod', 'uid', '', interval '1 hour', %s)"
     query_of_unmanaged = "SELECT namespace, jobs, runs FROM opendataflow.unmanaged_namespaces()"
     db.execute(query, (first, []))
-    (run,) = claim(db, first, "make")
+    (run,) = claim(db, first, "team/make")
     assert db.execute(query_of_unmanaged).fetchall() == []  # it works everywhere
     db.execute("UPDATE opendataflow.lease SET expires_at = now()")
     db.execute(query, (second, ["other"]))
-    unseen = {"namespace": "team", "jobs": ["make"], "runs": [run["run"]]}
+    unseen = {"namespace": "team", "jobs": ["team/make"], "runs": [run["run"]]}
     assert db.execute(query_of_unmanaged).fetchall() == [unseen]
-    assert value(db, "SELECT opendataflow.job_status('make') -> 'unmanaged_namespaces'") == [unseen]
-    assert value(db, "SELECT opendataflow.why('make', '1') -> 'unmanaged_namespaces'") == unseen | {"jobs": []}
-    assert value(db, "SELECT opendataflow.why('make', '2') -> 'unmanaged_namespaces'") is None
-    db.execute("SELECT opendataflow.delete_job('make', 'test')")
+    assert value(db, "SELECT opendataflow.job_status('team/make') -> 'unmanaged_namespaces'") == [unseen]
+    assert value(db, "SELECT opendataflow.why('team/make', '1') -> 'unmanaged_namespaces'") == unseen | {"jobs": []}
+    assert value(db, "SELECT opendataflow.why('team/make', '2') -> 'unmanaged_namespaces'") is None
+    db.execute("SELECT opendataflow.delete_job('team/make', 'test')")
     assert db.execute(query_of_unmanaged).fetchall() == [unseen | {"jobs": []}]
     end(db, run, "DONE")
     assert db.execute(query_of_unmanaged).fetchall() == []

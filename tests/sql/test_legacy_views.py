@@ -24,6 +24,7 @@ from tests.sql.graph import (
     dataset,
     end,
     job,
+    of_namespace,
     open_lease,
     problems,
     task,
@@ -448,6 +449,20 @@ def test_a_job_can_read_the_data_set_that_is_built_in(db: Connection) -> None:
     )
     assert value(db, "SELECT kind FROM opendataflow.dataset WHERE id = 'today'") == "calendar"
     assert problems(db) == []
+
+
+def test_ids_of_namespaces_are_shown_and_written_with_the_namespace(db: Connection) -> None:
+    own = [of_namespace("team", dataset("raw", "1")), of_namespace("team", dataset("out"))]
+    apply(db, [*own, dataset("raw", "1")], [of_namespace("team", job("load", ["raw"], ["out"]))])
+    found = db.execute("SELECT jobid, datasetid FROM dataflow.job ORDER BY datasetid").fetchall()
+    assert [tuple(row.values()) for row in found] == [("team/load", "team/out"), ("team/load", "team/raw")]
+    assert {row[0] for row in statuses(db)} == {"raw", "team/raw"}
+    assert set_status(db, "RESUBMIT", datasetid="team/raw") == 1
+    assert (chunk(db, "team/raw", "1")["status"], chunk(db, "raw", "1")["status"]) == ("RESUBMIT", "READY")
+    db.execute("INSERT INTO dataflow.dataset (datasetid, hostname) VALUES ('team/more', 'h')")
+    assert value(db, "SELECT id FROM opendataflow.dataset WHERE hostname = 'h'") == "team/more"
+    sentence = refused(db, "INSERT INTO dataflow.dataset (datasetid) VALUES ('a/b/c')")
+    assert sentence == '"a/b/c" is neither an id, which has no /, nor namespace/id'
 
 
 def test_many_jobs_are_inserted_by_one_statement(db: Connection) -> None:

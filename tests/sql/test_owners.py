@@ -1,5 +1,5 @@
-"""Jobs and data sets that custom resources declare: an id has one owner, data sets are shared on purpose, and what is
-deleted can be declared again."""
+"""Jobs and data sets that custom resources declare: an id belongs to a namespace and has one owner there, data sets are
+shared on purpose, and what is deleted can be declared again in its namespace."""
 
 import pytest
 from psycopg.errors import DatabaseError
@@ -7,74 +7,94 @@ from psycopg.errors import DatabaseError
 from tests.sql.conftest import Connection
 from tests.sql.graph import apply, chunks, claim, dataset, end, job, open_lease, problems, tasks, value
 
-OWNED = {"owner": "team/flights"}
+OWNED = {"owner": "team/flights-1"}
 
 
-def test_an_id_that_another_resource_has_is_refused_by_name(rolled_back: Connection) -> None:
-    apply(rolled_back, [dataset("out", "1") | OWNED], [job("make", [], ["out"], owner="team/make")])
-    with pytest.raises(DatabaseError, match=r"the id out is taken: .* belongs to the DataSet team/flights; choose"):
-        apply(rolled_back, [dataset("out", "1") | {"owner": "other/flights"}], [])
+def test_an_id_that_another_resource_of_the_namespace_has_is_refused_by_name(rolled_back: Connection) -> None:
+    db = rolled_back
+    apply(db, [dataset("team/out", "1") | OWNED], [job("team/make", [], ["team/out"], owner="team/make-1")])
+    taken = r"the id team/out is taken: .* belongs to the DataSet team/flights-1; choose"
+    with pytest.raises(DatabaseError, match=taken), db.transaction():
+        apply(db, [dataset("team/out", "1") | {"owner": "team/flights-2"}], [])
+    with pytest.raises(DatabaseError, match=r"the id team/make is taken: .* belongs to the DataFlowJob team/make-1"):
+        apply(db, [], [job("team/make", [], ["team/out"], owner="team/make-2")])
 
 
-def test_a_file_can_t_take_what_a_resource_has(rolled_back: Connection) -> None:
-    apply(rolled_back, [dataset("out", "1")], [job("make", [], ["out"], owner="team/make")])
-    with pytest.raises(DatabaseError, match=r"the id make is taken: .* belongs to the DataFlowJob team/make"):
-        apply(rolled_back, [], [job("make", [], ["out"])])
+def test_two_namespaces_and_a_file_have_the_same_ids_side_by_side(rolled_back: Connection) -> None:
+    db, lease = rolled_back, open_lease(rolled_back)
+    for space in ("", "team/", "other/"):
+        owner = {"owner": f"{space}x"} if space else {}
+        made = job(f"{space}make", [f"{space}in"], [f"{space}out"], **owner)
+        apply(db, [dataset(f"{space}in", "1") | owner, dataset(f"{space}out") | owner], [made])
+    (run,) = claim(db, lease, "team/make")
+    assert end(db, run, "DONE")["run_state"] == "SUCCEEDED"
+    assert tasks(db) == {"make/1": "QUEUED", "team/make/1": "DONE", "other/make/1": "QUEUED"}
+    assert chunks(db)["other/out/1"] == "DECLARED"
+    assert value(db, "SELECT opendataflow.job_status('other/make') -> 'running'") == []
+    assert problems(db) == []
 
 
-def test_a_resource_takes_over_what_a_file_has_declared(rolled_back: Connection) -> None:
-    apply(rolled_back, [dataset("out", "1")], [job("make", [], ["out"])])
-    apply(rolled_back, [dataset("out", "1") | OWNED], [job("make", [], ["out"], owner="team/make")])
-    assert value(rolled_back, "SELECT owner FROM opendataflow.job") == "team/make"
+@pytest.mark.parametrize("key", ["other/out", "out"])
+def test_no_resource_owns_what_another_namespace_or_a_file_has(rolled_back: Connection, key: str) -> None:
+    with pytest.raises(DatabaseError, match="dataset_of_namespace"):
+        apply(rolled_back, [dataset(key) | OWNED], [])
+
+
+@pytest.mark.parametrize("key", ["a/b/c", "/a", "a/", ""])
+def test_a_key_is_an_id_or_a_namespace_and_an_id(rolled_back: Connection, key: str) -> None:
+    with pytest.raises(DatabaseError, match="dataset_key"):
+        apply(rolled_back, [dataset(key)], [])
 
 
 def test_a_job_can_t_use_another_namespace_s_data_set_unless_that_is_shared(rolled_back: Connection) -> None:
-    apply(rolled_back, [dataset("flights", "1") | OWNED, dataset("out")], [])
+    apply(rolled_back, [dataset("team/flights", "1") | OWNED, dataset("other/out")], [])
     with (
         pytest.raises(
-            DatabaseError, match=r"belongs to the DataSet team/flights and is not shared with namespace other"
+            DatabaseError, match=r"belongs to the DataSet team/flights-1 and is not shared with namespace other"
         ),
         rolled_back.transaction(),
     ):
-        apply(rolled_back, [], [job("make", ["flights"], ["out"], owner="other/make")])
-    apply(rolled_back, [dataset("flights", "1") | OWNED | {"share_with": ["other"]}], [])
-    assert apply(rolled_back, [], [job("make", ["flights"], ["out"], owner="other/make")]) == ["make"]
+        apply(rolled_back, [], [job("other/make", ["team/flights"], ["other/out"], owner="other/make")])
+    apply(rolled_back, [dataset("team/flights", "1") | OWNED | {"share_with": ["other"]}], [])
+    assert apply(rolled_back, [], [job("other/make", ["team/flights"], ["other/out"], owner="other/make")]) == [
+        "other/make"
+    ]
 
 
 def test_a_job_never_writes_another_namespace_s_data_set_also_if_it_is_shared(rolled_back: Connection) -> None:
-    apply(rolled_back, [dataset("flights", "1") | OWNED | {"share_with": ["other"]}], [])
+    apply(rolled_back, [dataset("team/flights", "1") | OWNED | {"share_with": ["other"]}], [])
     with pytest.raises(DatabaseError, match="other namespaces may only read it"), rolled_back.transaction():
-        apply(rolled_back, [], [job("make", [], ["flights"], owner="other/make")])
+        apply(rolled_back, [], [job("other/make", [], ["team/flights"], owner="other/make")])
 
 
 def test_a_job_claims_nothing_while_a_data_set_is_not_shared_any_more(rolled_back: Connection) -> None:
     db, lease = rolled_back, open_lease(rolled_back)
-    shared = dataset("flights", "1", "2") | OWNED
-    apply(db, [shared | {"share_with": ["other"]}, dataset("out")], [])
-    apply(db, [], [job("make", ["flights"], ["out"], owner="other/make", parallelism=1)])
-    (run,) = claim(db, lease, "make")
+    shared = dataset("team/flights", "1", "2") | OWNED
+    apply(db, [shared | {"share_with": ["other"]}, dataset("other/out")], [])
+    apply(db, [], [job("other/make", ["team/flights"], ["other/out"], owner="other/make", parallelism=1)])
+    (run,) = claim(db, lease, "other/make")
     apply(db, [shared], [])
     assert end(db, run, "DONE")["run_state"] == "SUCCEEDED"
-    assert claim(db, lease, "make") == []
-    assert "flights" in value(db, "SELECT opendataflow.job_status('make') ->> 'sharing'")
-    assert "flights" in value(db, "SELECT opendataflow.why('make', '2') ->> 'sharing'")
-    with pytest.raises(DatabaseError, match="flights"), db.transaction():
-        db.execute("SELECT opendataflow.require_shared('{make}')")
+    assert claim(db, lease, "other/make") == []
+    assert "team/flights" in value(db, "SELECT opendataflow.job_status('other/make') ->> 'sharing'")
+    assert "team/flights" in value(db, "SELECT opendataflow.why('other/make', '2') ->> 'sharing'")
+    with pytest.raises(DatabaseError, match="team/flights"), db.transaction():
+        db.execute("SELECT opendataflow.require_shared('{other/make}')")
     apply(db, [shared | {"share_with": ["other"]}], [])
-    assert [run["data_id"] for run in claim(db, lease, "make")] == ["2"]
+    assert [run["data_id"] for run in claim(db, lease, "other/make")] == ["2"]
     assert problems(db) == []
 
 
 def test_a_resource_s_limits_are_changed_in_the_resource(rolled_back: Connection) -> None:
-    apply(rolled_back, [dataset("out", "1")], [job("make", [], ["out"], owner="team/make")])
-    with pytest.raises(DatabaseError, match="job make belongs to the DataFlowJob team/make: change its"):
-        rolled_back.execute("SELECT opendataflow.scale_job('make', 3, 'me')")
+    apply(rolled_back, [dataset("team/out", "1")], [job("team/make", [], ["team/out"], owner="team/make")])
+    with pytest.raises(DatabaseError, match="job team/make belongs to the DataFlowJob team/make: change its"):
+        rolled_back.execute("SELECT opendataflow.scale_job('team/make', 3, 'me')")
 
 
 def test_a_deleted_job_starts_nothing_its_run_ends_well_and_it_goes_on_when_it_is_applied_again(
     rolled_back: Connection,
 ) -> None:
-    db, declared = rolled_back, job("make", [], ["out"], owner="team/make")
+    db, declared = rolled_back, job("make", [], ["out"])
     apply(db, [dataset("out", "1", "2")], [declared])
     lease = open_lease(db)
     (run,) = claim(db, lease, "make")
@@ -108,9 +128,9 @@ def test_the_runs_of_a_deleted_job_are_cancelled_where_it_says_so(rolled_back: C
 
 
 def test_the_data_sets_of_a_deleted_job_are_free_for_another_producer(rolled_back: Connection) -> None:
-    apply(rolled_back, [dataset("out", "1")], [job("make", [], ["out"], owner="team/make")])
+    apply(rolled_back, [dataset("out", "1")], [job("make", [], ["out"])])
     rolled_back.execute("SELECT opendataflow.delete_job('make', 'test')")
-    assert apply(rolled_back, [], [job("better", [], ["out"], owner="team/better")]) == ["better"]
+    assert apply(rolled_back, [], [job("better", [], ["out"])]) == ["better"]
 
 
 def test_deleting_twice_changes_nothing(rolled_back: Connection) -> None:
@@ -122,10 +142,23 @@ def test_deleting_twice_changes_nothing(rolled_back: Connection) -> None:
     )
 
 
-def test_a_data_set_whose_resource_is_gone_keeps_its_chunks_and_can_be_declared_by_another_one(
+def test_a_data_set_whose_resource_is_gone_keeps_its_chunks_for_its_namespace_and_is_not_shared_any_more(
     rolled_back: Connection,
 ) -> None:
-    apply(rolled_back, [dataset("out", "1") | OWNED], [])
-    rolled_back.execute("SELECT opendataflow.disown_dataset('out', 'team/flights')")
-    apply(rolled_back, [dataset("out") | {"owner": "other/flights"}], [])
-    assert chunks(rolled_back) == {"out/1": "READY"}
+    db = rolled_back
+    apply(db, [dataset("team/out", "1") | OWNED | {"share_with": ["other"]}, dataset("other/made")], [])
+    apply(db, [], [job("other/read", ["team/out"], ["other/made"], owner="other/read")])
+    db.execute("SELECT opendataflow.disown_dataset('team/out', %s)", (OWNED["owner"],))
+    assert claim(db, open_lease(db), "other/read") == []
+    refusal = "it belongs to the namespace team and is not shared with namespace other"
+    assert refusal in value(db, "SELECT opendataflow.sharing_refusal('other/read')")
+    apply(db, [dataset("team/out") | {"owner": "team/again"}], [])
+    assert chunks(db)["team/out/1"] == "READY"
+
+
+def test_a_job_of_a_namespace_reads_no_data_set_of_a_file_but_today(rolled_back: Connection) -> None:
+    db = rolled_back
+    apply(db, [dataset("raw", "1"), dataset("team/out"), dataset("team/day")], [])
+    apply(db, [], [job("team/daily", ["today"], ["team/day"], owner="team/daily", first_day="2013-01-01")])
+    with pytest.raises(DatabaseError, match="no namespace and is not shared; to move it: dataflow db assign raw team"):
+        apply(db, [], [job("team/load", ["raw"], ["team/out"], owner="team/load")])

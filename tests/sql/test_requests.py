@@ -27,14 +27,11 @@ NOW = datetime(2026, 11, 28, 8, tzinfo=UTC)
 @pytest.fixture
 def two_jobs(db: Connection) -> Connection:
     """Job j of namespace team makes b of a, which has 1, 2 and 10; k makes c of b. 1 is done by both, 2 by j."""
-    owned = [job("j", ["a"], ["b"], owner="team/j"), job("k", ["b"], ["c"], owner="team/k")]
-    apply(
-        db,
-        [{**dataset(name, *ids), "owner": f"team/{name}"} for name, *ids in (("a", "1", "2", "10"), ("b",), ("c",))],
-        owned,
-    )
+    a, b, c = (f"team/{name}" for name in "abc")
+    owned = [job("team/j", [a], [b], owner="team/j"), job("team/k", [b], [c], owner="team/k")]
+    apply(db, [{**dataset(key, *ids), "owner": key} for key, *ids in ((a, "1", "2", "10"), (b,), (c,))], owned)
     lease = open_lease(db)
-    for name, number in (("j", 2), ("k", 1)):
+    for name, number in (("team/j", 2), ("team/k", 1)):
         for run in claim(db, lease, name, number):
             end(db, run, "DONE")
     return db
@@ -42,7 +39,7 @@ def two_jobs(db: Connection) -> Connection:
 
 def resubmit(request_id: str, *ids: str, **changes: Any) -> Request:
     """What spec.resubmit of job j asks for."""
-    asked = Request("job j", request_id, VERB["resubmit"], "j", ids, "DataFlowJob team/j", "team")
+    asked = Request("job team/j", request_id, VERB["resubmit"], "team/j", ids, "DataFlowJob team/j", "team")
     return dataclasses.replace(asked, **changes)
 
 
@@ -57,8 +54,8 @@ async def test_a_request_is_done_and_answered_with_numbers_and_lines(store: Stor
         1, 1, 0, "resubmit: 1 done, 1 unchanged", NOW, None,
         ("j 1: QUEUED", "j 10: QUEUED (it has not run yet: there is nothing to do again)"),
     )  # fmt: skip
-    assert tasks(two_jobs)["j/1"] == "QUEUED"
-    assert chunks(two_jobs)["b/1"] == "RESUBMIT"
+    assert tasks(two_jobs)["team/j/1"] == "QUEUED"
+    assert chunks(two_jobs)["team/b/1"] == "RESUBMIT"
 
 
 async def test_the_history_says_who_has_asked_and_why(store: Store, two_jobs: Connection) -> None:
@@ -72,38 +69,38 @@ async def test_the_same_request_again_changes_nothing_and_is_answered_the_same(
     store: Store, two_jobs: Connection
 ) -> None:
     first = await answer_once(store, resubmit("fix-1", "1"), NOW)
-    [run] = claim(two_jobs, open_lease(two_jobs), "j")
+    [run] = claim(two_jobs, open_lease(two_jobs), "team/j")
     end(two_jobs, run, "DONE")
     before = events(two_jobs)
 
     assert await answer_once(store, resubmit("fix-1", "1"), NOW + timedelta(hours=1)) == first
     assert events(two_jobs) == before
-    assert tasks(two_jobs)["j/1"] == "DONE"
+    assert tasks(two_jobs)["team/j/1"] == "DONE"
 
 
 async def test_another_id_is_another_request(store: Store, two_jobs: Connection) -> None:
     for request in ("fix-1", "fix-2"):
         await answer_once(store, resubmit(request, "1"), NOW)
-        [run] = claim(two_jobs, open_lease(two_jobs), "j")
+        [run] = claim(two_jobs, open_lease(two_jobs), "team/j")
         assert run["data_id"] == "1"
         end(two_jobs, run, "DONE")
 
 
 async def test_a_resubmit_of_what_runs_lets_it_run_once_more_after_its_end(store: Store, two_jobs: Connection) -> None:
-    [run] = claim(two_jobs, open_lease(two_jobs), "j")
+    [run] = claim(two_jobs, open_lease(two_jobs), "team/j")
 
     answer = await answer_once(store, resubmit("fix-1", "10"), NOW)
 
     assert (answer.done, answer.lines) == (1, ("j 10: RUNNING (it is running: it runs again after its end)",))
     end(two_jobs, run, "DONE")
-    assert tasks(two_jobs)["j/10"] == "QUEUED"
+    assert tasks(two_jobs)["team/j/10"] == "QUEUED"
 
 
 async def test_a_cascade_reaches_the_jobs_below(store: Store, two_jobs: Connection) -> None:
     answer = await answer_once(store, resubmit("fix-1", "1", cascade=True), NOW)
 
     assert answer.lines == ("j 1: QUEUED", "k 1: WAITING")
-    assert (tasks(two_jobs)["j/1"], tasks(two_jobs)["k/1"]) == ("QUEUED", "WAITING")
+    assert (tasks(two_jobs)["team/j/1"], tasks(two_jobs)["team/k/1"]) == ("QUEUED", "WAITING")
 
 
 @pytest.mark.usefixtures("two_jobs")
@@ -115,7 +112,7 @@ async def test_chunks_can_be_chosen_by_their_range_and_state(store: Store) -> No
 
 async def test_of_many_answers_the_first_are_reported(store: Store, db: Connection) -> None:
     ids = [str(number) for number in range(1, 101)]
-    apply(db, [dataset("a", *ids), dataset("b")], [job("j", ["a"], ["b"])])
+    apply(db, [dataset("team/a", *ids), dataset("team/b")], [job("team/j", ["team/a"], ["team/b"])])
 
     answer = await answer_once(store, resubmit("x", verb=VERB["hold"], chosen=Selection()), NOW)
 
@@ -138,14 +135,9 @@ REFUSALS: list[tuple[dict[str, Any], str, str]] = [
         "Refused",
         "no task of job j is FAILED: there is nothing to resubmit",
     ),
-    ({"target": "x"}, "Unknown", "there is no job x"),
-    ({"target": "x", "of_chunks": True}, "Unknown", "there is no data set x"),
-    ({"namespace": "other"}, "NotShared", "job j belongs to the DataFlowJob team/j; ask for it in namespace team"),
-    (
-        {"target": "a", "of_chunks": True, "namespace": "other"},
-        "NotShared",
-        "data set a belongs to the DataSet team/a; ask for it in namespace team",
-    ),
+    ({"target": "team/x"}, "Unknown", "there is no job x"),
+    ({"target": "team/x", "of_chunks": True}, "Unknown", "there is no data set x"),
+    ({"target": "other/j", "namespace": "other"}, "Unknown", "there is no job j"),
 ]
 
 
@@ -163,15 +155,15 @@ async def test_a_refusal_changes_nothing_and_is_remembered_with_its_sentence(
 
 
 async def test_a_refused_request_is_not_done_when_its_cause_is_gone(store: Store, two_jobs: Connection) -> None:
-    ask(two_jobs, "hold", "j", "10")
-    ask(two_jobs, "skip", "j", "10")
+    ask(two_jobs, "hold", "team/j", "10")
+    ask(two_jobs, "skip", "team/j", "10")
     request = resubmit("fix-1", "1", "10")
     refused = await answer_once(store, request, NOW)
     assert (refused.refused, refused.message) == (1, "10 of job j is skipped: release it first; nothing was changed")
-    ask(two_jobs, "release", "j", "10")
+    ask(two_jobs, "release", "team/j", "10")
 
     assert await answer_once(store, request, NOW) == refused
-    assert tasks(two_jobs)["j/1"] == "DONE"
+    assert tasks(two_jobs)["team/j/1"] == "DONE"
 
 
 @pytest.mark.usefixtures("two_jobs")
@@ -185,24 +177,15 @@ async def test_of_many_refusals_the_first_are_reported_and_all_are_counted(store
     assert answer.message.endswith("; and 45 more; nothing was changed")
 
 
-async def test_no_other_namespace_changes_a_data_set_also_if_it_is_shared(store: Store, two_jobs: Connection) -> None:
-    two_jobs.execute("UPDATE opendataflow.dataset SET share_with = '{other}' WHERE id = 'a'")
-    before = chunks(two_jobs)
-    for verb in ("hold", "release", "publish", "accept", "reject", "resubmit"):
-        request = resubmit(verb, "1", verb=VERB[verb], target="a", of_chunks=True, namespace="other")
+async def test_a_data_id_that_looks_like_a_key_is_answered_as_it_is(store: Store, two_jobs: Connection) -> None:
+    answer = await answer_once(store, resubmit("fix-1", "team/10"), NOW)
 
-        assert (await answer_once(store, request, NOW)).refusal == "NotShared"
-    assert chunks(two_jobs) == before
-
-
-async def test_what_a_file_has_declared_may_be_asked_for_by_every_namespace(store: Store, db: Connection) -> None:
-    apply(db, [dataset("a", "1"), dataset("b")], [job("j", ["a"], ["b"])])
-
-    assert (await answer_once(store, resubmit("x", "1", verb=VERB["hold"], namespace="other"), NOW)).done == 1
+    assert answer.message.startswith("job j has no task for team/10 (")
+    assert tasks(two_jobs)["team/j/10"] == "QUEUED"
 
 
 async def test_a_target_that_may_come_is_waited_for(store: Store, two_jobs: Connection) -> None:
-    for request in (resubmit("1", "1", target="x"), resubmit("1", "1", target="x", of_chunks=True)):
+    for request in (resubmit("1", "1", target="team/x"), resubmit("1", "1", target="team/x", of_chunks=True)):
         with pytest.raises(UnknownThing, match="there is no"):
             await answer_once(store, request, NOW, target_may_come=True)
     assert value(two_jobs, "SELECT count(*) FROM opendataflow.request") == 0
@@ -319,18 +302,18 @@ async def test_all_that_is_stale_is_asked_for_again_and_nothing_else(store: Stor
     refused = await answer_once(store, stale, NOW)
     assert refused.message == "no task of job j is stale: there is nothing to resubmit"
 
-    ask(two_jobs, "publish", "a", "1", "10")
+    ask(two_jobs, "publish", "team/a", "1", "10")
     answer = await answer_once(store, dataclasses.replace(stale, id="fix-2"), NOW)
 
     assert (answer.done, answer.lines) == (1, ("j 1: QUEUED",))
-    assert tasks(two_jobs)["j/2"] == "DONE"
+    assert tasks(two_jobs)["team/j/2"] == "DONE"
 
 
 # Forgetting
 
 
 async def test_answers_of_what_is_gone_are_forgotten_an_hour_later(store: Store, two_jobs: Connection) -> None:
-    for owner in ("job j", "action 1", "action 2", "action 3"):
+    for owner in ("job team/j", "action 1", "action 2", "action 3"):
         await answer_once(store, resubmit("x", "1", owner=owner), NOW)
     two_jobs.execute("UPDATE opendataflow.request SET at = %s WHERE owner <> 'action 3'", (NOW,))
     two_jobs.execute("UPDATE opendataflow.request SET at = %s WHERE owner = 'action 3'", (NOW + timedelta(hours=1),))
@@ -338,4 +321,4 @@ async def test_answers_of_what_is_gone_are_forgotten_an_hour_later(store: Store,
     assert await delete_stale_answers(store, "action ", ["action 1"], NOW + timedelta(hours=1, minutes=1)) == 1
 
     left = two_jobs.execute("SELECT owner FROM opendataflow.request ORDER BY owner").fetchall()
-    assert [row["owner"] for row in left] == ["action 1", "action 3", "job j"]
+    assert [row["owner"] for row in left] == ["action 1", "action 3", "job team/j"]

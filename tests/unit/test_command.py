@@ -1,6 +1,7 @@
 """What a run executes: arguments untouched, files for its folder, paths from the job file's folder."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ from hypothesis import strategies as st
 
 from opendataflow.core.pipelines.pipeline_order import LocalFacts
 from opendataflow.core.runs.command import command, spark_defaults
-from opendataflow.model.records.claim import ClaimedRun
+from opendataflow.core.runs.environment import CONTEXT_FILE
+from opendataflow.core.runs.wrapped import wrapped_order
+from opendataflow.engine.orders import FileOrders
+from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.records.dataset import DataSetFacts
 from opendataflow.model.records.run import Command, Host
 from opendataflow.model.resources.api import DataFlowJob, Spark
@@ -38,12 +42,15 @@ DATASETS = {
 }
 
 
-def made(runtime: dict[str, Any], **spec: Any) -> Command:
-    whole = {"inputs": ["flights"], "outputs": ["delays"], "runtime": runtime, **spec}
-    job = DataFlowJob.model_validate(
+def job_of_spec(**spec: Any) -> DataFlowJob:
+    whole = {"inputs": ["flights"], "outputs": ["delays"], "runtime": {"script": {"command": ["x"]}}, **spec}
+    return DataFlowJob.model_validate(
         {"apiVersion": API_VERSION, "kind": "DataFlowJob", "metadata": {"name": "load"}, "spec": whole}
     )
-    return command(job, RUN, DATASETS, FOLDER, PYTHON, LocalFacts(FOLDER / "clones"))
+
+
+def made(runtime: dict[str, Any], **spec: Any) -> Command:
+    return command(job_of_spec(runtime=runtime, **spec), RUN, DATASETS, FOLDER, PYTHON, LocalFacts(FOLDER / "clones"))
 
 
 def script(*argv: str, **more: str) -> Command:
@@ -187,3 +194,35 @@ def test_executors_mean_nothing_on_one_machine() -> None:
     found = parse_properties(made({"spark": written}).files["spark-defaults.conf"])
     assert found["spark.master"] == "local[2]"
     assert not [key for key in found if key.startswith("spark.executor")]
+
+
+def test_a_wrapped_script_of_a_namespace_sees_ids_without_it() -> None:
+    rows = [
+        {**vars(facts), "id": f"team-a/{name}", "itemtype": role}
+        for (name, facts), role in zip(DATASETS.items(), ("IN", "OUT"), strict=True)
+    ]
+    declared = DeclaredJob({"env": {}, "run_deadline": None}, tuple(rows))
+    run = replace(RUN, job="team-a/load", bounds={"team-a/flights": RUN.bounds["flights"]})
+    order = wrapped_order(run, declared, ("./load.sh",), FOLDER, {})
+    assert order.command.env["jobid"] == order.command.env["DATAFLOW_JOB"] == "load"
+    assert order.command.env["flights_datasetid"] == "flights"
+    context = json.loads(order.command.files[CONTEXT_FILE])
+    assert context["datasets"]["flights"]["bounds"] == RUN.bounds["flights"]
+    assert order.name == "load-r7"
+
+
+def test_a_run_of_a_file_sees_its_inputs_of_namespaces_under_their_ids_and_aliases() -> None:
+    job = job_of_spec(inputs=["team-a/flights", "flights"], outputs=["delays"], aliases={"theirs": "team-a/flights"})
+    rows = [
+        {**vars(DATASETS["flights"]), "id": key, "url": key, "itemtype": "IN"} for key in ("team-a/flights", "flights")
+    ]
+    rows.append({**vars(DATASETS["delays"]), "itemtype": "OUT"})
+    declared = DeclaredJob({"tests": None}, tuple(rows))
+    orders = FileOrders(job, FOLDER, PYTHON, FOLDER / "clones")
+    assert orders.matches(declared)
+    context = json.loads(orders(RUN, declared).command.files[CONTEXT_FILE])
+    assert {name: one["url"] for name, one in context["datasets"].items()} == {
+        "theirs": "team-a/flights",
+        "flights": "flights",
+        "delays": None,
+    }

@@ -90,11 +90,17 @@ def test_a_data_set_that_is_not_declared_is_named() -> None:
     [
         (
             job(inputs=("a-b",), outputs=("a_b",)),
-            ("the data set a-b and the data set a_b both set the variable a_b_datasetid; give one of them another id"),
+            (
+                "the data set a-b and the data set a_b both set the variable a_b_datasetid; "
+                "give one of them another id or alias"
+            ),
         ),
         (
             job(inputs=("1a", "_1a")),
-            ("the data set 1a and the data set _1a both set the variable _1a_datasetid; give one of them another id"),
+            (
+                "the data set 1a and the data set _1a both set the variable _1a_datasetid; "
+                "give one of them another id or alias"
+            ),
         ),
         (
             job(env={"dataid": "x"}),

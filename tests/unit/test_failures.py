@@ -12,6 +12,7 @@ from opendataflow.control.resources.orders import OrderMakers
 from opendataflow.control.resources.reconcile import Reconciler
 from opendataflow.control.resources.requests import Requests
 from opendataflow.errors import DataflowError, LeadershipLost, Unreachable
+from opendataflow.model.records.plan import Applied, Plan
 from opendataflow.names import Reason
 from opendataflow.store.store import Store
 from tests.waiting import until
@@ -31,11 +32,12 @@ class Declaring:
         self.errors = list(errors)
         self.owners: list[str] = []
 
-    async def __call__(self, _store: object, datasets: list[dict[str, Any]], *_: object) -> None:
+    async def __call__(self, _store: object, datasets: list[dict[str, Any]], *_: object) -> Applied:
         owner = datasets[0]["owner"]
         self.owners.append(owner)
         if owner == BAD.owner and self.errors:
             raise self.errors.pop(0)
+        return Applied(Plan("", (), (), (), ()), ())
 
 
 class Scene:

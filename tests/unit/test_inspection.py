@@ -251,6 +251,13 @@ def test_the_report_of_a_failed_run_is_no_evidence_of_a_place() -> None:
     assert answer(found, PLACE).answer is Answer.UNKNOWN
 
 
+def test_a_run_names_its_data_sets_without_the_namespace() -> None:
+    found = reported("/data/rows/id=1", url="/data/rows")
+    for one in found["datasets"]:
+        one["dataset"] = f"team-a/{one['dataset']}"
+    assert answered(found)[PLACE] == "Yes"
+
+
 def look(found: Answer, dataset: str = "rows") -> Look:
     """A look of `dataflow inspect --check`."""
     return Look(dataset, "h1", found, "it answers", "`dataflow inspect --check` at h", datetime(2026, 2, 1, tzinfo=UTC))

@@ -39,6 +39,7 @@ kind: DataFlowJob
 metadata: {name: delays}
 spec:
   inputs: [Flights]
+  aliases: {flights: Flights}
   outputs: [delays]
   runtime: {spark: {main: etl.py, args: ["1"], conf: {spark.sql.shuffle.partitions: "8"},
                     cores: 2, memory: 2g}}

@@ -49,6 +49,13 @@ def test_every_row_that_is_wrong_is_reported_at_once() -> None:
     assert len(str(caught.value).splitlines()) == 5
 
 
+def test_an_id_with_a_slash_would_be_one_of_a_namespace_and_is_refused() -> None:
+    job = {"jobid": "a/j", "itemtype": "IN", "datasetid": "b/x", "itemvalue": None}
+    with pytest.raises(InvalidInput) as caught:
+        old_state(OldRows((job,), ({"datasetid": "b/x", "hostname": "h"},), ()))
+    assert [line.partition(" has a /")[0] for line in str(caught.value).splitlines()] == ["the id a/j", "the id b/x"]
+
+
 def test_the_built_in_data_set_is_not_taken_over_but_jobs_that_read_it_are() -> None:
     job = {"jobid": "j", "itemtype": "IN", "datasetid": "today", "itemvalue": None}
     state = old_state(OldRows((job,), ({"datasetid": "today", "hostname": "x"},), ()))

@@ -70,7 +70,7 @@ class Use:
         read: Any = text if isinstance(self.pattern.pattern, str) else text.encode("latin-1", "replace")
         begin = time.process_time()
         if self.function == "sub":
-            self.pattern.sub("", read)
+            self.pattern.sub(read[:0], read)
         elif self.function in ("split", "findall"):
             getattr(self.pattern, self.function)(read)
         elif self.function == "finditer":

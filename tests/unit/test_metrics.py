@@ -12,23 +12,26 @@ def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], f
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for f in families for s in f.samples}
 
 
+LOAD = (("job", "load"), ("job_namespace", "team-a"))
+
+
 def test_figures_of_jobs_and_runs() -> None:
     metrics = Metrics("1.2.3")
-    metrics.job("load", {"DONE": 3, "FAILED": 1}, stale=2, breaker_open=True)
-    metrics.run_ended("load", OutcomeClass.SUCCESS, 0.4)
-    metrics.run_ended("load", OutcomeClass.OUT_OF_MEMORY)
+    metrics.job("team-a/load", {"DONE": 3, "FAILED": 1}, stale=2, breaker_open=True)
+    metrics.run_ended("team-a/load", OutcomeClass.SUCCESS, 0.4)
+    metrics.run_ended("team-a/load", OutcomeClass.OUT_OF_MEMORY)
     metrics.claimed(0.01)
     metrics.leading(7)
     metrics.request("create", 201)
     metrics.resource_failed("DataSet")
     seen = samples(metrics)
-    assert seen["opendataflow_tasks", (("job", "load"), ("state", "DONE"))] == 3
-    assert seen["opendataflow_tasks", (("job", "load"), ("state", "QUEUED"))] == 0
-    assert seen["opendataflow_stale_tasks", (("job", "load"),)] == 2
-    assert seen["opendataflow_runs_total", (("job", "load"), ("outcome", "OOMKilled"))] == 1
+    assert seen["opendataflow_tasks", (*LOAD, ("state", "DONE"))] == 3
+    assert seen["opendataflow_tasks", (*LOAD, ("state", "QUEUED"))] == 0
+    assert seen["opendataflow_stale_tasks", LOAD] == 2
+    assert seen["opendataflow_runs_total", (*LOAD, ("outcome", "OOMKilled"))] == 1
     assert seen["opendataflow_exit_to_commit_seconds_count", ()] == 1
     assert seen["opendataflow_claim_seconds_sum", ()] == 0.01
-    assert seen["opendataflow_breaker_open", (("job", "load"),)] == 1
+    assert seen["opendataflow_breaker_open", LOAD] == 1
     assert (seen["opendataflow_leader", ()], seen["opendataflow_leader_epoch", ()]) == (1, 7)
     assert seen["opendataflow_resource_failures_total", (("kind", "DataSet"),)] == 1
     assert seen["opendataflow_api_requests_total", (("code", "201"), ("verb", "create"))] == 1

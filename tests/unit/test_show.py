@@ -74,6 +74,7 @@ def test_nothing_found_is_an_empty_list(capsys: pytest.CaptureFixture[str], outp
 
 def test_the_closest_name_is_proposed() -> None:
     assert did_you_mean("2013-2", ["2013-01", "2013-02"]) in (" (did you mean 2013-02?)", " (did you mean 2013-01?)")
+    assert did_you_mean("raw", ["rawx", "a/raw", "b/raw"]) == " (did you mean a/raw or b/raw?)"
     assert did_you_mean("sqare", ["sum", "square"]) == " (did you mean square?)"
 
 

@@ -73,6 +73,8 @@ class FileOrders:
 
         Raises InvalidInput if the file does not match the declaration, Refused if a password can't be decrypted.
         """
+        names = {name: self.job.spec.name_in_runs(name) for name in self.job.spec.inputs}
+        run, declared = run.with_names(names), declared.with_names(names)
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
         facts = LocalFacts(self.clones, declared.job["tests"], self.owner)
         made = command(self.job, run, datasets, self.folder, self.python, facts)

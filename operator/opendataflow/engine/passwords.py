@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from opendataflow.core.runs.environment import password_variable
 from opendataflow.errors import DataflowError, Refused
-from opendataflow.names import SECRET_VARIABLES, shell_name
+from opendataflow.names import SECRET_VARIABLES
 from opendataflow.opening.passkey import Passkey
 
 _HOLDS_PASSWORD = re.compile(r"(?i)(?:password|passwd|pwd)$")
@@ -41,12 +42,12 @@ class Passwords:
         key = self._passkey.get() if sealed else None
         if key is None:
             return {}
-        return {shell_name(f"{name}_password"): self._open(name, text, key) for name, text in sealed.items()}
+        return {password_variable(name): self._open(name, text, key) for name, text in sealed.items()}
 
     def missing(self, datasets: Iterable[Mapping[str, Any]]) -> list[str]:
         """Return the names of variables that are not set because there is no passkey."""
         sealed = [row["id"] for row in datasets if row["encryptedpass"]]
-        return [shell_name(f"{name}_password") for name in sealed] if sealed and self._passkey.get() is None else []
+        return [password_variable(name) for name in sealed] if sealed and self._passkey.get() is None else []
 
     def redactor(self) -> Callable[[str], str] | None:
         """Return a function that removes passwords from a text; None if there are none.

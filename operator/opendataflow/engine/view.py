@@ -13,6 +13,7 @@ from opendataflow.core.runs.retry import RetryPolicy
 from opendataflow.engine import limits
 from opendataflow.engine.takeover import retry_policy
 from opendataflow.errors import NotStarted
+from opendataflow.keys import namespace_of
 from opendataflow.model.records.claim import DeclaredJob, Position
 
 
@@ -51,8 +52,8 @@ class JobView:
 
     @property
     def namespace(self) -> str:
-        """Return the namespace of the resource that declared the job; empty on one machine."""
-        return (self.declared.job["owner"] or "").partition("/")[0]
+        """Return the namespace of the job; empty on one machine."""
+        return namespace_of(self.declared.job["id"])
 
     def reads(self, dataset: str) -> bool:
         """Return whether a data set is an input of the job."""

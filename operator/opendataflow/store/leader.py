@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from opendataflow.keys import bare
 from opendataflow.model.records.pod import RunIdentity, StoredRun
 from opendataflow.model.records.run import Host
 from opendataflow.names import pod_name
@@ -36,7 +37,7 @@ async def stored_runs(store: Store, runs: Collection[int]) -> dict[int, StoredRu
 
 def _stored_run(row: Row) -> StoredRun:
     nonce = str(row["nonce"])
-    name = pod_name(row["job"], row["run"], nonce)
+    name = pod_name(bare(row["job"]), row["run"], nonce)
     identity = RunIdentity(row["run"], row["namespace"], name, row["fence"], nonce)
     return StoredRun(identity, row["ended"], row["pod_uid"])
 

@@ -13,7 +13,8 @@ from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from opendataflow.core.text.verbs import Verb, line, nothing_selected, refuse_if_any
-from opendataflow.errors import NotShared, Refused, UnknownThing
+from opendataflow.errors import Refused, UnknownThing
+from opendataflow.keys import sentence_seen_from
 from opendataflow.model.records.claim import Answer, Selection
 from opendataflow.model.resources.statuses import MOST_LINES
 from opendataflow.names import Refusal
@@ -25,8 +26,8 @@ from opendataflow.store.store import Store
 class Request:
     """One request.
 
-    `owner`: for example `action UID`. Only its last request is recorded, by `id`. `target`: a job or, with `of_chunks`,
-    a data set. `namespace`: if a resource owns the target, this namespace must own it or share it.
+    `owner`: for example `action UID`. Only its last request is recorded, by `id`. `target`: the key of a job or, with
+    `of_chunks`, of a data set. `namespace`: of the target; the answer has ids as its people write them.
     """
 
     owner: str
@@ -73,10 +74,7 @@ async def answer_once(
         if before["answer"] is not None:
             return _from_row(before["answer"]), True
         if target_may_come:
-            require: LiteralString = "SELECT opendataflow.require_dataset(%s)"
-            await _row(
-                connection, require if request.of_chunks else "SELECT opendataflow.require_job(%s)", request.target
-            )
+            await _require_target(connection, request)
         answer = await _execute(store, connection, request, now)
         query: LiteralString = "SELECT opendataflow.record_answer(%s, %s, %s) AS first"
         first = await _row(connection, query, request.owner, request.id, Jsonb(_to_row(answer)))
@@ -99,11 +97,11 @@ async def delete_stale_answers(store: Store, prefix: str, owners: Iterable[str],
 
 async def _execute(store: Store, connection: AsyncConnection[Row], request: Request, now: datetime) -> RecordedAnswer:
     """Execute a request and return its answer. A refusal rolls back all of its changes."""
+    answers: list[Answer] = []
     counts: dict[str, int] = {}
     try:
         async with connection.transaction(), translated(store.where):
-            query = "SELECT opendataflow.require_namespace_access(%s, %s, %s)"
-            await _row(connection, query, request.target, request.of_chunks, request.namespace)
+            await _require_target(connection, request)
             answers, counts = await _call_verb(connection, request)
             if not answers and isinstance(request.chosen, Selection):
                 raise nothing_selected(request.verb.name, request.target, request.chosen)
@@ -112,18 +110,27 @@ async def _execute(store: Store, connection: AsyncConnection[Row], request: Requ
             )
     except (Refused, UnknownThing) as error:
         refused = counts.get("refused", 0) + counts.get("unknown", 0)
-        return RecordedAnswer(0, 0, refused, str(error), now, refusal=_refusal_of(error))
+        message = sentence_seen_from(request.namespace, str(error), _keys(request, answers))
+        return RecordedAnswer(0, 0, refused, message, now, refusal=_refusal_of(error))
     done, unchanged = counts.get("done", 0) + counts.get("remembered", 0), counts.get("unchanged", 0)
     message = f"{request.verb.name}: {done} done" + (f", {unchanged} unchanged" if unchanged else "")
-    return RecordedAnswer(
-        done, unchanged, 0, message, now, lines=tuple(line(answer, request.target) for answer in answers)
-    )
+    keys = _keys(request, answers)
+    lines = (sentence_seen_from(request.namespace, line(answer, request.target), keys) for answer in answers)
+    return RecordedAnswer(done, unchanged, 0, message, now, lines=tuple(lines))
+
+
+def _keys(request: Request, answers: Sequence[Answer]) -> set[str]:
+    """Return the keys that may be in the sentences of an answer."""
+    return {request.target, *(answer.job for answer in answers if answer.job is not None)}
+
+
+async def _require_target(connection: AsyncConnection[Row], request: Request) -> None:
+    require: LiteralString = "SELECT opendataflow.require_dataset(%s)"
+    await _row(connection, require if request.of_chunks else "SELECT opendataflow.require_job(%s)", request.target)
 
 
 def _refusal_of(error: Refused | UnknownThing) -> Refusal:
-    if isinstance(error, UnknownThing):
-        return Refusal.UNKNOWN
-    return Refusal.NOT_SHARED if isinstance(error, NotShared) else Refusal.REFUSED
+    return Refusal.UNKNOWN if isinstance(error, UnknownThing) else Refusal.REFUSED
 
 
 async def _call_verb(connection: AsyncConnection[Row], request: Request) -> tuple[list[Answer], dict[str, int]]:

@@ -271,6 +271,21 @@ class Store(Database):
         limits: Row = (await self.row(query, job, suspended, actor, reason))["limits"]
         return limits
 
+    async def assign(self, name: str, namespace: str, actor: str) -> Row:
+        """Move a data set or a job of a file into a namespace. Return the numbers of moved rows.
+
+        Raise Refused if it is in use or the namespace has the id already, UnknownThing if it does not exist.
+        """
+
+        async def attempt(connection: AsyncConnection[Row]) -> Row:
+            query = "SELECT opendataflow.assign(%s, %s, %s) AS assigned"
+            row = await (await connection.execute(query, (name, namespace, actor))).fetchone()
+            assert row is not None
+            assigned: Row = row["assigned"]
+            return assigned
+
+        return await self.transaction(attempt)
+
     async def old_runs(self, job: str, before: datetime, after: OldRun | None, limit: int) -> list[OldRun]:
         """Return runs of a job that ended before a time, sorted by their end, starting behind the run `after`."""
         begin = (after.finished_at, after.run) if after else (datetime(1, 1, 1, tzinfo=UTC), 0)

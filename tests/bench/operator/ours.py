@@ -17,6 +17,7 @@ from psycopg.rows import dict_row
 from opendataflow.control.resources.bodies import parse_entry
 from opendataflow.control.resources.orders import PodOrders
 from opendataflow.core.kubernetes.pods import Operator
+from opendataflow.keys import key_of
 from opendataflow.model.resources.jobs import DataFlowJob
 from opendataflow.names import API_VERSION, pod_name
 from opendataflow.settings import OperatorSettings
@@ -93,7 +94,8 @@ class OwnOperator:
         self._create("DataSet", f"{name}-in", {"chunkSource": source})
         self._create("DataSet", f"{name}-out", {})
         query = "SELECT count(*) AS n FROM opendataflow.chunk WHERE dataset = %s"
-        self._until(lambda: self._one(query, f"{name}-in")["n"] == chunks, "the chunks are declared")
+        key = key_of(self.namespace, f"{name}-in")
+        self._until(lambda: self._one(query, key)["n"] == chunks, "the chunks are declared")
 
     def create(self, name: str, parallelism: int, seconds: str) -> None:
         """Create a job whose pods run so long."""
@@ -135,16 +137,17 @@ class OwnOperator:
     def count(self, name: str, state: str) -> int:
         """How many tasks of a job are in a state."""
         query = "SELECT count(*) AS n FROM opendataflow.task WHERE job = %s AND state = %s"
-        return int(self._one(query, name, state)["n"])
+        return int(self._one(query, key_of(self.namespace, name), state)["n"])
 
     def manifests(self, name: str, namespace: str) -> list[Any]:
         """The pods of a job's runs as the operator has created them, for another namespace."""
-        runs = [row["id"] for row in self._db.execute("SELECT id FROM opendataflow.run WHERE job = %s", [name])]
+        key = key_of(self.namespace, name)
+        runs = [row["id"] for row in self._db.execute("SELECT id FROM opendataflow.run WHERE job = %s", [key])]
         body = self._place.api.get(f"{self._path('DataFlowJob')}/{name}")
         body["metadata"]["namespace"] = namespace
         job = parse_entry("DataFlowJob", body).model
         assert isinstance(job, DataFlowJob)
-        return asyncio.run(_manifests(self._place.dsn, job, runs))
+        return asyncio.run(_manifests(self._place.dsn, key, job, runs))
 
     def _create(self, kind: str, name: str, spec: Mapping[str, Any]) -> None:
         body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
@@ -163,7 +166,7 @@ class OwnOperator:
         rows = self._db.execute(
             """SELECT id, nonce, extract(epoch FROM pg_xact_commit_timestamp(xmin))::float8 AS at
                FROM opendataflow.run WHERE job = %s AND state <> 'RUNNING'""",
-            [name],
+            [key_of(self.namespace, name)],
         ).fetchall()
         return {pod_name(name, row["id"], str(row["nonce"])): row["at"] for row in rows}
 
@@ -171,10 +174,10 @@ class OwnOperator:
         wait_until(true, f"{what}; see {self._program.log}:\n{self._program.output()}", seconds=LONGEST)
 
 
-async def _manifests(dsn: str, job: DataFlowJob, runs: Sequence[int]) -> list[Any]:
+async def _manifests(dsn: str, key: str, job: DataFlowJob, runs: Sequence[int]) -> list[Any]:
     store = await Store.open(lambda: dsn)
     try:
-        declared = (await store.declared_jobs([job.id]))[job.id]
+        declared = (await store.declared_jobs([key]))[key]
         maker = PodOrders(job, declared.job["declared_as"], Operator(await identity(store), OperatorSettings().image))
         claimed = [await store.run(run) for run in runs]
         return [maker(run, declared).manifest for run in claimed if run is not None]

@@ -52,7 +52,7 @@ class Installed:
 
     def runs(self, job: str) -> list[dict[str, Any]]:
         """The runs of a job."""
-        return self.rows(f"SELECT * FROM opendataflow.run WHERE job = '{job}' ORDER BY id")
+        return self.rows(f"SELECT * FROM opendataflow.run WHERE opendataflow.bare_id(job) = '{job}' ORDER BY id")
 
     def now(self) -> str:
         """The time of the database."""

@@ -259,7 +259,7 @@ def test_runs_live_through_an_upgrade_with_a_migration_and_the_way_back_and_are_
     assert running(cluster, home.namespace, 3) == between
     let_end(home, between)
     home("wait", "dfj/long", "--for=condition=Succeeded", f"--timeout={SECONDS}s")
-    done = "SELECT data_id, state FROM opendataflow.run WHERE job = 'long' ORDER BY 1"
+    done = "SELECT data_id, state FROM opendataflow.run WHERE opendataflow.bare_id(job) = 'long' ORDER BY 1"
     assert outside.ask(done).splitlines() == [f"{n}-{n}|SUCCEEDED" for n in range(4)]
 
 

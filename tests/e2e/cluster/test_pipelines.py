@@ -203,7 +203,7 @@ def trusting(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def runs(database: Database, of: str) -> list[dict[str, Any]]:
-    return database.rows(f"SELECT * FROM opendataflow.run WHERE job = '{of}' ORDER BY id")
+    return database.rows(f"SELECT * FROM opendataflow.run WHERE opendataflow.bare_id(job) = '{of}' ORDER BY id")
 
 
 def runs_that_started(database: Database, of: str) -> list[dict[str, Any]]:
@@ -267,7 +267,8 @@ def test_a_project_comes_out_of_a_config_map_or_a_folder_or_from_git_also_with_a
     (failed,) = runs(database, "broken")
     sentence = "by_carrier has failed: pipelines/delays/by_carrier.py, line 2: AnalysisException: [UNRESOLVED_COLUMN"
     assert failed["message"].startswith(f"exit code 1: {sentence}")
-    (chunk,) = database.rows("SELECT status, reason FROM opendataflow.chunk WHERE dataset = 'broken-out'")
+    query = "SELECT status, reason FROM opendataflow.chunk WHERE opendataflow.bare_id(dataset) = 'broken-out'"
+    (chunk,) = database.rows(query)
     assert (chunk["status"], chunk["reason"]) == ("FAILED", failed["message"])
     shown = everything_shown(kubectl) + everything_in(dsn)
     assert git.first in shown

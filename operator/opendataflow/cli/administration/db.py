@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from opendataflow.cli.app import Panel, app, with_store
+from opendataflow.cli.app import Panel, actor, app, with_store
 from opendataflow.cli.cluster.choice import require_postgres
 from opendataflow.cli.output.printing import echo
 from opendataflow.core.text.explain import counted
@@ -28,6 +28,8 @@ app.add_typer(db, name="db", rich_help_panel=Panel.MAINTAIN)
 
 _COUNTED = {"job": "job", "dataset": "data set", "chunk": "chunk", "task": "task", "run": "run"}
 """The tables whose rows are counted in the answer of a move."""
+
+_ASSIGNED = {"datasets": "data set", "jobs": "job", "chunks": "chunk", "tasks": "task"}
 
 
 def _database() -> tuple[AbstractAsyncContextManager[DsnSource], list[Path]]:
@@ -107,6 +109,20 @@ def verify() -> int:
         return ExitCode.FAILED
     echo("all is consistent")
     return ExitCode.OK
+
+
+@db.command("assign")
+def assign_to_namespace(
+    name: Annotated[str, typer.Argument(metavar="ID", help="A data set or a job that a file has declared.")],
+    into: Annotated[str, typer.Argument(metavar="NAMESPACE", help="The namespace of its future resource.")],
+) -> None:
+    """Move a data set or a job of a file into a namespace, with its chunks, runs and history.
+
+    A data set and a job of the same id move together. Its resource takes it over then.
+    """
+    moved_rows = with_store(lambda store: store.assign(name, into, actor()))
+    counts = ", ".join(counted(moved_rows[table], word) for table, word in _ASSIGNED.items() if moved_rows[table])
+    echo(f"{name} is {into}/{name} now: {counts}")
 
 
 @db.command("move")

@@ -17,10 +17,10 @@ from opendataflow.errors import (
     ClusterUnreachable,
     CreateUncertain,
     InvalidInput,
-    NotShared,
     Refused,
     UnknownThing,
 )
+from opendataflow.keys import bare
 from opendataflow.model.fields.field_types import MOST_ITEMS
 from opendataflow.model.records.claim import Selection
 from opendataflow.model.resources.statuses import DataFlowActionStatus
@@ -34,7 +34,7 @@ _PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 1.0
 
 _NOT_FOUND = 404
-_ERRORS = {Refusal.UNKNOWN: UnknownThing, Refusal.INVALID: InvalidInput, Refusal.NOT_SHARED: NotShared}
+_ERRORS = {Refusal.UNKNOWN: UnknownThing, Refusal.INVALID: InvalidInput}
 
 
 def ask(
@@ -49,13 +49,13 @@ def ask(
 ) -> None:
     """Request a verb, wait for its result and print it. If it was refused, raise the same error as Postgres."""
     spec = {
-        "dataset" if of_chunks else "job": owner,
+        "dataset" if of_chunks else "job": bare(owner),
         "action": verb.name,
         **_selector(chosen),
         **({"cascade": True} if cascade else {}),
         **({"reason": reason} if reason is not None else {}),
     }
-    status = with_cluster(lambda cluster: request_action(cluster, spec, actor))
+    status = with_cluster(lambda cluster: request_action(cluster, spec, actor), owner)
     if status.phase == "Refused":
         raise _ERRORS.get(Refusal(status.reason or Refusal.REFUSED), Refused)(status.message or "refused")
     for line in status.lines:

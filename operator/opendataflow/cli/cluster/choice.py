@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from opendataflow.errors import InvalidInput
+from opendataflow.keys import namespace_of
 from opendataflow.opening.database import has_named_database
 from opendataflow.settings import read_settings
 
@@ -114,16 +115,23 @@ def require_postgres() -> None:
         )
 
 
-def with_cluster(ask: Callable[[Cluster], Awaitable[T]]) -> T:
-    """Connect to the chosen cluster, call `ask`, disconnect, and return the result."""
+def with_cluster(ask: Callable[[Cluster], Awaitable[T]], about: str = "") -> T:
+    """Connect to the chosen cluster, call `ask`, disconnect, and return the result.
+
+    `about`: the job or data set that the user has written, perhaps with its namespace, as `namespace/id`. Raise
+    InvalidInput if --namespace names another one.
+    """
     from opendataflow.launch.cluster.access import find_access
     from opendataflow.launch.cluster.api import Api
 
     choice = _choice.get()
+    written = namespace_of(about)
+    if written and choice.namespace not in (None, written):
+        raise InvalidInput(f"{about} is in namespace {written}, and --namespace names {choice.namespace}: write one")
 
     async def connect_and_ask() -> T:
         access = find_access(os.environ, context=choice.context)
         async with Api(access) as api:
-            return await ask(Cluster(api, choice.namespace or access.namespace))
+            return await ask(Cluster(api, written or choice.namespace or access.namespace))
 
     return asyncio.run(connect_and_ask())

@@ -4,12 +4,14 @@ A status is some seconds older than Postgres and has fewer fields. The missing f
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from opendataflow.cli.cluster.choice import Cluster, with_cluster
 from opendataflow.core.text.explain import stale_sentence
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
+from opendataflow.keys import bare, input_key, key_of
 from opendataflow.names import COUNTED_TASKS, ConditionType, Reason
 
 Resource = Mapping[str, Any]
@@ -52,13 +54,16 @@ def list_datasets() -> list[Row]:
 
 
 def statuses(names: Sequence[str]) -> list[Row]:
-    """Return the statuses of jobs of the namespace. `names` is empty: of all jobs."""
+    """Return the statuses of jobs. `names` is empty: of all jobs of the namespace."""
 
     async def ask(cluster: Cluster) -> list[Resource]:
-        jobs = await _all(cluster, "dataflowjobs")
-        return [_find_job(cluster, jobs, name) for name in names] if names else jobs
+        return await _all(cluster, "dataflowjobs")
 
-    return [{**_limits(job), **(job.get("status") or {})} for job in with_cluster(ask)]
+    async def ask_one(cluster: Cluster, name: str) -> Resource:
+        return _find_job(cluster, await _all(cluster, "dataflowjobs"), bare(name))
+
+    jobs = [with_cluster(partial(ask_one, name=name), name) for name in names] if names else with_cluster(ask)
+    return [{**_limits(job), **(job.get("status") or {})} for job in jobs]
 
 
 def task_counts(status: Row) -> dict[str, int]:
@@ -102,12 +107,12 @@ def _change(job: str, spec: Row, reason: str | None) -> Resource:
     async def change(cluster: Cluster) -> Resource:
         from opendataflow.launch.cluster.api import custom
 
-        found = _find_job(cluster, await _all(cluster, "dataflowjobs"), job)
+        found = _find_job(cluster, await _all(cluster, "dataflowjobs"), bare(job))
         name = found["metadata"]["name"]
         await cluster.api.patch_merge(custom("dataflowjobs"), cluster.namespace, name, {"spec": spec})
         return found
 
-    return with_cluster(change)
+    return with_cluster(change, job)
 
 
 async def _all(cluster: Cluster, plural: str) -> list[Resource]:
@@ -128,6 +133,12 @@ def _find_job(cluster: Cluster, jobs: Sequence[Resource], name: str) -> Resource
 
 def _id(resource: Resource) -> str:
     return str(resource["spec"].get("id") or resource["metadata"]["name"])
+
+
+def _reads(job: Resource, dataset: Resource) -> bool:
+    """Return whether a job reads a data set of its namespace, whichever way it is written."""
+    namespace = dataset["metadata"]["namespace"]
+    return key_of(namespace, _id(dataset)) in [input_key(namespace, name) for name in job["spec"].get("inputs") or ()]
 
 
 def _limits(job: Resource) -> Row:
@@ -165,7 +176,7 @@ def _dataset_row(dataset: Resource, jobs: Sequence[Resource]) -> Row:
         "kind": place.get("kind") or place.get("format"),
         "place": place.get("url") or table,
         "producer": next((_id(job) for job in jobs if name in (job["spec"].get("outputs") or ())), None),
-        "consumers": ", ".join(_id(job) for job in jobs if name in (job["spec"].get("inputs") or ())) or None,
+        "consumers": ", ".join(_id(job) for job in jobs if _reads(job, dataset)) or None,
         "ready": counts.get("ready", 0),
         "failed": counts.get("failed", 0),
         "chunks": counts.get("total", 0),

@@ -12,6 +12,7 @@ from opendataflow.cli.output.printing import echo
 from opendataflow.cli.reports.status import job_status
 from opendataflow.core.text.explain import counted
 from opendataflow.errors import InvalidInput
+from opendataflow.keys import bare
 from opendataflow.launch.process.folder import remove_folder
 from opendataflow.launch.process.host import this_host
 from opendataflow.names import run_name
@@ -87,6 +88,6 @@ async def _clean_runs(store: Store, job: str, before: datetime, *, dry_run: bool
         deletable = [run for run in batch if run.goes]
         for run in deletable:
             if run.host == host and run.runs_home in homes:
-                logs += remove_folder(homes[run.runs_home], run_name(run.job, run.run), dry_run=dry_run)
+                logs += remove_folder(homes[run.runs_home], run_name(bare(run.job), run.run), dry_run=dry_run)
         runs += len(deletable) if dry_run else await store.clean_runs([run.run for run in deletable])
     return runs, logs

@@ -21,6 +21,7 @@ from opendataflow.core.pipelines.step_lines import filter_step_lines, list_logge
 from opendataflow.core.text.explain import shell_command
 from opendataflow.core.text.verbs import did_you_mean
 from opendataflow.errors import InvalidInput, UnknownThing
+from opendataflow.keys import bare
 from opendataflow.launch.process.folder import LOG
 from opendataflow.names import RunState, pod_name, run_name
 from opendataflow.stdio import visible
@@ -72,7 +73,7 @@ def logs(
 
 def log_file(run: Row) -> Path:
     """Return the path of the whole log on the machine of the run. The file exists while the run is active."""
-    return Path(run["log_path"] or f"{run['runs_home']}/{run_name(run['job'], run['run'])}/{LOG}")
+    return Path(run["log_path"] or f"{run['runs_home']}/{run_name(bare(run['job']), run['run'])}/{LOG}")
 
 
 def is_in_pod(run: Row) -> bool:
@@ -82,7 +83,7 @@ def is_in_pod(run: Row) -> bool:
 
 def pod_of(run: Row) -> str:
     """Return the namespace and the name of a run's pod, as arguments of kubectl."""
-    name = pod_name(run["job"], run["run"], str(run["nonce"]))
+    name = pod_name(bare(run["job"]), run["run"], str(run["nonce"]))
     return f"--namespace {run['runs_home']} {name}" if run["runs_home"] else name
 
 

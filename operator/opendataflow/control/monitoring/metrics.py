@@ -19,12 +19,19 @@ from prometheus_client import (
     generate_latest,
 )
 
+from opendataflow.keys import bare, namespace_of
 from opendataflow.names import COUNTED_TASKS, OutcomeClass
 
 CONTENT_TYPE: Final[str] = CONTENT_TYPE_LATEST
 
 _QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SLOW = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_JOB = ("job_namespace", "job")
+"""The labels of a job: its namespace and its id. `namespace` would be the label of the operator's pod."""
+
+
+def _labels(job: str) -> tuple[str, str]:
+    return namespace_of(job), bare(job)
 
 
 class Metrics:
@@ -36,18 +43,18 @@ class Metrics:
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         Info("opendataflow_build", "The version of the operator.", registry=registry).info({"version": version})
-        self._tasks = Gauge("opendataflow_tasks", "Tasks of a job by state.", ["job", "state"], registry=registry)
+        self._tasks = Gauge("opendataflow_tasks", "Tasks of a job by state.", [*_JOB, "state"], registry=registry)
         self._stale = Gauge(
             "opendataflow_stale_tasks",
             "DONE tasks of a job that were made from an older version of an input or of the job.",
-            ["job"],
+            _JOB,
             registry=registry,
         )
         self._runs = Counter(
-            "opendataflow_runs_total", "Runs whose outcome is committed.", ["job", "outcome"], registry=registry
+            "opendataflow_runs_total", "Runs whose outcome is committed.", [*_JOB, "outcome"], registry=registry
         )
         self._breaker = Gauge(
-            "opendataflow_breaker_open", "1 while the breaker of a job is open.", ["job"], registry=registry
+            "opendataflow_breaker_open", "1 while the breaker of a job is open.", _JOB, registry=registry
         )
         self._live = Gauge("opendataflow_live_runs", "Runs of this process that have not ended.", registry=registry)
         self._queues = Gauge("opendataflow_queue_depth", "What waits in a queue.", ["queue"], registry=registry)
@@ -101,23 +108,23 @@ class Metrics:
     # -- jobs ------------------------------------------------------------------------------------------------
 
     def job(self, job: str, counts: Mapping[str, int], *, stale: int, breaker_open: bool) -> None:
-        """Set the metrics of a job.
+        """Set the metrics of a job. `job`: its key, as in the other methods.
 
         `counts`: number of tasks by state; a missing state counts as 0. `stale`: the number of stale DONE tasks.
         """
         for state in COUNTED_TASKS:
-            self._tasks.labels(job, state.value).set(counts.get(state.value, 0))
-        self._stale.labels(job).set(stale)
-        self._breaker.labels(job).set(breaker_open)
+            self._tasks.labels(*_labels(job), state.value).set(counts.get(state.value, 0))
+        self._stale.labels(*_labels(job)).set(stale)
+        self._breaker.labels(*_labels(job)).set(breaker_open)
 
     def forget(self, job: str) -> None:
         """Remove the metrics of a deleted job."""
         for state in COUNTED_TASKS:
-            self._tasks.remove(job, state.value)
-        self._stale.remove(job)
-        self._breaker.remove(job)
+            self._tasks.remove(*_labels(job), state.value)
+        self._stale.remove(*_labels(job))
+        self._breaker.remove(*_labels(job))
         for outcome in OutcomeClass:
-            self._runs.remove(job, outcome.value)
+            self._runs.remove(*_labels(job), outcome.value)
 
     # -- runs ------------------------------------------------------------------------------------------------
 
@@ -135,7 +142,7 @@ class Metrics:
 
     def run_ended(self, job: str, outcome: OutcomeClass, exit_to_commit: float | None = None) -> None:
         """Count a committed outcome. `exit_to_commit`: seconds since the container of the run ended, if known."""
-        self._runs.labels(job, outcome.value).inc()
+        self._runs.labels(*_labels(job), outcome.value).inc()
         if exit_to_commit is not None:
             self._exit.observe(max(0.0, exit_to_commit))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from opendataflow.core.status.conditions import Fault as Fault
+from opendataflow.keys import key_of
 from opendataflow.model.records.plan import Plan
 from opendataflow.model.resources.actions import DataFlowAction
 from opendataflow.model.resources.datasets import DataSet
@@ -58,9 +59,14 @@ class Entry:
     accepted_spec: str | None = None
     declaring: bool | None = None
 
+    @property
+    def store_key(self) -> str | None:
+        """The key of the job or data set in the store; None if the body is invalid, and for actions."""
+        return key_of(self.key.namespace, self.model.id) if isinstance(self.model, DataSet | DataFlowJob) else None
+
 
 class Catalog:
-    """All resources by key, and by their id in the store."""
+    """All resources by key, and by their key in the store."""
 
     def __init__(self) -> None:
         self._entries: dict[Key, Entry] = {}
@@ -82,11 +88,11 @@ class Catalog:
         return self._entries.pop(key, None)
 
     def job(self, job: str) -> Entry | None:
-        """Return the resource that declares a job, by the id of the job."""
+        """Return the resource that declares a job, by its key in the store."""
         return self._declared("DataFlowJob", job)
 
     def dataset(self, dataset: str) -> Entry | None:
-        """Return the resource that declares a data set, by the id of the data set."""
+        """Return the resource that declares a data set, by its key in the store."""
         return self._declared("DataSet", dataset)
 
     def _declared(self, kind: str, name: str) -> Entry | None:
@@ -104,8 +110,8 @@ class Catalog:
         self._identify(entry)
 
     def _identify(self, entry: Entry) -> None:
-        assert isinstance(entry.model, DataSet | DataFlowJob)
-        self._ids[entry.key.kind, entry.model.id] = entry.key
+        assert entry.store_key is not None
+        self._ids[entry.key.kind, entry.store_key] = entry.key
 
 
 class KeyQueue(Generic[K]):

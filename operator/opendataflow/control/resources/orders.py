@@ -22,6 +22,7 @@ from opendataflow.core.kubernetes.spark_pods import driver_container, driver_pod
 from opendataflow.core.pipelines.pipeline_order import MODULE
 from opendataflow.core.runs.declared import starts_same_runs
 from opendataflow.core.runs.environment import JobFacts
+from opendataflow.keys import input_key, key_of
 from opendataflow.model.fields.field_types import duration_seconds
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.records.dataset import DataSetFacts
@@ -41,6 +42,11 @@ class PodOrders:
     declared_as: str
     operator: Operator
 
+    @property
+    def key(self) -> str:
+        """The key of the job in the store."""
+        return key_of(self.job.metadata.namespace, self.job.id)
+
     def matches(self, declared: DeclaredJob) -> bool:
         """Return whether the store has the declaration of this resource, apart from limits."""
         return starts_same_runs(declared.job["declared_as"], self.declared_as)
@@ -48,7 +54,7 @@ class PodOrders:
     def check(self, declared: DeclaredJob) -> None:
         """Check that pods can be made for the job, and that the policy permits them. Raises InvalidInput."""
         check = check_config if self._application is None else check_application
-        check(JobFacts.of(self.job), self._config(declared))
+        check(JobFacts.of(self.job), self._config(declared.with_names(self._names)))
         self._manifest(_SAMPLE, declared)
 
     def preflight(self, declared: DeclaredJob) -> None:  # a protocol
@@ -60,6 +66,7 @@ class PodOrders:
 
     def _manifest(self, run: ClaimedRun, declared: DeclaredJob) -> dict[str, Any]:
         """Return the manifest of a run's pod or SparkApplication, after the operator's policy was applied."""
+        run, declared = run.with_names(self._names), declared.with_names(self._names)
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
         facts, spec = JobFacts.of(self.job), self.job.spec
         if self._application is not None:
@@ -93,6 +100,12 @@ class PodOrders:
             yield Violation(field, found.sentence)
         if spark is not None:
             yield from judge_settings(spark.settings, f"runtime.{kind}.sparkConf", policy)
+
+    @property
+    def _names(self) -> Mapping[str, str]:
+        """The names of the inputs in runs, by key."""
+        spec, namespace = self.job.spec, self.job.metadata.namespace
+        return {input_key(namespace, written): spec.name_in_runs(written) for written in spec.inputs}
 
     @property
     def _application(self) -> SparkApplication | None:
@@ -150,7 +163,7 @@ def _password(reference: Mapping[str, Any], sealed: str | None) -> Password | No
 
 @dataclass(frozen=True)
 class OrderMakers:
-    """The order makers of the jobs that may run now; the engine reads them. `changed`: called after each change."""
+    """The order makers of the jobs that may run now, by key; the engine reads them. `changed`: called after changes."""
 
     makers: dict[str, PodOrders]
     operator: Operator
@@ -162,11 +175,11 @@ class OrderMakers:
 
     def add(self, orders: PodOrders) -> None:
         """Add or replace the order maker of a job, so that the job may run."""
-        if self.makers.get(orders.job.id) != orders:
-            self.makers[orders.job.id] = orders
+        if self.makers.get(orders.key) != orders:
+            self.makers[orders.key] = orders
             self.changed()
 
     def remove(self, job: str) -> None:
-        """Remove the order maker of a job, so that no run of it starts any more."""
+        """Remove the order maker of a job, by its key, so that no run of it starts any more."""
         if self.makers.pop(job, None) is not None:
             self.changed()

@@ -15,7 +15,7 @@ from opendataflow.control.resources.failures import Retries, concerns_one_resour
 from opendataflow.control.resources.orders import OrderMakers, PodOrders
 from opendataflow.control.resources.requests import Requests
 from opendataflow.core.runs.declared import Row, dataset_row, job_row, spec_digest
-from opendataflow.core.text.plan import resource_sentence
+from opendataflow.core.text.plan import refused_sentence, resource_sentence
 from opendataflow.engine.declaring import declare
 from opendataflow.errors import (
     DataflowError,
@@ -28,6 +28,7 @@ from opendataflow.errors import (
     Refused,
     UnknownThing,
 )
+from opendataflow.keys import input_key, key_of, sentence_seen_from
 from opendataflow.model.records.plan import NO_LIMITS, Consent, NamespaceLimits, Plan
 from opendataflow.model.resources.datasets import DataSet
 from opendataflow.model.resources.jobs import DataFlowJob
@@ -189,7 +190,8 @@ class Reconciler:
                 await self._refuse_plan(entry, model, error)
             except (InvalidInput, Refused) as error:
                 entry.plan = None
-                entry.fault = Fault(_reason(error), str(error).removeprefix(f"job {model.id}: "))
+                sentence = sentence_seen_from(entry.key.namespace, str(error))
+                entry.fault = Fault(_reason(error), sentence.removeprefix(f"job {model.id}: "))
         if entry.fault is not None:
             self._stop(entry)
             if entry.fault != before:
@@ -203,13 +205,14 @@ class Reconciler:
 
     async def _refuse_plan(self, entry: Entry, model: DataSet | DataFlowJob, error: PlanRefused) -> None:
         """Record a refused plan. The declaration before stays in force, and so do its runs."""
-        plan, allow = Plan.of_json(error.plan), model.spec.allow
-        message = f"{error}; {resource_sentence(plan, None if allow is None else allow.change)}"
-        known = self._known.get((entry.key.kind, model.id))
+        plan, allow = Plan.of_json(error.plan).seen_from(entry.key.namespace), model.spec.allow
+        message = f"{refused_sentence(plan)}; {resource_sentence(plan, None if allow is None else allow.change)}"
+        name = key_of(entry.key.namespace, model.id)
+        known = self._known.get((entry.key.kind, name))
         if known is not None and known.owner == entry.key.owner:
             if isinstance(model, DataFlowJob):
                 try:
-                    await self._keep_program(entry, model.id, known.as_hash)
+                    await self._keep_program(entry, name, known.as_hash)
                 except InvalidInput as cause:
                     message += f"; until then, or until the old spec is back, no new run starts, because {cause}"
             self._catalog.keep(entry)
@@ -228,23 +231,23 @@ class Reconciler:
 
     def _row(self, entry: Entry, model: DataSet | DataFlowJob) -> Row:
         if isinstance(model, DataSet):
-            row = dataset_row(model) | {"share_with": list(model.spec.share_with)}
+            row = dataset_row(model, entry.key.namespace) | {"share_with": list(model.spec.share_with)}
         else:
-            row = job_row(model)
+            row = job_row(model, entry.key.namespace)
         return row | {"owner": entry.key.owner, "declared_as": spec_digest(model)}
 
     async def _declare(self, entry: Entry, model: DataSet | DataFlowJob, row: Row) -> None:
-        kind, declared = entry.key.kind, Declared(entry.key.owner, row["declared_as"])
-        if self._known.get((kind, model.id)) != declared:
+        kind, name, declared = entry.key.kind, row["id"], Declared(entry.key.owner, row["declared_as"])
+        if self._known.get((kind, name)) != declared:
             rows = ([row], []) if isinstance(model, DataSet) else ([], [row])
             actor = f"{kind} {entry.key.owner}"
             applied = await declare(self._store, *rows, actor, _consent(model), self._limits)
             entry.declaring = applied.declaring
-            self._known[kind, model.id] = declared
+            self._known[kind, name] = declared
             logger.info("%s %s: taken over, generation %d", kind, entry.key.owner, entry.generation)
-            self._requeue_dependents(entry.key, model)
+            self._requeue_dependents(entry.key, dataset=name if isinstance(model, DataSet) else None)
         elif isinstance(model, DataFlowJob):
-            await require_shared(self._store, model.id)
+            await require_shared(self._store, name)
         if isinstance(model, DataFlowJob):
             await self._use(model, declared.as_hash)
             entry.accepted_spec = accepted_text(model, declared.as_hash)
@@ -253,14 +256,14 @@ class Reconciler:
     async def _use(self, job: DataFlowJob, declared_as: str) -> PodOrders:
         """Start runs of this job from now on. Raises InvalidInput if no pods can be made for it."""
         orders = self._makers.make(job, declared_as)
-        orders.check((await self._store.declared_jobs([job.id]))[job.id])
+        orders.check((await self._store.declared_jobs([orders.key]))[orders.key])
         self._makers.add(orders)
         return orders
 
-    def _requeue_dependents(self, changed: Key, model: DataSet | DataFlowJob | None = None) -> None:
-        """Enqueue refused resources, which may be valid now. If a data set changed (`model`), also enqueue its jobs."""
+    def _requeue_dependents(self, changed: Key, dataset: str | None = None) -> None:
+        """Enqueue refused resources, which may be valid now, and the jobs of a changed data set, given by its key."""
         for entry in self._catalog:
-            uses = isinstance(entry.model, DataFlowJob) and isinstance(model, DataSet) and _uses(entry.model, model.id)
+            uses = isinstance(entry.model, DataFlowJob) and _uses(entry.key.namespace, entry.model, dataset)
             if entry.key != changed and entry.model is not None and (entry.fault is not None or uses):
                 self._pending.put(entry.key)
 
@@ -294,8 +297,9 @@ def _consent(model: DataSet | DataFlowJob) -> Consent:
     return Consent(change=allow.change, backfill=None if allow.backfill is None else Backfill(allow.backfill))
 
 
-def _uses(job: DataFlowJob, dataset: str) -> bool:
-    return dataset in job.spec.inputs or dataset in job.spec.outputs
+def _uses(namespace: str, job: DataFlowJob, dataset: str | None) -> bool:
+    inputs = (input_key(namespace, written) for written in job.spec.inputs)
+    return dataset in (*inputs, *(key_of(namespace, written) for written in job.spec.outputs))
 
 
 def _reason(error: InvalidInput | Refused) -> Reason:

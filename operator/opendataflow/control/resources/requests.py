@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from opendataflow.control.resources.catalog import Entry, Key
 from opendataflow.core.text.verbs import VERB
 from opendataflow.errors import ClusterRefused, UnknownThing
+from opendataflow.keys import key_of
 from opendataflow.launch.cluster.api import Api, custom
 from opendataflow.model.records.claim import Selection
 from opendataflow.model.resources.actions import DataFlowAction, DataFlowActionSpec
@@ -71,7 +72,8 @@ class Requests:
         model = entry.model
         if not isinstance(model, DataFlowJob) or model.spec.resubmit is None:
             return
-        answer = await answer_once(self._store, _of_resubmit(entry, model.id, model.spec.resubmit), self._now())
+        request = _of_resubmit(entry, key_of(entry.key.namespace, model.id), model.spec.resubmit)
+        answer = await answer_once(self._store, request, self._now())
         logger.info("DataFlowJob %s: resubmit %s: %s", entry.key.owner, model.spec.resubmit.id, answer.message)
 
     async def report_failure(self, entry: Entry, message: str) -> None:
@@ -153,14 +155,15 @@ def _owner(entry: Entry) -> str:
 def _of_action(entry: Entry, spec: DataFlowActionSpec) -> Request:
     target = spec.job or spec.dataset
     assert target is not None
+    namespace = entry.key.namespace
     return Request(
         owner=_owner(entry),
         id=entry.uid,
         verb=VERB[spec.action],
-        target=target,
+        target=key_of(namespace, target),
         chosen=_chosen(spec),
         actor=_actor(entry),
-        namespace=entry.key.namespace,
+        namespace=namespace,
         of_chunks=spec.job is None,
         cascade=spec.cascade,
         reason=spec.reason,
@@ -179,6 +182,7 @@ def _chosen(spec: DataFlowActionSpec) -> tuple[str, ...] | Selection:
 
 
 def _of_resubmit(entry: Entry, job: str, asked: Resubmit) -> Request:
+    """Return the request of a spec. `job`: its key."""
     failed = (TaskState.FAILED,) if asked.failed else ()
     return Request(
         owner=f"job {job}",

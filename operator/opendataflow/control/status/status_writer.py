@@ -18,7 +18,7 @@ from opendataflow.control.resources.bodies import PLURALS
 from opendataflow.control.resources.catalog import Catalog, Entry, Key, KeyQueue
 from opendataflow.control.resources.failures import concerns_one_resource, failure
 from opendataflow.core.status.dataset_state import ObservedDataSet, dataset_status
-from opendataflow.core.status.job_state import ObservedJob, job_status
+from opendataflow.core.status.job_state import ObservedJob, job_status, report_seen_from
 from opendataflow.core.status.status_events import StatusEvent, scale_events, status_events
 from opendataflow.errors import ClusterRefused, DataflowError, NotStarted
 from opendataflow.launch.cluster.api import Api, custom
@@ -169,7 +169,7 @@ class StatusWriter:
         for key in keys:
             del self._dirty[key]
         entries = [entry for key in keys if (entry := self._catalog.get(key)) is not None]
-        jobs = {e.key: e.model.id for e in entries if isinstance(e.model, DataFlowJob) and e.accepted is not None}
+        jobs = {e.key: str(e.store_key) for e in entries if isinstance(e.model, DataFlowJob) and e.accepted is not None}
         found = await self._ask_reports(sorted(set(jobs.values())))
         self._pods = self._cluster_facts.pod_problems_by_job()
         free = asyncio.Semaphore(CONCURRENT_WRITES)
@@ -226,7 +226,7 @@ class StatusWriter:
     def _status(self, entry: Entry, found: Row | None) -> Status:
         now = self._clock()
         if entry.key.kind == "DataSet":
-            name = entry.model.id if isinstance(entry.model, DataSet) and entry.accepted is not None else None
+            name = entry.store_key if entry.accepted is not None else None
             return dataset_status(
                 ObservedDataSet(
                     generation=entry.generation,
@@ -241,17 +241,17 @@ class StatusWriter:
                 now,
             )
         job = entry.model.id if isinstance(entry.model, DataFlowJob) else entry.key.name
-        accepted = entry.accepted is not None
+        key = entry.store_key if entry.accepted is not None else None
         return job_status(
             ObservedJob(
                 job=job,
                 generation=entry.generation,
                 accepted=entry.accepted,
                 fault=entry.fault,
-                found=found,
+                found=None if found is None else report_seen_from(entry.key.namespace, found),
                 unreachable=self._database.unreachable,
-                start_error=self._cluster_facts.start_error(job) if accepted else None,
-                pods=self._pods.get(job, {}) if accepted else {},
+                start_error=None if key is None else self._cluster_facts.start_error(key),
+                pods={} if key is None else self._pods.get(key, {}),
                 before=entry.status,
                 plan=entry.plan,
                 accepted_spec=entry.accepted_spec,
@@ -386,7 +386,7 @@ class _DataSetReports:
     async def _count_all(self, catalog: Catalog, dirty: Callable[[Key], None]) -> None:
         while True:
             begin = time.monotonic()
-            here = {e.model.id: e for e in catalog if isinstance(e.model, DataSet) and e.accepted is not None}
+            here = {str(e.store_key): e for e in catalog if isinstance(e.model, DataSet) and e.accepted is not None}
             for gone in self._counts.keys() - here.keys():
                 del self._counts[gone]
                 self._gaps.pop(gone, None)

@@ -13,6 +13,7 @@ from opendataflow.core.runs.graph import JobLinks
 from opendataflow.core.runs.retry import RetryPolicy
 from opendataflow.core.text.project_tests import subject_of
 from opendataflow.errors import InvalidInput
+from opendataflow.keys import bare, input_key, key_of
 from opendataflow.model.records.dataset import DataSetFacts
 from opendataflow.model.resources.api import DataFlowJob, DataSet
 from opendataflow.names import TODAY
@@ -23,10 +24,10 @@ MANY_CHUNKS = 10_000
 """A longer chunk source is stored as its rule, and Postgres computes its chunks batch by batch."""
 
 
-def dataset_row(dataset: DataSet) -> Row:
+def dataset_row(dataset: DataSet, namespace: str = "") -> Row:
     """Return the row of a data set with `chunks`: [{id, bounds}], or with `source` if its chunk source is long.
 
-    InvalidInput for `today`.
+    `namespace`: of its resource; empty for a file. InvalidInput for `today`.
     """
     if dataset.id == TODAY:
         raise InvalidInput(f"DataSet {TODAY}: the data set {TODAY} is built in: give yours another id")
@@ -34,6 +35,7 @@ def dataset_row(dataset: DataSet) -> Row:
     partitioning = dataset.spec.partitioning
     return {
         **{column: getattr(facts, column) for column in facts.__dataclass_fields__},
+        "id": key_of(namespace, dataset.id),
         "options": dict(facts.options),
         "partitioning": None if partitioning is None else partitioning.model_dump(),
         "secret_ref": _secrets(dataset),
@@ -57,12 +59,20 @@ def _secrets(dataset: DataSet) -> Row | None:
     return {name: each.model_dump() for name, each in references.items() if each is not None} or None
 
 
-def job_row(job: DataFlowJob) -> Row:
-    """Return the row of a job with `inputs`, `outputs` and `env`. Raise InvalidInput if a variable is set twice."""
+def job_row(job: DataFlowJob, namespace: str = "") -> Row:
+    """Return the row of a job with `inputs`, `outputs` and `env`. `namespace`: of its resource; empty for a file.
+
+    Raise InvalidInput if a variable is set twice, or if a data set is named twice.
+    """
     check_names(JobFacts.of(job))
     spec, policy = job.spec, RetryPolicy.of(job.spec.retry)
+    inputs = [input_key(namespace, name) for name in spec.inputs]
+    outputs = [key_of(namespace, name) for name in spec.outputs]
+    for key in (*inputs, *outputs):
+        if (*inputs, *outputs).count(key) > 1:
+            raise InvalidInput(f"job {job.id}: the data set {bare(key)} is named twice, also as {key}: name it once")
     return {
-        "id": job.id,
+        "id": key_of(namespace, job.id),
         "parallelism": spec.parallelism,
         "priority": spec.priority,
         "suspended": spec.suspend,
@@ -77,8 +87,8 @@ def job_row(job: DataFlowJob) -> Row:
         "run_deadline": spec.run_deadline_seconds,
         "cancel_on_delete": spec.on_delete == "Cancel",
         "pipeline": spec.runtime.pipeline.pipeline if spec.runtime.pipeline else None,
-        "inputs": list(spec.inputs),
-        "outputs": list(spec.outputs),
+        "inputs": inputs,
+        "outputs": outputs,
         "env": dict(spec.env),
         "tests": subject_of(spec.runtime.pipeline),
     }

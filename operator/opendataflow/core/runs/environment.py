@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from opendataflow.errors import InvalidInput, UnknownThing
+from opendataflow.keys import bare
 from opendataflow.model.records.dataset import DataSetFacts
 from opendataflow.names import RESERVED_PREFIX, is_shell_name, shell_name
 
@@ -37,7 +38,11 @@ _SUFFIXES = ("datasetid", "itemtype", *_COLUMNS, "password")
 
 @dataclass(frozen=True)
 class JobFacts:
-    """The facts of a job that its runs need. `program`: the first word of the command. `env`: the job's env items."""
+    """The facts of a job that its runs need.
+
+    `id`: without its namespace. `program`: the first word of the command. `inputs`, `outputs`: their names in runs.
+    `env`: the job's env items.
+    """
 
     id: str
     program: str
@@ -52,7 +57,7 @@ class JobFacts:
         return cls(
             id=job.id,
             program=_program(job),
-            inputs=job.spec.inputs,
+            inputs=tuple(map(job.spec.name_in_runs, job.spec.inputs)),
             outputs=job.spec.outputs,
             env=job.spec.env,
             namespace=job.metadata.namespace,
@@ -118,14 +123,15 @@ def taken_names(job: JobFacts) -> Mapping[str, str]:
 
 def _add_name(job: JobFacts, origins: dict[str, str], name: str, origin: str) -> None:
     if name in origins:
-        remedy = "rename the env item" if origin.startswith("the env") else "give one of them another id"
+        other = "give one of them another id or alias"
+        remedy = "rename the env item" if origin.startswith("the env") else other
         raise InvalidInput(f"job {job.id}: {origins[name]} and {origin} both set the variable {name}; {remedy}")
     origins[name] = origin
 
 
 def password_variable(dataset: str) -> str:
-    """Return the name of the variable with the plain password of a data set."""
-    return _variable(dataset, "password")
+    """Return the name of the variable with the plain password of a data set. `dataset`: its id or its key."""
+    return _variable(bare(dataset), "password")
 
 
 def _variable(dataset: str, suffix: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from opendataflow.errors import InvalidInput, UnknownThing
+from opendataflow.keys import bare, namespace_of
 from opendataflow.names import TODAY
 
 
@@ -43,15 +44,21 @@ def _unknown_datasets(jobs: list[JobLinks], datasets: Collection[str]) -> Iterat
     for job in jobs:
         for field, names in (("inputs", job.inputs), ("outputs", job.outputs)):
             for index, name in enumerate(names):
-                if name not in known:
-                    close = difflib.get_close_matches(name, sorted(known), n=1)
+                if name not in known and not (field == "outputs" and bare(name) == TODAY):
+                    close = difflib.get_close_matches(name, _visible(known, job.id, name), n=1)
                     remedy = f"did you mean {close[0]}?" if close else "declare it as a DataSet"
                     yield f"job {job.id}: spec.{field}[{index}]: there is no data set {name}; {remedy}"
 
 
+def _visible(known: Collection[str], job: str, name: str) -> list[str]:
+    """Return the data sets of the job's namespace, if the name is one of them: others are none of its business."""
+    namespace = namespace_of(name)
+    return sorted(each for each in known if namespace_of(each) == namespace) if namespace == namespace_of(job) else []
+
+
 def _producers_of_today(jobs: list[JobLinks]) -> Iterator[str]:
     for job in jobs:
-        if TODAY in job.outputs:
+        if TODAY in map(bare, job.outputs):
             yield f"job {job.id}: spec.outputs: the data set {TODAY} is built in and comes by itself; no job makes it"
 
 

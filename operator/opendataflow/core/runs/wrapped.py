@@ -22,6 +22,7 @@ def wrapped_order(
 
     `passwords`: variables with plain passwords, for this process only. They are not in the files of the run.
     """
+    run, declared = run.with_names({}), declared.with_names({})
     datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
     facts = JobFacts(
         id=run.job,

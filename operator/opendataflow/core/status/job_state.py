@@ -30,6 +30,7 @@ from opendataflow.core.text.locations import gate_sentence, missing_sentence
 from opendataflow.core.text.plan import plan_lines
 from opendataflow.core.text.project_tests import stopped_by_tests, tests_sentence
 from opendataflow.errors import Backpressure, CreateUncertain, NamespaceGone, NoRights, NotCreatable, NotStarted
+from opendataflow.keys import seen_from, sentence_seen_from
 from opendataflow.model.records.plan import Plan
 from opendataflow.model.resources.statuses import (
     LONGEST_SPEC,
@@ -97,6 +98,15 @@ class ObservedJob:
     def stale(self) -> int:
         """The number of DONE tasks that are stale."""
         return int((self.found or {}).get("stale", 0))
+
+
+def report_seen_from(namespace: str, report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a row of opendataflow.job_reports() with ids as people of a namespace write them."""
+    groups = {
+        name: [{**group, "dataset": seen_from(namespace, group["dataset"])} for group in report[name]]
+        for name in ("waiting", "incomplete")
+    }
+    return {**report, **groups, "sharing": sentence_seen_from(namespace, report["sharing"] or "") or None}
 
 
 def job_status(facts: ObservedJob, now: datetime) -> DataFlowJobStatus:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from opendataflow.errors import InvalidInput
+from opendataflow.keys import bare
 from opendataflow.names import COUNTED_CHUNKS, ChunkStatus, is_shell_name
 
 Row = Mapping[str, Any]
@@ -78,6 +79,11 @@ def old_state(rows: OldRows) -> OldState:
     chunks = _chunks(rows.statuses, faults, left)
     datasets.pop(_TODAY, None)
     named = {row["datasetid"] for row in jobs if row["datasetid"]} | {chunk.dataset for chunk in chunks}
+    faults += [
+        f"the id {name} has a /, which separates a namespace from an id: rename it before the import"
+        for name in sorted({*named, *datasets, *(row["jobid"] for row in jobs)})
+        if name != bare(name)
+    ]
     undeclared = sorted(named - datasets.keys() - {_TODAY})
     if undeclared:
         left.append(f"without a row in dataset, made without columns: {_first(undeclared)}")

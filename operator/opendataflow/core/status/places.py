@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from opendataflow.core.status.evidence import NOBODY, Evidence, Facts, inputs_of, not_yet, outputs_of, run_name
+from opendataflow.keys import bare
 from opendataflow.model.records.look import Look
 from opendataflow.names import Answer, ChunkStatus, RunState
 
@@ -77,7 +78,7 @@ def _combine(found: Facts, written: Mapping[str, _Placed]) -> tuple[Answer, str]
 def _placed(found: Facts, dataset: Facts, checks: Sequence[Look]) -> _Placed:
     name, now, then = dataset["dataset"], dataset["now"] or {}, dataset["then"]
     own = _is_of_last_run(found, dataset)
-    seen = [look for look in _reported(found) if own and look.dataset == name]
+    seen = [look for look in _reported(found) if own and look.dataset in (name, bare(name))]
     checked = [look for look in checks if look.dataset == name]
     evidence = [_look_evidence(look) for look in (*seen, *checked)]
     moved = own and dataset["used_fence"] is not None and then is not None and _where(then) != _where(now)

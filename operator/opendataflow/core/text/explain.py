@@ -10,6 +10,7 @@ from typing import Any
 
 from opendataflow.core.text.locations import gate_sentence, looks_sentence, times
 from opendataflow.core.text.project_tests import stopped_by_tests, tests_sentence
+from opendataflow.keys import bare
 from opendataflow.names import TODAY, ChunkStatus, RunState, TaskState
 
 Evidence = Mapping[str, Any]
@@ -136,7 +137,8 @@ def no_parallelism_sentence(job: str) -> str:
 def unmanaged_namespace_sentence(unmanaged: Evidence) -> str:
     """Return what is blocked in an unmanaged namespace. `unmanaged`: a row of opendataflow.unmanaged_namespaces()."""
     namespace, jobs, runs = unmanaged["namespace"], unmanaged["jobs"], unmanaged["runs"]
-    waits = [f"{', '.join(jobs[:_MOST_NAMED])}{' …' if len(jobs) > _MOST_NAMED else ''} start nothing"] if jobs else []
+    more = " …" if len(jobs) > _MOST_NAMED else ""
+    waits = [f"{', '.join(map(bare, jobs[:_MOST_NAMED]))}{more} start nothing"] if jobs else []
     if runs:
         named = ", ".join(map(str, runs[:_MOST_NAMED])) + (" …" if len(runs) > _MOST_NAMED else "")
         waits.append(f"the end of {counted(len(runs), 'run')} there ({named}) is not seen")

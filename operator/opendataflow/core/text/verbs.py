@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from typing import LiteralString
 
 from opendataflow.errors import Refused, UnknownThing
+from opendataflow.keys import bare
 from opendataflow.model.records.claim import Answer, Selection
 
 _SENTENCES = 5
 """How many ids a refusal lists one by one."""
+_NAMESPACES = 3
+"""How many namespaces that have an id a suggestion names."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +119,10 @@ def refuse_if_any(answers: Sequence[Answer], counts: Mapping[str, int], known: S
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """Return a suggestion that follows a sentence about an unknown name; an empty text if no name is known."""
-    close = difflib.get_close_matches(name, known, n=1)
+    in_namespaces = [key for key in known if bare(key) == name and key != name]
+    close = in_namespaces[:_NAMESPACES] or difflib.get_close_matches(name, known, n=1)
     if close:
-        return f" (did you mean {close[0]}?)"
+        return f" (did you mean {' or '.join(close)}?)"
     return f" (known: {', '.join(known[:3])}{' …' if len(known) > 3 else ''})" if known else ""
 
 

@@ -100,6 +100,18 @@ Id = Annotated[
     Rule("an id can't begin or end with a blank", lambda text: text == text.strip(), "self == self.trim()"),
     without(f"[{CONTROLS}]", "an id can't hold control characters"),
 ]
+ObjectId = Annotated[
+    Id, without("/", "an id has no /: the part before it would be a namespace, which is that of the resource")
+]
+"""The id of a data set or a job in its namespace."""
+InputId = Annotated[
+    Id,
+    matching(
+        "[^/]+|[a-z0-9](?:[-a-z0-9]*[a-z0-9])?/[^/]+",
+        "a data set is written as its id, or as namespace/id if it belongs to another namespace",
+    ),
+]
+"""The data set that a job reads."""
 Line = Annotated[str, Strict(), without(f"[{CONTROLS}]", "one line of text is wanted, without control characters")]
 _NO_SECRET_PARAMETER = (
     "a secret in a URL (password, token, sig, SecretAccessKey) would be stored in plain text; take it out and write "
@@ -191,7 +203,15 @@ _UNIQUE = Rule(
     at=lambda ids: f"[{_first_duplicate(ids)}]",
     schema={"x-kubernetes-list-type": "set"},
 )
-Ids = Annotated[tuple[Id, ...], Field(max_length=100), _UNIQUE]
+Aliases = Annotated[
+    dict[Key, InputId],
+    Field(max_length=100),
+    keys_matching(
+        "[A-Za-z0-9][-A-Za-z0-9._]*", "an alias has letters, digits, -, _ and . only, and begins with a letter or digit"
+    ),
+]
+InputIds = Annotated[tuple[InputId, ...], Field(max_length=100), _UNIQUE]
+OutputIds = Annotated[tuple[ObjectId, ...], Field(max_length=100), _UNIQUE]
 DataIds = Annotated[tuple[Id, ...], Field(min_length=1, max_length=MOST_ITEMS), _UNIQUE]
 Arguments = Annotated[tuple[Text, ...], Field(max_length=MOST_ITEMS)]
 
@@ -233,7 +253,7 @@ class InputModel(BaseModel):
 class Metadata(InputModel):
     """The name and the labels of the resource."""
 
-    name: Id = Field(description="The name of the resource. It is also the id, unless spec.id is written.")
+    name: ObjectId = Field(description="The name of the resource. It is also the id, unless spec.id is written.")
     namespace: Id | None = Field(default=None, description="The Kubernetes namespace of the resource.")
     labels: TextMap | None = Field(default=None, description="Labels to select resources by.")
     annotations: TextMap | None = Field(default=None, description="Annotations of tools and people.")

@@ -1,9 +1,10 @@
 """The values that store and engine exchange about tasks, claims and completions. Values only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from opendataflow.keys import bare
 from opendataflow.model.records.pod import RunIdentity
 from opendataflow.model.records.run import Command, Host, RunOrder, StepReport
 from opendataflow.names import OutcomeClass, RunState, TaskState, pod_name, run_name
@@ -40,11 +41,16 @@ class ClaimedRun:
     @property
     def name(self) -> str:
         """The name of the run and of its folder."""
-        return run_name(self.job, self.run)
+        return run_name(bare(self.job), self.run)
+
+    def with_names(self, names: Mapping[str, str]) -> "ClaimedRun":
+        """Return the run as its program sees it. `names`: of data sets in runs, by key."""
+        bounds = {names.get(key, bare(key)): value for key, value in self.bounds.items()}
+        return replace(self, job=bare(self.job), bounds=bounds)
 
     def identity(self, namespace: str) -> RunIdentity:
         """Return what identifies the pod or SparkApplication of this run in a namespace."""
-        return RunIdentity(self.run, namespace, pod_name(self.job, self.run, self.nonce), self.fence, self.nonce)
+        return RunIdentity(self.run, namespace, pod_name(bare(self.job), self.run, self.nonce), self.fence, self.nonce)
 
     def order(self, command: Command, deadline: float | None) -> RunOrder:
         """Return the order to execute `command` for this run. `deadline`: in seconds; None for no limit."""
@@ -163,6 +169,11 @@ class DeclaredJob:
 
     job: Mapping[str, Any]
     datasets: tuple[Mapping[str, Any], ...]
+
+    def with_names(self, names: Mapping[str, str]) -> "DeclaredJob":
+        """Return the job with its data sets as its runs see them. `names`: of data sets in runs, by key."""
+        named = ({**row, "id": names.get(row["id"], bare(row["id"]))} for row in self.datasets)
+        return DeclaredJob(self.job, tuple(named))
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
+from opendataflow.keys import seen_from
 from opendataflow.names import Backfill, PlanNeed
 
 Examples = Mapping[str, tuple[str, ...]]
@@ -103,6 +105,21 @@ class Plan:
             datasets=tuple(map(DataSetChange.of_row, row["datasets"])),
             jobs=tuple(JobChange(**_with_tuples(one)) for one in row["jobs"]),
         )
+
+    def seen_from(self, namespace: str) -> Self:
+        """Return the plan with ids as people of a namespace write them."""
+        names = partial(map, partial(seen_from, namespace))
+        datasets = (replace(change, dataset=seen_from(namespace, change.dataset)) for change in self.datasets)
+        jobs = (
+            replace(
+                change,
+                job=seen_from(namespace, change.job),
+                outputs=tuple(names(change.outputs)),
+                removed_outputs=tuple(names(change.removed_outputs)),
+            )
+            for change in self.jobs
+        )
+        return replace(self, datasets=tuple(datasets), jobs=tuple(jobs))
 
     @classmethod
     def of_json(cls, text: str) -> Self:

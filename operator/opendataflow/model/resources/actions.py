@@ -16,6 +16,7 @@ from opendataflow.model.fields.field_types import (
     InputModel,
     Line,
     Metadata,
+    ObjectId,
     duration_seconds,
 )
 from opendataflow.model.fields.rules import Rule, exactly_one
@@ -116,8 +117,12 @@ class DataFlowActionSpec(InputModel):
         Rule("an action can't be changed; make another DataFlowAction", cel="self == oldSelf"),
     )
 
-    job: Id | None = Field(default=None, description="The job whose tasks are selected, by id.")
-    dataset: Id | None = Field(default=None, description="The data set whose chunks are selected, by id.")
+    job: ObjectId | None = Field(
+        default=None, description="The job whose tasks are selected, by its id in this namespace."
+    )
+    dataset: ObjectId | None = Field(
+        default=None, description="The data set whose chunks are selected, by its id in this namespace."
+    )
     action: Verb = Field(
         description="The verb. `resubmit` runs tasks again. `hold` keeps tasks from running, or chunks from being read "
         "and written. `release` undoes `hold` and `skip`. `skip` excludes tasks. `force` runs tasks next, whatever the "

@@ -8,12 +8,12 @@ from typing import Annotated, ClassVar, Literal, get_args
 from pydantic import Field
 
 from opendataflow.model.fields.field_types import (
-    Id,
     InputModel,
     Key,
     Metadata,
     NamespaceName,
     NonEmpty,
+    ObjectId,
     Options,
     SecretKey,
     Text,
@@ -101,7 +101,7 @@ class DataSetSpec(InputModel):
 
     rules: ClassVar = (immutable("id", "the id of a data set can't be changed; make another DataSet"),)
 
-    id: Id | None = Field(default=None, description="The id in the database. The default is the name.")
+    id: ObjectId | None = Field(default=None, description="The id in its namespace. The default is the name.")
     share_with: Annotated[tuple[NamespaceName, ...], Field(max_length=100)] = Field(
         default=(),
         description="Other namespaces whose jobs may read the data set. Only jobs of its own namespace may write it. "

@@ -7,8 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, Strict
 
+from opendataflow.keys import bare
 from opendataflow.model.fields.field_types import (
     NEVER_NULL,
+    Aliases,
     Arguments,
     Count,
     DataIds,
@@ -16,11 +18,13 @@ from opendataflow.model.fields.field_types import (
     Env,
     Flag,
     Id,
-    Ids,
+    InputIds,
     InputModel,
     Key,
     Metadata,
     NonEmpty,
+    ObjectId,
+    OutputIds,
     Priority,
     Quantity,
     Text,
@@ -256,6 +260,24 @@ class DataFlowJobSpec(InputModel):
             at="outputs",
         ),
         Rule(
+            "an alias is of no input; write the input as it is in inputs",
+            lambda it: set(it.aliases.values()) <= set(it.inputs),
+            "!has(self.aliases) || self.aliases.all(alias, has(self.inputs) && self.aliases[alias] in self.inputs)",
+            detailed=lambda it: (
+                f"{next(name for name in it.aliases.values() if name not in it.inputs)} is not in inputs; "
+                "write it as it is there"
+            ),
+            at="aliases",
+        ),
+        Rule(
+            "two data sets have the same name in runs",
+            lambda it: it.same_names() is None,
+            detailed=lambda it: (
+                f"{' and '.join(it.same_names())} have the same name in runs; give one that is read another name by "
+                f"aliases: {{NAME: {it.same_names()[0]}}}"
+            ),
+        ),
+        Rule(
             "the pods of a SparkApplication are described in runtime.sparkApplication.template.spec, by driver and "
             "executor; write it there",
             lambda it: it.pod_template is None or it.runtime.spark_application is None,
@@ -265,9 +287,18 @@ class DataFlowJobSpec(InputModel):
         immutable("id", "the id of a job can't be changed; make another DataFlowJob"),
     )
 
-    id: Id | None = Field(default=None, description="The id in the database. The default is the name.")
-    inputs: Ids = Field(default=(), description="The data sets whose chunks must be READY. `today` is built in.")
-    outputs: Ids = Field(default=(), description="The data sets that the job writes.")
+    id: ObjectId | None = Field(default=None, description="The id in its namespace. The default is the name.")
+    inputs: InputIds = Field(
+        default=(),
+        description="The data sets whose chunks must be READY. `team-a/raw` is one that the namespace team-a shares. "
+        "`today` is built in.",
+    )
+    outputs: OutputIds = Field(default=(), description="The data sets that the job writes, of its own namespace.")
+    aliases: Aliases = Field(
+        default_factory=dict,
+        description="Names of inputs in runs, such as {raw_a: team-a/raw}. The default is the id without the "
+        "namespace. Needed if two data sets of the job have the same id.",
+    )
     runtime: Runtime = Field(description="The program of a run.")
     parallelism: Count = Field(default=1, description="The maximum number of runs at a time. 0 starts none.")
     suspend: Flag = Field(default=False, description="True: no new runs start. Active runs continue.")
@@ -328,6 +359,20 @@ class DataFlowJobSpec(InputModel):
     pod_template: PodTemplate | None = Field(
         default=None, description=f"The template of run pods. The framework adds its own fields. {_NOT_LOCAL}"
     )
+
+    def name_in_runs(self, dataset: str) -> str:
+        """Return the name of a data set in runs. `dataset`: as it is in `inputs` or `outputs`."""
+        return next((alias for alias, written in self.aliases.items() if written == dataset), bare(dataset))
+
+    def same_names(self) -> tuple[str, str] | None:
+        """Return two data sets that have the same name in runs, the one of another namespace first; None if none."""
+        seen: dict[str, str] = {}
+        for written in (*self.outputs, *self.inputs):
+            name = self.name_in_runs(written)
+            if name in seen and written != seen[name]:
+                return (written, seen[name]) if written != bare(written) else (seen[name], written)
+            seen[name] = written
+        return None
 
     @property
     def run_deadline_seconds(self) -> float | None:
