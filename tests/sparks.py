@@ -13,6 +13,7 @@ from opendataflow import names
 from opendataflow.control.resources.orders import PodOrders
 from opendataflow.core.kubernetes.pods import Operator
 from opendataflow.core.kubernetes.policy.pod_security import PodPolicy
+from opendataflow.keys import key_of
 from opendataflow.model.fields.rules import CLUSTER_CONTEXT
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.records.dataset import DataSetFacts
@@ -46,7 +47,9 @@ def orders(case: Document) -> PodOrders:
 def declared(case: Document) -> DeclaredJob:
     """Return what the store has of a case."""
     columns = dict.fromkeys(DataSetFacts.__dataclass_fields__) | {"options": {}, "secret_ref": None}
-    return DeclaredJob({"tests": None}, tuple({**columns, **row, "itemtype": "IN"} for row in case["datasets"]))
+    namespace = job_of(case["job"]).metadata.namespace
+    rows = ({**columns, **row, "id": key_of(namespace, row["id"]), "itemtype": "IN"} for row in case["datasets"])
+    return DeclaredJob({"tests": None}, tuple(rows))
 
 
 def made(case: Document) -> tuple[Document, Document]:

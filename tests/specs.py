@@ -49,7 +49,7 @@ KEYS = ("from", "to", "list", "hash", "image", "command", "script", "spark", "pa
         "id", "failed", "chunks", "status", "job", "dataset", "secretRef", "main", "args", "conf",
         "project", "pipeline", "git", "url", "ref", "username", "path", "configMap", "requireTests", "preflight",
         "cores", "memory", "driver", "executor", "instances", "dynamicAllocation", "initial", "sparkConf", "arguments",
-        "mainApplicationFile", "unknown", "name", "step", "aliases", "é")  # fmt: skip
+        "mainApplicationFile", "unknown", "name", "step", "aliases", "credentials", "acceptLocation", "é")  # fmt: skip
 
 _odd = st.sampled_from(ODD).map(copy.deepcopy)
 _ids = st.sampled_from(IDS)

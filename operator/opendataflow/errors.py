@@ -3,6 +3,7 @@
     DataflowError
     ├── InvalidInput          the user's file or arguments are wrong           retry: no
     │   ├── PolicyViolated    a pod may not have what a job asks for           retry: no
+    │   ├── LocationNotAccepted  a password would go to a new location         retry: no
     │   └── UnknownThing      a job, data set, chunk or run does not exist     retry: no
     ├── Refused               the state does not allow it                      retry: no
     │   ├── IdTaken           an id belongs to another resource                retry: no
@@ -71,6 +72,10 @@ class PlanRefused(Refused):
     def __init__(self, sentence: str, plan: str) -> None:
         super().__init__(sentence)
         self.plan = plan
+
+
+class LocationNotAccepted(InvalidInput):
+    """A job has a password for a data set of another namespace, and has not accepted where its runs would send it."""
 
 
 class NotShared(Refused):

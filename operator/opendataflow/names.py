@@ -278,6 +278,7 @@ class Reason(StrEnum):
     POD_POLICY = "PodPolicy"
     ID_TAKEN = "IdTaken"
     NOT_SHARED = "NotShared"
+    LOCATION_NOT_ACCEPTED = "LocationNotAccepted"
     LIMIT_REACHED = "LimitReached"
     DATA_SET_MISSING = "DataSetMissing"
     NOT_TAKEN_OVER = "NotTakenOver"

@@ -31,6 +31,17 @@ BEGIN
     END IF;
 END $$;
 
+-- Return the locations of the first 5 inputs of a job that other namespaces declare.
+CREATE FUNCTION opendataflow.shared_inputs(p_job text) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(jsonb_agg(x ORDER BY x.id), '[]')
+    FROM (SELECT d.id, d.kind, d.hostname, d.database, d.schemaname, d.tablename, d.url, d.format, d.options
+          FROM (SELECT * FROM opendataflow.job_input i WHERE i.job = p_job OFFSET 0) i
+          CROSS JOIN LATERAL (SELECT * FROM opendataflow.dataset d WHERE d.id = i.dataset OFFSET 0) d
+          WHERE d.id <> 'today' AND opendataflow.namespace_of(d.id) <> opendataflow.namespace_of(p_job)
+          ORDER BY d.id LIMIT 5) x
+$$;
+
 -- Return the jobs of other namespaces that read a data set.
 CREATE FUNCTION opendataflow.foreign_readers(p_dataset text) RETURNS SETOF text
 LANGUAGE sql STABLE ROWS 1 AS $$

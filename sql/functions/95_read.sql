@@ -220,7 +220,7 @@ LANGUAGE sql STABLE SET search_path = opendataflow, pg_temp AS $$
         'next_due', (SELECT greatest(0, extract(epoch FROM min(w.due_at) - clock_timestamp()))
                      FROM task w WHERE w.job = p_job AND w.state = 'RETRYING' HAVING count(*) > 0),
         'breaker', describe_breaker(j.id), 'tests', describe_gate(j.id, 'tests'), 'sharing', sharing_refusal(j.id),
-        'preflight', describe_gate(j.id, 'preflight'), 'missing', missing_locations(j.id),
+        'shared_inputs', shared_inputs(j.id), 'preflight', describe_gate(j.id, 'preflight'), 'missing', missing_locations(j.id),
         'unmanaged_namespaces', (SELECT coalesce(jsonb_agg(jsonb_build_object('namespace', o.namespace, 'jobs', ARRAY[j.id], 'runs', o.own)), '[]')
                                  FROM (SELECT o.*, ARRAY(SELECT r.id FROM runs(o.runs) r WHERE r.job = j.id ORDER BY r.id) AS own FROM unmanaged_namespaces() o) o
                                  WHERE j.id = ANY (o.jobs) OR cardinality(o.own) > 0),

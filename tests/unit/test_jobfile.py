@@ -38,8 +38,9 @@ apiVersion: opendataflow.io/v1alpha1
 kind: DataFlowJob
 metadata: {name: delays}
 spec:
-  inputs: [Flights]
+  inputs: [Flights, team-a/airports]
   aliases: {flights: Flights}
+  credentials: {team-a/airports: {username: u, secretRef: {name: airports, key: password}, acceptLocation: 4f2a}}
   outputs: [delays]
   runtime: {spark: {main: etl.py, args: ["1"], conf: {spark.sql.shuffle.partitions: "8"},
                     cores: 2, memory: 2g}}

@@ -3,7 +3,15 @@
 import json
 from datetime import UTC, datetime
 
-from opendataflow.model.resources.statuses import Condition, DataFlowJobStatus, DataSetStatus, Failure, Gap, TaskCounts
+from opendataflow.model.resources.statuses import (
+    Condition,
+    DataFlowJobStatus,
+    DataSetStatus,
+    Failure,
+    Gap,
+    SharedInput,
+    TaskCounts,
+)
 
 NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
 
@@ -14,7 +22,12 @@ def test_the_largest_status_is_smaller_than_32_kib() -> None:
     failure = Failure(data_id=word, run=most, message=word, at=NOON, forced=True)
     counts = TaskCounts(**dict.fromkeys(TaskCounts.model_fields, most))
     job = DataFlowJobStatus(
-        conditions=(condition,) * 10, state=word, counts=counts, watermark=word, last_failures=(failure,) * 10
+        conditions=(condition,) * 10,
+        state=word,
+        counts=counts,
+        watermark=word,
+        last_failures=(failure,) * 10,
+        shared_inputs=(SharedInput(dataset=word, location=word, hash=word),) * 5,
     )
     gaps = (Gap(start=word, end=word, chunks=most),) * 10
     for status in (job, DataSetStatus(conditions=(condition,) * 10, watermark=word, gaps=gaps)):
@@ -29,6 +42,7 @@ def test_a_body_has_the_names_of_yaml_and_nothing_that_is_not_known() -> None:
         "counts": dict.fromkeys(TaskCounts.model_fields, 0) | {"total": 2},
         "rate": 1.5,
         "lastFailures": [],
+        "sharedInputs": [],
         "replicas": 0,
     }
 

@@ -15,7 +15,14 @@ from opendataflow.core.runs.preflight import Locations
 from opendataflow.engine import limits
 from opendataflow.engine.ports import ClaimAuthority, Launcher, Observer, OrderMaker
 from opendataflow.engine.view import JobView
-from opendataflow.errors import Backpressure, CreateUncertain, DataflowError, NoRights, NotStarted
+from opendataflow.errors import (
+    Backpressure,
+    CreateUncertain,
+    DataflowError,
+    LocationNotAccepted,
+    NoRights,
+    NotStarted,
+)
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.records.run import Ended, Outcome
 from opendataflow.names import OutcomeClass, Preflight
@@ -74,7 +81,7 @@ class Starts(Generic[OrderT]):
             missing = await self._look(run, declared)
             if missing is not None:
                 return missing
-            order = self._make_order(run, declared)
+            order = self._make_order(run, declared, view)
             return order if isinstance(order, Ended) else await self._start_until_certain(run, order, view)
         finally:
             view.starting -= 1
@@ -105,7 +112,7 @@ class Starts(Generic[OrderT]):
         finally:
             self.adopting.pop(run.run, None)
 
-    def _make_order(self, run: ClaimedRun, declared: DeclaredJob) -> OrderT | Ended:
+    def _make_order(self, run: ClaimedRun, declared: DeclaredJob, view: JobView) -> OrderT | Ended:
         maker = self._makers.get(run.job)
         if maker is None:
             return _not_started(run, "its job was deleted or stopped before it was started")
@@ -113,6 +120,9 @@ class Starts(Generic[OrderT]):
             return _not_started(run, "the job was applied anew just before it started")
         try:
             return maker(run, declared)
+        except LocationNotAccepted as error:  # its owner has moved a data set; the operator is about to stop the job
+            view.claim_failed(limits.CLAIM_REFUSED_SECONDS)
+            return _not_started(run, str(error))
         except DataflowError as error:
             return Ended(run.run, exit_code=126, log_tail=str(error))
         except Exception as error:  # a fault in the spec of one job must not stop the engine

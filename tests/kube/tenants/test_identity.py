@@ -1,8 +1,6 @@
 """The same ids in two namespaces: each team has its own data sets and jobs, and sees nothing of the other team's."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,30 +8,10 @@ import pytest
 from opendataflow.names import ANNOTATION_CONTEXT, LABEL_JOB
 from tests.kube.cluster.api import Api, Object, Refused
 from tests.kube.jobs import action, dataset, documents, job, path_of
-from tests.kube.scene import Flows, Running, Scene, new_scene
+from tests.kube.scene import Flows, Running, Scene
 from tests.waiting import wait_until
 
 OURS, THEIRS = "s3://ours/raw", "s3://theirs/raw"
-
-
-@pytest.fixture
-def ours(dsn: str, cluster: Api, namespace: str, tmp_path: Path) -> Iterator[Scene]:
-    """The namespace of the first team."""
-    with new_scene(dsn, cluster, namespace, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
-def theirs(ours: Scene, other_namespace: str) -> Flows:
-    """The namespace of the other team."""
-    return Flows(ours.api, other_namespace, ours.database, ours.recorder)
-
-
-@pytest.fixture
-def operator(ours: Scene, theirs: Flows) -> Running:
-    running = ours.start(DATAFLOW_NAMESPACES=f"{ours.namespace},{theirs.namespace}")
-    running.until_ready()
-    return running
 
 
 def raw(url: str, chunks: int = 1, **spec: Any) -> Object:
@@ -124,7 +102,7 @@ def test_whoever_is_the_first_with_an_id_takes_it_from_nobody(ours: Scene, their
     until_ready(theirs, job("load", [], []))
     ours.apply(raw(OURS), dataset("out"), job("load", ["raw"], ["out"]))
     ours.until_done(ours.key("load"), 1)
-    assert ours.condition("load", "Stalled")[0] == "False"
+    ours.sees("load", "Stalled", "False", "NotStalled")
     assert [run["datasets"]["raw"]["url"] for run in contexts(ours, "load")] == [OURS]
     assert theirs.runs(theirs.key("load")) == []
 

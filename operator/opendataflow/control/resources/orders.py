@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from opendataflow.core.databases.attempts import make_owner
+from opendataflow.core.kubernetes.passwords import passwords_of, with_own_logins
 from opendataflow.core.kubernetes.pipeline_pods import with_project
-from opendataflow.core.kubernetes.pods import Container, Operator, Password, PodConfig, SecretKey, check_config, run_pod
+from opendataflow.core.kubernetes.pods import Container, Operator, PodConfig, check_config, run_pod
 from opendataflow.core.kubernetes.policy.pod_security import (
     Violation,
     check_violations,
@@ -22,7 +23,7 @@ from opendataflow.core.kubernetes.spark_pods import driver_container, driver_pod
 from opendataflow.core.pipelines.pipeline_order import MODULE
 from opendataflow.core.runs.declared import starts_same_runs
 from opendataflow.core.runs.environment import JobFacts
-from opendataflow.keys import input_key, key_of
+from opendataflow.keys import bare, input_key, key_of
 from opendataflow.model.fields.field_types import duration_seconds
 from opendataflow.model.records.claim import ClaimedRun, DeclaredJob
 from opendataflow.model.records.dataset import DataSetFacts
@@ -54,7 +55,7 @@ class PodOrders:
     def check(self, declared: DeclaredJob) -> None:
         """Check that pods can be made for the job, and that the policy permits them. Raises InvalidInput."""
         check = check_config if self._application is None else check_application
-        check(JobFacts.of(self.job), self._config(declared.with_names(self._names)))
+        check(JobFacts.of(self.job), self._config(declared))
         self._manifest(_SAMPLE, declared)
 
     def preflight(self, declared: DeclaredJob) -> None:  # a protocol
@@ -66,13 +67,14 @@ class PodOrders:
 
     def _manifest(self, run: ClaimedRun, declared: DeclaredJob) -> dict[str, Any]:
         """Return the manifest of a run's pod or SparkApplication, after the operator's policy was applied."""
-        run, declared = run.with_names(self._names), declared.with_names(self._names)
+        config = self._config(declared)
+        run, declared = run.with_names(self._names), with_own_logins(self.job, declared).with_names(self._names)
         datasets = {row["id"]: DataSetFacts.of_row(row) for row in declared.datasets}
         facts, spec = JobFacts.of(self.job), self.job.spec
         if self._application is not None:
-            manifest = spark_application(facts, run, datasets, self._config(declared), self.operator)
+            manifest = spark_application(facts, run, datasets, config, self.operator)
         else:
-            manifest = run_pod(facts, run, datasets, self._config(declared), self.operator)
+            manifest = run_pod(facts, run, datasets, config, self.operator)
         spark, pipeline = spec.runtime.spark, spec.runtime.pipeline
         account, start_deadline = self.operator.spark_account, spec.start_deadline_seconds
         if spark is not None:
@@ -118,11 +120,7 @@ class PodOrders:
         return PodConfig(
             main=self._container(),
             template={} if template is None else template.model_dump(mode="json", by_alias=True, exclude_none=True),
-            passwords={
-                row["id"]: password
-                for row in declared.datasets
-                if (password := _password(row["secret_ref"] or {}, row["encryptedpass"])) is not None
-            },
+            passwords={self._names.get(key, bare(key)): it for key, it in passwords_of(self.job, declared).items()},
             run_deadline=spec.run_deadline_seconds,
             start_deadline=spec.start_deadline_seconds,
             retry_after=None if unreachable is None else duration_seconds(unreachable.retry_after),
@@ -149,16 +147,6 @@ class PodOrders:
             image_pull_policy=script.image_pull_policy,
             resources={} if resources is None else resources.model_dump(mode="json", exclude_defaults=True),
         )
-
-
-def _password(reference: Mapping[str, Any], sealed: str | None) -> Password | None:
-    """Return how the pod gets a password. `reference`: the column `secret_ref`, written by core/runs/declared.py."""
-    secret, passkey = reference.get("secretRef"), reference.get("passkeySecretRef")
-    if secret is not None:
-        return Password(secret=SecretKey(**secret))
-    if sealed is not None:
-        return Password(sealed=sealed, passkey=None if passkey is None else SecretKey(**passkey))
-    return None
 
 
 @dataclass(frozen=True)

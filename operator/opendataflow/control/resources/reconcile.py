@@ -22,6 +22,7 @@ from opendataflow.errors import (
     IdTaken,
     InvalidInput,
     LimitReached,
+    LocationNotAccepted,
     NotShared,
     PlanRefused,
     PolicyViolated,
@@ -45,6 +46,7 @@ _REASONS: tuple[tuple[type[DataflowError], Reason], ...] = (
     (LimitReached, Reason.LIMIT_REACHED),
     (UnknownThing, Reason.DATA_SET_MISSING),
     (PolicyViolated, Reason.POD_POLICY),
+    (LocationNotAccepted, Reason.LOCATION_NOT_ACCEPTED),
     (InvalidInput, Reason.INVALID_SPEC),
     (Refused, Reason.INVALID_SPEC),
 )

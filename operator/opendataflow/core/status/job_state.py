@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from opendataflow import names
+from opendataflow.core.kubernetes.passwords import describe_location, location_hash
 from opendataflow.core.status.conditions import ConditionValue, Fault, conditions, truncated
 from opendataflow.core.text.explain import (
     breaker_opened,
@@ -39,11 +40,13 @@ from opendataflow.model.resources.statuses import (
     Failure,
     PlanStatus,
     Resubmitted,
+    SharedInput,
     TaskCounts,
 )
 from opendataflow.names import COUNTED_TASKS, ConditionType, JobState, OutcomeClass, Reason, TaskState
 
 NAME_BYTES = 253
+LOCATION_BYTES = 200
 PLAN_LINE_BYTES = 200
 """The most bytes of a line of a plan, as JSON."""
 FAILURE_BYTES = 400
@@ -394,7 +397,9 @@ def _done_state(facts: ObservedJob) -> JobState:
     return JobState.STALE if facts.stale else JobState.DONE
 
 
-_FIGURES = ("counts", "progress", "rate", "eta", "watermark", "last_failures", "resubmit", "replicas")
+_FIGURES = (
+    "counts", "progress", "rate", "eta", "watermark", "last_failures", "shared_inputs", "resubmit", "replicas",
+)  # fmt: skip
 
 
 def _figures(facts: ObservedJob) -> dict[str, Any]:
@@ -414,9 +419,15 @@ def _figures(facts: ObservedJob) -> dict[str, Any]:
         "eta": short_duration(found["eta_seconds"]) if active and found["eta_seconds"] else None,
         "watermark": _name(found["watermark"]),
         "last_failures": tuple(_failure(failure) for failure in found.get("last_failures", ())),
+        "shared_inputs": tuple(map(_shared_input, found.get("shared_inputs", ()))),
         "resubmit": _resubmitted(found.get("resubmit")),
         "replicas": running,
     }
+
+
+def _shared_input(row: Mapping[str, Any]) -> SharedInput:
+    location = truncated(describe_location(row), LOCATION_BYTES)
+    return SharedInput(dataset=truncated(row["id"], NAME_BYTES), location=location, hash=location_hash(row))
 
 
 def kept_fields(model: type[BaseModel], before: Mapping[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:

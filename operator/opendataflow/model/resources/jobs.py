@@ -27,6 +27,7 @@ from opendataflow.model.fields.field_types import (
     OutputIds,
     Priority,
     Quantity,
+    SecretKey,
     Text,
     TextMap,
     duration_seconds,
@@ -240,6 +241,20 @@ class Resubmit(InputModel):
     cascade: Flag = Field(default=False, description="Also select all downstream chunks that were built from these.")
 
 
+class InputCredentials(InputModel):
+    """The login with which the runs of a job read a data set of another namespace."""
+
+    username: Text | None = Field(
+        default=None, description="The user name of the connection. The default is that of the data set."
+    )
+    secret_ref: SecretKey = Field(description="The Secret with the password, in the namespace of the job.")
+    accept_location: NonEmpty | None = Field(
+        default=None,
+        description="The hash of the location to which runs may send the password. The condition Stalled shows the "
+        "location and its hash (reason LocationNotAccepted), also after the owner of the data set has changed it.",
+    )
+
+
 class DataFlowJobSpec(InputModel):
     """The specification of a job."""
 
@@ -270,6 +285,13 @@ class DataFlowJobSpec(InputModel):
             at="aliases",
         ),
         Rule(
+            "credentials are for inputs of other namespaces, as they are written in inputs; the DataSet has the others",
+            lambda it: all(name in it.inputs and bare(name) != name for name in it.credentials),
+            "!has(self.credentials) || "
+            "self.credentials.all(name, name.contains('/') && has(self.inputs) && name in self.inputs)",
+            at="credentials",
+        ),
+        Rule(
             "two data sets have the same name in runs",
             lambda it: it.same_names() is None,
             detailed=lambda it: (
@@ -298,6 +320,11 @@ class DataFlowJobSpec(InputModel):
         default_factory=dict,
         description="Names of inputs in runs, such as {raw_a: team-a/raw}. The default is the id without the "
         "namespace. Needed if two data sets of the job have the same id.",
+    )
+    credentials: Annotated[dict[Key, InputCredentials], Field(max_length=100)] = Field(
+        default_factory=dict,
+        description="The logins for inputs of other namespaces, such as {team-a/raw: {secretRef: …}}. What their "
+        f"DataSets name as Secrets is never used by jobs of other namespaces. {_NOT_LOCAL}",
     )
     runtime: Runtime = Field(description="The program of a run.")
     parallelism: Count = Field(default=1, description="The maximum number of runs at a time. 0 starts none.")

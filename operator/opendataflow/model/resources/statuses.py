@@ -17,6 +17,7 @@ from opendataflow.model.fields.rules import Rule
 MOST_FAILURES = 10
 MOST_GAPS = 10
 MOST_LINES = 20
+MOST_SHARED_INPUTS = 5
 LONGEST_SPEC = 64 * 1024
 """The most characters of an accepted spec. An API server stores at most 1.5 MiB of a resource, with all its copies."""
 
@@ -159,6 +160,16 @@ class Failure(StatusModel):
     )
 
 
+class SharedInput(StatusModel):
+    """An input that another namespace shares."""
+
+    dataset: Name = Field(description="The data set, such as team-a/raw.")
+    location: Line = Field(description="Where it is, and its options. The owner can change that.")
+    hash: Word = Field(
+        description="The hash of where runs send a password. spec.credentials accepts it by acceptLocation."
+    )
+
+
 class Resubmitted(StatusModel):
     """The last request of spec.resubmit that the operator has taken over."""
 
@@ -186,6 +197,9 @@ class DataFlowJobStatus(Status):
     )
     last_failures: Annotated[tuple[Failure, ...], Field(max_length=MOST_FAILURES)] = Field(
         default=(), description="The last failed runs, at most 10, the newest first."
+    )
+    shared_inputs: Annotated[tuple[SharedInput, ...], Field(max_length=MOST_SHARED_INPUTS)] = Field(
+        default=(), description=f"The inputs that other namespaces share, at most {MOST_SHARED_INPUTS}."
     )
     resubmit: Resubmitted | None = Field(
         default=None, description="The last request of spec.resubmit that the operator has taken over."
@@ -219,7 +233,7 @@ class DataFlowActionStatus(StatusModel):
     message: Message | None = Field(default=None, description="The result, or the cause of a refusal, in a sentence.")
     reason: Word | None = Field(
         default=None,
-        description="The cause of a refusal, in one word: Unknown, NotShared, InvalidSpec or Refused.",
+        description="The cause of a refusal, in one word: Unknown, InvalidSpec or Refused.",
     )
     lines: Annotated[tuple[Line, ...], Field(max_length=MOST_LINES)] = Field(
         default=(), description="The results for the first tasks or chunks, one line each, at most 20."
