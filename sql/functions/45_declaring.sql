@@ -85,10 +85,10 @@ CREATE FUNCTION opendataflow.begin_declaring_datasets(p_datasets jsonb, p_deferr
 LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM declaring d WHERE d.kind = 'dataset' AND d.id = ANY (p_stated);
-    INSERT INTO declaring (kind, id, namespace, source, total, batch, actor)
-    SELECT 'dataset', n.id, namespace_of(n.id), n.source, source_size(n.source), declaring_batch(), p_actor
+    INSERT INTO declaring (kind, id, source, total, batch, actor)
+    SELECT 'dataset', n.id, n.source, source_size(n.source), declaring_batch(), p_actor
     FROM jsonb_to_recordset(p_datasets) AS n(id text, source jsonb) WHERE n.id = ANY (p_deferred)
-    ON CONFLICT (kind, id) DO UPDATE SET namespace = excluded.namespace, actor = excluded.actor;
+    ON CONFLICT (kind, id) DO UPDATE SET actor = excluded.actor;
 END $$;
 
 -- Return those of the given jobs whose tasks are written in batches, and record them: new jobs whose sources have many chunks.
@@ -100,8 +100,8 @@ DECLARE
 BEGIN
     DELETE FROM declaring d WHERE d.kind = 'job' AND d.id = ANY (p_jobs);
     WITH made AS (
-        INSERT INTO declaring (kind, id, namespace, total, batch, actor)
-        SELECT 'job', j.id, namespace_of(j.id), n.chunks, declaring_batch(), p_actor
+        INSERT INTO declaring (kind, id, total, batch, actor)
+        SELECT 'job', j.id, n.chunks, declaring_batch(), p_actor
         FROM unnest(p_jobs) AS p(id)
         CROSS JOIN LATERAL (SELECT * FROM job j WHERE j.id = p.id OFFSET 0) j
         CROSS JOIN LATERAL (SELECT sum(c.chunks)::bigint AS chunks FROM job_source s CROSS JOIN LATERAL (
@@ -116,7 +116,8 @@ END $$;
 -- Namespaces take turns in their order; in a namespace the oldest declaration is first.
 CREATE FUNCTION opendataflow.next_declaring(p_after text) RETURNS opendataflow.declaring
 LANGUAGE sql STABLE AS $$
-    SELECT * FROM opendataflow.declaring d ORDER BY d.namespace <= p_after, d.namespace, d.since, d.kind, d.id LIMIT 1
+    SELECT d FROM opendataflow.declaring d CROSS JOIN LATERAL opendataflow.namespace_of(d.id) AS n(namespace)
+    ORDER BY n.namespace <= p_after, n.namespace, d.since, d.kind, d.id LIMIT 1
 $$;
 
 -- Write the next batch of one declaration, and return {kind, id, namespace, declared, total}; null if nothing is being declared.
@@ -182,7 +183,7 @@ BEGIN
         WHERE d.kind = v_next.kind AND d.id = v_next.id;
     END IF;
     PERFORM notify_engines(v_woken);
-    RETURN jsonb_build_object('kind', v_next.kind, 'id', v_next.id, 'namespace', v_next.namespace, 'declared', v_next.declared,
+    RETURN jsonb_build_object('kind', v_next.kind, 'id', v_next.id, 'namespace', namespace_of(v_next.id), 'declared', v_next.declared,
                               'total', v_next.total);
 END $$;
 

@@ -125,7 +125,6 @@ CREATE TABLE opendataflow.job_env (
 CREATE TABLE opendataflow.declaring (
     kind           text NOT NULL CHECK (kind IN ('dataset', 'job')),
     id             text NOT NULL,
-    namespace      text NOT NULL,
     source         jsonb,
     after_dataset  text NOT NULL DEFAULT '',
     after_id       text NOT NULL DEFAULT '',

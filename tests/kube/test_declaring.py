@@ -32,8 +32,8 @@ def batches_stopped(dsn: str) -> Iterator[None]:
         holder.execute("SELECT opendataflow.lock_datasets('{blocked}', true)")
         connection.execute("INSERT INTO opendataflow.dataset (id) VALUES ('blocked')")
         connection.execute(
-            """INSERT INTO opendataflow.declaring (kind, id, namespace, source, total, batch, actor)
-               VALUES ('dataset', 'blocked', '', '{"hash": {"buckets": 2}}', 2, 2, 'test')"""
+            """INSERT INTO opendataflow.declaring (kind, id, source, total, batch, actor)
+               VALUES ('dataset', 'blocked', '{"hash": {"buckets": 2}}', 2, 2, 'test')"""
         )
         yield
         holder.rollback()

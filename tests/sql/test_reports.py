@@ -110,8 +110,8 @@ STATES: dict[str, list[str]] = {
     "Deleted": ["UPDATE opendataflow.job SET suspended = true, deleted = true"],
     "Queued": ["UPDATE opendataflow.task SET state = 'QUEUED' WHERE data_id = '1'"],
     "Declaring": [
-        """INSERT INTO opendataflow.declaring (kind, id, namespace, source, total, batch, actor)
-           VALUES ('dataset', 'a', '', '{"hash": {"buckets": 9}}', 9, 5, 'test')"""
+        """INSERT INTO opendataflow.declaring (kind, id, source, total, batch, actor)
+           VALUES ('dataset', 'a', '{"hash": {"buckets": 9}}', 9, 5, 'test')"""
     ],
 }
 

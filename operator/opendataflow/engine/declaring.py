@@ -43,7 +43,7 @@ async def batches(store: Store, note: Callable[[str], None]) -> AsyncIterator[Ba
         except DataflowError as error:
             if not concerns_one_request(error):
                 raise
-            namespace = await store.next_declaring(namespace) or ""
+            namespace = await store.next_declaring(namespace)
             if namespace in failed:
                 return
             failed.add(namespace)

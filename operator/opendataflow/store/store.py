@@ -207,12 +207,10 @@ class Store(Database):
         found = (await self.row("SELECT opendataflow.declare_next(%s) AS batch", after))["batch"]
         return None if found is None else Batch(**found)
 
-    async def next_declaring(self, after: str) -> str | None:
-        """Return the namespace whose turn to declare chunks is next, or None."""
-        namespace: str | None = (await self.row("SELECT (opendataflow.next_declaring(%s)).namespace", after))[
-            "namespace"
-        ]
-        return namespace
+    async def next_declaring(self, after: str) -> str:
+        """Return the namespace whose turn to declare chunks is next; empty for files, and if there is none."""
+        query = "SELECT opendataflow.namespace_of((opendataflow.next_declaring(%s)).id) AS namespace"
+        return str((await self.row(query, after))["namespace"])
 
     async def plan(self, datasets: list[Row], jobs: list[Row], check: GraphCheck, consent: Consent) -> Plan:
         """Return the plan of an apply, and change nothing. The arguments are those of `apply`."""
